@@ -28,7 +28,8 @@ class Code(IntEnum):
     """There was nothing to judge: studies that are compared have no common point, a budget is about
     no point, or points are not finished."""
     UNVERIFIED = 6
-    """`--budget`: a figure is within its limit, but the outputs behind it were not checked."""
+    """`--budget`: a figure is within its limit, but the outputs behind it were not checked, or it
+    is of a point that was only estimated."""
     INTERRUPTED = 130
     """Ctrl-C; what is finished is saved, and the same command goes on."""
 

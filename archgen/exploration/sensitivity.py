@@ -22,6 +22,7 @@ from archgen.exploration.ranges import base_value
 from archgen.exploration.space import Indices, Parameter
 from archgen.outcomes.frame import Frame
 from archgen.outcomes.merit import per_area
+from archgen.schema.amounts import LESS, is_one_of
 from archgen.schema.steps import elasticity
 from archgen.schema.tree import plain
 from archgen.studies.results import Study
@@ -171,13 +172,18 @@ def by_bandwidth(before: Rung, after: Rung) -> float:
     return (before.cost - after.cost) / more if more > 0 else _NAN
 
 
-def enough(rungs: Sequence[Rung], worth: float) -> str | None:
-    """The value up to which each step gains at least `worth`, walked towards the better end; None
-    where the last step still does."""
+def enough(rungs: Sequence[Rung], worth: float, less: bool = False) -> str | None:
+    """The value up to which each step gains at least `worth`; None where the last step still does.
+
+    Args:
+        rungs: by ascending amounts.
+        worth: a share of the metric.
+        less: whether steps go to smaller amounts, as is better of delays.
+    """
     known = [rung for rung in rungs if rung.cost == rung.cost]
     if len(known) < 2:
         return None
-    if known[-1].cost > known[0].cost:
+    if less:
         known.reverse()
     for before, after in pairwise(known):
         if gain(before, after) < worth:
@@ -194,7 +200,8 @@ def _tornado(
     low = rungs[own - 1] if own > 0 else None
     high = rungs[own + 1] if own + 1 < len(rungs) else None
     parameter = asked.space.parameters[index]
-    stops = enough(rungs, worth) if parameter.ordered else None
+    less = is_one_of(parameter.name, LESS)
+    stops = enough(rungs, worth, less) if parameter.ordered else None
     return {
         "parameter": name,
         "own_value": base.value,

@@ -2,7 +2,8 @@
 
 The one idea: ratios are averaged geometrically over the workloads that both a machine and the
 baseline have results for, each at its best choice; a machine that lacks a workload comes after
-those that have it, whatever its speed. Of machines with equal estimates those that ran come first.
+those that have it, whatever its speed. Of machines with equal estimates those that ran come first,
+and of equals the smallest.
 """
 
 from __future__ import annotations
@@ -89,11 +90,14 @@ def rank(points: Sequence[PointView], archs: Iterable[Arch]) -> Ranking:
     return Ranking(tuple(standings), baseline, names)
 
 
-def _order(standing: Standing) -> tuple[int, float, bool, float]:
+def _order(standing: Standing) -> tuple[int, float, bool, float, float]:
     # Means over fewer workloads are not comparable, so those come last however quick they are.
     speed = -round(standing.speed, _DIGITS) if math.isfinite(standing.speed) else math.inf
-    own = geometric_mean([point.get("latency_ms") for point in standing.best.values()])
-    return standing.missing, speed, not standing.has_run, own
+    own = 0.0
+    if standing.has_run:
+        own = geometric_mean([point.get("latency_ms") for point in standing.best.values()])
+    area = standing.area if math.isfinite(standing.area) else math.inf
+    return standing.missing, speed, not standing.has_run, own, area
 
 
 def _standing(

@@ -24,6 +24,7 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.conditions import ORDERS, amount, split_condition
+from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.figures import (
     figure_named,
     figure_of,
@@ -141,13 +142,19 @@ class Budget:
     def check(self, outcome: Outcome) -> Check:
         """What it says of a point that it is about."""
         row, limit = outcome.row, self.limit
-        if row["status"] != "ok":
+        guessed = row["status"] == ESTIMATED
+        if row["status"] != "ok" and not guessed:
             reason = str(row.get("reason") or "").partition("\n")[0]
             return self._found(outcome, "broken", f"{row['status']}: {reason}")
         of_run = not is_of_machine(limit.figure)
         if of_run and row.get("verified") is False:
             return self._found(outcome, "broken", "its outputs are wrong")
         value = figure_of(row, limit.figure)
+        if guessed and of_run:
+            known = f"estimated at {with_unit(value, limit.figure)}"
+            told = "no figure of estimates" if math.isnan(value) else known
+            said = f"{limit.figure} is {told}, and it was not run"
+            return self._found(outcome, "unverified", said)
         if math.isnan(value):
             near = guess(limit.figure, [name for name in row if is_figure(name)])
             return self._found(outcome, "broken", f"it has no {limit.figure}{near}")

@@ -88,6 +88,20 @@ def test_an_area_is_kept_whatever_became_of_outputs(path: Path, verified: bool |
     ]
 
 
+def test_of_an_estimate_what_its_machine_costs_is_known(path: Path) -> None:
+    """No run has proved a latency, be it within the limit or beyond."""
+    text = (
+        "verified: false\nbudgets: [area <= 20 mm2, latency_ms <= 5, latency_ms <= 9, energy <= 1]"
+    )
+    guess = point(status="estimated", verified=None, area_mm2=9.4274, energy_mj=None)
+    assert [(c.verdict, c.said) for c in checks(path, text, guess)] == [
+        ("kept", "area_mm2 9.427 mm2, limit 20 mm2"),
+        ("unverified", "latency_ms is estimated at 6.2 ms, and it was not run"),
+        ("unverified", "latency_ms is estimated at 6.2 ms, and it was not run"),
+        ("unverified", "energy_mj is no figure of estimates, and it was not run"),
+    ]
+
+
 def test_a_budget_about_no_point_says_what_was_meant(path: Path) -> None:
     text = "budgets: [latency <= 5 on nat, latency <= 9 for edge-b*]"
     assert [check.said for check in checks(path, text, point())] == [

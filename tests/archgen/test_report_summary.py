@@ -13,14 +13,16 @@ from archgen.schema import load_arch
 from archgen.studies.results import Study
 
 
-def fastest(**latencies: float) -> str:
-    """What is said of machines that take so many milliseconds, the first the baseline."""
+def fastest(areas: tuple[float, ...] = (), **latencies: float) -> str:
+    """What is said of machines that take so many milliseconds, the first the baseline; and have
+    such areas, where these are given."""
     base = load_arch("soma-edge")
     archs = tuple(base.model_copy(update={"name": name}) for name in latencies)
     outcomes = tuple(
         Outcome(name, name, {"arch": name, "model": "net", "batch": 1, "dtype": "int8",
-                             "status": "ok", "latency_ms": ms, "latency_cycles": 1000})
-        for name, ms in latencies.items()
+                             "status": "ok", "latency_ms": ms, "latency_cycles": 1000}
+                | ({"area_mm2": areas[number]} if areas else {}))
+        for number, (name, ms) in enumerate(latencies.items())
     )  # fmt: skip
     points = views(Study(outcomes, archs))
     said = sentences(points, rank(points, archs), {}, len(points))
@@ -44,3 +46,8 @@ def fastest(**latencies: float) -> str:
 )  # fmt: skip
 def test_nothing_is_one_time_as_fast_as_something(latencies: dict[str, float], said: str) -> None:
     assert fastest(**latencies) == f"{said}; on net."
+
+
+def test_of_equals_the_smallest_is_named_first() -> None:
+    said = fastest((3.0, 1.0, 2.0), a=1.0, b=1.0, c=1.0)
+    assert said == "b, c and a are equally fast; on net."
