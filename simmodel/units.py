@@ -70,6 +70,8 @@ def _bounded(number: float, value: object, example: str) -> float:
 
 def _near(unit: str, known: Iterable[str]) -> str:
     folded = {name.lower(): name for name in known}
+    if unit.lower() not in folded and unit[1:] in folded.values():
+        return ""  # another prefix, which is no slip of the pen but a factor of a thousand
     found = difflib.get_close_matches(unit.lower(), folded, n=1, cutoff=0.5)
     return f"; did you mean {folded[found[0]]!r}?" if found else ""
 

@@ -48,7 +48,10 @@ class Lever:
 
     @property
     def per_mm2(self) -> float:
-        """Share of the time that each square millimetre saves; NaN where it takes hardly any."""
+        """Share of the time that each square millimetre saves; NaN where it takes hardly any, or
+        where nobody knows what is saved but that it is no more than a bound."""
+        if self.is_bound:
+            return math.nan
         more, share = self.price.area, self.price.area_share
         return per_area(self.known, more, more / share) if share > 0 else math.nan
 

@@ -17,8 +17,9 @@ TWICE = 2.0
 """How many times as large a field becomes where nobody says otherwise."""
 _MOST = 1000
 """Times as large; more is a slip."""
+_AMOUNT = r"\d+(?:\.\d+)?(?:[eE]\+?\d+)?"
 _STEP = re.compile(
-    r"\+?(?P<share>\d+(?:\.\d+)?) ?%|(?P<times>\d+(?:\.\d+)?) ?[xX]|[xX] ?(?P<before>\d+(?:\.\d+)?)"
+    rf"\+?(?P<share>{_AMOUNT}) ?%|(?P<times>{_AMOUNT}) ?[xX]|[xX] ?(?P<before>{_AMOUNT})"
 )
 
 

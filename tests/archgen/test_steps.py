@@ -30,7 +30,9 @@ def test_steps_are_shares_to_add_or_factors(text: str, factor: float) -> None:
     assert factor_of(text) == pytest.approx(factor)
 
 
-@pytest.mark.parametrize("text", ["5", "ten", "-10%", "0.5x", "0%", "1x", "1001x", "x", "10%x", ""])
+@pytest.mark.parametrize(
+    "text", ["5", "ten", "-10%", "0.5x", "0%", "1x", "1001x", "1e9x", "x", "10%x", ""]
+)
 def test_what_is_no_step_is_refused_with_what_one_looks_like(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected (a share to add or a factor|more than 0%)"):
         factor_of(text)

@@ -140,6 +140,12 @@ def test_wrong_quantities_say_what_is_right(parse, value, said) -> None:  # type
         parse(value)
 
 
+def test_another_prefix_is_not_taken_for_a_slip_of_the_pen() -> None:
+    """The nearest unit would be a factor of a thousand away."""
+    with pytest.raises(ValueError, match=r"unit 'XB' is not one of [^;]*$"):
+        parse_bytes("3 XB")
+
+
 @pytest.mark.parametrize(
     ("amount", "text"), [(1000, "1000 B"), (1536, "1536 B"), (3 * 2**20, "3 MiB")]
 )
