@@ -52,6 +52,11 @@ class Chip(Part):
         """MACs for each byte of DRAM bandwidth."""
         return None if self.dram is None else self.macs * self.clock / self.dram
 
+    @property
+    def sram_per_mac(self) -> float | None:
+        """Bytes on the chip for each MAC of a cycle."""
+        return None if self.sram is None else self.sram / self.macs
+
     def cited(self) -> str:
         """Its name with where the figures are from."""
         recalled = ", recalled" if self.status == "recalled" else ""

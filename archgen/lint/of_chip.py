@@ -36,14 +36,30 @@ def _area(seen: Subject, limit: float) -> Iterator[Sight]:
 def _on_chip_size(seen: Subject, limit: float) -> Iterator[Sight]:
     held, chip = seen.peaks.on_chip, seen.known.most(lambda chip: chip.sram)
     if held > limit * (chip.sram or 0):
-        sizes = {
-            role: memory.size * seen.instances(role)
-            for role, memory in seen.arch.memories.on_chip().items()
-        }
-        largest = max(sizes, key=lambda role: sizes[role])
+        role, size = _largest(seen)
         usual = f"published chips have up to {show_bytes(int(chip.sram or 0))}"
-        figure = f"{show_bytes(held)} on the chip, {show_bytes(sizes[largest])} of it {largest}"
-        yield Sight(("memories", largest, "size"), figure, usual, chip.cited())
+        figure = f"{show_bytes(held)} on the chip, {show_bytes(size)} of it {role}"
+        yield Sight(("memories", role, "size"), figure, usual, chip.cited())
+
+
+def _sram_per_mac(seen: Subject, limit: float) -> Iterator[Sight]:
+    held, chip = seen.peaks.on_chip, seen.known.most(lambda chip: chip.sram_per_mac)
+    most, macs = chip.sram_per_mac or 0, max(1, seen.macs)
+    if held > limit * most * macs:
+        role, size = _largest(seen)
+        usual = f"published chips have up to {show_bytes(round(most))}"
+        figure = f"{show_bytes(held)} on the chip, {show_bytes(size)} of it {role}, for"
+        figure = f"{figure} {macs:,.0f} MACs, {show_bytes(round(held / macs))} each"
+        yield Sight(("memories", role, "size"), figure, usual, chip.cited())
+
+
+def _largest(seen: Subject) -> tuple[str, int]:
+    """The role of the memories on the chip that hold most, and what all of it hold."""
+    sizes = {
+        role: memory.size * seen.instances(role)
+        for role, memory in seen.arch.memories.on_chip().items()
+    }
+    return max(sizes.items(), key=lambda pair: pair[1])
 
 
 def _clock_fast(seen: Subject, limit: float) -> Iterator[Sight]:
@@ -193,6 +209,7 @@ CHECKS: dict[str, Check] = {
     "area-wafer": _area,
     "area-reticle": _area,
     "on-chip-size": _on_chip_size,
+    "sram-per-mac": _sram_per_mac,
     "clock-fast": _clock_fast,
     "clock-node": _clock_node,
     "clock-slow": _clock_slow,

@@ -53,6 +53,9 @@ BEYOND: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     # twice the 231 MB of a Groq TSP
     "on-chip-size": (EDGE, {"memories": {"local": {"size": "448 MiB"}}},
                      {"memories": {"local": {"size": "432 MiB"}}}),
+    # twice 4.4e6 / 300 of the STM32N6 are 29 333 bytes, times 8192 MACs 229.2 MiB
+    "sram-per-mac": (EDGE, {"memories": {"local": {"size": "230 MiB"}}},
+                     {"memories": {"local": {"size": "229 MiB"}}}),
     "clock-fast": (EDGE, {"clock": 3.65e9}, {"clock": 3.63e9}),  # 1.3 times 2.8 GHz
     # 16 x 0.36 ps x 65 = 374 ps
     "clock-node": (EDGE, {"clock": 2.7e9, "energy": {"node": 65}},
