@@ -25,6 +25,7 @@ from compiler.nest.tables import Constants, no_constants
 from compiler.nest.united import other_structure, refusal, united
 from compiler.nest.unwritten import unwritten
 from simmodel.dtype import NUMPY
+from simmodel.errors import HostFailed
 from simmodel.region import Register
 
 Make = Callable[[Mapping[str, int]], NestGraph | None]
@@ -211,8 +212,7 @@ def _check(made: NestGraph, make: Make, host: Host, point: Point) -> None:
     values = {register.name: value for register, value in zip(lengths, point, strict=True)}
     own = _at(make, lengths, point)
     cut = at_length(made, values)
-    inputs = _some(own)
-    right = run(own, inputs, host)
+    inputs, right = _computed(own, host)
     shown = _shown(values)
     try:
         ours = run(cut, inputs, host)
@@ -228,16 +228,26 @@ def _check(made: NestGraph, make: Make, host: Host, point: Point) -> None:
         raise refusal(made.name, lengths, wrong)
 
 
-def _some(graph: NestGraph) -> dict[str, Array]:
-    """Inputs of no meaning: normal numbers, and 1 for indices, lengths and masks: who is left with
-    nothing behind a mask divides rounding by rounding."""
+def _computed(graph: NestGraph, host: Host) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Some inputs, and what `graph` makes of them. Integers are 1, as who is left with nothing
+    behind a mask divides rounding by rounding; 0 where a table has one row."""
+    inputs = _some(graph, 1)
+    try:
+        return inputs, run(graph, inputs, host)
+    except (HostFailed, IndexError):
+        inputs = _some(graph, 0)
+        return inputs, run(graph, inputs, host)
+
+
+def _some(graph: NestGraph, number: int) -> dict[str, Array]:
+    """Inputs of no meaning: normal numbers, and `number` for indices, lengths and masks."""
     random = np.random.default_rng(0)
     made = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
         kind = NUMPY[graph.ports.get(name, tensor.dtype)]
         whole = np.issubdtype(kind, np.integer) or kind == np.bool_
-        values = np.ones(tensor.shape) if whole else random.normal(size=tensor.shape)
+        values = np.full(tensor.shape, number) if whole else random.normal(size=tensor.shape)
         made[name] = values.astype(kind)
     return made
 

@@ -193,6 +193,15 @@ def test_rows_of_a_table_may_be_shorter_and_of_two_lengths() -> None:
     assert made.tolist() == [9, 9]
 
 
+def test_a_table_may_have_one_row_at_the_lower_end() -> None:
+    rows = helper.make_tensor_value_info("i", TensorProto.INT64, [3])
+    make = one(lambda n: [node("Gather", "x i")], lambda n: [value("x", n, 4), rows])
+    graph = for_lengths(make, LENGTH, run_node)
+    x = np.arange(8, dtype="f4").reshape(2, 4)
+    made = run(at_length(graph, {"n": 2}), {"x": x, "i": np.array([1, 0, 1])}, run_node)["y"]
+    np.testing.assert_array_equal(made, x[[1, 0, 1]])
+
+
 def test_a_mean_is_that_of_the_edge_times_how_many_times_fewer_there_are() -> None:
     make = one(
         lambda n: [node("ReduceMean", "x", axes=[0, 1], keepdims=0)],
