@@ -28,7 +28,7 @@ from simmodel.order import starving_order
 from simmodel.program import Program
 from simmodel.verify import findings
 
-EACH = 3
+EACH = 5
 """Mutants of each kind that are tried of a program."""
 
 
