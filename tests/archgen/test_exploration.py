@@ -27,7 +27,7 @@ from archgen.exploration.measures import is_estimable, measured, upwards
 from archgen.exploration.plan import load_exploration, load_surroundings
 from archgen.exploration.ranges import values_of
 from archgen.exploration.search import Found, search
-from archgen.exploration.sensitivity import Rung, Sensitivities, enough, sensitivities
+from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import smallest
 from archgen.outcomes.fronts import dominates, front, ranks
 from archgen.outcomes.merit import merit_row
@@ -479,23 +479,6 @@ def test_sensitivities_by_hand(tmp_path: Path) -> None:
     # From 512 KiB to 1 MiB: (12500 + 1953.125) / 16406.25 gains 11.9 %, less than 15 %.
     assert size["enough"] == "512 KiB"
     assert pd.isna(cols["enough"])
-
-
-@pytest.mark.parametrize(
-    ("costs", "less", "value"),
-    [
-        pytest.param((100, 60, 59), False, "2", id="a memory whose last step gains little"),
-        pytest.param((100, 101, 103), False, "1", id="more that makes it a little worse"),
-        pytest.param((100, 60, 30), False, None, id="a last step that gains still"),
-        pytest.param((50, 51, 90), True, "2", id="a delay"),
-        pytest.param((50, 51, 52), True, "3", id="a delay that hardly matters"),
-    ],
-)
-def test_enough_is_where_steps_to_more_gain_little(
-    costs: tuple[float, ...], less: bool, value: str | None
-) -> None:
-    rungs = [Rung(str(number), cost, 1.0, 1.0) for number, cost in enumerate(costs, 1)]
-    assert enough(rungs, 0.05, less) == value
 
 
 def test_pairs_tell_what_depends_on_each_other(tmp_path: Path) -> None:
