@@ -342,12 +342,12 @@ class ProgramEmitter:
 
     def _picks(self, number: int, plan: Plan) -> dict[str, int]:
         """Origins of what step `number` reads in tables, by tensor."""
-        nodes = {step.outputs[0]: step for step in self.steps if isinstance(step, HostNode)}
         found = {}
         for name in plan.schedule.group.inputs:
-            if self.graph.tensors[name].picked is not None:
+            picked = self.graph.tensors[name].picked
+            if picked is not None:
                 found[name] = len(self.origins)
-                self.origins.append(Origin(nodes[name].origin, number, nodes[name].kind))
+                self.origins.append(Origin(picked.origin, number, picked.kind))
         return found
 
     def _add(self, core: int, number: int, nodes: Sequence[Node]) -> None:

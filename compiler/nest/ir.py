@@ -188,6 +188,10 @@ class Picked:
     """Numbers of rows; below 0: from the end."""
     axis: int
     """Of the table, along which the numbers count; the index has its dimensions in their place."""
+    origin: str = ""
+    """Name of the model's node that picks them."""
+    kind: str = ""
+    """Its operator type."""
 
     @property
     def counted(self) -> range:

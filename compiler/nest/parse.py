@@ -151,6 +151,8 @@ class _Parts:
         self.codes: dict[str, tuple[float, int]] = {}
         self.rows: list[tuple[str, Pick | None]] = []
         """Tensors, and what their lines say of rows of others."""
+        self.nodes: dict[str, tuple[str, str]] = {}
+        """Output of a host node -> its origin and kind."""
 
     def take(self, words: Words) -> None:
         """Read one line."""
@@ -197,7 +199,9 @@ class _Parts:
         if isinstance(pick, Put):
             made = replace(self.tensors[name], placed=Placed(table, index, pick.axis, pick.block))
         else:
-            made = replace(self.tensors[name], picked=Picked(table, index, pick.axis))
+            origin, kind = self.nodes.get(name, ("", ""))
+            picked = Picked(table, index, pick.axis, origin, kind)
+            made = replace(self.tensors[name], picked=picked)
         self.tensors[name] = made
 
     def _port(self, words: Words, ports: list[str]) -> None:
@@ -225,6 +229,8 @@ class _Parts:
         )  # fmt: skip
 
     def finished(self) -> NestGraph:
+        hosts = (step for step in self.steps if isinstance(step, HostNode))
+        self.nodes = {name: (step.origin, step.kind) for step in hosts for name in step.outputs}
         for name, pick in self.rows:
             self._in_table(name, pick)
         return NestGraph(

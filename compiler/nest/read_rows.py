@@ -77,7 +77,7 @@ def _in_place(graph: NestGraph, step: HostNode) -> NestGraph:
             return _written(graph, step)
         steps.append(found)
     assert step.pick is not None
-    tensors = {**graph.tensors, name: _picked(own, step.pick, graph)}
+    tensors = {**graph.tensors, name: _picked(own, step, step.pick, graph)}
     return with_steps(replace(graph, tensors=tensors), steps)
 
 
@@ -88,7 +88,7 @@ def _written(graph: NestGraph, step: HostNode) -> NestGraph:
     own = graph.tensors[name]
     rows = f"{name}.rows"
     virtual = Tensor(rows, own.shape, own.dtype, Storage(rows, 0, row_major(own.shape)))
-    tensors = {**graph.tensors, rows: _picked(virtual, step.pick, graph)}
+    tensors = {**graph.tensors, rows: _picked(virtual, step, step.pick, graph)}
     access = Read(rows, tuple(at(axis) for axis in range(len(own.shape))))
     move = replace(plain(name, own.shape, "move", (access,)), origin=step.origin, kind=step.kind)
     steps = [
@@ -100,6 +100,6 @@ def _written(graph: NestGraph, step: HostNode) -> NestGraph:
     return replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))
 
 
-def _picked(tensor: Tensor, pick: Pick, graph: NestGraph) -> Tensor:
+def _picked(tensor: Tensor, step: HostNode, pick: Pick, graph: NestGraph) -> Tensor:
     table, index = graph.tensors[pick.table], graph.tensors[pick.index]
-    return replace(tensor, picked=Picked(table, index, pick.axis))
+    return replace(tensor, picked=Picked(table, index, pick.axis, step.origin, step.kind))
