@@ -60,7 +60,11 @@ def _group(part: Placed | Group) -> Group:
 
 
 def _homes(parts: Sequence[Part]) -> Iterator[Home]:
-    """What lies on chip between steps, in the order in which it was given its place."""
+    """What lies on chip between steps; tensors in the order in which they were given their place.
+
+    Constants are given theirs without regard to their order: groups name them in that of their
+    inputs.
+    """
     order: TopologicalSorter[Home] = TopologicalSorter()
     groups = [_group(part) for part in parts if not isinstance(part, HostNode)]
     makers = {layer.result.name: layer for group in groups for layer in group.layers}
@@ -76,7 +80,9 @@ def _homes(parts: Sequence[Part]) -> Iterator[Home]:
         pinned = [
             Home(name, cast(Memory, home.role), home.address) for name, home in group.pinned.items()
         ]
-        for homes in map(list, map(dict.fromkeys, (pinned, kept, shared))):
+        for constant in pinned:
+            order.add(constant)
+        for homes in map(list, map(dict.fromkeys, (kept, shared))):
             for first, second in zip((None, *homes), homes, strict=False):
                 order.add(second, *([first] if first is not None else []))
     yield from order.static_order()

@@ -28,6 +28,7 @@ from compiler.tree.ir import Address, Call, For, Home, Span, Step, Tree, Work
 from compiler.tree.made import tree_of
 from compiler.tree.text import TreeError, parse_tree, print_tree
 from simmodel.arch import Arch
+from simmodel.asm import print_program
 from simmodel.functional import execute
 from simmodel.simulate import simulate
 from simmodel.verify import verify
@@ -251,6 +252,26 @@ def test_what_stays_between_steps_takes_no_dram() -> None:
     ]
     assert moved[1] == 8 * 16 * 16 * 4  # the output alone
     assert moved[0] >= moved[1] + 16 * 16 * 16 * 4
+
+
+def test_constants_stay_for_groups_that_read_them_in_any_order() -> None:
+    """The order of their lines says nothing: each is given its place for all groups at once."""
+    net = Net()
+    x, first, second = net.input(1, 24), net.weight(24, 24), net.weight(24, 24)
+    for weight in (first, second, second, first):
+        x = net.op("MatMul", x, weight)
+    model = prepared(net.model(x), "net")
+
+    def follow(text: str) -> CompileResult:
+        return compile_model(model, ROOMY, CompileOptions("fp32", tree=parse_tree(text)))
+
+    steps = "step\n  layer t3\n  layer t4\nstep\n  layer t5\n  layer t6\n"
+    made = follow(f"tree net\nhome t1 local\nhome t2 local\n{steps}")
+    assert [list(d.group.pinned) for d in made.decisions] == [["t1", "t2"], ["t2", "t1"]]
+    tree = tree_of("net", made.steps, addresses=True)
+    for homes in (tree.homes, tree.homes[::-1]):
+        again = follow(print_tree(replace(tree, homes=homes)))
+        assert print_program(again.program) == print_program(made.program)
 
 
 def test_addresses_are_taken_as_they_are_given() -> None:
