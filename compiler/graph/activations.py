@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.graph.body import Body, Tensor
+from compiler.graph.body import Body, Contradicted, Tensor
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -56,7 +56,7 @@ def activations_of(
 def _activation(b: Body, name: str, rest: dict[str, Iterator[float]]) -> Activation:
     form = _FORMS.get(name.lower())
     if form is None:
-        raise ValueError(f"activation {name!r} is unknown; there are {', '.join(_FORMS)}")
+        raise Contradicted(f"activation {name!r} is unknown; there are {', '.join(_FORMS)}")
     defaults = {"alpha": form.alpha, "beta": form.beta}
     given = {key: next(rest[key], value) for key, value in defaults.items() if value is not None}
     return lambda x: form.make(b, x, **given)

@@ -11,7 +11,7 @@ their end, by masks: a reversed one begins at its own end that way. Values are l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,23 +114,68 @@ class _Sequence:
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
-def _sequence(
-    b: Body,
-    x: Tensor,
-    r: Tensor,
-    lengths: Tensor | None,
-    direction: str,
-    layout: int,
-    hidden: int | None = None,
-) -> _Sequence:
-    if direction not in _DIRECTIONS:
-        known = ", ".join(_DIRECTIONS)
-        raise Contradicted(f"direction {direction!r}, expected one of {known}")
-    if layout:
-        x = b.one("Transpose", x, perm=[1, 0, 2])
-    mask = _mask(b, x, lengths)
-    size = r.shape[-1] if hidden is None else hidden
-    return _Sequence(b, x, mask, _DIRECTIONS[direction], size, bool(layout))
+@dataclass(frozen=True)
+class _Operator:
+    """What an operator expects of its inputs."""
+
+    gates: int
+    """Rows of weights for each element of the state."""
+    activations: int
+    """Of each direction."""
+    transposed: bool = False
+    """Whether weights are [directions, size, rows]."""
+
+    def sequence(
+        self, b: Body, given: Mapping[str, Tensor | None], direction: str, layout: int,
+        hidden_size: int | None, activations: Sequence[str],
+    ) -> _Sequence:  # fmt: skip
+        """The node with these inputs, by name; Contradicted where they are not its operator's."""
+        if direction not in _DIRECTIONS:
+            known = ", ".join(_DIRECTIONS)
+            raise Contradicted(f"direction {direction!r}, expected one of {known}")
+        three = {name: given[name] for name in ("x", "w", "r")}
+        flat = [f"{n} has {len(t.shape)}" for n, t in three.items() if t and len(t.shape) != 3]
+        if flat:
+            raise Contradicted(f"x, w and r have 3 dimensions each; {', '.join(flat)}")
+        x, r, directions = given["x"], given["r"], _DIRECTIONS[direction]
+        assert x is not None and r is not None
+        hidden = r.shape[1 if self.transposed else 2]
+        batch = x.shape[0 if layout else 1]
+        wrong = self._wrong(given, len(directions), batch, x.shape[2], hidden, layout)
+        if hidden_size not in (None, hidden):
+            wrong.append(f"hidden_size is {hidden_size}, r has {hidden}")
+        if len(activations) < (count := self.activations * len(directions)):
+            wrong.append(f"there are {len(activations)} activations, expected {count}")
+        if wrong:
+            raise Contradicted("; ".join(wrong))
+        if layout:
+            x = b.one("Transpose", x, perm=[1, 0, 2])
+        mask = _mask(b, x, given["lengths"])
+        return _Sequence(b, x, mask, directions, hidden, bool(layout))
+
+    def _wrong(
+        self, given: Mapping[str, Tensor | None], directions: int, batch: int, size: int,
+        hidden: int, layout: int,
+    ) -> list[str]:  # fmt: skip
+        """A sentence for each input of another shape than the others ask for."""
+        rows = self.gates * hidden
+        state = (batch, directions, hidden) if layout else (directions, batch, hidden)
+        wanted: dict[str, tuple[int, ...]] = {
+            "w": (directions, rows, size), "r": (directions, rows, hidden),
+            "bias": (directions, 2 * rows), "lengths": (batch,), "h": state, "c": state,
+            "peepholes": (directions, 3 * hidden),
+        }  # fmt: skip
+        if self.transposed:
+            wanted |= {"w": (directions, size, rows), "r": (directions, hidden, rows)}
+        return [
+            f"{name} is {[*value.shape]}, expected {[*wanted[name]]}"
+            for name, value in given.items()
+            if value is not None and name in wanted and value.shape != wanted[name]
+        ]
+
+
+_RNN, _GRU, _LSTM = _Operator(1, 1), _Operator(3, 2), _Operator(4, 3)
+_QUANTIZED_LSTM = _Operator(4, 3, transposed=True)
 
 
 def _mask(b: Body, x: Tensor, lengths: Tensor | None) -> Tensor | None:
@@ -184,8 +229,8 @@ def rnn(
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
     """h = f(x @ W + h @ R + biases)."""
-    del hidden_size
-    sequence = _sequence(b, x, r, lengths, direction, layout)
+    given = {"x": x, "w": w, "r": r, "bias": bias, "lengths": lengths, "h": h}
+    sequence = _RNN.sequence(b, given, direction, layout, hidden_size, activations)
     count = len(sequence.directions)
     chosen = activations_of(b, activations[:count], activation_alpha, activation_beta)
     made = []
@@ -221,8 +266,8 @@ def gru(
     linear_before_reset: int = 0,
 ) -> tuple[Tensor, ...]:
     """z, r = f(...); h = (1 - z) * g(x @ W + (r * h) @ R) + z * h."""
-    del hidden_size
-    sequence = _sequence(b, x, r, lengths, direction, layout)
+    given = {"x": x, "w": w, "r": r, "bias": bias, "lengths": lengths, "h": h}
+    sequence = _GRU.sequence(b, given, direction, layout, hidden_size, activations)
     chosen = activations_of(b, activations, activation_alpha, activation_beta)
     made = []
     for each in range(len(sequence.directions)):
@@ -292,8 +337,11 @@ def lstm(
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
     """i, o, f = f(...); c = f * c + i * g(...); h = o * h(c)."""
-    del hidden_size
-    sequence = _sequence(b, x, r, lengths, direction, layout)
+    given = {
+        "x": x, "w": w, "r": r, "bias": bias, "lengths": lengths, "h": h, "c": c,
+        "peepholes": peepholes,
+    }  # fmt: skip
+    sequence = _LSTM.sequence(b, given, direction, layout, hidden_size, activations)
     chosen = activations_of(b, activations, activation_alpha, activation_beta)
     functions = [_limited_cell(b, clip, chosen[at : at + 3]) for at in range(0, len(chosen), 3)]
 
@@ -338,11 +386,14 @@ def dynamic_quantize_lstm(
 ) -> tuple[Tensor, ...]:
     """An LSTM whose weights are integers; the input of all steps, and the state in each, are
     quantized in the range that they have."""
-    del hidden_size
-    sequence = _sequence(b, x, r, lengths, direction, 0, hidden=r.shape[1])
+    kinds = [*activations] or ["Sigmoid", "Tanh", "Tanh"] * 2
+    given = {
+        "x": x, "w": w, "r": r, "bias": bias, "lengths": lengths, "h": h, "c": c,
+        "peepholes": peepholes,
+    }  # fmt: skip
+    sequence = _QUANTIZED_LSTM.sequence(b, given, direction, 0, hidden_size, kinds)
     if sequence.mask is not None:
         raise Declined("sequences of different lengths, each step quantized by those that go on")
-    kinds = [*activations] or ["Sigmoid", "Tanh", "Tanh"] * 2
     chosen = activations_of(b, kinds, activation_alpha, activation_beta)
     functions = [_limited_cell(b, clip, chosen[at : at + 3]) for at in range(0, len(chosen), 3)]
 
