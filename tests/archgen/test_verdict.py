@@ -168,6 +168,25 @@ def test_a_mistake_of_the_nests_themselves_is_found(tmp_path: Path, dtype: str, 
     assert row_of(tmp_path, dtype, nests, load=wrong_weights)["verified"] is False
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"written": 1 << 30}, "bytes of writes to DRAM, its outputs take at least 1073741824"),
+        ({"products": (("int8", 1 << 40),)}, "multiply-accumulates, its outputs take at least"),
+    ],
+)
+def test_a_run_that_left_something_out_is_wrong_whatever_was_compared(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    def lacking(program: Program) -> Program:
+        assert program.demand is not None
+        return replace(program, demand=replace(program.demand, **change))
+
+    row = row_of(tmp_path, "int8", change=lacking)
+    assert row["status"] == "ok" and row["verified"] is False
+    assert str(row["note"]).startswith("the run did ") and said in str(row["note"])
+
+
 def test_what_stays_on_chip_is_compared_all_the_same(tmp_path: Path) -> None:
     seen, hidden = (row_of(tmp_path, "fp16", nests)["compared"] for nests in DEPTHS)
     assert seen == hidden
