@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from compiler.alloc.on_chip import Place
 from compiler.bind.facts import Facts
@@ -47,6 +48,20 @@ class Fitter:
         self._best: dict[Outline, Estimate] = {}
         self._bounds: dict[Outline, float] = {}
         """At most the scores of groups whose schedules are known not to be better."""
+
+    @cached_property
+    def single(self) -> Fitter | None:
+        """The same with one slot for each buffer; None: that is itself."""
+        plan = self.stages.plan
+        if plan.slots == 1:
+            return None
+        other = Fitter(self.arch, replace(self.stages, plan=replace(plan, slots=1)), self.fronts)
+        other.search.memory = self.search.memory  # walks depend on no option
+        return other
+
+    def with_slots(self, slots: int | None) -> Fitter:
+        """The one whose buffers have so many slots, where that is one of the two."""
+        return self.single if slots == 1 and self.single is not None else self
 
     @property
     def cores(self) -> int:
@@ -93,7 +108,12 @@ class Fitter:
         Raises DoesNotFit for a layer alone.
         """
         if outline in self._known or group.alone:
-            found = self._alike(group)
+            try:
+                found = self._alike(group)
+            except DoesNotFit:
+                if self.single is None or len(group.layers[0].nests) > 1:
+                    raise
+                found = self.single.schedules(group)
             return found[0].estimate if found else None
         return self.search.below(group, limit)
 

@@ -3,6 +3,7 @@
     what        does not fit, because                   next
     a group     its best schedule finds no place        the next best one, of `plan.attempts`
                 none does, or costs more than pieces    two halves; of a layer alone, its operators
+                a single operator does not              one slot for each of its buffers
     a network   a group, beside what lies in shared     nothing lies in shared memory
                 a group, beside what is kept on chip    nothing is kept between groups
                 a group, beside pinned constants        none is pinned
@@ -61,6 +62,8 @@ def fits(fitter: Fitter, group: Group, before: Fit | None) -> list[Fit]:
     except DoesNotFit as why:
         refusal = why
     found = _halves(fitter, group, before)
+    if not found and fitter.single is not None:
+        return fits(fitter.single, group, before)
     if not found:
         raise refusal or _unscheduled(fitter, group)
     return found

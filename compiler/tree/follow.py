@@ -131,9 +131,10 @@ def _scheduled(
             if isinstance(step, Step) and (step.loops or any(w.loops for w in step.layers)):
                 mistakes.append(f"line {step.line}: a step with loops says what its cores do")
             continue
-        made = _Reader(step, group, fitter, mistakes).schedule()
+        own = fitter.with_slots(step.slots)
+        made = _Reader(step, group, own, mistakes).schedule()
         if made is not None:
-            made = fitter.estimated(made) if known is None else known.put_into(made)
+            made = own.estimated(made) if known is None else known.put_into(made)
         found.append(made)
     if mistakes:
         raise TreeError(mistakes)

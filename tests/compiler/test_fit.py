@@ -11,7 +11,7 @@ from doubles import anything
 from machines import machine
 from networks import Net, check, refused
 
-from compiler.driver import CompileOptions
+from compiler.driver import CompileOptions, compile_model
 from compiler.errors import DoesNotFit
 from compiler.fit import Fitter
 from compiler.fuse.partition import Unfused
@@ -21,6 +21,8 @@ from compiler.nest.ir import NestGraph
 from compiler.priced import Part, Prices
 from compiler.repair import fits
 from compiler.stages import Stages
+from compiler.tree.made import tree_of
+from simmodel.asm import print_program
 
 
 def chain(layers: int) -> Net:
@@ -50,6 +52,21 @@ def test_too_few_tokens_are_refused_with_their_sum() -> None:
         check(model, machine(tokens=1, local=local), "fp32", anything(1, rolling=True))
     assert "tokens of a core" in refused(why.value)
     assert [name for name, _ in why.value.terms] == ["full buffers", "empty buffers"]
+
+
+def test_an_operator_that_fits_with_one_slot_alone_takes_one() -> None:
+    """Nine products of two fp32 numbers: two tiles of each operand are more than there is."""
+    net = Net()
+    model = net.model(net.op("Conv", net.input(1, 4, 6, 6), net.weight(4, 4, 3, 3)))
+    little = machine(local={"size": 128, "banks": 1})
+    made = check(model, little, "fp32").compiled
+    assert [decision.plan.slots for decision in made.decisions] == [1]
+    tree = tree_of("net", made.steps)  # which says so, and the compiler is not asked again
+    again = compile_model(model, little, CompileOptions("fp32", tree=tree))
+    assert print_program(again.program) == print_program(made.program)
+    with pytest.raises(DoesNotFit) as why:
+        check(model, machine(local={"size": 64, "banks": 1}), "fp32")
+    assert "local memory needs 80 B, has 64 B: x0 36 B, t1 36 B" in str(why.value)
 
 
 def test_what_fits_nowhere_is_refused_with_its_sum() -> None:
