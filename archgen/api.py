@@ -25,6 +25,7 @@ from archgen.assembly import AssemblyError, read_assembly, write_assembly
 from archgen.check.reference import run_node
 from archgen.exploration.calls import explore, sensitivity, smallest_machine
 from archgen.loadable import Loaded, load, save
+from archgen.models.arrays import load_calibration
 from archgen.models.extents import Range, extents
 from archgen.models.family import SourceFamily, open_family
 from archgen.models.load import SourceModel, open_model
@@ -38,7 +39,7 @@ from archgen.studies.comparison import StudyComparison, compare
 from archgen.studies.design import StudyError
 from archgen.studies.family import PreparedFamily, prepare_family
 from archgen.studies.options import Running, StudyOptions
-from archgen.studies.prepare import Prepared, load_calibration, prepare
+from archgen.studies.prepare import Prepared, prepare
 from archgen.studies.quick import estimate
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study

@@ -26,7 +26,8 @@ from typing import Any
 
 from archgen.internal import causes, whereabouts
 from archgen.process.guard import Bounds, Exceeded, guarded
-from compiler.api import GRAPH_PASSES, CompilerError
+from compiler import api
+from compiler.api import CompilerError
 from simmodel.registry import Registry
 
 
@@ -152,7 +153,7 @@ def activate(extensions: tuple[Extension, ...]) -> None:
     if extensions == _Here.active:
         return
     _restore()
-    _Here.before = [dict(table) for table in Registry.every], list(GRAPH_PASSES)
+    _Here.before = [dict(table) for table in Registry.every], list(api.GRAPH_PASSES)
     _Here.active = extensions
     try:
         for each in extensions:
@@ -167,10 +168,12 @@ def _restore() -> None:
     if _Here.before is None:
         return
     tables, passes = _Here.before
-    for table, content in zip(Registry.every, tables, strict=False):
+    # Modules of the compiler that were imported since made tables of their own.
+    later = [table.shipped for table in Registry.every[len(tables) :]]
+    for table, content in zip(Registry.every, [*tables, *later], strict=False):
         table.clear()
         table.update(content)
-    GRAPH_PASSES[:] = passes
+    api.GRAPH_PASSES[:] = passes
     _Here.active, _Here.files, _Here.before = (), frozenset(), None
 
 
@@ -221,5 +224,5 @@ def foreign() -> list[str]:
     """What this process has registered otherwise than by an extension: `operator 'Sinh'`."""
     activate(())
     named = [f"{table.what} {name!r}" for table in Registry.every for name in table.foreign()]
-    own = [step for step in GRAPH_PASSES if type(step).__module__.split(".")[0] != "compiler"]
+    own = [step for step in api.GRAPH_PASSES if type(step).__module__.split(".")[0] != "compiler"]
     return list(dict.fromkeys([*named, *(f"pass {step.name!r}" for step in own)]))

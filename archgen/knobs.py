@@ -15,7 +15,8 @@ from itertools import product
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from archgen.schema.mistakes import guess
-from compiler.api import Stages, Within, pass_name
+from compiler import api
+from compiler.api import Within, pass_name
 
 Scalar = str | int | float | bool | None
 Settings = tuple[tuple[str, Scalar], ...]
@@ -42,7 +43,7 @@ class Option:
         return _said(self.wanted)
 
 
-def options(stages: Stages) -> dict[str, Option]:
+def options(stages: api.Stages) -> dict[str, Option]:
     """Every option of the passes in `stages`, by dotted name."""
     found: dict[str, Option] = {}
     for prefix, holder in held(stages):
@@ -50,7 +51,7 @@ def options(stages: Stages) -> dict[str, Option]:
     return found
 
 
-def held(stages: Stages) -> Iterator[tuple[str, Any]]:
+def held(stages: api.Stages) -> Iterator[tuple[str, Any]]:
     """The passes of `stages` in order, each kind once, with the word before its options."""
     for known in fields(stages):
         value = getattr(stages, known.name)
@@ -89,12 +90,12 @@ def combinations_of(passes: Mapping[str, Any]) -> Iterator[Settings]:
         yield tuple(sorted(zip(passes, values, strict=True)))
 
 
-def knobs(stages: Stages) -> dict[str, Scalar]:
+def knobs(stages: api.Stages) -> dict[str, Scalar]:
     """Every option of the passes in `stages` that one value can set, with the value it has."""
     return {name: option.value for name, option in options(stages).items()}
 
 
-def wrong(settings: Mapping[str, object], stages: Stages) -> list[str]:
+def wrong(settings: Mapping[str, object], stages: api.Stages) -> list[str]:
     """What is wrong with settings of these passes: unknown names, values of another type or out of
     range."""
     known = options(stages)
@@ -108,7 +109,7 @@ def wrong(settings: Mapping[str, object], stages: Stages) -> list[str]:
     return found
 
 
-def turned(stages: Stages, settings: Settings) -> Stages:
+def turned(stages: api.Stages, settings: Settings) -> api.Stages:
     """`stages` with these options; an option that the chosen strategy does not have is left out."""
     known = knobs(stages) if settings else {}
     for name, value in settings:
@@ -117,10 +118,10 @@ def turned(stages: Stages, settings: Settings) -> Stages:
     return stages
 
 
-def _set(stages: Stages, path: list[str], value: Scalar) -> Stages:
+def _set(stages: api.Stages, path: list[str], value: Scalar) -> api.Stages:
     """`stages` with one option set, of a stage or of all passes of a name in a row of passes."""
     if any(path[0] == known.name for known in fields(stages)):
-        made: Stages = _with(stages, path, value)
+        made: api.Stages = _with(stages, path, value)
         return made
     rows: dict[str, Any] = {
         known.name: tuple(

@@ -13,16 +13,7 @@ from typing import TypedDict
 
 from archgen.knobs import Scalar, Settings, turned, wrong
 from archgen.schema.mistakes import guess, listed
-from compiler.api import (
-    EFFORTS,
-    HALOS,
-    OBJECTIVES,
-    STRATEGIES,
-    Stages,
-    Tree,
-    alternatives,
-    stages_of,
-)
+from compiler import api
 
 
 class OptionError(ValueError):
@@ -50,7 +41,7 @@ class Scheduling:
     """One of `EFFORTS`."""
     passes: Settings = ()
     """Options of passes, as `archgen.knobs` names them."""
-    tree: Tree | None = None
+    tree: api.Tree | None = None
     """A schedule to follow; what it leaves open is searched for."""
 
     @property
@@ -62,17 +53,17 @@ class Scheduling:
         return made | {f"pass.{name}": value for name, value in self.passes}
 
     @property
-    def stages(self) -> Stages:
+    def stages(self) -> api.Stages:
         """The compiler's passes with these options."""
-        stages = stages_of(self.fusion, self.halo, self.objective, self.effort)
+        stages = api.stages_of(self.fusion, self.halo, self.objective, self.effort)
         return turned(stages, self.passes)
 
     @property
-    def alternatives(self) -> tuple[Stages, ...]:
+    def alternatives(self) -> tuple[api.Stages, ...]:
         """Other ways to compile among which a simulation decides, with these options of passes."""
         if self.tree is not None:
             return ()
-        return tuple(turned(way, self.passes) for way in alternatives(self.effort, self.stages))
+        return tuple(turned(way, self.passes) for way in api.alternatives(self.effort, self.stages))
 
 
 DEFAULT = Scheduling()
@@ -87,13 +78,13 @@ def choices(
 ) -> tuple[list[Scheduling], list[str]]:
     """Every combination of the values given, each once, and what is wrong with them."""
     mistakes = [
-        *_unknown("fusion", fusion, STRATEGIES),
-        *_unknown("halo", halo, HALOS),
-        *_unknown("objective", objective, OBJECTIVES),
-        *_unknown("effort", effort, EFFORTS),
+        *_unknown("fusion", fusion, api.STRATEGIES),
+        *_unknown("halo", halo, api.HALOS),
+        *_unknown("objective", objective, api.OBJECTIVES),
+        *_unknown("effort", effort, api.EFFORTS),
     ]
     if mistakes:  # wrong options of passes are those that no strategy would take
-        ways = product(STRATEGIES, passes)
+        ways = product(api.STRATEGIES, passes)
         some = [Scheduling(fusion=name, passes=settings) for name, settings in ways]
         return [], [*mistakes, *_no_options(some)]
     words = product(dict.fromkeys(fusion), dict.fromkeys(halo), dict.fromkeys(objective))

@@ -2,70 +2,78 @@
 
 The one idea: this page is the whole interface. archgen imports from here alone, as a contract
 checks, so that everything below may change its place; what is not on this page is the compiler's
-own business.
+own business. A name is imported when it is first asked for, from where the imports below say that
+it is, which type checkers alone follow: a verb pays for what it uses.
 """
 
 from __future__ import annotations
 
-from compiler.attainable import Attainable, bound_of
-from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
-from compiler.constant_values import constant_values
-from compiler.cost.handover import between_cores
-from compiler.decisions import Decisions, Shelf
-from compiler.driver import (
-    CompileOptions,
-    CompileResult,
-    compile_model,
-    following_lengths,
-    prepared,
-)
-from compiler.dump import CHOSEN, FORMS, form_after, form_of
-from compiler.elsewhere import Products, products_on
-from compiler.emit.kernels import Offer, Part, kernel
-from compiler.errors import (
-    CompilerError,
-    DoesNotFit,
-    Undecided,
-    UnsupportedModel,
-    at_node,
-    operator_name,
-)
-from compiler.estimate import NetworkEstimate, expected
-from compiler.family import Family
-from compiler.forms import FormReport
-from compiler.fuse.strategies import STRATEGIES
-from compiler.graph.base import GraphPass
-from compiler.graph.body import Body, Declined, Tensor
-from compiler.graph.by_definition import evaluated, evaluator
-from compiler.graph.defined import expression, rewrite
-from compiler.graph.no_numbers import other_ports
-from compiler.graph.open_axes import OpenAxes
-from compiler.graph.operators import OperatorFailed
-from compiler.graph.reference import compute_own, is_own
-from compiler.graph.rewrite import const, is_op, replace_value, static_shape
-from compiler.graph.runtime import lacks_kernel
-from compiler.graph.unknown import is_known, refuse_unknown_operators
-from compiler.host_error import host_error
-from compiler.judge_groups import Trial
-from compiler.load import Load, load
-from compiler.nest.ir import HostNode
-from compiler.nest.memo import Memo
-from compiler.nest.type_error import beyond, beyond_fp32
-from compiler.ops import elementwise
-from compiler.ops.lower import TABLE as OPERATORS
-from compiler.options import Within
-from compiler.outlook import Outlook, outlook
-from compiler.passes import Pass, PassFailed, pass_name, run_pass
-from compiler.recompute import Made, Recipe, Recomputed, Stored, recompute
-from compiler.rejected import Option
-from compiler.report import Choice, Constants, GroupReport, LayerReport, report
-from compiler.search import Best, Tried, Wanted, alternatives, best_program
-from compiler.settle import at_lengths
-from compiler.stages import GRAPH_PASSES, Stages
-from compiler.standard_form import hides_products, in_standard_operators
-from compiler.tree.ir import Tree
-from compiler.tree.text import TreeError, parse_tree, print_tree
-from compiler.working_set import working_set
+import ast
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compiler.attainable import Attainable, bound_of
+    from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
+    from compiler.constant_values import constant_values
+    from compiler.cost.handover import between_cores
+    from compiler.decisions import Decisions, Shelf
+    from compiler.driver import (
+        CompileOptions,
+        CompileResult,
+        compile_model,
+        following_lengths,
+        prepared,
+    )
+    from compiler.dump import CHOSEN, FORMS, form_after, form_of
+    from compiler.elsewhere import Products, products_on
+    from compiler.emit.kernels import Offer, Part, kernel
+    from compiler.errors import (
+        CompilerError,
+        DoesNotFit,
+        Undecided,
+        UnsupportedModel,
+        at_node,
+        operator_name,
+    )
+    from compiler.estimate import NetworkEstimate, expected
+    from compiler.family import Family
+    from compiler.forms import FormReport
+    from compiler.fuse.strategies import STRATEGIES
+    from compiler.graph.base import GraphPass
+    from compiler.graph.body import Body, Declined, Tensor
+    from compiler.graph.by_definition import evaluated, evaluator
+    from compiler.graph.defined import expression, rewrite
+    from compiler.graph.no_numbers import other_ports
+    from compiler.graph.open_axes import OpenAxes
+    from compiler.graph.operators import OperatorFailed
+    from compiler.graph.reference import compute_own, is_own
+    from compiler.graph.rewrite import const, is_op, replace_value, static_shape
+    from compiler.graph.runtime import lacks_kernel
+    from compiler.graph.unknown import is_known, refuse_unknown_operators
+    from compiler.host_error import host_error
+    from compiler.judge_groups import Trial
+    from compiler.load import Load, load
+    from compiler.nest.ir import HostNode
+    from compiler.nest.memo import Memo
+    from compiler.nest.type_error import beyond, beyond_fp32
+    from compiler.ops import elementwise
+    from compiler.ops.lower import TABLE as OPERATORS
+    from compiler.options import Within
+    from compiler.outlook import Outlook, outlook
+    from compiler.passes import Pass, PassFailed, pass_name, run_pass
+    from compiler.recompute import Made, Recipe, Recomputed, Stored, recompute
+    from compiler.rejected import Option
+    from compiler.report import Choice, Constants, GroupReport, LayerReport, report
+    from compiler.search import Best, Tried, Wanted, alternatives, best_program
+    from compiler.settle import at_lengths
+    from compiler.stages import GRAPH_PASSES, Stages
+    from compiler.standard_form import hides_products, in_standard_operators
+    from compiler.tree.ir import Tree
+    from compiler.tree.text import TreeError, parse_tree, print_tree
+    from compiler.working_set import working_set
 
 # In the order in which they are needed, not of the alphabet.
 __all__ = [  # noqa: RUF022
@@ -175,3 +183,26 @@ __all__ = [  # noqa: RUF022
     "OPERATORS",  # ONNX operator -> what makes nests of it; an extension may add one
     "elementwise",  # such functions, and operators that are functions of the vector engine
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What goes by `name` on this page, from the module that defines it."""
+    if name not in _origins():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, own = _origins()[name]
+    value: object = getattr(import_module(module), own)
+    globals()[name] = value
+    return value
+
+
+@cache
+def _origins() -> dict[str, tuple[str, str]]:
+    """Of each name on this page the module that defines it, and its name there."""
+    page = ast.parse(Path(__file__).read_bytes())
+    [offered] = (node for node in page.body if isinstance(node, ast.If))
+    return {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in offered.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }

@@ -21,11 +21,11 @@ class Registry(dict[str, Value]):
     def __init__(self, what: str, shipped: Mapping[str, Value]) -> None:
         """`what` it holds, as users call that: `operator`."""
         super().__init__(shipped)
-        self.what, self._shipped = what, dict(shipped)
+        self.what, self.shipped = what, dict(shipped)
         Registry.every.append(self)
 
     def foreign(self) -> list[str]:
         """Names whose value is not the one that was shipped."""
-        names = {**self._shipped, **self}
+        names = {**self.shipped, **self}
         none = object()
-        return [n for n in names if self.get(n, none) is not self._shipped.get(n, none)]
+        return [n for n in names if self.get(n, none) is not self.shipped.get(n, none)]

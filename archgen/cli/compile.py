@@ -23,7 +23,6 @@ from archgen.assembly import write_assembly
 from archgen.cli.compile_report import print_report
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import (
-    as_efforts,
     as_roles,
     as_shape,
     calibration_option,
@@ -32,8 +31,8 @@ from archgen.cli.options import (
     extension_option,
     host_option,
     role_option,
-    scheduling_options,
 )
+from archgen.cli.scheduling_options import as_efforts, scheduling_options
 from archgen.explanation import explanation
 from archgen.extensions import activate, blaming, extension
 from archgen.files import unwritable

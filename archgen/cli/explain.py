@@ -9,11 +9,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 
 import click
 
-from archgen.cli.explain_area import explain_area
 from archgen.cli.options import Step
 from archgen.cli.reference import reference
 from archgen.cli.topics import SECTIONS, Entry, Section, laws, pictures
@@ -79,7 +79,8 @@ def explain(
     if by is not None and not sensitivity:
         raise click.UsageError("--by says how far --sensitivity changes fields: give that too")
     if topic == AREA and machines:
-        explain_area(machines, (by or TWICE) if sensitivity else None, as_json, csv)
+        area = import_module("archgen.cli.explain_area")  # slow: with pandas
+        area.explain_area(machines, (by or TWICE) if sensitivity else None, as_json, csv)
         return
     if machines or sensitivity or as_json or csv is not None:
         options = "--sensitivity, --by, --json, --csv"

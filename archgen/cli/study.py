@@ -15,7 +15,6 @@ from archgen.cli.gates import budget_option, judge, pipeline_options
 from archgen.cli.implausible import of_design
 from archgen.cli.options import (
     Batches,
-    as_efforts,
     as_extents,
     as_roles,
     calibration_option,
@@ -24,9 +23,9 @@ from archgen.cli.options import (
     extension_option,
     host_option,
     role_option,
-    scheduling_options,
 )
 from archgen.cli.running import OUT, running, running_options, watched
+from archgen.cli.scheduling_options import as_efforts, scheduling_options
 from archgen.cli.summary import host_lines, points_table, results_table, summary_lines
 from archgen.cli.terminal import show
 from archgen.models.extents import Range, Shape, asked, left_out, shapes

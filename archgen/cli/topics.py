@@ -13,6 +13,7 @@ import json
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
 
 from archgen.cli.codes import Code
@@ -31,11 +32,11 @@ from archgen.outcomes.columns import (
     Column,
 )
 from archgen.outcomes.stalls import STALLS
-from archgen.plots.saving import DETAILS, OVERVIEWS
 from archgen.schema.json_schema import arch_view
 from archgen.schema.view import View
 from archgen.studies.file import StudyFile
-from compiler.api import Stages, pass_name
+from compiler import api
+from compiler.api import pass_name
 from simmodel import machine
 from simmodel.waterfall import MOVED, WORK
 
@@ -90,9 +91,10 @@ def _stalls() -> list[Section]:
 
 
 def _plots() -> list[Section]:
+    figures = import_module("archgen.plots.saving")  # slow: with pandas and matplotlib
     drawn = {
-        "Figures that compare points, in the folder of a study": OVERVIEWS,
-        "Figures of what happened within one point": DETAILS,
+        "Figures that compare points, in the folder of a study": figures.OVERVIEWS,
+        "Figures of what happened within one point": figures.DETAILS,
     }
     return [
         Section(
@@ -112,7 +114,7 @@ def _text_of(documented: object) -> str:
 
 
 def _passes() -> list[Section]:
-    stages, known = Stages(), options(Stages())
+    stages, known = api.Stages(), options(api.Stages())
     return [
         Section(
             f"{word}: {type(step).__name__}",
@@ -215,7 +217,8 @@ def laws() -> str:
 def pictures() -> dict[str, str]:
     """Name of each rewriting pass -> what it does, with a picture of before and after."""
     return {
-        pass_name(type(step)): inspect.cleandoc(step.__doc__ or "") for _, step in held(Stages())
+        pass_name(type(step)): inspect.cleandoc(step.__doc__ or "")
+        for _, step in held(api.Stages())
     }
 
 

@@ -34,6 +34,11 @@ def arrays_in(path: str | Path, what: str) -> dict[str, NDArray[Any]]:
         raise ModelError(f"{what} {path}: not an .npz file of arrays{reason}") from None
 
 
+def load_calibration(path: str | Path | None) -> dict[str, NDArray[Any]] | None:
+    """Arrays of an .npz file by input name; None for no path. Raises ModelError."""
+    return None if path is None else arrays_in(path, "calibration")
+
+
 def _native(array: NDArray[Any]) -> NDArray[Any]:
     """`array` with its bytes in the order of this machine."""
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -20,7 +20,7 @@ from archgen.roles import Told, parse_roles, state_roles, tell
 from archgen.roles.net import ANONYMOUS
 from archgen.schema.mistakes import guess
 from archgen.zoo.shapes import without_data
-from compiler.api import other_ports
+from compiler import api
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def input_dims(
         if value.name in initialized:
             continue
         if not value.type.HasField("tensor_type"):
-            raise ModelError(*(f"{label}: {line}" for line in other_ports(graph)))
+            raise ModelError(*(f"{label}: {line}" for line in api.other_ports(graph)))
         if not value.type.tensor_type.HasField("shape"):
             raise ModelError(
                 f"{label}: input {value.name!r} has no shape, not even a rank; expected one "

@@ -26,7 +26,8 @@ from archgen.models.errors import BatchError, ModelError
 from archgen.roles import Told, tell
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import without_initializers
-from compiler.api import at_node, is_known, operator_name
+from compiler import api
+from compiler.api import at_node, operator_name
 
 NEWEST_IR = int(onnx.IR_VERSION)
 NEWEST_OPSET = int(onnx.defs.onnx_opset_version())
@@ -270,7 +271,7 @@ def _check_operators(proto: onnx.ModelProto, label: str) -> None:
         for index, node in enumerate(proto.graph.node)
         if node.domain in ("", "ai.onnx")
         and node.op_type not in local
-        and not is_known(node.op_type)
+        and not api.is_known(node.op_type)
     ]
     if not unknown:
         return

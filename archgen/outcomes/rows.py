@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from archgen.energy.area import Area
 from archgen.energy.model import Energy
 from archgen.outcomes.point import Row
-from compiler.api import Attainable
+from compiler import api
 from simmodel.arch import Arch
 from simmodel.isa import Copy, HostCall, Item, Loop
 from simmodel.metrics import Metrics
@@ -47,7 +47,7 @@ def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
     return row
 
 
-def bound_row(bound: Attainable | None, cycles: int) -> Row:
+def bound_row(bound: api.Attainable | None, cycles: int) -> Row:
     """The columns of the bound that knows the machine, of a run of `cycles`; none without one."""
     if bound is None:
         return {}

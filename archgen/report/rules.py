@@ -16,7 +16,7 @@ from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
 from archgen.report.words import listed, percent
 from archgen.schema.rewritten import Fields, changed, scaled
-from compiler.api import between_cores
+from compiler import api
 from simmodel.arch import Arch
 from simmodel.encoding import typical_bytes
 from simmodel.units import show_bytes
@@ -234,7 +234,8 @@ def _semaphores(account: Account) -> Verdict:
     """Of more of them, where most are taken, or cores have too few to hand each other results."""
     arch = account.point.arch
     have, other = arch.front_end.tokens, changed(arch, _tokens(arch))
-    apart = other is not None and between_cores(other) is not None and not between_cores(arch)
+    between = api.between_cores
+    apart = other is not None and between(other) is not None and not between(arch)
     if not (account.tokens > _FULL * have or apart):
         return 0.0, ""
     waits = account.waiting("data", "store", "engine", "core")

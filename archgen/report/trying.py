@@ -22,7 +22,7 @@ from archgen.report.points import PointView
 from archgen.report.rules import DEPTHWISE, SHAPES, Rule, rules_for
 from archgen.report.words import counted, percent
 from archgen.schema.rewritten import changed
-from compiler.api import Products
+from compiler import api
 from simmodel.arch import Arch
 from simmodel.errors import Deadlock, NotRunnable
 from simmodel.trace import Trace
@@ -45,7 +45,7 @@ class Means:
 
     simulate: Callable[[Arch], Trace]
     """The program of the run on another machine."""
-    products: Callable[[Arch], Products] | None = None
+    products: Callable[[Arch], api.Products] | None = None
     """Those of the network of the run on another machine; None: not known."""
     anew: Callable[[Arch], int | None] | None = None
     """Cycles of a program made for a machine, as fast as it goes; None: it gets none. Without it
@@ -98,7 +98,7 @@ def _anew(own: Account, found: Sequence[Tried], anew: Callable[[Arch], int | Non
 def _unmade(
     own: Account,
     judged: Sequence[tuple[Rule, float]],
-    products: Callable[[Arch], Products] | None,
+    products: Callable[[Arch], api.Products] | None,
 ) -> Iterator[Tried]:
     """What is known of changes that take another program, which nobody has made yet."""
     arch = own.point.arch
@@ -116,7 +116,7 @@ def _unmade(
             yield Tried(fields, bound, AT_MOST)
 
 
-def _folds(own: Account, before: Products, after: Products) -> float:
+def _folds(own: Account, before: api.Products, after: api.Products) -> float:
     """Share of the time that matrix engines work less, each layer in whole folds."""
     saved = 0.0
     for row in own.layers:
@@ -126,7 +126,7 @@ def _folds(own: Account, before: Products, after: Products) -> float:
     return saved / own.time
 
 
-def _depthwise(own: Account, fields: Mapping[str, object], after: Products) -> Iterator[Tried]:
+def _depthwise(own: Account, fields: Mapping[str, object], after: api.Products) -> Iterator[Tried]:
     """What depthwise layers take now, on an array with all that they wait for, less what they would
     take."""
     pairs = zip(own.layers, time_shares(own.layers), strict=True)

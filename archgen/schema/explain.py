@@ -30,7 +30,7 @@ _STAND_INS: dict[str, Plain] = {
 }  # fmt: skip
 
 
-_READER = Reader(Arch, arch_view(), "arch")
+_READER = Reader(Arch, arch_view, "arch")
 
 
 def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:

@@ -6,9 +6,10 @@ pydantic finds the mistakes; this module says them, with what the record's schem
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -30,11 +31,17 @@ class Reader(Generic[Record]):
     """Reads one kind of file."""
 
     record: type[Record]
-    view: View
+    schema: Callable[[], View]
+    """What messages say of the record; made for the first of them."""
     root: str
     """What paths in messages start with."""
     meant: Mapping[str, str] = field(default_factory=dict)
     """Keys that it does not have, by which people mean something that it has: what to write."""
+
+    @cached_property
+    def view(self) -> View:
+        """The schema, to be looked into."""
+        return self.schema()
 
     def attempt(self, value: Plain) -> tuple[Record | None, list[ErrorDetails]]:
         """The record that `value` holds, or pydantic's complaints."""

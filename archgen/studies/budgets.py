@@ -244,7 +244,9 @@ def _budgets(found: BudgetFile, tree: Table) -> Iterator[Budget]:
 
 @cache
 def _reader() -> Reader[BudgetFile]:
-    return Reader(BudgetFile, View(BudgetFile.model_json_schema(by_alias=True)), BUDGET.root)
+    return Reader(
+        BudgetFile, lambda: View(BudgetFile.model_json_schema(by_alias=True)), BUDGET.root
+    )
 
 
 def _excess(value: float, limit: Limit) -> str:

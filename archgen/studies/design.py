@@ -17,6 +17,7 @@ from typing import Any
 
 from archgen.cache import code_version, content_hash
 from archgen.extensions import Extension, ExtensionError, checked, extension, known
+from archgen.models.arrays import load_calibration
 from archgen.models.extents import Bound, Extents, Ranges, Shape, extents, shapes
 from archgen.models.load import BatchError, ModelError, open_model
 from archgen.outcomes.held import held_rows
@@ -28,7 +29,6 @@ from archgen.schema.load import Loaded, load_files
 from archgen.schema.mistakes import guess, in_order, listed
 from archgen.schema.variants import Variant
 from archgen.studies.options import Item, Named, Several, StudyOptions
-from archgen.studies.prepare import load_calibration
 from simmodel.arch import Arch
 
 Pattern = Mapping[str, Any]

@@ -172,7 +172,9 @@ _MEANT = {
 @cache
 def reader() -> Reader[StudyFile]:
     """Reads study files."""
-    return Reader(StudyFile, View(StudyFile.model_json_schema(by_alias=True)), STUDY.root, _MEANT)
+    return Reader(
+        StudyFile, lambda: View(StudyFile.model_json_schema(by_alias=True)), STUDY.root, _MEANT
+    )
 
 
 class _Rest(StudyFile):
@@ -198,7 +200,7 @@ def checked(tree: Table) -> tuple[StudyFile, list[Mistake]]:
     if found is not None:
         return found, []
     said = reader().said(tree, errors)
-    rest, left = Reader(_Rest, reader().view, STUDY.root), tree
+    rest, left = Reader(_Rest, reader().schema, STUDY.root), tree
     for _ in range(_ROUNDS):
         for error in distinct(left, errors):
             kept = without(left, existing(left, error["loc"]), into_lists=True)

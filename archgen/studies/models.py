@@ -11,13 +11,14 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
+from archgen.models.arrays import load_calibration
 from archgen.models.family import open_family
 from archgen.models.load import ModelError, SourceModel, open_model
 from archgen.models.sizes import check_sizes
 from archgen.outcomes.point import Point
 from archgen.process.steps import step
 from archgen.studies.family import PreparedFamily, prepare_family
-from archgen.studies.prepare import Prepared, load_calibration, prepare
+from archgen.studies.prepare import Prepared, prepare
 from compiler.api import Family, Stages
 
 Array = NDArray[Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import onnx
@@ -14,7 +13,6 @@ from archgen.cache import cache_dir, content_hash
 from archgen.check.quantize import Quantized, Shorter, quantize
 from archgen.check.reference import content_key, lacks_kernels
 from archgen.check.widen import has_bfloat16, widened_but_for_casts
-from archgen.models.arrays import arrays_in
 from archgen.models.load import SourceModel
 from archgen.process.steps import step
 from compiler.api import Stages, refuse_unknown_operators
@@ -35,11 +33,6 @@ class Prepared:
     def edge(self) -> Prepared:
         """The network of the most there can be, which this one is."""
         return self
-
-
-def load_calibration(path: str | Path | None) -> dict[str, Array] | None:
-    """Arrays of an .npz file by input name; None for no path. Raises ModelError."""
-    return None if path is None else arrays_in(path, "calibration")
 
 
 def prepare(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import archgen
 from archgen.cli.main import USER_ERRORS, VERBS, cli, main
 from archgen.outcomes.columns import COLUMNS
 from archgen.zoo.catalog import CATALOG
+from compiler import api
 from compiler.passes import PassFailed
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -72,6 +74,42 @@ def test_help_imports_no_heavy_package() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+COMPILING = ("onnx_ir", "sympy", "onnxruntime", "compiler.stages", "compiler.driver")
+DRAWING = ("pandas", "pyarrow", "matplotlib", "jinja2", "simpy")
+
+
+def imported(heavy: tuple[str, ...], *commands: str) -> dict[str, list[str]]:
+    """Of each command, one after the other in one process, modules of `heavy` behind it."""
+    code = (
+        "import json, sys; from archgen.cli.main import cli\n"
+        f"for command in {commands!r}:\n"
+        "    try: cli(command.split())\n"
+        "    except SystemExit as end: assert not end.code, command\n"
+        f"    print(json.dumps([command, [m for m in {heavy!r} if m in sys.modules]]))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    said = [line for line in result.stdout.splitlines() if line.startswith('["')]
+    return dict(json.loads(line) for line in said)
+
+
+def test_what_compiles_nothing_imports_no_compiler() -> None:
+    topics = ("architecture", "study", "columns", "stalls", "codes", "lint", "words", "laws")
+    files = ("check mcu-npu", "lint mcu-npu", "isa mcu-npu", "schema", "models")
+    asked = ("--version", *files, *(f"explain {topic}" for topic in topics))
+    assert imported((*COMPILING, *DRAWING), *asked) == {each: [] for each in asked}
+
+
+def test_what_shows_finished_points_imports_no_compiler() -> None:
+    asked = ("results --help", "history --help", "report --help")
+    assert imported(COMPILING, *asked) == {each: [] for each in asked}
+
+
+def test_everything_on_the_page_of_the_compiler_is_there() -> None:
+    assert all(getattr(api, name) is not None for name in api.__all__)
+    assert set(api.__all__) == set(api._origins())
 
 
 def test_models_lists_the_zoo() -> None:

@@ -18,6 +18,7 @@ from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
 from compiler.api import OPERATORS, elementwise
 from simmodel.isa.functions import UNARY, Function
+from simmodel.registry import Registry
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 MACHINES = ["tpu-v3-like", "neuroncore-v2-like"]
@@ -124,6 +125,21 @@ def test_extensions_here_are_those_of_the_study_and_no_others(tmp_path: Path) ->
     activate(())
     assert OPERATORS["Softsign"] is SHIPPED
     assert "softsign" not in UNARY
+
+
+def test_a_table_that_is_made_later_ends_as_it_was_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Registry, "every", [*Registry.every])
+    path = tmp_path / "later.py"  # as a module of the compiler that an extension imports first
+    path.write_text(
+        "from simmodel.registry import Registry\n"
+        "Registry('later', {'shipped': 1}).update(shipped=2, own=3)"
+    )
+    activate((extension(path),))
+    assert Registry.every[-1] == {"shipped": 2, "own": 3}
+    activate(())
+    assert Registry.every[-1] == {"shipped": 1}
 
 
 @pytest.mark.parametrize(
