@@ -40,7 +40,8 @@ def write_assembly(program: Program, path: str | PathLike[str]) -> None:
     beside = constants_beside(target)
     if program.constants:
         data = constant_data(program)
-        write_atomically(beside, lambda temporary: _save(temporary, data))
+        members = {_member(name): values for name, values in data.items()}
+        write_atomically(beside, lambda temporary: save_arrays(temporary, members))
     write_text(target, print_program(program, beside.name if program.constants else ""))
 
 
@@ -78,12 +79,13 @@ def _hint(said: str, named: Sequence[Path]) -> str:
     return f"; no line `{line}` says where the data is: `archgen compile -o FILE` writes both"
 
 
-def _save(path: Path, data: Mapping[str, NDArray[Any]]) -> None:
-    # numpy's own `savez` takes names as keywords, and a constant may be called `file`.
+def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Writes an .npz file of `arrays`. Raises OSError."""
+    # numpy's own `savez` takes names as keywords, and an array may be called `file`.
     with zipfile.ZipFile(path, "w") as archive:
-        for name, values in data.items():
-            with archive.open(zipfile.ZipInfo(_member(name)), "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.ascontiguousarray(values), allow_pickle=False)
+        for name, values in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(values, order="C"), allow_pickle=False)
 
 
 def _loaded(path: Path) -> dict[str, NDArray[Any]]:
@@ -105,8 +107,14 @@ def _array(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:
     return found
 
 
+def leads_out(name: str) -> bool:
+    """Whether a file called `name` would lie outside the folder that an archive is unpacked in."""
+    return ".." in re.split(r"[/\\]", name)
+
+
 def _member(name: str) -> str:
-    return f"{json.dumps(name)[1:-1]}.npy"
+    spelled = json.dumps(name)[1:-1]
+    return spelled.replace("/", r"\u002f") if leads_out(name) else spelled
 
 
 def _name(member: str) -> str:

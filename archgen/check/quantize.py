@@ -24,6 +24,7 @@ from archgen.check.quantized_parts import has_quantized_parts, products
 from archgen.check.reference import content_key, sample_inputs
 from archgen.check.widen import widened
 from archgen.files import read_sealed, write_sealed
+from archgen.models.arrays import outlines
 from archgen.models.load import ModelError, SourceModel
 from archgen.process.locks import alone
 from compiler.api import Load, hides_products
@@ -74,6 +75,7 @@ def quantize(
     fit and for models that ONNX Runtime cannot quantize.
     """
     proto = widened(source.proto)
+    samples = None if calibration is None else _split(proto, calibration)
     wide = source if proto is source.proto else SourceModel(source.name, proto)
     facts = [] if wide is source else ["16-bit floats made float32"]
     done, left = products(proto)
@@ -82,18 +84,17 @@ def quantize(
             return Quantized(proto, "; ".join(["quantized already; used as it is", *facts]))
         total = done + len(left)
         facts.append(f"what was quantized already stays so ({done} of {total} products)")
-    if calibration is None:
-        samples, origin = calibration_sets(proto, range(_SEEDED_SAMPLES))
+    if samples is None:
+        taken, origin = calibration_sets(proto, range(_SEEDED_SAMPLES))
     else:
-        samples = _split(proto, calibration)
-        origin = f"{len(samples)} given samples"
+        taken, origin = samples, f"{len(samples)} given samples"
     if shorter:
         origin += f", also at {' and at '.join(each.lengths for each in shorter)}"
     if calibration is None:
         origin += ", not real data"
     facts.insert(0, f"int8 by ONNX Runtime (QDQ, weights by channel), calibrated on {origin}")
-    beside = _Beside(shorter, None if calibration is None else samples)
-    made = _cached(wide, samples, load or Load(), beside, cache_dir)
+    beside = _Beside(shorter, samples)
+    made = _cached(wide, taken, load or Load(), beside, cache_dir)
     return Quantized(made, "; ".join([*facts, *_left_float(made)]))
 
 
@@ -176,33 +177,44 @@ def _stored(path: Path) -> onnx.ModelProto | None:
 
 
 def _split(proto: onnx.ModelProto, calibration: Mapping[str, Array]) -> list[dict[str, Array]]:
-    """Calibration arrays -> one mapping per sample."""
-    templates = sample_inputs(proto)
-    unknown, missing = set(calibration) - set(templates), set(templates) - set(calibration)
+    """Calibration arrays -> one mapping per sample; none is read before all have shapes that
+    fit."""
+    templates, given = sample_inputs(proto), outlines(calibration)
+    unknown, missing = set(given) - set(templates), set(templates) - set(given)
     if unknown or missing:
-        given = f"missing {sorted(missing)}" if missing else f"unknown {sorted(unknown)}"
-        raise ModelError(f"calibration samples: {given}; the inputs are {sorted(templates)}")
-    parts = {name: _parts(name, calibration[name], like) for name, like in templates.items()}
-    counts = {name: len(samples) for name, samples in parts.items()}
+        said = f"missing {sorted(missing)}" if missing else f"unknown {sorted(unknown)}"
+        raise ModelError(f"calibration samples: {said}; the inputs are {sorted(templates)}")
+    counts = {name: _count(name, given[name], like) for name, like in templates.items()}
     if len(set(counts.values())) > 1:
         raise ModelError(f"calibration samples: inputs differ in number of samples: {counts}")
     if 0 in counts.values():
         raise ModelError("calibration samples: there are none")
+    parts = {
+        name: _parts(name, calibration[name], (counts[name], *like.shape), like.dtype)
+        for name, like in templates.items()
+    }
     return [dict(zip(parts, sample, strict=True)) for sample in zip(*parts.values(), strict=True)]
 
 
-def _parts(name: str, array: Array, like: Array) -> Array:
-    """``array`` as (samples, *shape of ``like``)."""
+def _count(name: str, array: Array, like: Array) -> int:
+    """How many samples of the shape of ``like`` there are in ``array``."""
     if array.dtype.kind not in "biuf" or (array.dtype.kind == "f") != (like.dtype.kind == "f"):
         raise ModelError(f"calibration samples: {name!r} is {array.dtype}, not {like.dtype}")
-    if not np.isfinite(array).all():
-        raise ModelError(f"calibration samples: {name!r} has values that are not finite")
-    if array.shape[1:] == like.shape:
-        return array.astype(like.dtype)
-    same = like.ndim > 0 and array.ndim == like.ndim and array.shape[1:] == like.shape[1:]
-    if array.shape == like.shape or (same and array.shape[0] % like.shape[0] == 0):
-        return array.astype(like.dtype).reshape(-1, *like.shape)
+    if array.ndim and array.shape[1:] == like.shape:
+        return int(array.shape[0])
+    if array.shape == like.shape:
+        return 1
+    several = like.ndim and like.shape[0] and array.shape[1:] == like.shape[1:]
+    if several and array.ndim == like.ndim and array.shape[0] % like.shape[0] == 0:
+        return int(array.shape[0]) // like.shape[0]
     raise ModelError(
         f"calibration samples: {name!r} has shape {list(array.shape)}, which is no number of "
         f"samples of {list(like.shape)}"
     )
+
+
+def _parts(name: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """``array`` as samples of the input ``name``."""
+    if not np.isfinite(array).all():
+        raise ModelError(f"calibration samples: {name!r} has values that are not finite")
+    return array.astype(dtype).reshape(shape)

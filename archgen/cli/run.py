@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archgen.api import execute, simulate
-from archgen.assembly import read_assembly
+from archgen.assembly import leads_out, read_assembly, save_arrays
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import as_dims, dim_option, extension_option, place_option
 from archgen.extensions import activate, extension
@@ -212,13 +212,15 @@ def _chain(
     state: dict[str, Array] = {}
     for path, output in zip_longest(inputs, written):
         given = arrays_in(path, "--input")
-        program = programs.of({**state, **given}, path)
+        shapes = {**state, **given.outlines}
+        program = programs.of(shapes, path)
         zeros = {
             port.name: np.zeros(port.shape, NUMPY[port.dtype])
             for port in program.inputs
             if port.name in loaded.states
         }
         try:
+            matched(program, {**zeros, **shapes})  # before any of them is read
             made = execute(program, matched(program, {**zeros, **state, **given}), loaded.arch)
         except NoPayload as broken:
             raise OptionError([f"{programs.file}: {broken}"]) from None
@@ -235,12 +237,11 @@ def _chain(
 
 
 def _write(path: Path, made: Mapping[str, Array]) -> None:
-    def store(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **made)
-
+    if away := [name for name in made if leads_out(name)]:
+        said = "expected names of outputs that do not lead out of the folder of an archive"
+        raise OptionError([f"--output {path}: {said}, got {', '.join(map(repr, away))}"])
     try:
-        write_atomically(path, store)
+        write_atomically(path, lambda temporary: save_arrays(temporary, made))
     except OSError as mistake:
         raise OptionError([f"--output {path}: {mistake.strerror}"]) from None
     _say(path, made)

@@ -31,14 +31,14 @@ LOG = "HOST_ONLY_LOG"
 _LEAKED: list[np.ndarray] = []
 
 
-def small_model(path: Path, weights: float = 1.0) -> Path:
-    """A file with y = Relu(x W), x of shape (n, 8) with n free, W of shape (8, 16)."""
+def small_model(path: Path, weights: float = 1.0, output: str = "y") -> Path:
+    """A file with `output` = Relu(x W), x of shape (n, 8) with n free, W of shape (8, 16)."""
     values = weights * np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])],
+        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], [output])],
         "small",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 16])],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", 16])],
         [numpy_helper.from_array(values, "w")],
     )
     opset = [helper.make_opsetid("", 17)]

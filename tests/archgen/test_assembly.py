@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +50,8 @@ def test_constants_of_any_name_survive_and_files_are_the_same_each_time(tmp_path
     again = read_assembly(path)
     assert [constant.name for constant in again.constants] == list(NAMES)
     assert print_program(again, "net.asm.npz") == path.read_text()
+    with zipfile.ZipFile(constants_beside(path)) as archive:
+        assert not [name for name in archive.namelist() if ".." in name.split("/")]
     first = constants_beside(path).read_bytes()
     write_assembly(again, path)
     assert constants_beside(path).read_bytes() == first

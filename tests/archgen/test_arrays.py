@@ -1,0 +1,104 @@
+"""Arrays in files: what they are is known before any number is read, and refused there."""
+
+from __future__ import annotations
+
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from host_only import small_model
+from numpy.lib import format as npy
+
+from archgen.check.quantize import quantize
+from archgen.cli.main import cli
+from archgen.models.arrays import arrays_in
+from archgen.models.errors import ModelError
+from archgen.models.load import open_model
+from archgen.scheduling import OptionError
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def hollow(path: Path, shape: tuple[int, ...], dtype: str = "<f4", name: str = "x") -> Path:
+    """A file with an array that says what it is and has no numbers: who reads one fails."""
+    header = BytesIO()
+    said = {"descr": dtype, "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(header, said)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}.npy", header.getvalue())
+    return path
+
+
+def test_shapes_and_types_are_known_without_a_number_read(tmp_path: Path) -> None:
+    stored = arrays_in(hollow(tmp_path / "x.npz", (40_000, 40_000, 3), ">f8"), "given")
+    assert list(stored) == ["x"] and len(stored) == 1
+    outline = stored.outlines["x"]
+    assert outline.shape == (40_000, 40_000, 3) and outline.dtype == np.dtype("=f8")
+    with pytest.raises(ModelError, match=r"given .*few\.npz: not an \.npz file of arrays: "):
+        arrays_in(hollow(tmp_path / "few.npz", (2, 8)), "given")["x"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "name", "words"),
+    [
+        (
+            (2**40, 2**40),
+            "<f4",
+            "x",
+            r"no array has the shape \[1099511627776, 1099511627776\] of 'x.npy'",
+        ),
+        ((-1, 8), "<f4", "x", r"no array has the shape \[-1, 8\]"),
+        ((2, 8), "|O", "x", "'x.npy' holds objects"),
+    ],
+)
+def test_what_can_be_no_array_is_said(
+    tmp_path: Path, shape: tuple[int, ...], dtype: str, name: str, words: str
+) -> None:
+    with pytest.raises(ModelError, match=words):
+        arrays_in(hollow(tmp_path / "x.npz", shape, dtype, name), "given")
+
+
+def test_a_member_that_is_no_array_is_said(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("readme.txt", b"\x93NUMPY\x01\x00")
+    with pytest.raises(ModelError, match=r"'readme\.txt' is no array"):
+        arrays_in(tmp_path / "x.npz", "given")
+
+
+def test_an_input_of_another_shape_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    net, file = small_model(tmp_path / "net.onnx"), tmp_path / "net.npu"
+    made = ["compile", "mcu-npu", "-m", str(net), "--effort", "0", "-o", str(file)]
+    assert CliRunner().invoke(cli, made).exit_code == 0
+    given = hollow(tmp_path / "x.npz", (40_000, 40_000))
+    ran = CliRunner().invoke(cli, ["run", str(file), "--input", str(given)])
+    assert isinstance(ran.exception, OptionError)
+    assert str(ran.exception) == (
+        f"{given}: input 'x': expected fp32[1,8], found fp32[40000,40000]"
+    )
+
+
+def test_samples_of_another_shape_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    source = open_model(small_model(tmp_path / "net.onnx"))
+    samples = arrays_in(hollow(tmp_path / "x.npz", (40_000, 40_000)), "calibration")
+    with pytest.raises(ModelError, match=r"'x' has shape \[40000, 40000\], which is no number of"):
+        quantize(source, samples, tmp_path)
+
+
+def test_outputs_go_by_any_name_that_stays_in_the_archive(tmp_path: Path) -> None:
+    names = {"y": "../../../y", "file": "file"}
+    for name, output in names.items():
+        net, file = small_model(tmp_path / f"{name}.onnx", output=output), tmp_path / f"{name}.npu"
+        made = ["compile", "mcu-npu", "-m", str(net), "--effort", "0", "-o", str(file)]
+        assert CliRunner().invoke(cli, made).exit_code == 0
+    np.savez(tmp_path / "x.npz", x=np.ones((1, 8), np.float32))
+    run = ["--input", str(tmp_path / "x.npz"), "-o", str(tmp_path / "out.npz")]
+    away = CliRunner().invoke(cli, ["run", str(tmp_path / "y.npu"), *run])
+    assert isinstance(away.exception, OptionError)
+    assert "do not lead out of the folder of an archive, got '../../../y'" in str(away.exception)
+    assert not (tmp_path / "out.npz").exists()
+    assert CliRunner().invoke(cli, ["run", str(tmp_path / "file.npu"), *run]).exit_code == 0
+    with np.load(tmp_path / "out.npz") as stored:
+        assert stored["file"].shape == (1, 16)
