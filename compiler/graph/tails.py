@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from compiler.errors import CompilerError, at_node, operator_name
+from compiler.errors import CompilerError, UnsupportedModel, at_node, operator_name
 from compiler.graph.operators import REASON
 from compiler.graph.rewrite import (
     ARCHGEN,
@@ -125,13 +125,14 @@ def set_tail_apart(model: ir.Model, load: Callable[[onnx.ModelProto, str], ir.Mo
         return "nothing stands before it that engines could do"
     back = next((node for node in part.nodes if node.op_type in _PRODUCTS), None)
     if back is not None:
-        place = at_node(back.name, operator_name(back.op_type, back.domain))
-        return f"{place} behind it would need what has no size on the engines"
+        return f"{_at(back)} behind it would need what has no size on the engines"
     ends = [value for value in graph.outputs if value.producer() in part.nodes]
     try:
         shapes = _largest(model, part, ends, load)
-    except (CompilerError, ValueError) as why:
+    except CompilerError as why:
         return f"how large what follows may become is not known: {why}"
+    except ValueError:
+        return "how large what follows may become does not follow from what it is given"
     wrong = next((v for v in ends if v.dtype is None or v.dtype.name not in _PADDED), None)
     if wrong is not None:
         return f"output {wrong.name!r} is {wrong.dtype}, of which nothing is held back"
@@ -163,6 +164,10 @@ def _part(graph: ir.Graph) -> _Part | None:
     return _Part(nodes, first, read, constants) if nodes and known and read else None
 
 
+def _at(node: ir.Node) -> str:
+    return at_node(node.name, operator_name(node.op_type, node.domain))
+
+
 def _is_static(value: ir.Value) -> bool:
     return not value.name or (value.shape is not None and value.shape.is_static())
 
@@ -191,9 +196,12 @@ def _largest(
             [onnx.ValueInfoProto(name=value.name) for value in rest],
             _initializers(part),
         )
-        walked = load(helper.make_model(graph, opset_imports=_opsets(model)), "tail").graph
-        found |= {str(value.name): static_shape(value) for value in walked.outputs}
-        for value, made in zip(rest, walked.outputs, strict=True):
+        tail = load(helper.make_model(graph, opset_imports=_opsets(model)), "tail")
+        if SIZED in tail.meta:
+            again = [_at(node) for node in later if is_op(node, *MOST)]
+            raise UnsupportedModel(f"sizes behind it depend on data again, at {', '.join(again)}")
+        found |= {str(value.name): static_shape(value) for value in tail.graph.outputs}
+        for value, made in zip(rest, tail.graph.outputs, strict=True):
             value.type = made.type
     return found
 

@@ -55,6 +55,13 @@ back (float[3, 4] x) => (float[k, 5] y)
   real = Cast <to = 1> (rows)
   y = MatMul (real, w) }
 """
+AGAIN = """
+again (float[3, 4] x) => (int64[2, k] y)
+{ more = Add (x, x)
+  places = NonZero (more)
+  rows = Transpose <perm = [1, 0]> (places)
+  y = NonZero (rows) }
+"""
 
 
 def proto(text: str) -> onnx.ModelProto:
@@ -97,6 +104,9 @@ def test_the_host_is_reckoned_with_the_most_there_can_be() -> None:
     [
         (BACK,
          "node 'MatMul_4' (ai.onnx.MatMul) behind it would need what has no size on the engines"),
+        (AGAIN,
+         "how large what follows may become is not known: sizes behind it depend on data again, at "
+         "node 'NonZero_3' (ai.onnx.NonZero)"),
         ("alone (float[2, 3] x) => (int64[2, k] y) { y = NonZero (x) }",
          "nothing stands before it that engines could do"),
     ],
