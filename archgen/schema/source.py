@@ -160,7 +160,7 @@ class _Converter:
         node = self.node(root, ())
         if not isinstance(node, Table):
             if not self.mistakes:
-                got = "a list" if isinstance(node, Row) else f"{root.value!r}"
+                got = "a list" if isinstance(node, Row) else "text"  # whose it is, is not known
                 self.say(root, (), f"expected the mapping of {_article(self.kind)}, got {got}")
             return None, self.mistakes
         return node, self.mistakes
