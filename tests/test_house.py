@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+import tomllib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +167,33 @@ def test_no_modules_import_each_other() -> None:
         for name in leaves:
             del needs[name]
     assert not needs, f"in cycles, or above one: {', '.join(sorted(needs))}"
+
+
+EXTRAS = {"distributed"}
+"""Asked for by an option of its own, which says what to install."""
+DISTRIBUTIONS = {"yaml": "pyyaml", "google": "protobuf"}
+
+
+def test_what_is_imported_comes_with_the_package() -> None:
+    """Also what is imported by its name when a verb needs it, so that every verb works."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    given = {re.split(r"[<>=]", each)[0].replace("-", "_") for each in project["dependencies"]}
+    known = {*sys.stdlib_module_names, *PACKAGES, *EXTRAS, *given}
+    found = {
+        (DISTRIBUTIONS.get(root, root), name)
+        for name, tree in SOURCE_TREES.items()
+        for root in (each.split(".")[0] for each in (*imports_of(tree), *asked_for(tree)))
+    }
+    violations(f"{name}: {root} is no dependency" for root, name in found if root not in known)
+
+
+def asked_for(tree: ast.Module) -> Iterator[str]:
+    """What is imported, or looked up, by a name that stands there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = ast.unparse(node.func).split(".")[-1]
+            if called in ("import_module", "distribution"):
+                yield str(node.args[0].value)
 
 
 def test_simpy_stays_on_the_machine_floor() -> None:

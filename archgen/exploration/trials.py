@@ -22,7 +22,6 @@ from archgen.exploration.listed import Listed, only_listed
 from archgen.exploration.plan import Exploration
 from archgen.exploration.space import Indices
 from archgen.schema.variants import Variant
-from archgen.studies.design import StudyError
 from archgen.studies.store import Store
 
 JOURNAL = "explore.journal"
@@ -42,11 +41,7 @@ _MANY = 100_000
 
 
 def _optuna() -> Any:
-    try:
-        found = import_module("optuna")
-    except ImportError:
-        said = "explore needs the package optuna: pip install 'archgen[explore]'"
-        raise StudyError([said]) from None
+    found = import_module("optuna")  # slow, and only the verb that searches needs it
     found.logging.set_verbosity(found.logging.ERROR)
     return found
 

@@ -1,4 +1,4 @@
-"""The plotting library that a page carries in itself, where it is installed.
+"""The plotting library that a page carries in itself.
 
 The one idea: the page may be opened where there is no network, so it holds the whole library,
 deflated and in base64, and its browser unpacks it. The package is looked up and never imported:
@@ -11,10 +11,9 @@ import zlib
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-PACKAGE, EXTRA = "plotly", "archgen[interactive]"
 _FILE = "plotly/package_data/plotly.min.js"
 _END = "*/"
 
@@ -29,14 +28,10 @@ class Bundle:
     """Its text in UTF-8, deflated (zlib), in base64."""
 
 
-def bundle() -> Bundle | None:
-    """The plotting library; None where it is not installed."""
-    try:
-        found = distribution(PACKAGE)
-    except PackageNotFoundError:
-        return None
-    path = Path(str(found.locate_file(_FILE)))
-    return _packed(path, _terms(found)) if path.is_file() else None
+def bundle() -> Bundle:
+    """The plotting library."""
+    found = distribution("plotly")
+    return _packed(Path(str(found.locate_file(_FILE))), _terms(found))
 
 
 @cache

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from archgen.plots.style import CYCLE
-from archgen.report.bundle import EXTRA, Bundle, bundle
+from archgen.report.bundle import Bundle, bundle
 from archgen.report.sheet import Heading, Sheet
 
 LEAST = 6
@@ -20,24 +20,15 @@ _NAMES = ("machine", "workload", "choice", "status")
 _FIGURES = ("estimated", "latency", "throughput", "energy", "area", "matrix_use", "largest_wait")
 _MORE = ("throughput", "speed", "matrix_use", "of_roofline", "per_area", "efficiency")
 _LESS = ("estimated", "latency", "dram", "local_peak", "energy", "area", "on_host")
-_MISSING = (
-    "Plots of these points that can be filtered and brushed are left out, as the plotting library "
-    f"is not installed: pip install '{EXTRA}', then archgen report FOLDER."
-)
 
 
 @dataclass(frozen=True)
 class Explorer:
     """The plots over all points of a page."""
 
-    bundle: Bundle | None
+    bundle: Bundle
     columns: str
     """What the page's script is told, as JSON without markup."""
-
-    @property
-    def missing(self) -> str:
-        """Why there are no plots; empty where there are."""
-        return "" if self.bundle else _MISSING
 
 
 def explorer(

@@ -399,14 +399,6 @@ def test_more_trials_go_on_from_the_journal(tmp_path: Path) -> None:
     assert found(tmp_path, means(out), trials=16, batch=4).looked == 16
 
 
-def test_without_optuna_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(StudyError, match=r"pip install 'archgen\[explore\]'"):
-        found(tmp_path, means(), trials=2)
-
-
 # Targets
 
 

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -384,19 +383,6 @@ def test_lengths_are_columns_and_lie_across(one_run: Study) -> None:
     assert said["fields"][0] == "dim.seq"
     place = [heading.name for heading in table.headings].index("dim.seq")
     assert [row[place].text for row in table.rows] == ["128"] * 4 + ["256"] * 4
-
-
-def test_without_the_library_the_page_says_what_is_missing(
-    one_run: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(name: str) -> None:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(bundles, "distribution", missing)
-    found = plots_of(sweep(one_run, 2, 3))
-    assert found is not None
-    assert found.bundle is None
-    assert "pip install 'archgen[interactive]'" in found.missing
 
 
 def test_few_points_need_no_plots(one_run: Study) -> None:
