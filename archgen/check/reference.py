@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
+from archgen.check.exact_products import may_lose, with_exact_products
 from archgen.check.own_operators import has_own, run_in_parts
 from archgen.files import read_sealed, write_sealed
 from archgen.models.load import ModelError
@@ -200,7 +201,7 @@ def _detached_session(
     options.add_session_config_entry("session.disable_prepacking", "1")  # a copy for one run
     options.add_external_initializers(list(weights), list(weights.values()))
     return onnxruntime.InferenceSession(
-        light.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        with_exact_products(light).SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
 
 
@@ -344,6 +345,9 @@ def _options() -> onnxruntime.SessionOptions:
 
 @lru_cache(maxsize=512)
 def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
+    if may_lose(model):
+        whole = with_exact_products(onnx.load_model_from_string(model))
+        model = whole.SerializeToString()
     try:
         session = onnxruntime.InferenceSession(
             model, _options(), providers=["CPUExecutionProvider"]
