@@ -61,7 +61,7 @@ class Arithmetic:
     """What is rounded on the way, in units relative to the value that is rounded."""
 
     unit: float
-    """Of each operation on real values; 0: they are repeated exactly."""
+    """Of each operation on real values; 0: they are repeated exactly where operands are exact."""
     special: float
     """Of functions that libraries approximate."""
     sums: float
@@ -99,6 +99,15 @@ class _Bounded:
     def wider(self, more: Array) -> _Bounded:
         """The same values, `more` uncertain."""
         return _Bounded(self.values, more if self.error is None else self.error + more)
+
+    def rounded(self, unit: float, sizes: Array, times: float = 1.0) -> _Bounded:
+        """The same values behind operations that round `times` by `unit` of `sizes`. Repeated ones
+        (0) round equal operands alike, and others anew: where q steps are off by one, fp32 holds
+        (q + 1) s and q s, which need not be s apart. Each of the two is off by a unit of itself."""
+        if unit or self.error is None:
+            return self.wider(unit * times * sizes) if unit else self
+        apart = 2 * EPSILON["fp32"] * times * (sizes + self.error)
+        return self.wider(np.where(self.error > 0, apart, 0.0))
 
 
 def forward_error(
@@ -217,8 +226,8 @@ def _operand(
     values = over_loops(real(tensors[access.tensor], access), access, nest).astype(np.float64)
     error = _error_of(access, nest, errors)
     found = _Bounded(values, error)
-    scaled = access.scale is not None and how.unit
-    return found.wider(how.unit * np.abs(values)) if scaled else found
+    scaled = access.scale is not None and (how.unit or access.scale != 1)
+    return found.rounded(how.unit, np.abs(values)) if scaled else found
 
 
 def _error_of(access: Access, nest: Nest, errors: Mapping[str, Array | None]) -> Array | None:
@@ -289,11 +298,11 @@ def _at(
     values = function.apply(*(each.values for each in operands), *parameters)
     values = np.asarray(values, np.float64)
     found = _Bounded(values, _moved(name, function, operands, parameters, values))
-    own = how.special if function.cost == "special" else how.unit
-    if not own or name in _EXACT:
+    if name in _EXACT:
         return found
+    own = how.special if function.cost == "special" else how.unit
     sizes = _sizes(name, parameters, [each.values for each in operands], values)
-    return found.wider(own * _ROUNDINGS * sizes)
+    return found.rounded(own, sizes, _ROUNDINGS)
 
 
 def _moved(
@@ -524,16 +533,16 @@ def _finished(
         more = per_output(nest.bias, nest, tensors).astype(np.float64)
         error = _joined(found.error, _late_error(nest.bias, nest, errors))
         found = _Bounded(found.values + more, error)
-        if how.unit:
-            found = found.wider(how.unit * (np.abs(found.values) + np.abs(more)))
+        found = found.rounded(how.unit, np.abs(found.values) + np.abs(more))
     if nest.multiplier is not None:
         factor = per_output(nest.multiplier, nest, tensors).astype(np.float64)
         error = None if found.error is None else found.error * np.abs(factor)
         late = _late_error(nest.multiplier, nest, errors)
         moved = None if late is None else late * np.abs(found.values)
         found = _Bounded(found.values * factor, _joined(error, moved))
-    if nest.scale is not None or nest.multiplier is not None or nest.function == "move":
-        found = found.wider(_ROUNDINGS * how.unit * np.abs(found.values)) if how.unit else found
+    encodes = how.unit and (nest.scale is not None or nest.function == "move")
+    if encodes or nest.multiplier is not None:
+        found = found.rounded(how.unit, np.abs(found.values), _ROUNDINGS)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,6 +120,35 @@ def test_what_operands_may_be_the_result_may_be(
     bounds = [np.abs(m - v) for m, v in zip(moved, values, strict=True)]
     change = differences(stored(nest, moved, kind), stored(nest, values, kind))
     assert (change <= excused(nest, values, bounds, kind)).all()
+
+
+@given(
+    function=st.sampled_from(["move", "add", "sub", "mul", "hard_swish"]),
+    seed=st.integers(0, 2**32 - 1),
+    late=st.sampled_from(["nothing", "bias", "multiplier"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_is_a_step_off_is_rounded_anew(function: str, seed: int, late: str) -> None:
+    # Dequantized values one step apart are not exactly their scale apart in fp32.
+    rng = np.random.default_rng(seed)
+    operands = 1 if function in UNARY else 2
+    scales = rng.uniform(1e-3, 1, 2)
+    reads = tuple(Access(f"x{n}", (at(0),), scale=float(scales[n])) for n in range(operands))
+    more = Access("late", (at(0),))
+    nest = Nest("y", (Dim("i", 256),), 1, function, reads)
+    nest = replace(nest, **{late: more}) if late != "nothing" else nest
+    tensors: dict[str, Array] = {
+        f"x{n}": rng.integers(-100, 100, 256, np.int8) for n in range(operands)
+    }
+    tensors |= {"late": rng.normal(0, 4, 256).astype(np.float32), "y": np.zeros(256, np.float32)}
+    run_nest(nest, tensors)
+    other = {**tensors, "x0": tensors["x0"] + np.int8(1), "y": np.zeros(256, np.float32)}
+    run_nest(nest, other)
+    bound = forward_error(nest, tensors, {"x0": np.ones(256, np.float32)}, EXACT)
+    assert bound is not None
+    assert (differences(other["y"], tensors["y"]) <= bound).all()
+    if (function, late) == ("move", "nothing"):
+        assert (bound <= scales[0] * (1 + 1e-4)).all()
 
 
 WHOLE = [name for table in (UNARY, BINARY) for name in table if table[name].whole]
