@@ -302,7 +302,9 @@ def _at(
         return found
     own = how.special if function.cost == "special" else how.unit
     sizes = _sizes(name, parameters, [each.values for each in operands], values)
-    return found.rounded(own, sizes, _ROUNDINGS)
+    found = found.rounded(own, sizes, _ROUNDINGS)
+    lost = (sizes > 0) & (sizes < _LEAST) & (own > 0) & (function.cost == "special")
+    return found.wider(np.where(lost, _LEAST, 0.0)) if lost.any() else found
 
 
 def _moved(
@@ -356,6 +358,9 @@ _EXACT = frozenset({
 
 _ROUNDINGS = 4.0
 """Roundings within one function, also of a library's approximation."""
+
+_LEAST = float(np.finfo(np.float32).tiny)
+"""The smallest normal number of fp32: of less, libraries' approximations make 0."""
 
 _THROUGH_ONE = frozenset({
     "sigmoid", "tanh", "erf", "softplus", "elu", "selu", "sin", "cos", "tan", "asin", "acos",

@@ -194,3 +194,13 @@ def test_sums_of_whole_numbers_that_may_wrap_round_may_be_anything() -> None:
     found = forward_error(nest, tensors, {"x0": np.ones((2, 3), np.float32)}, EXACT)
     assert found is not None and found.tolist() == [np.inf, 3]
     assert forward_error(nest, tensors, {}, AGAINST_REFERENCE) is None
+
+
+def test_what_is_below_normal_numbers_may_be_lost_in_a_librarys_function() -> None:
+    # ONNX Runtime's Softmax makes 0 of exp(-88), which fp32 holds as a subnormal number.
+    nest = element_wise("exp", 3, 1)
+    tensors = {"x0": np.array([-88, -87, 0], np.float32), "y": np.zeros(3, np.float32)}
+    found = forward_error(nest, tensors, {}, AGAINST_REFERENCE)
+    assert found is not None
+    assert found[0] > math.exp(-88)
+    assert found[1] < 1e-5 * math.exp(-87)
