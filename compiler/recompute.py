@@ -61,8 +61,6 @@ class Recipe:
     graph: NestGraph
     stages: tuple[Stage, ...]
     known: Known
-    whole: Collection[str]
-    """Tensors that are all of their buffers; at shorter lengths all that is used of these."""
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Tensor -> the kernel of a user that makes it, and where it is defined."""
 
@@ -107,6 +105,8 @@ class Recomputed:
     stored: tuple[Stored, ...]
     losses: tuple[str, ...] = ()
     """What the element types could not hold, in words."""
+    not_handed_on: dict[str, Array] = field(default_factory=dict)
+    """As stored, what readers did not start from."""
 
 
 def recompute(
@@ -142,12 +142,6 @@ class _Values:
         flat = self._errors.get(storage.buffer)
         return None if flat is None else _view(self._graph.tensors[name], flat)
 
-    def copied(self, name: str) -> tuple[Array, Array | None]:
-        """The whole buffer in which a tensor lies, as it is now, and what it may be off by."""
-        flat = np.asarray(self.tensors[name].base).copy()
-        errors = self._errors.get(self._graph.tensors[name].storage.buffer)
-        return flat, None if errors is None else errors.copy()
-
     def errors(self, nest: Nest) -> dict[str, Array | None]:
         """Of what `nest` reads."""
         return {access.tensor: self.error_of(access.tensor) for access in nest.reads}
@@ -172,8 +166,9 @@ class _Recomputation:
         self.inner = _read_within(recipe)
         self.kept = {recipe.graph.tensors[name].storage.buffer for name in self.inner}
         self.bypassed = _bypassed(recipe)
-        self.unfed: dict[str, tuple[Array, Array | None]] = {}
-        """By buffer, what was made there before its readers got what the program had."""
+        self.seen = _seen(recipe, self.bypassed)
+        self.unfed: dict[str, tuple[Array, Array]] = {}
+        """By buffer, what was made there, whatever its readers got, and what it may be off by."""
         self.machine = _Values(_as_on_machine(recipe), recipe.graph)
         self.model = _Values(views(recipe.graph, wide=True), recipe.graph)
         for tensor in recipe.graph.tensors.values():
@@ -188,6 +183,7 @@ class _Recomputation:
         self.pairs: list[Stored] = []
         self.observed: dict[str, Array] = {}
         self.made: dict[str, Made] = {}
+        self.not_handed_on: dict[str, Array] = {}
         self.losses = list(lost_constants(recipe.graph))
 
     def run(self, inputs: Mapping[str, Array], stored: Mapping[str, Array]) -> Recomputed:
@@ -197,22 +193,24 @@ class _Recomputation:
             feed_one(graph, name, inputs[name], self.machine.tensors)
             given[name] = shown(graph, name, self.machine.tensors).astype(inputs[name].dtype)
             self.model.tensors[name][...] = self.machine.tensors[name]
-        seen = _seen(self.recipe)
         for stage in self.recipe.stages:
             if stage.nests:
                 for nest in stage.nests:
                     self._compute(nest, stage, stored)
-                    self._name(seen.get(nest.tensor, ()))
+                    self._name(nest.tensor)
                 continue
             if stage.host is not None and stage.host.pick is not None:
                 take = self._put_rows if isinstance(stage.host.pick, Put) else self._take_rows
                 take(stage.host.outputs[0], stage.host.pick)
-                self._name(seen.get(stage.host.outputs[0], ()))
+                self._name(stage.host.outputs[0])
                 continue
             again = self._take_host(stage, stored)
             for name in stage.stored:
-                self._name(seen.get(name, ()), as_stored=not again)
-        return Recomputed(given, self.observed, self.made, tuple(self.pairs), tuple(self.losses))
+                self._name(name, as_stored=not again)
+        return Recomputed(
+            given, self.observed, self.made, tuple(self.pairs), tuple(self.losses),
+            self.not_handed_on,
+        )  # fmt: skip
 
     def _compute(self, nest: Nest, stage: Stage, stored: Mapping[str, Array]) -> None:
         """A nest in both arithmetics. What the program stored takes the place of what the machine
@@ -279,8 +277,8 @@ class _Recomputation:
             if unfed is None or self.inner.get(name) not in origin.split("+"):
                 found[name], errors[name] = self.model.tensors[name], self.model.error_of(name)
                 continue
-            found[name] = _view(tensor, unfed[0])
-            errors[name] = None if unfed[1] is None else _view(tensor, unfed[1])
+            found[name], error = (_view(tensor, flat) for flat in unfed)
+            errors[name] = error if error.any() else None
         return found, errors
 
     def _take_rows(self, name: str, pick: Pick) -> None:
@@ -346,20 +344,30 @@ class _Recomputation:
             known = self.model.error_of(name)
             self.model.set_error(name, more if known is None else known + more)
 
-    def _name(self, names: Sequence[str], *, as_stored: bool = False) -> None:
-        """The model's values that `names` hold are complete: their readers get what the program
-        had, once all that the same node made is told: it may be the same bytes."""
-        for _, same in groupby(names, self._maker):
+    def _name(self, made: str, *, as_stored: bool = False) -> None:
+        """The model's values that are complete with the tensor `made`: their readers get what the
+        program had, once all that the same node made is told: it may be the same bytes."""
+        self._keep_unfed(made)
+        for _, same in groupby(self.seen.get(made, ()), self._maker):
             held = list(same)
             for name in held:
                 self._tell(name, as_stored=as_stored)
-            handed = [name for name in held if name not in self.bypassed]
-            for name in handed:
-                buffer = self.recipe.graph.tensors[name].storage.buffer
-                if buffer in self.kept and self.model.tensors[name].size:
-                    self.unfed[buffer] = self.model.copied(name)
-            for name in handed:
-                self._hand_on(name)
+            for name in held:
+                if name not in self.bypassed:
+                    self._hand_on(name)
+
+    def _keep_unfed(self, name: str) -> None:
+        """What the same node reads on stays as it was made, before others get what was stored."""
+        tensor = self.recipe.graph.tensors[name]
+        buffer = tensor.storage.buffer
+        if buffer not in self.kept or not tensor.elements:
+            return
+        if buffer not in self.unfed:
+            values = np.asarray(self.model.tensors[name].base)
+            self.unfed[buffer] = values.copy(), np.zeros(values.size, np.float32)
+        error = self.model.error_of(name)
+        for flat, made in zip(self.unfed[buffer], (self.model.tensors[name], error), strict=True):
+            _view(tensor, flat)[...] = 0.0 if made is None else made
 
     def _maker(self, name: str) -> int:
         """The model's node that makes what a tensor holds; others may hand it on."""
@@ -374,10 +382,12 @@ class _Recomputation:
             off = in_type(values, error, kind)
             made = held.shaped(values.astype(kind))
             off = None if off is None else held.shaped(off)
+            as_held = held.shaped(self.machine.tensors[name].astype(kind))
             if name in self.bypassed:
                 self.made[known] = Made(made, off)
+                self.not_handed_on[known] = as_held
                 continue
-            self.observed[known] = held.shaped(self.machine.tensors[name].astype(kind))
+            self.observed[known] = as_held
             if held.node != self._maker(name):  # by an operator that changes nothing of the first
                 self.made[known] = Made(self.observed[known], None)
                 continue
@@ -473,7 +483,7 @@ def _read_within(recipe: Recipe) -> dict[str, str]:
     its very elements, for beside them lies what it is joined with.
     """
     graph = recipe.graph
-    steps = [step for stage in recipe.stages for step in _reads_and_writes(stage)]
+    steps = [step for stage in recipe.stages for step in _reads_and_writes(recipe, stage)]
     named = {name for _, _, written in steps for name in written}
     viewed = {_buffer(graph, name) for _, read, _ in steps for name in read if name not in named}
     viewed &= {_buffer(graph, name) for name in named}
@@ -500,13 +510,19 @@ def _buffer(graph: NestGraph, name: str) -> str:
     return graph.tensors[name].storage.buffer
 
 
-def _reads_and_writes(stage: Stage) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    """Of each operator: the nodes it comes from, what it reads and what it makes."""
+def _reads_and_writes(
+    recipe: Recipe, stage: Stage
+) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Of each operator: the nodes it comes from, what it reads and what it makes. A call to the
+    host may be of several nodes, and what the model names is made by one of them."""
     found: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         (n.origin, tuple(a.tensor for a in n.reads), (n.tensor,)) for n in stage.nests
     ]
-    if stage.host is not None:
-        found.append((stage.host.origin, tuple(stage.host.inputs), tuple(stage.host.outputs)))
+    if (host := stage.host) is not None:
+        found.append((host.origin, tuple(host.inputs), ()))
+        for name in host.outputs:
+            known = recipe.known.get(name)
+            found.append((known[0].origin if known else host.origin, (), (name,)))
     return found
 
 
@@ -519,8 +535,18 @@ def _view(tensor: Tensor, flat: Array) -> Array:
 
 def _bypassed(recipe: Recipe) -> set[str]:
     """Values that some operators read as they are stored, and others before they were rounded: the
-    model's own operator, which rounds nothing, is what both have in common."""
-    return {*_dequantized_twice(recipe), *_rounded_behind_a_reader(recipe)}
+    model's own operator, which rounds nothing, is what both have in common. Other values that hold
+    the same elements are made of them without a rounding, and nobody gets them as stored either."""
+    graph = recipe.graph
+    found = {*_dequantized_twice(recipe), *_rounded_behind_a_reader(recipe)}
+    marked: dict[str, Array] = {}
+    for name in found:
+        buffer = _buffer(graph, name)
+        flat = marked.setdefault(buffer, np.zeros(graph.buffers[buffer], bool))
+        _view(graph.tensors[name], flat)[...] = True
+    named = (name for name, values in recipe.known.items() if values and name in graph.tensors)
+    views = {name for name in named if _buffer(graph, name) in marked}
+    return found | {n for n in views if _view(graph.tensors[n], marked[_buffer(graph, n)]).any()}
 
 
 def _rounded_behind_a_reader(recipe: Recipe) -> Iterator[str]:
@@ -552,35 +578,36 @@ def _dequantized_twice(recipe: Recipe) -> set[str]:
     return found
 
 
-def _seen(recipe: Recipe) -> dict[str, list[str]]:
+def _seen(recipe: Recipe, bypassed: Collection[str]) -> dict[str, list[str]]:
     """For each tensor that is made, those to look at then: itself, as far as the model names it;
-    and where a part of a buffer is no value of the model, the first one that covers the buffer and
-    others of the same node, as soon as all of it is made."""
+    and views of what is complete with it, where what lies there is no value of the model, or one
+    that is not handed on: those of the first node that has such a view."""
     graph = recipe.graph
     made = [name for stage in recipe.stages for name in stage.made]
     seen = {name: [name] if recipe.known.get(name) else [] for name in made}
-    last: dict[str, str] = {}
-    missing: set[str] = set()
-    makers: dict[str, int] = {}
-    for name in made:
-        buffer = graph.tensors[name].storage.buffer
-        last[buffer] = name
-        missing.update(() if recipe.known.get(name) else (buffer,))
-    for name, values in recipe.known.items():
-        if not values or name not in graph.tensors or name in graph.codes:
+    node_of = {name: values[0].node for name, values in recipe.known.items() if values}
+    open_buffers = {_buffer(graph, n) for n in made if n not in node_of or n in bypassed}
+    told = {buffer: np.full(graph.buffers[buffer], _NOBODY) for buffer in open_buffers}
+    makers = {buffer: np.full(graph.buffers[buffer], _NOBODY) for buffer in open_buffers}
+    for number, name in enumerate(made):
+        if (buffer := _buffer(graph, name)) in open_buffers:
+            tensor = graph.tensors[name]
+            _view(tensor, makers[buffer])[...] = number
+            unseen = name not in node_of or name in bypassed
+            _view(tensor, told[buffer])[...] = _NOBODY if unseen else node_of[name]
+    for name in sorted(node_of.keys() - seen.keys() - graph.codes.keys(), key=node_of.__getitem__):
+        tensor = graph.tensors.get(name)
+        if tensor is None or not tensor.elements or tensor.storage.buffer not in open_buffers:
             continue
-        buffer = graph.tensors[name].storage.buffer
-        if buffer in missing and name not in seen and name in recipe.whole:
-            maker = makers.setdefault(buffer, values[0].node)
-            seen[last[buffer]] += [name] if values[0].node == maker else []
+        teller = _view(tensor, told[tensor.storage.buffer])
+        mine = (teller == _NOBODY) | (teller == node_of[name])
+        last = _view(tensor, makers[tensor.storage.buffer]).max()
+        if last == _NOBODY or not (mine.any() or name in bypassed):
+            continue
+        seen[made[last]].append(name)
+        if name not in bypassed:
+            teller[mine] = node_of[name]
     return seen
 
 
-def whole_buffers(graph: NestGraph) -> frozenset[str]:
-    """Tensors of `graph` that are all of their buffers."""
-    return frozenset(
-        name
-        for name, tensor in graph.tensors.items()
-        if min(tensor.storage.strides, default=1) > 0
-        and tensor.elements == graph.buffers.get(tensor.storage.buffer)
-    )
+_NOBODY = -1

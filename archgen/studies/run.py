@@ -250,7 +250,7 @@ class Workbench:
         rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
         verdict = compare({**rest, **made.made}, expected, whole)
         verdict = with_stored(verdict, made.stored)
-        verdict = with_outputs(verdict, run.outputs, own)
+        verdict = with_outputs(verdict, run.outputs, {**made.not_handed_on, **own})
         verdict = with_losses(verdict, made.losses, run.outputs, whole)
         verdict = replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
         if point.dtype != "int8":

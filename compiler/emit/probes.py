@@ -13,7 +13,7 @@ from compiler.emit.kernels import Offer
 from compiler.emit.program import Placed, ProgramEmitter, Step
 from compiler.named import Known
 from compiler.nest.ir import NestGraph
-from compiler.recompute import Recipe, Stage, whole_buffers
+from compiler.recompute import Recipe, Stage
 from simmodel.program import Probe
 
 
@@ -32,7 +32,7 @@ def recipe(
     """What `steps` compute, and which kernels of `offers` do."""
     kernels = {each.tensor: f"kernel {each.kernel} ({each.place})" for each in offers if each.taken}
     made = tuple(stage(step) for step in steps)
-    return Recipe(graph, made, known, whole_buffers(graph), kernels)
+    return Recipe(graph, made, known, kernels)
 
 
 def stage(step: Step) -> Stage:

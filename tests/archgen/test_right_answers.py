@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import parser
+from onnx import numpy_helper, parser
 
 from archgen.studies.sweep import study
 
@@ -25,6 +26,7 @@ copy:
 """
 """Computes and keeps everything in fp32."""
 
+HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
 MODELS = {
     "bytes wrap around": """
         net (uint8[1, 64] x, uint8[1, 64] w) => (uint8[1, 64] a, uint8[1, 64] b, uint8[1, 64] c)
@@ -65,6 +67,10 @@ MODELS = {
     "half precision twice": """
         net (float[1, 64] x) => (float[1, 64] y)
         { h = Cast <to = 10> (x) b = Cast <to = 16> (h) y = Cast <to = 1> (b) }""",
+    "a value, and a view of it, read before it is stored": """
+        net (float[1, 64] x) => (float[1, 64] y, float[64, 1] z) <int64[2] shape = {64, 1}> {
+          t = Celu (x) y = Min (t, t) z = Reshape (t, shape)
+        }""",
     "constants computed while compiling": """
         net (float[1, 8] x) => (float[1, 8] y, float[8, 8] table, float[8, 8] product)
         <float[8, 1] at = {0.1, 0.7, 1.3, 2.9, 3.1, 4.7, 5.3, 6.1},
@@ -84,9 +90,8 @@ HALF = WIDE.replace("fp32: 1", "fp16: 1").replace("types: [fp32]\n", "types: [fp
 @pytest.mark.parametrize("name", MODELS)
 def test_the_answer_is_that_of_the_reference(name: str, tmp_path: Path) -> None:
     (tmp_path / "wide.yaml").write_text(WIDE)
-    text = '<ir_version: 10, opset_import: ["" : 21]>' + MODELS[name]
     model = tmp_path / "net.onnx"
-    onnx.save(parser.parse_model(text), model)
+    onnx.save(parser.parse_model(HEAD + MODELS[name]), model)
     row = study([tmp_path / "wide.yaml"], [model], 1, "fp32", effort=0).frame.iloc[0]
     assert row["status"] == "ok", row["reason"]
     assert row["verified"], row["note"]
@@ -96,8 +101,7 @@ def test_a_part_of_a_concatenation_that_another_part_copies_is_as_it_was_stored(
     tmp_path: Path,
 ) -> None:
     """Angles of rotary positions: both halves lie in one buffer, and the first is read again."""
-    (tmp_path / "half.yaml").write_text(HALF)
-    text = """<ir_version: 10, opset_import: ["" : 21]>
+    text = """
       net (int64[1, 1] at) => (float[1, 8] y)
       <float[1, 4] rate = {1.0, 0.3, 0.1, 0.03}> {
         place = Cast <to = 1> (at)
@@ -105,8 +109,47 @@ def test_a_part_of_a_concatenation_that_another_part_copies_is_as_it_was_stored(
         both = Concat <axis = 1> (angle, angle)
         y = Cos (both)
       }"""
-    onnx.save(parser.parse_model(text), tmp_path / "net.onnx")
-    row = study([tmp_path / "half.yaml"], [tmp_path / "net.onnx"], 1, "fp16", effort=0).frame.iloc[
-        0
-    ]
+    assert_right_in_half(tmp_path, HALF, parser.parse_model(HEAD + text))
+
+
+def test_a_part_of_a_concatenation_is_a_value_of_the_model(tmp_path: Path) -> None:
+    """A gate behind a recurrent layer, whose result lies in the concatenation beside the gate's
+    other input, and is multiplied as it was stored."""
+    text = """
+      net (float[1, 1, 16] x, float[1, 1, 16] c) => (float[1, 1, 16] y)
+      <int64[3] shape = {1, 1, 16}> {
+        l = LSTM <hidden_size = 16> (x, w, r)
+        a = Reshape (l, shape)
+        both = Concat <axis = 2> (a, c)
+        wide = MatMul (both, v)
+        gate = Sigmoid (wide)
+        y = Mul (gate, a)
+      }"""
+    model = parser.parse_model(HEAD + text)
+    random = np.random.default_rng(0)
+    shapes = {"w": (1, 64, 16), "r": (1, 64, 16), "v": (32, 16)}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(random.normal(0, 0.3, shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    )
+    assert_right_in_half(tmp_path, HALF, model)
+
+
+def test_a_call_of_two_nodes_to_the_host_makes_the_values_of_one(tmp_path: Path) -> None:
+    """Bytes that the host quantizes, and its cast of their zero point for the product behind."""
+    text = """
+      net (float[8, 32, 1] x) => (int32[8, 32, 4] y) <int8[1, 4] w = {65, 34, -97, 13}> {
+        q, scale, zero = DynamicQuantizeLinear (x)
+        y = MatMulInteger (q, w, zero)
+      }"""
+    machine = HALF.replace("uint8, ", "").replace("{fp16: 1}", "{fp16: 1, int8: 1}")
+    assert_right_in_half(tmp_path, machine, parser.parse_model(HEAD + text))
+
+
+def assert_right_in_half(folder: Path, machine: str, model: onnx.ModelProto) -> None:
+    (folder / "half.yaml").write_text(machine)
+    onnx.save(model, folder / "net.onnx")
+    done = study([folder / "half.yaml"], [folder / "net.onnx"], None, "fp16", effort=0)
+    row = done.frame.iloc[0]
+    assert row["status"] == "ok", row["reason"]
     assert row["verified"], row["note"]
