@@ -98,9 +98,18 @@ def bind(
         if not axis.fixed:
             axis.dim.dim_value = values[axis.symbol]
     _bind_symbols(given.graph, values)
-    wrong = [axis for axis in fixed if batch is not None and axis.dim.dim_value != batch]
-    if batch is not None and wrong:
+    if batch is None or batch_of(axis.dim.dim_value for axis in carrying) == batch:
+        return
+    wrong = [axis for axis in fixed if axis.dim.dim_value != batch]
+    if wrong:
         _rebatch(given, wrong, batch, told, label)
+
+
+def batch_of(sizes: Iterable[int | str | None]) -> int:
+    """Samples in one inference, by the sizes of what carries the batch: 1 where nothing does, or
+    where sizes differ, as of a recurrent layer over the bands of one sample beside the sample."""
+    (size, *others) = set(sizes) or (1,)
+    return size if isinstance(size, int) and not others else 1
 
 
 def seen(

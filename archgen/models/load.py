@@ -20,7 +20,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, checker, external_data_helper
 
-from archgen.models.binding import bind, seen
+from archgen.models.binding import batch_of, bind, seen
 from archgen.models.damage import damage, data_damage
 from archgen.models.errors import BatchError, ModelError
 from archgen.roles import Told, tell
@@ -49,13 +49,10 @@ class SourceModel:
 
     @cached_property
     def batch(self) -> int:
-        """Samples in one inference: the size of the batch axes of its inputs, 1 where they have
-        none or several sizes."""
+        """Samples in one inference."""
         told = tell(self.proto)
         axes = ((told.inputs[name], role.axis) for name, role in told.roles.items())
-        sizes = {port.dims[axis] for port, axis in axes if axis is not None}
-        (size, *others) = sizes or (1,)
-        return size if isinstance(size, int) and not others else 1
+        return batch_of(port.dims[axis] for port, axis in axes if axis is not None)
 
     @property
     def edge(self) -> SourceModel:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from archgen.cli.models import models
 from archgen.models.load import ModelError, SourceModel, open_model
@@ -417,3 +417,30 @@ def test_the_batch_of_a_model_is_the_one_that_its_file_fixes(tmp_path: Path) -> 
     (asked,) = points(designed("mcu-npu", path, batches=1))
     assert asked.batch == 1
     assert open_model("squeezenet:image=64").batch == 1
+
+
+def test_a_file_runs_at_the_batch_that_it_has_where_a_state_has_another_size(
+    tmp_path: Path,
+) -> None:
+    """A recurrent layer over 33 bands of one sample, whose state the file fixes at 33."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        net (float[1, 4, 33, 8] x, float[1, 33, 6] h) => (float[4, 1, 33, 6] y, float[1, 33, 6] z)
+        <int64[3] steps = {4, 33, 8}> {
+          c = Conv <pads = [1, 1, 1, 1]> (x, k)
+          s = Reshape (c, steps)
+          y, z = GRU <hidden_size = 6> (s, w, r, , , h)
+        }"""
+    )
+    shapes = {"k": (4, 4, 3, 3), "w": (1, 18, 8), "r": (1, 18, 6)}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in shapes.items()
+    )
+    path = saved(model, tmp_path)
+    as_it_is = open_model(path)
+    assert as_it_is.batch == 1
+    assert open_model(path, 1).content_key == as_it_is.content_key
+    (point,) = points(designed("mcu-npu", path))
+    assert point.batch == 1
+    with pytest.raises(ModelError, match="fixes its batch: 'x' at 1, 'h' at 33"):
+        open_model(path, 2)
