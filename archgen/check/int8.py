@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +24,11 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from onnx import version_converter
-from onnxruntime.quantization import QDQQuantizer, QuantType
-from onnxruntime.quantization.calibrate import TensorsData
+from onnxruntime.quantization import QuantType
+from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
 from archgen.check.folded import folded
-from archgen.check.no_scale import touched, without_scale
+from archgen.check.linear_quantizer import LinearQuantizer
 from archgen.check.quantized_parts import (
     MOVEMENT,
     PRODUCTS,
@@ -37,7 +37,7 @@ from archgen.check.quantized_parts import (
     has_quantized_parts,
     without_second_rounding,
 )
-from archgen.check.ranges import observed, united
+from archgen.check.ranges import Ranges, observed, touched
 from archgen.check.reference import ORT_ERRORS
 from archgen.check.state_scales import give_states_one_scale
 from archgen.models.load import ModelError
@@ -150,20 +150,18 @@ def _by_recipe(
     if mixed:
         kept += between_quantizations(before.proto)
 
-    unscaled = without_scale(before.proto, _TYPES, samples)
-    elsewhere = []
+    ranges = observed(before.proto, _TYPES, samples)
     for other, given in beside:
         with _refusing(other.graph.name):
             there = folded(other.graph.name, other, load, directory).proto
-            unscaled |= without_scale(there, _TYPES, given)
-            elsewhere.append(observed(there, given, _kinds(before.proto, {*kept})))
-    left_out = _unscaled_operators(before.proto, kept, unscaled)
+            ranges = ranges.united(observed(there, _TYPES, given))
+    left_out = _unscaled_operators(before.proto, kept, ranges.unscaled)
     kept += [each.node for each in left_out]
 
-    def attempt(samples: Sequence[Sample], excluded: Sequence[str]) -> onnx.ModelProto:
-        return _run(before.proto, samples, elsewhere, [*kept, *excluded], unscaled)
+    def attempt(excluded: Sequence[str]) -> onnx.ModelProto:
+        return _run(before.proto, ranges, {*kept, *excluded})
 
-    made, failed = _without_failures(before.proto, kept, samples, attempt)
+    made, failed = _without_failures(before.proto, kept, attempt)
     if mixed:
         without_second_rounding(made, names)
     give_states_one_scale(made, proto)
@@ -185,31 +183,28 @@ def _unscaled_operators(
     return found
 
 
-def _run(
-    proto: onnx.ModelProto,
-    samples: Sequence[Sample],
-    elsewhere: Sequence[TensorsData],
-    excluded: Sequence[str],
-    unscaled: Iterable[str],
-) -> onnx.ModelProto:
-    kinds = _kinds(proto, excluded)
+def _run(proto: onnx.ModelProto, ranges: Ranges, excluded: Set[str]) -> onnx.ModelProto:
+    wanted = [n for n in proto.graph.node if n.op_type in _TYPES and n.name not in excluded]
+    read = {name for node in wanted for name in (*node.input, *node.output)}
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)  # the quantizer changes what it is given
-    quantizer = QDQQuantizer(
+    quantizer = LinearQuantizer(
         copy,
         per_channel=True,
         reduce_range=False,
         weight_qType=QuantType.QInt8,
         activation_qType=QuantType.QInt8,
-        tensors_range=united(observed(proto, samples, kinds), elsewhere),
+        tensors_range=TensorsData(
+            CalibrationMethod.MinMax, {n: r for n, r in ranges.found.items() if n in read}
+        ),
         nodes_to_quantize=[],
-        nodes_to_exclude=list(excluded),
-        op_types_to_quantize=kinds,
+        nodes_to_exclude=excluded,
+        op_types_to_quantize=_TYPES,
         extra_options={
             "WeightSymmetric": True,
             "OpTypesToExcludeOutputQuantization": ["MatMul"],
             "TensorQuantOverrides": {
-                **{name: [_UNUSED_SCALE] for name in unscaled},
+                **{name: [_UNUSED_SCALE] for name in ranges.unscaled},
                 **{name: [{"axis": axis}] for name, axis in _channels_of_products(proto).items()},
                 **{name: [{"symmetric": True}] for name in _by_tensor(proto)},
             },
@@ -219,13 +214,6 @@ def _run(
     quantizer.model.topological_sort()
     made: onnx.ModelProto = quantizer.model.model
     return made
-
-
-def _kinds(proto: onnx.ModelProto, excluded: Collection[str]) -> list[str]:
-    """Types of which an operator is not ``excluded``: those that a sequence consists of need no
-    calibration, which takes time with the square of their number."""
-    wanted = {node.op_type for node in proto.graph.node if node.name not in excluded}
-    return [kind for kind in _TYPES if kind in wanted] or list(_TYPES)
 
 
 def _by_tensor(proto: onnx.ModelProto) -> list[str]:
@@ -257,11 +245,11 @@ def _channels_of_products(proto: onnx.ModelProto) -> dict[str, int]:
 
 # Operators that the quantizer fails on.
 
-_Attempt = Callable[[Sequence[Sample], Sequence[str]], onnx.ModelProto]
+_Attempt = Callable[[Sequence[str]], onnx.ModelProto]
 
 
 def _without_failures(
-    proto: onnx.ModelProto, kept: Sequence[str], samples: Sequence[Sample], attempt: _Attempt
+    proto: onnx.ModelProto, kept: Sequence[str], attempt: _Attempt
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
     """Quantizes all that can be. Raises what the quantizer raised where that is nothing, or where
     too much would have to be left out."""
@@ -269,7 +257,7 @@ def _without_failures(
     while True:
         excluded = [each.node for each in left_out]
         try:
-            return attempt(samples, excluded), left_out
+            return attempt(excluded), left_out
         except _QUANTIZER_ERRORS as mistake:
             raise_refusals(mistake)
             done = {*kept, *excluded}
@@ -278,7 +266,7 @@ def _without_failures(
                 for node in proto.graph.node
                 if node.op_type in _TYPES and node.name not in done
             ]
-            culprit = _first_failing(candidates, excluded, samples[:1], attempt)
+            culprit = _first_failing(candidates, excluded, attempt)
             if culprit is None or len(left_out) >= _MOST_LEFT_OUT:
                 raise
             left_out.append(LeftOut(culprit.name, culprit.op_type, _said(mistake)))
@@ -287,7 +275,6 @@ def _without_failures(
 def _first_failing(
     candidates: Sequence[onnx.NodeProto],
     excluded: Sequence[str],
-    samples: Sequence[Sample],
     attempt: _Attempt,
 ) -> onnx.NodeProto | None:
     """The last of the fewest first ``candidates`` that cannot be quantized together; None where
@@ -296,7 +283,7 @@ def _first_failing(
     def works(count: int) -> bool:
         later = [node.name for node in candidates[count:]]
         try:
-            attempt(samples, [*excluded, *later])
+            attempt([*excluded, *later])
         except _QUANTIZER_ERRORS as mistake:
             raise_refusals(mistake)
             return False

@@ -334,8 +334,10 @@ def _stored_arrays(path: Path) -> dict[str, Array] | None:
 
 
 def _options() -> onnxruntime.SessionOptions:
-    """One thread, no rewriting: the same bytes everywhere."""
+    """One thread, no rewriting: the same bytes everywhere. Nodes run in the order of the file, so
+    that what is read at once is held no longer."""
     options = onnxruntime.SessionOptions()
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

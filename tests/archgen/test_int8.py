@@ -15,10 +15,12 @@ import pytest
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_static
+from onnxruntime.quantization.onnx_model import ONNXModel
 
 from archgen.check import int8 as recipe
 from archgen.check.quantize import Quantized, quantize
 from archgen.check.quantized_parts import between_quantizations
+from archgen.check.ranges import Ranges, _probed
 from archgen.check.reference import run_reference, sample_inputs, sample_sets
 from archgen.models.load import ModelError, SourceModel
 from archgen.outcomes.point import Point
@@ -278,7 +280,7 @@ class Fragile:
     """Quantizes until it meets one of some nodes; counts its attempts."""
 
     def __init__(self, *bad: str) -> None:
-        self.bad, self.calls, self.real = set(bad), 0, recipe.QDQQuantizer
+        self.bad, self.calls, self.real = set(bad), 0, recipe.LinearQuantizer
 
     def __call__(self, proto: onnx.ModelProto, **more: Any) -> Any:
         self.calls += 1
@@ -300,17 +302,65 @@ def test_failing_operators_are_found_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fragile = Fragile("n2", "n6")
-    monkeypatch.setattr(recipe, "QDQQuantizer", fragile)
+    monkeypatch.setattr(recipe, "LinearQuantizer", fragile)
     note = quantize(chain(8), None, tmp_path).note
     reason = "(AssertionError: Graph is not a DAG)"
     assert note.endswith(f"MatMul 'n2' {reason}, MatMul 'n6' {reason}")
     assert fragile.calls < 16
 
 
+def test_ranges_are_observed_once_however_many_operators_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    real = recipe.observed
+
+    def counted(*given: Any) -> Ranges:
+        seen.append(len(given[2]))
+        return real(*given)
+
+    monkeypatch.setattr(recipe, "observed", counted)
+    monkeypatch.setattr(recipe, "LinearQuantizer", Fragile("n2", "n6"))
+    quantize(chain(8), None, tmp_path)
+    assert seen == [4]
+
+
+def test_what_the_quantizer_looks_at_grows_with_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with their square, as ONNX Runtime's own."""
+    looks = 0
+
+    def counted(node: onnx.NodeProto, old: str, new: str) -> None:
+        nonlocal looks
+        looks += 1
+        node.input[:] = [new if name == old else name for name in node.input]
+
+    monkeypatch.setattr(ONNXModel, "replace_node_input", staticmethod(counted))
+    found = []
+    for length in (8, 32):
+        looks = 0
+        quantize(chain(length), None, tmp_path)
+        found.append(looks)
+    assert 0 < found[1] <= 4.5 * found[0]
+
+
+def test_ranges_are_told_right_behind_what_makes_a_value() -> None:
+    """Values that all waited for that would take the memory of all of them."""
+    proto = chain(4).proto
+    probed = _probed(proto, [f"v{i}" for i in range(1, 4)])
+    made: list[str] = []
+    for each in probed.graph.node:
+        told = each.op_type in ("ReduceMin", "ReduceMax", "Mul")
+        assert not told or each.input[0] == made[-1]
+        made += [name for name in each.output if not name.startswith("range.")]
+    assert len(probed.graph.output) == 9
+
+
 def test_a_network_of_failures_is_refused_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recipe, "QDQQuantizer", Fragile(*(f"n{i}" for i in range(12))))
+    monkeypatch.setattr(recipe, "LinearQuantizer", Fragile(*(f"n{i}" for i in range(12))))
     with pytest.raises(ModelError, match="net cannot be quantized: AssertionError: Graph is not"):
         quantize(chain(12), None, tmp_path)
 
@@ -400,7 +450,7 @@ def test_nothing_is_printed_or_left_behind(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         quantize(source, None, tmp_path)
-        monkeypatch.setattr(recipe, "QDQQuantizer", Fragile(*(f"n{i}" for i in range(12))))
+        monkeypatch.setattr(recipe, "LinearQuantizer", Fragile(*(f"n{i}" for i in range(12))))
         with pytest.raises(ModelError, match="Graph is not a DAG"):
             quantize(failing, None, tmp_path)
     assert not list(scratch.iterdir())
