@@ -44,7 +44,7 @@ from compiler.passes import Pass, Result, run_passes
 from compiler.plan.ir import Plan
 from compiler.priced import added
 from compiler.recompute import Recipe
-from compiler.repair import TOKENS, Emitted, Parts, Way, emitted, placed, ways
+from compiler.repair import TOKENS, Emitted, Parts, Way, emitted, in_turns, placed, ways
 from compiler.schedule import Schedule
 from compiler.seen import Seen
 from compiler.stages import Stages
@@ -394,9 +394,10 @@ def _made(
             _observe_steps(steps, observe)
             found = emitted(graph, search.fitter, steps)
         except DoesNotFit as why:
-            if why.unit != TOKENS:
-                raise refusal or why from None
-            refusal = why
+            if why.unit == TOKENS:
+                refusal = why
+            elif refusal is None:
+                raise
             continue
         if found.note:
             notes.append(found.note)
@@ -444,15 +445,23 @@ def _told(
 ) -> tuple[Search, Emitted, tuple[str, ...]]:
     """The same for a schedule that is given."""
     parts = layers(graph, arch, stages, observe)
+    way = Way(stages)
     search = Search(graph, parts, Fitter(arch, stages))
     steps = followed(tree, graph, parts, search.fitter)
     _observe_steps(steps, observe)
-    found = emitted(graph, search.fitter, steps)
+    try:
+        found = emitted(graph, search.fitter, steps)
+    except DoesNotFit as why:
+        if why.unit != TOKENS:
+            raise
+        way = in_turns(stages)
+        search = Search(graph, parts, Fitter(arch, way.stages))
+        found = emitted(graph, search.fitter, steps)
     if found.note:
         _observe_steps(tuple(found.emitter.steps), observe)
         search = _without(search, found)
     observe("order", found.program)
-    return search, found, tuple(filter(None, [found.note]))
+    return search, found, tuple(filter(None, [way.note, found.note]))
 
 
 def layers(

@@ -12,6 +12,7 @@
                 it does, and every layer is alone       all anew: layers alone, nothing between
                 it does all the same                    the same, with one slot for each buffer
                 it does with several cores              the same on half as many cores
+                it does on one core                     one engine of each core at a time, on all
 
 Each step costs more time than the one before, so they are taken in this order, and what had to be
 given up is noted. Tokens are taken by what goes on at once; steps from `all anew` on begin again
@@ -188,6 +189,13 @@ def ways(stages: Stages, cores: int) -> Iterator[Way]:
     while (left := left // 2) > 0:
         fewer = replace(single, tile=replace(single.tile, cores=left))
         yield Way(fewer, f"too few tokens for more cores: at most {left}")
+    yield in_turns(single)
+
+
+def in_turns(stages: Stages) -> Way:
+    """`stages` with the fewest tokens that there can be."""
+    turns = replace(stages, order=replace(stages.order, turns=True))
+    return Way(turns, "too few tokens for engines at once: one of a core works at a time")
 
 
 @dataclass(frozen=True)

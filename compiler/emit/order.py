@@ -42,6 +42,8 @@ class OrderInstructions(Omittable):
     """A copy of a loop's body has to win one part in so many of the time of what is played."""
     flying: Annotated[int, Within(2)] = 256
     """Most accesses in flight that are looked through where the hardware interlocks."""
+    turns: bool = False
+    """Whether one engine of a core works at a time, which takes fewest tokens."""
 
     def apply(
         self,
@@ -88,7 +90,7 @@ class OrderInstructions(Omittable):
         known: dict[Hashable, Choice],
         around: Mapping[str, int],
     ) -> tuple[Item, ...]:
-        if not self.enabled or not plays(stream, tokens):
+        if not self.enabled or self.turns or not plays(stream, tokens):
             return stream
         atoms = apart(_Sequence(self, pricer.arch, pricer, known).atoms(stream, tokens, around))
         fresh = partial(Clock, pricer.arch, tokens, around, self.flying)

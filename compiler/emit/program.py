@@ -27,7 +27,7 @@ from compiler.emit.multicast import ShareLoads, Stage, tokens_between
 from compiler.emit.nodes import Leaf, Node, instructions, renamed
 from compiler.emit.order import OrderInstructions
 from compiler.emit.split_loads import SplitLoads
-from compiler.emit.sync import SHARING, Synchronizer
+from compiler.emit.sync import SHARING, TURNS, Sharing, Synchronizer
 from compiler.emit.tile import Places, far_operand
 from compiler.errors import DoesNotFit
 from compiler.geometry.ranges import Range
@@ -149,7 +149,7 @@ class ProgramEmitter:
         cores = [self.split.apply(nodes, self.arch) for nodes in self.nodes]
         kinds = ("matrix", "vector")
         first = {name: kind for kind in kinds for name in self.arch.units(kind)}
-        for sharing in SHARING:
+        for sharing in (TURNS,) if self.order.turns else SHARING:
             if sharing.alone:
                 cores = [[renamed(node, first) for node in nodes] for nodes in cores]
             sync = Synchronizer(front_end.sync == "tokens", sharing)
@@ -160,7 +160,7 @@ class ProgramEmitter:
                 break
         else:
             self.hunger = self._tokens_of_steps(streams)
-            raise _too_few(self.tokens, self.graph.name, front_end.tokens)
+            raise _too_few(self.tokens, self.graph.name, front_end.tokens, sharing)
         self.barriers |= sync.barriers
         self.tiles = tuple(sync.tiles)
         given = [dict(sync.initial) for _ in streams]
@@ -537,14 +537,15 @@ class ProgramEmitter:
         self._add(0, number, [leaf])
 
 
-def _too_few(tokens: Mapping[str, int], where: str, bound: int) -> DoesNotFit:
-    """Pairs of engines that share buffers take tokens at every loop depth."""
+def _too_few(tokens: Mapping[str, int], where: str, bound: int, sharing: Sharing) -> DoesNotFit:
+    """Pairs of engines that share buffers take tokens at every loop depth, or engines one each."""
     demand, empty = len(tokens), sum(count > 0 for count in tokens.values())
+    terms = ("full buffers", demand - empty), ("empty buffers", empty)
     return DoesNotFit(
         demand=demand,
         bound=bound,
         unit="tokens",
-        terms=(("full buffers", demand - empty), ("empty buffers", empty)),
+        terms=(("engines that take turns", demand),) if sharing.turns else terms,
         levers=(f"front_end.tokens of at least {demand}", "front_end.sync: interlock"),
         where=f"{where}: tokens of a core",
     )

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from compiler.emit.interleave import interleaved
 from compiler.emit.nodes import Leaf, Node, Use, Walk, tiled
+from compiler.emit.turns import Turns
 from simmodel.isa import Arrive, Await, Instruction, Item, Loop, Sync
 from simmodel.program import TileKind
 
@@ -63,6 +64,8 @@ class Sharing:
     over with what they share before another begins, the next or the one after."""
     alone: bool = False
     """Whether the first engine of each kind does the work of all: less has to keep an order."""
+    turns: bool = False
+    """Whether one engine works at a time."""
 
 
 SHARING = (
@@ -73,6 +76,8 @@ SHARING = (
     Sharing(lanes=1, barriers=True, merged=True, alone=True),
 )
 """From lavish to sparing."""
+TURNS = Sharing(lanes=1, barriers=True, merged=True, alone=True, turns=True)
+"""For machines that have too few for any of these."""
 
 
 @dataclass
@@ -97,6 +102,9 @@ class Synchronizer:
         if not self.tokens:
             none: Marks = [{} for _ in body]
             return self._items(body, (none, none), 0)
+        if self.sharing.turns:
+            turns = Turns(self._numbered, self.initial)
+            return turns.stream(body)
         touches = [node.touches for node in body]
         if not self.sharing.barriers:
             return self._items(body, self._marks(touches, 0, 0), 0)

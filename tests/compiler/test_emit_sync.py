@@ -12,7 +12,7 @@ from machines import machine
 
 from compiler.emit.nodes import Leaf, Node, Segment, Use, Walk, emptied
 from compiler.emit.order_tokens import plays
-from compiler.emit.sync import SHARING, Chain, Sharing, Synchronizer, chains, merged
+from compiler.emit.sync import SHARING, TURNS, Chain, Sharing, Synchronizer, chains, merged
 from simmodel.isa import Copy, Item, Loop, Sync, Unary
 from simmodel.program import Buffer, Origin, Port, Program
 from simmodel.region import Address, Operand, Ring
@@ -147,6 +147,30 @@ def test_barriers_replace_tokens_outside_loops() -> None:
     sparing.stream(steps)
     assert (len(lavish.initial), len(lavish.barriers)) == (1, 0)
     assert (len(sparing.initial), len(sparing.barriers)) == (0, 1)
+
+
+def test_engines_in_turns_take_one_token_each() -> None:
+    """Handed on round the ring, past those between; a loop ends where it begins."""
+    fill = sync_leaf("load", use("x", 0, write=True))
+    work = sync_leaf("matrix", use("x", 0, write=False))
+    move = sync_leaf("store", use("x", 0, write=False))
+    sync = Synchronizer(sharing=TURNS)
+    walk = Walk("i", (Segment(3, (fill, work)),))
+    (loop, *rest) = sync.stream([walk, move])
+    assert isinstance(loop, Loop)
+    assert sync.initial == {"turn_load": 0, "turn_matrix": 0, "turn_store": 0}
+    handed = [(item.engine, item.waits, item.signals) for item in (*loop.body, *rest)]
+    ones = {name: ((name, 1),) for name in sync.initial}
+    inside = [
+        ("load", (), ones["turn_load"]), ("matrix", ones["turn_load"], ()),
+        ("matrix", (), ones["turn_matrix"]), ("store", ones["turn_matrix"], ones["turn_store"]),
+        ("load", ones["turn_store"], ()),
+    ]  # fmt: skip
+    behind = [
+        ("load", (), ones["turn_load"]), ("matrix", ones["turn_load"], ones["turn_matrix"]),
+        ("store", ones["turn_matrix"], ()),
+    ]  # fmt: skip
+    assert [each for each in handed if each[1] or each[2]] == inside + behind
 
 
 def test_interlocked_machines_take_no_tokens() -> None:
@@ -303,10 +327,10 @@ def _operand(memory: str, base: int) -> Operand:
     return Operand(memory, Address(base), (SIZE,), (1,), "int8")
 
 
-@pytest.mark.parametrize("level", range(len(SHARING)))
+@pytest.mark.parametrize("sharing", [*SHARING, TURNS])
 @ANY
 @given(trees())
-def test_conflicts_keep_their_order(level: int, tree: tuple[list[Node], list[Space]]) -> None:
+def test_conflicts_keep_their_order(sharing: Sharing, tree: tuple[list[Node], list[Space]]) -> None:
     nodes, _ = tree
     whole = Operand("local", Address(0), (SPACE,), (1,), "int8")
     source = Operand("dram", Address(0), (SPACE,), (1,), "int8")
@@ -314,7 +338,7 @@ def test_conflicts_keep_their_order(level: int, tree: tuple[list[Node], list[Spa
         "load", (Copy(engine="load", origin=0, dst=whole, src=source),),
         (Use("all", "local", 0, SPACE, 1, 0, 0, True),),
     )  # fmt: skip
-    sync = Synchronizer(sharing=SHARING[level])
+    sync = Synchronizer(sharing=sharing)
     stream = tuple(sync.stream([start, *nodes]))
     assert plays(stream, sync.initial)
     arch = machine(tokens=4096)

@@ -51,7 +51,7 @@ def test_too_few_tokens_are_refused_with_their_sum() -> None:
     with pytest.raises(DoesNotFit) as why:
         check(model, machine(tokens=1, local=local), "fp32", anything(1, rolling=True))
     assert "tokens of a core" in refused(why.value)
-    assert [name for name, _ in why.value.terms] == ["full buffers", "empty buffers"]
+    assert [name for name, _ in why.value.terms] == ["engines that take turns"]
 
 
 def test_an_operator_that_fits_with_one_slot_alone_takes_one() -> None:

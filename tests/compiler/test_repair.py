@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from machines import machine
 from networks import Net, check
 from test_fit import chain
 
-from compiler.driver import compile_model
+from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.emit.order import OrderInstructions
+from compiler.errors import DoesNotFit
 from compiler.repair import ways
 from compiler.stages import Stages
+from compiler.tree.made import tree_of
+from simmodel.asm import print_program
 
 SMALL = {"size": 1024, "banks": 1}
 """Local memory in which a layer of `chain` takes many tiles."""
@@ -19,13 +25,14 @@ TIGHT = {"size": 8192, "banks": 4}
 
 
 def test_ways_are_ever_more_sparing() -> None:
-    usual, apart, single, *fewer = ways(Stages(), 5)
+    usual, apart, single, *fewer, turns = ways(Stages(), 5)
     assert usual.stages == Stages()
     assert not usual.note
     assert not apart.stages.keep.enabled
     assert apart.stages.plan.slots > single.stages.plan.slots == 1
     assert [way.stages.tile.cores for way in fewer] == [2, 1]
-    assert len(list(ways(single.stages, 1))) == 2
+    assert turns.stages == replace(single.stages, order=OrderInstructions(turns=True))
+    assert len(list(ways(single.stages, 1))) == 3
 
 
 def test_cores_do_what_fewer_can_where_tokens_are_too_few() -> None:
@@ -38,6 +45,32 @@ def test_cores_do_what_fewer_can_where_tokens_are_too_few() -> None:
         made = check(model, arch, "fp32").compiled
         assert len(made.program.tokens[0]) <= tokens
         assert note in " ".join(made.notes), made.notes
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("sized", [True, False])
+def test_engines_take_turns_where_tokens_are_too_few_for_two_at_once(
+    cores: int, sized: bool
+) -> None:
+    """One token for each of four engines, whatever the loops; with one less there is no program."""
+    net = chain(1 + sized)
+    model = net.model(net.op("Softmax", f"t{net.count}", axis=-1))
+    four, three = (
+        machine(
+            cores=cores, among="load", tokens=tokens, local=SMALL if sized else TIGHT,
+            vector={"units": 2},
+        )
+        for tokens in (4, 3)
+    )  # fmt: skip
+    made = check(model, four, "fp32").compiled
+    assert len(made.program.tokens[0]) == 4
+    assert "one of a core works at a time" in made.notes[0]
+    options = CompileOptions("fp32", tree=tree_of("net", made.steps, addresses=True))
+    again = compile_model(prepared(model, "net"), four, options)
+    assert print_program(again.program) == print_program(made.program)
+    with pytest.raises(DoesNotFit) as why:
+        compile_model(model, three)
+    assert why.value.terms == (("engines that take turns", 4),)
 
 
 @pytest.mark.parametrize("tokens", [4, 5])
