@@ -12,6 +12,7 @@ archgen.save("resnet50.npu", program, arch)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Unpack
@@ -184,7 +185,8 @@ def compile_model(
     """
     scheduling = choice(**choices)
     prepared = prepared_for(model, arch, dtype, calibration, scheduling)
-    return STANDARD.compile(request_for(*prepared, arch, host, scheduling)).program
+    made = STANDARD.compile(request_for(*prepared, arch, host, scheduling)).program
+    return batched(made, model.edge.proto)
 
 
 def prepared_for(
@@ -216,6 +218,13 @@ def request_for(
     with step(f"loading {model.name}"):
         loaded = STANDARD.load(model.proto, model.name, scheduling.stages)
     return Request(model.name, loaded, arch, dtype, host, scheduling)
+
+
+def batched(program: Program, model: onnx.ModelProto) -> Program:
+    """`program`, whose inputs say which of their axes is the batch, so that it knows its batch."""
+    axes = {name: role.axis for name, role in tell(model).roles.items()}
+    inputs = (replace(port, batch=axes.get(port.name)) for port in program.inputs)
+    return replace(program, inputs=tuple(inputs))
 
 
 def states(model: SourceModel) -> dict[str, str]:

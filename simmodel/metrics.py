@@ -62,8 +62,9 @@ class Metrics:
     """Size of all instruction streams, loops kept."""
 
 
-def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metrics:
-    """Metrics of `trace`, the run of `program` on `arch`; `batch` inferences ran in it.
+def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None) -> Metrics:
+    """Metrics of `trace`, the run of `program` on `arch`; `batch` inferences ran in it, where None
+    is given those that the program knows of.
 
     Raises:
         Impossible: it did less than the program's demand.
@@ -79,7 +80,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
     return Metrics(
         latency_cycles=trace.cycles,
         latency_ms=seconds * 1e3,
-        throughput=batch / seconds,
+        throughput=(program.batch if batch is None else batch) / seconds,
         dtype=dtype,
         executed_macs=trace.macs,
         matrix_utilization=compute / cycles,

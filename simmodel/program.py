@@ -61,6 +61,9 @@ class Port:
     extents: str = ""
     """Name of the output that says which extents it has when it has run: the port is then a row
     with place for the most elements that there can be. Empty: always those of `shape`."""
+    batch: int | None = None
+    """Of an input the axis whose extent is the samples in one run; None: it has none, or nobody has
+    said."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,12 @@ class Program:
     registers: tuple[Register, ...] = ()
     """Lengths that are known when it runs: as it stands it is for the most of each, and
     `simmodel.lengths.settled` gives it for others."""
+
+    @property
+    def batch(self) -> int:
+        """Samples in one run, by the batch axes of its inputs; 1 where they have none or differ."""
+        sizes = {port.shape[port.batch] for port in self.inputs if port.batch is not None}
+        return sizes.pop() if len(sizes) == 1 else 1
 
     @cached_property
     def expanded(self) -> tuple[Expansion, ...]:

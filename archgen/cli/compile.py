@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import click
 import pandas as pd
 
-from archgen.api import load_arch, load_model, prepared_for, request_for, states_of
+from archgen.api import batched, load_arch, load_model, prepared_for, request_for, states_of
 from archgen.assembly import write_assembly
 from archgen.cli.compile_report import print_report
 from archgen.cli.guarded import bounds_options, printed
@@ -316,11 +316,11 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
         _write(_form(shown.after, request, prepared.edge), shown.output)
         return
     best = compile_best(request)
-    program = best.result.program
+    program = batched(best.result.program, network.edge.proto)
     check_held(program, machine)
     text = print_program(program)
     if shown.loadable is not None:
-        _write_loadable(shown.loadable, best, point, prepared.edge)
+        _write_loadable(shown.loadable, program, point, prepared.edge)
     elif not shown.as_json and (shown.output is not None or not shown.run):
         _write_program(program, text, shown.output)
     if shown.run:
@@ -360,10 +360,10 @@ def _show_run(best: Best, point: Point, shown: _Shown) -> None:
         print_report(made)
 
 
-def _write_loadable(path: Path, best: Best, point: Point, model: Prepared) -> None:
+def _write_loadable(path: Path, program: Program, point: Point, model: Prepared) -> None:
     handed = states_of(model.proto)
     try:
-        write(path, best.result.program, point.arch, handed)
+        write(path, program, point.arch, handed)
     except OSError as mistake:
         raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint="--output") from None
 

@@ -16,6 +16,7 @@ import archgen
 from archgen.cli.main import cli, complain
 from archgen.loadable import read
 from simmodel.asm import print_program
+from simmodel.lengths import settled
 from simmodel.program import Program
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -63,6 +64,28 @@ def test_a_file_runs_alone_wherever_its_ports_are(tmp_path: Path) -> None:
         assert (placed["y"] == expected).all()
     rows = invoke("disasm", file, "--level", "ports", "--place", "x=0x20000").output.splitlines()
     assert rows[1].split() == ["x", "dram", "0x20000", "64"] and rows[2].split()[0] == "y"
+
+
+def test_a_program_knows_its_batch_in_every_form(tmp_path: Path) -> None:
+    path, arch = small_model(tmp_path / "net.onnx"), archgen.load_arch("mcu-npu")
+    made = archgen.compile_model(archgen.load_model(path, batch=4), arch, effort=0)
+    archgen.save(tmp_path / "saved.npu", made, arch)
+    for file in ("net.npu", "net.asm"):
+        asked = ("compile", "mcu-npu", "-m", path, "-b", 4, "--effort", 0, "-o", tmp_path / file)
+        assert invoke(*asked).exit_code == 0
+    range_of = ("compile", "mcu-npu", "-m", path, "--dim", "n=1..4", "--effort", 0)
+    assert invoke(*range_of, "-o", tmp_path / "range.npu").exit_code == 0
+    ranged = archgen.load(tmp_path / "range.npu").program
+    programs = [
+        made,
+        *(archgen.load(tmp_path / file).program for file in ("saved.npu", "net.npu")),
+        archgen.read_assembly(tmp_path / "net.asm"),
+        settled(ranged, {"n": 4}),
+    ]
+    for program in programs:
+        metrics = archgen.measure(archgen.simulate(program, arch), program, arch)
+        assert metrics.throughput == pytest.approx(4e3 / metrics.latency_ms)
+    assert settled(ranged, {"n": 3}).batch == 3
 
 
 def test_places_and_inputs_that_do_not_fit_are_said(
