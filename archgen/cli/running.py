@@ -89,10 +89,11 @@ def running(
     memory: int | None,
     executor: str,
     trace: bool = False,
+    levers: bool | None = None,
 ) -> Running:
     """What these options say."""
     command = shlex.join(["archgen", *sys.argv[1:]])
-    return Running(jobs, folder, fresh, timeout, memory, executor, command, trace, plots)
+    return Running(jobs, folder, fresh, timeout, memory, executor, command, trace, plots, levers)
 
 
 def watched(

@@ -43,7 +43,7 @@ from archgen.studies.store import writing
 from archgen.studies.sweep import run_study
 
 _TYPED = click.core.ParameterSource.COMMANDLINE
-_RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
+_RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace", "levers")
 
 
 @click.command()
@@ -87,6 +87,12 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
 @running_options
 @click.option(
     "--trace", is_flag=True, help="Keep each run as runs/*.pftrace.gz for ui.perfetto.dev."
+)
+@click.option(
+    "--levers/--no-levers",
+    default=None,
+    help="Try on each run what changes of its machine bring, for the report; in a study of up to "
+    "twelve points also by programs made for them.  [default: as --plots]",
 )
 @click.option(
     "--estimate",

@@ -79,6 +79,14 @@ class Running:
     """Whether each run is also kept as a file that the Perfetto viewer opens, `*.pftrace.gz`."""
     plots: bool = True
     """Whether plots are drawn in the end: it takes seconds, however short the points are."""
+    levers: bool | None = None
+    """Whether changes of a machine are tried on each run, for the report to say what they bring,
+    and in a small study compiled for; None: where plots are drawn."""
+
+    @property
+    def tries(self) -> bool:
+        """Whether changes of machines are tried."""
+        return self.plots if self.levers is None else self.levers
 
 
 class RunningFields(TypedDict, total=False):
@@ -93,6 +101,7 @@ class RunningFields(TypedDict, total=False):
     command: str
     trace: bool
     plots: bool
+    levers: bool | None
 
 
 class StudyFields(RunningFields, total=False):

@@ -102,7 +102,9 @@ def run_estimated(
     rest = [guesses[point.key] for point in wanted if point.key not in chosen]
     full, loans = dict[str, Outcome](), tuple[Loan, ...]()
     if run:
-        found = run_study(design, replace(running, plots=False), observe, tools, chosen)
+        found = run_study(
+            design, replace(running, plots=False, levers=running.tries), observe, tools, chosen
+        )
         # An outcome by a borrowed schedule has a key of its own, so they go by their order.
         full = dict(zip((point.key for point in run), found.outcomes, strict=True))
         loans = found.loans

@@ -98,7 +98,8 @@ def run_study(
     wanted = _traced(points(design), among, running)
     said = about(design, wanted, running.command)
     store = store_in(running.out)
-    tools = replace(tools, anew=tools.anew and len(wanted) <= POINTS)
+    tries = tools.tries and running.tries
+    tools = replace(tools, tries=tries, anew=tools.anew and len(wanted) <= POINTS)
     workers = workers_for(running, design, remembering(tools, store, running), len(wanted))
     _say(running, said, design, wanted)
     finished: dict[str, Outcome] = {}

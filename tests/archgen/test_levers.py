@@ -36,6 +36,7 @@ from archgen.report.words import percent
 from archgen.schema import load_arch
 from archgen.schema.rewritten import Fields, changed, scaled
 from archgen.standard import STANDARD
+from archgen.studies.options import Running
 from archgen.studies.results import Study
 from archgen.studies.sweep import study
 from archgen.toolchain import Compiled, Request, Toolchain
@@ -56,7 +57,7 @@ def variant(fields: Fields) -> Arch:
 def found(
     arch: Arch, network: str | Path, tools: Toolchain = STANDARD
 ) -> tuple[Study, list[Lever], Account]:
-    made = study([arch], [str(network)], effort=0, verify=False, plots=False, executor="here",
+    made = study([arch], [str(network)], effort=0, verify=False, levers=True, executor="here",
                  tools=tools)  # fmt: skip
     own = account(views(made)[0], made.outcomes[0])
     return made, levers(arch, [own]), own
@@ -202,11 +203,28 @@ def test_the_usual_effort_is_not_spent_on_trying(tmp_path: Path) -> None:
         return STANDARD.compile(request)
 
     arch, tools = variant(DENSE), replace(STANDARD, compile=compiled)
-    study([arch], [str(network)], effort=1, verify=False, plots=False, executor="here", tools=tools)
+    study([arch], [str(network)], effort=1, verify=False, levers=True, executor="here", tools=tools)
     first, before, *others = asked
     assert (first, before) == (("variant", 1, True), ("variant", 0, True))
     assert 1 <= len(others) <= COMPILED
     assert {(effort, same) for _, effort, same in others} == {(0, False)}
+
+
+@pytest.mark.parametrize("said", [{"plots": False}, {"levers": False}])
+def test_nothing_is_tried_where_nobody_asks_for_levers(
+    tmp_path: Path, said: dict[str, bool]
+) -> None:
+    network, asked = saved(tmp_path, "Conv-depthwise", (1, 64, 32, 32)), []
+
+    def compiled(request: Request) -> Compiled:
+        asked.append(request.arch)
+        return STANDARD.compile(request)
+
+    arch, tools = variant(DENSE), replace(STANDARD, compile=compiled)
+    given = Running(executor="here", **said)
+    made = study([arch], [str(network)], effort=0, verify=False, running=given, tools=tools)
+    assert asked == [arch]
+    assert "tried" not in made.outcomes[0].details
 
 
 def test_of_many_points_none_is_compiled_for_changes(tmp_path: Path) -> None:
@@ -219,7 +237,7 @@ def test_of_many_points_none_is_compiled_for_changes(tmp_path: Path) -> None:
     tools = replace(STANDARD, compile=compiled)
     names = [f"m{number}" for number in range(POINTS + 1)]
     archs = [variant({**DENSE, "name": name}) for name in names]
-    study(archs, [str(network)], effort=0, verify=False, plots=False, executor="here", tools=tools)
+    study(archs, [str(network)], effort=0, verify=False, levers=True, executor="here", tools=tools)
     assert sorted(asked) == sorted(names)
 
 
