@@ -2,9 +2,10 @@
 
 The estimates do not see everything, so from effort 1 on a network is compiled in several ways, as
 far as their estimates leave open which is best; each program is run by the judge, and the best is
-kept. Then other schedules of its groups are run one by one (`compiler.trials`); the program of the
-best of them stands against it. What is chosen is verified. The judge is given: the compiler knows
-no simulator.
+kept. Where buffers were moved between banks, so is the program that leaves all of them where they
+were, at any effort: what moved buffers cost loads is spread over groups. Then other schedules of
+its groups are run one by one (`compiler.trials`); the program of the best of them stands against
+it. What is chosen is verified. The judge is given: the compiler knows no simulator.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from compiler.effort import LEVELS, stages_for
 from compiler.emit.program import Placed, Step
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
 from compiler.family import Family
+from compiler.fit import Fit
 from compiler.fuse.branch import Branch
 from compiler.fuse.branchx import BranchX
 from compiler.fuse.optimal import Optimal
@@ -139,15 +141,44 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
         and wanted.objective in JUDGED
         and wanted.options.tree is None  # else the schedule is what is asked for
     )
-    if len(made) == 1 and not judged:
+    if len(made) == 1 and not judged and not _moves(made[0], wanted):
         return _verified(made[0], wanted)
     run = [_run(each, wanted, judge) for each in made]
     found = _least(run, wanted, judge)
+    if _moves(found, wanted) and (blind := _unmoved(found)) is not None:
+        run.append(_run(blind, wanted, judge))
+        found = _least((found, run[-1]), wanted, judge)
     if judged:
         found, *better = _judged(found, wanted, judge)
         run += better
         found = _least((found, *better), wanted, judge)
     return _verified(replace(found, tried=tuple(map(_tried, run))), wanted)
+
+
+def _moves(made: Best, wanted: Wanted) -> bool:
+    """Whether buffers of `made` may have been moved between banks, which is not what was asked
+    for, and its cycles say whether that pays."""
+    asked = wanted.objective not in JUDGED or wanted.options.tree is not None
+    return not asked and made.options.stages.alloc.moves(made.arch)
+
+
+def _unmoved(made: Best) -> Best | None:
+    """`made` with all its groups placed without regard to conflicts in banks; None where that is
+    the same, or does not fit."""
+    blind = replace(made.options.stages.alloc, conflicts="blind")
+    steps: list[Step] = []
+    before: Fit | None = None
+    alike = True
+    try:
+        for step in made.result.steps:
+            if isinstance(step, Placed):
+                before = step.plan, blind.apply(step.plan, made.arch, before)
+                alike = alike and before[1] == step.places
+                step = Placed(*before)
+            steps.append(step)
+        return None if alike else replace(made, result=remade(made.result, tuple(steps)))
+    except DoesNotFit:
+        return None
 
 
 def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:

@@ -189,13 +189,12 @@ class Trials:
             yield from sorted(good, key=lambda way: way.schedule.estimate.total)
 
     def _placements(self, made: Schedule) -> Iterator[Way]:
+        """With regard to conflicts in banks, and without: one of them is its own."""
         stages = self.fitter.stages
-        if stages.alloc.conflicts == "aware":
-            blind = replace(stages.alloc, conflicts="blind")
-            yield Way("placed without regard to bank conflicts", made, stages.plan, blind)
-        else:
-            aware = replace(stages.alloc, conflicts="aware")
-            yield Way("placed with regard to bank conflicts", made, stages.plan, aware)
+        blind = replace(stages.alloc, conflicts="blind")
+        aware = replace(stages.alloc, conflicts="aware")
+        yield Way("placed without regard to bank conflicts", made, stages.plan, blind)
+        yield Way("placed with regard to bank conflicts", made, stages.plan, aware)
 
     def _slots(self, group: Group, more: int) -> Iterator[Way]:
         stages = self.fitter.stages

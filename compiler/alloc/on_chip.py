@@ -59,7 +59,8 @@ class PlaceBuffers:
     """Of the search for a packing where greedy placement finds none; each level takes ten times as
     long, and 0 does not search."""
     conflicts: Literal["aware", "blind"] = "aware"
-    """Move buffers between banks so that engines lose fewer cycles there, or not."""
+    """Move buffers between banks so that engines lose fewer cycles there, or not; if the program
+    is quicker as a whole where none is moved, none is."""
     banks: Banks = field(default_factory=Banks)
     """What `aware` means."""
     early: Early = field(default_factory=Early)
@@ -87,7 +88,7 @@ class PlaceBuffers:
                 early = self._early(made, buffers, room, plan, busy, arch)
                 if early is not None:
                     made, alive_ahead = early
-                if self.conflicts == "aware" and memory.mapping == "blocked" and memory.banks > 1:
+                if self._moves(memory):
                     once = self._place(buffers, room, plan, busy, turns=False) if looped else made
                     starts = [places | start for start in (made, once)[: 1 if made == once else 2]]
                     made = self._separated(starts, buffers, room, busy, plan, arch, alive_ahead)
@@ -101,6 +102,13 @@ class PlaceBuffers:
         del before
         for _, wrong in check_layout(plan, places, arch):
             raise ContractBroken(wrong)
+
+    def moves(self, arch: Arch) -> bool:
+        """Whether buffers may be moved between banks of a machine."""
+        return any(map(self._moves, arch.memories.on_chip().values()))
+
+    def _moves(self, memory: Memory) -> bool:
+        return self.conflicts == "aware" and memory.mapping == "blocked" and memory.banks > 1
 
     def _early(
         self, made: Places, buffers: list[Buffer], room: tuple[Memory, int], plan: Plan,
