@@ -308,7 +308,8 @@ def _with_away(
             return None
         first = not placed  # the upper edge
         like, looked = (None, watch) if first else (fused[0], unobserved)
-        graph, fallback = _on_host(model, arch, dtype, options, looked, like, away)
+        alike = away if first else {**away, **_calls(placed[0])}
+        graph, fallback = _on_host(model, arch, dtype, options, looked, like, alike)
         placed.append(graph)
         return _arranged(graph, fallback, options.stages)
 
@@ -316,6 +317,12 @@ def _with_away(
     real = kind if is_float(kind) else "fp32"
     made = for_lengths(make, family.registers, family.host, family.constants, real)
     return placed[0], made
+
+
+def _calls(graph: NestGraph) -> dict[str, str]:
+    """What the host makes, each with the reason: it does so at every length."""
+    calls = (step for step in graph.steps if isinstance(step, HostNode) and step.pick is None)
+    return {name: call.reason for call in calls for name in call.outputs}
 
 
 def _host_allowed(options: CompileOptions) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from compiler.bind.call_chains import beside_calls
 from compiler.bind.engines import unsupported
 from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.base import check_nests
@@ -52,6 +53,25 @@ class PlaceOnHost:
         Raises:
             UnsupportedModel: all operators that can run nowhere, or that may not run on the host.
         """
+        reasons = {
+            step.tensor: reason
+            for step in graph.steps
+            if isinstance(step, Nest)
+            and (reason := away.get(step.tensor) or self._reason(step, graph.tensors, arch))
+        }
+        once = _once(fallback)
+
+        def placed(reasons: Mapping[str, str]) -> NestGraph:
+            return self._placed(graph, arch, once, refusal, reasons)
+
+        more = beside_calls(graph, arch, placed, reasons) if self.allowed else {}
+        return placed({**reasons, **more})
+
+    def _placed(
+        self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
+        reasons: Mapping[str, str],
+    ) -> NestGraph:  # fmt: skip
+        """`graph` with the nests that make any of `reasons` on the host."""
         steps: dict[int, Step] = dict(enumerate(graph.steps))
         places = {s.tensor: n for n, s in steps.items() if isinstance(s, Nest)}
         refused: list[str] = []
@@ -64,7 +84,7 @@ class PlaceOnHost:
                 if reason is not None:
                     refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
                 continue
-            reason = away.get(step.tensor) or self._reason(step, graph.tensors, arch)
+            reason = reasons.get(step.tensor)
             if reason is None or steps.get(number) is not step:
                 continue
             found = fallback(step) if self.allowed else None
@@ -106,6 +126,18 @@ class PlaceOnHost:
             reason = unsupported(step, made.tensors, arch) if isinstance(step, Nest) else None
             if reason is not None:
                 raise ContractBroken(f"{at_node(step.origin, step.kind)}: {reason}")
+
+
+def _once(fallback: Fallback) -> Fallback:
+    """`fallback`, asked once about each nest."""
+    known: dict[str, tuple[HostNode, tuple[Nest, ...]] | None] = {}
+
+    def found(nest: Nest) -> tuple[HostNode, tuple[Nest, ...]] | None:
+        if nest.tensor not in known:
+            known[nest.tensor] = fallback(nest)
+        return known[nest.tensor]
+
+    return found
 
 
 def _refused_by_host(node: HostNode, refusal: Refusal) -> str | None:

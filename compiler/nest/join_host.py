@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.nest.base import check_nests
@@ -32,11 +32,10 @@ class JoinHost:
     @ensured
     def apply(self, graph: NestGraph, make: Join) -> NestGraph:
         """`graph` with fewer host nodes, its other steps in the same order where they can be."""
-        if not self.join or not any(_called(step) for step in graph.steps):
+        if not self.join or not any(called(step) for step in graph.steps):
             return graph
-        needs = _needs(graph)
         steps: list[Step] = []
-        for batch in _batches(graph, needs):
+        for batch in batches(graph):
             joined = _joined(batch, graph, make)
             steps += batch if joined is None else [joined]
         return with_steps(graph, steps)
@@ -59,34 +58,40 @@ def _needs(graph: NestGraph) -> list[set[int]]:
     return found
 
 
-def _batches(graph: NestGraph, needs: list[set[int]]) -> Iterator[list[Step]]:
+def batches(graph: NestGraph) -> Iterator[list[Step]]:
     """Steps in an order in which they can run: nests alone, host nodes with all that are ready."""
+    needs = _needs(graph)
     done: set[int] = set()
     while len(done) < len(graph.steps):
         batch: list[Step] = []
         for number, step in enumerate(graph.steps):
             if number in done or not needs[number] <= done:
                 continue
-            if not _called(step):
+            if not called(step):
                 done.add(number)
                 yield [step]
         for number, step in enumerate(graph.steps):
-            if number not in done and needs[number] <= done and _called(step):
+            if number not in done and needs[number] <= done and called(step):
                 done.add(number)
                 batch.append(step)
         if batch:
             yield batch
 
 
-def _called(step: Step) -> bool:
+def called(step: Step) -> bool:
     """Whether the host computes `step`."""
     return isinstance(step, HostNode) and step.pick is None
 
 
 def _joined(batch: list[Step], graph: NestGraph, make: Join) -> HostNode | None:
     nodes = tuple(step for step in batch if isinstance(step, HostNode))
-    if len(nodes) < 2:
-        return None
+    return None if len(nodes) < 2 else make(nodes, *crossing(nodes, graph))
+
+
+def crossing(
+    nodes: Sequence[HostNode], graph: NestGraph
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What `nodes` write that others read, and what they read that others write, in one call."""
 
     def buffer(name: str) -> str:
         return graph.tensors[name].storage.buffer
@@ -98,4 +103,4 @@ def _joined(batch: list[Step], graph: NestGraph, make: Join) -> HostNode | None:
     seen |= {buffer(name) for name in graph.outputs}
     outputs = tuple(name for node in nodes for name in node.outputs if buffer(name) in seen)
     inputs = (name for node in nodes for name in node.inputs if buffer(name) not in made)
-    return make(nodes, outputs, tuple(dict.fromkeys(inputs)))
+    return outputs, tuple(dict.fromkeys(inputs))
