@@ -143,6 +143,8 @@ def _by_recipe(
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
     mixed = has_quantized_parts(proto)
     before = folded(name, proto, load, directory)
+    if not before.written_out:  # else it was loaded before
+        load.apply(before.proto, name)  # refuses what has no static shape before it is calibrated
     names = {node.name for node in before.proto.graph.node}
     kept = _kept_float(before.proto)
     if before.written_out:

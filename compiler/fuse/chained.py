@@ -37,16 +37,19 @@ def newest_first(before: Sequence[int], late: bool = False) -> tuple[int, ...]:
     """Positions so that each stands behind those in its `before`, and next to the newest."""
     step = 1 if late else -1
     missing = [needs.bit_count() for needs in before]
+    users: list[list[int]] = [[] for _ in before]
+    for user, needs in enumerate(before):
+        for position in members(needs):
+            users[position].append(user)
     ready = [position for position, count in enumerate(missing) if not count][::step]
     found: list[int] = []
     while ready:
         position = ready.pop()
         found.append(position)
         freed: list[int] = []
-        for user, needs in enumerate(before):
-            if needs >> position & 1:
-                missing[user] -= 1
-                if not missing[user]:
-                    freed.append(user)
+        for user in users[position]:
+            missing[user] -= 1
+            if not missing[user]:
+                freed.append(user)
         ready += freed[::step]
     return tuple(found)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from compiler.group import Group
 from compiler.layer import Layer
@@ -34,6 +35,11 @@ class Outlined:
     names: Mapping[str, str]
     """Tensor -> the one that the first layer has in its place."""
 
+    @cached_property
+    def wires(self) -> tuple[tuple[str, str], ...]:
+        """Each of its tensors, and the buffer in which that lies."""
+        return tuple((tensor.name, tensor.storage.buffer) for tensor in self.tensors)
+
     def renamed(self, names: Collection[str]) -> frozenset[str]:
         """Those of the layer's tensors that are among `names`, as the first layer calls them."""
         return frozenset(first for name, first in self.names.items() if name in names)
@@ -55,11 +61,8 @@ class Outlines:
         for layer in group.layers:
             outlined = self.layer(layer)
             wires = [
-                (
-                    names.setdefault(tensor.name, len(names)),
-                    buffers.setdefault(tensor.storage.buffer, len(buffers)),
-                )
-                for tensor in outlined.tensors
+                (names.setdefault(name, len(names)), buffers.setdefault(buffer, len(buffers)))
+                for name, buffer in outlined.wires
             ]
             layers.append((outlined.number, *wires))
         results = tuple(names[name] for name in group.results)

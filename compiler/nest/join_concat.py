@@ -141,6 +141,11 @@ class _Joining:
         self.tensors = dict(graph.tensors)
         self.buffers = dict(graph.buffers)
         self.gone: list[Nest] = []
+        self.views: dict[str, list[str]] = {}
+        """By buffer, the tensors that lie there."""
+        for tensor in graph.tensors.values():
+            self.views.setdefault(tensor.storage.buffer, []).append(tensor.name)
+        self.made = {step.tensor for step in graph.steps if isinstance(step, Nest)}
         host = (name for s in graph.steps if isinstance(s, HostNode) for name in s.outputs)
         constant = (name for name, tensor in graph.tensors.items() if tensor.data is not None)
         self.fixed = {*graph.outputs, *host, *constant}
@@ -172,16 +177,12 @@ class _Joining:
 
     def _written_by_others(self, buffer: str, moves: list[Nest]) -> bool:
         names = {move.tensor for move in moves}
-        nests = (step for step in self.source.steps if isinstance(step, Nest))
-        return any(
-            nest.tensor not in names and self.tensors[nest.tensor].storage.buffer == buffer
-            for nest in nests
-        )
+        return any(name in self.made and name not in names for name in self.views[buffer])
 
     def _replace(self, cover: Tensor, new: Storage) -> bool:
         """Move the buffer that `cover` fills so that `cover` lies at `new`; whether it could."""
         buffer = cover.storage.buffer
-        views = [t for t in self.tensors.values() if t.storage.buffer == buffer]
+        views = [self.tensors[name] for name in self.views.get(buffer, ())]
         if buffer == new.buffer or any(view.name in self.fixed for view in views):
             return False
         if new.buffer not in self.shown and any(view.name in self.given for view in views):
@@ -193,6 +194,7 @@ class _Joining:
         if any(view is None for view in placed):
             return False
         self.tensors |= {view.name: view for view in placed if view is not None}
+        self.views.setdefault(new.buffer, []).extend(self.views.pop(buffer))
         del self.buffers[buffer]
         return True
 

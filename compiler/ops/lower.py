@@ -126,7 +126,7 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model, limits: Limits) 
     build.kind = node.op_type
     build.composite = node.metadata_props.get("composite")
     known = _lowering(node)
-    before = len(build.steps), set(build.tensors)
+    before = len(build.steps), len(build.tensors)
     try:
         if known is None:
             declined = node.metadata_props.get(REASON)
@@ -135,7 +135,7 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model, limits: Limits) 
         known(Node(node, build, limits))
     except NoNest as why:
         del build.steps[before[0] :]
-        for name in set(build.tensors) - before[1]:
+        for name in list(build.tensors)[before[1] :]:
             if build.tensors[name].data is None:
                 del build.tensors[name]
                 build.buffers.pop(name, None)

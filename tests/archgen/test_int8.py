@@ -27,6 +27,7 @@ from archgen.outcomes.point import Point
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
 from archgen.studies.run import Workbench
+from compiler.api import UnsupportedModel
 
 Node = onnx.NodeProto
 node = helper.make_node
@@ -343,6 +344,21 @@ def test_what_the_quantizer_looks_at_grows_with_the_nodes(
         quantize(chain(length), None, tmp_path)
         found.append(looks)
     assert 0 < found[1] <= 4.5 * found[0]
+
+
+def test_shapes_that_depend_on_data_are_refused_before_anything_is_calibrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe, "observed", None)
+    nodes = [
+        node("NonZero", ["x"], ["places"]),
+        node("Cast", ["places"], ["real"], to=TensorProto.FLOAT),
+        node("Transpose", ["real"], ["rows"]),
+        node("MatMul", ["rows", "w"], ["y"]),
+    ]
+    source = network([4, 8], nodes, {"w": reals(2, 8)})
+    with pytest.raises(UnsupportedModel, match="have no static shape"):
+        quantize(source, None, tmp_path)
 
 
 def test_ranges_are_told_right_behind_what_makes_a_value() -> None:
