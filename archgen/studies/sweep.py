@@ -98,9 +98,8 @@ def run_study(
     wanted = _traced(points(design), among, running)
     said = about(design, wanted, running.command)
     store = store_in(running.out)
-    tries = tools.tries and running.tries
-    tools = replace(tools, tries=tries, anew=tools.anew and len(wanted) <= POINTS)
-    workers = workers_for(running, design, remembering(tools, store, running), len(wanted))
+    tools = remembering(_trying(tools, running, len(wanted)), store, running)
+    workers = workers_for(running, design, tools, len(wanted))
     _say(running, said, design, wanted)
     finished: dict[str, Outcome] = {}
     loans: dict[Loan, Outcome] = {}
@@ -141,6 +140,11 @@ def run_study(
         if store is not None:
             store.close()
     return result
+
+
+def _trying(tools: Toolchain, running: Running, count: int) -> Toolchain:
+    """`tools` that try changes of machines as far as a study of `count` points is to."""
+    return replace(tools, tries=tools.tries and running.tries, anew=tools.anew and count <= POINTS)
 
 
 def _traced(
