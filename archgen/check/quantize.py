@@ -206,7 +206,7 @@ def _count(name: str, array: Array, like: Array) -> int:
         return 1
     several = like.ndim and like.shape[0] and array.shape[1:] == like.shape[1:]
     if several and array.ndim == like.ndim and array.shape[0] % like.shape[0] == 0:
-        return int(array.shape[0]) // like.shape[0]
+        return int(array.shape[0] // like.shape[0])
     raise ModelError(
         f"calibration samples: {name!r} has shape {list(array.shape)}, which is no number of "
         f"samples of {list(like.shape)}"

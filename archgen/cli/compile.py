@@ -31,12 +31,14 @@ from archgen.cli.options import (
     extension_option,
     host_option,
     role_option,
+    set_option,
 )
 from archgen.cli.scheduling_options import as_efforts, scheduling_options
 from archgen.explanation import explanation
 from archgen.extensions import activate, blaming, extension
 from archgen.files import unwritable
 from archgen.loadable import named_loadable, write
+from archgen.models.constants import with_values
 from archgen.models.extents import Extents, Range
 from archgen.models.family import SourceFamily, open_family
 from archgen.models.load import ModelError, SourceModel
@@ -109,6 +111,7 @@ class _Shown:
 @host_option
 @dim_option("; of a range such as sequence=1..512 the program takes any", ranges=True)
 @role_option
+@set_option
 @calibration_option
 @extension_option
 @scheduling_options
@@ -150,6 +153,7 @@ def compile(
     host: bool,
     dims: Sequence[tuple[str, Extents]],
     roles: Sequence[tuple[str, str]],
+    values: Sequence[str],
     calibration: str | None,
     extensions: Sequence[str],
     report: bool,
@@ -186,6 +190,7 @@ def compile(
     if model is None:
         _resolved(arch, dtype, given, tree, mistakes)
         raise OptionError(mistakes)
+    model = with_values(model, values)
     (sizes, ranges), said = as_shape(dims), as_roles(roles)
 
     def work() -> None:

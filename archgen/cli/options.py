@@ -234,6 +234,11 @@ role_option = click.option(
     help="What an input is: batch:AXIS, data, state, index, mask or parameter; state::OUTPUT says "
     "which output it is in the next inference.",
 )
+set_option = click.option(
+    "--set", "values", multiple=True, metavar="NAME=VALUE",
+    help="Make an input of an ONNX file a constant, where sizes depend on its value: a number or "
+    "[2,3]. May be repeated; -m net.onnx:NAME=VALUE says the same.",
+)  # fmt: skip
 dtype_option = click.option(
     "--dtype",
     type=click.Choice(DTYPES),

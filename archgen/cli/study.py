@@ -23,11 +23,13 @@ from archgen.cli.options import (
     extension_option,
     host_option,
     role_option,
+    set_option,
 )
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.scheduling_options import as_efforts, scheduling_options
 from archgen.cli.summary import host_lines, points_table, results_table, summary_lines
 from archgen.cli.terminal import show
+from archgen.models.constants import with_values
 from archgen.models.extents import Range, Shape, asked, left_out, shapes
 from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
@@ -76,6 +78,7 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace", 
     ranges=True,
 )
 @role_option
+@set_option
 @calibration_option
 @extension_option
 @scheduling_options
@@ -149,6 +152,9 @@ def study(
         raise click.UsageError("--best K runs the best by their estimates: give --estimate too")
     budgets = read_budgets(budget_files)
     means = {name: given.pop(name) for name in _RUNNING}
+    given["models"] = tuple(with_values(name, given["values"]) for name in given["models"])
+    if given.pop("values") and not given["models"]:
+        raise click.UsageError("--set goes with -m; a study file names net.onnx:NAME=VALUE")
     typed = {name for name in given if context.get_parameter_source(name) == _TYPED}
     design = _design(archs, given, typed)
     folder = out or (OUT / design.name if design.source else OUT)

@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, checker, external_data_helper
 
 from archgen.models.binding import batch_of, bind, seen
+from archgen.models.constants import file_and_values, set_values
 from archgen.models.damage import damage, data_damage
 from archgen.models.errors import BatchError, ModelError
 from archgen.roles import Told, tell
@@ -78,7 +79,7 @@ def open_model(
     ranges: Mapping[str, object] | None = None,
 ) -> SourceModel:
     """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
-    the path of an ONNX file.
+    the path of an ONNX file, of which inputs may be given values (``net.onnx:scale=0.25``).
 
     ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; those
     of a zoo network are its options and ``batch``. The axes of inputs that carry the batch are
@@ -127,7 +128,10 @@ def _given(
     if isinstance(spec, Path) or _is_path(spec):
         if options:
             raise ModelError(f"{spec} is a file: it takes no options ({', '.join(options)})")
-        return Path(spec).stem, _load(Path(spec)), dims, ()
+        path, values = file_and_values(str(spec))
+        proto = _load(Path(path))
+        set_values(proto, values, str(spec))
+        return Path(path).stem, proto, dims, ()
     name, _, text = spec.partition(":")
     merged: dict[str, Any] = {**_parsed_options(name, text), **options}
     if "weights" in merged:
@@ -166,7 +170,8 @@ def _with_sizes(spec: str, given: Mapping[str, Option], dims: Mapping[str, int])
 
 
 def _is_path(spec: str) -> bool:
-    return spec.endswith(".onnx") or "/" in spec or "\\" in spec or Path(spec).is_file()
+    path, _ = file_and_values(spec)
+    return path.endswith(".onnx") or "/" in path or "\\" in path or Path(path).is_file()
 
 
 def _parsed_options(name: str, text: str) -> dict[str, Option]:

@@ -18,6 +18,7 @@ from typing import Any
 from archgen.cache import code_version, content_hash
 from archgen.extensions import Extension, ExtensionError, checked, extension, known
 from archgen.models.arrays import load_calibration
+from archgen.models.constants import file_and_values
 from archgen.models.extents import Bound, Extents, Ranges, Shape, extents, shapes
 from archgen.models.load import BatchError, ModelError, open_model
 from archgen.outcomes.held import held_rows
@@ -382,7 +383,7 @@ def _contents(
 def _content(workload: Workload, batch: int | None, timeout: float | None) -> Content:
     """What a network is; by its file alone where opening it takes too much or ends in an error of
     archgen's own, which will be said of each of its points. Raises ModelError."""
-    path = Path(workload.model)
+    path = Path(file_and_values(workload.model)[0])
     if not path.is_file():
         return _opened(workload, batch)
     try:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from archgen.extensions import Extension, known
 from archgen.knobs import combinations_of
+from archgen.models.constants import file_and_values, with_values
 from archgen.models.extents import extents, shapes
 from archgen.scheduling import Scheduling, choices
 from archgen.schema.load import load_files
@@ -309,8 +310,10 @@ class Maker:
             yield from found
 
     def _model(self, spec: str) -> str:
-        is_path = spec.endswith(".onnx") or "/" in spec
-        return os.path.normpath(self.path.parent / spec) if is_path else spec
+        path, values = file_and_values(spec)
+        if not (path.endswith(".onnx") or "/" in path):
+            return spec
+        return with_values(os.path.normpath(self.path.parent / path), filter(None, [values]))
 
     def _ways(self, compiler: Compiler) -> list[Scheduling]:
         path: TreePath = ("compiler", "passes")
