@@ -153,7 +153,6 @@ def compile(
     host: bool,
     dims: Sequence[tuple[str, Extents]],
     roles: Sequence[tuple[str, str]],
-    values: Sequence[str],
     calibration: str | None,
     extensions: Sequence[str],
     report: bool,
@@ -179,7 +178,6 @@ def compile(
     archgen compile soma-edge --model squeezenet --tree squeezenet.tree --report
 
     Where --effort allows several programs, the best as simulated is shown, also by --after.
-
     Exit code 0: there is a program. 1: it does not fit or is not supported. 2: wrong input.
     """  # fmt: skip
     if after == "list":
@@ -190,17 +188,17 @@ def compile(
     if model is None:
         _resolved(arch, dtype, given, tree, mistakes)
         raise OptionError(mistakes)
-    model = with_values(model, values)
+    spec = with_values(model, given["values"])
     (sizes, ranges), said = as_shape(dims), as_roles(roles)
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
         machine, scheduling = _resolved(arch, dtype, given, tree, mistakes)
-        network = _tried(lambda: _opened(model, batch, sizes, ranges, said), mistakes)
+        network = _tried(lambda: _opened(spec, batch, sizes, ranges, said), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
         point = Point(
-            "", machine, model, batch or network.edge.batch, dtype or machine.types[0],
+            "", machine, spec, batch or network.edge.batch, dtype or machine.types[0],
             (*sizes.items(), *((name, span.high) for name, span in ranges.items())),
             roles=tuple(said.items()), calibration=calibration, host=host, scheduling=scheduling,
         )  # fmt: skip
