@@ -138,9 +138,13 @@ class _Values:
 
     def error_of(self, name: str) -> Array | None:
         """What the stored values of a tensor may be off by; None: nothing."""
-        storage = self._graph.tensors[name].storage
-        flat = self._errors.get(storage.buffer)
-        return None if flat is None else _view(self._graph.tensors[name], flat)
+        known = self._view_of_error(name)
+        return known if known is not None and known.any() else None
+
+    def _view_of_error(self, name: str) -> Array | None:
+        tensor = self._graph.tensors[name]
+        flat = self._errors.get(tensor.storage.buffer)
+        return None if flat is None else _view(tensor, flat)
 
     def errors(self, nest: Nest) -> dict[str, Array | None]:
         """Of what `nest` reads."""
@@ -151,7 +155,7 @@ class _Values:
         buffer = self._graph.tensors[name].storage.buffer
         if error is not None and buffer not in self._errors:
             self._errors[buffer] = np.zeros(self._graph.buffers[buffer], np.float32)
-        view = self.error_of(name)
+        view = self._view_of_error(name)
         if view is not None:
             view[...] = 0.0 if error is None else error
 

@@ -227,7 +227,22 @@ def _operand(
     error = _error_of(access, nest, errors)
     found = _Bounded(values, error)
     scaled = access.scale is not None and (how.unit or access.scale != 1)
+    if error is None and _decoded_alike(access, nest, tensors):
+        return found
     return found.rounded(how.unit, np.abs(values)) if scaled else found
+
+
+_COMPARING = frozenset({"equal", "less", "less_equal", "greater", "greater_equal"})
+
+
+def _decoded_alike(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> bool:
+    """Whether a nest that tells which numbers are larger reads those that a library has there, to
+    the last bit: integers times one fp32 number, which is one rounding of one product. A scale that
+    is no fp32 number stands for two products."""
+    tells = nest.function in _COMPARING or nest.reduce in ("max", "min")
+    whole = bool(np.issubdtype(tensors[access.tensor].dtype, np.integer))
+    one_number = access.scale is not None and float(np.float32(access.scale)) == access.scale
+    return tells and whole and one_number
 
 
 def _error_of(access: Access, nest: Nest, errors: Mapping[str, Array | None]) -> Array | None:
@@ -545,10 +560,18 @@ def _finished(
         late = _late_error(nest.multiplier, nest, errors)
         moved = None if late is None else late * np.abs(found.values)
         found = _Bounded(found.values * factor, _joined(error, moved))
-    encodes = how.unit and (nest.scale is not None or nest.function == "move")
+    encodes = how.unit and (nest.scale is not None or _converts(nest, tensors))
     if encodes or nest.multiplier is not None:
         found = found.rounded(how.unit, np.abs(found.values), _ROUNDINGS)
     return found
+
+
+def _converts(nest: Nest, tensors: Mapping[str, Array]) -> bool:
+    """Whether values that are handed on become others: of a scale, or added up. The largest of some
+    numbers is one of them, to the last bit: whoever looks for it among them finds it."""
+    (first, *_) = nest.operands
+    decoded = first.scale is not None and not _decoded_alike(first, nest, tensors)
+    return nest.function == "move" and (decoded or nest.reduce in ("sum", "prod"))
 
 
 def _late_error(access: Access, nest: Nest, errors: Mapping[str, Array | None]) -> Array | None:

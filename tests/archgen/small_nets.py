@@ -123,6 +123,12 @@ def _overflow(shape: tuple[int, ...]) -> Made:
     return [node("Mul", "x large", "more"), node("Mul", "more large")], large, shape
 
 
+def _classified(shape: tuple[int, ...]) -> Made:
+    """The number of the largest of eight results of a convolution, at each place."""
+    given = {"w": weights(8, shape[1], 1, 1)}
+    return [node("Conv", "x w", "l"), node("ArgMax", "l", axis=1, keepdims=0)], given, shape
+
+
 def _recurrent(kind: str, gates: int) -> Callable[[tuple[int, ...]], Made]:
     def made(shape: tuple[int, ...]) -> Made:
         hidden, extent = 6, shape[1]
@@ -172,6 +178,7 @@ NETS: Mapping[str, Callable[[tuple[int, ...]], Made]] = {
     "masked-inf": _masked(-np.inf),
     "Resize-linear": _resized("linear"),
     "Resize-nearest": _resized("nearest"),
+    "Conv-ArgMax": _classified,
     "epsilon": _epsilon,
     "overflow": _overflow,
     "GRU": _recurrent("GRU", 3),

@@ -204,3 +204,25 @@ def test_what_is_below_normal_numbers_may_be_lost_in_a_librarys_function() -> No
     assert found is not None
     assert found[0] > math.exp(-88)
     assert found[1] < 1e-5 * math.exp(-87)
+
+
+@pytest.mark.parametrize("scale", [None, 0.125])
+def test_the_largest_is_one_of_the_numbers_to_the_last_bit(scale: float | None) -> None:
+    # Where it is looked for among them, as for its place, it is found.
+    values = np.arange(-6, 6).reshape(3, 4)
+    codes = values.astype(np.float32) if scale is None else values.astype(np.int8)
+    read = Access("x0", (at(0), at(1)), scale=scale)
+    nest = Nest("y", (Dim("i", 3), Dim("k", 4)), 1, "move", (read,), "max")
+    tensors = {"x0": codes, "y": np.zeros(3, np.float32)}
+    assert forward_error(nest, tensors, {}, AGAINST_REFERENCE) is None
+    added = replace(nest, reduce="sum")
+    assert forward_error(added, tensors, {}, AGAINST_REFERENCE) is not None
+    run_nest(nest, tensors)
+    dims = (Dim("i", 3), Dim("k", 4))
+    found = Nest("z", dims, 2, "equal", (read, Access("y", (at(0),))))
+    tensors["z"] = np.zeros((3, 4), np.bool_)
+    assert forward_error(found, tensors, {}, AGAINST_REFERENCE) is None
+    two = replace(read, scale=0.05000000074505806 * 10)  # two scales made one: no fp32 number
+    if scale is not None:
+        twice = replace(nest, operands=(two,))
+        assert forward_error(twice, tensors, {}, AGAINST_REFERENCE) is not None
