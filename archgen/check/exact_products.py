@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 _OPERANDS: dict[str, tuple[int | None, tuple[tuple[int, int], ...]]] = {
@@ -29,16 +30,26 @@ ones, each with its zero point."""
 _MORE = 128
 
 
-def may_lose(serialized: bytes) -> bool:
-    """Whether a serialized model can hold an operator that adds up products of bytes."""
-    return any(name.encode() in serialized for name in _OPERANDS)
+def serialized_with_exact_products(model: bytes) -> bytes:
+    """The same for a serialized `model`; what is none stays as it is."""
+    if not any(name.encode() in model for name in _OPERANDS):
+        return model
+    try:
+        proto = onnx.load_model_from_string(model)
+    except DecodeError:
+        return model  # ONNX Runtime says so
+    exact: bytes = with_exact_products(proto).SerializeToString()
+    return exact
 
 
 def with_exact_products(proto: onnx.ModelProto) -> onnx.ModelProto:
     """`proto` without products of unsigned by signed bytes; `proto` itself where it has none."""
     if not _has_products(proto.graph):
         return proto
-    exact = shape_inference.infer_shapes(proto)
+    try:
+        exact = shape_inference.infer_shapes(proto)
+    except shape_inference.InferenceError:
+        return proto  # ONNX Runtime says what is wrong
     _make_exact(exact.graph, {})
     return exact
 
@@ -64,9 +75,10 @@ def _make_exact(graph: onnx.GraphProto, outside: Mapping[str, int]) -> None:
         for body in _bodies(node):
             _make_exact(body, types)
         left, right = _OPERANDS.get(node.op_type, (None, ()))
-        unsigned = left is None or types.get(node.input[left]) == TensorProto.UINT8
+        read = dict(enumerate(types.get(name) for name in node.input))
+        unsigned = left is None or read.get(left) == TensorProto.UINT8
         for value, zero in right:
-            if unsigned and types.get(node.input[value]) == TensorProto.INT8:
+            if unsigned and read.get(value) == TensorProto.INT8:
                 nodes += _shifted(graph, node, value)
                 nodes += _shifted(graph, node, zero)
         nodes.append(node)

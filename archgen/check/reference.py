@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from archgen.check.exact_products import may_lose, with_exact_products
+from archgen.check.exact_products import serialized_with_exact_products, with_exact_products
 from archgen.check.own_operators import has_own, run_in_parts
 from archgen.files import read_sealed, write_sealed
 from archgen.models.load import ModelError
@@ -348,12 +348,10 @@ def _options() -> onnxruntime.SessionOptions:
 
 @lru_cache(maxsize=512)
 def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
-    if may_lose(model):
-        whole = with_exact_products(onnx.load_model_from_string(model))
-        model = whole.SerializeToString()
+    exact = serialized_with_exact_products(model)
     try:
         session = onnxruntime.InferenceSession(
-            model, _options(), providers=["CPUExecutionProvider"]
+            exact, _options(), providers=["CPUExecutionProvider"]
         )
     except ORT_ERRORS as why:
         if is_refusal(why):

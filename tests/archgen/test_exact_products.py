@@ -13,6 +13,8 @@ from onnx import TensorProto, helper
 
 from archgen.check.exact_products import with_exact_products
 from archgen.check.reference import run_node, run_reference
+from archgen.models.load import ModelError
+from simmodel.errors import NoPayload
 
 Array = NDArray[Any]
 LEFT = np.full((2, 4), 255, np.uint8)
@@ -91,3 +93,13 @@ def test_what_cannot_saturate_is_left_alone() -> None:
     feeds = {"a": LEFT, "b": RIGHT.view(np.uint8)}
     proto = model(helper.make_node("MatMulInteger", ["a", "b"], ["y"]), feeds)
     assert [node.op_type for node in with_exact_products(proto).graph.node] == ["MatMulInteger"]
+
+
+@pytest.mark.parametrize("operator", ["MatMulInteger", "QGemm"])
+def test_what_is_wrong_is_left_to_onnx_runtime(operator: str) -> None:
+    domain = "" if onnx.defs.has(operator) else "com.microsoft"
+    proto = model(helper.make_node(operator, ["a"], ["y"], domain=domain), {"a": LEFT})
+    with pytest.raises(ModelError, match="ONNX Runtime cannot run"):
+        run_reference(proto, {"a": LEFT})
+    with pytest.raises(NoPayload, match="no model for ONNX Runtime"):
+        run_node(b"\xff" + operator.encode(), [LEFT])
