@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from compiler.cost.handover import between_cores
 from compiler.group import Group, Kept, reserving
@@ -47,8 +48,8 @@ class KeepTensors(Omittable):
         memory = fitter.arch.memories.local
         residents = _Residents(_beside_pinned(parts, fitter), memory, int(self.share * memory.size))
         found = sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth)
-        for candidate in found:
-            residents.program.offer(*residents.places(candidate))
+        for _, alike in groupby(found, key=lambda c: (c.worth, c.groups)):
+            residents.offer(tuple(alike))
         return tuple(residents.program.parts)
 
 
@@ -115,6 +116,33 @@ class _Residents:
     memory: Memory
     most: int
     """Bytes that it may take."""
+
+    def offer(self, alike: Sequence[Candidate]) -> None:
+        """Keep candidates that save as much as each other between the same groups, as the steps of
+        a recurrent layer do: all of them if that is expected to be quicker, as prices of long
+        groups are dear, else those that are by themselves."""
+        if len(alike) > 1:
+            ways = self.ways(alike[0])
+            together = [place for way in ways if (place := self._together(alike, way)) is not None]
+            if self.program.offer(*together):
+                return
+        for candidate in alike:
+            self.program.offer(*self.places(candidate))
+
+    def _together(self, alike: Sequence[Candidate], way: Slicing) -> Place | None:
+        """Where candidates can be kept, as far as there is room; None where one cannot be so."""
+        program = self.program
+        beside = PricedParts(list(program.parts), program.prices, list(program.placed))
+        trial = replace(self, program=beside)
+        changed: dict[int, Group] = {}
+        for candidate in alike:
+            if way not in trial.ways(candidate):
+                return None
+            place = trial.placed_with(candidate, way)
+            if place is not None:
+                beside.settle(place)
+                changed |= place[1]
+        return (beside.placed[len(program.placed) :], changed) if changed else None
 
     def ways(self, candidate: Candidate) -> list[Slicing]:
         """How cores can keep the candidate for its readers, as these are now."""

@@ -93,14 +93,15 @@ class PricedParts:
         assert isinstance(part, Group)
         return part
 
-    def offer(self, *places: Place) -> None:
+    def offer(self, *places: Place) -> bool:
         """Settle at the best of `places`, which change the same groups, if these are expected to be
-        quicker together than those that are there."""
+        quicker together than those that are there; whether they are."""
         if not places:
-            return
+            return False
         best = self.best(places, self._added({}, places[0][1]))
         if best is not None:
             self.settle(best)
+        return best is not None
 
     def best(self, places: Iterable[Place], limit: float = math.inf) -> Place | None:
         """Of `places`, the one with which what is around it is expected to be quickest, if that is

@@ -8,6 +8,7 @@ take of constants and inputs, and outputs, each once) at DRAM's peak, whichever 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -172,13 +173,26 @@ def by_instance(buffers: Iterable[Buffer]) -> dict[Instance, list[Buffer]]:
 def taken(buffers: Sequence[Buffer]) -> dict[int, int]:
     """Bytes of one instance that are covered from a step on, by each step in which that changes:
     buffers that take turns in one place count once."""
-    steps = sorted({b.first for b in buffers} | {b.last + 1 for b in buffers})
-    return {s: _covered(b for b in buffers if b.first <= s <= b.last) for s in steps}
+    begin: dict[int, list[Buffer]] = defaultdict(list)
+    end: dict[int, list[Buffer]] = defaultdict(list)
+    for buffer in buffers:
+        begin[buffer.first].append(buffer)
+        end[buffer.last + 1].append(buffer)
+    alive: list[tuple[int, int]] = []
+    found: dict[int, int] = {}
+    for step in sorted({*begin, *end}):
+        for buffer in begin[step]:
+            insort(alive, (buffer.address, buffer.address + buffer.size))
+        for buffer in end[step]:
+            alive.remove((buffer.address, buffer.address + buffer.size))
+        found[step] = _covered(alive)
+    return found
 
 
-def _covered(buffers: Iterable[Buffer]) -> int:
+def _covered(spans: Iterable[tuple[int, int]]) -> int:
+    """Bytes of `spans` in order."""
     total = end = 0
-    for low, high in sorted((b.address, b.address + b.size) for b in buffers):
+    for low, high in spans:
         total += max(0, high - max(low, end))
         end = max(end, high)
     return total

@@ -27,7 +27,7 @@ from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.bound import Bounds
-from compiler.tile.share import Share, Shares, Sizes
+from compiler.tile.share import Front, Share, Shares, Sizes
 from compiler.tile.timeline import Timeline, Total, Work
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
@@ -378,6 +378,8 @@ class _Candidate:
     frugal: bool
     places: Mapping[str, int] = field(default_factory=dict)
     """Held tensor -> slots of its buffer, where a tile may have to wait for one."""
+    fronts: dict[tuple[int, tuple[int, ...], bool], Front] = field(default_factory=dict)
+    """Shares by layer, sizes of its result, and whether its constants stay."""
 
     def __post_init__(self) -> None:
         held = frozenset(name for m in self.walked.moments for name in m.holds)
@@ -391,26 +393,20 @@ class _Candidate:
             for p, layer in enumerate(self.pricer.group.layers)
         ]
 
-    def _share(
-        self, position: int, sizes: tuple[int, ...], room: float, *, resident: bool
-    ) -> Share | None:
-        layer = self.pricer.group.layers[position]
-        shared = self.pricer.group.shared
-        return self.shares.of(layer, sizes, self.held, room, resident=resident, shared=shared)
-
-    def _smallest(
-        self, position: int, sizes: tuple[int, ...], room: float, *, resident: bool
-    ) -> Share | None:
-        layer = self.pricer.group.layers[position]
-        shared = self.pricer.group.shared
-        front = self.shares.front(layer, sizes, self.held, resident=resident, shared=shared)
-        share = front.smallest()
-        return share if share is not None and share.need <= room else None
+    def _front(self, position: int, sizes: tuple[int, ...], *, resident: bool) -> Front:
+        """The shares of a layer that are worth taking."""
+        key = position, sizes, resident
+        if key not in self.fronts:
+            group = self.pricer.group
+            self.fronts[key] = self.shares.front(
+                group.layers[position], sizes, self.held, resident=resident, shared=group.shared
+            )
+        return self.fronts[key]
 
     def least(self) -> list[float] | None:
         """Per layer, the bytes that its own buffers take at least; None where one fits in none."""
         shares = [
-            self._smallest(position, sizes, math.inf, resident=False)
+            self._front(position, sizes, resident=False).smallest()
             for position, sizes in enumerate(self.sizes)
         ]
         return [s.need for s in shares if s is not None] if all(shares) else None
@@ -426,8 +422,11 @@ class _Candidate:
             apart: `rooms` where all constants that stay have places of their own; None: too many.
         """
         layers, used, needs = [], [], []
+        least = min(rooms, default=0.0)
         for position, tiled in enumerate(self.schedule.layers):
-            share = self._fitting(position, self.sizes[position], rooms, staying[position])
+            share = self._fitting(
+                position, self.sizes[position], rooms[position], least, staying[position]
+            )
             if share is None:
                 return None
             layers.append(replace(tiled, loops=share.loops, resident=staying[position]))
@@ -461,31 +460,30 @@ class _Candidate:
         return dict(zip(layers, near, strict=True))
 
     def _fitting(
-        self, position: int, sizes: tuple[int, ...], rooms: list[float], resident: bool
+        self, position: int, sizes: tuple[int, ...], room: float, least: float, resident: bool
     ) -> Share | None:
-        """The share of a layer, with room to spare for its neighbours where that is possible."""
+        """The share of a layer in its `room`, with some to spare for its neighbours where that is
+        possible, of which one has the `least`."""
+        front = self._front(position, sizes, resident=resident)
         if self.frugal:
-            return self._smallest(position, sizes, rooms[position], resident=resident)
-        least = min(rooms)
-        for room in (least / 2, least, rooms[position]):
-            share = self._share(position, sizes, room, resident=resident)
-            if share is not None:
-                return share
-        return None
+            share = front.smallest()
+            return share if share is not None and share.need <= room else None
+        found = map(front.within, (least / 2, least, room))
+        return next((share for share in found if share is not None), None)
 
     def _estimate(
         self, rooms: list[float], staying: list[bool], need: float, *, room: dict[int, int]
     ) -> Estimate:
         group, arch, walked = self.pricer.group, self.pricer.arch, self.walked
-        total = Total()
+        total, least = Total(), min(rooms, default=0.0)
 
         def share_of(position: int, box: Box | None) -> Share | None:
             if box is None:
                 return None
             sizes = tuple([n for _, n in box])
-            return self._fitting(position, sizes, rooms, staying[position]) or self._share(
-                position, sizes, math.inf, resident=staying[position]
-            )
+            stays = staying[position]
+            share = self._fitting(position, sizes, rooms[position], least, stays)
+            return share or self._front(position, sizes, resident=stays).within(math.inf)
 
         def work(run: Run, moment: Moment) -> Work:
             made = self._work(
@@ -587,9 +585,9 @@ class _Given(_Candidate):
     """One whose layers have their loops already."""
 
     def _fitting(
-        self, position: int, sizes: tuple[int, ...], rooms: list[float], resident: bool
+        self, position: int, sizes: tuple[int, ...], room: float, least: float, resident: bool
     ) -> Share | None:
-        del rooms
+        del room, least
         tiled, shared = self.schedule.layers[position], self.pricer.group.shared
         return self.shares.exactly(
             tiled.layer, sizes, self.held, tiled.loops, resident=resident, shared=shared

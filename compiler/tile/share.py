@@ -104,13 +104,6 @@ class Shares:
         """The cores, by parts of the layer's result."""
         return self.cores.seen(len(layer.result.shape))
 
-    def of(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], room: float, *, resident: bool,
-        shared: Collection[str] = (),
-    ) -> Share | None:  # fmt: skip
-        """The quickest share of `sizes` whose own buffers take at most `room` bytes, or None."""
-        return self.front(layer, sizes, held, resident=resident, shared=shared).within(room)
-
     def front(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool,
         shared: Collection[str] = (),

@@ -7,7 +7,7 @@ from doubles import Moved
 from layers import network
 from machines import machine
 
-from compiler.fuse.partition import Unfused
+from compiler.fuse.partition import Costs, PartitionStrategy, Unfused
 from compiler.group import Group
 from compiler.keep import Candidate, Given, KeepTensors, candidates, kept_as_given
 from compiler.nest.ir import NestGraph
@@ -102,3 +102,37 @@ def test_a_place_by_hand_is_taken() -> None:
     parts, graph = apart(*CHAIN)
     made = kept_as_given(parts, graph, Moved(ARCH), {"a": Given(0), "b": Given()})
     assert [_kept(part) for part in made[:3]] == [{"a": 0}, {"a": 0, "b": 960}, {"a": 0, "b": 960}]
+
+
+class Halves(PartitionStrategy):
+    """All layers but the last one, and that."""
+
+    def groups(self, costs: Costs) -> list[int]:
+        last = 1 << (costs.net.layers.bit_length() - 1)
+        return [costs.net.layers ^ last, last]
+
+
+class Counted(Moved):
+    """Counts what it is asked."""
+
+    asked = 0
+
+    def below(self, group: Group, limit: float) -> float:
+        self.asked += 1
+        return super().below(group, limit)
+
+
+@pytest.mark.parametrize(("local", "kept"), [(4096, 32), (512, 6)])
+def test_what_saves_alike_between_the_same_groups_is_offered_together(
+    local: int, kept: int
+) -> None:
+    """As many as there is room for: the groups between the steps of a recurrent layer are long."""
+    steps = [f"a{n}" for n in range(32)]
+    parts, graph = network(*(f"{name} = x" for name in steps), f"y = {' '.join(steps)}")
+    made = Halves().apply(parts, graph, lambda group: 1.0)
+    prices = Counted(machine(local={"size": local, "alignment": 1}))
+    after = KeepTensors().apply(made, graph, prices)
+    for part in after:
+        assert isinstance(part, Group)
+        assert [*part.kept] == steps[:kept]
+    assert prices.asked < 8
