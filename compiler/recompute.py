@@ -26,8 +26,8 @@ from compiler.lost_constants import lost_constants
 from compiler.named import Known
 from compiler.nest.error import Arithmetic, against_order, against_reference
 from compiler.nest.exact import function_of
-from compiler.nest.interp import Host, feed_one, rows_of, shown, views, with_rows
-from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Put, Tensor
+from compiler.nest.interp import Host, feed_one, rows_of, shown, view_of, views, with_rows
+from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Put
 from compiler.nest.memo import Memo
 from compiler.nest.type_error import beyond_fp32, in_type
 from simmodel.dtype import FLOATS, NAMES, NUMPY
@@ -144,7 +144,7 @@ class _Values:
     def _view_of_error(self, name: str) -> Array | None:
         tensor = self._graph.tensors[name]
         flat = self._errors.get(tensor.storage.buffer)
-        return None if flat is None else _view(tensor, flat)
+        return None if flat is None else view_of(tensor, flat)
 
     def errors(self, nest: Nest) -> dict[str, Array | None]:
         """Of what `nest` reads."""
@@ -281,7 +281,7 @@ class _Recomputation:
             if unfed is None or self.inner.get(name) not in origin.split("+"):
                 found[name], errors[name] = self.model.tensors[name], self.model.error_of(name)
                 continue
-            found[name], error = (_view(tensor, flat) for flat in unfed)
+            found[name], error = (view_of(tensor, flat) for flat in unfed)
             errors[name] = error if error.any() else None
         return found, errors
 
@@ -362,8 +362,7 @@ class _Recomputation:
 
     def _keep_unfed(self, name: str) -> None:
         """What the same node reads on stays as it was made, before others get what was stored."""
-        tensor = self.recipe.graph.tensors[name]
-        buffer = tensor.storage.buffer
+        buffer = (tensor := self.recipe.graph.tensors[name]).storage.buffer
         if buffer not in self.kept or not tensor.elements:
             return
         if buffer not in self.unfed:
@@ -371,7 +370,7 @@ class _Recomputation:
             self.unfed[buffer] = values.copy(), np.zeros(values.size, np.float32)
         error = self.model.error_of(name)
         for flat, made in zip(self.unfed[buffer], (self.model.tensors[name], error), strict=True):
-            _view(tensor, flat)[...] = 0.0 if made is None else made
+            view_of(tensor, flat)[...] = 0.0 if made is None else made
 
     def _maker(self, name: str) -> int:
         """The model's node that makes what a tensor holds; others may hand it on."""
@@ -498,7 +497,7 @@ def _read_within(recipe: Recipe) -> dict[str, str]:
         for name in read:
             made = makers.get(name, {})
             if _buffer(graph, name) in painted and name not in named:
-                last = np.unique(_view(graph.tensors[name], painted[_buffer(graph, name)]))
+                last = np.unique(view_of(graph.tensors[name], painted[_buffer(graph, name)]))
                 made = dict.fromkeys(n for i in last if i for n in steps[i - 1][0].split("+"))
             own = next((maker for maker in made if maker in origin.split("+")), None)
             if own is not None:
@@ -506,7 +505,7 @@ def _read_within(recipe: Recipe) -> dict[str, str]:
         for name in written:
             makers.setdefault(name, {}).update(dict.fromkeys(origin.split("+")))
             if _buffer(graph, name) in painted:
-                _view(graph.tensors[name], painted[_buffer(graph, name)])[...] = number
+                view_of(graph.tensors[name], painted[_buffer(graph, name)])[...] = number
     return found
 
 
@@ -514,27 +513,16 @@ def _buffer(graph: NestGraph, name: str) -> str:
     return graph.tensors[name].storage.buffer
 
 
-def _reads_and_writes(
-    recipe: Recipe, stage: Stage
-) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+def _reads_and_writes(recipe: Recipe, stage: Stage) -> list[tuple[str, list[str], list[str]]]:
     """Of each operator: the nodes it comes from, what it reads and what it makes. A call to the
     host may be of several nodes, and what the model names is made by one of them."""
-    found: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
-        (n.origin, tuple(a.tensor for a in n.reads), (n.tensor,)) for n in stage.nests
-    ]
+    found = [(n.origin, [a.tensor for a in n.reads], [n.tensor]) for n in stage.nests]
     if (host := stage.host) is not None:
-        found.append((host.origin, tuple(host.inputs), ()))
+        found.append((host.origin, list(host.inputs), []))
         for name in host.outputs:
             known = recipe.known.get(name)
-            found.append((known[0].origin if known else host.origin, (), (name,)))
+            found.append((known[0].origin if known else host.origin, [], [name]))
     return found
-
-
-def _view(tensor: Tensor, flat: Array) -> Array:
-    """`tensor` in an array of its whole buffer."""
-    storage = tensor.storage
-    strides = tuple(s * flat.itemsize for s in storage.strides)
-    return np.ndarray(tensor.shape, flat.dtype, flat, storage.offset * flat.itemsize, strides)
 
 
 def _bypassed(recipe: Recipe) -> set[str]:
@@ -547,10 +535,10 @@ def _bypassed(recipe: Recipe) -> set[str]:
     for name in found:
         buffer = _buffer(graph, name)
         flat = marked.setdefault(buffer, np.zeros(graph.buffers[buffer], bool))
-        _view(graph.tensors[name], flat)[...] = True
+        view_of(graph.tensors[name], flat)[...] = True
     named = (name for name, values in recipe.known.items() if values and name in graph.tensors)
     views = {name for name in named if _buffer(graph, name) in marked}
-    return found | {n for n in views if _view(graph.tensors[n], marked[_buffer(graph, n)]).any()}
+    return found | {n for n in views if view_of(graph.tensors[n], marked[_buffer(graph, n)]).any()}
 
 
 def _rounded_behind_a_reader(recipe: Recipe) -> Iterator[str]:
@@ -586,32 +574,27 @@ def _seen(recipe: Recipe, bypassed: Collection[str]) -> dict[str, list[str]]:
     """For each tensor that is made, those to look at then: itself, as far as the model names it;
     and views of what is complete with it, where what lies there is no value of the model, or one
     that is not handed on: those of the first node that has such a view."""
-    graph = recipe.graph
+    graph, nobody = recipe.graph, -1
     made = [name for stage in recipe.stages for name in stage.made]
     seen = {name: [name] if recipe.known.get(name) else [] for name in made}
     node_of = {name: values[0].node for name, values in recipe.known.items() if values}
     open_buffers = {_buffer(graph, n) for n in made if n not in node_of or n in bypassed}
-    told = {buffer: np.full(graph.buffers[buffer], _NOBODY) for buffer in open_buffers}
-    makers = {buffer: np.full(graph.buffers[buffer], _NOBODY) for buffer in open_buffers}
+    told, makers = ({b: np.full(graph.buffers[b], nobody) for b in open_buffers} for _ in range(2))
     for number, name in enumerate(made):
         if (buffer := _buffer(graph, name)) in open_buffers:
-            tensor = graph.tensors[name]
-            _view(tensor, makers[buffer])[...] = number
+            view_of(graph.tensors[name], makers[buffer])[...] = number
             unseen = name not in node_of or name in bypassed
-            _view(tensor, told[buffer])[...] = _NOBODY if unseen else node_of[name]
-    for name in sorted(node_of.keys() - seen.keys() - graph.codes.keys(), key=node_of.__getitem__):
-        tensor = graph.tensors.get(name)
+            view_of(graph.tensors[name], told[buffer])[...] = nobody if unseen else node_of[name]
+    for name in sorted(node_of, key=node_of.__getitem__):
+        tensor = None if name in seen or name in graph.codes else graph.tensors.get(name)
         if tensor is None or not tensor.elements or tensor.storage.buffer not in open_buffers:
             continue
-        teller = _view(tensor, told[tensor.storage.buffer])
-        mine = (teller == _NOBODY) | (teller == node_of[name])
-        last = _view(tensor, makers[tensor.storage.buffer]).max()
-        if last == _NOBODY or not (mine.any() or name in bypassed):
+        teller = view_of(tensor, told[tensor.storage.buffer])
+        mine = (teller == nobody) | (teller == node_of[name])
+        last = view_of(tensor, makers[tensor.storage.buffer]).max()
+        if last == nobody or not (mine.any() or name in bypassed):
             continue
         seen[made[last]].append(name)
         if name not in bypassed:
             teller[mine] = node_of[name]
     return seen
-
-
-_NOBODY = -1
