@@ -42,7 +42,7 @@ from compiler.nest.united import refusal as refusal_of
 from compiler.ops.fallback import Fallback
 from compiler.passes import Pass, Result, run_passes
 from compiler.plan.ir import Plan
-from compiler.priced import added
+from compiler.priced import Prices, added
 from compiler.recompute import Recipe
 from compiler.repair import TOKENS, Emitted, Parts, Way, emitted, in_turns, placed, ways
 from compiler.schedule import Schedule
@@ -507,27 +507,53 @@ def grouped(search: Search) -> tuple[Parts, Parts, Parts, Parts]:
     constants that stay there; the groups alone.
 
     Groups are formed for the best that can be; where that does not come true, also for the
-    worst, and the better ones are taken.
+    worst, and the better ones are taken. Where one core keeps up with DRAM, so are the groups that
+    it would have: what several make quicker one by one ends before long groups pay.
     """
     graph, fitter, stages = search.graph, search.fitter, search.fitter.stages
     best: tuple[float, tuple[Parts, Parts, Parts, Parts]] | None = None
+
+    def formed(prices: Prices) -> Parts:
+        return stages.partition.apply(
+            search.parts, graph, prices.price, prices.bound, prices.below, prices.ends
+        )
+
+    def weigh(groups: Parts) -> float:
+        nonlocal best
+        pinned = stages.pin.apply(groups, fitter)
+        # What is kept is weighed against DRAM: shared memory may do better on its own.
+        total = math.inf
+        for kept in (stages.keep.apply(pinned, graph, fitter), pinned):
+            homed = stages.homes.apply(kept, graph, fitter)
+            found = added(homed, fitter)
+            total = min(total, found)
+            if best is None or found < best[0]:
+                best = found, (homed, kept, pinned, groups)
+        return total
+
     for hoped, least in stages.pin.outlooks(search.parts, fitter):
         for outlook in stages.homes.outlooks(graph, hoped):
-            groups = stages.partition.apply(
-                search.parts, graph, outlook.price, outlook.bound, outlook.below, outlook.ends
-            )
-            pinned = stages.pin.apply(groups, fitter)
-            # What is kept is weighed against DRAM: shared memory may do better on its own.
-            total = math.inf
-            for kept in (stages.keep.apply(pinned, graph, fitter), pinned):
-                homed = stages.homes.apply(kept, graph, fitter)
-                found = added(homed, fitter)
-                total = min(total, found)
-                if best is None or found < best[0]:
-                    best = found, (homed, kept, pinned, groups)
-            if total <= added(groups, outlook):
+            groups = formed(outlook)
+            if weigh(groups) <= added(groups, outlook):
                 break
         if stages.tile.objective == "latency" and best is not None and best[0] <= least:
             break
+    if _one_core_keeps_up(search):
+        single = replace(stages, tile=replace(stages.tile, cores=1))
+        weigh(formed(Fitter(fitter.arch, single, fitter.fronts)))
     assert best is not None
     return best[1]
+
+
+def _one_core_keeps_up(search: Search) -> bool:
+    """Whether there are several cores, and one of them computes in less time than constants take
+    to arrive."""
+    fitter = search.fitter
+    if fitter.cores == 1:
+        return False
+    found = [part for part in search.parts if isinstance(part, Layer)]
+    computing = sum(max(fitter.search.bounds.whole(layer)) for layer in found)
+    names = {name for layer in found for name in layer.inputs}
+    tensors = (search.graph.tensors[name] for name in names)
+    constant = {t.storage.buffer: t.stored for t in tensors if t.data is not None}
+    return computing < sum(constant.values()) / fitter.arch.dram_bytes_per_cycle
