@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import onnx
 import pandas as pd
 
 from archgen.api import batched, load_arch, load_model, prepared_for, request_for, states_of
@@ -316,7 +317,7 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
     )
     request = request_for(prepared, dtype, machine, point.host, point.scheduling)
     if shown.after is not None:
-        _write(_form(shown.after, request, prepared.edge), shown.output)
+        _write(_form(shown.after, request, prepared.edge, network.edge.proto), shown.output)
         return
     best = compile_best(request)
     program = batched(best.result.program, network.edge.proto)
@@ -334,12 +335,14 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
         click.echo(f"note: {idle}", err=True)
 
 
-def _form(stage: str, request: Request, model: Prepared) -> str:
+def _form(stage: str, request: Request, model: Prepared, network: onnx.ModelProto) -> str:
     """What a stage makes of the program that `request` gets, or of the first that is tried."""
     best = winner(request) if stage in CHOSEN else None
-    form = None if best is None else form_of(stage, best.result)
-    if form is not None:
-        return form
+    if best is not None:
+        program = batched(best.result.program, network)
+        form = form_of(stage, replace(best.result, program=program))
+        if form is not None:
+            return form
     on, options = first(request) if best is None else (best.arch, best.options)
     return form_after(stage, model.proto, model.name, on, options)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +17,19 @@ _Y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])
 
 def endless(path: Path) -> Path:
     """y = Relu(Relu(Relu(... x))), without end; its shape is known."""
+    nodes = [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Relu", ["v"], ["v2"])]
+    return _saved(path, _looped(nodes), {})
+
+
+def _looped(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """y = x after rounds of `nodes`, which make v2 of v, and of c whether there is another one."""
     kinds = {"i": TensorProto.INT64, "c": TensorProto.BOOL, "v": TensorProto.FLOAT}
     dims: dict[str, list[int]] = {"i": [], "c": [], "v": [1, 8]}
     inputs = [helper.make_tensor_value_info(n, kind, dims[n]) for n, kind in kinds.items()]
     outputs = [helper.make_tensor_value_info(f"{n}2", kinds[n], dims[n]) for n in ("c", "v")]
-    nodes = [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Relu", ["v"], ["v2"])]
     body = helper.make_graph(nodes, "body", inputs, outputs)
     loop = helper.make_node("Loop", ["", "true", "x"], ["z"], body=body)
-    shaped = helper.make_node("Reshape", ["z", "shape"], ["y"])
-    data = {"true": np.array(True), "shape": np.array([1, 8], np.int64)}
-    return _saved(path, [loop, shaped], data)
+    return [loop, helper.make_node("Reshape", ["z", "shape"], ["y"])]
 
 
 def doubling(path: Path, levels: int = 40) -> Path:
@@ -50,30 +53,33 @@ def doubling(path: Path, levels: int = 40) -> Path:
 
 def huge(path: Path, size: int, known: bool) -> Path:
     """y = x + the largest of `size` numbers that a Range makes, whose number is `known` from the
-    file, or depends on x."""
+    file, or depends on x in a round of a loop: the shapes of the network itself are known."""
+    value, end = ("x", "last") if known else ("v", "end")
     nodes = [
-        helper.make_node("Range", ["first", "last" if known else "end", "step"], ["r"]),
+        helper.make_node("Range", ["first", end, "step"], ["r"]),
         helper.make_node("ReduceMax", ["r"], ["m"], keepdims=0),
         helper.make_node("Cast", ["m"], ["f"], to=TensorProto.FLOAT),
-        helper.make_node("Add", ["x", "f"], ["y"]),
+        helper.make_node("Add", [value, "f"], ["y" if known else "v2"]),
     ]
     before = [
-        helper.make_node("ReduceMax", ["x"], ["a"], keepdims=0),
+        helper.make_node("ReduceMax", ["v"], ["a"], keepdims=0),
         helper.make_node("Mul", ["a", "zero"], ["b"]),
-        helper.make_node("Cast", ["b"], ["c"], to=TensorProto.INT64),
-        helper.make_node("Add", ["c", "last"], ["end"]),
+        helper.make_node("Cast", ["b"], ["d"], to=TensorProto.INT64),
+        helper.make_node("Add", ["d", "last"], ["end"]),
     ]
+    once = helper.make_node("Less", ["m", "first"], ["c2"])
     data = {"first": np.array(0), "last": np.array(size), "step": np.array(1)}
     data["zero"] = np.array(0, np.float32)
-    return _saved(path, [*([] if known else before), *nodes], data)
+    return _saved(path, nodes if known else _looped([*before, *nodes, once]), data)
 
 
 def _saved(
     path: Path,
     nodes: Sequence[onnx.NodeProto],
-    data: dict[str, np.ndarray],
+    data: Mapping[str, np.ndarray],
     functions: Sequence[onnx.FunctionProto] = (),
 ) -> Path:
+    data = {"true": np.array(True), "shape": np.array([1, 8], np.int64), **data}
     given = [numpy_helper.from_array(array, name) for name, array in data.items()]
     graph = helper.make_graph(nodes, "bomb", [_X], [_Y], given)
     opsets = [_OPSET, _OWN] if functions else [_OPSET]
