@@ -1,6 +1,6 @@
 """Every network on unlike machines at default options: a floor that only rises.
 
-    python tests/smoke/smoke.py [--only TEXT] [--check | --write]
+    python tests/smoke/smoke.py [--only TEXT] [--quick] [--check | --write]
 
 Every network of the zoo in a small size, and those of `real_nets.py`, go through `archgen.study` as
 a user's do: compiled, proved, simulated, executed, compared with ONNX Runtime, stored. What becomes
@@ -13,7 +13,8 @@ of a network on a machine is one of
     failed      an error of archgen's own
 
 `--check` compares with the committed table, `smoke.txt`, and ends with 1 where a network has got
-worse, is wrong or fails; `--write` makes the table anew.
+worse, is wrong or fails; `--write` makes the table anew. `--quick` leaves out deep networks whose
+blocks others have too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -66,14 +67,17 @@ SMALL = {
 }
 """Options of each network of the zoo that make it small."""
 
+DEEP = ("resnet34", "resnet101", "resnet152", "densenet121", "bert_large", "vit_b16")
+"""Networks of the zoo that repeat the blocks of others, or one of their own, many times."""
+
 Row = tuple[str, ...]
 """What became of a network, by machine."""
 Table = dict[str, Row]
 
 
-def networks(only: str = "") -> list[str]:
-    """The names of all networks that have `only` in them."""
-    zoo = [f"{name}:{SMALL[name]}" for name in CATALOG]
+def networks(only: str = "", without: Collection[str] = ()) -> list[str]:
+    """The names of all networks that have `only` in them, but those of `without`."""
+    zoo = [f"{name}:{SMALL[name]}" for name in CATALOG if name not in without]
     return [name for name in (*zoo, *TEXTS) if only in name]
 
 
@@ -86,7 +90,11 @@ def smoke(name: str) -> tuple[Row, list[str]]:
             onnx.save(real_net(name), model)
         found = archgen.study(MACHINES, model, out=Path(folder, "out"), plots=False)
     words = [(outcome, word_of(outcome)) for outcome in found.outcomes]
-    why = [f"{o.label}: {w}: {o.row['reason']}" for o, w in words if w != WORDS[0]]
+    why = [
+        f"{outcome.label}: {word}: {outcome.row.get('reason') or outcome.row.get('note')}"
+        for outcome, word in words
+        if word != WORDS[0]
+    ]
     return tuple(word for _, word in words), why
 
 
@@ -134,17 +142,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help="networks whose names hold this")
+    parser.add_argument("--quick", action="store_true", help="without deep networks")
     parser.add_argument("--check", action="store_true", help="compare with the table")
     parser.add_argument("--write", action="store_true", help="make the table anew")
     chosen = parser.parse_args(argv)
     table: Table = {}
-    for name, row, why in smoked(networks(chosen.only)):
+    for name, row, why in smoked(networks(chosen.only, DEEP if chosen.quick else ())):
         table[name] = row
         print(f"{name}: {', '.join(row)}", *why, sep="\n    ", flush=True)
     print(counts(table.values()))
     before = read() if TABLE.exists() else {}
     if chosen.write:
-        TABLE.write_text(printed(before | table if chosen.only else table), encoding="utf-8")
+        part = chosen.only or chosen.quick
+        TABLE.write_text(printed(before | table if part else table), encoding="utf-8")
     found = list(worse(table, before if chosen.check else {}))
     print("\n".join(found), file=sys.stderr)
     return 1 if found else 0
