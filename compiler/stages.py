@@ -30,12 +30,9 @@ from compiler.graph.decompose_attention import DecomposeAttention
 from compiler.graph.decompose_composites import DecomposeComposites
 from compiler.graph.decompose_fused import DecomposeFused
 from compiler.graph.decompose_kernels import DecomposeKernels
-from compiler.graph.decompose_losses import DecomposeLosses
 from compiler.graph.decompose_positions import DecomposePositions
 from compiler.graph.decompose_ranks import DecomposeRanks
-from compiler.graph.decompose_samples import DecomposeSamples
 from compiler.graph.decompose_scatters import DecomposeScatters
-from compiler.graph.decompose_transforms import DecomposeTransforms
 from compiler.graph.decompose_windows import DecomposeWindows
 from compiler.graph.expand_qlinear import ExpandQlinear
 from compiler.graph.fold_affine import FoldAffine
@@ -72,7 +69,6 @@ from compiler.tile.choose_tiles import ChooseTiles
 GRAPH_PASSES: list[Pass[ir.Model]] = [
     KeepAxesApart(),  # first: which axes are open is known of values by their names behind `load`
     ExpandQlinear(),  # one form of quantized models for everything below
-    DecomposeTransforms(),  # before convolutions are normalized, of which it makes some
     NormalizeConv(),  # padding must be explicit before any can be added to it
     DecomposeWindows(),  # behind its attributes, before padding and quantization look at windows
     FoldPad(),
@@ -89,11 +85,9 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     DecomposeKernels(),  # weights that are no constants now never will be
     DecomposeAttention(),
     DecomposeFused(),
-    DecomposeLosses(),  # before the operators that it is made of
     DecomposePositions(),
     DecomposeRanks(),
     DecomposeScatters(),
-    DecomposeSamples(),
     DecomposeComposites(),
     NormalizeGemm(),  # after integer-operators, which takes a Gemm whole
     FoldConstants(),  # what the decompositions computed from constants

@@ -55,8 +55,6 @@ class DecomposeComposites(GraphPass):
         if node.op_type in ("Max", "Min") and not node.domain and len(node.inputs) != 2:
             expand = _chain(node.op_type)
         wanted = any(out.uses() or out.is_graph_output() for out in node.outputs[1:])
-        if node.op_type == "BatchNormalization" and not int_attr(node, "training_mode", 0):
-            return False
         if expand is None or (wanted and node.op_type not in SEVERAL):
             return False
         make = Rewriter(node, composite=None if node.op_type in PLAIN else node.name)
@@ -65,7 +63,7 @@ class DecomposeComposites(GraphPass):
         return True
 
 
-SEVERAL = frozenset({"BatchNormalization", "DynamicQuantizeLinear", "LayerNormalization"})
+SEVERAL = frozenset({"DynamicQuantizeLinear", "LayerNormalization"})
 """Operators whose expansion makes every output."""
 
 
@@ -169,25 +167,6 @@ def _instance_norm(node: ir.Node, make: Rewriter) -> ir.Value:
     return _scale_and_shift(make, normal, scale, bias)
 
 
-def _batch_norm(node: ir.Node, make: Rewriter) -> tuple[ir.Value, ...]:
-    """BatchNormalization as it trains: by moments of the batch, and what the running ones become.
-    One that does not is folded into its neighbours before."""
-    x = required(node, 0)
-    rank, momentum = len(static_shape(x)), float_attr(node, "momentum", 0.9)
-    axes = [axis for axis in range(rank) if axis != 1]
-    normal, mean, _ = _standardize(make, x, axes, float_attr(node, "epsilon", 1e-5))
-    centered = make.op("Sub", [x, mean])
-    variance = _reduce(make, "ReduceMean", make.op("Mul", [centered, centered]), axes)
-    scale, bias = (_per_channel(make, required(node, i), rank) for i in (1, 2))
-    moved = []
-    for running, now in zip((required(node, 3), required(node, 4)), (mean, variance), strict=True):
-        kept = make.op("Mul", [running, make.like(np.asarray(momentum), running)])
-        flat = make.op("Reshape", [now, make.axes(static_shape(running))])
-        new = make.op("Mul", [flat, make.like(np.asarray(1 - momentum), flat)])
-        moved.append(make.op("Add", [kept, _cast_like(make, new, running)]))
-    return _scale_and_shift(make, normal, scale, bias), *moved
-
-
 def _group_norm(node: ir.Node, make: Rewriter) -> ir.Value:
     x = required(node, 0)
     shape = static_shape(x)
@@ -271,7 +250,6 @@ def _reshape(node: ir.Node, make: Rewriter) -> ir.Value:
 
 
 EXPANSIONS: dict[tuple[str, str], Expansion] = {
-    ("", "BatchNormalization"): _batch_norm,
     ("", "DynamicQuantizeLinear"): _dynamic_quantize,
     ("", "Flatten"): _reshape,
     ("", "GlobalAveragePool"): _global_pool("ReduceMean"),

@@ -4,14 +4,12 @@
 
 The one idea: a position of the kernel sees a shifted, strided part of the input, which is a view.
 These parts side by side are the columns that a product with the weights, flat as they lie, makes
-the result of. A transposed convolution goes the other way: the product has a part for each position
-of the kernel, and they are added up where they meet. Where each channel has a kernel of its own,
-there are no columns: the parts, each times its weights, are added up.
+the result of. Where each channel has a kernel of its own, there are no columns: the parts, each
+times its weights, are added up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -35,7 +33,7 @@ from compiler.options import Count
 
 @dataclass(frozen=True)
 class DecomposeKernels(GraphPass):
-    """Conv and ConvTranspose with computed weights.
+    """Conv with computed weights.
 
        y = Conv <kernel_shape=[2]> (x, w)               # x of [1, 4, 9], w of [6, 4, 2]
     =>
@@ -49,7 +47,7 @@ class DecomposeKernels(GraphPass):
     def rewrite(self, node: ir.Node) -> bool:
         """Expand one convolution, whose attributes are all written out."""
         integers = is_op(node, "QConv", domain=ARCHGEN)
-        if not integers and not is_op(node, "Conv", "ConvTranspose"):
+        if not integers and not is_op(node, "Conv"):
             return False
         shapes = [static_shape(required(node, i)) for i in (0, 1)]
         few = prod(shapes[1][2:]) <= self.largest and 0 not in (*shapes[0], *shapes[1])
@@ -58,8 +56,6 @@ class DecomposeKernels(GraphPass):
         make = Rewriter(node, composite=node.name)
         if integers:
             made = _integers(node, make)
-        elif node.op_type == "ConvTranspose":
-            made = _with_bias(node, make, _scattered(node, make))
         elif shapes[1][:2] == (shapes[0][1], 1):
             made = _with_bias(node, make, _by_channel(node, make))
         else:
@@ -151,44 +147,3 @@ def _integers(node: ir.Node, make: Rewriter) -> ir.Value | None:
     out = (kind, (shape[0], groups, prod(shape[2:]), shape[1] // groups))
     made = make.op("QMatMul", operands, attributes, domain=ARCHGEN, out=out)
     return _channels_first(node, make, made)
-
-
-def _scattered(node: ir.Node, make: Rewriter) -> ir.Value:
-    """A product for each position of the kernel, added up where they reach the same places."""
-    x, w, window = required(node, 0), required(node, 1), Window.of(node)
-    batch, channels, *given = static_shape(x)
-    shape, groups, taps = static_shape(node.outputs[0]), window.more["group"], prod(window.kernel)
-    rows = reshaped(make, w, groups, channels // groups, -1)
-    turned = make.op("Transpose", [rows], {"perm": [0, 2, 1]})
-    columns = reshaped(make, x, batch, groups, channels // groups, prod(given))
-    products = make.op("MatMul", [turned, columns])
-    apart = reshaped(make, products, batch, shape[1], taps, prod(given))
-    parts = []
-    for number, tap in enumerate(product(*map(range, window.kernel))):
-        firsts = [t * d - b for t, d, b in zip(tap, window.dilations, window.before, strict=True)]
-        sizes = zip(firsts, given, window.strides, shape[2:], strict=True)
-        if any(first + (n - 1) * step < 0 or first >= wide for first, n, step, wide in sizes):
-            continue
-        part = reshaped(make, every(make, apart, 2, number, 1, 1), *shape[:2], *given)
-        parts.append(_spread(make, part, firsts, window.strides, shape[2:]))
-    if not parts:
-        return make.op("Expand", [make.like(0, x), make.axes(shape)])
-    return reduce(lambda a, b: make.op("Add", [a, b]), parts)
-
-
-def _spread(
-    make: Rewriter,
-    part: ir.Value,
-    firsts: Sequence[int],
-    strides: Sequence[int],
-    extents: Sequence[int],
-) -> ir.Value:
-    """`part` with its places `strides` apart, from `firsts` on, in a map of zeros."""
-    for axis, (first, step, wide) in enumerate(zip(firsts, strides, extents, strict=True), 2):
-        shape = [*static_shape(part)]
-        if step > 1:
-            apart = reshaped(make, part, *shape[: axis + 1], 1, *shape[axis + 1 :])
-            shape[axis] *= step
-            part = reshaped(make, padded(make, apart, axis + 1, (0, step - 1), 0), *shape)
-        part = padded(make, part, axis, (first, wide - first - shape[axis]), 0)
-    return part

@@ -37,7 +37,7 @@ INDEX = ir.DataType.INT32
 
 @dataclass(frozen=True)
 class DecomposePositions(GraphPass):
-    """ArgMax, ArgMin, Hardmax, OneHot, CumSum, CumProd, Trilu; ReverseSequence, GatherElements.
+    """ArgMax, ArgMin, Hardmax, OneHot, CumSum, CumProd, GatherElements.
 
        y = ArgMax <axis=1, keepdims=0> (x)          # x of [2, 3]
     =>
@@ -56,7 +56,7 @@ class DecomposePositions(GraphPass):
         if node.domain:
             return False
         expand = EXPANSIONS.get(node.op_type)
-        if expand is None or (node.op_type in COMPARING and self._too_many(node)):
+        if expand is None or (node.op_type == "GatherElements" and self._too_many(node)):
             return False
         make = Rewriter(node, composite=node.name)
         made = expand(node, make)
@@ -67,8 +67,7 @@ class DecomposePositions(GraphPass):
 
     def _too_many(self, node: ir.Node) -> bool:
         data, made = (static_shape(value) for value in (required(node, 0), node.outputs[0]))
-        reverses = node.op_type == "ReverseSequence"
-        along = data[int_attr(node, "time_axis", 0) if reverses else _axis(node, 0)]
+        along = data[_axis(node, 0)]
         compared = prod(made) * along
         return along > LONGEST or compared > self.compared * (prod(data) + prod(made))
 
@@ -238,66 +237,11 @@ def _running(op_type: str, neutral: int) -> Expansion:
     return expand
 
 
-def _reverse_sequence(node: ir.Node, make: Rewriter) -> ir.Value | None:
-    """The first so many elements of each sequence backwards, by where each comes from."""
-    x, lengths = required(node, 0), required(node, 1)
-    shape = static_shape(x)
-    time, batch = int_attr(node, "time_axis", 0), int_attr(node, "batch_axis", 1)
-    extent, kind = shape[time], lengths.dtype or ir.DataType.INT64
-    order = [batch, time, *range(2, len(shape))]
-    rows = make.op("Transpose", [x], {"perm": order})
-    source = make.op("Reshape", [rows, make.axes([shape[batch], 1, extent, -1])])
-    counts = make.op("Reshape", [lengths, make.axes([shape[batch], 1, 1, 1])])
-    places = ramp(make, extent, 1, 4, kind)
-    last = make.op("Sub", [counts, make.constant(np.asarray(1), kind)])
-    turned = make.op("Sub", [last, places])
-    taken = make.op("Where", [make.op("Less", [places, counts]), turned, places])
-    chosen = make.op("Equal", [taken, ramp(make, extent, 2, 4, kind)])
-    picked = pick(make, chosen, source, 2)
-    whole = make.op("Reshape", [picked, make.axes([shape[a] for a in order])])
-    return make.op("Transpose", [whole], {"perm": order})  # two axes at most change places
-
-
-def _trilu(node: ir.Node, make: Rewriter) -> ir.Value | None:
-    """A triangle that begins at a computed diagonal."""
-    x, start = required(node, 0), input_of(node, 1)
-    if start is None or const(start) is not None:
-        return None
-    rows, columns = static_shape(x)[-2:]
-    diagonal = make.constant(np.arange(columns) - np.arange(rows)[:, None], start.dtype)
-    upper = int_attr(node, "upper", 1)
-    kept = make.op("GreaterOrEqual" if upper else "LessOrEqual", [diagonal, start])
-    return make.op("Where", [kept, x, make.constant(np.zeros(()), x.dtype)])
-
-
-def _affine_grid(node: ir.Node, make: Rewriter) -> ir.Value | None:
-    """Constant places between -1 and 1, with a column of ones, times the matrices."""
-    theta, size = required(node, 0), const(input_of(node, 1))
-    if size is None:
-        return None
-    extents = [int(extent) for extent in size[2:]]
-    inner = 0 if int_attr(node, "align_corners", 0) else 1  # centres of pixels, or their corners
-    lines = [(2 * np.arange(n) + inner) / max(1, n - 1 + inner) - 1 for n in extents]
-    grid = np.stack([g.ravel() for g in np.meshgrid(*lines, indexing="ij")][::-1], axis=-1)
-    ones = np.ones((len(grid), 1))
-    # Whoever runs the operator rounds places as they are worked out, from 1.
-    rounded = np.concatenate([np.ones_like(grid), 0 * ones], axis=-1)
-    places = make.like(np.concatenate([grid, ones], axis=-1), theta, rounded)
-    turned = make.op("Transpose", [theta], {"perm": [0, 2, 1]})
-    return make.op(
-        "Reshape",
-        [make.op("MatMul", [places, turned]), make.axes([int(size[0]), *extents, len(extents)])],
-    )
-
-
-COMPARING = frozenset({"GatherElements", "ReverseSequence"})
-"""Operators whose every result is compared with a whole axis."""
-
 LONGEST = 1024
-"""Of their axes: of a longer one the host reads what is chosen alone."""
+"""Positions along an axis that GatherElements compares an index with, at most: of a longer one the
+host reads what is chosen alone."""
 
 EXPANSIONS: dict[str, Expansion] = {
-    "AffineGrid": _affine_grid,
     "ArgMax": _arg,
     "ArgMin": _arg,
     "CumProd": _running("Mul", 1),
@@ -305,6 +249,4 @@ EXPANSIONS: dict[str, Expansion] = {
     "GatherElements": _gather_elements,
     "Hardmax": _hardmax,
     "OneHot": _one_hot,
-    "ReverseSequence": _reverse_sequence,
-    "Trilu": _trilu,
 }

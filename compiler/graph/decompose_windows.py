@@ -1,4 +1,4 @@
-"""Windows as simpler windows: three dimensions as two, norms as means, indices as comparisons.
+"""Windows as simpler windows: three dimensions as two, norms as means.
 
 The one idea: what slides along the depth slides apart from what slides along rows and columns. The
 largest of a box is the largest of rows of planes, its mean the mean of means, for each place counts
@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import product
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ import onnx_ir as ir
 from compiler.graph.base import GraphPass
 from compiler.graph.open_axes import open_of
 from compiler.graph.rewrite import (
-    Array,
     Rewriter,
     const,
     input_of,
@@ -39,7 +37,7 @@ DEPTH_LAST = [0, 2, 1, 3, 4]
 
 @dataclass(frozen=True)
 class DecomposeWindows(GraphPass):
-    """Windows of three dimensions, LpPool, and indices of MaxPool.
+    """Windows of three dimensions, and LpPool.
 
        y = MaxPool <kernel_shape=[2, 3, 3]> (x)            # x of [1, 4, 6, 9, 9]
     =>
@@ -55,8 +53,8 @@ class DecomposeWindows(GraphPass):
         if _in_planes(node):
             return False
         if is_op(node, "MaxPool") and _wanted(node, 1):
-            made = _with_indices(node, make)
-        elif is_op(node, "MaxPool", "AveragePool") and _spatial(node) == 3:
+            return False  # places in the input as well
+        if is_op(node, "MaxPool", "AveragePool") and _spatial(node) == 3:
             made = (_pooled(make, node.op_type, required(node, 0), Window.of(node)),)
         elif is_op(node, "LpPool"):
             made = (_norm(node, make),)
@@ -257,46 +255,3 @@ def _conv_transpose(node: ir.Node, make: Rewriter) -> ir.Value:
     if bias is None:
         return result
     return make.op("Add", [result, reshaped(make, bias, made, 1, 1, 1)])
-
-
-def _flat(places: Sequence[Array], extents: tuple[int, ...], by_columns: bool) -> Array:
-    """Positions per axis as positions in a map that is read row by row, or column by column."""
-    grid = np.broadcast_arrays(*np.ix_(*places))
-    return np.asarray(np.ravel_multi_index(grid, extents, order="F" if by_columns else "C"))
-
-
-def _with_indices(node: ir.Node, make: Rewriter) -> tuple[ir.Value, ...]:
-    """The largest of each window, and where it stands first in the input, read as one row."""
-    x, window = required(node, 0), Window.of(node)
-    extents, outputs = static_shape(x)[2:], static_shape(node.outputs[0])[2:]
-    rank = len(extents)
-    top = _pooled(make, "MaxPool", x, window)
-    floating = x.dtype is None or x.dtype.is_floating_point()
-    lowest = -inf if x.dtype is None or floating else float(x.dtype.min)
-    around = x
-    for axis in range(rank):
-        reach = (outputs[axis] - 1) * window.strides[axis] + 1
-        reach += (window.kernel[axis] - 1) * window.dilations[axis] - window.before[axis]
-        behind = max(0, reach - extents[axis])
-        around = padded(make, around, 2 + axis, (window.before[axis], behind), lowest)
-    by_columns = bool(int_attr(node, "storage_order", 0))
-    found: ir.Value | None = None
-    for tap in reversed(list(product(*map(range, window.kernel)))):
-        starts = [t * d for t, d in zip(tap, window.dilations, strict=True)]
-        here = around
-        for axis, (start, step) in enumerate(zip(starts, window.strides, strict=True)):
-            here = every(make, here, 2 + axis, start, outputs[axis], step)
-        places = [
-            np.clip(np.arange(n) * step + start - before, 0, extent - 1)
-            for n, step, start, before, extent in zip(
-                outputs, window.strides, starts, window.before, extents, strict=True
-            )
-        ]
-        index = make.constant(_flat(places, extents, by_columns)[None, None], ir.DataType.INT32)
-        hit = make.op("Equal", [here, top])
-        found = index if found is None else make.op("Where", [hit, index, found])
-    maps = static_shape(x)[:2]
-    if prod(maps) > 1:
-        firsts = np.arange(prod(maps)).reshape(*maps, *(1,) * rank) * prod(extents)
-        found = make.op("Add", [found, make.constant(firsts, ir.DataType.INT32)])
-    return top, make.op("Cast", [found], {"to": int(ir.DataType.INT64)})

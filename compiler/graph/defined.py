@@ -14,23 +14,17 @@ import onnx_ir as ir
 
 from compiler.errors import operator_name
 from compiler.graph import (
-    determinant,
     einsum,
     linear_attention,
     microsoft,
-    n_grams,
     recurrent,
-    sampled,
-    standard,
 )
 from compiler.graph.expression import TEMPLATES
 from compiler.graph.operators import REASON, Expressed, Rewrite, rewrite_of
 from compiler.graph.signature import Signature, name_of
 from simmodel.registry import Registry
 
-_SHIPPED = (
-    microsoft, recurrent, einsum, determinant, linear_attention, sampled, standard, n_grams,
-)  # fmt: skip
+_SHIPPED = (microsoft, recurrent, einsum, linear_attention)
 
 DEFINED: dict[str, Rewrite] = Registry(
     "defined operator",

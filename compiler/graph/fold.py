@@ -19,7 +19,7 @@ from onnx.reference.ops import load_op
 from compiler.graph.by_definition import NOT_A_FUNCTION
 from compiler.graph.infer import broadcast, schema_of
 from compiler.graph.movers import MOVERS
-from compiler.graph.rewrite import TERMS, Array, const, int_attr, ints_attr, is_op, terms_of
+from compiler.graph.rewrite import Array, const, int_attr, ints_attr, is_op, terms_of
 from compiler.options import Within
 from simmodel.dtype import EPSILON
 
@@ -201,7 +201,7 @@ def _with_terms(
     """Results, which another library may make others, and which move with what the inputs may be
     off by."""
     given = [terms_of(value) for value in node.inputs]
-    own = [np.maximum(_own_terms(node, result), node.meta.get(TERMS, 0.0)) for result in results]
+    own = [_own_terms(node, result) for result in results]
     if not any(np.any(terms) for terms in given):
         return tuple(map(Folded, results, own))
     unit = EPSILON["fp32"]

@@ -143,8 +143,7 @@ def fresh_name(graph: ir.Graph, stem: str) -> str:
 UNIT = 4 * EPSILON["fp32"]
 """What a sum may be off by, as a share of the magnitude of its terms."""
 TERMS = "terms"
-"""Key, in the metadata of a constant, of the magnitude of what it was added up from; in those of a
-node, of what its result is worth beside a library's, should it be folded."""
+"""Key, in the metadata of a constant, of the magnitude of what it was added up from."""
 
 
 def terms_of(value: ir.Value | None) -> Array | float:
@@ -152,14 +151,6 @@ def terms_of(value: ir.Value | None) -> Array | float:
     each; 0 for one of the model."""
     found: Array | float = 0.0 if value is None else value.meta.get(TERMS, 0.0)
     return found
-
-
-def say_terms(value: ir.Value, terms: float) -> None:
-    """Say what the result of a rewrite's node may be off by once it is a constant, as `terms_of`:
-    the library that it is compared with takes other steps to it."""
-    made = value.producer()
-    assert made is not None
-    made.meta[TERMS] = terms
 
 
 def add_constant(graph: ir.Graph, stem: str, array: npt.ArrayLike) -> ir.Value:

@@ -242,6 +242,16 @@ def _cast(node: ir.Node, version: int) -> None:
         make.replace(make.op("Cast", [data], {**kept, "to": int(wanted)}))
 
 
+def _bit_cast(node: ir.Node, version: int) -> None:
+    """A conversion keeps the bits of whole numbers, signed or not; other bits are the host's."""
+    del version
+    data, wanted = required(node, 0), ir.DataType(node.attributes["to"].as_int())
+    if data.dtype is None or data.dtype == wanted:
+        Rewriter(node).replace(data)
+    elif wanted.is_integer() and (data.dtype.is_integer() or data.dtype == ir.DataType.BOOL):
+        node.op_type = "Cast"
+
+
 def _swish(node: ir.Node, version: int) -> None:
     del version
     make = Rewriter(node)
@@ -274,6 +284,7 @@ def _quantize(node: ir.Node, version: int) -> None:
 
 UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "BatchNormalization"): _batch_norm,
+    ("", "BitCast"): _bit_cast,
     ("", "Cast"): _cast,
     ("", "CastLike"): _cast,
     ("", "Clip"): _clip,

@@ -13,8 +13,7 @@ initializers, as weights, axes and scales are in networks. What becomes of it is
     crash      an error of archgen's own
     wrong      other numbers than expected, or another shape or type
 
-A result is right within the tolerance that the case gives, or two roundings of its element type;
-of Fourier transforms, in which large values cancel, of the largest value.
+A result is right within the tolerance that the case gives, or two roundings of its element type.
 Where it is not, ONNX Runtime is asked: a result that agrees with it is right too, and listed.
 First come the cases of deterministic inference: all but those of operators that are outside of what
 is compiled whatever the machine (training, classical machine learning, random values, as Dropout
@@ -59,7 +58,6 @@ WORDS = ("native", "host", "refused", "crash", "wrong")
 """From best to worst."""
 RIGHT = ("native", "host")
 BAD = ("crash", "wrong")
-TRANSFORMS = ("DFT", "STFT")
 
 Array = NDArray[Any]
 Value = Any
@@ -215,8 +213,6 @@ def _close(a: Array, b: Array, case: Case) -> bool:
     wide = a.astype(np.float64), b.astype(np.float64)
     roundings = 4 * EPSILON.get(NAMES.get(a.dtype, ""), 0.0)  # two steps of a floating-point type
     rtol = max(rtol, roundings)
-    if case.operator in TRANSFORMS:
-        atol = max(atol, roundings * float(np.abs(wide[1]).max(initial=0)))
     return bool(np.allclose(*wide, rtol=rtol, atol=atol, equal_nan=True))
 
 

@@ -56,14 +56,6 @@ MODELS = {
           y = Resize <mode = "linear", coordinate_transformation_mode = "align_corners">
             (x, , scales)
         }""",
-    "a transform of no power of two": """
-        net (float[1, 400, 1] x) => (float[1, 4, 81, 2] y) <int64 step = {80}, int64 n = {160}> {
-          y = STFT <onesided = 1> (x, step, , n)
-        }""",
-    "places of a grid": """
-        net (float[1, 2, 3] t) => (float[1, 15, 13, 2] y) <int64[4] size = {1, 3, 15, 13}> {
-          y = AffineGrid (t, size)
-        }""",
     "half precision twice": """
         net (float[1, 64] x) => (float[1, 64] y)
         { h = Cast <to = 10> (x) b = Cast <to = 16> (h) y = Cast <to = 1> (b) }""",

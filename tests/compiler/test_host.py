@@ -54,6 +54,51 @@ def kinds(result: CompileResult) -> Sequence[str]:
     return [node.kind for node in result.host]
 
 
+HOSTED = {
+    "AffineGrid": """net (float[1,2,3] x) => (float[1,3,4,2] y) <int64[4] n = {1,3,3,4}>
+        { y = AffineGrid (x, n) }""",
+    "BatchNormalization": """net (float[3,2,4] x, float[2] s, float[2] b, float[2] m)
+        => (float[3,2,4] y, float[2] n, float[2] w)
+        { y, n, w = BatchNormalization <training_mode = 1> (x, s, b, m, s) }""",
+    "Col2Im": """net (float[1,8,6] x) => (float[1,2,4,6] y) <int64[2] n = {4,6}, int64[2] k = {2,2}>
+        { y = Col2Im <strides = [2,2]> (x, n, k) }""",
+    "ConvTranspose": """net (float[1,2,4,4] x, float[2,3,2,2] w) => (float[1,3,5,5] y)
+        { y = ConvTranspose (x, w) }""",
+    "DFT": """net (float[1,6,1] x) => (float[1,6,2] y) <int64 a = {1}> { y = DFT (x, , a) }""",
+    "DeformConv": """net (float[1,2,4,4] x, float[2,2,2,2] w, float[1,8,3,3] o)
+        => (float[1,2,3,3] y) { y = DeformConv (x, w, o) }""",
+    "Det": "net (float[2,3,3] x) => (float[2] y) { y = Det (x) }",
+    "GridSample": """net (float[1,2,4,4] x, float[1,3,3,2] p) => (float[1,2,3,3] y)
+        { y = GridSample (x, p) }""",
+    "MaxPool": """net (float[1,2,6] x) => (float[1,2,5] y, int64[1,2,5] i)
+        { y, i = MaxPool <kernel_shape = [2]> (x) }""",
+    "MaxUnpool": """net (float[1,1,2] x) => (float[1,1,4] y) <int64[1,1,2] i = {1,2}>
+        { y = MaxUnpool <kernel_shape = [2], strides = [2]> (x, i) }""",
+    "NegativeLogLikelihoodLoss": """net (float[4,3] x) => (float y) <int64[4] t = {2,0,1,2}>
+        { y = NegativeLogLikelihoodLoss (x, t) }""",
+    "ReverseSequence": """net (float[4,3] x) => (float[4,3] y) <int64[3] n = {4,2,1}>
+        { y = ReverseSequence (x, n) }""",
+    "RoiAlign": """net (float[1,2,6,6] x) => (float[1,2,2,2] y)
+        <float[1,4] r = {0.5,1,4,5}, int64[1] b = {0}>
+        { y = RoiAlign <output_height = 2, output_width = 2> (x, r, b) }""",
+    "STFT": """net (float[1,32,1] x) => (float[1,5,5,2] y) <int64 s = {6}, int64 n = {8}>
+        { y = STFT (x, s, , n) }""",
+    "SoftmaxCrossEntropyLoss": """net (float[4,3] x) => (float y) <int64[4] t = {2,0,1,2}>
+        { y = SoftmaxCrossEntropyLoss (x, t) }""",
+    "TfIdfVectorizer": """net (int64[2,5] x) => (float[2,3] y) { y = TfIdfVectorizer <mode = "TF",
+        min_gram_length = 1, max_gram_length = 1, max_skip_count = 0, ngram_counts = [0],
+        ngram_indexes = [0,1,2], pool_int64s = [1,2,3]> (x) }""",
+    "Trilu": "net (float[3,4] x, int64 k) => (float[3,4] y) { y = Trilu (x, k) }",
+}
+"""Operators, or uses of them, that have no decomposition: operator -> network."""
+
+
+@pytest.mark.parametrize("operator", HOSTED)
+def test_operators_without_decomposition_are_calls_of_the_host(operator: str) -> None:
+    model = parser.parse_model('<ir_version: 10, opset_import: ["" : 22]>\n' + HOSTED[operator])
+    assert kinds(checked(model)) == [operator]
+
+
 def test_calls_are_in_the_estimate() -> None:
     result = checked("""
         g (int64[64, 512] i, float[64, 512] x) => (float[64, 512] y)

@@ -13,8 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from test_meaning import NETWORKS, QUANTIZED
 
 from archgen.check.deviation import deviation
-from archgen.check.reference import run_node, run_reference
-from archgen.check.verify import compare
+from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, compile_model
 from compiler.fuse.partition import Unfused
 from compiler.keep import KeepTensors
@@ -254,26 +253,3 @@ def test_a_view_of_what_others_wrote_in_the_own_buffer_is_read_as_they_were_stor
     whole = np.concatenate([result.observed[part] for part in parts], axis=1)
     (output,) = done.outputs
     np.testing.assert_array_equal(result.made[output].values, np.concatenate([whole] * 2, axis=2))
-
-
-def test_weights_of_samples_at_constant_places_are_as_unsure_as_places_that_steps_round() -> None:
-    random = np.random.default_rng(0)
-    places = numpy_helper.from_array(random.uniform(-2, 2, (1, 5, 4, 2)).astype(np.float32), "p")
-    x, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [1, 8, 3, 31]), ("y", [1, 8, 5, 4]))
-    )
-    kind = {"mode": "cubic", "padding_mode": "reflection", "align_corners": 1}
-    node = helper.make_node("GridSample", ["x", "p"], ["y"], **kind)
-    graph = helper.make_graph([node], "g", [x], [y], [places])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
-    arch, feeds = NAMED["plain"], feeds_of(model)
-    compiled = compile_model(model, arch, CompileOptions(dtype="fp16"))
-    done = run(compiled.program, feeds, arch, run_node, probes=compiled.probes)
-    assert compiled.recipe is not None
-    found = recompute(compiled.recipe, feeds, done.probed)
-    wanted = run_reference(model, found.inputs)
-    verdict = compare(found.made, wanted)
-    assert verdict.verified, verdict
-    moved = {"y": replace(found.made["y"], values=found.made["y"].values + 1e-3)}
-    assert compare(moved, wanted).verified is False

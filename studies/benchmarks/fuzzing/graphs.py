@@ -45,7 +45,7 @@ SHARED: dict[int, tuple[Grower, ...]] = {
 NATIVE: tuple[Grower, ...] = (
     natives.attention_operator, natives.several_heads, natives.rotated, natives.late_norm,
     natives.late_activation, *[natives.best_few] * 2, *[natives.gathers] * 3, natives.scatters,
-    natives.sampled, *[natives.truths] * 2, *[natives.whole] * 3, *[natives.rearranged] * 2,
+    *[natives.truths] * 2, *[natives.whole] * 3, *[natives.rearranged] * 2,
     natives.einsums, natives.lone, natives.nothing,
 )  # fmt: skip
 PRIMES = (1, 2, 3, 5, 7, 11, 13, 17, 19)

@@ -145,25 +145,6 @@ def scatters(net: Net, x: str) -> str | None:
     return net.op("ScatterND", x, indices, updates, reduction=reduction)
 
 
-def sampled(net: Net, x: str) -> str | None:
-    """An image read at any places, given or computed."""
-    shape = net.shape(x)
-    if len(shape) != 4:
-        return None
-    rows, columns = net.pick(1, 3, 5), net.pick(2, 7)
-    if net.maybe(0.4):
-        theta = net.const(net.random.standard_normal((shape[0], 2, 3)) * 0.7, net.real)
-        grid = net.op("AffineGrid", theta, net.ints(*shape[:2], rows, columns))
-    elif net.maybe(0.5):
-        grid = net.const(net.random.uniform(-1.2, 1.2, (shape[0], rows, columns, 2)), net.real)
-    else:
-        grid = net.op("Tanh", net.input(shape[0], rows, columns, 2))
-    return net.op(
-        "GridSample", x, grid, mode=net.pick("linear", "nearest", "cubic"),
-        padding_mode=net.pick("zeros", "border", "reflection"), align_corners=net.pick(0, 1),
-    )  # fmt: skip
-
-
 def truths(net: Net, x: str) -> str | None:
     """Truth values of two comparisons, joined, that choose or count."""
     near = [n for n in net.values if net.is_real(n) and broadcasts(net.shape(n), net.shape(x))]
@@ -213,9 +194,9 @@ def np_code(kind: type) -> int:
 
 
 def rearranged(net: Net, x: str) -> str | None:
-    """Halves changed round, diagonals, rows reversed, one-hot rows, a crop: movement by rule."""
+    """Halves changed round, diagonals, one-hot rows, a crop: movement by rule."""
     shape = net.shape(x)
-    kind = net.pick("roll", "OneHot", "ReverseSequence", "CenterCropPad", "Trilu", "unfold")
+    kind = net.pick("roll", "OneHot", "CenterCropPad", "Trilu", "unfold")
     if kind == "roll":
         axis = net.rng.randrange(len(shape))
         at = net.rng.randrange(shape[axis] + 1)
@@ -225,9 +206,6 @@ def rearranged(net: Net, x: str) -> str | None:
         deep = net.pick(1, 3, 7)
         where = net.op("Cast", net.op("Abs", x), to=int(TensorProto.INT64))
         return net.op(kind, where, net.const(deep, np.int64), net.const([-1.0, 2.0], net.real))
-    if kind == "ReverseSequence" and len(shape) > 1:
-        lengths = net.const(net.random.integers(1, shape[0] + 1, shape[1]), np.int64)
-        return net.op(kind, x, lengths)
     if kind == "CenterCropPad":
         return net.op(kind, x, net.ints(*(max(1, n + net.pick(-2, -1, 0, 1, 3)) for n in shape)))
     if kind == "unfold" and len(shape) > 1:
