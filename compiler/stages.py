@@ -28,13 +28,11 @@ from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy
 from compiler.graph.decompose_attention import DecomposeAttention
 from compiler.graph.decompose_composites import DecomposeComposites
-from compiler.graph.decompose_fused import DecomposeFused
 from compiler.graph.decompose_kernels import DecomposeKernels
 from compiler.graph.decompose_positions import DecomposePositions
 from compiler.graph.decompose_ranks import DecomposeRanks
 from compiler.graph.decompose_scatters import DecomposeScatters
 from compiler.graph.decompose_windows import DecomposeWindows
-from compiler.graph.expand_qlinear import ExpandQlinear
 from compiler.graph.fold_affine import FoldAffine
 from compiler.graph.fold_batch_norm import FoldBatchNorm
 from compiler.graph.fold_constants import FoldConstants
@@ -68,7 +66,6 @@ from compiler.tile.choose_tiles import ChooseTiles
 
 GRAPH_PASSES: list[Pass[ir.Model]] = [
     KeepAxesApart(),  # first: which axes are open is known of values by their names behind `load`
-    ExpandQlinear(),  # one form of quantized models for everything below
     NormalizeConv(),  # padding must be explicit before any can be added to it
     DecomposeWindows(),  # behind its attributes, before padding and quantization look at windows
     FoldPad(),
@@ -84,7 +81,6 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     FuseActivations(),  # before decompositions blur the spellings
     DecomposeKernels(),  # weights that are no constants now never will be
     DecomposeAttention(),
-    DecomposeFused(),
     DecomposePositions(),
     DecomposeRanks(),
     DecomposeScatters(),

@@ -34,9 +34,8 @@ from compiler.api import CompilerError, Undecided  # noqa: E402
 from compiler.driver import CompileOptions, compile_model  # noqa: E402
 from compiler.effort import stages_for  # noqa: E402
 from compiler.fuse.partition import Unfused  # noqa: E402
-from compiler.graph import decompose_attention, decompose_fused  # noqa: E402
+from compiler.graph import decompose_attention  # noqa: E402
 from compiler.graph.defined import DEFINED  # noqa: E402
-from compiler.graph.infer import MICROSOFT_RULES  # noqa: E402
 from compiler.graph.outside import outside  # noqa: E402
 from compiler.graph.runtime import operators_of_runtime  # noqa: E402
 from compiler.stages import Stages  # noqa: E402
@@ -140,8 +139,7 @@ def microsoft() -> str:
     domain = "com.microsoft"
     known = operators_of_runtime()[domain]
     defined = {name.rpartition(".")[2] for name in DEFINED if name.startswith(domain)}
-    passes = {*MICROSOFT_RULES, *decompose_attention.EXPANSIONS, *decompose_fused.EXPANSIONS}
-    rewritten = sorted(defined | passes)
+    rewritten = sorted(defined | {*decompose_attention.EXPANSIONS})
     others = sorted(known - set(rewritten))
     return (
         "Rewritten in operators of ONNX, and run where those run: "

@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.graph.fold import folded
-from compiler.graph.infer import schema_of
+from compiler.graph.infer import STANDARD_RULES, schema_of
 from compiler.graph.rewrite import TERMS, AttrValue, Rewriter, const, static_shape
 from compiler.graph.types import SMALL
 
@@ -168,7 +168,7 @@ class Body:
         """
         version = self._make.graph.opset_imports.get(domain, 1)
         schema = schema_of(op_type, domain, version)
-        if schema is None and not domain:
+        if schema is None and not domain and op_type not in STANDARD_RULES:
             raise ValueError(f"ONNX has no operator {op_type!r}")
         read = self._read(schema, inputs)
         said = {k: _spelled(v) for k, v in attributes.items() if v is not None}

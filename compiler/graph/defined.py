@@ -15,6 +15,7 @@ import onnx_ir as ir
 from compiler.errors import operator_name
 from compiler.graph import (
     einsum,
+    expand_qlinear,
     linear_attention,
     microsoft,
     recurrent,
@@ -24,7 +25,7 @@ from compiler.graph.operators import REASON, Expressed, Rewrite, rewrite_of
 from compiler.graph.signature import Signature, name_of
 from simmodel.registry import Registry
 
-_SHIPPED = (microsoft, recurrent, einsum, linear_attention)
+_SHIPPED = (microsoft, recurrent, einsum, expand_qlinear, linear_attention)
 
 DEFINED: dict[str, Rewrite] = Registry(
     "defined operator",

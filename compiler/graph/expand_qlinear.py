@@ -1,4 +1,9 @@
-"""Operators on quantized tensors, rewritten as the float operator between its conversions.
+"""Operators on quantized tensors: the operator on real numbers between its conversions.
+
+    y = QLinearConv(x, xs, xz, w, ws, wz, ys, yz)
+ =>
+    a = DequantizeLinear(x, xs, xz); k = DequantizeLinear <axis=0> (w, ws, wz)
+    c = Conv(a, k); y = QuantizeLinear(c, ys, yz)
 
 One form for both ways of writing a quantized model: `integer-operators` then has only the
 DequantizeLinear / QuantizeLinear form to recognise.
@@ -6,186 +11,134 @@ DequantizeLinear / QuantizeLinear form to recognise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from math import prod
+from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
-from compiler.graph.base import GraphPass
-from compiler.graph.rewrite import (
-    MICROSOFT,
-    Array,
-    AttrValue,
-    Rewriter,
-    const,
-    float_attr,
-    input_of,
-    int_attr,
-    required,
-    static_shape,
-)
+from compiler.graph.body import Body, Contradicted, Declined, Tensor
+from compiler.graph.operators import Rewrite, rewrite_of
+from compiler.graph.rewrite import MICROSOFT
+
+Given = tuple[Tensor | None, ...]
 
 
-@dataclass(frozen=True)
-class ExpandQlinear(GraphPass):
-    """QLinearConv, QLinearMatMul and ONNX Runtime's QLinear* and QGemm in the QDQ form.
-
-       y = QLinearConv(x, xs, xz, w, ws, wz, ys, yz)
-    =>
-       a = DequantizeLinear(x, xs, xz)
-       k = DequantizeLinear <axis=0> (w, ws, wz)
-       c = Conv(a, k)
-       y = QuantizeLinear(c, ys, yz)
-    """
-
-    leaves_none_of: ClassVar[frozenset[str]] = frozenset({"QLinearConv", "QLinearMatMul"})
-
-    def rewrite(self, node: ir.Node) -> bool:
-        """Expand one quantized operator."""
-        expand = EXPANSIONS.get((node.domain, node.op_type))
-        if expand is None:
-            return False
-        make = Rewriter(node)
-        make.replace(expand(node, make))
-        return True
+@rewrite_of("", "QLinearConv")
+def conv(b: Body, *given: Tensor | None, **window: Any) -> Tensor:
+    """A convolution, with a bias in the scale of its products."""
+    bias = [] if len(given) < 9 else [_bias(b, given, 8)]
+    made = b.one("Conv", _real(b, given, 0), _real(b, given, 3), *bias, **window)
+    return _coded(b, made, given, 6)
 
 
-Expansion = Callable[[ir.Node, Rewriter], ir.Value]
+@rewrite_of("", "QLinearMatMul")
+def matmul(b: Body, *given: Tensor | None) -> Tensor:
+    """A product, of weights with a scale for each column."""
+    columns = len(_input(given, 3).shape) - 1
+    return _coded(b, _real(b, given, 0) @ _real(b, given, 3, columns), given, 6)
 
 
-def _parameter(make: Rewriter, value: ir.Value | None) -> ir.Value | None:
-    """A scale or zero point, as a scalar where it is one number."""
-    numbers = const(value)
-    if value is None or numbers is None or numbers.size != 1 or not numbers.ndim:
-        return value
-    return make.constant(numbers.reshape(()))
-
-
-def _dequantize(node: ir.Node, make: Rewriter, at: int, axis: int = 0) -> ir.Value:
-    """Inputs `at`, `at` + 1 and `at` + 2 of `node`: integers, scale, zero point."""
-    scale, zero = (_parameter(make, input_of(node, at + i)) for i in (1, 2))
-    return make.op("DequantizeLinear", [required(node, at), scale, zero], {"axis": axis})
-
-
-def _quantize(node: ir.Node, make: Rewriter, value: ir.Value, at: int) -> ir.Value:
-    """`value` quantized by inputs `at` (scale) and `at` + 1 (zero point) of `node`."""
-    scale, zero = (_parameter(make, input_of(node, at + i)) for i in (0, 1))
-    if zero is None:
-        zero = make.like(np.zeros(()), node.outputs[0])
-    return make.op("QuantizeLinear", [value, scale, zero])
-
-
-def _bias(node: ir.Node, make: Rewriter, at: int, scales: tuple[int, int]) -> ir.Value | None:
-    """The int32 bias at input `at`, dequantized by the product of the two scales."""
-    bias = input_of(node, at)
-    if bias is None:
-        return None
-    x_scale, w_scale = (const(input_of(node, index)) for index in scales)
-    if x_scale is None or w_scale is None:
-        raise ValueError(f"{node.name}: scales are not constant")
-    product: Array = (x_scale.reshape(-1) * w_scale.reshape(-1)).astype(np.float32)
-    scale = make.constant(product.reshape(()) if product.size == 1 else product)
-    return make.op("DequantizeLinear", [bias, scale], {"axis": 0})
-
-
-def _attributes(node: ir.Node, *dropped: str) -> dict[str, AttrValue]:
-    return {name: attr.value for name, attr in node.attributes.items() if name not in dropped}
-
-
-def _conv(node: ir.Node, make: Rewriter) -> ir.Value:
-    bias = _bias(node, make, 8, (1, 4))
-    inputs = [_dequantize(node, make, 0), _dequantize(node, make, 3), bias]
-    made = make.op("Conv", inputs if bias else inputs[:2], _attributes(node))
-    return _quantize(node, make, made, 6)
-
-
-def _matmul(node: ir.Node, make: Rewriter) -> ir.Value:
-    columns = len(static_shape(required(node, 3))) - 1
-    made = make.op("MatMul", [_dequantize(node, make, 0), _dequantize(node, make, 3, columns)])
-    return _quantize(node, make, made, 6)
-
-
-def _gemm(node: ir.Node, make: Rewriter) -> ir.Value:
-    axis = 0 if int_attr(node, "transB", 0) else 1
-    bias = _bias(node, make, 6, (1, 4))
-    alpha = float_attr(node, "alpha", 1.0)
-    inputs = [_dequantize(node, make, 0), _dequantize(node, make, 3, axis)]
-    attributes = _attributes(node, "alpha")
+@rewrite_of(MICROSOFT, "QGemm")
+def gemm(b: Body, *given: Tensor | None, alpha: float = 1.0, **turned: Any) -> Tensor:
+    """A product with its bias, quantized where a scale of the result is given."""
+    operands = [_real(b, given, 0), _real(b, given, 3, 0 if turned.get("transB") else 1)]
+    bias = [] if len(given) < 7 or given[6] is None else [_bias(b, given, 6)]
     if alpha == 1.0:
-        made = make.op("Gemm", [*inputs, bias] if bias else inputs, attributes)
+        made = b.one("Gemm", *operands, *bias, **turned)
     else:
-        product = make.op("Gemm", inputs, attributes)
-        scaled = make.op("Add", [product, bias]) if bias else product
-        made = make.op("Mul", [scaled, make.like(np.float32(alpha), scaled)])
-    return made if input_of(node, 7) is None else _quantize(node, make, made, 7)
+        made = b.one("Gemm", *operands, **turned)
+        made = (made + bias[0] if bias else made) * alpha
+    return made if len(given) < 8 else _coded(b, made, given, 7)
 
 
-def _binary(op_type: str) -> Expansion:
-    def expand(node: ir.Node, make: Rewriter) -> ir.Value:
-        made = make.op(op_type, [_dequantize(node, make, 0), _dequantize(node, make, 3)])
-        return _quantize(node, make, made, 6)
+def _binary(op_type: str) -> Rewrite:
+    @rewrite_of(MICROSOFT, f"QLinear{op_type}")
+    def binary(b: Body, *given: Tensor | None) -> Tensor:
+        return _coded(b, b.one(op_type, _real(b, given, 0), _real(b, given, 3)), given, 6)
 
-    return expand
-
-
-def _unary(op_type: str, *dropped: str) -> Expansion:
-    def expand(node: ir.Node, make: Rewriter) -> ir.Value:
-        made = make.op(op_type, [_dequantize(node, make, 0)], _attributes(node, *dropped))
-        return _quantize(node, make, made, 3)
-
-    return expand
+    return binary
 
 
-def _pool(op_type: str) -> Expansion:
-    """Pooling, with the channels moved to their place if they come last."""
+def _unary(op_type: str) -> Rewrite:
+    @rewrite_of(MICROSOFT, f"QLinear{op_type}")
+    def unary(b: Body, *given: Tensor | None, **attributes: Any) -> Tensor:
+        return _coded(b, b.one(op_type, _real(b, given, 0), **attributes), given, 3)
 
-    def expand(node: ir.Node, make: Rewriter) -> ir.Value:
-        data = _dequantize(node, make, 0)
-        rank = len(static_shape(data))
-        last = int_attr(node, "channels_last", 0)
-        if last:
-            data = make.op("Transpose", [data], {"perm": [0, rank - 1, *range(1, rank - 1)]})
-        made = make.op(op_type, [data], _attributes(node, "channels_last"))
-        if last:
-            made = make.op("Transpose", [made], {"perm": [0, *range(2, rank), 1]})
-        return _quantize(node, make, made, 3)
-
-    return expand
+    return unary
 
 
-def _softmax(node: ir.Node, make: Rewriter) -> ir.Value:
-    """Softmax; before opset 13 it ran over all dimensions from `axis` on, flattened."""
-    data = _dequantize(node, make, 0)
-    shape = static_shape(data)
-    old = int_attr(node, "opset", 13) < 13
-    axis = int_attr(node, "axis", 1 if old else -1) % len(shape)
-    if old and axis != len(shape) - 1:
-        head = int(np.prod(shape[:axis]))
-        rows = make.op("Reshape", [data, make.axes([head, int(np.prod(shape[axis:]))])])
-        made = make.op("Reshape", [make.op("Softmax", [rows], {"axis": -1}), make.axes(shape)])
-    else:
-        made = make.op("Softmax", [data], {"axis": axis})
-    return _quantize(node, make, made, 3)
+def _pool(op_type: str) -> Rewrite:
+    @rewrite_of(MICROSOFT, f"QLinear{op_type}")
+    def pool(b: Body, *given: Tensor | None, channels_last: int = 0, **window: Any) -> Tensor:
+        x = _real(b, given, 0)
+        rank = len(x.shape)
+        if not channels_last:
+            return _coded(b, b.one(op_type, x, **window), given, 3)
+        first = b.one("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
+        made = b.one(op_type, first, **window)
+        return _coded(b, b.one("Transpose", made, perm=[0, *range(2, rank), 1]), given, 3)
+
+    return pool
 
 
-def _concat(node: ir.Node, make: Rewriter) -> ir.Value:
-    parts = [_dequantize(node, make, at) for at in range(2, len(node.inputs), 3)]
-    made = make.op("Concat", parts, {"axis": int_attr(node, "axis", 1)})
-    return _quantize(node, make, made, 0)
+@rewrite_of(MICROSOFT, "QLinearSoftmax")
+def softmax(b: Body, *given: Tensor | None, axis: int | None = None, opset: int = 13) -> Tensor:
+    """Before opset 13 it ran over all dimensions from `axis` on, flattened."""
+    x, old = _real(b, given, 0), opset < 13
+    axis = (axis if axis is not None else 1 if old else -1) % len(x.shape)
+    if not old or axis == len(x.shape) - 1:
+        return _coded(b, b.one("Softmax", x, axis=axis), given, 3)
+    rows = b.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+    return _coded(b, b.reshape(b.one("Softmax", rows, axis=-1), x.shape), given, 3)
 
 
-EXPANSIONS: dict[tuple[str, str], Expansion] = {
-    ("", "QLinearConv"): _conv,
-    ("", "QLinearMatMul"): _matmul,
-    (MICROSOFT, "QGemm"): _gemm,
-    (MICROSOFT, "QLinearAdd"): _binary("Add"),
-    (MICROSOFT, "QLinearMul"): _binary("Mul"),
-    (MICROSOFT, "QLinearConcat"): _concat,
-    (MICROSOFT, "QLinearSigmoid"): _unary("Sigmoid"),
-    (MICROSOFT, "QLinearLeakyRelu"): _unary("LeakyRelu"),
-    (MICROSOFT, "QLinearSoftmax"): _softmax,
-    (MICROSOFT, "QLinearAveragePool"): _pool("AveragePool"),
-    (MICROSOFT, "QLinearGlobalAveragePool"): _pool("GlobalAveragePool"),
-}
+@rewrite_of(MICROSOFT, "QLinearConcat")
+def concat(b: Body, *given: Tensor | None, axis: int = 1) -> Tensor:
+    """The scale of the result comes first, then each part with its own."""
+    parts = [_real(b, given, at) for at in range(2, len(given), 3)]
+    return _coded(b, b.one("Concat", *parts, axis=axis), given, 0)
+
+
+def _input(given: Given, at: int) -> Tensor:
+    """Input `at`; raises Contradicted where it is left out."""
+    found = given[at] if at < len(given) else None
+    if found is None:
+        raise Contradicted(f"input {at} is missing, which has to be given")
+    return found
+
+
+def _parameter(b: Body, value: Tensor | None) -> Tensor | None:
+    """A scale or zero point, as a scalar where it is one number."""
+    if value is None or value.value is None or value.value.size != 1 or not value.shape:
+        return value
+    return b.constant(value.value.reshape(()), value.dtype)
+
+
+def _real(b: Body, given: Given, at: int, axis: int = 0) -> Tensor:
+    """The integers of input `at`, behind which stand their scale and zero point."""
+    x, scale = _input(given, at), _parameter(b, _input(given, at + 1))
+    return b.one("DequantizeLinear", x, scale, _parameter(b, (*given, None)[at + 2]), axis=axis)
+
+
+def _coded(b: Body, value: Tensor, given: Given, at: int) -> Tensor:
+    """`value` quantized by inputs `at` (scale) and `at` + 1 (zero point)."""
+    scale, zero = _parameter(b, _input(given, at)), _parameter(b, (*given, None)[at + 1])
+    if zero is None:
+        zero = b.constant(np.zeros(()), _input(given, 0).dtype)
+    return b.one("QuantizeLinear", value, scale, zero)
+
+
+def _bias(b: Body, given: Given, at: int) -> Tensor:
+    """The int32 bias at input `at`, dequantized by the product of the scales of the operands."""
+    scales = [_input(given, index).value for index in (1, 4)]
+    if scales[0] is None or scales[1] is None:
+        raise Declined("its scales are computed")
+    product = (scales[0].reshape(-1) * scales[1].reshape(-1)).astype(np.float32)
+    scale = b.constant(product.reshape(()) if product.size == 1 else product)
+    return b.one("DequantizeLinear", _input(given, at), scale, axis=0)
+
+
+TABLE = (
+    conv, matmul, gemm, concat, softmax, _binary("Add"), _binary("Mul"), _unary("Sigmoid"),
+    _unary("LeakyRelu"), _pool("AveragePool"), _pool("GlobalAveragePool"),
+)  # fmt: skip

@@ -123,68 +123,12 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def _quantized_binary(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
-    return _dtype(node, 0), broadcast(_shape(node, 0), _shape(node, 3))
-
-
 def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of numpy's matmul of operands of rank one or more."""
     rows = a[-2:-1]
     columns = b[-1:] if len(b) > 1 else ()
     return (*broadcast(a[:-2], b[:-2]), *rows, *columns)
 
-
-def _qgemm(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
-    a, b = _shape(node, 0), _shape(node, 3)
-    trans_a, trans_b = (node.attributes.get(name) for name in ("transA", "transB"))
-    rows = a[1] if trans_a is not None and trans_a.as_int() else a[0]
-    columns = b[0] if trans_b is not None and trans_b.as_int() else b[1]
-    quantized = len(node.inputs) > 8 and node.inputs[8] is not None
-    return (_dtype(node, 0) if quantized else ir.DataType.FLOAT), (rows, columns)
-
-
-def _concat(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
-    shapes = [_shape(node, index) for index in range(2, len(node.inputs), 3)]
-    axis = node.attributes["axis"].as_int() % len(shapes[0])
-    total = sum(shape[axis] for shape in shapes)
-    return _dtype(node, 2), (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
-
-
-def _global_pool(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
-    shape = _shape(node, 0)
-    last = node.attributes.get("channels_last")
-    if last is not None and last.as_int():
-        return _dtype(node, 0), (shape[0], *(1 for _ in shape[2:]), shape[-1])
-    return _dtype(node, 0), (*shape[:2], *(1 for _ in shape[2:]))
-
-
-def _average_pool(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
-    kept = [attr for name, attr in node.attributes.items() if name != "channels_last"]
-    pool = ir.Node("", "AveragePool", [node.inputs[0]], kept)
-    pool.outputs[0].name = "y"
-    schema = schema_of("AveragePool", "", 21)
-    if schema is None:
-        raise ValueError("AveragePool has no definition at opset 21")
-    _standard(pool, schema, {"": 21})
-    pool.replace_input_with(0, None)
-    shape = pool.outputs[0].shape
-    if shape is None:
-        raise ValueError(f"{node.name}: shape of the pooled result is unknown")
-    return _dtype(node, 0), shape.numpy()
-
-
-MICROSOFT_RULES: dict[str, Rule] = {
-    "QLinearAdd": _quantized_binary,
-    "QLinearMul": _quantized_binary,
-    "QLinearConcat": _concat,
-    "QLinearSigmoid": _same_as(0),
-    "QLinearLeakyRelu": _same_as(0),
-    "QLinearSoftmax": _same_as(0),
-    "QLinearGlobalAveragePool": _global_pool,
-    "QLinearAveragePool": _average_pool,
-    "QGemm": _qgemm,
-}
-"""Operators of ONNX Runtime's own domain that graph passes know how to rewrite."""
 
 ARCHGEN_RULES: dict[str, Rule] = {"Silu": _same_as(0)}
 
@@ -220,7 +164,7 @@ STANDARD_RULES: dict[str, Rule] = {
 """Standard operators without a rule in ONNX, and those that ONNX Runtime alone defines."""
 
 
-RULES = {"": STANDARD_RULES, "com.microsoft": MICROSOFT_RULES, "archgen": ARCHGEN_RULES}
+RULES = {"": STANDARD_RULES, "archgen": ARCHGEN_RULES}
 
 
 def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:

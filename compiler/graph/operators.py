@@ -51,6 +51,11 @@ class Rewrite:
         code = self.function.__code__
         return f"{code.co_filename}:{code.co_firstlineno}"
 
+    @property
+    def is_shipped(self) -> bool:
+        """Whether the function is one of this package, not a user's."""
+        return self.function.__module__.startswith(f"{__package__}.")
+
 
 @dataclass(frozen=True)
 class Expressed(Rewrite):
@@ -167,6 +172,8 @@ def expand(node: ir.Node, definition: Rewrite, unfolding: Unfolding | None = Non
         node.metadata_props[REASON] = str(why)
         return False
     for output, result in zip(node.outputs, results, strict=False):
+        if result is None:
+            continue
         value = result.ir
         if output.is_graph_output() and (value.is_graph_input() or value.is_graph_output()):
             value = body.op("Identity", result).ir
@@ -176,7 +183,7 @@ def expand(node: ir.Node, definition: Rewrite, unfolding: Unfolding | None = Non
     return True
 
 
-def build(node: ir.Node, definition: Rewrite, body: Body) -> list[Tensor]:
+def build(node: ir.Node, definition: Rewrite, body: Body) -> list[Tensor | None]:
     """Results of the function for `node`, through `body`. Raises as `expand`, and Declined."""
     try:
         inputs = given_inputs(node)
@@ -192,17 +199,20 @@ def build(node: ir.Node, definition: Rewrite, body: Body) -> list[Tensor]:
     except Contradicted as mistake:
         raise ValueError(str(mistake)) from None
     except Exception as mistake:  # whatever a user's function does
+        if definition.is_shipped and isinstance(mistake, ValueError):
+            raise  # inputs that contradict an operator of the body
         raise OperatorFailed(
             f"{definition.name}, defined at {definition.place}: {type(mistake).__name__}: {mistake}"
         ) from mistake
     return _results(node, definition, made)
 
 
-def _results(node: ir.Node, definition: Rewrite, made: object) -> list[Tensor]:
-    """What a function gave, where it suits the outputs of `node`."""
+def _results(node: ir.Node, definition: Rewrite, made: object) -> list[Tensor | None]:
+    """What a function gave, where it suits the outputs of `node`; None where it has none for an
+    output that nobody reads."""
     given = [*made] if isinstance(made, list | tuple) else [made]
-    found = [each for each in given if isinstance(each, Tensor)]
-    if len(found) < len(given):
+    found = [each for each in given if each is None or isinstance(each, Tensor)]
+    if len(found) < len(given) or found == [None]:
         wrong = next(type(each).__name__ for each in given if not isinstance(each, Tensor))
         raise ValueError(
             f"its function gives {wrong!r}, expected what the builder made "
@@ -214,4 +224,7 @@ def _results(node: ir.Node, definition: Rewrite, made: object) -> list[Tensor]:
             f"its function gives {len(found)} of {wanted[-1] + 1} outputs "
             f"(defined at {definition.place})"
         )
+    for output, value in zip(node.outputs, found, strict=False):
+        if value is None and (output.uses() or output.is_graph_output()):
+            raise Declined(f"its output {output.name} is read")
     return found
