@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 PICTURES = ("stalls.png",)
 SHOWN = "cocco-simba-1c"
 """The machine whose engines are drawn over time."""
-_MARKED = re.compile(r"(<!-- results -->\n).*?(<!-- results end -->)", re.S)
+_SECTION = re.compile(r"(?<=^## Results\n).*?(?=^## )", re.M | re.S)
 
 
 def table(study: archgen.Study) -> str:
@@ -51,7 +51,7 @@ def table(study: archgen.Study) -> str:
 
 
 def section(study: archgen.Study) -> str:
-    """What stands between the marks of the README."""
+    """What stands below the heading Results of the README."""
     frame = study.frame
     verified = int(frame["verified"].fillna(False).sum())
     day = study.about.started[:10]
@@ -61,7 +61,7 @@ def section(study: archgen.Study) -> str:
 
 *Time of the matrix engines: busy, or idle for one cause.* {network}, batch 1, random weights;
 compared with ONNX Runtime and right on {verified} of {len(frame)} machines. Run on {day} with the
-command above; `python docs/results.py archgen-out` makes picture and table.
+study above; `python docs/results.py archgen-out` makes picture and table.
 
 {table(study)}
 
@@ -84,7 +84,7 @@ def main(folder: str) -> None:
     spans = study.spans[study.spans["arch"] == SHOWN]
     gantt_figure(spans, study.by_name).savefig(images / "engines.png", dpi=110)
     readme = ROOT / "README.md"
-    text = _MARKED.sub(rf"\1{section(study)}\2", readme.read_text(encoding="utf-8"))
+    text = _SECTION.sub(lambda _: section(study), readme.read_text(encoding="utf-8"))
     readme.write_text(text, encoding="utf-8")
 
 

@@ -7,13 +7,11 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from archgen.cli.codes import Code, first_of
 from archgen.cli.compare_report import as_plain, gate_findings, gate_lines, lines, pairs_table
-from archgen.cli.compare_sides import Runs, sides, sides_options
 from archgen.cli.gates import pipeline_options, publish
 from archgen.cli.options import Words
 from archgen.cli.terminal import NARROW, show
@@ -21,7 +19,9 @@ from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.figures import SHORT, is_figure
 from archgen.studies.comparison import StudyComparison
 from archgen.studies.comparison import compare as compared
+from archgen.studies.design import StudyError
 from archgen.studies.gates import Judgement, gates_of, judged, usual_gates
+from archgen.studies.sides import Side, side_of
 from archgen.studies.store import writing
 
 _OPTION, _USUAL = "--fail-if-worse", "usual"
@@ -99,7 +99,6 @@ def _is_gates(word: str) -> bool:
     help="Also write the pairs as CSV.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the pairs as JSON.")
-@sides_options
 @pipeline_options
 def compare(
     studies: tuple[str, ...],
@@ -110,14 +109,12 @@ def compare(
     as_json: bool,
     junit: Path | None,
     annotate: str,
-    **given: Any,
 ) -> None:
     """Compare the points of studies with those of the first: before and after a change, or several
     candidates.
 
-    STUDY is a study's folder, or machines of one: out:edge, out:edge* or out:edge,server; or an
-    architecture file, also as it was at a revision of git: edge.yaml@HEAD~3, which is compiled and
-    run for --model. Where each names one machine, machines are compared network by network.
+    STUDY is a study's folder, or machines of one: out:edge, out:edge* or out:edge,server. Where
+    each names one machine, machines are compared network by network.
 
     Ratios are those of each study to the first; below 1 is better. Below the table stand, for
     each pair whose latency changed, the causes: time spent computing, and stalls by cause, which
@@ -128,14 +125,13 @@ def compare(
     archgen compare before after
     archgen compare out:edge out:edge-wide out:server
     archgen compare monday tuesday wednesday --on model,batch
-    archgen compare archs/edge.yaml@main archs/edge.yaml --model resnet50
     archgen compare main branch --fail-if-worse latency:2%,dram:10%
 
     Exit code 0: compared, and nothing that fails. 2: wrong input. 3: worse than --fail-if-worse
     allows. 5: a study has no point of the first, or a gate no figure to compare.
     """
-    given_sides = sides(studies, Runs(**given))
-    found = compared(*given_sides, on=on, threshold=threshold)
+    sides = _sides(studies)
+    found = compared(*sides, on=on, threshold=threshold)
     said = _judged(found, worse, threshold)
     if csv is not None:
         with writing(csv):
@@ -146,10 +142,24 @@ def compare(
         show([pairs_table(found)] if found.pairs else [], lines(found), pipe=NARROW)
     for line in gate_lines(found, said):
         click.echo(line, err=True)
-    publish(gate_findings(found, said, [side.study for side in given_sides]), junit, annotate)
+    publish(gate_findings(found, said, [side.study for side in sides]), junit, annotate)
     apart = any(not each.pairs for each in found.against)
     failed = {Code.WORSE: said.stopped, Code.NOTHING_JUDGED: said.idle or apart}
     sys.exit(first_of([code for code, why in failed.items() if why]))
+
+
+def _sides(texts: Sequence[str]) -> list[Side]:
+    """The studies that `texts` name. Raises StudyError with what is wrong with any of them."""
+    found: list[Side] = []
+    wrong: list[str] = []
+    for number, text in enumerate(texts, 1):
+        try:
+            found.append(side_of(text, number))
+        except StudyError as mistake:
+            wrong += mistake.mistakes
+    if wrong:
+        raise StudyError(dict.fromkeys(wrong))
+    return found
 
 
 def _judged(found: StudyComparison, words: Sequence[str], threshold: float) -> Judgement:

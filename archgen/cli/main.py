@@ -28,7 +28,6 @@ VERBS = {
     "report": "the study in a folder as one HTML page",
     "results": "list the finished points of a study",
     "compare": "what got better or worse between studies, and why",
-    "history": "what changed in results over time: machine, network or archgen",
     "compile": "print the program that the compiler makes, or write it as a file",
     "run": "run such a file on inputs",
     "disasm": "print what such a file holds",

@@ -6,7 +6,6 @@ and an outcome is plain data: rows of numbers and text that JSON can hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -59,8 +58,6 @@ class Point:
     """Fields of the architecture that a sweep has set, with their values."""
     family: str = ""
     """The machine that `arch` is a variant of; empty: of none but itself."""
-    file: str = ""
-    """That describes `arch`, or that it extends; empty: none is known. This is no part of `key`."""
     network: str = ""
     """SHA-256 (hex) of the network's content; `key` has it too."""
     schedule_from: Arch | None = None
@@ -124,8 +121,8 @@ class Outcome:
     tables: dict[str, bytes | Path] = field(default_factory=dict, repr=False)
     """Parquet, or where it is stored: `spans` and `levels` of the run, where there was one; and
     `trace`, for a viewer, where that is wanted."""
-    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """When and of what it was made (`archgen.studies.made`); empty in files of older versions."""
+    network: str = ""
+    """Hash of the model's content; empty in files of older versions."""
     reused: bool = False
     """Whether it was read from an earlier run."""
 

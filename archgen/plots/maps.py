@@ -1,4 +1,4 @@
-"""Two swept fields: figures of the points as a map over both, with lines of equal value.
+"""Two swept fields: figures of the points as a map over both.
 
 The one idea: shades may not say more than the figures do. They span a quarter at least, so that
 points which are all within 2 % look alike, and the title says how far apart the points are.
@@ -22,7 +22,6 @@ from archgen.outcomes.estimated import has_figures, run_of
 from archgen.outcomes.frame import Frame, records
 from archgen.outcomes.slices import Slice, slices
 from archgen.plots.bars import shown
-from archgen.plots.isolines import draw_isolines, levels
 from archgen.plots.metrics import ENERGY, LATENCY, Metric, known
 from archgen.plots.panels import refusal, square_figure
 from archgen.plots.style import DARK, LIGHT, MUTED, SETTINGS, colour_bar, folded
@@ -33,8 +32,8 @@ _FULL = 0.6
 """Share of a map's places that have a point, at least."""
 _NUMBERED, _ABREAST = 64, 16
 """Most cells that are numbered, and most of them in a row."""
-_SPAN, _ALIKE = 1.25, 1.05
-"""Ratio that shades span at least; ratio up to which there are no lines."""
+_SPAN = 1.25
+"""Ratio that shades span at least."""
 _CELL = (0.4, 0.29)
 """Inches of a numbered cell, at least."""
 _RUN = 0.16
@@ -50,13 +49,12 @@ _COLOURS = "cividis_r"
 
 @rc_context(SETTINGS)
 def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]) -> Figure:
-    """Latency and energy over two swept columns: a cell for each pair of values, with contours.
+    """Latency and energy over two swept columns: a cell for each pair of values.
 
     A row of panels for each network, all other axes at the values that most points have. Cells
     are of one size, whatever the steps between values; a number stands in each where there are at
-    most 64. Contours are at equal factors, or steps where values are close. What does not fit is
-    said in its cell, an empty cell was not asked for. What a run gave stands below what was
-    estimated. Raises KeyError for columns that are no such axes.
+    most 64. What does not fit is said in its cell, an empty cell was not asked for. What a run gave
+    stands below what was estimated. Raises KeyError for columns that are no such axes.
     """
     every = axes(frame, archs)
     by_column = {axis.column: axis for axis in every if axis.ordered}
@@ -203,12 +201,10 @@ def _shade(
     top = max(high, _SPAN * low)
     norm = LogNorm(low, top) if 0 < 3 * low < top else Normalize(low, top)
     drawn = panel.imshow(values, cmap=_COLOURS, norm=norm, aspect="auto", origin="lower")
-    at = levels(low, high) if high > _ALIKE * low else []
-    draw_isolines(panel, values, at)
     shades: NDArray[np.float64] = drawn.to_rgba(values)
     if numbered:
         _number(panel, values, shades, _digits(low, high))
-    colour_bar(figure, drawn, panel, marks=at)
+    colour_bar(figure, drawn, panel)
     return shades
 
 

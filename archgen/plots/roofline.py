@@ -80,7 +80,8 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()
     ]
     legend_with_names(figure, handles, said_of(swept, rows) if labels else "")
-    place_labels(figure, labels, name_roofs(figure, roofs))
+    name_roofs(figure, roofs)
+    place_labels(figure, labels)
     return figure
 
 

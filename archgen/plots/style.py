@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
@@ -167,30 +168,12 @@ def decades(*found: Axis) -> None:
         axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
-def colour_bar(
-    figure: Figure,
-    shades: ScalarMappable,
-    axes: Axes,
-    text: str = "",
-    marks: Sequence[float] = (),
-) -> None:
-    """What shades mean: values from the least to the most, those of `marks` with a line across."""
+def colour_bar(figure: Figure, shades: ScalarMappable, axes: Axes, text: str = "") -> None:
+    """What shades mean: values from the least to the most."""
     least, most = shades.get_clim()
     assert least is not None
     assert most is not None
     bar = figure.colorbar(shades, ax=axes, format=lambda value, _: f"{value:.3g}", pad=0.02)
-    log = least > 0
-
-    def place(value: float) -> float:
-        return math.log(value) if log else value
-
-    first, last = place(least), place(most)
-    inner = [place(value) for value in marks] or [first + (last - first) * n / 4 for n in (1, 2, 3)]
-    room = (last - first) / 12
-    steps = [first, *(at for at in inner if first + room < at < last - room), last]
-    bar.set_ticks([min(most, max(least, math.exp(at) if log else at)) for at in steps])
+    bar.set_ticks((np.geomspace if least > 0 else np.linspace)(least, most, 5).tolist())
     bar.minorticks_off()
-    for value in marks:
-        bar.ax.axhline(value, color=LIGHT, lw=2.0)
-        bar.ax.axhline(value, color=DARK, lw=0.9)
     bar.set_label(text)

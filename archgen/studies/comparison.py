@@ -15,6 +15,7 @@ from statistics import geometric_mean
 
 import pandas as pd
 
+from archgen.cache import content_hash
 from archgen.outcomes.frame import Record, records
 from archgen.outcomes.point import BUCKET, DIMENSION
 from archgen.scheduling import DEFAULT
@@ -22,9 +23,10 @@ from archgen.schema.mistakes import guess
 from archgen.studies.apart import why_apart
 from archgen.studies.design import StudyError
 from archgen.studies.differences import Pair, pair
-from archgen.studies.made import machine_hash
+from archgen.studies.places import NAMING
 from archgen.studies.results import Study
 from archgen.studies.sides import Side, side_of
+from simmodel.arch import Arch
 
 Key = tuple[Hashable, ...]
 Rows = dict[Key, Record]
@@ -196,15 +198,19 @@ def _other_names(ours: Contents, theirs: Contents) -> dict[str, str]:
 
 
 def _machines(study: Study) -> Contents:
-    return {name: {machine_hash(arch)} for name, arch in study.by_name.items()}
+    return {name: {_machine_hash(arch)} for name, arch in study.by_name.items()}
+
+
+def _machine_hash(arch: Arch) -> str:
+    """A hash of all of a machine but how it is called."""
+    return content_hash(arch.model_dump(mode="json", by_alias=True, exclude=set(NAMING)))
 
 
 def _networks(study: Study) -> Contents:
     """Of each network its contents at all batches; none where an older version has made it."""
     found: dict[str, set[str]] = {}
     for outcome in study.outcomes:
-        known = {outcome.made["network"]} if outcome.made.get("network") else set()
-        found.setdefault(str(outcome.row["model"]), set()).update(known)
+        found.setdefault(str(outcome.row["model"]), set()).update({outcome.network} - {""})
     return found
 
 
@@ -245,7 +251,7 @@ def _by_key(side: Side, columns: Sequence[str], same: Same) -> Rows:
 def _equal(study: Study, one: Record, other: Record) -> bool:
     """Whether two points are one, on machines that are equal in all but their names."""
     machines = [study.by_name.get(str(row["arch"])) for row in (one, other)]
-    known = [machine_hash(machine) for machine in machines if machine is not None]
+    known = [_machine_hash(machine) for machine in machines if machine is not None]
     names = [name for name in _identifying(one) if not name.startswith("arch")]
     return len(known) == 2 and known[0] == known[1] and not _differing(names, one, other)
 

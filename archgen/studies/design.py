@@ -448,7 +448,6 @@ def _point(
         scheduling=way,
         settings=tuple((s.field, s.value) for s in machine.settings),
         family=machine.family,
-        file=machine.file,
     )
 
 

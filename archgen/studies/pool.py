@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 
 from archgen.outcomes.point import Outcome, Point
 from archgen.process.steps import overdue
-from archgen.studies.made import made_of
 from archgen.studies.run import failure
 from archgen.studies.store import Store
 from archgen.studies.workers import WorkerDied, Workers, WorkersGone
@@ -169,8 +168,9 @@ class _Loop:
                 yield self._kept(under.point, failure(under.point, said))
 
     def _kept(self, point: Point, outcome: Outcome) -> Outcome:
+        outcome = replace(outcome, network=point.network)
         if self.store is not None:
-            outcome = self.store.save(replace(outcome, made=made_of(point)))
+            outcome = self.store.save(outcome)
         self._release(point)
         return outcome
 

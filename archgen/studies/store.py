@@ -120,7 +120,7 @@ class Store:
             "label": outcome.label,
             "row": outcome.row,
             "details": outcome.details,
-            "made": dict(outcome.made),
+            "network": outcome.network,
             "layers": outcome.layers,
             "tables": seals,
         }
@@ -143,15 +143,6 @@ def _table(stem: Path, name: str) -> Path:
     return Path(f"{stem}.pftrace.gz" if name == TRACE else f"{stem}.{name}.parquet")
 
 
-def read_run(path: Path) -> Outcome | None:
-    """The result in a file of `runs/` without its tables; None where it is damaged, which is warned
-    of, or of another version."""
-    stored = _stored(path)
-    if stored is None:
-        return None
-    return Outcome(stored["key"], stored["label"], stored["row"], made=stored.get("made", {}))
-
-
 def _stored(path: Path) -> dict[str, Any] | None:
     content = read_sealed(path)
     stored = None if content is None else json.loads(content)
@@ -167,8 +158,8 @@ def _read(stem: Path) -> Outcome | None:
         return None
     rows: list[LayerRow] = stored["layers"]
     tables: dict[str, bytes | Path] = {n: path for n, path in paths.items() if n != "layers"}
-    key, label, made = stored["key"], stored["label"], stored.get("made", {})
-    return Outcome(key, label, stored["row"], rows, stored["details"], tables, made, reused=True)
+    key, label, network = stored["key"], stored["label"], stored.get("network", "")
+    return Outcome(key, label, stored["row"], rows, stored["details"], tables, network, reused=True)
 
 
 def _is_sealed(path: Path, seal: str) -> bool:

@@ -103,7 +103,7 @@ def test_what_compiles_nothing_imports_no_compiler() -> None:
 
 
 def test_what_shows_finished_points_imports_no_compiler() -> None:
-    asked = ("results --help", "history --help", "report --help")
+    asked = ("results --help", "report --help")
     assert imported(COMPILING, *asked) == {each: [] for each in asked}
 
 

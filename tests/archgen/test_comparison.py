@@ -485,7 +485,7 @@ def test_gates_end_with_a_code_of_their_own(
         return worse
 
     monkeypatch.setattr(verb, "compared", answer)
-    monkeypatch.setattr(verb, "sides", lambda texts, _: [Side(text, of()) for text in texts])
+    monkeypatch.setattr(verb, "side_of", lambda text, _: Side(text, of()))
     result = CliRunner().invoke(cli, ["compare", *gates, "before", "after"])
     assert given == [Side("before", of()), Side("after", of())]
     assert (2 if isinstance(result.exception, StudyError) else result.exit_code) == code

@@ -1,17 +1,16 @@
 """Pages of the documentation as blocks that are run in order, and parts that are generated.
 
-The one idea: a reader who types a page from top to bottom gets what the page says. Blocks marked
-`sh` and `python` are run, `yaml` blocks are files. A comment right above a block says what the page
-itself says in words:
+The one idea: a reader who types a page from top to bottom gets what the page says. Blocks of `sh`
+and `python` are run, `yaml` blocks are files. A word behind a block's language, which no reader
+sees, says what the page itself says in words:
 
-    <!-- file: my.yaml -->     the block is the content of this file
-    <!-- exit: 2 -->           the command fails, with this code
-    <!-- output -->            what the block before printed: words are compared, figures are not
-    <!-- skip: why -->         cannot be run in a test
+    yaml file: my.yaml     the block is the content of this file
+    sh exit: 2             the command fails, with this code
+    text output            what the block before printed: words are compared, figures are not
+    sh skip                takes too long, or more than a test has
 
 What stands between `<!-- generated: archgen ... -->` and `<!-- end -->` is what that prints.
-Figures in sentences are tied to what the blocks have made (`figures.py`). `python
-tests/docs/pages.py` writes generated parts and outputs anew, and names figures that are wrong.
+`python tests/docs/pages.py` writes generated parts and outputs anew.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from figures import WrongFigure
-from sources import Page, names, values
 from warm import commands
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +36,7 @@ LINKED = ("archs", "studies", "tests")
 TIMEOUT = 1200
 """Seconds for a block; what hangs ends, and what a busy machine delays does not."""
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>\w+)(?:: (?P<value>[^>]*?))? -->\n)?"
-    r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    r"^```(?P<language>\w*)(?: (?P<mark>\w+)(?:: (?P<value>[^\n]*))?)?\n(?P<text>.*?)^```$",
     re.M | re.S,
 )
 _GENERATED = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.S)
@@ -92,16 +88,11 @@ def blocks(page: Path) -> list[Block]:
 
 @dataclass
 class Reader:
-    """Follows one page in `folder`; `outputs` are what its blocks have printed."""
+    """Follows one page in `folder`; `printed` is what the last block has printed."""
 
     folder: Path
     names: dict[str, Any] = field(default_factory=dict)
-    outputs: list[str] = field(default_factory=list)
-
-    @property
-    def printed(self) -> str:
-        """What the last block has printed."""
-        return self.outputs[-1] if self.outputs else ""
+    printed: str = ""
 
     def follow(self, block: Block) -> None:
         """Do what `block` says; raises WrongPage where that is not what happens."""
@@ -125,7 +116,7 @@ class Reader:
             ["bash", "-euo", "pipefail", "-c", block.text],
             cwd=self.folder, capture_output=True, text=True, timeout=TIMEOUT,
         )  # fmt: skip
-        self.outputs.append(done.stdout + _PROGRESS.sub("", done.stderr))
+        self.printed = done.stdout + _PROGRESS.sub("", done.stderr)
         expected = int(block.value) if block.mark == "exit" else 0
         if done.returncode != expected:
             raise block.wrong(f"exit code {done.returncode}, not {expected}\n{self.printed}")
@@ -135,26 +126,13 @@ class Reader:
         code = compile("\n" * block.line + block.text, str(block.page), "exec")
         with redirect_stdout(printed):
             exec(code, self.names)
-        self.outputs.append(printed.getvalue())
+        self.printed = printed.getvalue()
 
     def _compare(self, block: Block) -> None:
         lines = [_words(line) for line in self.printed.splitlines()]
         for line in block.text.splitlines():
             if line.strip() != "..." and _words(line) not in lines:
                 raise block.wrong(f"nothing like {line!r} was printed:\n{self.printed}")
-
-    def wrong_figures(self, page: Path) -> list[str]:
-        """Figures in the sentences of `page` that are not those of its blocks."""
-        text = page.read_text(encoding="utf-8")
-        known = names(self.folder, text, self.outputs, self.names)
-        wrong = []
-        for tie in (tie for stretch in Page(text).stretches() for tie in stretch.ties):
-            try:
-                if tie.tested:
-                    tie.check(values(tie.source, known))
-            except WrongFigure as mistake:
-                wrong.append(f"{page.relative_to(ROOT)}:{tie.line}: {mistake}")
-        return wrong
 
 
 def _words(line: str) -> str:
@@ -192,27 +170,21 @@ def generated(page: Path) -> str:
     return _GENERATED.sub(filled, page.read_text(encoding="utf-8"))
 
 
-def update(page: Path, warm: Path) -> list[str]:
-    """Write generated parts and outputs of `page` anew; figures of sentences that are wrong now."""
-    page.write_text(generated(page), encoding="utf-8")
-    text = page.read_text(encoding="utf-8")
-    ties = [tie for stretch in Page(text).stretches() for tie in stretch.ties]
-    if not any(block.mark == "output" for block in blocks(page)) and not any(
-        tie.tested for tie in ties
-    ):
-        return []
+def update(page: Path, warm: Path) -> None:
+    """Write generated parts and outputs of `page` anew."""
+    text = generated(page)
+    page.write_text(text, encoding="utf-8")
+    if not any(block.mark == "output" for block in blocks(page)):
+        return
     with TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)
         os.environ.update(environment(warm))
         os.chdir(folder)
-        reader = Reader(folder)
-        for start, end, new in reversed(list(_outputs(reader, page))):
+        for start, end, new in reversed(list(_outputs(Reader(folder), page))):
             text = text[:start] + new + text[end:]
         page.write_text(text, encoding="utf-8")
-        wrong = reader.wrong_figures(page)
         os.chdir(ROOT)
-    return wrong
 
 
 def _outputs(reader: Reader, page: Path) -> Iterator[tuple[int, int, str]]:
@@ -230,4 +202,4 @@ if __name__ == "__main__":
     wanted = [Path(name).resolve() for name in sys.argv[1:]] or PAGES
     with commands() as warm:
         for each in wanted:
-            print(*update(each, warm), sep="\n", end="")
+            update(each, warm)
