@@ -30,7 +30,7 @@ from simmodel.relocation import PortBytes
 MAGIC = b"\x89NPU\r\n\x1a\n"
 VERSION = 3
 ALIGNMENT = 64
-EXPANDS = 64
+EXPANDS = 32
 """Bytes of a document that each byte of a file may stand for at most: so a reader knows what a file
 may ask of its memory before it reads on."""
 _HEADER = struct.Struct("<8sIIQQ")

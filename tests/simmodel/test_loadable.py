@@ -109,9 +109,9 @@ def test_documents_that_are_none_are_refused(change: dict[str, Any], match: str)
 
 def test_a_few_bytes_do_not_stand_for_many() -> None:
     long = packed(bytes(10**6), b"")
-    assert len(long) == 10**6 // 64
-    more = struct.pack("<Q", 64 * len(long) + 1)
-    refused(long[:24] + more + long[32:], "bytes stand for more than 64 each")
+    assert len(long) == 10**6 // 32
+    more = struct.pack("<Q", 32 * len(long) + 1)
+    refused(long[:24] + more + long[32:], "bytes stand for more than 32 each")
 
 
 @dataclass(frozen=True, kw_only=True)
