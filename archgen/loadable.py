@@ -23,8 +23,7 @@ from archgen.studies.dominance import fields_of
 from simmodel.arch import Arch
 from simmodel.arch_rules import problems
 from simmodel.dtype import NAMES, NUMPY
-from simmodel.loadable import Loadable, LoadableError, from_bytes, to_bytes
-from simmodel.loadable.container import MAGIC
+from simmodel.loadable import MAGIC, Loadable, LoadableError, from_bytes, to_bytes
 from simmodel.program import Port, Program
 from simmodel.region import Register
 from simmodel.relocation import PlaceError, PortBytes, placed, ports_of
@@ -86,7 +85,7 @@ def save(
     try:
         _verified(Loaded(program, arch, dict(states or {}), ""), fspath(path))
     except LoadableError as wrong:
-        raise LoadableError(None, f"not written for {arch.name}: {wrong.reason}") from None
+        raise LoadableError(f"not written for {arch.name}: {wrong}") from None
     write(path, program, arch, states)
 
 
@@ -113,8 +112,8 @@ def load(path: str | PathLike[str], place: Mapping[str, int] | None = None) -> L
     name, loaded = fspath(path), read(path)
     _verified(loaded, name)
     if loaded.ports != ports_of(loaded.program):
-        said = "section ports: expected where the inputs and outputs lie, found other places"
-        raise LoadableError(None, said, name)
+        said = "ports: expected where the inputs and outputs lie, found other places"
+        raise LoadableError(f"{name}: {said}")
     if not place:
         return loaded
     program = placed(loaded.program, place)
@@ -122,7 +121,7 @@ def load(path: str | PathLike[str], place: Mapping[str, int] | None = None) -> L
     try:
         _verified(moved, name)
     except LoadableError as wrong:
-        raise PlaceError(f"with its ports so placed, {wrong.reason}") from None
+        raise PlaceError(f"with its ports so placed, {wrong}") from None
     return moved
 
 
@@ -130,10 +129,10 @@ def _verified(loaded: Loaded, name: str) -> None:
     try:
         verify(loaded.program, loaded.arch)
     except VerifyError as wrong:
-        raise LoadableError(None, f"{name}: {wrong}") from None
+        raise LoadableError(f"{name}: {wrong}") from None
     strange = list(_wrong_states(loaded.program, loaded.states))
     if strange:
-        raise LoadableError(None, "\n".join(f"{name}: states: {said}" for said in strange))
+        raise LoadableError("\n".join(f"{name}: states: {said}" for said in strange))
 
 
 def _wrong_states(program: Program, states: Mapping[str, str]) -> Iterator[str]:
@@ -160,7 +159,7 @@ def read(path: str | PathLike[str]) -> Loaded:
         arch = _machine(found)
         return Loaded(found.program, arch, dict(found.states), found.fingerprint, found.ports)
     except LoadableError as wrong:
-        raise LoadableError(wrong.offset, wrong.reason, name) from None
+        raise LoadableError(f"{name}: {wrong}") from None
 
 
 def is_loadable(path: str | PathLike[str]) -> bool:
@@ -207,10 +206,10 @@ def _machine(found: Loadable) -> Arch:
     except ValidationError as wrong:
         first = wrong.errors()[0]
         at = ".".join(map(str, first["loc"])) or "all of it"
-        raise LoadableError(None, f"machine: {at}: {first['msg']}") from None
+        raise LoadableError(f"machine: {at}: {first['msg']}") from None
     for problem in problems(arch):
         at = ".".join(map(str, problem.path))
-        raise LoadableError(None, f"machine: {at}: {problem.message}")
+        raise LoadableError(f"machine: {at}: {problem.message}")
     return arch
 
 

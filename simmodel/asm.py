@@ -21,8 +21,8 @@
 
 One instruction per line, `;` starts a comment, strides are written where they are not row-major.
 Fields come from the dataclasses, so a new instruction needs no text code. The data of constants is
-kept apart (`constant_data`, in a file that the text may name); the text holds their hashes. The
-compact form, which runs alone, is `simmodel.loadable`.
+kept apart (`constant_data`, in a file that the text may name); the text holds their hashes. Both
+in one file, which runs alone, are `simmodel.loadable`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from string import ascii_letters
 from typing import Any
 
 from simmodel.dtype import NUMPY
@@ -23,12 +23,17 @@ DIGITS = 400
 DEPTH = 16
 """Most lists inside of each other, and most loops."""
 _TOKEN = re.compile(
-    r'(?P<string>"(?:[^"\\]|\\.)*")'
-    r"|(?P<number>0[xX][0-9a-fA-F]+|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)"
-    rf"|(?P<name>{PLAIN.pattern})"
-    r"|(?P<mark>[\[\](){}:,*+/@=!?-])"
-    r"|(?P<comment>;.*)|(?P<space>[ \t]+)|(?P<other>.)"
+    r'"(?:[^"\\]|\\.)*"'
+    r"|0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
+    rf"|{PLAIN.pattern}|;.*|[^ \t]"
 )
+_KINDS = {
+    "": "end",
+    '"': "string",
+    **dict.fromkeys("0123456789", "number"),
+    **dict.fromkeys("_" + ascii_letters, "name"),
+}
+"""Kind of a token by its first character; all others are marks."""
 
 
 class ParseError(ValueError):
@@ -39,42 +44,42 @@ class ParseError(ValueError):
         super().__init__(f"{line}:{column}: {message}")
 
 
-@dataclass(frozen=True)
-class _Lexeme:
-    kind: str
-    text: str
-    column: int
-
-
 class Line:
     """The tokens of one line, and where reading stands."""
 
     def __init__(self, number: int, text: str) -> None:
-        self.number = number
-        self.indent = len(text) - len(text.lstrip(" "))
-        self.lexemes: list[_Lexeme] = []
+        self.number, self._text = number, text
+        self._tokens: list[str] = _TOKEN.findall(text)
+        if self._tokens and self._tokens[-1].startswith(";"):
+            self._tokens.pop()
+        self._tokens.append("")
         self.at = 0
-        for match in _TOKEN.finditer(text):
-            kind, column = str(match.lastgroup), match.start() + 1
-            if kind == "other":
-                raise ParseError(number, column, f"unexpected {match[0]!r}")
-            if kind not in ("space", "comment"):
-                self.lexemes.append(_Lexeme(kind, match[0], column))
-        self.lexemes.append(_Lexeme("end", "end of line", len(text) + 1))
 
     @property
-    def next(self) -> _Lexeme:
-        return self.lexemes[self.at]
+    def indent(self) -> int:
+        """Spaces before the first token."""
+        return len(self._text) - len(self._text.lstrip(" "))
+
+    @property
+    def next(self) -> str:
+        """The next token, empty at the end."""
+        return self._tokens[self.at]
+
+    @property
+    def kind(self) -> str:
+        """What the next token is: a name, number, string or mark, or the end."""
+        return _KINDS.get(self._tokens[self.at][:1], "mark")
 
     def error(self, expected: str) -> ParseError:
         """What to raise when the next token is not what was `expected`."""
-        return ParseError(
-            self.number, self.next.column, f"expected {expected}, found {self.next.text!r}"
-        )
+        starts = [token.start() for token in _TOKEN.finditer(self._text)]
+        column = 1 + (starts[self.at] if self.next else len(self._text))
+        found = self.next or "end of line"
+        return ParseError(self.number, column, f"expected {expected}, found {found!r}")
 
     def accept(self, text: str) -> bool:
         """Step over `text` if it is next."""
-        if self.next.text != text or self.next.kind == "string":
+        if self._tokens[self.at] != text:
             return False
         self.at += 1
         return True
@@ -84,22 +89,23 @@ class Line:
             raise self.error(repr(text))
 
     def take(self, kind: str, expected: str) -> str:
-        if self.next.kind != kind:
+        token = self._tokens[self.at]
+        if _KINDS.get(token[:1], "mark") != kind:
             raise self.error(expected)
         self.at += 1
-        return self.lexemes[self.at - 1].text
+        return token
 
     def followed_by(self, text: str) -> bool:
         """Whether the token after the next is `text`."""
-        return self.next.kind != "end" and self.lexemes[self.at + 1].text == text
+        return self._tokens[self.at : self.at + 2][1:] == [text]
 
     def finish(self) -> None:
-        if self.next.kind != "end":
+        if self._tokens[self.at]:
             raise self.error("the end of the line")
 
     def name(self, expected: str) -> str:
         """A bare or quoted name."""
-        if self.next.kind == "string":
+        if self.kind == "string":
             return self.string(expected)
         return self.take("name", expected)
 
@@ -124,24 +130,33 @@ class Line:
         if len(text) > DIGITS:
             self.at -= 1
             raise self.error(f"at most {DIGITS} digits")
-        if text[:2] in ("0x", "0X"):
-            return int(text, 16)
-        return int(text) if text.isdigit() else float(text)
+        if text.isdigit():
+            return int(text)
+        return int(text, 16) if text[:2] in ("0x", "0X") else float(text)
+
+    def integers(self, end: str) -> tuple[int, ...]:
+        """Whole numbers separated by commas up to `end`."""
+        found: list[int] = []
+        while not self.accept(end):
+            if found:
+                self.expect(",")
+            found.append(self.integer())
+        return tuple(found)
 
 
 def value(line: Line, depth: int = 0) -> Any:
     """Number, name, string, operand, or a list of values in parentheses, inside of `depth`."""
     if depth < DEPTH and line.accept("("):
         return _items(line, ")", lambda inner: value(inner, depth + 1))
-    if line.next.kind == "string":
+    if line.kind == "string":
         return line.string("a string")
-    if line.next.kind == "name":
+    if line.kind == "name":
         if line.followed_by("["):
             return _operand(line)
         word = line.take("name", "a value")
         return WORDS.get(word, word)
     sign = -1 if line.accept("-") else 1
-    if line.next.text in ("inf", "nan"):
+    if line.next in ("inf", "nan"):
         return sign * float(line.take("name", "a number"))
     return sign * line.number_value("a value")
 
@@ -165,14 +180,14 @@ def _operand(line: Line) -> Operand:
     strides = contiguous(shape, NUMPY[dtype].itemsize)
     if line.accept("/"):
         line.expect("{")
-        strides = _items(line, "}", Line.integer)
+        strides = line.integers("}")
         if len(strides) != len(shape):
             line.at = start
             raise line.error(f"{len(strides)} extents, one for each stride")
     scale = None
     if line.accept("*"):
         scale = _float(line)
-    zero = line.integer() if line.next.text == "-" else 0
+    zero = line.integer() if line.next == "-" else 0
     if line.accept("+"):
         zero = line.integer()
     limits = _limits(line, len(shape)) if line.accept("?") else ()
@@ -212,7 +227,7 @@ def typed_shape(line: Line) -> tuple[str, tuple[int, ...]]:
         line.at -= 1
         raise line.error(f"one of {', '.join(NUMPY)}")
     line.expect("[")
-    return dtype, _items(line, "]", Line.integer)
+    return dtype, line.integers("]")
 
 
 def place(line: Line) -> tuple[int, ...]:
@@ -220,7 +235,7 @@ def place(line: Line) -> tuple[int, ...]:
     if not line.accept("@"):
         return ()
     if line.accept("{"):
-        return _items(line, "}", Line.integer)
+        return line.integers("}")
     return (line.integer("a core"),)
 
 
@@ -236,9 +251,9 @@ def _linear(line: Line, ends: tuple[str, ...], rings: bool) -> tuple[int, Terms,
     base, terms, ring = 0, [], None
     while True:
         sign = -1 if line.accept("-") else 1
-        if rings and ring is None and line.next.text == "ring" and line.followed_by("("):
+        if rings and ring is None and line.next == "ring" and line.followed_by("("):
             ring = _ring(line)
-        elif line.next.kind in ("name", "string"):
+        elif line.kind in ("name", "string"):
             terms.append((line.name("a loop variable"), sign))
         else:
             number = sign * line.integer("a number, a loop variable or a ring")
@@ -246,9 +261,9 @@ def _linear(line: Line, ends: tuple[str, ...], rings: bool) -> tuple[int, Terms,
                 terms.append((line.name("a loop variable"), number))
             else:
                 base += number
-        if line.next.text in ends:
+        if line.next in ends:
             return base, tuple(terms), ring
-        if line.next.text != "-" and not line.accept("+"):
+        if line.next != "-" and not line.accept("+"):
             raise line.error(f"'+', '-' or {' or '.join(map(repr, ends))}")
 
 

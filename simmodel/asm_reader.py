@@ -46,31 +46,48 @@ def _hints(cls: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
-def _fits(given: Any, hint: Any) -> bool:
-    """Whether `given` is of the type `hint`."""
+@cache
+def _test(hint: Any) -> Callable[[Any], bool]:
+    """Whether a value is of the type `hint`."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return any(_fits(given, part) for part in parts)
+        tests = tuple(map(_test, parts))
+        return lambda given: any(test(given) for test in tests)
+    if origin is tuple and parts[-1] is Ellipsis:
+        each = _test(parts[0])
+        return lambda given: isinstance(given, tuple) and all(map(each, given))
     if origin is tuple:
-        if not isinstance(given, tuple):
-            return False
-        kinds = parts[:1] * len(given) if parts[-1] is Ellipsis else parts
-        return len(kinds) == len(given) and all(map(_fits, given, kinds))
-    return isinstance(given, (int, float) if hint is float else hint)
+        tests = tuple(map(_test, parts))
+        return lambda given: (
+            isinstance(given, tuple)
+            and len(given) == len(tests)
+            and all(test(value) for test, value in zip(tests, given, strict=True))
+        )
+    return lambda given: isinstance(given, (int, float) if hint is float else hint)
+
+
+@cache
+def _needed(cls: Any) -> tuple[str, ...]:
+    """Fields without a default."""
+    return tuple(
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.default is field.default_factory is dataclasses.MISSING
+    )
 
 
 def _fields(line: Line, cls: type, stop: tuple[str, ...] = ()) -> dict[str, Any]:
     """`name=value` pairs for fields of `cls`."""
     hints, found = _hints(cls), {}
-    while line.next.kind == "name" and line.next.text not in stop:
-        field = line.next.text
+    while line.kind == "name" and line.next not in stop:
+        field = line.next
         if field not in hints or field in found or field in APART:
             raise line.error(f"another field of {cls.__name__}")
         line.at += 1
         line.expect("=")
         start = line.at
         found[field] = value(line)
-        if not _fits(found[field], hints[field]):
+        if not _test(hints[field])(found[field]):
             line.at = start
             kind = getattr(hints[field], "__name__", hints[field])
             raise line.error(f"{kind} for {field}")
@@ -79,12 +96,7 @@ def _fields(line: Line, cls: type, stop: tuple[str, ...] = ()) -> dict[str, Any]
 
 def _build(line: Line, cls: Any, values: dict[str, Any]) -> Any:
     line.finish()
-    needed = [
-        field.name
-        for field in dataclasses.fields(cls)
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    ]
-    missing = [name for name in needed if name not in values]
+    missing = [name for name in _needed(cls) if name not in values]
     if missing:
         raise line.error(f"{', '.join(f'{name}=' for name in missing)} for {cls.__name__}")
     return cls(**values)
@@ -132,17 +144,16 @@ def _instruction(line: Line) -> Instruction:
 
 
 class _Reader:
-    """All lines of a text that hold something, and the next one to read."""
+    """Reads a text line by line; one is ahead."""
 
     def __init__(self, text: str) -> None:
-        lines = [Line(n, row) for n, row in enumerate(text.split("\n"), 1)]
-        self.lines = [line for line in lines if line.next.kind != "end"]
-        self.last = len(lines)
-        self.at = 0
+        self._lines = (Line(n, row) for n, row in enumerate(text.split("\n"), 1))
+        self.next: Line | None = None
+        self.advance()
 
-    @property
-    def next(self) -> Line | None:
-        return self.lines[self.at] if self.at < len(self.lines) else None
+    def advance(self) -> None:
+        """Go on to the next line that holds something."""
+        self.next = next((line for line in self._lines if line.next), None)
 
     def block(self, indent: int, depth: int = 0) -> tuple[Item, ...]:
         """Items of all following lines that are indented by at least `indent`, in `depth` loops."""
@@ -156,8 +167,8 @@ class _Reader:
         return tuple(items)
 
     def item(self, line: Line, depth: int = 0) -> Item:
-        self.at += 1
-        if depth == DEPTH and line.next.text == "loop":
+        self.advance()
+        if depth == DEPTH and line.next == "loop":
             raise line.error(f"at most {DEPTH} loops inside of each other")
         if not line.accept("loop"):
             return _instruction(line)
@@ -208,7 +219,7 @@ class _ProgramReader:
         line.expect("program")
         self.values = _fields(line, Header)
         line.finish()
-        self.reader.at += 1
+        self.reader.advance()
         while (line := self.reader.next) is not None:
             self.record(line)
         missing = [name for name in ("name", "arch") if name not in self.values]
@@ -227,7 +238,7 @@ class _ProgramReader:
             "output": Port,
         }
         word = line.take("name", "a record")
-        self.reader.at += 1
+        self.reader.advance()
         if word in kinds:
             built = _build(line, kinds[word], _fields(line, kinds[word]))
             self.lists[f"{word}s"].append(built)
@@ -269,7 +280,7 @@ class _ProgramReader:
             line.at -= 1
             raise line.error(f"core {len(self.lists['cores'])}")
         self.lists["tokens"].append({})
-        while (record := self.reader.next) is not None and record.next.text == "token":
+        while (record := self.reader.next) is not None and record.next == "token":
             self.record(record)
         self.lists["cores"].append(self.reader.block(line.indent + 1))
 

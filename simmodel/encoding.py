@@ -115,7 +115,7 @@ class Format:
         name = _mnemonic(command)
         found = [Packed(OPCODE, name, self.width(OPCODE))]
         cls: Any = type(command)
-        for field, (kind, _) in fields_of(cls).items():
+        for field, kind in fields_of(cls).items():
             found += self._fields(getattr(command, field), kind, field)
         first = self._order.get(name, ())
         # The opcode, by which a decoder knows the rest, is first unless it is named.
@@ -138,7 +138,7 @@ class Format:
                 yield from self._fields(each, part, f"{path}.{number}")
         elif kind.code == Code.RECORD:
             cls: Any = type(value)
-            for name, (part, _) in fields_of(cls).items():
+            for name, part in fields_of(cls).items():
                 yield from self._fields(getattr(value, name), part, f"{path}.{name}")
         elif kind.code == Code.FLOAT:
             yield Packed(path, float(value), self.width(path))
@@ -314,13 +314,13 @@ def _typical(machine: _Same, form: str, rank: int) -> int:
     given: dict[str, Any] = {
         field.name: operand if kind == _OPERAND else _LEAST.get(kind.code, ())
         for field in dataclasses.fields(cls)
-        for kind in [fields_of(cls)[field.name][0]]
+        for kind in [fields_of(cls)[field.name]]
         if field.default is field.default_factory is dataclasses.MISSING
     }
     return _made(machine).size(cls(**given))
 
 
-_OPERAND = Kind(Code.RECORD, (), Operand.__name__)
+_OPERAND = Kind(Code.RECORD, (), Operand)
 _LEAST = {Code.INT: 0, Code.BOOL: False, Code.FLOAT: 0.0, Code.TEXT: ""}
 
 

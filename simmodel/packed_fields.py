@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from simmodel.isa import INSTRUCTIONS, Loop
-from simmodel.loadable.kinds import Code, End, Kind, fields_of, name_of
+from simmodel.loadable.kinds import Code, End, Kind, fields_of
 
 OPCODE = "opcode"
 NAMES = (Code.TEXT, Code.VARIABLE)
@@ -41,23 +41,23 @@ def _of_class(cls: Any) -> Fields:
 
 
 def _of_record(cls: Any, prefix: str) -> Iterator[tuple[str, Code]]:
-    for name, (kind, inside) in fields_of(cls).items():
-        yield from _of_kind(kind, {name_of(each): each for each in inside}, f"{prefix}{name}")
+    for name, kind in fields_of(cls).items():
+        yield from _of_kind(kind, f"{prefix}{name}")
 
 
-def _of_kind(kind: Kind, records: Mapping[str, Any], path: str) -> Iterator[tuple[str, Code]]:
+def _of_kind(kind: Kind, path: str) -> Iterator[tuple[str, Code]]:
     if kind.code == Code.CHOICE:
         yield path, Code.CHOICE
         yield f"{path}.given", Code.INT
         for part in kind.parts:
-            yield from _of_kind(part, records, path)
+            yield from _of_kind(part, path)
     elif kind.code == Code.LIST:
         yield f"{path}.count", Code.INT
-        yield from _of_kind(kind.parts[0], records, path)
+        yield from _of_kind(kind.parts[0], path)
     elif kind.code == Code.ROW:
         for number, part in enumerate(kind.parts):
-            yield from _of_kind(part, records, f"{path}.{number}")
+            yield from _of_kind(part, f"{path}.{number}")
     elif kind.code == Code.RECORD:
-        yield from _of_record(records[kind.record], f"{path}.")
+        yield from _of_record(kind.record, f"{path}.")
     elif kind.code != Code.NONE:
         yield path, kind.code

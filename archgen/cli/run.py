@@ -193,7 +193,7 @@ class _Programs:
         except LengthError as wrong:
             raise OptionError([_of_lengths(wrong, self.lengths, path)]) from None
         except VerifyError as wrong:
-            raise LoadableError(None, f"{self.file}: {wrong}") from None
+            raise LoadableError(f"{self.file}: {wrong}") from None
         return self.made[key]
 
 

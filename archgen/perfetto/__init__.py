@@ -1,6 +1,5 @@
 """A run as a file that the Perfetto viewer (ui.perfetto.dev) opens; see docs/trace.md.
 
-    wire      protocol buffers' wire format
     packets   tracks, slices, counters and arrows
     tokens    levels of tokens, and who waited for whom
     counters  memories, bandwidths, queues and tokens over time

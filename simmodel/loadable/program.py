@@ -1,38 +1,45 @@
-"""A program to the sections of a file, and back.
+"""A program and all that it takes to run it as one file: a header, a packed document, data.
 
-The one idea: a field of `Program` that holds records is a section of rows, a stream is one too, and
-all other fields are one row of the section `program`. So a new field needs no code here.
+    header      magic (8 bytes), version (4), checksum of all behind the header (4), bytes of the
+                document packed and unpacked (8 each); little-endian
+    document    JSON, packed by zlib: its program is the text of `simmodel.asm`
+    data        of constants, at multiples of 64 bytes of the file; zeros between
+
+The one idea: a program has one text form, so a file holds that.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, replace
-from typing import Any
+import math
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from simmodel.isa import INSTRUCTIONS, Item, Loop
-from simmodel.loadable.container import Name, Section, packed, unpacked
-from simmodel.loadable.copies import numbers_of
-from simmodel.loadable.kinds import DEPTH, STREAMS, End, commands, name_of, rows_of
-from simmodel.loadable.pools import Pools, Tables, numbers, strings
-from simmodel.loadable.records import Bound, Written, bind, read_records
-from simmodel.loadable.rows import Reader, encoded, taken
-from simmodel.loadable.wire import LoadableError, Numbers, written
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
+
+from simmodel.asm import ParseError, constant_data, parse_program, print_program
+from simmodel.dtype import NAMES, NUMPY
 from simmodel.program import Program
 from simmodel.relocation import PortBytes
 
-CODE, PROGRAM, MACHINE, ABOUT, PORTS = "code", "program", "machine", "about", "ports"
-TOKENS = "tokens"
+MAGIC = b"\x89NPU\r\n\x1a\n"
+VERSION = 3
+ALIGNMENT = 64
+EXPANDS = 32
+"""Bytes of a document that each byte of a file may stand for at most: so a reader knows what a file
+may ask of its memory before it reads on."""
+_HEADER = struct.Struct("<8sIIQQ")
+_RANK, _LARGEST = 32, 2**48
+"""Most dimensions of an array, and what each is below."""
 
 
-@dataclass(frozen=True)
-class About:
-    """What a file says about itself."""
-
-    maker: str
-    fingerprint: str
-    states: tuple[tuple[str, str], ...]
+class LoadableError(ValueError):
+    """Bytes that are no loadable, or a program that is none; says what was expected."""
 
 
 @dataclass(frozen=True)
@@ -55,148 +62,127 @@ class Loadable:
         return hashlib.sha256(self.machine.encode()).hexdigest()
 
 
+class _Document(BaseModel):
+    """What a file says in words."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    maker: str
+    machine: str
+    states: Annotated[tuple[tuple[str, str], ...], FailFast()]
+    ports: Annotated[tuple[PortBytes, ...], FailFast()]
+    constants: dict[str, tuple[str, tuple[int, ...], int]]
+    """Element type, extents, and where in the data each begins."""
+    program: str
+
+
 def to_bytes(loadable: Loadable) -> bytes:
     """The file of a loadable.
 
     Raises:
         LoadableError: the program has a value that no file holds; says which.
     """
-    pools = Pools()
-    records = Written(pools)
-
-    def rows(values: Iterable[Any]) -> bytes:
-        return encoded(list(taken(values, pools, records)))
-
     program = loadable.program
-    about = About(loadable.maker, loadable.fingerprint, loadable.states)
-    sections: dict[Name, bytes] = {
-        (MACHINE, 0): loadable.machine.encode(),
-        (ABOUT, 0): rows([about]),
-        (PROGRAM, 0): rows([program]),
-    }
-    for name in rows_of(Program):
-        sections[name, 0] = rows(getattr(program, name))
-    sections[PORTS, 0] = rows(loadable.ports)
-    for core, stream in enumerate(getattr(program, STREAMS)):
-        sections[CODE, core] = rows(commands(stream))
-    sections["records", 0] = written(records.section())
-    sections |= {(name, 0): content for name, content in pools.sections().items()}
-    return packed(sections)
+    wrong = [c.data.dtype for c in program.constants if np.dtype(c.data.dtype) not in NAMES]
+    if wrong:
+        raise LoadableError(f"a loadable holds no elements of {wrong[0]}")
+    try:
+        arrays = constant_data(program)
+        text = print_program(program)
+    except ValueError as mistake:
+        raise LoadableError(str(mistake)) from None
+    places, data = _laid(arrays.items())
+    document = _Document(
+        maker=loadable.maker, machine=loadable.machine, states=loadable.states,
+        ports=loadable.ports, constants=places, program=text,
+    ).model_dump_json().encode()  # fmt: skip
+    return packed(document, data)
+
+
+def packed(document: bytes, data: bytes) -> bytes:
+    """The file of a document and the data that it refers to."""
+    text = zlib.compress(document, 9)
+    rest = text + bytes(-(_HEADER.size + len(text)) % ALIGNMENT) + data
+    rest += bytes(max(0, -(-len(document) // EXPANDS) - _HEADER.size - len(rest)))
+    return _HEADER.pack(MAGIC, VERSION, zlib.crc32(rest), len(text), len(document)) + rest
+
+
+def _laid(
+    arrays: Iterable[tuple[str, NDArray[Any]]],
+) -> tuple[dict[str, tuple[str, tuple[int, ...], int]], bytes]:
+    """Arrays one behind the other, and where each is."""
+    places, data = {}, bytearray()
+    for name, array in arrays:
+        data += bytes(-len(data) % ALIGNMENT)
+        places[name] = NAMES[np.dtype(array.dtype)], array.shape, len(data)
+        data += np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return places, bytes(data)
 
 
 def from_bytes(data: bytes) -> Loadable:
     """The loadable in a file; its constants are views of `data`.
 
     Raises:
-        LoadableError: with the byte that is wrong and what was expected there.
+        LoadableError: says what is wrong and what was expected.
     """
-    file = _File(data)
-    values: dict[str, Any] = file.one(PROGRAM, Program, dict)
-    for name, cls in rows_of(Program).items():
-        if (name, 0) in file.sections:
-            values[name] = tuple(file.rows((name, 0), file.bounds([cls])))
-    missing = [f.name for f in fields(Program) if f.name not in values and _needed(f)]
-    for name in missing:
-        if name != STREAMS:
-            raise LoadableError(None, f"expected a section {name}, there is none")
-    commands = file.bounds([*INSTRUCTIONS.values(), Loop, End])
-    cores = len(values[TOKENS])
-    values[STREAMS] = tuple(file.stream((CODE, core), commands) for core in range(cores))
-    beyond = sorted(core for name, core in file.sections if name == CODE and core >= cores)
-    if beyond:
-        said = f"section code {beyond[0]}: expected {cores}, as there are lists of tokens"
-        raise LoadableError(file.sections[CODE, beyond[0]][0], said)
-    about = file.one(ABOUT, About)
-    ports = tuple(file.rows((PORTS, 0), file.bounds([PortBytes])))
-    found = Loadable(Program(**values), file.text(MACHINE), about.states, about.maker, ports)
-    if found.fingerprint != about.fingerprint:
-        said = f"machine: expected fingerprint {about.fingerprint}, found {found.fingerprint}"
-        raise LoadableError(file.sections[MACHINE, 0][0], said)
-    return found
+    text, begin = unpacked(data)
+    try:
+        found = _Document.model_validate_json(text)
+        rest = np.frombuffer(data, np.uint8)[begin:]
+        arrays = {name: _array(rest, name, *place) for name, place in found.constants.items()}
+        program = parse_program(found.program, arrays)
+    except ParseError as mistake:
+        raise LoadableError(f"program {mistake}") from None
+    except ValidationError as mistake:
+        first = mistake.errors(include_url=False, include_input=False)[0]
+        at = " ".join(map(str, first["loc"])) or "document"
+        raise LoadableError(f"{at}: {first['msg']}") from None
+    return Loadable(program, found.machine, found.states, found.maker, found.ports)
 
 
-def _needed(field: Field[Any]) -> bool:
-    return field.default is field.default_factory is MISSING
+def unpacked(data: bytes) -> tuple[bytes, int]:
+    """The document of a file, and where its data begins.
+
+    Raises:
+        LoadableError: it is none, is for other readers, is cut off or damaged.
+    """
+    if data[: len(MAGIC)] != MAGIC:
+        given = data[: len(MAGIC)].hex(" ") or "nothing"
+        raise LoadableError(f"no loadable: expected {MAGIC.hex(' ')}, found {given}")
+    if len(data) < _HEADER.size:
+        raise LoadableError(f"expected a header of {_HEADER.size} bytes, found {len(data)}")
+    _, version, checksum, length, size = _HEADER.unpack_from(data)
+    if version != VERSION:
+        todo = "use a newer archgen" if version > VERSION else "compile the network again"
+        raise LoadableError(f"format {version}, this reader knows {VERSION}: {todo}")
+    if zlib.crc32(memoryview(data)[_HEADER.size :]) != checksum:
+        raise LoadableError("damaged or cut off: another checksum")
+    if size > EXPANDS * len(data):
+        raise LoadableError(f"{len(data)} bytes stand for more than {EXPANDS} each")
+    end = _HEADER.size + length
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(data[_HEADER.size : end], size + 1)
+    except zlib.error as mistake:
+        raise LoadableError(f"document: cannot be unpacked: {mistake}") from None
+    if len(text) != size or not unpacker.eof or unpacker.unused_data or end > len(data):
+        raise LoadableError(f"document: expected {size} bytes in {length}, found others")
+    return text, end + -end % ALIGNMENT
 
 
-class _File:
-    """The sections of a file, and the tables that they refer to."""
-
-    def __init__(self, data: bytes) -> None:
-        self.sections = unpacked(data)
-        offset, content = self._section(("strings", 0))
-        texts = strings(content, offset)
-        offset, content = self._section(("numbers", 0))
-        self._tables = Tables(texts, numbers(content, offset), self._section(("data", 0))[1])
-        self._records = read_records(self._record_numbers(), texts)
-        self._named = {record.name: record for record in self._records}
-        self._seen: dict[str, Bound] = {}
-
-    def _section(self, name: Name) -> Section:
-        if name not in self.sections:
-            number = f" {name[1]}" if name[1] else ""
-            raise LoadableError(None, f"expected a section {name[0]}{number}, there is none")
-        return self.sections[name]
-
-    def _record_numbers(self) -> Numbers:
-        offset, content = self._section(("records", 0))
-        return Numbers(content, "records", len(content), lambda at: at + offset)
-
-    def text(self, name: str) -> str:
-        """A section of text."""
-        offset, content = self._section((name, 0))
-        try:
-            return str(content, "utf-8")
-        except UnicodeDecodeError:
-            raise LoadableError(offset, f"{name}: expected UTF-8") from None
-
-    def bounds(
-        self, classes: Sequence[type], make: Callable[..., Any] | None = None
-    ) -> list[Bound | None]:
-        """Of each record, the class out of `classes` that it is."""
-        known = {name_of(cls): cls for cls in classes}
-        return [
-            bind(each, known[each.name], self._named, self._seen, make)
-            if each.name in known
-            else None
-            for each in self._records
-        ]
-
-    def rows(self, name: Name, bounds: Sequence[Bound | None]) -> Iterator[Any]:
-        """What the rows of a section stand for."""
-        offset, content = self._section(name)
-        what = f"{name[0]} {name[1]}" if name[0] == CODE else name[0]
-        numbers = numbers_of(content, offset, what)
-        return Reader(numbers, self._tables, bounds, self._records).values()
-
-    def one(self, name: str, cls: type, make: Callable[..., Any] | None = None) -> Any:
-        """What the only row of a section stands for."""
-        found = list(self.rows((name, 0), self.bounds([cls], make)))
-        if len(found) != 1:
-            offset = self._section((name, 0))[0]
-            raise LoadableError(offset, f"{name}: expected one row, found {len(found)}")
-        return found[0]
-
-    def stream(self, name: Name, bounds: Sequence[Bound | None]) -> tuple[Item, ...]:
-        """The items of a section of code."""
-        offset = self._section(name)[0]
-        around: list[tuple[Loop, list[Item]]] = []
-        items: list[Item] = []
-        for command in self.rows(name, bounds):
-            if isinstance(command, Loop):
-                if len(around) == DEPTH:
-                    said = f"code {name[1]}: expected at most {DEPTH} loops inside of each other"
-                    raise LoadableError(offset, said)
-                around.append((command, items))
-                items = []
-            elif isinstance(command, End):
-                if not around:
-                    raise LoadableError(offset, f"code {name[1]}: an end without its loop")
-                loop, outer = around.pop()
-                outer.append(replace(loop, body=tuple(items)))
-                items = outer
-            else:
-                items.append(command)
-        if around:
-            raise LoadableError(offset, f"code {name[1]}: a loop without its end")
-        return tuple(items)
+def _array(
+    data: NDArray[np.uint8], name: str, dtype: str, shape: tuple[int, ...], offset: int
+) -> NDArray[Any]:
+    """The array at `offset`, a view of the file."""
+    if dtype not in NUMPY:
+        raise LoadableError(f"constant {name!r}: expected an element type, found {dtype!r}")
+    if len(shape) > _RANK or not all(0 <= extent < _LARGEST for extent in shape):
+        raise LoadableError(f"constant {name!r}: expected extents below {_LARGEST}")
+    end = offset + math.prod(shape) * NUMPY[dtype].itemsize
+    if not 0 <= offset <= end <= len(data):
+        there = f"some of {len(data)} bytes of data"
+        raise LoadableError(f"constant {name!r}: expected {there}, found {offset} .. {end}")
+    try:
+        return data[offset:end].view(NUMPY[dtype]).reshape(shape)
+    except ValueError as mistake:
+        raise LoadableError(f"constant {name!r}: {mistake}") from None

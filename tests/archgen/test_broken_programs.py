@@ -105,13 +105,6 @@ def test_nothing_is_saved_that_cannot_be_loaded(grown: Path) -> None:
     assert not target.exists()
 
 
-def test_a_file_without_code_is_none(grown: Path) -> None:
-    loaded = archgen.load(grown / "net.npu")
-    write(grown / "bare.npu", replace(loaded.program, cores=()), loaded.arch)
-    with pytest.raises(LoadableError, match=r"bare\.npu: expected a section code, there is none"):
-        archgen.load(grown / "bare.npu")
-
-
 def test_a_broken_payload_is_said_with_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
