@@ -1,12 +1,16 @@
 """What all tests share: they compute as worker processes of studies do, no property fails because
-the machine is slow or shared, and what takes longest comes first."""
+the machine is slow or shared, and what takes long is a tier of its own.
+
+`pytest` runs what a contributor waits for, properties with few examples. `pytest -m slow` runs the
+tests that `SLOW` names, and all properties again with many examples.
+"""
 
 from __future__ import annotations
 
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from archgen.process.threads import collect_rarely, one_thread_each
 
@@ -14,22 +18,33 @@ from archgen.process.threads import collect_rarely, one_thread_each
 one_thread_each()
 collect_rarely()
 
-settings.register_profile(
-    "archgen",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+SLOW = (
+    "tests/docs/test_docs.py::test_blocks",
+    "tests/docs/test_notebook.py",
 )
-settings.load_profile("archgen")
-
-LONGEST = ("tests/docs/test_docs.py", "tests/docs/test_notebook.py")
-"""Files with tests of a minute and more."""
+"""How the names of tests begin that take long, or need processes, a browser or a cluster."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties have as many examples as the tier has time for."""
+    slow = config.getoption("markexpr") == "slow"
+    settings.register_profile(
+        "archgen",
+        deadline=None,
+        max_examples=100 if slow else 25,
+        suppress_health_check=list(HealthCheck),
+    )
+    settings.load_profile("archgen")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the tests, those of `LONGEST` come first, so that in the end
-    none is alone with one of them. Files stay whole, for tests of a file share fixtures."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.nodeid.split("::")[0] not in LONGEST)
+    """Mark the slow tier, before pytest chooses by marks."""
+    many = config.getoption("markexpr") == "slow"
+    for item in items:
+        test = getattr(item, "obj", None)
+        if item.nodeid.startswith(SLOW) or (many and is_hypothesis_test(test)):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -324,7 +324,7 @@ def test_a_network_for_a_range_is_right_at_any_length(
 ) -> None:
     model = net(tmp_path_factory.mktemp("any"))
 
-    @settings(max_examples=3, deadline=None)
+    @settings(max_examples=3)
     @given(st.integers(1, 30))
     def at(length: int) -> None:
         check(model, arch, dtype, "rows", length, Range(1, 30))
@@ -397,7 +397,7 @@ def test_windows_in_steps_whose_share_many_cores_have(tmp_path: Path) -> None:
         check(model, "stcp920", "fp16", "rows", length, Range(4, 64))
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(past=st.integers(1, 40))
 def test_a_cache_of_integers_of_any_size(past: int) -> None:
     check(LLAMA, "soma-edge", "int8", "past", past, Range(1, 40))
@@ -413,7 +413,7 @@ def pieces(past: int, sequence: int) -> Point:
     )  # fmt: skip
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(past=st.integers(1, 9), sequence=st.integers(1, 6))
 @example(past=4, sequence=1)
 def test_a_prompt_in_pieces_of_any_size(past: int, sequence: int) -> None:
@@ -450,7 +450,7 @@ SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
 def test_several_lengths_at_once(net: str, arch: str, dtype: str, ranges: dict[str, int]) -> None:
     spans = tuple((name, Range(1, most)) for name, most in ranges.items())
 
-    @settings(max_examples=3, deadline=None)
+    @settings(max_examples=3)
     @given(st.tuples(*(st.integers(1, most) for most in ranges.values())))
     def at(lengths: tuple[int, ...]) -> None:
         dims = dict(zip(ranges, lengths, strict=True))
@@ -487,7 +487,7 @@ def test_open_dimensions_that_a_network_merges(
     most = {"batch": 4, "rows": 20}
     spans = tuple((name, Range(1, size)) for name, size in most.items())
 
-    @settings(max_examples=3, deadline=None)
+    @settings(max_examples=3)
     @given(st.tuples(*(st.integers(1, size) for size in most.values())))
     @example((1, 20))
     def at(lengths: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net
@@ -205,7 +205,6 @@ def cases(draw: st.DrawFn) -> tuple[list[Buffer], Places, list[Phase]]:
     return buffers, places, phases
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases())
 def test_live_buffers_never_meet_and_nothing_leaves_the_memory(
     case: tuple[list[Buffer], Places, list[Phase]],

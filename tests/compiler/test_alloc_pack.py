@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.alloc.exact import Budget, Outcome, Search
@@ -105,7 +105,6 @@ def cut(rectangles: int, capacity: int, steps: int, seed: int) -> list[Item]:
 
 
 @given(some_items(25), st.integers(0, 1), st.sampled_from([0, 3, 64]))
-@settings(deadline=None, max_examples=100)
 def test_items_that_live_together_never_overlap(items: list[Item], effort: int, start: int) -> None:
     packing = pack(items, None, effort, start)
     assert packing is not None
@@ -113,7 +112,6 @@ def test_items_that_live_together_never_overlap(items: list[Item], effort: int, 
 
 
 @given(some_items(25), st.integers(0, 80))
-@settings(deadline=None, max_examples=100)
 def test_what_fits_ends_within_the_capacity(items: list[Item], capacity: int) -> None:
     packing = pack(items, capacity)
     if packing is None:
@@ -124,7 +122,6 @@ def test_what_fits_ends_within_the_capacity(items: list[Item], capacity: int) ->
 
 
 @given(some_items(5, smallest=1), st.sampled_from([0, 3]))
-@settings(deadline=None, max_examples=100)
 def test_the_end_of_few_items_is_the_lowest(items: list[Item], start: int) -> None:
     lowest = lowest_end(items, start)
     packing = pack(items, None, start=start)
@@ -135,7 +132,6 @@ def test_the_end_of_few_items_is_the_lowest(items: list[Item], start: int) -> No
 
 
 @given(some_items(6, smallest=1))
-@settings(deadline=None, max_examples=50)
 def test_only_an_end_that_is_lowest_counts_as_proven(items: list[Item]) -> None:
     swept = pack(items, None, effort=0)
     assert swept is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.alloc.prefetch import Block, Pace, prefetched
@@ -112,7 +112,6 @@ def groups(draw: st.DrawFn) -> tuple[list[Buffer], tuple[float, ...]]:
     return buffers, tuple(map(float, work))
 
 
-@settings(max_examples=150)
 @given(groups(), st.integers(0, 40))
 def test_what_is_alive_together_lies_apart(
     case: tuple[list[Buffer], tuple[float, ...]], more: int

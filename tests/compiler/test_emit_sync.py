@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 
@@ -18,9 +18,7 @@ from simmodel.program import Buffer, Origin, Port, Program
 from simmodel.region import Address, Operand, Ring
 from simmodel.verify import verify
 
-ANY = settings(
-    max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+ANY = settings(derandomize=True)
 SIZE = 16
 """Bytes of a slot."""
 

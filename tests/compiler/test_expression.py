@@ -200,7 +200,6 @@ FEEDS = {n: np.random.default_rng(len(n)).normal(size=s).astype(np.float32)
 
 
 @given(texts())
-@settings(max_examples=60)
 def test_nests_and_the_host_compute_the_expression(text: str) -> None:
     wanted = evaluate(expression(text, SHAPES), FEEDS)
     model = load(network(text), "net")

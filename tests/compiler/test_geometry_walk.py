@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from blocks import conv
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net
@@ -24,9 +24,7 @@ from compiler.nest.bounds import Box
 from compiler.ops.lower import lower
 from compiler.schedule import OuterLoop
 
-ANY = settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+ANY = settings(derandomize=True)
 Window = tuple[int, int, int, int]
 """Kernel, stride, borders at both ends; along rows."""
 

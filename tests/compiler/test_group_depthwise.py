@@ -129,7 +129,7 @@ def test_layers_share_tiles_with_channels_that_go_together() -> None:
     assert first.result.name not in shared.results
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_channels_together_on_any_machine(data: st.DataObject) -> None:
     arch = data.draw(machines())

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from blocks import blocks
 from doubles import Everywhere, Moved
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
 from networks import Checked, Net, check, feeds_of, refused
@@ -258,7 +258,7 @@ def test_lowest_address(first: int, last: int, size: int, expected: int) -> None
     assert lowest(Span("new", size, first, last), placed) == expected
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True)
 @given(machines(), st.data())
 def test_any_network_through_shared_memory(arch: Arch, data: st.DataObject) -> None:
     """Whatever layers read and write, and wherever it lies, the result is the same."""
@@ -271,7 +271,7 @@ def test_any_network_through_shared_memory(arch: Arch, data: st.DataObject) -> N
         refused(why)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, derandomize=True)
 @given(st.data())
 def test_any_batch_in_slices(data: st.DataObject) -> None:
     """As above where every cluster has a shared memory: halves of a batch."""

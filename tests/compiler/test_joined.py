@@ -124,7 +124,7 @@ def joined(draw: st.DrawFn, quantized: bool) -> onnx.ModelProto:
 
 
 @given(st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_any_blocks_on_any_memory_compute_the_same(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(("int8", "fp32")))
     size = data.draw(st.sampled_from((1 << 14, 1 << 16, 1 << 20)))
@@ -135,7 +135,7 @@ def test_any_blocks_on_any_memory_compute_the_same(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 def test_any_heads_on_any_memory_compute_the_same(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(("int8", "fp32")))
     net = Net(dtype == "int8")

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
 from networks import Net, check, refused
@@ -145,7 +145,6 @@ def test_convolutions_have_a_scale_for_each_channel() -> None:
     assert {c.name.rpartition("#")[2] for c in seen.compiled.program.constants} >= {"0.scales"}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(machines(), st.sampled_from(sorted(KINDS)), st.sampled_from(WAYS), st.integers(1, 5),
        st.booleans())  # fmt: skip
 def test_any_machine(arch: Arch, kind: str, how: dict[str, Any], rows: int, widens: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine
 from one_node import Case, case, check, lowered, model_of, reference
@@ -43,7 +43,6 @@ def convolutions(draw: st.DrawFn) -> Case:
 
 
 @given(convolutions())
-@settings(max_examples=40)
 def test_products_of_computed_weights_are_convolutions(node: Case) -> None:
     try:
         model, feeds = model_of(node)

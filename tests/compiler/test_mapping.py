@@ -225,7 +225,7 @@ def stems(draw: st.DrawFn, quantized: bool) -> onnx.ModelProto:
     return net.model(x)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_few_channels_on_any_machine(data: st.DataObject) -> None:
     arch = data.draw(machines())

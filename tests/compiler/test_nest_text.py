@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.nest.ir import (
@@ -89,7 +89,6 @@ def graphs(draw: st.DrawFn) -> NestGraph:
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_round_trip(graph: NestGraph) -> None:
     text = print_graph(graph)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine
 from onnx import TensorProto, helper, numpy_helper
@@ -108,7 +108,6 @@ def agree(made: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 @given(recurrent())
-@settings(max_examples=60)
 def test_graph_and_nests_compute_what_onnx_runtime_does(proto: onnx.ModelProto) -> None:
     feeds = samples(proto)
     wanted = run_reference(proto, feeds)

@@ -130,7 +130,7 @@ def test_a_group_that_reads_rows_is_tried_by_itself() -> None:
     assert ("words.lookup", "Gather") in kinds
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_rows_of_any_axis_by_lists_of_any_shape(data: st.DataObject) -> None:
     """Of a constant or of what the network computes; small, so the host would be quicker: it is not

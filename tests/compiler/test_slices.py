@@ -262,7 +262,7 @@ def inside(operand: Operand | None, low: int, high: int) -> bool:
     return operand is not None and operand.memory == "local" and low <= operand.address.base < high
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     blocks(quantized=False, most=3), st.integers(2, 8), st.sampled_from(["tokens", "interlock"]),
     st.sampled_from(["", "load", "peer", "each"]), st.integers(0, 9),

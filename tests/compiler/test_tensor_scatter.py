@@ -75,7 +75,6 @@ def feeds_of(proto: onnx.ModelProto, seed: int, last: int) -> dict[str, np.ndarr
     return found
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_rows_lie_where_onnx_puts_them(data: st.DataObject) -> None:
     heads = data.draw(st.sampled_from([(), (2,), (1, 3)]))
@@ -182,7 +181,7 @@ def test_a_row_beyond_the_cache_is_said_with_its_node() -> None:
         execute(program, feeds_of(proto, 0, 0) | {"at": np.array([63])}, WITH)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_rows_of_a_computed_table(data: st.DataObject) -> None:
     """ScatterND of whole rows, into what the network makes or is given, of what it makes or is

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import at, constant, machine, pipeline, port, program, random_programs, relay
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simmodel.asm import ParseError, constant_data, parse_item, parse_program, print_item
@@ -100,7 +100,6 @@ items: st.SearchStrategy[Item] = st.recursive(
 
 
 @given(items)
-@settings(max_examples=300, deadline=None)
 def test_items_come_back(item: Item) -> None:
     assert parse_item(print_item(item)) == item
 
@@ -138,7 +137,6 @@ def test_programs_come_back(base: Program) -> None:
 
 
 @given(random_programs(), st.lists(items, max_size=3).map(tuple))
-@settings(max_examples=60, deadline=None)
 def test_random_programs_come_back(base: Program, more: tuple[Item, ...]) -> None:
     base = replace(base, cores=(*base.cores, more), tokens=(*base.tokens, {"t": 3}))
     assert same(parse_program(printed(base)), base)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import at, constant, machine, port
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simmodel.arch import Arch
@@ -159,7 +159,6 @@ def test_the_list_of_forms_says_what_a_machine_lacks() -> None:
     assert absent(form, none) == "copy.*.indirect: null"
 
 
-@settings(max_examples=40)
 @given(
     index=st.lists(st.lists(st.integers(-6, 5), min_size=2, max_size=2), min_size=1, max_size=3),
     row=st.lists(st.integers(1, 3), max_size=2),

@@ -70,7 +70,6 @@ BASES = [base_of(loadable(base)) for base in (pipeline(), relay(2), rich())]
 
 
 @given(st.integers(0, 2**32), st.sampled_from(BASES))
-@settings(max_examples=150)
 def test_a_damaged_file_is_refused_or_read(seed: int, base: Base) -> None:
     assert judged(base, *mutant(base, random.Random(seed))) in ("refused", "same", "another")
 
@@ -157,7 +156,6 @@ def test_copies_of_what_is_not_there_are_refused(section: bytes, match: str) -> 
 
 
 @given(st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=4), st.data())
-@settings(max_examples=60)
 def test_copies_stand_for_the_same_bytes(words: list[bytes], draw: st.DataObject) -> None:
     data = b"".join(draw.draw(st.lists(st.sampled_from(words), max_size=60)))
     section = squeezed(data)
