@@ -155,15 +155,6 @@ models: "resnet18:image=64"
     assert [axis.shown(value) for value in axis.values] == ["issue_width 1", "issue_width 2"]
 
 
-def test_scales() -> None:
-    assert scale_of([1, 2, 4, 8]) == "log"
-    assert scale_of([1, 2, 3, 4]) == "linear"
-    assert scale_of([0, 1, 2]) == "linear"
-    assert scale_of([16, 24]) == "linear"
-    assert scale_of([16, 32]) == "log"
-    assert scale_of(["a", 1]) == "nominal"
-
-
 @given(st.integers(1, 1000), st.integers(2, 10), st.integers(3, 8))
 def test_steps_are_linear_and_factors_are_not(first: int, by: int, count: int) -> None:
     assert scale_of([first + by * n for n in range(count)]) == "linear"

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from host_only import HOST_ONLY, small_model
 from junitparser import Error, Failure, JUnitXml, Skipped
 
-from archgen.cli.gates import annotation, junit_xml, of_budgets, of_points
+from archgen.cli.gates import junit_xml, of_budgets, of_points
 from archgen.cli.main import cli
 from archgen.outcomes.point import Outcome
 from archgen.studies.budgets import Check, check_budgets, read_budgets
@@ -88,30 +88,6 @@ def test_an_area_is_kept_whatever_became_of_outputs(path: Path, verified: bool |
     ]
 
 
-def test_of_an_estimate_what_its_machine_costs_is_known(path: Path) -> None:
-    """No run has proved a latency, be it within the limit or beyond."""
-    text = (
-        "verified: false\nbudgets: [area <= 20 mm2, latency_ms <= 5, latency_ms <= 9, energy <= 1]"
-    )
-    guess = point(status="estimated", verified=None, area_mm2=9.4274, energy_mj=None)
-    assert [(c.verdict, c.said) for c in checks(path, text, guess)] == [
-        ("kept", "area_mm2 9.427 mm2, limit 20 mm2"),
-        ("unverified", "latency_ms is estimated at 6.2 ms, and it was not run"),
-        ("unverified", "latency_ms is estimated at 6.2 ms, and it was not run"),
-        ("unverified", "energy_mj is no figure of estimates, and it was not run"),
-    ]
-
-
-def test_a_budget_about_no_point_says_what_was_meant(path: Path) -> None:
-    text = "budgets: [latency <= 5 on nat, latency <= 9 for edge-b*]"
-    assert [check.said for check in checks(path, text, point())] == [
-        "'latency <= 5 on nat' is about no point: none has the model 'nat'; did you mean 'net'?",
-        "'latency <= 9 for edge-b*' is about no point: none has the arch 'edge-b*'; "
-        "did you mean 'edge-a'?",
-    ]
-    assert checks(path, "budgets: [{limit: latency <= 5 on x, optional: true}]", point()) == ()
-
-
 def test_everything_wrong_with_a_file_is_said_at_once(path: Path) -> None:
     path.write_text("""verified: maybe
 budgets:
@@ -162,17 +138,6 @@ def test_junit_has_a_case_for_each_finding(path: Path) -> None:
     assert points.time == 1.75
     [case] = budgets
     assert (case.name, case.result) == ("latency <= 7 on net for a: a net b1 int8", [])
-
-
-def test_an_annotation_stands_at_the_line_of_its_budget(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GITHUB_WORKSPACE", str(Path.cwd().parent))
-    [finding] = of_budgets(checks(path, "budgets:\n  - latency <= 5", point()))
-    assert annotation(finding) == (
-        f"::error file={Path.cwd().name}/budgets.yaml,line=2,title=budget broken::"
-        "edge-a net b1 int8: latency_ms 6.2 ms, limit 5 ms: 24 %25 over"
-    )
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from sram_fit import (
@@ -26,7 +24,6 @@ from sram_fit import (
     standard_error,
 )
 
-from archgen.cli.check import check
 from archgen.energy import Costs, costs_of
 from archgen.energy.events import count_events
 from archgen.energy.model import energy_of
@@ -43,7 +40,6 @@ from simmodel.isa import Binary, Copy, Gemm, Item, Loop, Unary, Window
 from simmodel.program import Constant, Origin, Program
 from simmodel.region import Address, Operand, contiguous
 from simmodel.simulate import simulate
-from simmodel.stated_costs import EnergyTable
 from simmodel.verify import verify
 
 FIGURES = shipped_table()
@@ -317,17 +313,6 @@ def test_area_counts_every_core_and_cluster() -> None:
     assert six.parts["dram"] == one.parts["dram"], "one interface for all cores"
 
 
-def test_links_are_as_long_as_what_they_span() -> None:
-    def across(scope: str) -> float:
-        link = {"from": "dram", "to": "local", "bandwidth": "16 B/cycle", "scope": scope}
-        arch = changed({"clusters": 4, "cores": 4, "links": {"bus": link}})
-        return costs_of(arch).links["bus"].value
-
-    # More instances of a link make the chip a little larger.
-    assert across("cluster") == pytest.approx(across("chip") / 2, rel=0.01)
-    assert across("core") == pytest.approx(across("chip") / 4, rel=0.01)
-
-
 def test_slow_types_need_no_cells_of_their_own() -> None:
     def cells(**rate: float) -> float:
         matrix = machine().matrix.model_copy(update={"rate": rate})
@@ -505,18 +490,3 @@ def test_a_wrong_table_gets_every_mistake_at_its_line(tmp_path: Path) -> None:
 
 
 # What users see.
-
-
-def test_the_example_of_the_docs_is_an_energy_section() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "energy.md").read_text(encoding="utf-8")
-    example = yaml.safe_load(text.split("```yaml")[1].split("```")[0])
-    read = EnergyTable.model_validate(example["energy"])
-    assert read.node == 16
-    assert read.model_fields_set == EnergyTable.model_fields.keys()
-
-
-def test_check_prints_the_figures_behind_the_energy() -> None:
-    result = CliRunner().invoke(check, ["gemmini-16", "--energy"])
-    assert result.exit_code == 0
-    for word in ("mac int8", "local read", "pJ/B", "leakage", "area accumulators", "22 nm, ddr3"):
-        assert word in result.stdout

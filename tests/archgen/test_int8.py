@@ -23,10 +23,6 @@ from archgen.check.quantized_parts import between_quantizations
 from archgen.check.ranges import Ranges, _probed
 from archgen.check.reference import run_reference, sample_inputs, sample_sets
 from archgen.models.load import ModelError, SourceModel
-from archgen.outcomes.point import Point
-from archgen.schema import load_arch
-from archgen.standard import STANDARD
-from archgen.studies.run import Workbench
 from compiler.api import UnsupportedModel
 
 Node = onnx.NodeProto
@@ -373,14 +369,6 @@ def test_ranges_are_told_right_behind_what_makes_a_value() -> None:
     assert len(probed.graph.output) == 9
 
 
-def test_a_network_of_failures_is_refused_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipe, "LinearQuantizer", Fragile(*(f"n{i}" for i in range(12))))
-    with pytest.raises(ModelError, match="net cannot be quantized: AssertionError: Graph is not"):
-        quantize(chain(12), None, tmp_path)
-
-
 def floats(note: str) -> list[str]:
     """What a note says of operators that stay float."""
     return note.split("left float, as it cannot be quantized: ")[1].split("), ")
@@ -436,20 +424,6 @@ def test_undefined_values_of_samples_keep_their_readers_float(tmp_path: Path) ->
         "Add 'sum' ('r'",
     ]
     assert operands(result.proto, "MatMul") == [BOTH]
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_products_on_the_host_are_told(tmp_path: Path) -> None:
-    path = tmp_path / "net.onnx"
-    nodes = [
-        node("Conv", ["x", "w"], ["a"]),
-        node("Conv", ["a", "a"], ["y"], name="gate"),  # by a kernel of more than 128 positions
-    ]
-    onnx.save(network([1, 4, 14, 14], nodes, {"w": reals(4, 4, 3, 3)}).proto, path)
-    point = Point("key", load_arch("cocco-simba-1c"), str(path), 1, "int8")
-    note = str(Workbench(STANDARD).run(point).row["note"])
-    assert "1 product left to the host, first QConv 'gate" in note
-    assert "Conv with computed weights" in note
 
 
 def test_nothing_is_printed_or_left_behind(

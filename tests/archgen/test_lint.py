@@ -12,13 +12,12 @@ from click.testing import CliRunner
 from onnx.parser import parse_model
 
 from archgen.cli.main import cli
-from archgen.lint import RULES, brief, findings
+from archgen.lint import RULES, findings
 from archgen.lint.findings import CHECKS
 from archgen.lint.known import known
 from archgen.lint.product import Product
 from archgen.models.traits import kinds_of
 from archgen.schema import load_arch, shipped_names
-from archgen.schema.shipped import shipped_folder
 from simmodel.arch import Arch
 from simmodel.arch_rules import problems
 
@@ -217,11 +216,6 @@ def test_the_type_with_most_products_counts_wherever_it_stands() -> None:
         assert [each.sight.figure for each in found] == said
 
 
-def test_what_is_too_large_for_a_wafer_is_not_told_to_be_too_large_for_a_mask() -> None:
-    arch = changed(EDGE, BEYOND["area-wafer"][1])
-    assert "area-reticle" not in names(arch)
-
-
 NOTES = {
     "ascend-310-like": {"depthwise-slow"},  # DaVinci cores have no depthwise mode
     "ethos-u55-like": {"vector-real"},  # integers and tables alone, as Vela has them
@@ -355,51 +349,12 @@ def test_a_wrong_file_is_said_to_be_wrong(tmp_path: Path) -> None:
     assert code == 2 and "did you mean 'bandwidth'?" in said
 
 
-def test_machines_of_a_sweep_are_told_once() -> None:
-    archs = [changed(EDGE, {"name": f"m{n}", "front_end": {"tokens": 4}}) for n in range(5)]
-    (line,) = brief((found for arch in archs for found in findings(arch)), {})
-    assert line.startswith("warning: m0, m1, m2 and 2 more: arch.front_end.tokens: 4 for 5 engines")
-    assert not list(brief(findings(load_arch(EDGE)), {}))
-
-
-def test_notes_that_are_not_said_are_counted() -> None:
-    archs = [load_arch(name) for name in ("gemmini-16", "tpu-v3-like")]
-    found = [each for arch in archs for each in findings(arch)]
-    files = {"tpu-v3-like": str(shipped_folder() / "tpu-v3-like.yaml"), "gemmini-16": "g.yaml"}
-    (line,) = brief(found, files)
-    rules = ", ".join(dict.fromkeys(each.name for each in found))
-    assert line == f"{len(found)} notes ({rules}): archgen lint g.yaml tpu-v3-like"
-    variants = [archs[0].model_copy(update={"name": f"v{n}"}) for n in range(5)]
-    sweep = [each for arch in variants for each in findings(arch)]
-    (line,) = brief(sweep, {f"v{n}": "g.yaml" for n in range(5)})
-    assert line == "1 note (vector-real): archgen lint g.yaml"
-    (line,) = brief(sweep, {})
-    assert line == "1 note (vector-real): archgen lint v0 v1 v2 ..."
-
-
 def test_every_type_of_networks_is_looked_at() -> None:
     arch = changed(EDGE, {"types": ["int16", "int8"], **WORDS})
     fields = [each.path for each in findings(arch) if each.name == "network-type"]
     assert fields == ["arch.types[0]"]
     arch = changed(EDGE, {"types": ["int8", "int16"], **WORDS})
     assert [each.path for each in findings(arch)] == ["arch.types[1]"]
-
-
-def test_a_note_about_layers_is_said_where_a_network_has_them() -> None:
-    """Kernels of 28 channels fill the rows of tpu-v1: 4 x 3136 cycles; lanes take 9 x 3136.
-
-    A DPU-like cube, 16 channels together, takes 21 168 cycles either way."""
-    found = findings(load_arch("tpu-v1"))
-    (line,) = brief(found, {}, lambda: {"depthwise"})
-    assert line.startswith("note: tpu-v1: arch.matrix.depthwise: a depthwise layer of 96 channels")
-    assert "int8, takes 28,224 cycles; with a depthwise mode the array would take 12,544" in line
-    assert list(brief(found, {})) == ["1 note (depthwise-slow): archgen lint tpu-v1"]
-    dpu = {"kind": "cube", "rows": 8, "cols": 16, "depth": 16, "im2col": False}
-    over = {"name": "dpu", "clock": 0.281e9, "matrix": NO_DEPTHWISE | dpu, **INTEGERS}
-    slow = changed(EDGE, over | {"memories": {"dram": {"bandwidth": "19.2 GB/s"}}})
-    assert list(brief(findings(slow), {}, lambda: {"depthwise"})) == [
-        "1 note (vector-real): archgen lint dpu"
-    ]
 
 
 NETS = {"mobilenet_v2": True, "resnet18": False, "shufflenet_v2": True, "bert_base": False}
@@ -425,29 +380,9 @@ def test_depthwise_layers_of_quantized_files_are_known(tmp_path: Path) -> None:
     assert kinds_of(str(tmp_path / "none.onnx"), (), {}, {}) == set()
 
 
-def test_check_and_a_dry_run_mention_warnings(tmp_path: Path) -> None:
-    file = tmp_path / "wrong.yaml"
-    file.write_text(WRONG)
-    asked = ["study", str(file), "-m", "squeezenet", "--dry-run", "-o", str(tmp_path / "out")]
-    for words, code in ((["check", str(file)], 1), (asked, 0)):
-        done = CliRunner().invoke(cli, words)
-        assert done.exit_code == code
-        assert "error: wrong: arch.memories.local.size" in done.output
-
-
 def test_check_ends_with_0_where_only_warnings_are_left(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(WRONG)
     done = CliRunner().invoke(cli, ["check", str(file), "--ignore", "area-wafer,area-reticle"])
     assert done.exit_code == 0
     assert "area-wafer" not in done.output and "warning: wrong: " in done.output
-
-
-def test_a_study_says_a_note_about_layers_of_its_networks(tmp_path: Path) -> None:
-    file = tmp_path / "plain.yaml"
-    file.write_text("name: plain\nextends: soma-edge\nmatrix: {depthwise: false}\n")
-    for net, said in (("mobilenet_v2", True), ("resnet18", False)):
-        out = str(tmp_path / "out")
-        done = CliRunner().invoke(cli, ["study", str(file), "-m", net, "--dry-run", "-o", out])
-        assert done.exit_code == 0
-        assert ("note: plain: arch.matrix.depthwise: " in done.output) is said

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -279,47 +277,6 @@ def test_packed_and_complex_constants_are_whole(tmp_path: Path) -> None:
     text = helper.make_tensor("text", TensorProto.STRING, [2], [b"a", b"b"])
     proto.graph.initializer.append(text)
     assert open_model(saved(proto, tmp_path)).proto.graph.initializer[-1] == text
-
-
-def test_all_broken_files_are_told_at_once(tmp_path: Path) -> None:
-    paths = []
-    for make, _ in BROKEN:
-        paths.append(tmp_path / f"{make.__name__}.onnx")
-        onnx.save(make(), paths[-1])
-    listed = CliRunner().invoke(models, list(map(str, paths)))
-    assert isinstance(listed.exception, ModelError)
-    with pytest.raises(StudyError) as caught:
-        points(designed(["mcu-npu"], list(map(str, paths))))
-    for said in (listed.exception.mistakes, caught.value.mistakes):
-        assert len(said) == len(paths)
-        for line, path, (_, words) in zip(said, paths, BROKEN, strict=True):
-            assert line.startswith(f"{path} is damaged: ")
-            assert re.search(words, line)
-
-
-def test_only_near_names_are_suggested(tmp_path: Path) -> None:
-    proto = _misspelt()
-    proto.graph.node[0].op_type = "Frobnicate"
-    with pytest.raises(ModelError, match=r"\(ai.onnx.Frobnicate\): ONNX has no such operator$"):
-        open_model(saved(proto, tmp_path))
-    with pytest.raises(ModelError, match=r"met.onnx does not exist; did you mean .*net.onnx"):
-        open_model(tmp_path / "met.onnx")
-    with pytest.raises(ModelError, match=r"nosuch.onnx does not exist$"):
-        open_model(tmp_path / "nosuch.onnx")
-
-
-def test_options_are_written_as_a_shell_takes_them(tmp_path: Path) -> None:
-    path = saved(linear(["n", "a b = c/µ", 4]), tmp_path)
-    with pytest.raises(ModelError) as caught:
-        open_model(path)
-    listed = CliRunner().invoke(models, [str(path)]).output
-    for said in (str(caught.value), listed):
-        option = re.search(r"--dim (?!name).*?=<size>", said)
-        assert option is not None
-        words = shlex.split(option[0].replace("<size>", "5"))
-        assert words == ["--dim", "a b = c/µ=5"]
-    assert CliRunner().invoke(models, [str(path), *words]).exit_code == 0
-    assert "--role x=batch:AXIS" in listed
 
 
 def test_an_empty_input_has_to_be_said_and_a_batch_is_never_empty(tmp_path: Path) -> None:

@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.api import compile_model, execute, load_arch, load_model
-from archgen.cli.main import cli
 from archgen.extensions import ExtensionError, activate, extension
 from archgen.studies.sweep import study
 from compiler.api import CompilerError
@@ -78,15 +76,6 @@ def test_a_kernel_is_taken_where_it_is_cheaper(tmp_path: Path) -> None:
     long.mkdir()
     assert "vector.binary vector function=max" in program(short)
     assert "vector.reduce vector function=max" in program(network(long, 256))
-
-
-def test_the_report_has_both(tmp_path: Path) -> None:
-    words = ["-m", str(network(tmp_path)), "--effort", "0", "--report"]
-    made = CliRunner().invoke(
-        cli, ["compile", MACHINE, *words, "--extension", str(written(tmp_path))]
-    )
-    said = " ".join(made.output.split())
-    assert "tile of largest kernel rows_at_once 246 the compiler's own 263" in said
 
 
 def test_a_tile_that_it_declines_is_the_compilers(tmp_path: Path) -> None:

@@ -52,24 +52,6 @@ def test_roles_are_found_by_what_operators_do(text: str, expected: str) -> None:
     assert " ".join(f"{name}={role.shown}" for name, role in found.items()) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "kind", "axis"),
-    [
-        (STREAMING, "conv_cache", "makes output 'conv_cache_out' of it", "reads it as its batch"),
-        (GRAPH_NET, "edge_index", "indices of Gather", "takes single positions of it"),
-        (GRAPH_NET, "x", "nothing speaks", "no batch: Gather is indexed along it"),
-        (LEFT_OVER, "w_1", "nothing reads it", ""),
-        (PICTURE, "image", "", "no batch: Conv works over a neighbourhood along it"),
-        (DECODER, "past_key", "Concat makes output 'present_key' of it", "called 'batch'"),
-        (DECODER, "attention_mask", "adds it to scores of attention", ""),
-    ],
-)
-def test_roles_say_why(text: str, name: str, kind: str, axis: str) -> None:
-    role = tell(net(text)).roles[name]
-    assert kind in role.evidence
-    assert axis in role.axis_evidence
-
-
 def test_a_state_of_fixed_size_runs_as_it_is_and_in_a_batch(tmp_path: Path) -> None:
     path = saved(net(STREAMING), tmp_path)
     assert shapes(open_model(path, batch=1)) == {"frame": [1, 4, 10], "conv_cache": [2, 1, 4, 2]}
@@ -86,32 +68,6 @@ def test_inputs_that_nothing_reads_are_no_batch(tmp_path: Path) -> None:
     assert shapes(open_model(path, batch=2)) == {
         "image": [2, 3, 8, 8], "mean_0": [16], "w_1": [4, 3, 3, 3]
     }  # fmt: skip
-
-
-def test_a_free_picture_is_not_of_height_one(tmp_path: Path) -> None:
-    path = saved(net(PICTURE), tmp_path)
-    with pytest.raises(ModelError) as caught:
-        open_model(path, batch=1)
-    assert "axis 0, named 'height' (no batch: Conv works over" in str(caught.value)
-    assert "--dim height=<size> --dim width=<size>" in str(caught.value)
-    sizes = {"height": 9, "width": 7}
-    assert shapes(open_model(path, batch=1, dims=sizes)) == {"image": [9, 7]}
-
-
-def test_a_model_without_a_batch_is_refused_at_others_alone(tmp_path: Path) -> None:
-    path = saved(net(PICTURE), tmp_path)
-    with pytest.raises(BatchError) as caught:
-        open_model(path, batch=2, dims={"height": 9, "width": 7})
-    text = str(caught.value)
-    assert "has no input with a batch axis" in text
-    assert "Run it at --batch 1, or say which axis it is, such as --role image=batch:0" in text
-
-
-def test_another_fixed_batch_says_which_it_has(tmp_path: Path) -> None:
-    path = saved(net(LEFT_OVER.replace("float[1,", "float[4,")), tmp_path)
-    assert shapes(open_model(path, batch=4))["image"] == [4, 3, 8, 8]
-    with pytest.raises(BatchError, match=r"'image' at 4.*Run it as it is \(--batch 4\)"):
-        open_model(path, batch=2)
 
 
 RECURRENCE = """
@@ -158,15 +114,6 @@ def test_a_state_that_meets_the_batch_of_data_has_it() -> None:
     """
     roles = tell(net(text)).roles
     assert (roles["x"].shown, roles["h0"].axis) == ("data:0", 0)
-
-
-def test_who_fixes_a_batch_is_told_how_to_say_that_it_is_none(tmp_path: Path) -> None:
-    path = saved(net("two (float[3] x, float[3] z) => (float[3] y) { y = Add (x, z) }"), tmp_path)
-    with pytest.raises(BatchError, match="--role x=batch:none --role z=batch:none") as caught:
-        open_model(path, batch=1)
-    assert "Run it as it is (--batch 3)" in str(caught.value)
-    model = open_model(path, batch=1, roles={"x": "batch:none", "z": "batch:none"})
-    assert shapes(model) == {"x": [3], "z": [3]}
 
 
 def test_the_dimensions_of_unread_inputs_need_no_size(tmp_path: Path) -> None:

@@ -168,17 +168,6 @@ def test_what_cannot_be_read_is_decided_again() -> None:
         assert again.found == 0
 
 
-def test_the_oldest_decisions_go_first() -> None:
-    decisions = Decisions(most=2)
-    sizes = [machine(local={"size": size}) for size in (8192, 16384, 32768)]
-    for arch in sizes:
-        program(arch, decisions)
-    assert len(decisions.kept) == 2
-    for arch in reversed(sizes):
-        program(arch, decisions)
-    assert decisions.found == 2
-
-
 def test_machines_whose_schedules_differ_share_how_layers_are_cut() -> None:
     decisions = Decisions()
     for size in (1024, 2048, 4096):

@@ -27,7 +27,7 @@ from compiler.fuse.partition import Unfused
 from compiler.geometry.clusters import keeps_apart
 from compiler.group import Kept, Shared
 from compiler.hold.spans import Span, lowest
-from compiler.homes import ChooseHomes, candidates
+from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.ops.lower import lower
 from compiler.stages import Stages
@@ -90,20 +90,6 @@ def test_what_passes_between_groups_leaves_dram_alone(sync: str, own: bool) -> N
     assert seen.trace.cycles < plain.trace.cycles
 
 
-def test_a_place_is_used_again_when_its_tensor_is_dead() -> None:
-    """Five layers: tensors 1 and 3 never live at once, nor do 2 and 4; two places serve all."""
-    arch = machine(cores=2, shared={"size": 2 * TENSOR})
-    seen = check(chain(layers=5), arch, "fp32", apart())
-    assert sorted(b.address for b in near(seen)) == [0, 0, TENSOR, TENSOR]
-
-
-def test_what_finds_no_room_lies_in_dram() -> None:
-    arch = machine(cores=2, shared={"size": TENSOR + 1024})
-    seen = check(chain(layers=5), arch, "fp32", apart())
-    assert [(b.address, b.size) for b in near(seen)] == [(0, TENSOR)] * 2
-    assert seen.trace.traffic["dram.write"] == 3 * TENSOR
-
-
 @pytest.mark.parametrize(("size", "hoped"), [(TENSOR, 0), (TENSOR // 2, 2 * TENSOR)])
 def test_groups_are_formed_in_the_hope_of_room_that_there_is(size: int, hoped: float) -> None:
     """By hand: the middle one of three layers, with an input, a result and 8 x 8 weights."""
@@ -140,29 +126,6 @@ def test_what_the_host_reads_lies_in_dram() -> None:
     seen = check(net.model(d), machine(shared={}), "fp32", kept)
     assert seen.compiled.host
     assert len(near(seen)) == 1  # between the last two
-
-
-def test_ports_lie_in_dram() -> None:
-    """A result that a later layer reads as well is the user's."""
-    net = Net()
-    a = net.op("Conv", net.input(1, 8, 8, 8), net.weight(8, 8, 1, 1))
-    b = net.op("Conv", a, net.weight(8, 8, 1, 1))
-    seen = check(net.model(a, b), machine(shared={}), "fp32", apart())
-    assert not near(seen)
-
-
-@pytest.mark.parametrize("missing", ["spill", "refill"])
-def test_without_a_way_in_or_out_of_shared_memory_nothing_lies_there(missing: str) -> None:
-    arch = machine(cores=2, shared={"size": 2 * TENSOR}, own_engines=True)
-    engines = {name: engine for name, engine in arch.copy_.items() if name != missing}
-    lacking = arch.model_copy(update={"copy_": engines})
-    seen = check(chain(), lacking, "fp32", apart())
-    assert not near(seen)
-    assert seen.trace.traffic["dram.write"] == 3 * TENSOR
-    graph = lower(prepared(chain(), "net"), "fp32")
-    groups = Unfused().apply(layers(graph, arch, Stages()), graph, lambda group: 1.0)
-    assert len(list(candidates(groups, graph, Moved(arch)))) == 2
-    assert not list(candidates(groups, graph, Moved(lacking)))
 
 
 def test_each_cluster_has_its_slice() -> None:
@@ -235,15 +198,6 @@ def test_estimates_know_the_path() -> None:
     assert far_rate(arch, "dram", 6) == pytest.approx(16 / 6)
     assert Path(arch, 6, "shared", "local").run(640).cycles == pytest.approx(5 + 30)
     assert Path(arch, 6, "dram", "local").run(640).cycles == pytest.approx(20 + 240)
-
-
-def test_slow_shared_memory_is_not_used() -> None:
-    """A tensor moves only where its groups are expected to be quicker."""
-    slow = {"banks": 1, "bank_width": 1, "latency": "500 cycles"}
-    seen = check(chain(), machine(cores=2, shared=slow), "fp32", apart(ChooseHomes()))
-    assert not near(seen)
-    seen = check(chain(), machine(cores=2, shared={}), "fp32", apart(ChooseHomes()))
-    assert len(near(seen)) == 2
 
 
 @pytest.mark.parametrize(

@@ -53,15 +53,6 @@ def test_slices_that_several_groups_make_stay_as_a_whole() -> None:
     assert places == {"a": ((0,), 0, (20,)), "b": ((10,), 10, (20,)), "ab": ((0,), 0, (20,))}
 
 
-def test_slices_stay_only_where_one_tensor_has_them_all_and_groups_alone_make_them() -> None:
-    assert list(joined("a = x", "b = a", "c = b a", "y = c")) == ["c"]
-    assert list(joined("a = x", "host b = x", "c = ab b", "y = c")) == ["c"]
-
-
-def test_what_the_host_reads_and_what_the_network_gives_cannot_stay() -> None:
-    assert list(found("a = x", "host h = a", "b = h", "y = b")) == ["b"]
-
-
 def test_what_saves_most_for_its_place_comes_first_as_far_as_the_share_reaches() -> None:
     parts, graph = apart(*CHAIN)
     # Places of 64 bytes from the end on; b and c lie there one after the other, in group 2 both.
@@ -80,22 +71,6 @@ def _kept(part: Part) -> dict[str, int]:
     lowest = min((kept.address for kept in part.kept.values()), default=1024)
     assert part.room("local", 1024) == lowest
     return {name: kept.address for name, kept in part.kept.items()}
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"x": None}, "x cannot stay on chip between these steps"),
-        ({"a": 10}, "a at 10: must be a multiple of 64 B"),
-        ({"a": 1024}, "a: 10 B are not free in local memory at 1024"),
-        ({"a": 960, "b": 960}, "b: 10 B are not free in local memory at 960"),
-    ],
-)
-def test_places_by_hand_must_be_possible(given: dict[str, int | None], said: str) -> None:
-    parts, graph = apart(*CHAIN)
-    with pytest.raises(ValueError) as wrong:
-        kept_as_given(parts, graph, Moved(ARCH), {n: Given(a) for n, a in given.items()})
-    assert str(wrong.value) == said
 
 
 def test_a_place_by_hand_is_taken() -> None:

@@ -30,12 +30,6 @@ def test_a_layer_takes_its_products_or_its_bytes_by_hand() -> None:
     assert taken(1, machine(types=("fp16",))) == (20 + 2048 / 16) + 2 * (20 + 4096 / 16)
 
 
-def test_every_load_starts_up_by_hand() -> None:
-    """Those of the weights and the input; and the store."""
-    late = machine(types=("fp16",), copy={"startup": "100 cycles"})
-    assert taken(1, late) == taken(1, machine(types=("fp16",))) + 3 * 100
-
-
 def test_maps_that_fit_stay_on_the_chip_by_hand() -> None:
     """The first layer loads the input and its weights, which is more than it computes. The weights
     of the last have come while the second computed, and its result is less than it computes; so
@@ -64,12 +58,6 @@ def test_what_the_copy_engine_takes_bounds_what_dram_gives_by_hand() -> None:
     """Every map of 256 KiB crosses, at 4 bytes a cycle."""
     slow = machine(types=("fp16",), copy={"bandwidth": "4 B/cycle"})
     assert taken(3, slow, 64) == 3 * (2 * (20 + (256 << 10) / 4) + 20 + 2048 / 4)
-
-
-@pytest.mark.parametrize("size", [16, 24])
-def test_cores_that_would_not_help_stay_idle(size: int) -> None:
-    one, *more = (taken(4, machine(types=("fp16",), cores=n), size) for n in (1, 2, 4, 8))
-    assert max(more) <= one and more[0] < one
 
 
 def test_the_largest_part_of_a_core_by_hand() -> None:

@@ -27,7 +27,7 @@ from compiler.nest.bounds import Box
 from compiler.schedule import Estimate
 from compiler.slices import Slicing, slicings
 from compiler.tree.made import tree_of
-from compiler.tree.text import TreeError, print_tree
+from compiler.tree.text import print_tree
 from simmodel.arch import Arch
 from simmodel.isa import Copy, Item, Loop
 from simmodel.simulate import simulate
@@ -103,20 +103,6 @@ def test_a_copy_reaches_all_cores_where_the_engine_does() -> None:
         assert handover_cycles(arch, given, 4) == copies * (once + size / 16) + told
 
 
-@pytest.mark.parametrize(("among", "copies"), [("peer", 4), ("each", 12)])
-def test_as_many_copies_as_the_engine_takes(among: str, copies: int) -> None:
-    """32 channels, 8 of them on each of four cores."""
-    arch = several(4, among)
-    cores = "".join(f"  core o = {low}:{low + 8}\n" for low in range(0, 32, 8))
-    steps = "".join(f"step\n{cores}  layer {name}\n" for name in (FIRST, SECOND))
-    everyone = "  core\n" * 4
-    tree = f"tree net\nhome {FIRST} local passed\n{everyone}{steps}"
-    model = network(channels=32)
-    made = compiled(model, tree, arch)
-    assert len(handed(made)) == copies
-    right(made.program, model, arch)
-
-
 def handed(made: CompileResult) -> list[Copy]:
     """Copies to what stays on other cores."""
     first, _ = groups(made)
@@ -182,13 +168,6 @@ def test_cores_split_channels_of_one_product_and_what_follows_it() -> None:
     both = together(network())
     assert split_channels(both) is None
     assert (half(0), half(1)) not in splits(both, arch, 2)
-
-
-def test_a_group_of_two_products_is_not_split_by_channels() -> None:
-    tree = "tree net\nstep\n  core o = 0:8\n  core o = 8:16\n"
-    tree += f"  layer {FIRST}\n  layer {SECOND}\n"
-    with pytest.raises(TreeError, match="cores cannot be split along o, only along h"):
-        compiled(network(), tree, several())
 
 
 def test_rows_that_are_not_the_same_for_all_are_split_with_columns() -> None:

@@ -38,10 +38,6 @@ def test_a_stream_through_few_slots_holds_up_a_whole_load_behind_it(arrivals: fl
     assert cycles(arrivals) == pytest.approx(released + CONSTANTS + BEHIND)
 
 
-def test_what_arrives_at_once_holds_up_nothing() -> None:
-    assert cycles(1) == pytest.approx(STREAM + PRODUCTS + BEHIND)
-
-
 @pytest.mark.parametrize("arrivals", [5, 10])
 def test_a_stream_waits_for_its_layer_but_for_what_has_a_slot(arrivals: float) -> None:
     """Two pieces are there when the layer before is done; the last one is behind all others."""
@@ -89,16 +85,6 @@ def played(told: frozenset[int] = frozenset()) -> Timeline:
     work = Work(layers, {"x": 50.0, "y": 70.0}, {}, {})
     timeline.run(Walked((Moment({}, (None, None), {}),)), lambda run, moment: work)
     return timeline
-
-
-def test_a_token_for_constants_stands_behind_the_loads_of_a_tile() -> None:
-    assert played().end == 50 + PRODUCT + TAIL
-    assert played(frozenset({0})).end == 50 + 70 + PRODUCT + TAIL
-
-
-def test_what_stands_behind_a_loop_is_issued_with_its_last_layer() -> None:
-    assert played().rest(looped=False) == PRODUCT + TAIL - 70
-    assert played().rest(looped=True) == TAIL
 
 
 def test_pieces_of_a_reduction_are_arrivals() -> None:

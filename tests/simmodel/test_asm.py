@@ -244,34 +244,6 @@ def test_mistakes_in_programs_are_pointed_at(text: str, message: str) -> None:
         parse_program(text)
 
 
-DEEP = "".join(f"{' ' * n}loop v{n} 2\n" for n in range(99)) + " " * 99 + "scalar.nop scalar"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("scalar.nop scalar count=" + "9" * 5000, "1:25: expected at most 400 digits"),
-        ("scalar.nop scalar count=" + "(" * 5000, "1:41: expected a value"),
-        ("scalar.nop scalar BULK_OPERANDS=1", "1:19: expected another field of ScalarNop"),
-        (DEEP, "17:17: expected at most 16 loops"),
-    ],
-)
-def test_what_no_reader_holds_is_pointed_at(text: str, message: str) -> None:
-    with pytest.raises(ParseError, match=message):
-        parse_item(text)
-
-
-@pytest.mark.parametrize("field", ["tokens=(1)", "barriers=3", "cores=()"])
-def test_a_program_says_its_name_machine_and_work_alone(field: str) -> None:
-    with pytest.raises(ParseError, match="1:23: expected another field of Header"):
-        parse_program(f"program name=a arch=b {field}\ncore 0\n")
-
-
-def test_a_payload_in_other_letters_is_pointed_at() -> None:
-    with pytest.raises(ParseError, match="2:9: expected a payload in base64"):
-        parse_program('program name=a arch=b\npayload "\u20ac"\ncore 0\n')
-
-
 def test_a_port_is_printed_with_its_operand() -> None:
     base = program(inputs=(port("x", at("dram", 64, (2, 3), "fp16"), "fp32"),))
     line = "input name=x operand=dram[0x40]:fp16[2,3] shape=(2, 3) dtype=fp32"
