@@ -188,7 +188,7 @@ SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
 
 
 @pytest.mark.parametrize(
-    ("net", "arch", "dtype", "ranges"),
+    ("name", "arch", "dtype", "ranges"),
     [
         pytest.param(
             SHARED, "soma-edge", "int8", {"past": 40, "sequence": 8}, id="heads that share keys"
@@ -211,17 +211,17 @@ SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
     ],
 )  # fmt: skip
 def test_several_lengths_at_once(name: str, arch: str, dtype: str, ranges: dict[str, int]) -> None:
-    spans = tuple((name, Range(1, most)) for name, most in ranges.items())
+    spans = tuple((dim, Range(1, most)) for dim, most in ranges.items())
 
     @settings(max_examples=3)
     @given(st.tuples(*(st.integers(1, most) for most in ranges.values())))
     def at(lengths: tuple[int, ...]) -> None:
         dims = dict(zip(ranges, lengths, strict=True))
         point = Point(
-            key="", arch=load_arch(arch), model=net, batch=dims.get("batch", 1), dtype=dtype,
+            key="", arch=load_arch(arch), model=name, batch=dims.get("batch", 1), dtype=dtype,
             dims=tuple(dims.items()), ranges=spans, scheduling=Scheduling(effort=0),
         )  # fmt: skip
-        row = bench(net, arch).run(point).row
+        row = bench(name, arch).run(point).row
         assert row.get("verified") is True, row
 
     at()

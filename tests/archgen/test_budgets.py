@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from host_only import HOST_ONLY, small_model
-from junitparser import Error, Failure, JUnitXml, Skipped
+from junitparser import JUnitXml
 
-from archgen.cli.gates import junit_xml, of_budgets, of_points
 from archgen.cli.main import cli
 from archgen.outcomes.point import Outcome
 from archgen.studies.budgets import Check, check_budgets, read_budgets
 from archgen.studies.design import StudyError
-from archgen.studies.results import Study
 from archgen.studies.sweep import study
 
 SHIPPED = Path(__file__).parents[2] / "studies" / "ci" / "budgets.yaml"
@@ -77,17 +75,6 @@ def test_a_figure_counts_where_its_outputs_are_right(
     assert lax.verdict == ("kept" if verdict == "unverified" else verdict)
 
 
-@pytest.mark.parametrize("verified", [True, None, False])
-def test_an_area_is_kept_whatever_became_of_outputs(path: Path, verified: bool | None) -> None:
-    """It is one of the machine, about which outputs say nothing."""
-    text = "budgets: [area <= 20 mm2, core_mm2 <= 2 mm2]"
-    area = {"area_mm2": 9.4274, "core_mm2": 8.0}
-    assert [(c.verdict, c.said) for c in checks(path, text, point(verified=verified, **area))] == [
-        ("kept", "area_mm2 9.427 mm2, limit 20 mm2"),
-        ("broken", "core_mm2 8 mm2, limit 2 mm2: 300 % over"),
-    ]
-
-
 def test_everything_wrong_with_a_file_is_said_at_once(path: Path) -> None:
     path.write_text("""verified: maybe
 budgets:
@@ -114,30 +101,6 @@ extra: 1
 
 def test_the_shipped_example_reads() -> None:
     assert [budget.optional for budget in read_budgets([SHIPPED])] == [False, False, False, True]
-
-
-def test_junit_has_a_case_for_each_finding(path: Path) -> None:
-    """Three points of which one does not fit and one is wrong; one budget about all of them."""
-    outcomes = (
-        point("a", compile_s=1.5, simulate_s=0.25),
-        point("b", status="does_not_fit", reason="needs \x1b[1m2"),
-        point("c", verified=False, note="y: off by 3"),
-        point("d", status="failed", reason="killed"),
-    )
-    found = checks(path, "budgets: [latency <= 7 on net for a]", *outcomes)
-    text = junit_xml([*of_points(Study(outcomes, ())), *of_budgets(found)])
-    points, budgets = JUnitXml.fromstring(text.decode())
-    assert (points.name, points.tests, points.failures, points.errors, points.skipped) == (
-        "points", 4, 1, 1, 1,
-    )  # fmt: skip
-    kinds = [[type(result) for result in case.result] for case in points]
-    assert kinds == [[], [Skipped], [Failure], [Error]]
-    assert [case.result[0].message for case in list(points)[1:]] == [
-        "does_not_fit: needs ?[1m2", "y: off by 3", "killed",
-    ]  # fmt: skip
-    assert points.time == 1.75
-    [case] = budgets
-    assert (case.name, case.result) == ("latency <= 7 on net for a: a net b1 int8", [])
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from archgen.outcomes.merit import merit_row
 from archgen.outcomes.point import Outcome, Row
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
-from archgen.studies.query import known_column
 from archgen.studies.results import Study
 
 EDGE = load_arch("soma-edge")
@@ -54,17 +51,6 @@ def test_the_best_few_stand_in_the_order_of_networks_the_best_first() -> None:
     assert STUDY.best("latency", n=2)["latency_ms"].tolist() == [2.0, 2.5, 8.0, 9.0]
 
 
-def test_columns_may_be_named_in_short_or_by_the_last_words_of_a_field() -> None:
-    assert STUDY.filter("banks>=2", "latency<=2").frame["model"].tolist() == ["small", "large"]
-    with pytest.raises(StudyError, match=r"did you mean 'local.banks'"):
-        STUDY.filter("local.bank>=2")
-    both = STUDY.frame.assign(**{"arch.memories.shared.banks": 8})
-    assert known_column(both, "banks") == BANKS  # the one that differs
-    both.loc[0, "arch.memories.shared.banks"] = 4
-    with pytest.raises(StudyError, match=r"'banks': .*local.banks' and .*shared.banks' are called"):
-        known_column(both, "banks")
-
-
 def test_nothing_beats_what_pareto_gives() -> None:
     """4 banks are slower and larger than 2 on the small network, and wrong on the large one."""
     found = STUDY.pareto()
@@ -97,22 +83,6 @@ def test_a_query_names_columns_as_pandas_does_and_fields_by_their_last_words() -
 def test_the_best_may_be_the_most() -> None:
     assert STUDY.best("latency", ascending=False)["latency_ms"].tolist() == [4.0, 9.0]
     assert STUDY.best("throughput", ascending=True)["latency_ms"].tolist() == [4.0, 9.0]
-
-
-def test_choosing_by_what_is_no_number_is_refused_in_words() -> None:
-    for choose, said in (
-        (lambda: STUDY.best("arch"), "'arch': holds no numbers"),
-        (lambda: STUDY.best(n=0), "n: expected at least 1, not 0"),
-        (lambda: STUDY.best(["latency_ms"]), "expected the name of a column"),  # type: ignore[arg-type]
-        (lambda: STUDY.pareto("arch", "latency"), "'arch': holds no numbers"),
-        (lambda: STUDY.pareto("latency", "aera_mm2"), "did you mean 'area_mm2'"),
-        (lambda: STUDY.pivot("banks", "banks"), "three columns"),
-        (lambda: STUDY.pivot("banks", "latency"), "three columns"),
-        (lambda: STUDY.pivot("banks", "model", "verified"), "holds no numbers"),
-        (lambda: STUDY.filter(["banks=1"]), "expected a column, a comparison and a value"),  # type: ignore[arg-type]
-    ):
-        with pytest.raises(StudyError, match=re.escape(said)):
-            choose()
 
 
 def test_a_pivot_has_every_value_that_there_is() -> None:

@@ -6,16 +6,15 @@ import json
 import re
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from host_only import small_model
-from role_nets import DECODER, PICTURE, STREAMING, net, saved
+from role_nets import STREAMING, net, saved
 
 import archgen
-from archgen.cli.main import USER_ERRORS, VERBS, cli, main
+from archgen.cli.main import VERBS, cli, main
 from compiler.passes import PassFailed
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -93,32 +92,6 @@ def test_what_compiles_nothing_imports_no_compiler() -> None:
     assert imported((*COMPILING, *DRAWING), *asked) == {each: [] for each in asked}
 
 
-def test_what_shows_finished_points_imports_no_compiler() -> None:
-    asked = ("results --help", "history --help", "report --help")
-    assert imported(COMPILING, *asked) == {each: [] for each in asked}
-
-
-def test_models_shows_inputs_roles_and_what_is_to_be_given(tmp_path: Path) -> None:
-    path = str(saved(net(DECODER), tmp_path))
-    text = " ".join(
-        invoke("models", path, "--dim", "new=1", "--role", "past_key=data").output.split()
-    )
-    for part in (
-        "past_value float32 [batch, 2, past, 4] state 0 Concat makes output",
-        "past_key float32 [batch, 2, past, 4] data 0 as stated",
-        "position_ids int64 [batch, 1] index 0",
-        "0 to 19",
-        "logits float32",
-        "to be given: --dim all=<size> --dim past=<size>",
-        "--batch N changes axis 0 of input_ids, attention_mask,",
-        "--role input_ids=batch:AXIS",
-    ):
-        assert part in text
-    picture = invoke("models", str(saved(net(PICTURE), tmp_path))).output
-    assert "no input has a batch axis: it runs at batch 1" in picture
-    assert "axis 0 of input" in invoke("models", "squeezenet:image=32").output
-
-
 def test_compile_takes_roles(tmp_path: Path) -> None:
     path = str(saved(net(STREAMING), tmp_path))
     options = ("compile", "soma-edge", "-m", path, "--effort", "0")
@@ -159,35 +132,8 @@ def test_an_internal_error_is_one_line_and_a_file(
     assert "command: archgen compile" in path.read_text()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--batch", "1,x"],
-        ["--batch", "0"],
-        ["--dim", "n"],
-        ["--dim", "n=-1"],
-        ["--dtype", "int9"],
-        ["--jobs", "0"],
-        ["--dim", "n=1", "--dim", "n=2"],
-        ["--role", "x"],
-        ["--role", "x=state", "--role", "x=mask"],
-    ],
-)
-def test_wrong_options_are_usage_errors(arguments: list[str], tmp_path: Path) -> None:
-    model = small_model(tmp_path / "small.onnx")
-    result = invoke("study", "soma-edge", "-m", str(model), *arguments)
-    assert result.exit_code == 2
-    assert "Usage" in result.output
-
-
 def test_unknown_verbs_are_refused() -> None:
     assert invoke("stduy").exit_code == 2
-
-
-def test_user_errors_exist() -> None:
-    for module, names in USER_ERRORS.items():
-        for name in names:
-            assert issubclass(getattr(import_module(module), name), Exception)
 
 
 def test_public_names_are_documented_functions_and_classes() -> None:

@@ -16,7 +16,6 @@ from archgen.models.extents import extents
 from archgen.outcomes.axes import workload
 from archgen.plots.saving import point_folder
 from archgen.studies.comparison import compare
-from archgen.studies.design import StudyError
 from archgen.studies.plan import load_study
 from archgen.studies.query import where
 from archgen.studies.sweep import study
@@ -78,12 +77,6 @@ def test_a_study_file_sweeps_sizes_filters_them_and_yields_to_the_command_line(
 def test_what_is_no_size_is_refused(given: object) -> None:
     with pytest.raises(ValueError, match="expected a size such as 128"):
         extents(given)  # type: ignore[arg-type]
-
-
-def test_what_is_no_size_in_a_call_is_a_mistake_of_the_study(tmp_path: Path) -> None:
-    net = free_net(tmp_path / "net.onnx")
-    with pytest.raises(StudyError, match=r"dims\['seq'\]: \[\]: expected a size"):
-        study("mcu-npu", net, dims={"seq": []})
 
 
 def test_a_program_has_one_size() -> None:

@@ -12,14 +12,11 @@ from lending_tools import machine as of_size
 from matplotlib.figure import Figure
 
 import archgen
-from archgen.outcomes.axes import axes
-from archgen.outcomes.estimated import ESTIMATED, by_merit, like_with_like, run_of, runs
+from archgen.outcomes.estimated import ESTIMATED, like_with_like, run_of, runs
 from archgen.outcomes.frame import records
 from archgen.outcomes.merit import merit_row
 from archgen.outcomes.point import Outcome, Row
-from archgen.outcomes.slices import slices
 from archgen.plots.saving import overview_figures
-from archgen.report.page import content
 from archgen.studies.results import Study
 from simmodel.arch import Arch
 
@@ -99,41 +96,6 @@ def test_choosing_goes_by_estimates_and_shows_what_there_is() -> None:
     assert MIXED.pivot("local.size", "model").to_numpy().ravel().tolist() == [4.0, 2.0, 1.0]
     assert MIXED.best("energy_mj")["arch"].tolist() == ["edge256"], "what runs alone know"
     assert "2 ms as estimated on edge128" in repr(studied(*GUESSED[:2]))
-
-
-def tied(*, ran: dict[int, float]) -> Study:
-    """Three machines that are estimated at 0.7 ms each; what runs took, by KiB."""
-    found = [
-        outcome(size, ran[size], status="ok", estimated_ms=0.7, area_mm2=1.0, verified=True)
-        if size in ran
-        else outcome(size, 0.7, area_mm2=1.0)
-        for size in GUESSES
-    ]
-    return studied(*found)
-
-
-def test_of_equal_estimates_runs_decide() -> None:
-    """The last one ran, or the better of two that did, whatever the rounding of 2.5 / (2.5 / 0.7).
-    A report has the same machine first."""
-    for ran, first in (({256: 2.5}, "edge256"), ({128: 2.5, 256: 2.1}, "edge256")):
-        study = tied(ran=ran)
-        assert study.best()["arch"].tolist() == [first]
-        assert study.best("throughput_ips")["arch"].tolist() == [first]
-        assert len(study.pareto()) == 3, "nobody beats an equal by rounding"
-        assert content(study)["ranking"].standings[0].name == first
-        frame = like_with_like(study.frame)
-        assert by_merit(frame, "latency_ms")["arch"].tolist()[0] == first
-
-
-def test_one_place_of_a_line_has_the_point_that_ran() -> None:
-    other = outcome(256, 1.0, arch="other")
-    study = Study((other, *GUESSED[:2], RAN), (*MIXED.archs, machine(256).model_copy(
-        update={"name": "other"})))  # fmt: skip
-    frame = like_with_like(study.frame)
-    every = axes(frame, study.by_name)
-    size = next(axis for axis in every if axis.column == SIZE)
-    (line,) = slices(records(frame), [size], [size])
-    assert [row["arch"] for row in line.rows] == ["edge64", "edge128", "edge256"]
 
 
 def figures(study: Study) -> Iterator[tuple[str, Figure]]:

@@ -23,14 +23,12 @@ from archgen.cli.main import cli
 from archgen.energy import costs_of
 from archgen.exploration.constraints import parse_constraint
 from archgen.exploration.evaluate import Means
-from archgen.exploration.measures import measured
 from archgen.exploration.plan import load_exploration, load_surroundings
 from archgen.exploration.ranges import values_of
 from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import smallest
 from archgen.outcomes.fronts import dominates, front, ranks
-from archgen.outcomes.merit import merit_row
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.options import Running
@@ -120,20 +118,6 @@ def test_an_excess_is_what_is_not_met(comparison: str, bound: float, value: floa
     assert read.met(value) == (read.excess(value) == 0)
     assert not read.met(None)
     assert read.excess(None) == math.inf
-
-
-def test_figures_of_merit_are_measures() -> None:
-    row = {"throughput_ips": 30.0, "average_w": 2.0, "latency_ms": 3.0, "area_mm2": 4.0}
-    row |= {"area_low_mm2": 3.0, "area_high_mm2": 6.0, "macs": 6e9}
-    row |= merit_row(row)
-    assert measured(row, "throughput_per_watt") == 15
-    assert measured(row, "latency_area") == 12
-    assert measured(row, "throughput_per_mm2") == 7.5
-    assert measured(row, "throughput_low_per_mm2") == 5, "at the high end of area"
-    assert measured(row, "throughput_high_per_mm2") == 10
-    assert measured(row, "tops_per_mm2") == pytest.approx(1), "12 operations in 3 ms on 4 mm2"
-    assert merit_row({"throughput_ips": 30.0, "area_mm2": 0.0}) == {}, "no area, no quotient"
-    assert measured({"latency_ms": float("nan")}, "latency_ms") is None
 
 
 # Fronts
@@ -351,18 +335,6 @@ def test_no_machine_is_an_answer_and_exact_runs_them_all(tmp_path: Path) -> None
     assert (len(answer.full), answer.spared) == (30, 0)
 
 
-def test_least_of_another_column_is_found_among_all(tmp_path: Path) -> None:
-    plan = load_exploration(asked(tmp_path))
-    answer = smallest(plan, "area_mm2 <= 2.95", means(), by="latency_ms")
-    fitting = [arch for arch in brute_force(tmp_path) if area(arch) <= 2.95]
-    assert answer.machine is not None
-    assert answer.machine.machine.arch.name == min(fitting, key=cycles_of).name
-    with pytest.raises(StudyError, match="smallest: 'aera_mm2'"):
-        smallest(plan, "latency_ms <= 1", means(), by="aera_mm2")
-    with pytest.raises(StudyError, match="target: "):
-        smallest(plan, "latency <= 1", means())
-
-
 # Sensitivities
 
 
@@ -394,24 +366,6 @@ def test_sensitivities_by_hand(tmp_path: Path) -> None:
     # From 512 KiB to 1 MiB: (12500 + 1953.125) / 16406.25 gains 11.9 %, less than 15 %.
     assert size["enough"] == "512 KiB"
     assert pd.isna(cols["enough"])
-
-
-def test_pairs_tell_what_depends_on_each_other(tmp_path: Path) -> None:
-    fields = {"memories.local.size": ["512 KiB"], "matrix.cols": [64]}
-    (row,) = around(tmp_path, parameters=fields).pairs.to_dict("records")
-    base = 12_500 + 7_812.5
-    both = (6_250 + 3_906.25) / base - 1
-    assert row["together"] == pytest.approx(both, abs=1e-4)
-    assert row["interaction"] == pytest.approx(both - (-3_906.25 - 6_250) / base, abs=1e-4)
-
-
-def test_bandwidth_is_paid_by_the_gigabyte_and_by_its_interface(tmp_path: Path) -> None:
-    result = around(tmp_path, parameters={"memories.dram.bandwidth": None}, pairs=False)
-    (row,) = result.tornado.to_dict("records")
-    assert (row["low_value"], row["high_value"]) == ("8 GB/s", "32 GB/s")
-    assert row["gain_per_gb_per_s"] == 0
-    assert row["gain_per_mm2"] == 0, "an interface to DRAM that gains nothing here"
-    assert result.pairs.empty
 
 
 # The command line

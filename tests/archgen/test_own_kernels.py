@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.api import compile_model, execute, load_arch, load_model
-from archgen.extensions import ExtensionError, activate, extension
+from archgen.extensions import activate, extension
 from archgen.studies.sweep import study
 from compiler.api import CompilerError
 from simmodel.asm import print_program
@@ -121,25 +121,6 @@ def test_what_is_wrong_with_a_text_is_said_with_its_kernel(
         program(network(tmp_path))
     assert said in str(raised.value)
     assert f"kernel rows_at_once ({path}:4): " in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ("@kernel('vector.reduce.maxx')\ndef f(dst, a): ...", "no form of the vector engine is"),
-        ("@kernel('matrix.gemm')\ndef f(dst, a): ...", "no form of the vector engine is called"),
-        ("@kernel('vector.reduce.max')\ndef f(dst): ...", "takes the result and its operands"),
-        ("@kernel('vector.reduce.max')\ndef rows_at_once(d, a): ...", "is defined already, at "),
-    ],
-)
-def test_what_can_be_no_kernel_is_refused_where_it_says_so(
-    tmp_path: Path, more: str, said: str
-) -> None:
-    path = written(tmp_path)
-    path.write_text(path.read_text() + more)
-    with pytest.raises(ExtensionError) as raised:
-        activate((extension(path),))
-    assert said in str(raised.value)
 
 
 ROWS_AT_ONCE = """

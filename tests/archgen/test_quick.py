@@ -74,19 +74,6 @@ def test_as_many_as_asked_for_are_run_also_by_borrowed_schedules(
     assert_frame_equal(open_study(out).frame, frame)
 
 
-@pytest.mark.usefixtures("own_cache")
-def test_machines_of_different_types_are_compared_where_none_is_asked_for() -> None:
-    design = designed(["soma-edge", "stcp920"], [NETWORK], None, None, OPTIONS)
-    frame = run_estimated(design, best=1).frame
-    assert list(frame["status"]) == ["ok", ESTIMATED]
-
-
-def test_the_best_of_no_estimates_are_refused() -> None:
-    done = CliRunner().invoke(cli, ["study", "soma-edge", "-m", NETWORK, "--best", "3"])
-    assert done.exit_code == 2
-    assert "--best K runs the best by their estimates: give --estimate too" in done.output
-
-
 def test_what_cannot_run_is_refused_without_a_schedule() -> None:
     options = StudyOptions(effort=0, host=False)
     design = designed(["nvdla-2048"], ["vit_tiny:image=32,layers=1"], None, None, options)

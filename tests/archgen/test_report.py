@@ -173,12 +173,6 @@ def test_the_cycles_of_the_host_are_told_apart(tmp_path: Path) -> None:
     assert found["host_cycles"] > 0
 
 
-@pytest.mark.parametrize(("policy", "others"), [("rolling", "recompute"), ("recompute", "rolling")])
-def test_the_halo_policy_is_obeyed(tmp_path: Path, policy: str, others: str) -> None:
-    groups = report(tmp_path, MANY, "--halo", policy)["groups"]
-    assert others not in {group["halo"] for group in groups}
-
-
 @pytest.mark.parametrize("schedule", ["optimal", "none", "branch"])
 def test_what_looks_cheaper_says_why_it_was_not_taken(tmp_path: Path, schedule: str) -> None:
     groups = report(tmp_path, MANY, "--fusion", schedule)["groups"]
@@ -188,39 +182,6 @@ def test_what_looks_cheaper_says_why_it_was_not_taken(tmp_path: Path, schedule: 
     assert options
     assert all(option["why"] for option in looks)
     assert not any(option["why"] for option in options if option not in looks)
-
-
-def test_what_is_kept_between_groups_counts_on_both_sides(tmp_path: Path) -> None:
-    groups = report(tmp_path, ONE_CORE, "--fusion", "line", "--effort", "0")["groups"]
-    assert any(group["kept"] for group in groups)
-    total = {group["step"]: group["estimate"]["total"] for group in groups}
-    for group in groups:
-        for option in group["neighbours"]:
-            other = option["what"].rpartition("with group ")[2]
-            beside = total[int(other)] if other.isdecimal() else 0
-            assert option["against"] == pytest.approx(total[group["step"]] + beside)
-
-
-def test_the_report_names_the_partition_that_won(tmp_path: Path) -> None:
-    one = report(tmp_path, MANY, "--effort", "0", "--fusion", "line")
-    assert (one["partition"], one["programs_tried"]) == ("line", [])
-    best = report(tmp_path, MANY)
-    least = min(best["programs_tried"], key=lambda each: each["cycles"])
-    assert len(best["programs_tried"]) > 1
-    assert (least["partition"], least["cycles"]) == (best["partition"], best["simulated_cycles"])
-
-
-def test_a_file_that_cannot_be_written_is_found_before_anything_else(tmp_path: Path) -> None:
-    held = tmp_path / "file"
-    held.touch()
-    for target, what in (
-        (tmp_path, "is a folder"),
-        (tmp_path / "none" / "net.asm", "there is no folder"),
-        (held / "net.asm", "there is no folder"),
-    ):
-        text = failed("nowhere.yaml", "-m", "resnet51", "-o", str(target))
-        assert all(part in text for part in (what, "nowhere.yaml", "resnet51"))
-    assert not (tmp_path / "none").exists()
 
 
 def test_no_program_is_an_answer_and_no_wrong_input(tmp_path: Path) -> None:
@@ -266,18 +227,6 @@ def test_stages_are_printed_as_they_are_at_that_time(tmp_path: Path) -> None:
     assert early[0].stdout != early[1].stdout
 
 
-def test_stages_are_those_of_the_program_that_won(tmp_path: Path) -> None:
-    path = str(conv_net(tmp_path / "conv_net.onnx"))
-    won = report(tmp_path, ONE_CORE)
-    first = won["programs_tried"][0]
-    assert first["cycles"] > won["simulated_cycles"]  # or this test shows nothing
-    program = invoke(ONE_CORE, "-m", path).stdout
-    assert invoke(ONE_CORE, "-m", path, "--after", "order").stdout == program
-    tree = tmp_path / "won.tree"
-    tree.write_text(invoke(ONE_CORE, "-m", path, "--after", "layout").stdout)
-    assert invoke(ONE_CORE, "-m", path, "--tree", str(tree)).stdout == program
-
-
 def test_a_stage_is_shown_although_a_later_one_fails(tmp_path: Path) -> None:
     path, arch = str(conv_net(tmp_path / "conv_net.onnx")), str(tmp_path / "small.yaml")
     dram = "24 KiB"  # room for input and weights, not for what layers leave to others too
@@ -293,18 +242,6 @@ def test_a_stage_is_shown_although_a_later_one_fails(tmp_path: Path) -> None:
 def test_the_list_of_stages_needs_no_model() -> None:
     assert invoke("--after", "list").stdout.split() == list(FORMS)
     assert len(set(FORMS)) == len(FORMS)
-
-
-def test_all_mistakes_of_a_compilation_are_listed_at_once() -> None:
-    text = failed(
-        "nowhere.yaml", "-m", "resnet51", "--after", "fsue", "--report", "--fusion", "optimum",
-        "--halo", "roll", "--objective", "speed", "--effort", "7",
-    )  # fmt: skip
-    wanted = (
-        "nowhere.yaml", "did you mean 'resnet50'", "did you mean 'fuse'", "one of them at a time",
-        "did you mean 'optimal'", "did you mean 'rolling'", "objective 'speed'", "effort 7",
-    )  # fmt: skip
-    assert all(part in text for part in wanted), text
 
 
 def test_a_compilation_takes_one_schedule() -> None:

@@ -171,27 +171,6 @@ def test_filters_narrow_plots_and_table_alike(page: Page) -> None:
 
 
 @in_browser
-@pytest.mark.parametrize(
-    ("text", "rows"),
-    [  # 64, 128 and 192 KiB with 4, 8, 12 and 16 GB/s, of two networks
-        ("local.size>=128", 16),
-        ("local.size>=128KiB", 16),
-        ("local.size >= 0.125 MiB", 16),
-        ("local.size=131072B", 8),
-        ("local.size>=1MiB", 0),
-        ("dram.bandwidth>=12", 12),
-        ("dram.bandwidth>=12 GB/s resnet18", 6),
-        ("dram.bandwidth<8000MB/s", 6),
-        ("latency<10", 21),
-        ("latency<10ms", 21),
-        ("latency<0.01s", 21),
-    ],
-)
-def test_a_filter_compares_in_the_unit_that_cells_say(page: Page, text: str, rows: int) -> None:
-    assert typed(page, text) == (f"{rows} of 24 rows", "")
-
-
-@in_browser
 def test_a_box_keeps_its_points_everywhere(page: Page) -> None:
     choose(page, "x", "local.size")
     place = box(page, "document.querySelector('#plot-points .nsewdrag')")
@@ -204,20 +183,6 @@ def test_a_box_keeps_its_points_everywhere(page: Page) -> None:
     assert (drawn(page), bright(page)) == (24, 16)
     lines = "document.getElementById('plot-lines').data[0].dimensions[0].values.length"
     assert page.run(lines) == 16
-
-
-@in_browser
-def test_a_range_on_a_line_fades_the_other_points(page: Page) -> None:
-    axis = "document.querySelectorAll('#plot-lines .axis-brush')[1]"
-    page.run("document.getElementById('plot-lines').scrollIntoView()")
-    place = box(page, f"{axis}.querySelector('.background')")
-    across = place["x"] + place["width"] / 2
-    # The upper half of dram.bandwidth.
-    half = place["y"] + place["height"] * 0.45
-    page.drag((across, place["y"] + 4), (across, half - 30), (across, half))
-    until(page, f"{ROWS}.length < 24")
-    assert set(shown(page, "dram.bandwidth")) == {"12 GB/s", "16 GB/s"}
-    assert (drawn(page), bright(page)) == (24, 12)
 
 
 @in_browser

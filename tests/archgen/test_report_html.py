@@ -257,22 +257,6 @@ def test_wrong_results_are_left_out_of_comparisons(made: Study) -> None:
     assert "WRONG outputs" in card
 
 
-def test_the_card_of_a_notebook_is_safe_and_short(made: Study) -> None:
-    card = made._repr_html_()
-    Tree(card)
-    assert "<script>" not in card
-    assert len(card) < 20_000
-    assert card.count("<tr>") == 1 + len(made.outcomes)
-
-
-def test_a_study_without_results_has_a_report(made: Study) -> None:
-    refused = tuple(outcome for outcome in made.outcomes if outcome.status != "ok")
-    for outcomes in (refused, ()):
-        tree = Tree(report_html(replace(made, outcomes=outcomes))).root
-        assert "No point has a result" in tree.all("ul")[0].text
-        assert not tree.all("section", id="review")
-
-
 def measured(program: Program, arch: Arch) -> tuple[int, Account]:
     """Cycles of a run, and its account."""
     trace = traced(program, arch)
@@ -314,40 +298,6 @@ def test_no_change_saves_more_than_its_bound(name: str, tmp_path: Path) -> None:
             saved = 1 - simulate(program, other).cycles / cycles
             assert saved <= max(gain, 0) + LEAST, rule.title
     assert tried >= 6
-
-
-def test_levers_rest_on_the_account(tmp_path: Path) -> None:
-    arch = load_arch("soma-edge")
-    program = compile_model(load_model(str(conv_net(tmp_path / "net.onnx"))), arch)
-    _, own = measured(program, arch)
-    moved = own.point.get("dram_read_bytes") + own.point.get("dram_write_bytes")
-    share = moved / (own.point.get("latency_cycles") * arch.dram_bytes_per_cycle)
-    assert own.dram == pytest.approx(share)
-    assert own.share("matrix") == pytest.approx(own.point.get("matrix_busy"), rel=0.02)
-    assert sum(own.waits.values()) + own.point.get("matrix_busy") == pytest.approx(1)
-    found = {lever.title: lever for lever in levers(arch, [own])}
-    bandwidth = found["twice the DRAM bandwidth"]
-    assert bandwidth.gain == pytest.approx(min(share / 2, 1 - own.compute))
-    assert percent(share) in bandwidth.rests_on
-    assert bandwidth.fields == {"memories.dram.bandwidth": "32 GB/s"}
-    assert bandwidth.price.area > 0, "DRAM has an interface"
-    assert bandwidth.price.energy_share < 0
-    order = [-lever.gain for lever in levers(arch, [own])]
-    assert order == sorted(order), "nothing was tried: bounds by gain"
-
-
-def test_a_larger_memory_costs_what_the_model_says() -> None:
-    arch = load_arch("cocco-simba-1c")
-    fields = scaled(arch, "memories.local.size", 2)
-    other = changed(arch, fields)
-    assert other is not None
-    assert other.memories.local.size == 2 * arch.memories.local.size
-    ratio = (costs_of(other).area.parts["local"].value
-             / costs_of(arch).area.parts["local"].value)  # fmt: skip
-    assert 1.7 < ratio < 2, "twice the cells; edges and switch are as they were"
-    assert changed(arch, {"matrix.rows": -1}) is None
-    assert scaled(arch, "memories.shared.size", 2) == {}
-    assert scaled(arch, "memories.dram.latency", 0.5) == {"memories.dram.latency": "50 ns"}
 
 
 def test_the_study_of_changes_is_valid(made: Study, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import typed_frame
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
-from archgen.studies.query import by_order, where
+from archgen.studies.query import where
 from archgen.studies.results import MANIFEST, open_study
 from archgen.studies.store import StoreError
 from archgen.studies.sweep import study
@@ -99,23 +99,6 @@ def _machines(names: Sequence[str]) -> dict[str, Arch]:
     return {name: Arch.model_validate({**made, "name": name}) for name in names}
 
 
-def test_all_that_is_wrong_with_conditions_and_columns_is_said(frame: pd.DataFrame) -> None:
-    with pytest.raises(StudyError) as wrong:
-        where(frame, ["arch=>edge", "latency_m<3", "batch=1"], {})
-    assert [mistake.split(": ")[0] for mistake in wrong.value.mistakes] == [
-        "'arch=>edge'", "column 'latency_m'",
-    ]  # fmt: skip
-    with pytest.raises(StudyError) as wrong:
-        by_order(frame, ["bach", "-latency_ms", "-arhc"])
-    assert len(wrong.value.mistakes) == 2
-
-
-def test_order_by_several_columns_missing_values_last(frame: pd.DataFrame) -> None:
-    assert by_order(frame, ["latency_ms"])["arch"].tolist() == ["edge", "tpu-v1", "tpu-v4"]
-    assert by_order(frame, ["-latency_ms"])["arch"].tolist() == ["tpu-v1", "edge", "tpu-v4"]
-    assert by_order(frame, ["-status", "-batch"])["arch"].tolist() == ["edge", "tpu-v1", "tpu-v4"]
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
@@ -126,13 +109,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def listed(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["results", str(folder), *arguments])
-
-
-def test_all_points_are_listed_with_their_reasons(folder: Path) -> None:
-    said = listed(folder).stdout
-    assert said.count("soma-edge") >= 2
-    assert "needs 2 KiB, has 1 KiB" in said
-    assert f"4 of 4 points are finished in {folder}" in said
 
 
 def test_a_slow_clock_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

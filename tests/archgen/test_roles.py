@@ -116,11 +116,6 @@ def test_a_state_that_meets_the_batch_of_data_has_it() -> None:
     assert (roles["x"].shown, roles["h0"].axis) == ("data:0", 0)
 
 
-def test_the_dimensions_of_unread_inputs_need_no_size(tmp_path: Path) -> None:
-    path = saved(net(LEFT_OVER.replace("float[16]", "float[m, k]")), tmp_path)
-    assert shapes(open_model(path, batch=2))["mean_0"] == [1, 1]
-
-
 SEQUENCE_FIRST = """
 tagger (float[time, people, 4] x) => (float[time, people, 3] y)
 <float[4, 3] w>
@@ -164,31 +159,6 @@ def test_what_is_stated_goes_over_evidence_and_into_the_model(tmp_path: Path) ->
     again = saved(stated.proto, tmp_path, "stated")
     assert roles_of(again).roles["conv_cache"].shown == "parameter"
     assert roles_of(again, roles={"conv_cache": "state:1"}).roles["conv_cache"].shown == "state:1"
-
-
-def test_everything_wrong_with_roles_and_dims_is_said_at_once(tmp_path: Path) -> None:
-    path = saved(net(STREAMING), tmp_path)
-    roles = {
-        "conv_cach": "state",
-        "frame": "stat",
-        "conv_cache": "batch:4",
-        "x": "mask:one",
-    }
-    with pytest.raises(ModelError) as caught:
-        open_model(path, dims={"n": 3}, roles=roles)
-    said = [line.replace(str(path), "net.onnx") for line in caught.value.mistakes]
-    inputs = " (inputs: frame, conv_cache)"
-    assert said == [
-        "--dim n=3: net.onnx has no such free dimension (free: none)",
-        "--role conv_cach=state: there is no such input; did you mean 'conv_cache'?"
-        f"{inputs} (net.onnx)",
-        "--role frame=stat: unknown role 'stat'; did you mean 'state'?; known: 'batch', 'data', "
-        "'state', 'index', 'mask' and 'parameter' (net.onnx)",
-        "--role conv_cache=batch:4: there is no axis 4: the input has 4 (net.onnx)",
-        f"--role x=mask:one: there is no such input{inputs} (net.onnx)",
-        "--role x=mask:one: 'one' is no axis: expected a number or none, such as batch:1 "
-        "(net.onnx)",
-    ]
 
 
 RENAMED = """
@@ -394,23 +364,6 @@ def test_indices_are_followed_into_branches_and_functions() -> None:
         '<domain: "own", opset_import: ["" : 17]> pick (t, x) => (y) { y = Gather (t, x) }'
     )
     assert tell(inside).roles["x"].high == 5
-
-
-def test_a_number_that_is_compared_is_the_one() -> None:
-    proto = net(
-        "g (float[1, 4] x, int64 rate) => (bool[1] y)\n<int64[1] wide = {16000}>\n"
-        "{ y = Equal (rate, wide) z = Relu (x) }"
-    )
-    assert int(sample_inputs(proto)["rate"]) == 16000
-
-
-@pytest.mark.parametrize("text", [STREAMING, GRAPH_NET, DECODER, IN_PLACE, VOICE])
-def test_operators_without_their_operands_are_nobodys_fault(text: str) -> None:
-    for index in range(len(net(text).graph.node)):
-        for kept in (0, 1):
-            proto = net(text)
-            del proto.graph.node[index].input[kept:]
-            assert set(tell(proto).roles) == {value.name for value in proto.graph.input}
 
 
 # Only the batch.

@@ -11,13 +11,11 @@ import pytest
 from click.testing import CliRunner
 from host_only import small_model
 
-import archgen
 from archgen.cli.main import cli
 from archgen.exploration.plan import load_surroundings
 from archgen.schema.load import load_arch
 from archgen.schema.rewritten import another
-from archgen.schema.steps import elasticity, factor_of, near
-from archgen.studies.design import StudyError
+from archgen.schema.steps import factor_of
 
 
 @pytest.mark.parametrize(
@@ -26,27 +24,6 @@ from archgen.studies.design import StudyError
 )
 def test_steps_are_shares_to_add_or_factors(text: str, factor: float) -> None:
     assert factor_of(text) == pytest.approx(factor)
-
-
-@pytest.mark.parametrize(
-    "own, factor, found",
-    [
-        (8, 1.1, [9, 10, 12, 16]), (8, 1 / 1.1, [7, 6, 4]), (1, 1.1, [2]), (1, 0.5, []),
-        (12, 1.5, [18, 16, 24]), (12, 2.0, [24]), (5, 0.5, [2]),
-    ],
-)  # fmt: skip
-def test_whole_numbers_go_to_the_nearest_then_to_rounder_ones(
-    own: int, factor: float, found: list[int]
-) -> None:
-    assert list(near(own, factor)) == found
-
-
-def test_elasticities_compare_steps_of_different_size() -> None:
-    """A latency that goes with the square root, whatever the step: per cent for per cent 1/2."""
-    for step in (1.1, 2.0, 0.5):
-        assert elasticity(step**-0.5, step) == pytest.approx(-0.5)
-    assert elasticity(1.0, 2.0) == 0
-    assert elasticity(math.nan, 2) is elasticity(1, 1) is elasticity(1, math.nan) is None
 
 
 def test_a_machine_takes_the_nearest_lawful_step() -> None:
@@ -87,13 +64,6 @@ def test_one_step_for_all_fields_but_those_with_values_of_their_own(tmp_path: Pa
     }
     assert values(asked, None)["memories.local.banks"] == ("3", "12", "48")
     assert values(asked, None)["cores"] == ("1", "2")
-
-
-def test_a_step_that_changes_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="every field of the section sensitivity lists its values"):
-        load_surroundings(study(tmp_path, cores=[1, 2]), 1.1)
-    with pytest.raises(ValueError, match="expected a share to add"):
-        archgen.sensitivity(study(tmp_path, cores=None), by="5")
 
 
 def test_the_verb_prints_steps_and_elasticities_and_the_report_has_them(tmp_path: Path) -> None:

@@ -74,13 +74,3 @@ def dry_run(folder: Path, text: str, name: str = "study.yaml") -> str:
 def test_the_name_of_a_study_stays_below_its_folder(tmp_path: Path, name: str) -> None:
     text = f"name: {name}\narchs: mcu-npu\nmodels: squeezenet\n"
     assert f"1:7: study.name: {name!r} cannot name the folder" in dry_run(tmp_path, text)
-
-
-def test_samples_are_missing_where_they_are_named(tmp_path: Path) -> None:
-    """In the file, or on the command line, which has no place in it."""
-    text = "archs: mcu-npu\nmodels: squeezenet\ncalibration: none.npz\n"
-    assert "3:14: study.calibration: calibration" in dry_run(tmp_path, text)
-    made = tmp_path / "right.yaml"
-    made.write_text("archs: mcu-npu\nmodels: squeezenet:image=32\n")
-    result = CliRunner().invoke(cli, ["study", str(made), "--calibration", "other.npz"])
-    assert str(result.exception) == "calibration other.npz: no such file"

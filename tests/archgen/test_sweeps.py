@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archgen.outcomes.axes import axes
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.estimated import like_with_like
-from archgen.outcomes.frame import Frame, records, typed_frame
+from archgen.outcomes.frame import Frame, typed_frame
 from archgen.outcomes.point import Row
-from archgen.outcomes.slices import slices
 from archgen.plots import (
     map_figure,
     parallel_figure,
@@ -183,14 +181,6 @@ def test_a_line_that_ends_before_its_axis_has_no_knee() -> None:
     assert [y for _, y in rings(sweep_figure(kept, archs, SIZE).axes[0])] == [6]
 
 
-def test_no_size_of_a_network_is_enough() -> None:
-    frame, archs = study([256], [4.0], [16], tuple(f"net:image={n}" for n in (64, 128, 256)))
-    frame["model.image"] = [64.0, 128.0, 256.0]
-    figure = sweep_figure(frame, archs, "model.image")
-    assert len(curves(figure.axes[0])[0][0]) == 3
-    assert not any(rings(panel) for panel in figure.axes)
-
-
 def test_two_fields_are_a_map_with_numbers_and_lines() -> None:
     frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
     assert map_columns(frame, archs) == [(SIZE, RATE)]
@@ -275,15 +265,6 @@ def test_a_line_runs_between_every_pair_of_neighbours_that_it_parts(
     found = edges(values, 2.0)
     assert len(found) == len(set(found)) == parted
     assert all(math.dist(*edge) == 1 for edge in found)
-
-
-def test_a_star_of_sweeps_is_lines_through_the_machine_in_its_middle() -> None:
-    """Half of a grid is no map, and a line goes through what differs in nothing else."""
-    frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
-    star = frame[(frame[SIZE] == 256 * KIB) | (frame[RATE] == 4e9)]
-    every = axes(star, archs)
-    assert [len(each.rows) for each in slices(records(star), every, [every[0]])] == [4]
-    assert map_columns(star, archs) == []
 
 
 def test_more_fields_are_lines_across_them_all_and_a_matrix() -> None:

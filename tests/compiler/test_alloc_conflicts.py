@@ -114,14 +114,6 @@ def test_a_phase_lasts_as_long_as_its_busiest_engine() -> None:
     assert (phase.engines, phase.period) == ({"matrix": 200.0, "load": 150.0}, 200.0)
 
 
-def test_ports_of_each_direction_do_not_conflict() -> None:
-    a, b = buffer("a", 256), buffer("b", 256)
-    tasks = [task("matrix", a, 16), task("load", b, 16)]
-    start = {"a": (0, 256), "b": (256, 256)}
-    split = MEMORY.model_copy(update={"read_ports": 1, "write_ports": 1})
-    assert lost(tasks, start, split) == 0 < lost(tasks, start)
-
-
 def test_each_direction_is_as_quick_as_its_ports() -> None:
     """By hand: 3200 bytes in one bank whose port moves 16 per cycle, 200 cycles instead of 100;
     a tenth more, which the work of every engine counts."""
@@ -218,22 +210,3 @@ def cycles(arch: Arch, conflicts: Literal["aware", "blind"]) -> int:
     program = compiled(arch, conflicts).program
     verify(program, arch)
     return simulate(program, arch).cycles
-
-
-def test_the_next_tile_is_loaded_while_this_one_is_stored() -> None:
-    """Cheap to keep apart from weights, but the input's place is wanted before the result's is
-    free: loads would wait for stores in every tile."""
-    net, channels = Net(), 8
-    x = net.input(1, channels, 48, 48)
-    for wide in (24, 24, 12):
-        x = net.op("Relu", net.op("Conv", x, net.weight(wide, channels, 3, 3), pads=[1] * 4))
-        channels = wide
-    model, arch = net.model(x), blocked("blocked", 160 << 10)
-    blind, aware = (
-        compile_model(
-            model, arch, CompileOptions(stages=replace(Stages(), alloc=PlaceBuffers(conflicts=how)))
-        )
-        for how in ("blind", "aware")
-    )
-    runs = [simulate(made.program, arch).cycles for made in (blind, aware)]
-    assert runs[1] < 0.85 * runs[0]

@@ -5,18 +5,12 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from doubles import anything
 from machines import NAMED
 from networks import Net, check
 
-from compiler.driver import CompileOptions, prepared
-from compiler.fuse.dependence import dependences
-from compiler.fuse.fuse_tails import FuseTails
+from compiler.driver import CompileOptions
 from compiler.fuse.strategies import STRATEGIES
-from compiler.geometry.walk import Unwalkable, Walker
 from compiler.nest.bounds import Box, clipped, union
-from compiler.ops.lower import lower
-from compiler.schedule import OuterLoop
 from compiler.stages import Stages
 
 
@@ -74,22 +68,3 @@ def test_groups_around_a_border(strategy: str) -> None:
     options = CompileOptions(stages=Stages(partition=STRATEGIES[strategy]()))
     for model in (rows(2, 3), image(), batch()):
         check(model, NAMED["wide"], "fp32", options)
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("rolling", [True, False])
-def test_any_tiles_around_a_border(seed: int, rolling: bool) -> None:
-    for model in (rows(4, 3), image(), batch()):
-        check(model, NAMED["plain"], "fp32", anything(seed, rolling=rolling, slots=2))
-
-
-def test_turns_of_the_batch_in_the_border_are_not_like_the_others() -> None:
-    net = Net()
-    y = net.op("Relu", padded(net, net.op("Neg", net.input(3, 5, 6)), 2, 0, 0, 2, 0, 0))
-    model = net.model(net.op("Mul", y, y))
-    graph = lower(prepared(model, "net"), "fp32")
-    parts = FuseTails(tails=False).apply(graph)
-    group = dependences(parts, graph).group((1 << len(parts)) - 1)
-    loops = (OuterLoop(0, 1), OuterLoop(1, 1))
-    with pytest.raises(Unwalkable, match="not regular"):
-        Walker(group, frozenset()).walk(loops, ((0, 7), (0, 5), (0, 6)))

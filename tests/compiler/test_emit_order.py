@@ -18,11 +18,10 @@ from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.emit.order import OrderInstructions
 from compiler.emit.order_atoms import Pricer
 from compiler.emit.order_clock import Clock
-from compiler.emit.order_tokens import plays
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch import Arch
 from simmodel.functional import execute
-from simmodel.isa import Arrive, Await, Copy, Item, Loop, Unary
+from simmodel.isa import Copy, Item, Loop, Unary
 from simmodel.program import Program
 from simmodel.region import Address, Operand, Ring
 from simmodel.simulate import simulate, traced
@@ -125,36 +124,6 @@ def test_every_instruction_of_a_burst_needs_a_slot(times: int) -> None:
     pricer, clock = Pricer(arch, {}), Clock(arch, {}, {}, 0, queues=True)
     starts = [clock.play(pricer.atom(item))[0] for item in items]
     assert starts[-1] == pytest.approx(begun, abs=4)
-
-
-def test_barriers_keep_their_order() -> None:
-    arch = with_depth(machine(), 2)
-    first, second = tiles(4, 6), tiles(4, 6)
-    stream = (
-        *first,
-        Arrive(engine="store", barrier="b"),
-        Await(engine="load", barrier="b"),
-        *second,
-    )
-    tokens = program_of(stream).tokens[0]
-    program = replace(program_of(stream), barriers={"b": 1})
-    better = ordered(program, arch)
-    assert by_engine(better.cores[0]) == by_engine(stream)
-    fences = [i for i in better.cores[0] if isinstance(i, Arrive | Await)]
-    assert [type(fence) for fence in fences] == [Arrive, Await]
-    assert plays(better.cores[0], tokens)
-    simulate(better, arch)
-
-
-def test_tokens_are_counted_through_loops() -> None:
-    stream = tiles(5, 1)
-    enough = {"in_empty": 1, "out_empty": 1}
-    assert plays(stream, enough)
-    assert not plays(stream, {"in_empty": 1, "out_empty": 0})
-    assert plays(stream, {"in_empty": 1})  # another core gives what is not listed
-    load = stream[0].body[0]  # type: ignore[union-attr]
-    assert plays((Loop("t", 5, (load,)),), {"in_empty": 5})
-    assert not plays((Loop("t", 5, (load,)),), {"in_empty": 4})
 
 
 def same_meaning(model: object, arch: Arch, dtype: str) -> None:

@@ -84,17 +84,3 @@ def test_layers_in_one_group_pass_on_what_several_have_made(name: str, quantized
     z = net.op("Conv", y, net.weight(10, 1, 3, 3), group=10, pads=[1] * 4)
     out = net.op("Add", y, z)
     check(net.model(net.op("Softmax", out, axis=1)), NAMED[name], "int8" if quantized else "fp32")
-
-
-def test_few_tokens_leave_the_work_to_one_engine() -> None:
-    """Two arrays and two vector engines wait for each other; one of each needs fewer tokens."""
-    net = Net()
-    y = net.op("Conv", net.input(1, 6, 11, 9), net.weight(10, 6, 3, 3), pads=[1] * 4)
-    y = net.op("MaxPool", net.op("Relu", y), kernel_shape=[3, 3])
-    model = net.model(y)
-    many, few = (
-        check(model, machine(matrix={"units": 2}, vector={"units": 2}, tokens=count), "fp32")
-        for count in (64, 8)
-    )
-    assert "matrix1" in busy(many.trace)
-    assert not {"matrix1", "vector1"} & {*busy(few.trace)}

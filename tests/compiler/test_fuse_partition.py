@@ -20,7 +20,7 @@ from layers import Part, bytes_held, bytes_moved, lines, network, shown
 from compiler.fuse.chained import chained
 from compiler.fuse.dependence import dependences, legal
 from compiler.fuse.optimal import Optimal
-from compiler.fuse.partition import Costs, Price
+from compiler.fuse.partition import Price
 from compiler.fuse.strategies import STRATEGIES
 from compiler.group import Group
 from compiler.layer import Layer
@@ -146,22 +146,6 @@ def test_an_order_runs_down_one_branch_after_the_other() -> None:
     assert chained(dependences(parts, graph)) == (0, 1, 3, 2, 4, 5)
 
 
-def test_what_a_group_overlaps_with_its_neighbour_counts() -> None:
-    parts, graph = network(*CHAIN)
-
-    def ends(group: Group) -> tuple[float, float]:
-        """Constants of the last layer alone arrive while the one before it is at work."""
-        names = [layer.name for layer in group.layers]
-        return 50.0 if names == ["d"] else 0.0, 60.0
-
-    made = Optimal().apply(parts, graph, price(), ends=ends)
-    assert shown(made) == "{a b c} {d}"
-    costs = Costs(dependences(parts, graph), price(), ends=ends)
-    one, two = 0b0111, 0b1000
-    assert list(costs.added((one, two))) == [costs.of(one), costs.of(two) - 50]
-    assert list(costs.added((one, 0, two))) == [costs.of(one), 0, costs.of(two)]
-
-
 def test_a_bound_spares_prices_and_changes_nothing() -> None:
     asked = []
 
@@ -222,20 +206,6 @@ def drawn(rng: random.Random) -> tuple[list[str], dict[str, int]]:
         text.append(f"t{index} = {' '.join(read)}")
         names.append(f"t{index}")
     return text, {name: rng.randint(1, 40) for name in names[1:]}
-
-
-def test_cutting_anew_finds_groups_that_the_first_order_does_not_offer() -> None:
-    rng = random.Random(5)
-    gained = 0
-    for _ in range(60):
-        text, sizes = drawn(rng)
-        parts, graph = network(*text, sizes=sizes)
-        cost = price(capacity=rng.randint(5, 100))
-        once = total(Optimal(orders=1, rounds=0).apply(parts, graph, cost), cost)
-        again = total(Optimal(orders=1, rounds=2).apply(parts, graph, cost), cost)
-        assert again <= once
-        gained += again < once
-    assert gained >= 3
 
 
 def layers_of(parts: tuple[Part, ...]) -> list[Layer]:

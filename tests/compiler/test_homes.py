@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 from blocks import blocks
@@ -13,26 +11,20 @@ from doubles import Everywhere, Moved
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
-from networks import Checked, Net, check, feeds_of, refused
+from networks import Checked, Net, check, refused
 
-from archgen.check.reference import run_node
 from compiler.bind.place_on_host import PlaceOnHost
-from compiler.cost.rates import far_rate
-from compiler.cost.transfer import Path
-from compiler.driver import CompileOptions, compile_model, layers, prepared
+from compiler.driver import CompileOptions, layers, prepared
 from compiler.emit.multicast import ShareLoads
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.fuse.dependence import dependences
 from compiler.fuse.partition import Unfused
-from compiler.geometry.clusters import keeps_apart
-from compiler.group import Kept, Shared
 from compiler.hold.spans import Span, lowest
 from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.ops.lower import lower
 from compiler.stages import Stages
 from simmodel.arch import Arch
-from simmodel.functional import run
 from simmodel.program import Buffer
 
 
@@ -149,55 +141,6 @@ def test_no_cluster_reads_the_slice_of_another() -> None:
     for made in seen.compiled.decisions:
         if made.group.shared:  # then whole columns, whose input is another layer's columns
             assert len(made.schedule.parts) <= arch.cores
-
-
-def test_what_stays_beside_a_share_is_made_of_the_own_slice_too() -> None:
-    """Core 2 keeps the row before its share: to make it, it reads the other cluster's."""
-    arch = machine(clusters=2, cores=2, shared={"level": "cluster"})
-    graph = lower(prepared(chain(layers=2), "net"), "fp32")
-    _, group = Unfused().apply(layers(graph, arch, Stages()), graph, lambda group: 1.0)
-    (read,) = (name for name in group.inputs if group.tensors[name].data is None)
-    (made,) = group.results
-    parts = tuple(((0, 1), (0, 8), (2 * core, 2), (0, 8)) for core in range(4))
-    wider = tuple(((0, 1), (0, 8), (max(0, 2 * core - 1), 3), (0, 8)) for core in range(4))
-    still = Kept(
-        shape=(1, 8, 8, 8), before=(0,) * 4, after=(0,) * 4, order=(0, 1, 2, 3), border=0.0,
-        address=0, whole=made, start=(0,) * 4, room=(1, 8, 3, 8), cut=wider,
-    )  # fmt: skip
-    tensor = group.tensors[read]
-    # Rows outermost: the first half of the bytes is that of the rows of cluster 0.
-    storage = replace(tensor.storage, strides=(512, 8, 64, 1))
-    tensors = {**group.tensors, read: replace(tensor, storage=storage)}
-    alone = tuple(replace(layer, tensors=tensors) for layer in group.layers)
-    group = replace(group, layers=alone, shared={read: Shared(0, TENSOR // 2, 2)})
-    assert keeps_apart(group, parts, arch)
-    assert not keeps_apart(replace(group, kept={made: still}), parts, arch)
-    assert keeps_apart(replace(group, kept={made: replace(still, passed=True)}), parts, arch)
-
-
-def test_a_tensor_is_seen_where_it_lies() -> None:
-    """Probes read shared memory too, where it is one."""
-    compiled = compile_model(chain(), NAMED["joined"], apart())
-    assert {p.port.operand.memory for p in compiled.probes} == {"shared", "dram"}
-    found = run(
-        compiled.program, feeds_of(chain()), NAMED["joined"], run_node, probes=compiled.probes
-    )
-    assert len(found.probed) == 3
-    assert all(np.abs(values).max() > 0 for values in found.probed.values())
-
-
-def test_estimates_know_the_path() -> None:
-    """By hand: 6 cores, 3 of a cluster; 64 bytes a cycle in each shared memory, 16 in DRAM."""
-    arch = machine(
-        clusters=2, cores=3, latency=20,
-        shared={"level": "cluster", "bank_width": 16, "latency": "5 cycles"},
-        copy={"bandwidth": "64 B/cycle"},
-    )  # fmt: skip
-    assert far_rate(arch, "shared", 6) == pytest.approx(64 / 3)
-    assert far_rate(arch, "shared", 2) == 32
-    assert far_rate(arch, "dram", 6) == pytest.approx(16 / 6)
-    assert Path(arch, 6, "shared", "local").run(640).cycles == pytest.approx(5 + 30)
-    assert Path(arch, 6, "dram", "local").run(640).cycles == pytest.approx(20 + 240)
 
 
 @pytest.mark.parametrize(

@@ -268,36 +268,6 @@ def test_parameters_without_a_meaning_are_refused_with_their_node(name: str) -> 
     assert str(caught.value).startswith(f"net: node 'here' (ai.onnx.{operator}): {reason}")
 
 
-def test_channels_without_weights_may_have_a_scale_of_zero() -> None:
-    text = """g (float[2] x) => (float[2,2] y)
-              <int8[2,2] w = {1,2,3,4}, float[2] s = {0.5, 0.0}>
-              { d = DequantizeLinear <axis = 0> (w, s) y = Add (d, x) }"""
-    assert "Add" in ops(load(model_of(text, 21), "net"))
-
-
-SEQUENCES = {
-    "lengths": "s = SplitToSequence <axis = 1> (x, lengths) y = SequenceAt (s, one)",
-    "length": "s = SplitToSequence <axis = 1> (x, four) y = SequenceAt (s, last)",
-    "rows": "s = SplitToSequence <keepdims = 0> (x) y = SequenceAt (s, one)",
-    "kept": "s = SplitToSequence (x) y = SequenceAt (s, last)",
-    "listed": "a = Neg (x) s = SequenceConstruct (x, a) y = SequenceAt (s, last)",
-}
-
-
-@pytest.mark.parametrize("name", SEQUENCES)
-def test_elements_of_sequences_of_known_length_are_what_was_put_in(name: str) -> None:
-    constants = "<int64[3] lengths = {2,5,3}, int64 one = {1}, int64 last = {-1}, int64 four = {4}>"
-    proto = model_of(f"g (float[3,10] x) => (float y) {constants} {{ {SEQUENCES[name]} }}", 17)
-    del proto.graph.output[0].type.tensor_type.shape.dim[:]
-    proto.graph.output[0].type.tensor_type.ClearField("shape")
-    model = load(proto, "g")
-    assert not any("Sequence" in op for op in ops(model))
-    feeds = {"x": np.arange(30, dtype=np.float32).reshape(3, 10)}
-    (want,) = by_runtime(proto, feeds)
-    (got,) = by_runtime(ir.to_proto(model), feeds)
-    assert np.array_equal(got, want)
-
-
 def test_operators_that_changed_with_opset_seven_are_refused_before() -> None:
     text = "g (float[2] x) => (float[2] y) { r = Relu (x) y = Add (r, x) }"
     with pytest.raises(UnsupportedModel, match="older than 7, since which Add is another"):
@@ -334,14 +304,6 @@ def test_values_that_are_no_tensors_of_numbers_are_refused_with_who_has_them(nam
         "machines compute with tensors of numbers; leave the rest to what prepares and reads data"
     )
     assert str(caught.value) == f"{name}: {why}; {rest}"
-
-
-def test_a_range_of_lists_of_one_number_is_one_of_numbers() -> None:
-    text = """g (float[1] x) => (float[3] y)
-        <int64[1] n = {3}, int64 zero = {0}, int64 one = {1}> {
-           r = Range (zero, n, one) f = Cast <to = 1> (r) y = Add (x, f)
-        }"""
-    assert ops(load(model_of(text, 17), "range")) == ["Add"]
 
 
 @pytest.mark.parametrize("name", ["light_resnet50", "light_vgg19", "light_densenet121"])

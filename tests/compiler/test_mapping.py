@@ -21,15 +21,9 @@ from networks import Net, check, refused
 from test_closed_forms import free
 
 from archgen.check.reference import run_reference
-from compiler.bind.bind import Bind
-from compiler.bind.mapping import worth_turning
-from compiler.bind.roles import roles
-from compiler.driver import CompileOptions, compile_model, nests, prepared
+from compiler.driver import CompileOptions, compile_model
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.layer import Layer
-from compiler.nest.ir import Nest
 from compiler.report import report
-from compiler.tile.price import Problem, whole_product
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.functional import execute
@@ -134,26 +128,6 @@ def test_blocks_of_a_convolution_whose_reduction_is_cut_add_to_their_own_sums() 
     pieces = [line for line in lines if "matrix.conv" in line]
     assert {"partial=" in piece for piece in pieces} == {True, False}
     assert len({re.sub(r".* (dst=\S+).*", r"\1", piece) for piece in pieces}) > 1
-
-
-@pytest.mark.parametrize(("rate", "worth"), [(1.0, False), (1 / SLOW, True)])
-def test_few_channels_are_turned_where_products_cost_more_than_loads(
-    rate: float, worth: bool
-) -> None:
-    """300 values one by one are 300 cycles, in planes 3; six products less are 60, or 60 * SLOW."""
-    arch = free({**CUBE, "granularity": "gemm"})
-    matrix = arch.matrix.model_copy(update={"rate": {"fp16": rate}})
-    arch = arch.model_copy(update={"matrix": matrix})
-    net = Net()
-    x, weight = net.input(1, 3, 10, 10), net.weight(32, 3, 3, 3)
-    model = net.model(net.op("Conv", x, weight, pads=[1] * 4))
-    graph = nests(prepared(model, "m"), arch, "fp16", CompileOptions(dtype="fp16"))
-    (head,) = (step for step in graph.steps if isinstance(step, Nest) and step.contraction)
-    source = graph.tensors[head.operands[0].tensor]
-    assert worth_turning(source, head, arch) == worth
-    layer = Bind().bound(Layer(0, (head,), graph.tensors), arch)
-    cycles, _ = whole_product(Problem(layer, arch, roles(head), head.shape, 1, 2))
-    assert cycles == (3 if worth else 9) * 10 / rate  # planes do not join
 
 
 @st.composite

@@ -8,11 +8,9 @@ from typing import Annotated, Any, get_args, get_origin
 
 import onnx
 import pytest
-from click.testing import CliRunner
 from machines import machine
 from networks import Net, check
 
-from archgen.cli.main import cli
 from archgen.knobs import Option, options, turned, wrong
 from archgen.studies.design import points
 from archgen.studies.plan import load_study
@@ -100,16 +98,6 @@ def test_all_turns_of_a_pass_have_its_options() -> None:
     assert turns[0].keep == ("DequantizeLinear",)
     assert not any(step.enabled for step in stages.graph if isinstance(step, FoldPad))
     assert stages.alloc == Stages().alloc
-
-
-def test_the_command_line_gives_every_combination(tmp_path: Path) -> None:
-    onnx.save(network(quantized=False), tmp_path / "net.onnx")
-    words = ["--pass", "tile.cores=null,1", "--pass", "fold_pad.enabled=true,false"]
-    asked = ["study", "mcu-npu", "-m", str(tmp_path / "net.onnx"), *words, "--dry-run"]
-    found = CliRunner().invoke(cli, asked)
-    assert "4 points, 0 of them finished" in found.output
-    again = CliRunner().invoke(cli, [*asked, "--pass", "tile.cores=2"])
-    assert "--pass tile.cores is given twice" in again.output
 
 
 SWEEP = """

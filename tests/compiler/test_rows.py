@@ -94,20 +94,6 @@ def test_an_embedding_reads_its_rows_and_nothing_else() -> None:
     assert found["trace"].traffic["dram.write"] == 12 * 64
 
 
-def test_where_engines_take_no_list_the_host_is_asked() -> None:
-    found = compiled(embedding(), WITHOUT, i=np.zeros((2, 6), np.int64))
-    (call,) = found["host"]
-    assert call.kind == "Gather" and "takes no list of rows" in call.reason
-    assert not gathers(found["program"])
-
-
-def test_rows_that_the_user_or_the_host_sees_are_written() -> None:
-    proto = embedding(more="float[2, 6, 16] e|")
-    found = compiled(proto, FLOATS, i=np.arange(12).reshape(2, 6))
-    assert not found["host"]
-    assert found["trace"].traffic["dram.write"] == 2 * 12 * 64
-
-
 def test_a_number_that_names_no_word_is_said_with_its_node() -> None:
     proto = embedding()
     proto.graph.node[0].name = "words.lookup"

@@ -194,15 +194,6 @@ def right(program: Program, model: onnx.ModelProto, arch: Arch) -> None:
         np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
 
 
-def test_trees_say_the_slices_and_are_followed() -> None:
-    made = compiled(network(), home("h = 0:10", "h = 6:16"))
-    (_, second) = groups(made)
-    assert rows(second.kept[FIRST].slices) == [(0, 10), (6, 16)]
-    text = print_tree(tree_of("net", made.steps))
-    assert "  core h = 0:10\n  core h = 6:16\n" in text
-    assert print_tree(tree_of("net", compiled(network(), text).steps)) == text
-
-
 def test_a_slice_that_is_moved_is_caught() -> None:
     """Every core's first layer writes a row further on: the second one reads what nobody wrote."""
     made = compiled(network(), home())

@@ -92,17 +92,6 @@ def test_cores_that_split_channels_give_each_other_all_that_they_make(
     followed(model, made, arch)
 
 
-def test_a_copy_reaches_all_cores_where_the_engine_does() -> None:
-    """Four cores, each with 4 of 16 channels for three others; 16 B a cycle."""
-    given = [Handover(n, tuple(c for c in range(4) if c != n), ALL) for n in range(4)]
-    size = 16 * 16 * 16 * 4
-    for among, copies in (("peer", 1), ("each", 3)):
-        arch = several(4, among)
-        once = arch.memories.local.latency.cycles(arch.clock)
-        told = 2 * arch.front_end.signal.cycles(arch.clock)
-        assert handover_cycles(arch, given, 4) == copies * (once + size / 16) + told
-
-
 def handed(made: CompileResult) -> list[Copy]:
     """Copies to what stays on other cores."""
     first, _ = groups(made)
@@ -168,20 +157,6 @@ def test_cores_split_channels_of_one_product_and_what_follows_it() -> None:
     both = together(network())
     assert split_channels(both) is None
     assert (half(0), half(1)) not in splits(both, arch, 2)
-
-
-def test_rows_that_are_not_the_same_for_all_are_split_with_columns() -> None:
-    """14 x 14 pixels on four cores: 7 x 7 each, not 4 rows."""
-    net = Net()
-    x = net.input(1, 8, 14, 14)
-    x = net.op("Relu", conv(net, x, 8, (3, 3)))
-    model = net.model(net.op("Relu", conv(net, x, 8, (3, 3))))
-    first, second = groups(compiled(model, f"tree net\n{APART}", several(4)))
-    ways = [way.slices for way in slicings(FIRST, [second], several(4), 4)]
-    quarters = tuple(((0, 1), (0, 8), (h, 8), (w, 8)) for h in (0, 6) for w in (0, 6))
-    assert quarters in ways
-    parts = list(splits(first, several(4), 4))
-    assert tuple(((0, 1), (0, 8), (h, 7), (w, 7)) for h in (0, 7) for w in (0, 7)) in parts
 
 
 def test_estimates_count_what_is_handed_on() -> None:

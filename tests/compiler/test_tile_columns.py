@@ -68,10 +68,3 @@ def test_a_strip_in_tiles_along_columns(name: str, halo: str) -> None:
     made = check(model, small(name), dtype, options)
     loops = [loop for decision in made.compiled.decisions for loop in decision.schedule.loops]
     assert {(loop.axis, loop.rolling) for loop in loops} == {(3, halo == "rolling")}
-
-
-def test_cores_share_the_columns_of_a_strip() -> None:
-    arch = machine(name="four", cores=4, local={"size": 1 << 20})
-    made = check(strip(2, 160), arch, "fp32")
-    spans = {part[3] for decision in made.compiled.decisions for part in decision.schedule.parts}
-    assert spans == {(0, 40), (40, 40), (80, 40), (120, 40)}

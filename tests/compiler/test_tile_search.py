@@ -14,14 +14,12 @@ from test_tile_pieces import convolution
 
 from compiler.cost.sharing import Cores
 from compiler.driver import CompileOptions, layers, nests, prepared
-from compiler.effort import LEVELS, stages_for
 from compiler.fit import Fitter
 from compiler.fuse.dependence import dependences
 from compiler.geometry.needs import LayerNeeds, layer_needs
 from compiler.group import Group
 from compiler.schedule import Estimate
 from compiler.stages import Stages
-from compiler.tile.choose_group import cuts
 from compiler.tile.objective import SCORES
 from compiler.tile.share import Shares
 
@@ -104,12 +102,6 @@ def test_no_schedule_is_below_the_floor_of_its_loops() -> None:
         assert floor.total <= schedule.estimate.total
 
 
-def test_more_effort_finds_no_worse_schedule_of_a_group() -> None:
-    group = chain(4, 32, 8)
-    prices = [Fitter(machine(), stages_for(level)).price(group) for level in range(len(LEVELS))]
-    assert prices == sorted(prices, reverse=True)
-
-
 def test_each_objective_is_best_at_what_it_asks_for() -> None:
     group = chain(4, 32, 8)
     best: dict[str, Estimate] = {}
@@ -121,9 +113,3 @@ def test_each_objective_is_best_at_what_it_asks_for() -> None:
     assert best["memory"].need < best["latency"].need
     assert best["energy"].bytes <= best["memory"].bytes
     assert best["latency"].total == min(estimate.total for estimate in best.values())
-
-
-@given(st.integers(1, 200))
-def test_finer_steps_try_all_that_coarser_ones_do(extent: int) -> None:
-    assert set(cuts(extent)) <= set(cuts(extent, (1.34, 1.1)))
-    assert all(0 < size < extent for size in cuts(extent))

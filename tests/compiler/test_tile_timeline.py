@@ -64,20 +64,6 @@ def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float
     assert timeline.run(walked, lambda run, moment: Work(layers, {}, {}, {})) == expected
 
 
-def test_an_array_fills_behind_a_gap_only() -> None:
-    fill, tail = 30.0, 50.0
-    product = replace(share(PRODUCT, 0.0, 1), gap=fill)
-    moment = Moment({}, (None, None), {})
-
-    def taken(inputs: tuple[tuple[str, ...], ...]) -> float:
-        timeline = Timeline(inputs, ("first", "second"), SLOTS)
-        work = Work((replace(product, vector=tail), product), {}, {}, {})
-        return timeline.run(Walked((moment,)), lambda run, moment: work)
-
-    assert taken(((), ())) == PRODUCT + PRODUCT - fill  # side by side
-    assert taken(((), ("first",))) == PRODUCT + tail + PRODUCT
-
-
 def played(told: frozenset[int] = frozenset()) -> Timeline:
     """A product of x, then vector work on it and y; both are loaded."""
     layers = share(PRODUCT, 0.0, 1), replace(share(0.0, 0.0, 1), vector=TAIL)

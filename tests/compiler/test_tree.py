@@ -13,22 +13,14 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net, feeds_of, reference
 
-from archgen.schema import load_arch
 from compiler.alloc.layout import check_layout
-from compiler.binding import Binding
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.emit.program import Placed
-from compiler.errors import DoesNotFit
-from compiler.layer import Layer
-from compiler.nest.ir import Access, Dim, Nest, Storage, Tensor, at
-from compiler.nest.registers import Count
-from compiler.tree.cuts import _wrong_product
 from compiler.tree.interp import NotThere, _Held
 from compiler.tree.ir import Address, Call, For, Home, Span, Step, Tree, Work
 from compiler.tree.made import tree_of
 from compiler.tree.text import TreeError, parse_tree, print_tree
 from simmodel.arch import Arch
-from simmodel.asm import print_program
 from simmodel.functional import execute
 from simmodel.simulate import simulate
 from simmodel.verify import verify
@@ -229,26 +221,6 @@ def test_what_stays_between_steps_takes_no_dram() -> None:
     assert moved[0] >= moved[1] + 16 * 16 * 16 * 4
 
 
-def test_constants_stay_for_groups_that_read_them_in_any_order() -> None:
-    """The order of their lines says nothing: each is given its place for all groups at once."""
-    net = Net()
-    x, first, second = net.input(1, 24), net.weight(24, 24), net.weight(24, 24)
-    for weight in (first, second, second, first):
-        x = net.op("MatMul", x, weight)
-    model = prepared(net.model(x), "net")
-
-    def follow(text: str) -> CompileResult:
-        return compile_model(model, ROOMY, CompileOptions("fp32", tree=parse_tree(text)))
-
-    steps = "step\n  layer t3\n  layer t4\nstep\n  layer t5\n  layer t6\n"
-    made = follow(f"tree net\nhome t1 local\nhome t2 local\n{steps}")
-    assert [list(d.group.pinned) for d in made.decisions] == [["t1", "t2"], ["t2", "t1"]]
-    tree = tree_of("net", made.steps, addresses=True)
-    for homes in (tree.homes, tree.homes[::-1]):
-        again = follow(print_tree(replace(tree, homes=homes)))
-        assert print_program(again.program) == print_program(made.program)
-
-
 def test_addresses_are_taken_as_they_are_given() -> None:
     made = compiled(THREE)
     tree = tree_of("net", made.steps, addresses=True)
@@ -261,12 +233,6 @@ def test_addresses_are_taken_as_they_are_given() -> None:
         for found in (made, again)
     )
     assert second == {name: address + 4096 for name, address in first.items()}
-
-
-def test_what_does_not_fit_is_refused_with_the_sum() -> None:
-    whole = "tree net\nstep\n core\n layer t4\nstep\n core\n layer t8\nstep\n core\n layer t12\n"
-    with pytest.raises(DoesNotFit, match=r"local memory needs .* memories.local.size of at least"):
-        compiled(whole, machine(name="tiny", local={"size": 8192, "banks": 2}))
 
 
 def test_places_are_checked_by_what_knows_no_placer() -> None:
@@ -294,21 +260,3 @@ def test_a_tile_that_reads_what_is_not_there_is_no_value() -> None:
     held.keep(((1, 3), (0, 4)))
     with pytest.raises(NotThere, match=r"x .* is not on chip"):
         held.check(((0, 2), (0, 4)), "x")
-
-
-def test_a_sum_that_may_end_early_is_finished_in_one_tile() -> None:
-    shapes = {"a": (8, 48), "b": (48, 8), "y": (8, 8)}
-    tensors = {
-        name: Tensor(name, shape, "int8" if name != "y" else "int32", Storage(name, 0, (8, 1)))
-        for name, shape in shapes.items()
-    }
-    for count, said in ((None, []), (Count(0, (("n", 1),)), ["k"])):
-        nest = Nest(
-            "y", (Dim("m", 8), Dim("n", 8), Dim("k", 48, count)), 2, "mul",
-            (Access("a", (at(0), at(2))), Access("b", (at(2), at(1)))), reduce="sum",
-        )  # fmt: skip
-        layer = Layer(0, (nest,), tensors, ((Binding("matrix"),),))
-        found = [*_wrong_product(layer, {2: 16}, (8, 8), load_arch("gemmini-16"))]
-        assert found == [
-            f"the sum over {name} is of a length, which may lack its last piece" for name in said
-        ]

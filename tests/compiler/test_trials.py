@@ -8,7 +8,6 @@ import onnx_ir as ir
 from blocks import conv
 from machines import machine
 from networks import Net
-from replay import NETWORKS
 
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, compile_model, prepared
@@ -20,11 +19,6 @@ from simmodel.arch import Arch
 from simmodel.simulate import traced
 
 JUDGED = Stages(judge=JudgeGroups(candidates=6, worth=0.0))
-
-
-def network(name: str) -> ir.Model:
-    net = Net(quantized=True)
-    return prepared(net.model(NETWORKS[name](net)), name)
 
 
 def product() -> ir.Model:
@@ -40,13 +34,6 @@ def best(model: ir.Model, arch: Arch, stages: Stages = JUDGED) -> Best:
 def small() -> Arch:
     """Little memory, far from DRAM: what is streamed in two slots comes in many small tiles."""
     return machine(types=("int8", "fp32"), local={"size": 16384, "banks": 4}, latency=2000)
-
-
-def banked() -> Arch:
-    """A machine whose work hides conflicts in banks, so that moving buffers for them is no gain."""
-    arch = load_arch("soma-edge")
-    local = arch.memories.local.model_copy(update={"size": 16384, "banks": 4, "mapping": "blocked"})
-    return arch.model_copy(update={"memories": arch.memories.model_copy(update={"local": local})})
 
 
 def two_banks() -> Arch:
@@ -89,14 +76,6 @@ def test_one_slot_wins_where_memory_is_small_and_far() -> None:
     assert {buffer.slots for buffer in buffers} == {1}
     tried = [trial for trials in found.result.trials.values() for trial in trials]
     assert {ESTIMATED, "1 slot"} <= {trial.what for trial in tried}
-
-
-def test_buffers_moved_for_bank_conflicts_are_moved_back_where_that_is_quicker() -> None:
-    model, arch = network("depthwise"), banked()
-    found = best(model, arch)
-    assert found.cycles < 0.95 * unjudged(model, arch)
-    moved, unmoved, *_ = found.tried
-    assert unmoved.cycles < moved.cycles
 
 
 def test_effort_0_asks_no_judge_and_more_effort_asks_more() -> None:

@@ -241,12 +241,3 @@ def test_a_border_moves_with_the_end_and_lies_where_windows_read_it() -> None:
     x = np.random.default_rng(0).normal(size=(1, 1, 3, 4)).astype("f4")
     made = run(at_length(graph, {"n": 3}), {"x": x})["y"]
     np.testing.assert_array_equal(made, run(make({"n": 3}), {"x": x})["y"])
-
-
-def test_the_lower_end_is_compared_where_it_is_another_network() -> None:
-    other = one(lambda n: [node("Abs" if n == 1 else "Exp", "x")], lambda n: [value("x", n)])
-    with pytest.raises(UnsupportedModel, match="at n=1 the output y is another one"):
-        for_lengths(other, LENGTH, run_node)
-    same = one(lambda n: [node("Relu" if n > 1 else "Abs", "x")], lambda n: [value("x", n)])
-    with pytest.raises(ValueError, match="m is no length of it; n=9 is outside of 2"):
-        at_length(for_lengths(same, (Register("n", 2, 8),), run_node), {"n": 9, "m": 1})

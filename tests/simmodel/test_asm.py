@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import at, constant, machine, pipeline, port, program, random_programs, relay
+from handmade import at, constant, machine, pipeline, program, random_programs, relay
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -159,12 +159,6 @@ def test_changed_constants_are_refused() -> None:
         parse_program(printed(base))
 
 
-def test_constants_of_one_name_are_refused() -> None:
-    twice = (constant("w", 0, np.zeros(1)), constant("w", 8, np.zeros(1)))
-    with pytest.raises(ValueError, match="same name"):
-        constant_data(program(constants=twice))
-
-
 BY_HAND = """
 ; copies 4 rows of 16 bytes, one at a time, with two buffers
 program name=hand arch=test
@@ -242,9 +236,3 @@ def test_mistakes_are_pointed_at(text: str, message: str) -> None:
 def test_mistakes_in_programs_are_pointed_at(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         parse_program(text)
-
-
-def test_a_port_is_printed_with_its_operand() -> None:
-    base = program(inputs=(port("x", at("dram", 64, (2, 3), "fp16"), "fp32"),))
-    line = "input name=x operand=dram[0x40]:fp16[2,3] shape=(2, 3) dtype=fp32"
-    assert line in printed(base).splitlines()

@@ -355,11 +355,6 @@ def test_effect(case: Case) -> None:
     assert all((untouched[role] == bytes_[role]).all() for role in bytes_), "wrote elsewhere"
 
 
-def test_a_host_call_is_not_executed_by_an_engine() -> None:
-    with pytest.raises(RuntimeError, match="host"):
-        HostCall(payload=0).execute(lambda operand: np.zeros(1))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -241,11 +241,6 @@ def test_lengths_follow_from_the_shapes_of_inputs() -> None:
     assert lengths_of(two_lengths(), shapes) == {"n": 3, "m": 5}
 
 
-def test_a_length_that_has_one_value_is_said_by_none() -> None:
-    program = replace(two_lengths(), registers=(Register("n", 1, 8), Register("m", 8, 8)))
-    assert lengths_of(program, {"x": (3, 4)}) == {"m": 8, "n": 3}
-
-
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [

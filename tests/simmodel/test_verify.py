@@ -37,7 +37,6 @@ from simmodel.isa import (
     HostCall,
     Instruction,
     Loop,
-    ScalarNop,
     Sync,
     Window,
 )
@@ -318,13 +317,6 @@ def test_a_finding_names_place_text_and_node() -> None:
     (finding,) = findings(shift(STORE, "dst", 4 << 20), machine())
     assert (finding.rule, finding.core, finding.engine) == ("range", 0, "store")
     assert finding.text.startswith("copy store dst=dram[") and finding.node == "node"
-
-
-def test_an_error_lists_at_most_twenty() -> None:
-    stream = tuple(ScalarNop(engine="nobody") for _ in range(50))
-    with pytest.raises(VerifyError, match="and 30 more") as caught:
-        verify(program(stream), machine())
-    assert len(caught.value.findings) == 50
 
 
 def slices(first: int, second: int, width: int = 4) -> Program:
