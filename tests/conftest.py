@@ -19,10 +19,51 @@ one_thread_each()
 collect_rarely()
 
 SLOW = (
-    "tests/docs/test_docs.py::test_blocks",
-    "tests/docs/test_notebook.py",
+    # documentation and notebooks, followed as a reader would
+    "tests/docs/test_docs.py::test_a_page_does_what_it_says",
+    "tests/docs/test_docs.py::test_generated_parts",
+    "tests/docs/test_notebook.py::test_a_notebook_runs",
+    "tests/docs/test_operators.py::test_rows",
+    # browser, cluster, processes, damage
+    "tests/archgen/test_report_browser.py",
+    "tests/archgen/test_report_explore.py",
+    "tests/archgen/test_cluster.py",
+    "tests/archgen/test_workers.py",
+    "tests/archgen/test_locks.py",
+    "tests/archgen/test_store.py",
+    "tests/archgen/test_damage.py",
+    "tests/archgen/test_bounds_of_input.py",
+    "tests/archgen/test_exploration.py::test_a_killed_search",
+    "tests/archgen/test_exploration.py::test_two_at_a_time",
+    "tests/archgen/test_study.py::test_workers",
+    "tests/archgen/test_study.py::test_an_interrupted_study",
+    "tests/archgen/test_shelf.py",
+    "tests/archgen/test_exit_codes.py::test_mutated",
+    "tests/archgen/test_commands.py::test_the_example",
+    # fuzz and mutants
+    "tests/archgen/test_fuzz.py",
+    "tests/archgen/test_verdict_cases.py",
+    "tests/compiler/test_fuzz_programs.py",
+    "tests/compiler/test_mutants.py",
+    "tests/compiler/test_crossings.py",
+    "tests/compiler/test_decisions.py::test_a_change",
+    # networks on many machines, at many lengths, by many fields
+    "tests/archgen/test_any_length.py",
+    "tests/archgen/test_backend.py::test_onnx",
+    "tests/archgen/test_benchmarks.py",
+    "tests/archgen/test_every_field_has_a_price.py::test_fields",
+    "tests/archgen/test_lending.py",
+    "tests/archgen/test_zoo_compiles.py",
+    "tests/archgen/test_zoo_texts.py",
+    "tests/compiler/test_attainable.py::test_no_run_is_quicker",
+    "tests/compiler/test_borders.py",
+    "tests/compiler/test_emit_programs.py::test_another_process",
+    "tests/compiler/test_options.py::test_what_may_be_left_out",
+    "tests/compiler/test_options.py::test_programs",
+    "tests/compiler/test_recompute.py::test_floats",
 )
-"""How the names of tests begin that take long, or need processes, a browser or a cluster."""
+"""How the names of tests begin that take long, or need processes, a browser or a cluster. Tables
+of many machines mark in place what the quick tier leaves out (`machines.crossed`)."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machines import NAMED, machine
+from machines import NAMED, crossed, machine
 from networks import Net, feeds_of
 from onnx import TensorProto, helper, numpy_helper
 from test_meaning import NETWORKS, QUANTIZED
@@ -50,8 +50,7 @@ def again(name: str, arch: Arch, dtype: str) -> Recomputed:
     return recompute(*made(name, arch, dtype, Stages()))
 
 
-@pytest.mark.parametrize("arch", NAMED.values(), ids=NAMED.keys())
-@pytest.mark.parametrize("name", QUANTIZED)
+@pytest.mark.parametrize(("name", "arch"), crossed(QUANTIZED))
 def test_integers_are_equal(name: str, arch: Arch) -> None:
     result = again(name, arch, "int8")
     assert result.stored
