@@ -11,9 +11,13 @@ lint:
     mypy
     lint-imports
 
-# All tests, or those given: just test tests/compiler
+# The quick tests, or those given: just test tests/compiler
 test *what:
     pytest {{what}}
+
+# Documentation, processes, browser, cluster, fuzz, every machine; properties with many examples
+slow *what:
+    pytest -m slow {{what}}
 
 # Everything but the main job
 check: lint test

@@ -1,12 +1,16 @@
 """What all tests share: they compute as worker processes of studies do, no property fails because
-the machine is slow or shared, and what takes longest comes first."""
+the machine is slow or shared, and what takes long is a tier of its own.
+
+`pytest` runs what a contributor waits for, properties with few examples. `pytest -m slow` runs the
+tests that `SLOW` names, and all properties again with many examples.
+"""
 
 from __future__ import annotations
 
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from archgen.process.threads import collect_rarely, one_thread_each
 
@@ -14,22 +18,74 @@ from archgen.process.threads import collect_rarely, one_thread_each
 one_thread_each()
 collect_rarely()
 
-settings.register_profile(
-    "archgen",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+SLOW = (
+    # documentation and notebooks, followed as a reader would
+    "tests/docs/test_docs.py::test_a_page_does_what_it_says",
+    "tests/docs/test_docs.py::test_generated_parts",
+    "tests/docs/test_notebook.py::test_a_notebook_runs",
+    "tests/docs/test_operators.py::test_rows",
+    # browser, cluster, processes, damage
+    "tests/archgen/test_report_browser.py",
+    "tests/archgen/test_report_explore.py",
+    "tests/archgen/test_cluster.py",
+    "tests/archgen/test_workers.py",
+    "tests/archgen/test_locks.py",
+    "tests/archgen/test_store.py",
+    "tests/archgen/test_damage.py",
+    "tests/archgen/test_bounds_of_input.py",
+    "tests/archgen/test_exploration.py::test_a_killed_search",
+    "tests/archgen/test_exploration.py::test_two_at_a_time",
+    "tests/archgen/test_study.py::test_workers",
+    "tests/archgen/test_study.py::test_an_interrupted_study",
+    "tests/archgen/test_shelf.py",
+    "tests/archgen/test_exit_codes.py::test_mutated",
+    "tests/archgen/test_commands.py::test_the_example",
+    # fuzz and mutants
+    "tests/archgen/test_fuzz.py",
+    "tests/archgen/test_verdict_cases.py",
+    "tests/compiler/test_fuzz_programs.py",
+    "tests/compiler/test_mutants.py",
+    "tests/compiler/test_crossings.py",
+    "tests/compiler/test_decisions.py::test_a_change",
+    # networks on many machines, at many lengths, by many fields
+    "tests/archgen/test_any_length.py",
+    "tests/archgen/test_backend.py::test_onnx",
+    "tests/archgen/test_benchmarks.py",
+    "tests/archgen/test_every_field_has_a_price.py::test_fields",
+    "tests/archgen/test_lending.py",
+    "tests/archgen/test_zoo_compiles.py",
+    "tests/archgen/test_zoo_texts.py",
+    "tests/compiler/test_attainable.py::test_no_run_is_quicker",
+    "tests/compiler/test_borders.py",
+    "tests/compiler/test_emit_programs.py::test_another_process",
+    "tests/compiler/test_options.py::test_what_may_be_left_out",
+    "tests/compiler/test_options.py::test_programs",
+    "tests/compiler/test_recompute.py::test_floats",
 )
-settings.load_profile("archgen")
-
-LONGEST = ("tests/docs/test_docs.py", "tests/docs/test_notebook.py")
-"""Files with tests of a minute and more."""
+"""How the names of tests begin that take long, or need processes, a browser or a cluster. Tables
+of many machines mark in place what the quick tier leaves out (`machines.crossed`)."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties have as many examples as the tier has time for."""
+    slow = config.getoption("markexpr") == "slow"
+    settings.register_profile(
+        "archgen",
+        deadline=None,
+        max_examples=100 if slow else 25,
+        suppress_health_check=list(HealthCheck),
+    )
+    settings.load_profile("archgen")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the tests, those of `LONGEST` come first, so that in the end
-    none is alone with one of them. Files stay whole, for tests of a file share fixtures."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.nodeid.split("::")[0] not in LONGEST)
+    """Mark the slow tier, before pytest chooses by marks."""
+    many = config.getoption("markexpr") == "slow"
+    for item in items:
+        test = getattr(item, "obj", None)
+        if item.nodeid.startswith(SLOW) or (many and is_hypothesis_test(test)):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -57,31 +57,6 @@ def test_constants_of_any_name_survive_and_files_are_the_same_each_time(tmp_path
     assert constants_beside(path).read_bytes() == first
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (
-            lambda beside: beside.unlink(),
-            "net.asm.npz: has the constants of this program and is not",
-        ),
-        (lambda beside: beside.write_bytes(b"PK"), "net.asm.npz: is no whole archive of constants"),
-        (lambda beside: np.savez(beside, other=[1]), r"net.asm:\d+:10: .* holds others"),
-        (
-            lambda beside: write_assembly(with_constants(1), beside.with_suffix("")),
-            r"net.asm:\d+:10: expected int8\[8\] with hash .*, given int8\[7\] .* holds others",
-        ),
-    ],
-)
-def test_missing_and_other_constants_are_said(tmp_path: Path, damage: object, said: str) -> None:
-    path = tmp_path / "net.asm"
-    write_assembly(with_constants(), path)
-    text = path.read_text()
-    damage(constants_beside(path))  # type: ignore[operator]
-    path.write_text(text)
-    with pytest.raises(AssemblyError, match=said):
-        read_assembly(path)
-
-
 def test_a_text_without_its_constants_says_what_writes_both(tmp_path: Path) -> None:
     path = tmp_path / "net.asm"
     path.write_text(print_program(with_constants()))

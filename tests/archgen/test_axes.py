@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from archgen.outcomes.axes import Axis, axes, scale_of, workload
+from archgen.outcomes.axes import Axis, axes, workload
 from archgen.outcomes.frame import Frame, records, results_frame
 from archgen.outcomes.held import completed
 from archgen.outcomes.point import Outcome
@@ -95,26 +93,6 @@ models: resnet18
     ]  # fmt: skip
 
 
-def test_machines_without_a_common_field_have_no_order(tmp_path: Path) -> None:
-    (axis,) = found("archs: [soma-edge, mcu-npu]\nmodels: resnet18", tmp_path).values()
-    assert (axis.column, axis.label, axis.scale) == ("arch", "machine", "nominal")
-    assert axis.values == ("soma-edge", "mcu-npu")
-
-
-def test_two_families_are_an_axis_beside_their_field(tmp_path: Path) -> None:
-    text = """
-archs:
-  - {extends: mcu-npu, sweep: {memories.local.banks: [2, 4]}}
-  - {extends: soma-edge, sweep: {memories.local.banks: [2, 4]}}
-models: resnet18
-compiler: {effort: [0, 1], fusion: [none, line], passes: {keep.share: [0.5, 0.75]}}
-"""
-    swept = found(text, tmp_path)
-    assert list(swept) == ["machine", "local.banks", "fusion", "effort", "keep.share"]
-    assert swept["machine"].column == "family"
-    assert not swept["fusion"].ordered
-
-
 def test_sizes_of_one_dimension_are_one_column(tmp_path: Path) -> None:
     text = """
 archs: mcu-npu
@@ -153,18 +131,3 @@ models: "resnet18:image=64"
     axis = found(text, tmp_path)["front_end"]
     assert all(str(value).startswith("{") for value in axis.values)
     assert [axis.shown(value) for value in axis.values] == ["issue_width 1", "issue_width 2"]
-
-
-def test_scales() -> None:
-    assert scale_of([1, 2, 4, 8]) == "log"
-    assert scale_of([1, 2, 3, 4]) == "linear"
-    assert scale_of([0, 1, 2]) == "linear"
-    assert scale_of([16, 24]) == "linear"
-    assert scale_of([16, 32]) == "log"
-    assert scale_of(["a", 1]) == "nominal"
-
-
-@given(st.integers(1, 1000), st.integers(2, 10), st.integers(3, 8))
-def test_steps_are_linear_and_factors_are_not(first: int, by: int, count: int) -> None:
-    assert scale_of([first + by * n for n in range(count)]) == "linear"
-    assert scale_of([first * by**n for n in range(count)]) == "log"

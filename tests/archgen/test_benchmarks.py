@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +11,6 @@ from types import ModuleType
 import pytest
 
 from archgen.schema import load_arch
-from compiler.alloc.on_chip import PlaceBuffers
 from compiler.fuse.strategies import STRATEGIES
 from compiler.homes import ChooseHomes
 from compiler.stages import Stages
@@ -101,15 +99,6 @@ def test_fusion_lessens_dram_traffic() -> None:
     assert len(fused.figures.groups) < len(plain.figures.groups)
 
 
-def test_stages_of_the_network_share_its_cycles() -> None:
-    tables, ablation = module("tables"), module("ablation")
-    arch = load_arch("stcp920")
-    made = tables.run(tables.Case(arch, TINY)).figures
-    by_stage = ablation.utilization(made, arch)
-    assert {"stem", "layer1", "layer4"} <= set(by_stage) <= set(ablation.STAGES)
-    assert all(0 <= share <= 1.5 for share in by_stage.values())
-
-
 def test_schedules_of_a_group_alone_are_estimated_and_simulated() -> None:
     tables, estimates = module("tables"), module("estimates")
     case = tables.Case(
@@ -125,13 +114,6 @@ def test_schedules_of_a_group_alone_are_estimated_and_simulated() -> None:
     assert all(0 < pair.cycles < found.cycles for pair in found.pairs)
 
 
-def test_blocked_variants_only_of_few_banks() -> None:
-    conflicts = module("conflicts")
-    found = list(conflicts.variants([load_arch("soma-edge"), load_arch("stream-32x32")]))
-    assert [memory for _, memory in found] == ["interleaved", "blocked +0.5", "interleaved"]
-    assert conflicts.BLIND.alloc == PlaceBuffers(apart=False, conflicts="blind")
-
-
 def test_published_chips_are_near_the_model() -> None:
     energy = module("energy")
     lines = {(line.chip, line.figure): line for line in (*energy.areas(), *energy.powers())}
@@ -143,54 +125,3 @@ def test_published_chips_are_near_the_model() -> None:
             assert line.model.low < line.published < line.model.high, name
     sizes = [lines["NVDLA 28 nm", f"{n} MACs"].model.value for n in (32, 64, 256, 512, 1024, 2048)]
     assert sizes == sorted(sizes)
-
-
-def test_table_aligns_numbers_to_the_right() -> None:
-    tables = module("tables")
-    text = tables.table("title", ("name", "cycles"), [("a", 1_000_000), ("bc", None), ("d", 0.5)])
-    assert text.splitlines()[1:] == [
-        "title",
-        "name     cycles",
-        "----  ---------",
-        "a     1,000,000",
-        "bc            -",
-        "d         0.500",
-    ]
-
-
-SAMPLE = 100
-"""Node tests that are run here; all of them are in `.ci/run`."""
-
-
-def test_a_sample_of_onnx_node_tests_has_not_become_worse() -> None:
-    """One case of every other operator type, those whose names have the smallest checksums."""
-    nodes = module("onnx_nodes")
-    committed = nodes.floor()
-    chosen = {}
-    for case in sorted(nodes.cases(), key=lambda case: zlib.crc32(case.name.encode())):
-        if committed.get(case.name, ("refused",))[0] != "refused":
-            chosen.setdefault(case.operator, case)
-    sample = sorted(chosen.values(), key=lambda case: zlib.crc32(case.name.encode()))[:SAMPLE]
-    assert len(sample) == SAMPLE
-    assert not list(nodes.worse(map(nodes.row, sample), committed))
-
-
-def test_the_committed_table_of_node_tests_has_no_crash_and_nothing_wrong() -> None:
-    nodes = module("onnx_nodes")
-    words = [word for answers in nodes.floor().values() for word in answers]
-    assert len(words) > 3000
-    assert set(words) == {"native", "host", "refused"}
-
-
-def test_a_case_below_the_floor_is_named() -> None:
-    nodes = module("onnx_nodes")
-    fell, held = (
-        nodes.Row(name, "Relu", (nodes.Answer(word, "why"), nodes.Answer("native")))
-        for name, word in (("test_fell", "host"), ("test_held", "native"))
-    )
-    broke = nodes.Row("test_new", "Relu", (nodes.Answer("crash", "why"), nodes.Answer("refused")))
-    committed = {"test_fell": ("native", "native"), "test_held": ("host", "native")}
-    assert list(nodes.worse([fell, held, broke], committed)) == [
-        "test_fell (plain): native -> host: why",
-        "test_new (plain): refused -> crash: why",
-    ]

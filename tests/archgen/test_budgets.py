@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from host_only import HOST_ONLY, small_model
-from junitparser import Error, Failure, JUnitXml, Skipped
+from junitparser import JUnitXml
 
-from archgen.cli.gates import annotation, junit_xml, of_budgets, of_points
 from archgen.cli.main import cli
 from archgen.outcomes.point import Outcome
 from archgen.studies.budgets import Check, check_budgets, read_budgets
 from archgen.studies.design import StudyError
-from archgen.studies.results import Study
 from archgen.studies.sweep import study
 
 SHIPPED = Path(__file__).parents[2] / "studies" / "ci" / "budgets.yaml"
@@ -77,41 +75,6 @@ def test_a_figure_counts_where_its_outputs_are_right(
     assert lax.verdict == ("kept" if verdict == "unverified" else verdict)
 
 
-@pytest.mark.parametrize("verified", [True, None, False])
-def test_an_area_is_kept_whatever_became_of_outputs(path: Path, verified: bool | None) -> None:
-    """It is one of the machine, about which outputs say nothing."""
-    text = "budgets: [area <= 20 mm2, core_mm2 <= 2 mm2]"
-    area = {"area_mm2": 9.4274, "core_mm2": 8.0}
-    assert [(c.verdict, c.said) for c in checks(path, text, point(verified=verified, **area))] == [
-        ("kept", "area_mm2 9.427 mm2, limit 20 mm2"),
-        ("broken", "core_mm2 8 mm2, limit 2 mm2: 300 % over"),
-    ]
-
-
-def test_of_an_estimate_what_its_machine_costs_is_known(path: Path) -> None:
-    """No run has proved a latency, be it within the limit or beyond."""
-    text = (
-        "verified: false\nbudgets: [area <= 20 mm2, latency_ms <= 5, latency_ms <= 9, energy <= 1]"
-    )
-    guess = point(status="estimated", verified=None, area_mm2=9.4274, energy_mj=None)
-    assert [(c.verdict, c.said) for c in checks(path, text, guess)] == [
-        ("kept", "area_mm2 9.427 mm2, limit 20 mm2"),
-        ("unverified", "latency_ms is estimated at 6.2 ms, and it was not run"),
-        ("unverified", "latency_ms is estimated at 6.2 ms, and it was not run"),
-        ("unverified", "energy_mj is no figure of estimates, and it was not run"),
-    ]
-
-
-def test_a_budget_about_no_point_says_what_was_meant(path: Path) -> None:
-    text = "budgets: [latency <= 5 on nat, latency <= 9 for edge-b*]"
-    assert [check.said for check in checks(path, text, point())] == [
-        "'latency <= 5 on nat' is about no point: none has the model 'nat'; did you mean 'net'?",
-        "'latency <= 9 for edge-b*' is about no point: none has the arch 'edge-b*'; "
-        "did you mean 'edge-a'?",
-    ]
-    assert checks(path, "budgets: [{limit: latency <= 5 on x, optional: true}]", point()) == ()
-
-
 def test_everything_wrong_with_a_file_is_said_at_once(path: Path) -> None:
     path.write_text("""verified: maybe
 budgets:
@@ -138,41 +101,6 @@ extra: 1
 
 def test_the_shipped_example_reads() -> None:
     assert [budget.optional for budget in read_budgets([SHIPPED])] == [False, False, False, True]
-
-
-def test_junit_has_a_case_for_each_finding(path: Path) -> None:
-    """Three points of which one does not fit and one is wrong; one budget about all of them."""
-    outcomes = (
-        point("a", compile_s=1.5, simulate_s=0.25),
-        point("b", status="does_not_fit", reason="needs \x1b[1m2"),
-        point("c", verified=False, note="y: off by 3"),
-        point("d", status="failed", reason="killed"),
-    )
-    found = checks(path, "budgets: [latency <= 7 on net for a]", *outcomes)
-    text = junit_xml([*of_points(Study(outcomes, ())), *of_budgets(found)])
-    points, budgets = JUnitXml.fromstring(text.decode())
-    assert (points.name, points.tests, points.failures, points.errors, points.skipped) == (
-        "points", 4, 1, 1, 1,
-    )  # fmt: skip
-    kinds = [[type(result) for result in case.result] for case in points]
-    assert kinds == [[], [Skipped], [Failure], [Error]]
-    assert [case.result[0].message for case in list(points)[1:]] == [
-        "does_not_fit: needs ?[1m2", "y: off by 3", "killed",
-    ]  # fmt: skip
-    assert points.time == 1.75
-    [case] = budgets
-    assert (case.name, case.result) == ("latency <= 7 on net for a: a net b1 int8", [])
-
-
-def test_an_annotation_stands_at_the_line_of_its_budget(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GITHUB_WORKSPACE", str(Path.cwd().parent))
-    [finding] = of_budgets(checks(path, "budgets:\n  - latency <= 5", point()))
-    assert annotation(finding) == (
-        f"::error file={Path.cwd().name}/budgets.yaml,line=2,title=budget broken::"
-        "edge-a net b1 int8: latency_ms 6.2 ms, limit 5 ms: 24 %25 over"
-    )
 
 
 @pytest.mark.parametrize(

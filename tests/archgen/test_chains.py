@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from role_nets import net
 
 from archgen.check.chains import calibration_sets
-from archgen.check.quantize import quantize
 from archgen.check.reference import run_reference, sample_sets
-from archgen.models.load import SourceModel
 
 COUNTING = """
 counting (float[1, 2] x, float[1, 2] state) => (float[1, 2] y, float[1, 2] state_out)
@@ -67,10 +63,3 @@ def test_where_a_state_becomes_infinite_noise_stands_for_it() -> None:
     samples, said = calibration_sets(net(EXPLODING), range(4))
     assert said == "4 seeded random samples"
     assert all(sample["state"].any() for sample in samples)
-
-
-def test_the_note_says_how_states_were_found(tmp_path: Path) -> None:
-    product = COUNTING.replace("Mul (state, half)", "MatMul (state, w)")
-    proto = net(product.replace("<float half = {0.5}>", "<float[2, 2] w>"))
-    made = quantize(SourceModel("counting", proto), None, tmp_path)
-    assert "calibrated on 128 seeded random samples, 32 in a row" in made.note

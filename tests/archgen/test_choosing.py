@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import re
-
 import pytest
-from rich.console import Console
 
-from archgen.cli.summary import results_table
 from archgen.outcomes.merit import merit_row
 from archgen.outcomes.point import Outcome, Row
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
-from archgen.studies.query import known_column
 from archgen.studies.results import Study
 
 EDGE = load_arch("soma-edge")
@@ -44,15 +38,6 @@ OUTCOMES = (
 STUDY = Study(OUTCOMES, tuple(machine(n) for n in (1, 2, 4)))  # type: ignore[misc]
 
 
-def test_a_study_is_one_screen() -> None:
-    lines = repr(STUDY).splitlines()
-    assert lines[0] == "Study: 6 points (6 ok), 3 machines"
-    assert "  networks  small, large" in lines
-    assert "  swept     local.banks: 1, 2, 4" in lines
-    assert "  quickest  small: 2 ms on edge-banks2" in lines
-    assert repr(Study((), ())) == "Study: no points"
-
-
 def test_the_best_of_each_network_is_no_wrong_one() -> None:
     assert STUDY.best()["arch"].tolist() == ["edge-banks2", "edge-banks2"]
     assert STUDY.best("throughput_ips")["latency_ms"].tolist() == [2.0, 8.0]
@@ -64,36 +49,6 @@ def test_the_best_of_each_network_is_no_wrong_one() -> None:
 
 def test_the_best_few_stand_in_the_order_of_networks_the_best_first() -> None:
     assert STUDY.best("latency", n=2)["latency_ms"].tolist() == [2.0, 2.5, 8.0, 9.0]
-
-
-def test_columns_may_be_named_in_short_or_by_the_last_words_of_a_field() -> None:
-    assert STUDY.filter("banks>=2", "latency<=2").frame["model"].tolist() == ["small", "large"]
-    with pytest.raises(StudyError, match=r"did you mean 'local.banks'"):
-        STUDY.filter("local.bank>=2")
-    both = STUDY.frame.assign(**{"arch.memories.shared.banks": 8})
-    assert known_column(both, "banks") == BANKS  # the one that differs
-    both.loc[0, "arch.memories.shared.banks"] = 4
-    with pytest.raises(StudyError, match=r"'banks': .*local.banks' and .*shared.banks' are called"):
-        known_column(both, "banks")
-
-
-@pytest.mark.parametrize(
-    ("condition", "said"),
-    [
-        ("latncy<=2", "'latncy': no such column; did you mean 'latency_ms'?"),
-        ("arch.memories.local.bank=2", "did you mean 'arch.memories.local.banks'?"),
-        ("dram.bandwidth>=1",
-         "no such column; fields are columns where the study sweeps them, which are "
-         "'memories.local.banks'"),
-    ],
-)  # fmt: skip
-def test_an_unknown_column_says_what_it_is_near_to(condition: str, said: str) -> None:
-    with pytest.raises(StudyError, match=re.escape(said)):
-        STUDY.filter(condition)
-    if "dram" in condition:
-        frame = STUDY.frame.drop(columns=BANKS)
-        with pytest.raises(StudyError, match="sweeps them, and there are none"):
-            known_column(frame, "dram.bandwidth")
 
 
 def test_nothing_beats_what_pareto_gives() -> None:
@@ -125,61 +80,12 @@ def test_a_query_names_columns_as_pandas_does_and_fields_by_their_last_words() -
     assert STUDY.query(f"`{BANKS}` == 1")["model"].tolist() == ["small", "large"]
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ("latncy_ms < 3", "did you mean 'latency_ms'"),
-        ("`local.bank` < 3", "did you mean 'local.banks'"),
-        ("banks < 3", "in expressions banks is `arch.memories.local.banks`"),
-        (f"{BANKS} < 3", "between backquotes"),
-        ("latency_ms <", "expected an expression such as"),
-        ("latency_ms", "expected an expression such as"),
-        ("latency_ms < @none", "none"),
-    ],
-)
-def test_a_query_that_pandas_does_not_understand_is_refused_in_words(
-    expression: str, said: str
-) -> None:
-    with pytest.raises(StudyError, match=re.escape(said)):
-        STUDY.query(expression)
-
-
 def test_the_best_may_be_the_most() -> None:
     assert STUDY.best("latency", ascending=False)["latency_ms"].tolist() == [4.0, 9.0]
     assert STUDY.best("throughput", ascending=True)["latency_ms"].tolist() == [4.0, 9.0]
-
-
-def test_choosing_by_what_is_no_number_is_refused_in_words() -> None:
-    for choose, said in (
-        (lambda: STUDY.best("arch"), "'arch': holds no numbers"),
-        (lambda: STUDY.best(n=0), "n: expected at least 1, not 0"),
-        (lambda: STUDY.best(["latency_ms"]), "expected the name of a column"),  # type: ignore[arg-type]
-        (lambda: STUDY.pareto("arch", "latency"), "'arch': holds no numbers"),
-        (lambda: STUDY.pareto("latency", "aera_mm2"), "did you mean 'area_mm2'"),
-        (lambda: STUDY.pivot("banks", "banks"), "three columns"),
-        (lambda: STUDY.pivot("banks", "latency"), "three columns"),
-        (lambda: STUDY.pivot("banks", "model", "verified"), "holds no numbers"),
-        (lambda: STUDY.filter(["banks=1"]), "expected a column, a comparison and a value"),  # type: ignore[arg-type]
-    ):
-        with pytest.raises(StudyError, match=re.escape(said)):
-            choose()
 
 
 def test_a_pivot_has_every_value_that_there_is() -> None:
     table = STUDY.pivot("banks", "model", "throughput_ips")
     there = STUDY.frame[STUDY.frame["verified"]]
     assert table.notna().to_numpy().sum() == len(there.drop_duplicates([BANKS, "model"]))
-
-
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_a_table_fits_the_terminal_and_cuts_no_name(width: int) -> None:
-    table = results_table(STUDY.frame)
-    console = Console(width=width, file=io.StringIO(), force_terminal=True)
-    left_out = table.fit(console, width)
-    with console.capture() as captured:
-        console.print(table)
-    lines = captured.get().splitlines()
-    assert len([line for line in lines if "edge-banks" in line]) == 6
-    assert not any("…" in line for line in lines)
-    assert bool(left_out) == (width < 80)
-    assert "latency" not in left_out

@@ -18,7 +18,6 @@ from small_run import machine, two_layers
 
 import archgen
 from archgen.cli.main import cli
-from archgen.outcomes.command_text import commands_text
 from archgen.scheduling import OptionError
 from simmodel.isa import Loop
 from simmodel.program import Program
@@ -69,13 +68,6 @@ def test_tiles_are_what_the_compiler_cut_and_cover_the_layer(program: Program) -
     assert len(made) and (made >= 0).all()
 
 
-def test_rows_of_loops_stand_for_all_their_turns(program: Program) -> None:
-    kept, turns = archgen.commands(program), archgen.commands(program, expand=True)
-    assert kept["times"].sum() == len(turns)
-    with pytest.raises(ValueError, match=f"has {len(turns)} commands, more than the limit of 5"):
-        archgen.commands(program, expand=True, limit=5)
-
-
 def test_loops_kept_say_what_turns_add() -> None:
     base = two_layers()
     (load, *rest) = base.cores[0]
@@ -90,21 +82,6 @@ def test_loops_kept_say_what_turns_add() -> None:
     words = [json.loads(text) for text in turns["words"]]
     assert [each["src"]["address"] for each in words] == [8, 168, 328]
     assert [each["dst"]["address"] for each in words] == [512, 0, 512]
-
-
-def test_text_and_bytes_know_the_tiles_too(program: Program, tmp_path: Path) -> None:
-    expected = archgen.commands(program)
-    archgen.write_assembly(program, tmp_path / "net.asm")
-    again = archgen.commands(archgen.read_assembly(tmp_path / "net.asm"))
-    pd.testing.assert_frame_equal(again, expected)
-    archgen.save(tmp_path / "net.npu", program, archgen.load_arch(ARCH))
-    pd.testing.assert_frame_equal(
-        archgen.commands(archgen.load(tmp_path / "net.npu").program), expected
-    )
-    printed = CliRunner().invoke(cli, ["disasm", str(tmp_path / "net.npu"), "--level", "tiles"])
-    timed = archgen.commands(program, archgen.load_arch(ARCH))
-    assert printed.output == commands_text(timed)
-    assert "core 1, layer " in printed.output and "last, 1x8x" in printed.output
 
 
 def test_disasm_writes_loops_out_within_bounds(program: Program, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from click.testing import CliRunner
 import archgen
 from archgen.cli.main import cli
 from archgen.loadable import Loaded
-from archgen.scheduling import OptionError
 from simmodel.lengths import LengthError, settled
 
 GPT2 = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16"
@@ -46,11 +45,6 @@ def test_open_lengths_are_terms_of_addresses_and_limits(loaded: Loaded) -> None:
     assert json.loads(stores["steps"].iloc[0]) == {"dst": {"past": 8}}
     said = json.loads(stores["words"].iloc[0])["dst"]
     assert (said["address"], said["limits"][:16]) == (0x1788, "{2: 6 + sequence")
-
-
-def test_compile_writes_the_same_table(file: Path, loaded: Loaded) -> None:
-    frame = archgen.commands(loaded.program, loaded.arch)
-    assert frame.to_csv(index_label="row") == file.with_suffix(".csv").read_text(encoding="utf-8")
 
 
 def test_commands_at_a_length_are_those_that_the_front_end_makes_then(loaded: Loaded) -> None:
@@ -91,25 +85,3 @@ def test_disasm_takes_lengths(file: Path) -> None:
         text = disasm(file, "--level", level, *at)
         assert "copy" in text and "past +" not in text and "*past" not in text
     assert len(disasm(file, "--words", *at)) > 1000
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("--level", "tiles", "--dim", "past=4"), "sequence is not given, expected 1 .. 6"),
-        (("--dim", "past=4", "--dim", "sequence=7"), "sequence is 7, expected 1 .. 6"),
-        (
-            ("--dim", "past=4", "--dim", "sequence=1", "--dim", "seq=1"),
-            "seq is no length of the program, which has past, sequence",
-        ),
-        (("--level", "ports", "--dim", "past=4"), "ports lie where they do for every length"),
-    ],
-)
-def test_disasm_says_what_is_wrong_with_lengths(
-    file: Path, given: tuple[str, ...], said: str
-) -> None:
-    with pytest.raises(OptionError) as wrong:
-        CliRunner().invoke(
-            cli, ["disasm", str(file), *given], catch_exceptions=False, standalone_mode=False
-        )
-    assert str(wrong.value) == f"--dim: {said}"

@@ -12,7 +12,6 @@ from onnx import numpy_helper, parser
 
 from archgen.cli.main import cli
 from archgen.models.constants import file_and_values, with_values
-from archgen.models.errors import ModelError
 from archgen.models.load import open_model
 from archgen.studies.plan import load_study
 from archgen.studies.results import open_study
@@ -46,20 +45,6 @@ def test_a_value_is_a_constant_of_the_network(net: str) -> None:
     other = open_model(f"{net}:rate=0.5,size=[2,2],on=true")
     assert made.content_key != other.content_key
     assert numpy_helper.to_array(open_model(f"{net}:size=2").proto.graph.initializer[-1]).size == 2
-
-
-def test_all_that_is_wrong_with_values_is_said(net: str) -> None:
-    asked = f"{net}:rat=1,size=[1,2,3],on=1,rate=fast,size=2.5"
-    with pytest.raises(ModelError) as wrong:
-        open_model(asked)
-    said = [line.removeprefix(f"{asked}: value ") for line in wrong.value.mistakes]
-    assert said == [
-        "'rat=1': no input is called so; did you mean 'rate'?",
-        "'size=[1,2,3]': expected int64[2], got [3]",
-        "'on=1': expected bool[], got 1",
-        "'rate=fast': expected NAME=VALUE: a number, true, false or lists of them",
-        "'size=2.5': expected int64[2], got 2.5",
-    ]
 
 
 def test_values_stand_behind_the_path() -> None:

@@ -9,17 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_perfetto import Reader
 
 from archgen.outcomes.columns import column
 from archgen.outcomes.rows import traffic_row
-from archgen.perfetto import trace_bytes
 from simmodel.arch import Arch
 from simmodel.isa import Copy, Loop, Unary
 from simmodel.program import Origin, Program
 from simmodel.region import Address, Operand, contiguous
-from simmodel.simulate import simulate, traced
-from simmodel.verify import findings
+from simmodel.simulate import simulate
 
 SIZE = 160
 
@@ -89,21 +86,3 @@ def test_copies_in_loops_count_every_time() -> None:
     program = Program("l", "seen", ((Loop("i", 7, (load,)),), ()), ({}, {}), {}, (), (), (), (), ())
     row = traffic_row(simulate(program, arch), program, arch)
     assert row["copied_load_bytes"] == 7 * SIZE
-
-
-def test_the_trace_shows_who_gave_what_to_whom() -> None:
-    arch, program = chip("chip"), relay()
-    assert {found.rule for found in findings(program, arch)} <= {
-        "unwritten"
-    }  # w comes from nowhere
-    shown = Reader(trace_bytes(traced(program, arch), program, arch)).shown
-    (load,), (work,) = shown.slices["core 0/load"], shown.slices["core 1/vector"]
-    (give,), (leave,) = shown.slices["core 1/peer"], shown.slices["core 0/store"]
-    assert "@{0,1}" in load.said["instruction"]
-    assert "@0" in give.said["instruction"]
-    assert (load.said["local.write bytes"], give.said["local.write bytes"]) == (2 * SIZE, SIZE)
-    assert give.said["link.mesh bytes"] == SIZE
-    assert load.leaving == work.arriving and len(load.leaving) == 1
-    assert give.leaving == leave.arriving and len(give.leaving) == 1
-    assert work.start >= load.end + 5  # a word to another core takes 5 cycles
-    assert any("link.mesh" in path for path in shown.counters)

@@ -12,12 +12,10 @@ from host_only import HOST_ONLY
 from onnx import TensorProto, helper
 
 from archgen.cli.main import cli
-from archgen.cli.summary import results_table
 from archgen.models.extents import extents
-from archgen.outcomes.axes import axes, workload
+from archgen.outcomes.axes import workload
 from archgen.plots.saving import point_folder
 from archgen.studies.comparison import compare
-from archgen.studies.design import StudyError
 from archgen.studies.plan import load_study
 from archgen.studies.query import where
 from archgen.studies.sweep import study
@@ -73,53 +71,12 @@ def test_a_study_file_sweeps_sizes_filters_them_and_yields_to_the_command_line(
     assert "2 points" in changed.output
 
 
-def test_no_two_columns_of_a_table_have_one_heading(tmp_path: Path) -> None:
-    """The batch that is a free dimension stands once; a dimension with the name of a figure keeps
-    what columns of sizes start with."""
-    shape = ["batch", "status", 2]
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
-    net = tmp_path / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), net)
-    asked = {"plots": False, "tools": HOST_ONLY, "effort": 0}
-    sizes = {"batch": [1, 3], "status": [4, 5]}
-    found = study("ascend-310-like", net, dims=sizes, out=tmp_path / "out", **asked)
-    table = results_table(found.frame)
-    headings = [str(column.header) for column in table.columns]
-    assert headings[:5] == ["architecture", "model", "dim.status", "batch", "dtype"]
-    assert len(set(headings)) == len(headings)
-    assert found.frame["dim.batch"].tolist() == found.frame["batch"].tolist()
-    assert workload(found.frame.iloc[-1].to_dict()) == "net, status 5, batch 3"
-    assert [axis.column for axis in axes(found.frame, {})] == ["dim.status", "batch"]
-
-
 @pytest.mark.parametrize(
     "given", ["", "4,x", "4,,5", "-1", "1.5", "²", "9" * 5000, (), [1, "2"], True]
 )
 def test_what_is_no_size_is_refused(given: object) -> None:
     with pytest.raises(ValueError, match="expected a size such as 128"):
         extents(given)  # type: ignore[arg-type]
-
-
-def test_what_is_no_size_in_a_call_is_a_mistake_of_the_study(tmp_path: Path) -> None:
-    net = free_net(tmp_path / "net.onnx")
-    with pytest.raises(StudyError, match=r"dims\['seq'\]: \[\]: expected a size"):
-        study("mcu-npu", net, dims={"seq": []})
-
-
-def test_every_size_that_is_none_is_said() -> None:
-    given = ["n=8..4", "n", "m=x", "m=0..2,4"]
-    words = ["compile", "mcu-npu", "-m", "n.onnx", *(w for g in given for w in ("--dim", g))]
-    result = CliRunner().invoke(cli, words)
-    assert result.exit_code == 2
-    *_, first, second, third, fourth = result.output.splitlines()
-    assert "n='8..4': expected a size" in first and first.endswith("from 1 on such as 4..8")
-    assert second == "  'n': expected name=value, such as sequence=128"
-    assert third.startswith("  m='x': expected a size") and fourth.endswith("such as 1..2")
-    twice = ["--dim", "n=1", "--dim", "n=2", "--dim", "m=1..2", "--dim", "m=3"]
-    said = CliRunner().invoke(cli, ["compile", "mcu-npu", "-m", "n.onnx", *twice]).output
-    assert "--dim n is given twice: 1 and 2; several sizes go by commas: --dim n=1,2" in said
-    assert "--dim m is given twice: 1..2 and 3" in said
 
 
 def test_a_program_has_one_size() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,13 +75,6 @@ def test_a_name_and_energies_are_nothing_that_a_cycle_depends_on() -> None:
     arch = load_arch("soma-edge")
     assert fields_of(changed(arch, "energy.node", "7 nm")) == fields_of(arch)
     assert fields_of(arch.model_copy(update={"name": "other"})) == fields_of(arch)
-
-
-def test_the_documentation_lists_the_fields() -> None:
-    page = (Path(__file__).parents[2] / "docs/studies.md").read_text()
-    for word, fields in (("more", MORE), ("less", LESS)):
-        listed = page.split(f"<!-- fields: {word} -->")[1].split("<!-- fields end -->")[0]
-        assert tuple(re.findall(r"`(.*?)`", listed)) == fields
 
 
 @pytest.mark.parametrize("name", shipped_names())

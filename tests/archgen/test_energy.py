@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from sram_fit import (
@@ -26,24 +23,21 @@ from sram_fit import (
     standard_error,
 )
 
-from archgen.cli.check import check
 from archgen.energy import Costs, costs_of
 from archgen.energy.events import count_events
 from archgen.energy.model import energy_of
 from archgen.energy.ranges import Range, total
-from archgen.energy.scaling import at_node, of_voltage
 from archgen.energy.sensitivity import events_of
 from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import SHIPPED, load_table, shipped_table
 from archgen.outcomes.rows import energy_row
-from archgen.schema import ArchError, load_archs, shipped_names
+from archgen.schema import load_archs, shipped_names
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 from simmodel.isa import Binary, Copy, Gemm, Item, Loop, Unary, Window
 from simmodel.program import Constant, Origin, Program
 from simmodel.region import Address, Operand, contiguous
 from simmodel.simulate import simulate
-from simmodel.stated_costs import EnergyTable
 from simmodel.verify import verify
 
 FIGURES = shipped_table()
@@ -317,27 +311,6 @@ def test_area_counts_every_core_and_cluster() -> None:
     assert six.parts["dram"] == one.parts["dram"], "one interface for all cores"
 
 
-def test_links_are_as_long_as_what_they_span() -> None:
-    def across(scope: str) -> float:
-        link = {"from": "dram", "to": "local", "bandwidth": "16 B/cycle", "scope": scope}
-        arch = changed({"clusters": 4, "cores": 4, "links": {"bus": link}})
-        return costs_of(arch).links["bus"].value
-
-    # More instances of a link make the chip a little larger.
-    assert across("cluster") == pytest.approx(across("chip") / 2, rel=0.01)
-    assert across("core") == pytest.approx(across("chip") / 4, rel=0.01)
-
-
-def test_slow_types_need_no_cells_of_their_own() -> None:
-    def cells(**rate: float) -> float:
-        matrix = machine().matrix.model_copy(update={"rate": rate})
-        arch = machine().model_copy(update={"matrix": matrix})
-        return costs_of(arch).area.parts["mac"].value
-
-    assert cells(int8=1, int16=0.25) == cells(int8=1) < cells(int16=1)
-    assert cells(int8=2) == pytest.approx(2 * cells(int8=1))
-
-
 def test_what_a_file_states_comes_before_the_table() -> None:
     plain, stated = costs_of(machine()), costs_of(machine(mac={"int8": "2 pJ"}, instruction=9))
     assert (stated.mac["int8"].value, stated.instruction.value) == (2.0, 9.0)
@@ -449,15 +422,6 @@ def _mean_ratios(known: list[Point], ratio: Callable[[Point], float]) -> list[fl
     return [math.exp(sum(values) / len(values)) for values in votes.values()]
 
 
-def test_nodes_between_and_beyond_known_ones() -> None:
-    points = {10.0: 1.0, 40.0: 4.0}
-    assert [at_node(points, node) for node in (5, 10, 20, 40, 80)] == pytest.approx(
-        [0.5, 1, 2, 4, 8]
-    )
-    assert of_voltage({10.0: 0.8, 40.0: 0.8}, 20, 0.4) == pytest.approx(0.25)
-    assert of_voltage(points, 20, None) == 1
-
-
 def test_a_lower_supply_saves_on_the_chip_alone() -> None:
     usual, low = costs_of(machine()), costs_of(machine(voltage="0.425 V"))
     assert low.mac["int8"].value == pytest.approx(usual.mac["int8"].value / 4)
@@ -488,35 +452,4 @@ def test_the_table_cites_a_source_for_every_figure() -> None:
     assert {"lpddr4", "hbm2", "ddr3"} <= FIGURES.dram.keys()
 
 
-def test_a_wrong_table_gets_every_mistake_at_its_line(tmp_path: Path) -> None:
-    text = SHIPPED.read_text(encoding="utf-8")
-    text = text.replace("  aspect: ", "  aspcet: ").replace("density: 10\n", "density: -10\n")
-    wrong = tmp_path / "table.yaml"
-    wrong.write_text(text.replace("lpddr4: {energy: 6", "lpddr4: {energy: much"), encoding="utf-8")
-    with pytest.raises(ArchError) as caught:
-        load_table(wrong)
-    lines = text.splitlines()
-    said = {m.path: (lines[m.at.line - 1].split(":")[0].strip(), m.message)
-            for m in caught.value.mistakes}  # fmt: skip
-    assert said["table.sram"][1] == "missing key 'aspect'"
-    assert said["table.sram.aspcet"][0] == "aspcet"
-    assert said["table.leakage.density"] == ("density", "input should be greater than 0")
-    assert said["table.dram.lpddr4.energy"][0] == "lpddr4"
-
-
 # What users see.
-
-
-def test_the_example_of_the_docs_is_an_energy_section() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "energy.md").read_text(encoding="utf-8")
-    example = yaml.safe_load(text.split("```yaml")[1].split("```")[0])
-    read = EnergyTable.model_validate(example["energy"])
-    assert read.node == 16
-    assert read.model_fields_set == EnergyTable.model_fields.keys()
-
-
-def test_check_prints_the_figures_behind_the_energy() -> None:
-    result = CliRunner().invoke(check, ["gemmini-16", "--energy"])
-    assert result.exit_code == 0
-    for word in ("mac int8", "local read", "pJ/B", "leakage", "area accumulators", "22 nm, ddr3"):
-        assert word in result.stdout

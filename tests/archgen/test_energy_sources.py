@@ -65,18 +65,6 @@ def test_a_library_answers_in_joules_of_an_access(
     }  # fmt: skip
 
 
-def _stand_in(monkeypatch: pytest.MonkeyPatch, sram: Any) -> str:
-    """What is said of a release whose SRAM is `sram`."""
-    package = ModuleType("hwcomponents_cacti")
-    package.SRAM = sram  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
-    with pytest.raises(MissingSource) as caught:
-        costs_of(asking())
-    assert str(caught.value).startswith("energy.source is 'hwcomponents', but ")
-    assert str(caught.value).endswith("or leave energy.source out")
-    return str(caught.value)
-
-
 def _answers(read: Any) -> SimpleNamespace:
     return SimpleNamespace(read=read, write=read, area=2e-7)
 
@@ -93,37 +81,6 @@ def test_a_release_that_wants_bits_in_all_gets_them(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
     HwComponents().sram(Sram(64 * 1024, 16, banks=4))
     assert asked == {"width": 128, "size": 8 * 64 * 1024}
-
-
-def test_releases_with_other_arguments_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def renamed(*, node: float, width: int, size: int, n_rw_ports: int, n_banks: int) -> Any: ...
-
-    assert "its SRAM takes no tech_node; its SRAM wants node" in _stand_in(monkeypatch, renamed)
-
-    def strict(**_: Any) -> Any:
-        raise TypeError("no width, please")
-
-    assert "it takes other arguments (no width, please)" in _stand_in(monkeypatch, strict)
-    assert "its answers are others" in _stand_in(monkeypatch, lambda **_: _answers(lambda: None))
-
-
-def test_a_library_that_the_system_cannot_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> Any:
-        raise Exception("version `GLIBC_2.38' not found")
-
-    for sram in (lambda **_: missing(), lambda **_: _answers(missing)):
-        said = _stand_in(monkeypatch, sram)
-        assert "cannot run its CACTI on this system (version `GLIBC_2.38' not found)" in said
-
-
-def test_a_package_whose_import_fails_is_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "hwcomponents_cacti.py").write_text("raise OSError('libcacti.so: no such file')\n")
-    monkeypatch.delitem(sys.modules, "hwcomponents_cacti", raising=False)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(MissingSource, match=r"cannot run its CACTI .*libcacti\.so"):
-        costs_of(asking())
 
 
 def _installed(package: str) -> bool:

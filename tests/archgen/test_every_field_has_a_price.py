@@ -157,13 +157,6 @@ def test_nothing_that_is_listed_has_a_price(priced: set[str]) -> None:
     assert [p for p in (*TIME, *ELSEWHERE) if not any(fnmatchcase(f, p) for f in known)] == []
 
 
-def test_the_documentation_has_the_table() -> None:
-    page = (Path(__file__).parents[2] / "docs/energy.md").read_text(encoding="utf-8")
-    for word, table in (("time", TIME), ("elsewhere", ELSEWHERE)):
-        shown = page.split(f"<!-- unpriced: {word} -->")[1].split("<!-- unpriced end -->")[0]
-        assert dict(re.findall(r"^\| `(.*?)` \| (.*?) \|$", shown, re.M)) == dict(table)
-
-
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Arch, Program, int]]:
     """Of each machine its program for a tiny network, part of which only the host runs."""

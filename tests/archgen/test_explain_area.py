@@ -54,10 +54,3 @@ def test_sensitivity_says_what_each_field_does() -> None:
     fields = [word for line in shown.splitlines() for word in line.split()[:1] if word in sizes]
     assert [sizes[field] for field in fields] == sorted(sizes.values(), reverse=True)
     assert " 1 GHz " in shown and " 2 GHz " in shown and "256 KiB" in shown
-
-
-def test_a_description_that_begins_with_a_number_is_no_amount() -> None:
-    arch = load_archs(["mcu-npu"])[0]
-    for text in ("2-core camera NPU", "4 cores", "1.2.3 of it", "8 MiB of SRAM"):
-        described = arch.model_copy(update={"description": text})
-        assert [*effects(described)] == [*effects(arch)]

@@ -23,17 +23,14 @@ from archgen.cli.main import cli
 from archgen.energy import costs_of
 from archgen.exploration.constraints import parse_constraint
 from archgen.exploration.evaluate import Means
-from archgen.exploration.measures import is_estimable, measured, upwards
 from archgen.exploration.plan import load_exploration, load_surroundings
 from archgen.exploration.ranges import values_of
 from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import smallest
 from archgen.outcomes.fronts import dominates, front, ranks
-from archgen.outcomes.merit import merit_row
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
-from archgen.studies.estimate import OUTLOOK
 from archgen.studies.options import Running
 from archgen.studies.results import Study
 from archgen.studies.sections import Range
@@ -115,51 +112,12 @@ def test_constraints_are_read(text: str, measure: str, comparison: str, bound: f
     assert read.bound == pytest.approx(bound)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("latency_ms", "expected a column, <= or >=, and a bound"),
-        ("latency <= 5", "no column of the results; did you mean 'latency_ms'?"),
-        ("latency_ms = 5", "'=' compares nothing that varies"),
-        ("latency_ms <= 5 KiB", "latency_ms is in ms, not 'KiB'"),
-        ("latency_ms <= fast", "expected a quantity such as '5 ms'"),
-        ("model <= 5", "nothing that machines are measured by"),
-        ("peak_shared_bytes <= 5", "no column of the results"),
-    ],
-)
-def test_wrong_constraints_are_said(text: str, said: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        parse_constraint(text, ARCH)
-    assert said in str(caught.value)
-
-
 @given(st.sampled_from(["<=", ">=", "<", ">"]), st.floats(-10, 10), st.floats(-10, 10))
 def test_an_excess_is_what_is_not_met(comparison: str, bound: float, value: float) -> None:
     read = parse_constraint(f"latency_ms {comparison} {bound!r}", ARCH)
     assert read.met(value) == (read.excess(value) == 0)
     assert not read.met(None)
     assert read.excess(None) == math.inf
-
-
-def test_figures_of_merit_are_measures() -> None:
-    row = {"throughput_ips": 30.0, "average_w": 2.0, "latency_ms": 3.0, "area_mm2": 4.0}
-    row |= {"area_low_mm2": 3.0, "area_high_mm2": 6.0, "macs": 6e9}
-    row |= merit_row(row)
-    assert measured(row, "throughput_per_watt") == 15
-    assert measured(row, "latency_area") == 12
-    assert measured(row, "throughput_per_mm2") == 7.5
-    assert measured(row, "throughput_low_per_mm2") == 5, "at the high end of area"
-    assert measured(row, "throughput_high_per_mm2") == 10
-    assert measured(row, "tops_per_mm2") == pytest.approx(1), "12 operations in 3 ms on 4 mm2"
-    assert merit_row({"throughput_ips": 30.0, "area_mm2": 0.0}) == {}, "no area, no quotient"
-    assert measured({"latency_ms": float("nan")}, "latency_ms") is None
-
-
-@pytest.mark.parametrize("name", ["throughput_per_mm2", "tops_per_mm2", "throughput_per_watt"])
-def test_more_merit_is_better(name: str) -> None:
-    assert upwards(name)
-    assert is_estimable(name) == (name == "throughput_per_mm2"), "which needs no run"
-    assert parse_constraint(f"{name} >= 2", ARCH).met(2.5)
 
 
 # Fronts
@@ -209,57 +167,6 @@ def test_what_rules_forbid_is_told_and_not_counted(tmp_path: Path) -> None:
     assert result.looked == 2
     assert len(result.forbidden) == 2
     assert all("banks 3" in text and "banks" in why for text, why in result.forbidden.items())
-
-
-def test_machines_are_called_by_what_the_base_has_otherwise(tmp_path: Path) -> None:
-    parameters = {"memories.local.size": ["1344 KiB", "64 KiB"], "matrix.cols": [8, 32],
-                  "matrix.depth": [32, 16]}  # fmt: skip
-    machines = brute_force(tmp_path, parameters=parameters)
-    assert ARCH.memories.local.size == 1344 * KIB
-    assert (ARCH.matrix.cols, ARCH.matrix.depth) == (32, 32)
-    assert [arch.name for arch in machines] == [
-        f"{BASE}{size}{cols}{depth}"
-        for size in ("", "-size64KiB")
-        for cols in ("-cols8", "")
-        for depth in ("", "-depth16")
-    ]
-
-
-def test_every_mistake_of_a_study_file_is_said_where_it_stands(tmp_path: Path) -> None:
-    small_model(tmp_path / "small.onnx")
-    path = tmp_path / "wrong.yaml"
-    path.write_text(
-        "archs: cocco-simba-1c\n"
-        "models: small.onnx\n"
-        "compiler: {effort: [0, 1]}\n"
-        "explore:\n"
-        "  parameters:\n"
-        "    memories.locl.size: [64 KiB]\n"
-        "    memories.local.size: {from: 1 MiB, to: 64 KiB}\n"
-        "    clock: [1 GHz, 2 GB]\n"
-        "    cores: []\n"
-        "  objectives: [latncy_ms, area_mm2]\n"
-        "  constraints: [area_mm2 <= 4 KiB, latency_ms]\n",
-        encoding="utf-8",
-    )
-    with pytest.raises(StudyError) as caught:
-        load_exploration(path)
-    said = str(caught.value).replace(f"{tmp_path}/", "")
-    assert said == EXPECTED
-
-
-EXPECTED = """\
-wrong.yaml:3:1: study.compiler: expected one way to compile: machines are compared, not ways
-wrong.yaml:6:26: arch.memories: unknown key 'locl'; did you mean 'local'?
-wrong.yaml:7:5: study.explore.parameters.memories.local.size: expected a range that goes up from \
-above zero, got 1 MiB .. 64 KiB
-wrong.yaml:8:20: arch.clock: unit 'GB' is not one of Hz, kHz, MHz, GHz; write '1.2 GHz'
-wrong.yaml:9:12: study.explore.parameters.cores: expected a list of at least one value
-wrong.yaml:10:16: study.explore.objectives[0]: 'latncy_ms' is no column of the results; did you \
-mean 'latency_ms'?
-wrong.yaml:11:17: study.explore.constraints[0]: area_mm2 is in mm2, not 'KiB'
-wrong.yaml:11:36: study.explore.constraints[1]: 'latency_ms': expected a column, <= or >=, and a \
-bound, such as 'latency_ms <= 5'"""
 
 
 def test_a_file_without_the_section_says_so(tmp_path: Path) -> None:
@@ -428,18 +335,6 @@ def test_no_machine_is_an_answer_and_exact_runs_them_all(tmp_path: Path) -> None
     assert (len(answer.full), answer.spared) == (30, 0)
 
 
-def test_least_of_another_column_is_found_among_all(tmp_path: Path) -> None:
-    plan = load_exploration(asked(tmp_path))
-    answer = smallest(plan, "area_mm2 <= 2.95", means(), by="latency_ms")
-    fitting = [arch for arch in brute_force(tmp_path) if area(arch) <= 2.95]
-    assert answer.machine is not None
-    assert answer.machine.machine.arch.name == min(fitting, key=cycles_of).name
-    with pytest.raises(StudyError, match="smallest: 'aera_mm2'"):
-        smallest(plan, "latency_ms <= 1", means(), by="aera_mm2")
-    with pytest.raises(StudyError, match="target: "):
-        smallest(plan, "latency <= 1", means())
-
-
 # Sensitivities
 
 
@@ -471,33 +366,6 @@ def test_sensitivities_by_hand(tmp_path: Path) -> None:
     # From 512 KiB to 1 MiB: (12500 + 1953.125) / 16406.25 gains 11.9 %, less than 15 %.
     assert size["enough"] == "512 KiB"
     assert pd.isna(cols["enough"])
-
-
-def test_pairs_tell_what_depends_on_each_other(tmp_path: Path) -> None:
-    fields = {"memories.local.size": ["512 KiB"], "matrix.cols": [64]}
-    (row,) = around(tmp_path, parameters=fields).pairs.to_dict("records")
-    base = 12_500 + 7_812.5
-    both = (6_250 + 3_906.25) / base - 1
-    assert row["together"] == pytest.approx(both, abs=1e-4)
-    assert row["interaction"] == pytest.approx(both - (-3_906.25 - 6_250) / base, abs=1e-4)
-
-
-def test_bandwidth_is_paid_by_the_gigabyte_and_by_its_interface(tmp_path: Path) -> None:
-    result = around(tmp_path, parameters={"memories.dram.bandwidth": None}, pairs=False)
-    (row,) = result.tornado.to_dict("records")
-    assert (row["low_value"], row["high_value"]) == ("8 GB/s", "32 GB/s")
-    assert row["gain_per_gb_per_s"] == 0
-    assert row["gain_per_mm2"] == 0, "an interface to DRAM that gains nothing here"
-    assert result.pairs.empty
-
-
-def test_what_no_factor_changes_is_said(tmp_path: Path) -> None:
-    study = asked(tmp_path, "sensitivity", parameters={"matrix.kind": 2, "matrix.nothing": 2})
-    with pytest.raises(StudyError) as caught:
-        load_surroundings(study)
-    said = str(caught.value)
-    assert "'cube' is no amount that a factor could change" in said
-    assert "matrix.nothing: this machine does not have it" in said
 
 
 # The command line
@@ -543,16 +411,6 @@ def test_the_shipped_studies_are_right(name: str) -> None:
         assert load_exploration(path).space.size > 20
     else:
         assert load_surroundings(path).metric.measure == "latency_ms"
-
-
-def test_what_is_screened_by_is_what_studies_estimate(tmp_path: Path) -> None:
-    study = {**asked(tmp_path, trials=2), "models": "squeezenet:image=32"}
-    study["compiler"] = {"effort": 0}
-    study["explore"]["parameters"] = {"memories.dram.bandwidth": ["8 GB/s", "32 GB/s"]}
-    result = search(load_exploration(study), Means(estimator=OUTLOOK))
-    slow, quick = sorted((j.value("latency_ms") or 0 for j in result.guessed), reverse=True)
-    assert quick < 0.7 * slow
-    assert all(0.7 < error < 1.5 for error in result.errors)
 
 
 def test_machines_that_are_explored_lend_each_other_their_schedules(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -16,9 +15,8 @@ from archgen.extensions import ExtensionError, activate, extension, foreign
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
-from compiler.api import OPERATORS, elementwise
-from simmodel.isa.functions import UNARY, Function
-from simmodel.registry import Registry
+from compiler.api import OPERATORS
+from simmodel.isa.functions import UNARY
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 MACHINES = ["tpu-v3-like", "neuroncore-v2-like"]
@@ -127,21 +125,6 @@ def test_extensions_here_are_those_of_the_study_and_no_others(tmp_path: Path) ->
     assert "softsign" not in UNARY
 
 
-def test_a_table_that_is_made_later_ends_as_it_was_shipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Registry, "every", [*Registry.every])
-    path = tmp_path / "later.py"  # as a module of the compiler that an extension imports first
-    path.write_text(
-        "from simmodel.registry import Registry\n"
-        "Registry('later', {'shipped': 1}).update(shipped=2, own=3)"
-    )
-    activate((extension(path),))
-    assert Registry.every[-1] == {"shipped": 2, "own": 3}
-    activate(())
-    assert Registry.every[-1] == {"shipped": 1}
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -229,26 +212,3 @@ def test_a_study_file_and_the_command_line_name_extensions(tmp_path: Path, model
     given = ["-m", str(model), "--effort", "0", "--extension", str(tmp_path / "softsign.py")]
     made = CliRunner().invoke(cli, ["compile", MACHINES[0], *given])
     assert "36 lines" in made.stderr
-
-
-@pytest.fixture
-def registered() -> Iterator[None]:
-    """Softsign, as a script registers it in its own process."""
-    UNARY["softsign"] = Function("special", abs)
-    elementwise.UNARY["Softsign"] = "softsign"
-    OPERATORS["Softsign"] = elementwise.unary
-    yield
-    del UNARY["softsign"], elementwise.UNARY["Softsign"]
-    OPERATORS["Softsign"] = SHIPPED
-
-
-@pytest.mark.usefixtures("registered")
-def test_what_one_process_registered_is_refused_where_others_or_keys_matter(
-    tmp_path: Path, model: Path
-) -> None:
-    said = "function of one operand 'softsign', operator 'Softsign': registered in this process"
-    with pytest.raises(StudyError, match=said):
-        run(model, jobs=2)
-    with pytest.raises(StudyError, match=r"give that \(extensions=\[FILE\], --extension FILE\)"):
-        run(model, out=tmp_path / "out")
-    assert counts(run(model)) == ONE

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -17,9 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 import archgen
 from archgen.check.reference import run_reference, sample_inputs
 from archgen.check.same_scales import with_scales_of
-from archgen.cli.main import cli
 from archgen.models.errors import ModelError
-from archgen.models.extents import Extents, Range, extents, left_out
+from archgen.models.extents import Extents, Range, extents
 from archgen.models.family import open_family
 from archgen.models.load import open_model
 from archgen.outcomes.rows import host_calls
@@ -135,16 +132,6 @@ def test_a_length_at_which_there_is_no_network_is_named(tmp_path: Path) -> None:
         prepare_family(source, "int8")
 
 
-def test_a_narrow_range_has_no_middle(tmp_path: Path) -> None:
-    net = product(tmp_path / "net.onnx")
-    notes = [
-        prepare_family(open_family(net, None, {}, {"rows": span}, {}), "int8").edge.note
-        for span in (Range(3, 11), Range(7, 7))
-    ]
-    assert ["also at" in note for note in notes] == [True, False]
-    assert notes[0].endswith("samples, also at rows 3, not real data")
-
-
 def test_a_constant_with_other_numbers_keeps_its_own_scale() -> None:
     def net(values: list[float]) -> onnx.ModelProto:
         scale = max(values) / 127
@@ -159,15 +146,6 @@ def test_a_constant_with_other_numbers_keeps_its_own_scale() -> None:
     cut = numpy_helper.to_array(with_scales_of(edge, begins).graph.initializer[0])
     assert cut.tolist() == [16, 32]
     assert with_scales_of(edge, differs) == differs
-
-
-def test_a_list_of_one_scale_is_of_the_whole_constant() -> None:
-    """As ONNX Runtime writes it for the bias of a single channel, beside the usual axis 1."""
-    held = {"c": np.array([16], np.int8), "c_scale": np.array([0.5], "f4")}
-    node = helper.make_node("DequantizeLinear", [*held], ["y"])
-    tensors = [numpy_helper.from_array(values, name) for name, values in held.items()]
-    net = helper.make_model(helper.make_graph([node], "g", [], [], tensors))
-    assert with_scales_of(net, net) == net
 
 
 def test_what_follows_from_a_length_is_known_at_each() -> None:
@@ -205,24 +183,6 @@ def test_ranges_are_read() -> None:
             extents(wrong, ranges=wrong != "1..8")
     with pytest.raises(ValueError, match=r"a rising range from 1 on such as 1\.\.8,1\.\.3$"):
         extents("8..1,0..3", ranges=True)
-
-
-def test_ranges_that_share_a_part_of_each_are_refused() -> None:
-    """One inside another is a question about the wider one; the same twice is the same."""
-    assert extents("1..9, 1..4, 1..9", ranges=True) == Extents((), (Range(1, 9), Range(1, 4)))
-    with pytest.raises(ValueError, match=re.escape("1..4 and 3..9 overlap in 3..4")) as found:
-        extents("3..9, 12, 1..4", ranges=True)
-    assert str(found.value).endswith("side by side they are 1..4,5..9, and as one 1..9")
-
-
-def test_what_lies_between_ranges_is_told(tmp_path: Path) -> None:
-    assert left_out([Range(6, 8), Range(1, 4), Range(2, 3), Range(9, 9)]) == [Range(5, 5)]
-    assert not left_out([Range(1, 9), Range(2, 3)])
-    net = str(product(tmp_path / "net.onnx"))
-    asked = ["study", "mcu-npu", "-m", net, "--dry-run", "--dim"]
-    said = CliRunner().invoke(cli, [*asked, "rows=1..4,7..8"]).output
-    assert "net.onnx: rows of 5..6 is in none of the ranges, so no program takes it" in said
-    assert "none of the ranges" not in CliRunner().invoke(cli, [*asked, "rows=1..4,5..8"]).output
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -37,40 +37,6 @@ def notes(outcomes: Iterable[Outcome]) -> list[str]:
     return flat_notes(results_frame(list(outcomes)), {})
 
 
-def grid(latency: Callable[[int, float], float], **more: object) -> list[Outcome]:
-    return [
-        outcome(cores, 4, bandwidth, latency(cores, bandwidth), **more)
-        for cores in (1, 2, 4)
-        for bandwidth in (4.0, 8.0, 16.0, 64.0)
-    ]
-
-
-def test_a_field_that_never_helps_has_the_roof_named_and_a_field_to_sweep() -> None:
-    flat = [outcome(cores, 4, 16, LEAST / 0.97) for cores in (1, 2, 4, 8)]
-    assert notes(flat) == [
-        "cores 1 to 8 changes nothing (latency within 1 %): DRAM traffic takes 97 % of it; sweep "
-        "memories.dram.bandwidth"
-    ]
-
-
-def test_where_it_helps_elsewhere_the_note_says_where_it_does_not() -> None:
-    """DRAM takes 1.6 ms at 1 GB/s, products 0.12 ms on one core: both fields end at the other."""
-    found = grid(lambda cores, bandwidth: max(1.6 / bandwidth, 0.12 / cores) + 0.0001)
-    assert notes(found) == [
-        "cores 1 to 4 changes nothing where dram.bandwidth is 4 GB/s or 8 GB/s (latency within "
-        "1 %): DRAM traffic takes 100 % of it",
-    ]
-
-
-def test_fields_that_do_nothing_for_one_reason_share_a_note() -> None:
-    found = [outcome(c, b, 16, 0.2) for c in (1, 2) for b in (2, 8)]
-    assert notes(found) == [
-        "cores 1 or 2 and local.banks 2 or 8 change nothing (latency within 1 %): DRAM traffic "
-        "takes 50 % of it; sweep memories.dram.bandwidth; estimates know no conflicts or waits, "
-        "so runs may differ (--best)"
-    ]
-
-
 @pytest.mark.parametrize("last, flat", [(0.1009, True), (0.102, False)])
 def test_flat_is_within_a_hundredth(last: float, flat: bool) -> None:
     times = zip((1, 2, 4), (0.1, 0.1, last), strict=True)
@@ -88,40 +54,6 @@ def test_what_held_runs_up_is_named_with_what_would_help() -> None:
     padded = [outcome(c, 4, 16, 0.3, **ran | {"held_by": "work_padding", "work_padding": 0.5})
               for c in (1, 2)]  # fmt: skip
     assert notes(padded)[0].endswith("padding takes 50 % of it")
-
-
-@pytest.mark.parametrize("moving, said", [(1, "on 3 of 4 lines"), (3, "")])
-def test_a_scattered_majority_is_counted_and_a_minority_is_not_told(moving: int, said: str) -> None:
-    """Lines along the banks at two numbers of cores and two bandwidths, of which nothing sets the
-    moving ones apart."""
-    places = [(2, 8.0), (1, 16.0), (1, 8.0), (2, 16.0)]
-    found = [
-        outcome(cores, banks, bandwidth, 3 / cores / bandwidth * (1 + (line < moving) / banks))
-        for line, (cores, bandwidth) in enumerate(places)
-        for banks in (2, 8)
-    ]
-    assert [note.partition(" (")[0] for note in notes(found)] == (
-        [f"local.banks 2 or 8 changes nothing {said}"] if said else []
-    )
-
-
-def test_lines_that_are_flat_for_several_reasons_are_flat_all_the_same() -> None:
-    """Nothing sets the one line apart that products bind: the note goes by the other three."""
-    found = [
-        outcome(cores, banks, bandwidth, 3 / cores / bandwidth,
-                **{"bound_by": "matrix"} if (cores, bandwidth) == (2, 8.0) else {})
-        for cores in (1, 2) for bandwidth in (8.0, 16.0) for banks in (2, 8)
-    ]  # fmt: skip
-    (note,) = notes(found)
-    assert note.startswith("local.banks 2 or 8 changes nothing (latency within 1 %): DRAM traffic "
-                           "takes 53 to 107 % of it on 3 of 4 lines")  # fmt: skip
-
-
-def test_networks_that_are_alone_in_it_are_named() -> None:
-    small = [outcome(cores, 4, 16, 0.1) for cores in (1, 2)]
-    large = [outcome(cores, 4, 16, 0.4 / cores, model="large") for cores in (1, 2)]
-    (note,) = notes([*small, *large])
-    assert note.startswith("cores 1 or 2 changes nothing on small (latency within 1 %)")
 
 
 def test_what_failed_or_is_unknown_says_nothing() -> None:

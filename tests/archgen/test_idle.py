@@ -7,12 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import archgen
-from archgen.cli.main import cli
-from archgen.cli.summary import reasons
 from archgen.knobs import Settings
 from archgen.outcomes.idle import idle_note
 from archgen.scheduling import DEFAULT, Scheduling
@@ -56,15 +53,3 @@ def test_nothing_is_said_where_cores_have_work(tmp_path: Path) -> None:
     arch = archgen.load_arch("stcp920")
     fixed = archgen.load_model(product(tmp_path / "net.onnx"), dims={"rows": 1})
     assert not idle_note(archgen.compile_model(fixed, arch, effort=0), arch, DEFAULT)
-
-
-def test_compile_and_a_study_say_it_once(tmp_path: Path) -> None:
-    net = str(product(tmp_path / "net.onnx"))
-    asked = ["compile", "stcp920", "-m", net, "--dim", "rows=1..64", "--effort", "0"]
-    said = CliRunner().invoke(cli, [*asked, "-o", str(tmp_path / "net.npu")])
-    assert said.output.count(ROWS) == 1
-    found = archgen.study(
-        "stcp920", net, dims={"rows": "1..64, 2"}, effort=0, plots=False, out=tmp_path / "out",
-        verify=False,
-    )  # fmt: skip
-    assert sum(ROWS in line for line in reasons(found.frame, found.by_name)) == 1

@@ -15,18 +15,11 @@ import pytest
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_static
-from onnxruntime.quantization.onnx_model import ONNXModel
 
 from archgen.check import int8 as recipe
 from archgen.check.quantize import Quantized, quantize
-from archgen.check.quantized_parts import between_quantizations
-from archgen.check.ranges import Ranges, _probed
 from archgen.check.reference import run_reference, sample_inputs, sample_sets
 from archgen.models.load import ModelError, SourceModel
-from archgen.outcomes.point import Point
-from archgen.schema import load_arch
-from archgen.standard import STANDARD
-from archgen.studies.run import Workbench
 from compiler.api import UnsupportedModel
 
 Node = onnx.NodeProto
@@ -110,18 +103,6 @@ def test_chosen_quantizations_stay_as_they_are(tmp_path: Path) -> None:
     scales = [each.input[1] for each in graph.node if each.op_type == "QuantizeLinear"]
     assert scales == ["s"] * 3
     assert [each.op_type for each in graph.node].count("Relu") == 1
-
-
-def test_absent_inputs_and_outputs_join_nothing() -> None:
-    nodes = [
-        *through_integers("x"),
-        node("MaxPool", ["x_d"], ["p", ""], "inside", kernel_shape=[2, 2]),
-        node("Clip", ["x", "", "s"], ["c"], "outside"),
-        node("Add", ["p", "c"], ["y"], "sum"),
-    ]
-    source = network([1, 1, 2, 2], nodes, CODE)
-    names = between_quantizations(source.proto)
-    assert "inside" in names and "sum" in names and "outside" not in names
 
 
 def test_weights_that_are_integers_keep_their_scales(tmp_path: Path) -> None:
@@ -310,42 +291,6 @@ def test_failing_operators_are_found_one_by_one(
     assert fragile.calls < 16
 
 
-def test_ranges_are_observed_once_however_many_operators_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
-    real = recipe.observed
-
-    def counted(*given: Any) -> Ranges:
-        seen.append(len(given[2]))
-        return real(*given)
-
-    monkeypatch.setattr(recipe, "observed", counted)
-    monkeypatch.setattr(recipe, "LinearQuantizer", Fragile("n2", "n6"))
-    quantize(chain(8), None, tmp_path)
-    assert seen == [4]
-
-
-def test_what_the_quantizer_looks_at_grows_with_the_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not with their square, as ONNX Runtime's own."""
-    looks = 0
-
-    def counted(node: onnx.NodeProto, old: str, new: str) -> None:
-        nonlocal looks
-        looks += 1
-        node.input[:] = [new if name == old else name for name in node.input]
-
-    monkeypatch.setattr(ONNXModel, "replace_node_input", staticmethod(counted))
-    found = []
-    for length in (8, 32):
-        looks = 0
-        quantize(chain(length), None, tmp_path)
-        found.append(looks)
-    assert 0 < found[1] <= 4.5 * found[0]
-
-
 def test_shapes_that_depend_on_data_are_refused_before_anything_is_calibrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,26 +304,6 @@ def test_shapes_that_depend_on_data_are_refused_before_anything_is_calibrated(
     source = network([4, 8], nodes, {"w": reals(2, 8)})
     with pytest.raises(UnsupportedModel, match="have no static shape"):
         quantize(source, None, tmp_path)
-
-
-def test_ranges_are_told_right_behind_what_makes_a_value() -> None:
-    """Values that all waited for that would take the memory of all of them."""
-    proto = chain(4).proto
-    probed = _probed(proto, [f"v{i}" for i in range(1, 4)])
-    made: list[str] = []
-    for each in probed.graph.node:
-        told = each.op_type in ("ReduceMin", "ReduceMax", "Mul")
-        assert not told or each.input[0] == made[-1]
-        made += [name for name in each.output if not name.startswith("range.")]
-    assert len(probed.graph.output) == 9
-
-
-def test_a_network_of_failures_is_refused_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipe, "LinearQuantizer", Fragile(*(f"n{i}" for i in range(12))))
-    with pytest.raises(ModelError, match="net cannot be quantized: AssertionError: Graph is not"):
-        quantize(chain(12), None, tmp_path)
 
 
 def floats(note: str) -> list[str]:
@@ -436,20 +361,6 @@ def test_undefined_values_of_samples_keep_their_readers_float(tmp_path: Path) ->
         "Add 'sum' ('r'",
     ]
     assert operands(result.proto, "MatMul") == [BOTH]
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_products_on_the_host_are_told(tmp_path: Path) -> None:
-    path = tmp_path / "net.onnx"
-    nodes = [
-        node("Conv", ["x", "w"], ["a"]),
-        node("Conv", ["a", "a"], ["y"], name="gate"),  # by a kernel of more than 128 positions
-    ]
-    onnx.save(network([1, 4, 14, 14], nodes, {"w": reals(4, 4, 3, 3)}).proto, path)
-    point = Point("key", load_arch("cocco-simba-1c"), str(path), 1, "int8")
-    note = str(Workbench(STANDARD).run(point).row["note"])
-    assert "1 product left to the host, first QConv 'gate" in note
-    assert "Conv with computed weights" in note
 
 
 def test_nothing_is_printed_or_left_behind(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from archgen.cli.models import models
 from archgen.models.load import ModelError, SourceModel, open_model
-from archgen.studies.design import StudyError, designed, points
+from archgen.studies.design import designed, points
 from archgen.zoo.catalog import build
 
 Dim = int | str | None
@@ -281,47 +279,6 @@ def test_packed_and_complex_constants_are_whole(tmp_path: Path) -> None:
     assert open_model(saved(proto, tmp_path)).proto.graph.initializer[-1] == text
 
 
-def test_all_broken_files_are_told_at_once(tmp_path: Path) -> None:
-    paths = []
-    for make, _ in BROKEN:
-        paths.append(tmp_path / f"{make.__name__}.onnx")
-        onnx.save(make(), paths[-1])
-    listed = CliRunner().invoke(models, list(map(str, paths)))
-    assert isinstance(listed.exception, ModelError)
-    with pytest.raises(StudyError) as caught:
-        points(designed(["mcu-npu"], list(map(str, paths))))
-    for said in (listed.exception.mistakes, caught.value.mistakes):
-        assert len(said) == len(paths)
-        for line, path, (_, words) in zip(said, paths, BROKEN, strict=True):
-            assert line.startswith(f"{path} is damaged: ")
-            assert re.search(words, line)
-
-
-def test_only_near_names_are_suggested(tmp_path: Path) -> None:
-    proto = _misspelt()
-    proto.graph.node[0].op_type = "Frobnicate"
-    with pytest.raises(ModelError, match=r"\(ai.onnx.Frobnicate\): ONNX has no such operator$"):
-        open_model(saved(proto, tmp_path))
-    with pytest.raises(ModelError, match=r"met.onnx does not exist; did you mean .*net.onnx"):
-        open_model(tmp_path / "met.onnx")
-    with pytest.raises(ModelError, match=r"nosuch.onnx does not exist$"):
-        open_model(tmp_path / "nosuch.onnx")
-
-
-def test_options_are_written_as_a_shell_takes_them(tmp_path: Path) -> None:
-    path = saved(linear(["n", "a b = c/µ", 4]), tmp_path)
-    with pytest.raises(ModelError) as caught:
-        open_model(path)
-    listed = CliRunner().invoke(models, [str(path)]).output
-    for said in (str(caught.value), listed):
-        option = re.search(r"--dim (?!name).*?=<size>", said)
-        assert option is not None
-        words = shlex.split(option[0].replace("<size>", "5"))
-        assert words == ["--dim", "a b = c/µ=5"]
-    assert CliRunner().invoke(models, [str(path), *words]).exit_code == 0
-    assert "--role x=batch:AXIS" in listed
-
-
 def test_an_empty_input_has_to_be_said_and_a_batch_is_never_empty(tmp_path: Path) -> None:
     path = saved(linear(["n", 0, 4]), tmp_path)
     free = r"axis 1 \(0 in the file, which many exporters write for free\)"
@@ -350,22 +307,6 @@ def test_sparse_constants_are_refused_by_name(tmp_path: Path) -> None:
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [4, 3]))
     with pytest.raises(ModelError, match="keeps 'table' as sparse constants"):
         open_model(saved(proto, tmp_path))
-
-
-def test_an_error_of_our_own_hides_no_mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object, **__: object) -> SourceModel:
-        raise KeyError("ours")
-
-    path = saved(linear([1, 4]), tmp_path)
-    with monkeypatch.context() as patched:
-        patched.setattr("archgen.studies.design.open_model", broken)
-        assert len(points(designed(["mcu-npu"], [path]))) == 1
-    monkeypatch.setattr("archgen.models.load.damage", broken)
-    with pytest.raises(StudyError) as caught:
-        points(designed(["mcu-npu"], [str(path), "nosuch"]))
-    assert len(caught.value.mistakes) == 1 and "'nosuch'" in caught.value.mistakes[0]
 
 
 @pytest.mark.parametrize(

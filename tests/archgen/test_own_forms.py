@@ -170,18 +170,3 @@ def test_what_is_wrong_with_a_form_is_said_in_words(
     assert said in str(raised.value)
     assert "mine.py:" in str(raised.value)
     assert not FORM_LIMITS
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ("@form('relu')\ndef relu(x): return x", "there is one of that name; 'replace=True'"),
-        ("@form('swiglu')\ndef f(x, y): return x", "there is one of that name, at "),
-        ("@instruction\nclass A: ...", "instruction A: it has no MNEMONIC"),
-        ("@instruction\nclass A: MNEMONIC = 'copy'", "there is a 'copy' already"),
-    ],
-)
-def test_names_are_taken_once(tmp_path: Path, more: str, said: str) -> None:
-    with pytest.raises(ExtensionError) as raised:
-        activate((extension(written(tmp_path, more=more)),))
-    assert said in str(raised.value)

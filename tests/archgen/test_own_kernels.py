@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.api import compile_model, execute, load_arch, load_model
-from archgen.cli.main import cli
-from archgen.extensions import ExtensionError, activate, extension
+from archgen.extensions import activate, extension
 from archgen.studies.sweep import study
 from compiler.api import CompilerError
 from simmodel.asm import print_program
@@ -80,15 +78,6 @@ def test_a_kernel_is_taken_where_it_is_cheaper(tmp_path: Path) -> None:
     assert "vector.reduce vector function=max" in program(network(long, 256))
 
 
-def test_the_report_has_both(tmp_path: Path) -> None:
-    words = ["-m", str(network(tmp_path)), "--effort", "0", "--report"]
-    made = CliRunner().invoke(
-        cli, ["compile", MACHINE, *words, "--extension", str(written(tmp_path))]
-    )
-    said = " ".join(made.output.split())
-    assert "tile of largest kernel rows_at_once 246 the compiler's own 263" in said
-
-
 def test_a_tile_that_it_declines_is_the_compilers(tmp_path: Path) -> None:
     path = written(tmp_path, before="raise Declined('not today')")
     activate((extension(path),))
@@ -132,25 +121,6 @@ def test_what_is_wrong_with_a_text_is_said_with_its_kernel(
         program(network(tmp_path))
     assert said in str(raised.value)
     assert f"kernel rows_at_once ({path}:4): " in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ("@kernel('vector.reduce.maxx')\ndef f(dst, a): ...", "no form of the vector engine is"),
-        ("@kernel('matrix.gemm')\ndef f(dst, a): ...", "no form of the vector engine is called"),
-        ("@kernel('vector.reduce.max')\ndef f(dst): ...", "takes the result and its operands"),
-        ("@kernel('vector.reduce.max')\ndef rows_at_once(d, a): ...", "is defined already, at "),
-    ],
-)
-def test_what_can_be_no_kernel_is_refused_where_it_says_so(
-    tmp_path: Path, more: str, said: str
-) -> None:
-    path = written(tmp_path)
-    path.write_text(path.read_text() + more)
-    with pytest.raises(ExtensionError) as raised:
-        activate((extension(path),))
-    assert said in str(raised.value)
 
 
 ROWS_AT_ONCE = """

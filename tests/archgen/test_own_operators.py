@@ -116,22 +116,3 @@ def test_what_is_wrong_with_an_operator_is_said_in_words(
     row = found(network(tmp_path, alpha=2.0), written(tmp_path, parameters, result, more))
     assert row["status"] in ("failed", "unsupported")
     assert re.search(said, str(row["reason"])), row["reason"]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("@rewrite('my', 'A')\ndef f(): ...", r"takes no builder; begin with \(b, x, ...\)"),
-        ("@rewrite('my', 'A')\ndef f(b, x=1): ...", "input 'x' has the default 1"),
-        ("@rewrite('my', 'A b')\ndef f(b): ...", "its name has to be an identifier"),
-        ("@rewrite('my', 'A')\n@rewrite('my', 'A')\ndef f(b): ...", "my.A is defined already, at"),
-        ("@rewrite('com.microsoft', 'QuickGelu')\ndef f(b): ...", "'replace=True' takes its place"),
-    ],
-)
-def test_an_extension_that_can_be_no_operator_is_refused_where_it_says_so(
-    tmp_path: Path, text: str, said: str
-) -> None:
-    path = tmp_path / "ops.py"
-    path.write_text(f"from archgen.op import rewrite\n{text}\n")
-    with pytest.raises(Exception, match=rf"extension .*ops.py:\d+: ValueError: .*{said}"):
-        found(network(tmp_path), path)

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from archgen.cli import progress
-from archgen.cli.pace import Pace, span
+from archgen.cli.pace import Pace
 from archgen.outcomes.point import Outcome
 
 
@@ -41,20 +41,6 @@ def test_stored_points_cost_nothing_and_are_not_left() -> None:
     assert pace.left(2) == 20
 
 
-def test_filtered_points_are_left_out_in_proportion() -> None:
-    pace = Pace({"small": 10, "large": 10})
-    pace.add(point("small"), 2.0)
-    pace.add(point("large"), 40.0)
-    assert pace.left(9) == (9 * 2 + 9 * 40) / 2
-
-
-def test_a_search_says_at_most() -> None:
-    pace = Pace(at_most=True)
-    pace.add(point("net", "estimated"), 1.0)
-    pace.add(point("net"), 9.0)
-    assert pace.said(10.0, 280) == "12 points/min, at most 23 min left"
-
-
 def test_runs_behind_estimates_have_a_pace_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four estimates of a second each, then a run of 40 s: two more runs are 80 s."""
     times = accumulate([0.0, 1, 1, 1, 1, 40, 0])
@@ -67,7 +53,3 @@ def test_runs_behind_estimates_have_a_pace_of_their_own(monkeypatch: pytest.Monk
     monkeypatch.setattr(progress.time, "monotonic", lambda: 44.0)
     followed.observe(point("net"), 1, 3)
     assert followed.pace() == "1.5 points/min, 80 s left"
-
-
-def test_units_of_time() -> None:
-    assert [span(99), span(100), span(6000)] == ["99 s", "2 min", "1.7 h"]

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 from host_only import small_model
-from lending_tools import BY_SIZE, BY_TABLE, machine
+from lending_tools import BY_TABLE, machine
 from pandas.testing import assert_frame_equal
 
 from archgen.cli.main import cli
 from archgen.studies.design import designed
 from archgen.studies.estimate import ESTIMATED
 from archgen.studies.options import Running, StudyOptions
-from archgen.studies.query import by_order
 from archgen.studies.quick import run_estimated
 from archgen.studies.results import open_study
 
@@ -75,49 +72,6 @@ def test_as_many_as_asked_for_are_run_also_by_borrowed_schedules(
     expected = frame["latency_ms"].where(frame["status"] == ESTIMATED, frame["estimated_ms"])
     assert expected.nunique() == 1
     assert_frame_equal(open_study(out).frame, frame)
-
-
-@pytest.mark.usefixtures("own_cache")
-@pytest.mark.parametrize("count, run", [(1, ["y64"]), (2, ["z64", "y64"])])
-def test_of_equals_the_smaller_are_run_then_the_first_by_name(
-    tmp_path: Path, count: int, run: list[str]
-) -> None:
-    """One estimate for three machines: a128 has more memory, which takes area."""
-    network = small_model(tmp_path / "small.onnx")
-    made = [
-        machine(f"s{name[1:]}").model_copy(update={"name": name}) for name in ("a128", "z64", "y64")
-    ]
-    design = designed(made, [network], None, None, OPTIONS)
-    frame = run_estimated(design, best=count, tools=BY_SIZE).frame
-    assert frame["estimated_ms"].nunique() == 1
-    assert list(frame.loc[frame["status"] == "ok", "arch"]) == run
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_filters_about_machines_that_are_not_among_the_best_are_no_mistake() -> None:
-    pair = designed(["mcu-npu", "soma-edge", "tpu-v1"], [NETWORK], None, None, OPTIONS)
-    design = replace(pair, skip=({"arch": "mcu-npu"},))
-    frame = run_estimated(design, best=1).frame.set_index("arch")
-    assert sorted(frame["status"]) == [ESTIMATED, "ok"]
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_machines_of_different_types_are_compared_where_none_is_asked_for() -> None:
-    design = designed(["soma-edge", "stcp920"], [NETWORK], None, None, OPTIONS)
-    frame = run_estimated(design, best=1).frame
-    assert list(frame["status"]) == ["ok", ESTIMATED]
-
-
-def test_in_order_of_time_what_was_run_stands_first() -> None:
-    rows = {"arch": ["a", "b", "c", "d"], "latency_ms": [0.3, 0.1, 0.2, 0.05]}
-    frame = pd.DataFrame({**rows, "status": ["ok", ESTIMATED, "ok", ESTIMATED]})
-    assert list(by_order(frame, ["latency_ms"])["arch"]) == ["c", "a", "d", "b"]
-
-
-def test_the_best_of_no_estimates_are_refused() -> None:
-    done = CliRunner().invoke(cli, ["study", "soma-edge", "-m", NETWORK, "--best", "3"])
-    assert done.exit_code == 2
-    assert "--best K runs the best by their estimates: give --estimate too" in done.output
 
 
 def test_what_cannot_run_is_refused_without_a_schedule() -> None:

@@ -21,11 +21,11 @@ from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
 from archgen.standard import STANDARD
 from archgen.studies.sweep import study
 from compiler.attainable import Attainable
-from compiler.dump import FORMS, numbered
+from compiler.dump import FORMS
 from compiler.forms import FormReport
 from compiler.nest.parse import parse_graph
 from compiler.nest.text import print_graph
-from compiler.rejected import Option, best
+from compiler.rejected import Option
 from compiler.report import BufferReport, Choice, Constants, GroupReport, LayerReport
 from compiler.schedule import Estimate
 from compiler.search import Tried
@@ -58,13 +58,6 @@ def report(folder: Path, arch: str, *arguments: str, odd: bool = False) -> dict[
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
-
-
-def few_tokens(folder: Path, tokens: int, parent: str = MANY) -> str:
-    """A shipped machine with fewer tokens, as a file."""
-    path = folder / "few.yaml"
-    path.write_text(f"extends: {parent}\nname: few\nfront_end: {{tokens: {tokens}}}\n")
-    return str(path)
 
 
 def example() -> Explanation:
@@ -133,15 +126,6 @@ def test_the_text_of_a_small_report() -> None:
     assert "\n".join(rendered(example(), 100)) + "\n" == golden
 
 
-@pytest.mark.parametrize("width", [60, 80, 160])
-def test_no_width_loses_a_figure(width: int) -> None:
-    lines = rendered(example(), width)
-    assert max(map(len, lines)) <= width
-    text = " ".join(lines)
-    wanted = ("1,000", "1,100", "900", "1,200", "2,100", "800", "512", "1,024", "2 KiB", "6 KiB")
-    assert all(figure in text for figure in wanted)
-
-
 def test_the_report_of_a_network_adds_up(tmp_path: Path) -> None:
     found = report(tmp_path, MANY)
     nodes = [node for group in found["groups"] for node in group["nodes"]]
@@ -181,36 +165,12 @@ def test_every_decision_has_what_it_was_chosen_among(tmp_path: Path) -> None:
     assert any(what.startswith("cut before") for what in kinds)
 
 
-def test_what_passes_between_layers_stays_on_chip(tmp_path: Path) -> None:
-    (group,) = report(tmp_path, PLAIN, "--effort", "0")["groups"]
-    scopes = {layer["nodes"][0]: layer["scope"] for layer in group["layers"]}
-    assert scopes == {"first": "local", "second": "local", "third": "local", "fourth": "dram"}
-    purposes = {buffer["name"]: buffer["purpose"] for buffer in group["buffers"]}
-    assert purposes["second.y"] == "between layers"
-    assert purposes["third.w"].startswith("constants")
-    assert purposes["sum"] == "result"
-
-
 def test_the_cycles_of_the_host_are_told_apart(tmp_path: Path) -> None:
     found = report(tmp_path, MANY, odd=True)
     assert [node["operator"] for node in found["host"]] == ["Det"]
     groups = sum(g["simulated"]["added"] for g in found["groups"])
     assert groups + found["host_cycles"] == found["simulated_cycles"]
     assert found["host_cycles"] > 0
-
-
-def test_without_fusion_every_layer_is_alone_and_joining_is_priced(tmp_path: Path) -> None:
-    groups = report(tmp_path, MANY, "--fusion", "none")["groups"]
-    assert [len(group["layers"]) for group in groups] == [1, 1, 1, 1]
-    joined = [option for group in groups for option in group["neighbours"]]
-    assert {option["what"][:20] for option in joined} == {"one group with group"}
-    assert any(option["cycles"] < option["against"] for option in joined)
-
-
-@pytest.mark.parametrize(("policy", "others"), [("rolling", "recompute"), ("recompute", "rolling")])
-def test_the_halo_policy_is_obeyed(tmp_path: Path, policy: str, others: str) -> None:
-    groups = report(tmp_path, MANY, "--halo", policy)["groups"]
-    assert others not in {group["halo"] for group in groups}
 
 
 @pytest.mark.parametrize("schedule", ["optimal", "none", "branch"])
@@ -222,66 +182,6 @@ def test_what_looks_cheaper_says_why_it_was_not_taken(tmp_path: Path, schedule: 
     assert options
     assert all(option["why"] for option in looks)
     assert not any(option["why"] for option in options if option not in looks)
-
-
-def test_what_is_kept_between_groups_counts_on_both_sides(tmp_path: Path) -> None:
-    groups = report(tmp_path, ONE_CORE, "--fusion", "line", "--effort", "0")["groups"]
-    assert any(group["kept"] for group in groups)
-    total = {group["step"]: group["estimate"]["total"] for group in groups}
-    for group in groups:
-        for option in group["neighbours"]:
-            other = option["what"].rpartition("with group ")[2]
-            beside = total[int(other)] if other.isdecimal() else 0
-            assert option["against"] == pytest.approx(total[group["step"]] + beside)
-
-
-def test_what_was_given_up_is_told(tmp_path: Path) -> None:
-    path, arch = str(conv_net(tmp_path / "conv_net.onnx")), few_tokens(tmp_path, 1, PLAIN)
-    result = invoke(arch, "-m", path, "--json", "--effort", "0")
-    assert result.exit_code == 0, result.output
-    assert "too few tokens" in json.loads(result.stdout)["notes"][0]
-    text = invoke(arch, "-m", path, "--report", "--effort", "0").stdout
-    assert "given up: too few tokens" in text
-
-
-def test_the_report_names_the_partition_that_won(tmp_path: Path) -> None:
-    one = report(tmp_path, MANY, "--effort", "0", "--fusion", "line")
-    assert (one["partition"], one["programs_tried"]) == ("line", [])
-    best = report(tmp_path, MANY)
-    least = min(best["programs_tried"], key=lambda each: each["cycles"])
-    assert len(best["programs_tried"]) > 1
-    assert (least["partition"], least["cycles"]) == (best["partition"], best["simulated_cycles"])
-
-
-def test_the_text_report_and_a_program_may_be_had_at_once(tmp_path: Path) -> None:
-    target = tmp_path / "net.asm"
-    path = conv_net(tmp_path / "conv_net.onnx")
-    result = invoke(PLAIN, "-m", str(path), "--report", "-o", str(target))
-    assert result.exit_code == 0
-    assert "best rejected" in result.stdout
-    assert target.read_text().startswith("program name=conv_net")
-
-
-def test_the_report_as_json_goes_to_the_file(tmp_path: Path) -> None:
-    target = tmp_path / "net.json"
-    path = conv_net(tmp_path / "conv_net.onnx")
-    result = invoke(PLAIN, "-m", str(path), "--json", "-o", str(target), "--effort", "0")
-    assert result.exit_code == 0
-    assert not result.stdout
-    assert json.loads(target.read_text())["model"] == "conv_net"
-
-
-def test_a_file_that_cannot_be_written_is_found_before_anything_else(tmp_path: Path) -> None:
-    held = tmp_path / "file"
-    held.touch()
-    for target, what in (
-        (tmp_path, "is a folder"),
-        (tmp_path / "none" / "net.asm", "there is no folder"),
-        (held / "net.asm", "there is no folder"),
-    ):
-        text = failed("nowhere.yaml", "-m", "resnet51", "-o", str(target))
-        assert all(part in text for part in (what, "nowhere.yaml", "resnet51"))
-    assert not (tmp_path / "none").exists()
 
 
 def test_no_program_is_an_answer_and_no_wrong_input(tmp_path: Path) -> None:
@@ -327,18 +227,6 @@ def test_stages_are_printed_as_they_are_at_that_time(tmp_path: Path) -> None:
     assert early[0].stdout != early[1].stdout
 
 
-def test_stages_are_those_of_the_program_that_won(tmp_path: Path) -> None:
-    path = str(conv_net(tmp_path / "conv_net.onnx"))
-    won = report(tmp_path, ONE_CORE)
-    first = won["programs_tried"][0]
-    assert first["cycles"] > won["simulated_cycles"]  # or this test shows nothing
-    program = invoke(ONE_CORE, "-m", path).stdout
-    assert invoke(ONE_CORE, "-m", path, "--after", "order").stdout == program
-    tree = tmp_path / "won.tree"
-    tree.write_text(invoke(ONE_CORE, "-m", path, "--after", "layout").stdout)
-    assert invoke(ONE_CORE, "-m", path, "--tree", str(tree)).stdout == program
-
-
 def test_a_stage_is_shown_although_a_later_one_fails(tmp_path: Path) -> None:
     path, arch = str(conv_net(tmp_path / "conv_net.onnx")), str(tmp_path / "small.yaml")
     dram = "24 KiB"  # room for input and weights, not for what layers leave to others too
@@ -354,22 +242,6 @@ def test_a_stage_is_shown_although_a_later_one_fails(tmp_path: Path) -> None:
 def test_the_list_of_stages_needs_no_model() -> None:
     assert invoke("--after", "list").stdout.split() == list(FORMS)
     assert len(set(FORMS)) == len(FORMS)
-
-
-def test_passes_that_run_again_are_numbered() -> None:
-    assert numbered(["a", "b", "a", "a"]) == ("a", "b", "a.2", "a.3")
-
-
-def test_all_mistakes_of_a_compilation_are_listed_at_once() -> None:
-    text = failed(
-        "nowhere.yaml", "-m", "resnet51", "--after", "fsue", "--report", "--fusion", "optimum",
-        "--halo", "roll", "--objective", "speed", "--effort", "7",
-    )  # fmt: skip
-    wanted = (
-        "nowhere.yaml", "did you mean 'resnet50'", "did you mean 'fuse'", "one of them at a time",
-        "did you mean 'optimal'", "did you mean 'rolling'", "objective 'speed'", "effort 7",
-    )  # fmt: skip
-    assert all(part in text for part in wanted), text
 
 
 def test_a_compilation_takes_one_schedule() -> None:
@@ -409,13 +281,6 @@ def test_a_study_compares_ways_to_fuse(tmp_path: Path) -> None:
     assert set(both.layers["fusion"]) == {"none", "optimal"}
 
 
-def test_a_batch_that_no_memory_holds_is_an_answer(tmp_path: Path) -> None:
-    path = conv_net(tmp_path / "conv_net.onnx")
-    (row,) = study([MANY], [path], batches=[1_000_000_000]).frame.to_dict("records")
-    assert row["status"] == "does_not_fit"
-    assert "input image" in row["reason"]
-
-
 @pytest.mark.parametrize(("effort", "runs"), [(0, 1), (1, 0)])
 def test_the_winner_is_simulated_once(tmp_path: Path, effort: int, runs: int) -> None:
     counted: list[str] = []
@@ -433,11 +298,3 @@ def test_the_winner_is_simulated_once(tmp_path: Path, effort: int, runs: int) ->
     assert row["simulate_s"] > 0
     usual = study([arch], [path], verify=False, effort=[effort]).frame
     assert row["latency_cycles"] == usual["latency_cycles"][0]
-
-
-def test_the_best_option_is_the_one_that_lost_least() -> None:
-    far, near = Option("far", 30.0, 10.0), Option("near", 110.0, 100.0)
-    impossible = Option("impossible", None, 10.0, "does not fit")
-    assert best([far, impossible, near]) == near
-    assert best([impossible]) == impossible
-    assert best([]) is None

@@ -10,25 +10,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from browser import Page, browser, chromium
 from conv_net import conv_net
 from many_points import BANDWIDTH, NETWORKS, sweep
 
-from archgen.report import bundle as bundles
 from archgen.report import page as pages
 from archgen.report import report_html, write_report
 from archgen.report.alike import content, measured
 from archgen.report.explorer import Explorer, explorer
-from archgen.report.page import content as content_of
 from archgen.report.points import views
 from archgen.report.ranking import rank
 from archgen.report.sheet import Cell, Heading, Made, sheet
-from archgen.report.tables import lengths, points_sheet, swept
+from archgen.report.tables import points_sheet, swept
 from archgen.studies.results import Study
 from archgen.studies.sweep import study
 
@@ -175,71 +171,6 @@ def test_filters_narrow_plots_and_table_alike(page: Page) -> None:
 
 
 @in_browser
-@pytest.mark.parametrize(
-    ("text", "rows"),
-    [  # 64, 128 and 192 KiB with 4, 8, 12 and 16 GB/s, of two networks
-        ("local.size>=128", 16),
-        ("local.size>=128KiB", 16),
-        ("local.size >= 0.125 MiB", 16),
-        ("local.size=131072B", 8),
-        ("local.size>=1MiB", 0),
-        ("dram.bandwidth>=12", 12),
-        ("dram.bandwidth>=12 GB/s resnet18", 6),
-        ("dram.bandwidth<8000MB/s", 6),
-        ("latency<10", 21),
-        ("latency<10ms", 21),
-        ("latency<0.01s", 21),
-    ],
-)
-def test_a_filter_compares_in_the_unit_that_cells_say(page: Page, text: str, rows: int) -> None:
-    assert typed(page, text) == (f"{rows} of 24 rows", "")
-
-
-@in_browser
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("latncy<3", "no column latncy; did you mean latency?"),
-        ("memories.local.size>1", "no column memories.local.size; did you mean local.size?"),
-        ("quux<3", "no column quux"),
-        ("latency<3KiB", "latency is in ms, not kib"),
-        ("status=ok", "status has no numbers: look for words alone"),
-        ("latency<", "latency< needs a number"),
-    ],
-)
-def test_what_a_filter_cannot_compare_is_said_beside_it(page: Page, text: str, said: str) -> None:
-    assert typed(page, text) == ("24 rows", said)
-    assert typed(page, f"resnet18 {text}") == ("12 of 24 rows", said)
-    page.run("document.querySelector('#narrowing button').click()")
-    assert typed(page, "") == ("24 rows", "")
-
-
-@in_browser
-def test_the_filter_suggests_what_it_understands(page: Page) -> None:
-    suggested = page.run("document.querySelector('#points input').placeholder")
-    assert suggested == "words, or local.size>=128KiB"
-    assert typed(page, suggested.removeprefix("words, or ")) == ("16 of 24 rows", "")
-
-
-@in_browser
-def test_sizes_in_several_units_sort_and_compare(
-    browsed: Page, one_run: Study, tmp_path: Path
-) -> None:
-    many = undrawn(sweep(one_run, 17, 1), tmp_path / "report.html")
-    browsed.open(many, 1280, "light", 1400)
-    until(browsed, "document.querySelector('#plot-lines .y-axis')")
-    assert typed(browsed, "local.size>=960") == ("6 of 34 rows", "")
-    assert typed(browsed, "local.size>1MiB") == ("2 of 34 rows", "")
-    assert set(shown(browsed, "local.size")) == {"1.062 MiB"}
-    typed(browsed, "local.size>=960")
-    browsed.run("document.querySelector('#points th[data-name=\"local.size\"] button').click()")
-    assert shown(browsed, "local.size")[::2] == ["1.062 MiB", "1 MiB", "960 KiB"]
-    choose(browsed, "x", "local.size")
-    titles = "[...document.querySelectorAll('.infolayer text')].map((t) => t.textContent)"
-    assert "local.size [KiB]" in browsed.run(titles)
-
-
-@in_browser
 def test_a_box_keeps_its_points_everywhere(page: Page) -> None:
     choose(page, "x", "local.size")
     place = box(page, "document.querySelector('#plot-points .nsewdrag')")
@@ -252,34 +183,6 @@ def test_a_box_keeps_its_points_everywhere(page: Page) -> None:
     assert (drawn(page), bright(page)) == (24, 16)
     lines = "document.getElementById('plot-lines').data[0].dimensions[0].values.length"
     assert page.run(lines) == 16
-
-
-@in_browser
-def test_a_range_on_a_line_fades_the_other_points(page: Page) -> None:
-    axis = "document.querySelectorAll('#plot-lines .axis-brush')[1]"
-    page.run("document.getElementById('plot-lines').scrollIntoView()")
-    place = box(page, f"{axis}.querySelector('.background')")
-    across = place["x"] + place["width"] / 2
-    # The upper half of dram.bandwidth.
-    half = place["y"] + place["height"] * 0.45
-    page.drag((across, place["y"] + 4), (across, half - 30), (across, half))
-    until(page, f"{ROWS}.length < 24")
-    assert set(shown(page, "dram.bandwidth")) == {"12 GB/s", "16 GB/s"}
-    assert (drawn(page), bright(page)) == (24, 12)
-
-
-@in_browser
-def test_axes_colour_and_size_are_chosen(page: Page) -> None:
-    for name, value in (("x", "dram.bandwidth"), ("y", "energy"), ("colour", "latency")):
-        choose(page, name, value)
-    titles = page.run("[...document.querySelectorAll('.infolayer text')].map((t) => t.textContent)")
-    assert {"dram.bandwidth", "Energy [mJ]", "Latency [ms]"} <= set(titles)
-    ticks = page.run("[...document.querySelectorAll('.xtick text')].map((t) => t.textContent)")
-    assert ticks == ["4 GB/s", "8 GB/s", "12 GB/s", "16 GB/s"]
-    widths = f"new Set({LOOKS}.map((mark) => Math.round(mark.getBoundingClientRect().width))).size"
-    assert page.run(widths) == 1
-    choose(page, "size", "area")
-    assert page.run(widths) > 2
 
 
 @in_browser
@@ -298,42 +201,10 @@ def test_the_mouse_over_a_point_tells_it_and_a_click_leads_to_its_card(page: Pag
     assert 0 <= box(page, card)["y"] < 1400
 
 
-@in_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_plots_take_the_colours_of_the_page(page: Page, file: Path, scheme: str) -> None:
-    page.media("screen", scheme)
-    ink = page.run("getComputedStyle(document.body).color")
-    inks: list[Any] = page.run(
-        """[...document.querySelectorAll('.plot .xtick text, .plot .axis-title')]
-           .map((text) => getComputedStyle(text).fill)"""
-    )
-    assert inks and set(inks) == {ink}
-
-
-@in_browser
-def test_a_print_has_the_plots_within_the_paper(page: Page, tmp_path: Path) -> None:
-    page.media("", "light")
-    page.run("""addEventListener("beforeprint", () => { window.printedWidth = Math.max(
-        ...[...document.querySelectorAll(".plot .main-svg")].map((s) => s.clientWidth)); })""")
-    page.printed(tmp_path / "page.pdf")
-    assert 0 < page.run("window.printedWidth") <= 700
-
-
 def test_a_thousand_points_are_a_page_of_ten_megabytes(one_run: Study) -> None:
     made = sweep(one_run, 25, 20)
     assert len(made.outcomes) == 1000
     assert len(report_html(made).encode()) < MOST
-
-
-def twins(made: Study) -> Study:
-    """`made` with its last machine a second time under another name."""
-    twin = made.archs[-1].model_copy(update={"name": "twin"})
-    own = [outcome for outcome in made.outcomes if outcome.row["arch"] == made.archs[-1].name]
-    more = [
-        replace(o, row=o.row | {"arch": "twin"}, layers=[], tables={}, key=f"{o.key} twin")
-        for o in own
-    ]
-    return Study((*made.outcomes, *more), (*made.archs, twin), made.about)
 
 
 def test_what_a_change_brings_is_measured_where_the_study_has_it(one_run: Study) -> None:
@@ -350,39 +221,10 @@ def test_what_a_change_brings_is_measured_where_the_study_has_it(one_run: Study)
     assert measured({}, slow, known) is None
 
 
-def test_equal_machines_share_a_card_that_says_what_they_are(one_run: Study) -> None:
-    made = twins(sweep(one_run, 1, 2))
-    page = content_of(made)
-    assert len(page["reviews"]) == 2
-    first = page["reviews"][0]
-    assert {first["standing"].name, *first["others"]} == {made.archs[-2].name, "twin"}
-    assert first["said"] == "cocco-simba-1c with local.size 64 KiB, dram.bandwidth 8 GB/s"
-    links = {row[0].text: row[0].link for row in page["points"].rows}
-    assert links["twin"] in ("review-1", "point-2", "point-5")
-    assert len({each["point"].machine for each in page["details"]}) == 2
-
-
 def plots_of(made: Study) -> Explorer | None:
     points = views(made)
     table = points_sheet(points, rank(points, made.archs), lambda point: "")
     return explorer(table, [heading for heading, _ in swept(points)])
-
-
-def test_lengths_are_columns_and_lie_across(one_run: Study) -> None:
-    made = sweep(one_run, 1, 4)
-    outcomes = tuple(
-        replace(each, row=each.row | {"model": "net", "dim.seq": 128 * (place // 4 + 1)})
-        for place, each in enumerate(made.outcomes)
-    )
-    points = views(replace(made, outcomes=outcomes))
-    table = points_sheet(points, rank(points, made.archs), lambda point: "")
-    found = explorer(table, [heading for heading, _ in swept(points)], lengths(points))
-    assert found is not None
-    said = json.loads(found.columns)
-    assert said["lengths"] == ["dim.seq"]
-    assert said["fields"][0] == "dim.seq"
-    place = [heading.name for heading in table.headings].index("dim.seq")
-    assert [row[place].text for row in table.rows] == ["128"] * 4 + ["256"] * 4
 
 
 def test_few_points_need_no_plots(one_run: Study) -> None:
@@ -401,10 +243,3 @@ def test_names_of_columns_are_no_markup() -> None:
     assert found is not None
     assert "<" not in found.columns
     assert json.loads(found.columns)["fields"] == [hostile]
-
-
-def test_the_licence_of_the_library_comes_with_it() -> None:
-    found = bundles.bundle()
-    assert found is not None
-    for part in ("MIT", "Plotly", "Permission is hereby granted"):
-        assert part in found.licence

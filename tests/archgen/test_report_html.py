@@ -25,25 +25,21 @@ from archgen.cli.study import study as study_verb
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.outcomes.frame import records, results_frame
-from archgen.outcomes.point import Outcome, Row
+from archgen.outcomes.point import Outcome
 from archgen.outcomes.rows import energy_row, layer_rows, metrics_row
 from archgen.outcomes.timeline import tables
 from archgen.report import card_html, report_html
 from archgen.report.account import Account, account
-from archgen.report.figures import Budget, Drawing
-from archgen.report.layer_table import time_shares
 from archgen.report.levers import LEAST, levers
 from archgen.report.points import PointView, views
 from archgen.report.ranking import rank
-from archgen.report.refusals import split_reason
 from archgen.report.rules import rules_for
-from archgen.report.tables import said_of, waterfall_sheet
+from archgen.report.tables import waterfall_sheet
 from archgen.report.trial import trial_study
-from archgen.report.words import percent, plain, short, signed, times
+from archgen.report.words import percent
 from archgen.scheduling import DEFAULT
 from archgen.schema import load_arch, shipped_names
 from archgen.schema.rewritten import changed, fields_of, scaled
-from archgen.schema.variants import value_of
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
 from simmodel.arch import Arch
@@ -239,37 +235,6 @@ def test_the_cycles_of_every_run_are_told_from_the_bound_on(made: Study) -> None
         assert (dram, engines) == (pytest.approx(1), pytest.approx(1))
 
 
-def test_swept_fields_have_their_units(made: Study) -> None:
-    fields = ("memories.dram.bandwidth", "copy.load.bandwidth", "memories.local.size", "clock")
-    own = {f"arch.{field}": value_of(made.archs[0], field) for field in fields}
-    outcome = replace(made.outcomes[0], row=made.outcomes[0].row | own)
-    (row,) = cells(Tree(report_html(replace(made, outcomes=(outcome,)))).root, "points")
-    shown = [row["dram.bandwidth"], row["load.bandwidth"], row["local.size"], row["clock"]]
-    assert shown == ["16 GB/s", "32 B/cycle", "1.312 MiB", "1 GHz"]
-
-
-def test_refused_points_say_why(page: Element) -> None:
-    (section,) = page.all("section", id="refused")
-    assert "tpu-v3-like runs networks of bf16" in section.text
-    said = "a: local memory needs 9 KiB, has 8 KiB: weights 9 KiB; try: more of it, or less"
-    assert split_reason(said) == (
-        ("a: local memory needs 9 KiB, has 8 KiB: weights 9 KiB",), ("more of it", "less"),
-    )  # fmt: skip
-
-
-def test_the_summary_counts_and_compares(made: Study, page: Element) -> None:
-    said = page.all("ul")[0].text
-    points = views(made)
-    ranking = rank(points, made.archs)
-    first, second = ranking.standings[:2]
-    assert f"{len(points)} points: 3 machines, 1 workload" in said
-    assert f"{first.name} is fastest" in said
-    slow, fast = (s.best[ranking.workloads[0]].get("latency_ms") for s in (second, first))
-    assert times(slow / fast) in said or percent(slow / fast - 1) in said
-    assert "2 points are not supported, on tpu-v3-like" in said
-    assert "executed, and what they computed agrees with ONNX Runtime" in said
-
-
 def test_machines_come_back_from_the_appendix(made: Study, page: Element, tmp_path: Path) -> None:
     for arch in made.archs:
         details = [
@@ -290,33 +255,6 @@ def test_wrong_results_are_left_out_of_comparisons(made: Study) -> None:
     assert index not in [point.index for point in best]
     card = card_html(replace(made, outcomes=tuple(outcomes)))
     assert "WRONG outputs" in card
-
-
-def test_a_card_says_of_a_section_that_was_swept_what_sets_it_apart() -> None:
-    arch = load_arch("soma-edge")
-    rows: list[Row] = [
-        {"arch": arch.name, "family": "edge", "arch.matrix": f"{{'kind': 'cube', 'cols': {cols}}}"}
-        for cols in (8, 16)
-    ]
-    points = [PointView(place, row, arch, "net", "") for place, row in enumerate(rows)]
-    outcome = Outcome("key", "label", rows[1], [], {}, {})
-    assert said_of(points[1], outcome, points) == "edge with matrix cols 16"
-
-
-def test_the_card_of_a_notebook_is_safe_and_short(made: Study) -> None:
-    card = made._repr_html_()
-    Tree(card)
-    assert "<script>" not in card
-    assert len(card) < 20_000
-    assert card.count("<tr>") == 1 + len(made.outcomes)
-
-
-def test_a_study_without_results_has_a_report(made: Study) -> None:
-    refused = tuple(outcome for outcome in made.outcomes if outcome.status != "ok")
-    for outcomes in (refused, ()):
-        tree = Tree(report_html(replace(made, outcomes=outcomes))).root
-        assert "No point has a result" in tree.all("ul")[0].text
-        assert not tree.all("section", id="review")
 
 
 def measured(program: Program, arch: Arch) -> tuple[int, Account]:
@@ -362,40 +300,6 @@ def test_no_change_saves_more_than_its_bound(name: str, tmp_path: Path) -> None:
     assert tried >= 6
 
 
-def test_levers_rest_on_the_account(tmp_path: Path) -> None:
-    arch = load_arch("soma-edge")
-    program = compile_model(load_model(str(conv_net(tmp_path / "net.onnx"))), arch)
-    _, own = measured(program, arch)
-    moved = own.point.get("dram_read_bytes") + own.point.get("dram_write_bytes")
-    share = moved / (own.point.get("latency_cycles") * arch.dram_bytes_per_cycle)
-    assert own.dram == pytest.approx(share)
-    assert own.share("matrix") == pytest.approx(own.point.get("matrix_busy"), rel=0.02)
-    assert sum(own.waits.values()) + own.point.get("matrix_busy") == pytest.approx(1)
-    found = {lever.title: lever for lever in levers(arch, [own])}
-    bandwidth = found["twice the DRAM bandwidth"]
-    assert bandwidth.gain == pytest.approx(min(share / 2, 1 - own.compute))
-    assert percent(share) in bandwidth.rests_on
-    assert bandwidth.fields == {"memories.dram.bandwidth": "32 GB/s"}
-    assert bandwidth.price.area > 0, "DRAM has an interface"
-    assert bandwidth.price.energy_share < 0
-    order = [-lever.gain for lever in levers(arch, [own])]
-    assert order == sorted(order), "nothing was tried: bounds by gain"
-
-
-def test_a_larger_memory_costs_what_the_model_says() -> None:
-    arch = load_arch("cocco-simba-1c")
-    fields = scaled(arch, "memories.local.size", 2)
-    other = changed(arch, fields)
-    assert other is not None
-    assert other.memories.local.size == 2 * arch.memories.local.size
-    ratio = (costs_of(other).area.parts["local"].value
-             / costs_of(arch).area.parts["local"].value)  # fmt: skip
-    assert 1.7 < ratio < 2, "twice the cells; edges and switch are as they were"
-    assert changed(arch, {"matrix.rows": -1}) is None
-    assert scaled(arch, "memories.shared.size", 2) == {}
-    assert scaled(arch, "memories.dram.latency", 0.5) == {"memories.dram.latency": "50 ns"}
-
-
 def test_the_study_of_changes_is_valid(made: Study, tmp_path: Path) -> None:
     ranking = rank(views(made), made.archs)
     standing = ranking.standings[0]
@@ -412,34 +316,6 @@ def test_the_study_of_changes_is_valid(made: Study, tmp_path: Path) -> None:
     cases = sum(bool(lever.fields) for lever in found)
     assert cases
     assert f"{1 + cases} points" in result.output
-
-
-def test_time_shares_add_up() -> None:
-    def row(group: int, first: int, last: int, **busy: int) -> dict[str, Any]:
-        engines = {f"busy_{name}_cycles": cycles for name, cycles in busy.items()}
-        return {"group": group, "start_cycle": first, "end_cycle": last, **engines}
-
-    rows = [row(0, 0, 40, matrix=30, load=10), row(0, 5, 60, matrix=20), row(1, 50, 100)]
-    assert time_shares(rows) == pytest.approx([0.4, 0.2, 0.4])
-    assert time_shares([]) == []
-
-
-def test_figures_stay_within_their_budget() -> None:
-    drawings = [Drawing(str(size), "", "", "x" * size) for size in (60, 50, 40)]
-    assert [len(each.svg) for each in Budget(100).within(drawings)] == [60, 0, 40]
-
-
-def test_numbers_as_words() -> None:
-    values = (0.13333, 9999.4, 10740.0, 5e9)
-    assert [plain(v) for v in values] == ["0.1333", "9999", "10740", "5000000000"]
-    assert [short(v) for v in (0, 0.1333, 12.345, 1234.5, 5e9, float("nan"))] == [
-        "0", "0.133", "12.3", "1,234", "5,000,000,000", "–",
-    ]  # fmt: skip
-    assert [percent(v).replace("\u00a0", " ") for v in (0, 0.0001, 0.0512, 0.41, 1)] == [
-        "0 %", "< 0.1 %", "5.1 %", "41 %", "100 %",
-    ]  # fmt: skip
-    assert signed(-0.07).replace("\u00a0", " ") == "−7.0 %"
-    assert signed(0.2).startswith("+20")
 
 
 def test_the_verb_writes_the_file(folder: Path, tmp_path: Path) -> None:

@@ -12,15 +12,12 @@ from click.testing import CliRunner, Result
 from host_only import HOST_ONLY, small_model
 
 from archgen.cli.main import cli
-from archgen.cli.summary import host_lines
-from archgen.cli.terminal import plain_table, show
 from archgen.files import DamagedFile, write_sealed
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import typed_frame
-from archgen.outcomes.point import Outcome
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
-from archgen.studies.query import by_order, where
+from archgen.studies.query import where
 from archgen.studies.results import MANIFEST, open_study
 from archgen.studies.store import StoreError
 from archgen.studies.sweep import study
@@ -64,24 +61,6 @@ def test_conditions_all_hold(frame: pd.DataFrame) -> None:
     assert where(frame, ["arch=tpu*", "latency_ms>0"], {})["arch"].tolist() == ["tpu-v1"]
 
 
-@pytest.mark.parametrize(
-    ("condition", "said"),
-    [
-        ("latncy_ms<=5", "column 'latncy_ms': no such column; did you mean 'latency_ms'?"),
-        ("latency_ms", "'latency_ms': expected a column, a comparison and a value"),
-        ("latency_ms<=", "expected a column, a comparison and a value"),
-        ("latency_ms<=fast", "expected a quantity such as '5 ms', got 'fast'"),
-        ("arch<tpu", "arch is no number; compare it with = or !="),
-        ("verified=maybe", "verified is true or false, not 'maybe'"),
-        ("verified<1", "verified is no number"),
-    ],
-)
-def test_wrong_conditions_say_what_is_right(frame: pd.DataFrame, condition: str, said: str) -> None:
-    with pytest.raises(StudyError) as caught:
-        where(frame, [condition], {})
-    assert said in str(caught.value)
-
-
 FIELDS = {
     "memories.dram.bandwidth": {"edge": 16e9, "tpu-v1": 32e9},
     "memories.local.size": {"edge": 2.0**19, "tpu-v1": 2.0**21},
@@ -120,40 +99,6 @@ def _machines(names: Sequence[str]) -> dict[str, Arch]:
     return {name: Arch.model_validate({**made, "name": name}) for name in names}
 
 
-@pytest.mark.parametrize(
-    ("condition", "said"),
-    [
-        ("dram.bandwidth>16 KiB", "arch.memories.dram.bandwidth is in GB/s, not 'KiB'"),
-        ("dram.bandwidth>16 GBs", "not 'GBs'; did you mean 'GB/s'?"),
-        ("local.size>16 GB/s", "unit 'GB/s' is not one of"),
-        ("vector.lanes>16 B", "arch.vector.lanes is a plain number, not 'B'"),
-    ],
-)
-def test_units_of_other_quantities_are_refused(condition: str, said: str) -> None:
-    names = ("edge", "tpu-v1")
-    values = {f"arch.{field}": [held[n] for n in names] for field, held in FIELDS.items()}
-    with pytest.raises(StudyError) as caught:
-        where(pd.DataFrame({"arch": names, **values}), [condition], _machines(names))
-    assert said in str(caught.value)
-
-
-def test_all_that_is_wrong_with_conditions_and_columns_is_said(frame: pd.DataFrame) -> None:
-    with pytest.raises(StudyError) as wrong:
-        where(frame, ["arch=>edge", "latency_m<3", "batch=1"], {})
-    assert [mistake.split(": ")[0] for mistake in wrong.value.mistakes] == [
-        "'arch=>edge'", "column 'latency_m'",
-    ]  # fmt: skip
-    with pytest.raises(StudyError) as wrong:
-        by_order(frame, ["bach", "-latency_ms", "-arhc"])
-    assert len(wrong.value.mistakes) == 2
-
-
-def test_order_by_several_columns_missing_values_last(frame: pd.DataFrame) -> None:
-    assert by_order(frame, ["latency_ms"])["arch"].tolist() == ["edge", "tpu-v1", "tpu-v4"]
-    assert by_order(frame, ["-latency_ms"])["arch"].tolist() == ["tpu-v1", "edge", "tpu-v4"]
-    assert by_order(frame, ["-status", "-batch"])["arch"].tolist() == ["edge", "tpu-v1", "tpu-v4"]
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
@@ -164,51 +109,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def listed(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["results", str(folder), *arguments])
-
-
-def test_all_points_are_listed_with_their_reasons(folder: Path) -> None:
-    said = listed(folder).stdout
-    assert said.count("soma-edge") >= 2
-    assert "needs 2 KiB, has 1 KiB" in said
-    assert f"4 of 4 points are finished in {folder}" in said
-
-
-def test_most_frequent_reasons_come_first_and_few_are_said() -> None:
-    def outcome(*reasons: str) -> Outcome:
-        host = [{"operator": f"Op{why}", "reason": f"no {why}"} for why in reasons]
-        return Outcome(str(reasons), "", {}, details={"report": {"host": host}})
-
-    outcomes = [outcome("a"), outcome("a", "b", "c", "d"), outcome("d")]
-    assert list(host_lines(outcomes)) == [
-        "host ops: 2 points: Opa: no a",
-        "host ops: 2 points: Opd: no d",
-        "host ops: 1 point: Opb: no b",
-        "host ops: 1 more reasons (`archgen compile --report` and report.html have all)",
-    ]
-
-
-def test_a_pipe_is_100_columns_wide_unless_it_says_how_wide(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is asked for by name is there, however wide that is."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-    found = listed(folder).stdout
-    assert "\nleft out to fit 100 columns: dtype" in found
-    assert "matrix use" not in found.partition("left out")[0]
-    named = "arch,family,model,batch,dtype,fusion,halo,objective,status,latency_ms,latency_cycles"
-    asked = listed(folder, "--columns", f"{named},dram_read_bytes,throughput_ips").stdout
-    assert "left out" not in asked and "throughput_ips" in asked
-    monkeypatch.setenv("COLUMNS", "400")
-    assert "left out" not in listed(folder).stdout
-    monkeypatch.setenv("COLUMNS", "60")
-    lines = listed(folder).stdout.splitlines()
-    assert any(line.startswith("left out to fit 60 columns: dtype") for line in lines)
-    assert max(len(line) for line in lines if line.startswith(" soma-edge")) <= 60
-
-
-def test_an_interrupted_study_says_how_much_there_is_of_it(folder: Path) -> None:
-    next((folder / "runs").glob("*.json")).unlink()
-    assert f"3 of 4 points are finished in {folder}" in listed(folder).stdout
 
 
 def test_a_slow_clock_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,13 +157,3 @@ def test_json_is_what_a_program_reads(folder: Path) -> None:
 def test_no_study_is_an_error_with_those_nearby(folder: Path) -> None:
     with pytest.raises(StudyError, match=r"holds no study.*there are studies in .*out"):
         CliRunner().invoke(cli, ["results", str(folder.parent)], catch_exceptions=False)
-
-
-def test_brackets_and_colons_in_a_reason_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    table = plain_table()
-    table.add_column("reason")
-    table.add_row("'y[n, c] = x[c]' is no window")
-    show([table], ["x[c]", "only in out:a: a net"])
-    printed = capsys.readouterr().out
-    assert "'y[n, c] = x[c]' is no window" in printed
-    assert "only in out:a: a net" in printed

@@ -52,24 +52,6 @@ def test_roles_are_found_by_what_operators_do(text: str, expected: str) -> None:
     assert " ".join(f"{name}={role.shown}" for name, role in found.items()) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "kind", "axis"),
-    [
-        (STREAMING, "conv_cache", "makes output 'conv_cache_out' of it", "reads it as its batch"),
-        (GRAPH_NET, "edge_index", "indices of Gather", "takes single positions of it"),
-        (GRAPH_NET, "x", "nothing speaks", "no batch: Gather is indexed along it"),
-        (LEFT_OVER, "w_1", "nothing reads it", ""),
-        (PICTURE, "image", "", "no batch: Conv works over a neighbourhood along it"),
-        (DECODER, "past_key", "Concat makes output 'present_key' of it", "called 'batch'"),
-        (DECODER, "attention_mask", "adds it to scores of attention", ""),
-    ],
-)
-def test_roles_say_why(text: str, name: str, kind: str, axis: str) -> None:
-    role = tell(net(text)).roles[name]
-    assert kind in role.evidence
-    assert axis in role.axis_evidence
-
-
 def test_a_state_of_fixed_size_runs_as_it_is_and_in_a_batch(tmp_path: Path) -> None:
     path = saved(net(STREAMING), tmp_path)
     assert shapes(open_model(path, batch=1)) == {"frame": [1, 4, 10], "conv_cache": [2, 1, 4, 2]}
@@ -86,32 +68,6 @@ def test_inputs_that_nothing_reads_are_no_batch(tmp_path: Path) -> None:
     assert shapes(open_model(path, batch=2)) == {
         "image": [2, 3, 8, 8], "mean_0": [16], "w_1": [4, 3, 3, 3]
     }  # fmt: skip
-
-
-def test_a_free_picture_is_not_of_height_one(tmp_path: Path) -> None:
-    path = saved(net(PICTURE), tmp_path)
-    with pytest.raises(ModelError) as caught:
-        open_model(path, batch=1)
-    assert "axis 0, named 'height' (no batch: Conv works over" in str(caught.value)
-    assert "--dim height=<size> --dim width=<size>" in str(caught.value)
-    sizes = {"height": 9, "width": 7}
-    assert shapes(open_model(path, batch=1, dims=sizes)) == {"image": [9, 7]}
-
-
-def test_a_model_without_a_batch_is_refused_at_others_alone(tmp_path: Path) -> None:
-    path = saved(net(PICTURE), tmp_path)
-    with pytest.raises(BatchError) as caught:
-        open_model(path, batch=2, dims={"height": 9, "width": 7})
-    text = str(caught.value)
-    assert "has no input with a batch axis" in text
-    assert "Run it at --batch 1, or say which axis it is, such as --role image=batch:0" in text
-
-
-def test_another_fixed_batch_says_which_it_has(tmp_path: Path) -> None:
-    path = saved(net(LEFT_OVER.replace("float[1,", "float[4,")), tmp_path)
-    assert shapes(open_model(path, batch=4))["image"] == [4, 3, 8, 8]
-    with pytest.raises(BatchError, match=r"'image' at 4.*Run it as it is \(--batch 4\)"):
-        open_model(path, batch=2)
 
 
 RECURRENCE = """
@@ -160,20 +116,6 @@ def test_a_state_that_meets_the_batch_of_data_has_it() -> None:
     assert (roles["x"].shown, roles["h0"].axis) == ("data:0", 0)
 
 
-def test_who_fixes_a_batch_is_told_how_to_say_that_it_is_none(tmp_path: Path) -> None:
-    path = saved(net("two (float[3] x, float[3] z) => (float[3] y) { y = Add (x, z) }"), tmp_path)
-    with pytest.raises(BatchError, match="--role x=batch:none --role z=batch:none") as caught:
-        open_model(path, batch=1)
-    assert "Run it as it is (--batch 3)" in str(caught.value)
-    model = open_model(path, batch=1, roles={"x": "batch:none", "z": "batch:none"})
-    assert shapes(model) == {"x": [3], "z": [3]}
-
-
-def test_the_dimensions_of_unread_inputs_need_no_size(tmp_path: Path) -> None:
-    path = saved(net(LEFT_OVER.replace("float[16]", "float[m, k]")), tmp_path)
-    assert shapes(open_model(path, batch=2))["mean_0"] == [1, 1]
-
-
 SEQUENCE_FIRST = """
 tagger (float[time, people, 4] x) => (float[time, people, 3] y)
 <float[4, 3] w>
@@ -217,31 +159,6 @@ def test_what_is_stated_goes_over_evidence_and_into_the_model(tmp_path: Path) ->
     again = saved(stated.proto, tmp_path, "stated")
     assert roles_of(again).roles["conv_cache"].shown == "parameter"
     assert roles_of(again, roles={"conv_cache": "state:1"}).roles["conv_cache"].shown == "state:1"
-
-
-def test_everything_wrong_with_roles_and_dims_is_said_at_once(tmp_path: Path) -> None:
-    path = saved(net(STREAMING), tmp_path)
-    roles = {
-        "conv_cach": "state",
-        "frame": "stat",
-        "conv_cache": "batch:4",
-        "x": "mask:one",
-    }
-    with pytest.raises(ModelError) as caught:
-        open_model(path, dims={"n": 3}, roles=roles)
-    said = [line.replace(str(path), "net.onnx") for line in caught.value.mistakes]
-    inputs = " (inputs: frame, conv_cache)"
-    assert said == [
-        "--dim n=3: net.onnx has no such free dimension (free: none)",
-        "--role conv_cach=state: there is no such input; did you mean 'conv_cache'?"
-        f"{inputs} (net.onnx)",
-        "--role frame=stat: unknown role 'stat'; did you mean 'state'?; known: 'batch', 'data', "
-        "'state', 'index', 'mask' and 'parameter' (net.onnx)",
-        "--role conv_cache=batch:4: there is no axis 4: the input has 4 (net.onnx)",
-        f"--role x=mask:one: there is no such input{inputs} (net.onnx)",
-        "--role x=mask:one: 'one' is no axis: expected a number or none, such as batch:1 "
-        "(net.onnx)",
-    ]
 
 
 RENAMED = """
@@ -449,23 +366,6 @@ def test_indices_are_followed_into_branches_and_functions() -> None:
     assert tell(inside).roles["x"].high == 5
 
 
-def test_a_number_that_is_compared_is_the_one() -> None:
-    proto = net(
-        "g (float[1, 4] x, int64 rate) => (bool[1] y)\n<int64[1] wide = {16000}>\n"
-        "{ y = Equal (rate, wide) z = Relu (x) }"
-    )
-    assert int(sample_inputs(proto)["rate"]) == 16000
-
-
-@pytest.mark.parametrize("text", [STREAMING, GRAPH_NET, DECODER, IN_PLACE, VOICE])
-def test_operators_without_their_operands_are_nobodys_fault(text: str) -> None:
-    for index in range(len(net(text).graph.node)):
-        for kept in (0, 1):
-            proto = net(text)
-            del proto.graph.node[index].input[kept:]
-            assert set(tell(proto).roles) == {value.name for value in proto.graph.input}
-
-
 # Only the batch.
 
 EXTENTS = st.integers(2, 5)
@@ -501,7 +401,7 @@ def networks(draw: st.DrawFn) -> tuple[onnx.ModelProto, dict[str, int]]:
     return proto, given
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(database=None)
 @given(made=networks(), batch=st.integers(1, 6))
 def test_binding_changes_no_axis_but_the_batch(
     tmp_path_factory: pytest.TempPathFactory,

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from onnx import TensorProto, helper
 
-from archgen.cli.summary import reasons, results_table
+from archgen.cli.summary import reasons
 from archgen.outcomes.frame import results_frame
 from archgen.outcomes.point import Outcome, Row
 from archgen.standard import STANDARD
@@ -39,13 +39,6 @@ def said(rows: list[Row]) -> list[str]:
     return list(reasons(frame_of(rows), {}))
 
 
-def test_what_refuses_a_whole_range_is_said_once() -> None:
-    refused = {"reason": "net: not one program"}
-    assert said([row(n, "unsupported", **refused) for n in (1, 2, 4)]) == [
-        "edge net rows 1..4 fp16: unsupported: net: not one program"
-    ]
-
-
 def test_what_refuses_some_lengths_names_them() -> None:
     assert said([row(1, "ok"), row(2, "failed", reason="lost"), row(4, "ok")]) == [
         "edge net rows 2 of 1..4 batch 1 fp16: failed: lost"
@@ -55,15 +48,6 @@ def test_what_refuses_some_lengths_names_them() -> None:
         "edge net rows 1 of 1..4 batch 1",
         "edge net rows 4 of 1..4 batch 1",
     ]
-
-
-def test_a_batch_in_a_range_says_so_too() -> None:
-    sizes = {"dim.batch": 1, "bucket.batch": "1..2", "dim.rows": None, "bucket.rows": None}
-    rows = [{**row(4, "ok"), **sizes, "batch": n, "dim.batch": n} for n in (1, 2)]
-    table = results_table(frame_of(rows))
-    columns = {str(column.header): list(column.cells) for column in table.columns}
-    assert columns["batch"] == ["1 of 1..2", "2 of 1..2"]
-    assert "bucket.batch" not in columns
 
 
 def windows_over_time(path: Path) -> Path:

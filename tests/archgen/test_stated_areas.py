@@ -57,14 +57,6 @@ def test_a_stated_term_leaves_the_others_of_its_part() -> None:
     assert len(differing) == 4
 
 
-def test_terms_of_its_own_are_of_the_chip_and_leak() -> None:
-    arch = load_arch("gemmini-16")
-    usual, area = costs_of(arch).area, with_areas(arch, extra={"pcie": "1.2 mm2", "rom": 0.3})
-    assert area.parts["extra"].value == pytest.approx(1.5)
-    assert area.parts["other"] == usual.parts["other"]
-    assert area.core.value == pytest.approx(usual.core.value + 1.5)
-
-
 def test_every_part_of_every_machine_can_be_stated() -> None:
     for arch in load_archs(shipped_names()):
         names = set(terms(arch))

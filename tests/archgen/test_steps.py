@@ -10,16 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from host_only import small_model
-from hypothesis import given
-from hypothesis import strategies as st
 
-import archgen
 from archgen.cli.main import cli
 from archgen.exploration.plan import load_surroundings
 from archgen.schema.load import load_arch
 from archgen.schema.rewritten import another
-from archgen.schema.steps import elasticity, factor_of, near
-from archgen.studies.design import StudyError
+from archgen.schema.steps import factor_of
 
 
 @pytest.mark.parametrize(
@@ -28,45 +24,6 @@ from archgen.studies.design import StudyError
 )
 def test_steps_are_shares_to_add_or_factors(text: str, factor: float) -> None:
     assert factor_of(text) == pytest.approx(factor)
-
-
-@pytest.mark.parametrize(
-    "text", ["5", "ten", "-10%", "0.5x", "0%", "1x", "1001x", "1e9x", "x", "10%x", ""]
-)
-def test_what_is_no_step_is_refused_with_what_one_looks_like(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expected (a share to add or a factor|more than 0%)"):
-        factor_of(text)
-
-
-@pytest.mark.parametrize(
-    "own, factor, found",
-    [
-        (8, 1.1, [9, 10, 12, 16]), (8, 1 / 1.1, [7, 6, 4]), (1, 1.1, [2]), (1, 0.5, []),
-        (12, 1.5, [18, 16, 24]), (12, 2.0, [24]), (5, 0.5, [2]),
-    ],
-)  # fmt: skip
-def test_whole_numbers_go_to_the_nearest_then_to_rounder_ones(
-    own: int, factor: float, found: list[int]
-) -> None:
-    assert list(near(own, factor)) == found
-
-
-def test_a_second_step_is_farther_than_the_first() -> None:
-    assert next(near(4, 1.1**2, 2)) == 6 > next(near(4, 1.1)) == 5
-
-
-@given(st.integers(1, 10_000), st.floats(1.001, 8))
-def test_each_is_on_its_side(own: int, factor: float) -> None:
-    assert all(each > own for each in near(own, factor))
-    assert all(0 < each < own for each in near(own, 1 / factor))
-
-
-def test_elasticities_compare_steps_of_different_size() -> None:
-    """A latency that goes with the square root, whatever the step: per cent for per cent 1/2."""
-    for step in (1.1, 2.0, 0.5):
-        assert elasticity(step**-0.5, step) == pytest.approx(-0.5)
-    assert elasticity(1.0, 2.0) == 0
-    assert elasticity(math.nan, 2) is elasticity(1, 1) is elasticity(1, math.nan) is None
 
 
 def test_a_machine_takes_the_nearest_lawful_step() -> None:
@@ -109,13 +66,6 @@ def test_one_step_for_all_fields_but_those_with_values_of_their_own(tmp_path: Pa
     assert values(asked, None)["cores"] == ("1", "2")
 
 
-def test_a_step_that_changes_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="every field of the section sensitivity lists its values"):
-        load_surroundings(study(tmp_path, cores=[1, 2]), 1.1)
-    with pytest.raises(ValueError, match="expected a share to add"):
-        archgen.sensitivity(study(tmp_path, cores=None), by="5")
-
-
 def test_the_verb_prints_steps_and_elasticities_and_the_report_has_them(tmp_path: Path) -> None:
     """A host's call of 64 operations and 8 + 16 values: what it takes, its field tells."""
     path, out = tmp_path / "around.yaml", tmp_path / "out"
@@ -136,18 +86,3 @@ def test_the_verb_prints_steps_and_elasticities_and_the_report_has_them(tmp_path
     refused = CliRunner().invoke(cli, ["sensitivity", str(path), "--by", "5"])
     assert refused.exit_code == 2
     assert "'5': expected a share to add or a factor, such as 10% or 1.5x" in refused.output
-
-
-def test_explain_area_takes_the_step_too() -> None:
-    run = CliRunner().invoke
-    words = ["explain", "area", "k230-like", "--sensitivity"]
-    rows = {each["field"]: each for each in
-            json.loads(run(cli, [*words, "--by", "1.5x", "--json"]).output)}  # fmt: skip
-    size = rows["memories.local.size"]
-    assert size["after"] == 1.5 * size["before"]
-    assert size["elasticity"] == pytest.approx(math.log1p(size["area"]) / math.log(1.5))
-    assert rows["vector.types"]["elasticity"] is None
-    shown = run(cli, [*words, "--by", "10%"], env={"COLUMNS": "200"}).output
-    assert "one field 1.1 times as large at a time" in shown and "elasticity: per cent" in shown
-    assert run(cli, ["explain", "area", "k230-like", "--by", "10%"]).exit_code == 2
-    assert "one field 2 times as large" in run(cli, words).output

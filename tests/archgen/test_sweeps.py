@@ -14,17 +14,13 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archgen.outcomes.axes import axes
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.estimated import like_with_like
-from archgen.outcomes.frame import Frame, records, typed_frame
+from archgen.outcomes.frame import Frame, typed_frame
 from archgen.outcomes.point import Row
-from archgen.outcomes.slices import slices
 from archgen.plots import (
-    latency_figure,
     map_figure,
     parallel_figure,
-    pareto_figure,
     roofline_figure,
     scaling_figure,
     scatter_figure,
@@ -32,9 +28,7 @@ from archgen.plots import (
 )
 from archgen.plots.lines import sweep_columns
 from archgen.plots.maps import map_columns
-from archgen.plots.names import names_of as names_by
-from archgen.plots.names import on_machines
-from archgen.plots.saving import MOST_ROWS, overview_figures, quickest
+from archgen.plots.saving import overview_figures
 from archgen.plots.style import decades, folded
 from archgen.schema import load_arch
 from simmodel.arch import Arch
@@ -124,30 +118,6 @@ def test_networks_are_lines_of_one_setting_and_the_rest_stands_behind() -> None:
         sweep_figure(frame, archs, LANES)
 
 
-def test_of_many_points_the_quickest_of_each_network_have_rows() -> None:
-    # 2 networks on 4 x 5 machines: 40 points, the second network twice as slow as the first.
-    frame, archs = study(SIZES, [1.0, 2.0, 4.0, 8.0, 16.0], [16], ("a", "b"))
-    shown = quickest(frame)
-    assert len(shown) == MOST_ROWS
-    assert shown["model"].value_counts().to_dict() == {"a": 16, "b": 16}
-    assert shown.index.is_monotonic_increasing
-    assert not ((shown[SIZE] == 64 * KIB) & (shown[RATE] == 1e9)).any()  # the slowest machine
-    titles = {name: figure.get_suptitle() for name, figure in overview_figures(frame, archs)}
-    assert titles["energy"].endswith(": the 32 quickest of 40")
-    assert "quickest" not in titles["pareto_area"]
-    assert quickest(shown) is shown
-
-
-def test_what_has_no_result_is_not_counted_among_the_quickest() -> None:
-    frame, archs = study(SIZES, [1.0, 2.0, 4.0, 8.0, 16.0], [16], ("a", "b"))
-    frame.loc[[0, 5], ["status", "latency_ms"]] = ["does_not_fit", math.nan]
-    titles = {name: figure.get_suptitle() for name, figure in overview_figures(frame, archs)}
-    assert titles["energy"].endswith(": the 32 quickest of 38")
-    frame.loc[8:, ["status", "latency_ms"]] = ["does_not_fit", math.nan]
-    titles = {name: figure.get_suptitle() for name, figure in overview_figures(frame, archs)}
-    assert titles["energy"] == "Energy of one inference", "all six are there"
-
-
 def test_a_point_without_a_result_is_a_cross_and_no_part_of_the_line() -> None:
     frame, archs = study(SIZES, [4.0], [16])
     frame.loc[0, ["status", "latency_ms"]] = ["does_not_fit", math.nan]
@@ -209,14 +179,6 @@ def test_a_line_that_ends_before_its_axis_has_no_knee() -> None:
     assert [y for _, y in rings(sweep_figure(kept, archs, SIZE).axes[0])] == [6]
 
 
-def test_no_size_of_a_network_is_enough() -> None:
-    frame, archs = study([256], [4.0], [16], tuple(f"net:image={n}" for n in (64, 128, 256)))
-    frame["model.image"] = [64.0, 128.0, 256.0]
-    figure = sweep_figure(frame, archs, "model.image")
-    assert len(curves(figure.axes[0])[0][0]) == 3
-    assert not any(rings(panel) for panel in figure.axes)
-
-
 def test_two_fields_are_a_map_with_numbers() -> None:
     frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
     assert map_columns(frame, archs) == [(SIZE, RATE)]
@@ -242,64 +204,6 @@ def test_numbers_of_runs_stand_clear_of_the_others() -> None:
     assert sum(text.get_text().startswith("run ") for text in texts) == 63
     boxes = [text.get_window_extent() for text in texts]
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
-
-
-def test_points_that_are_all_alike_look_alike() -> None:
-    frame, archs = study([256, 512, 1024], [4.0, 4.02, 4.04], [16])
-    panel = map_figure(frame, archs, (SIZE, RATE)).axes[0]
-    assert panel.get_title("left").splitlines()[1] == "7.921 to 8.000, 1 % apart"
-    (shades,) = panel.get_images()
-    low, high = shades.get_clim()
-    assert high == pytest.approx(1.25 * low)
-
-
-def test_a_map_says_what_does_not_fit() -> None:
-    frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
-    frame.loc[0, ["status", "latency_ms", "energy_mj"]] = ["does_not_fit", math.nan, math.nan]
-    frame.loc[5, ["status", "latency_ms", "energy_mj"]] = ["unsupported", math.nan, math.nan]
-    texts = [text.get_text() for text in map_figure(frame, archs, (SIZE, RATE)).axes[0].texts]
-    assert texts.count("does not\nfit") == 1
-    assert texts.count("unsupported") == 1
-
-
-def test_a_star_of_sweeps_is_lines_through_the_machine_in_its_middle() -> None:
-    """Half of a grid is no map, and a line goes through what differs in nothing else."""
-    frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
-    star = frame[(frame[SIZE] == 256 * KIB) | (frame[RATE] == 4e9)]
-    every = axes(star, archs)
-    assert [len(each.rows) for each in slices(records(star), every, [every[0]])] == [4]
-    assert map_columns(star, archs) == []
-
-
-def test_fields_moved_one_at_a_time_have_no_matrix() -> None:
-    """As `archgen sensitivity` leaves them: what few lines say needs no cloud of marks."""
-    frame, archs = study(SIZES, [2.0, 4.0], [8, 16])
-    moved = [frame[SIZE] != 256 * KIB, frame[RATE] != 2e9, frame[LANES] != 8]
-    star = frame[sum(each.astype(int) for each in moved) < 2]
-    names = [name for name, _ in overview_figures(star, archs)]
-    assert "sweep_local.size" in names
-    assert not {"parallel", "scatter"} & set(names)
-
-
-def test_of_many_fields_moved_one_at_a_time_points_are_called_by_what_moved() -> None:
-    machines = [machine(256, 4.0, 16).model_copy(update={"name": f"m{n}"}) for n in range(5)]
-    usual: Row = {"arch.matrix.cols": 64, "arch.vector.lanes": 16, SIZE: 256 * KIB, RATE: 4e9}
-    moves: list[Row] = [{}, {"arch.matrix.cols": 32}, {SIZE: 512 * KIB}, {RATE: 8e9},
-                        {RATE: 2e9, "arch.vector.lanes": 8}]  # fmt: skip
-    rows = [
-        row(arch, "net", 8.0 - n) | usual | move
-        for n, (arch, move) in enumerate(zip(machines, moves, strict=True))
-    ]
-    frame, archs = typed_frame(rows, COLUMNS), {arch.name: arch for arch in machines}
-    figure = pareto_figure(frame, archs=archs)
-    swept = on_machines(axes(frame, archs), records(frame))
-    assert names_by(records(frame), swept) == [
-        "base", "matrix.cols 32", "local.size 512 KiB", "dram.bandwidth 8 GB/s",
-        "dram.bandwidth 2 GB/s,\nvector.lanes 8",
-    ]  # fmt: skip
-    said = figure.legends[0].get_title().get_text().replace("\n", " ")
-    assert said.startswith("base: local.size 256 KiB, dram.bandwidth 4 GB/s, ")
-    assert said.endswith("; names: what is not so")
 
 
 def test_more_fields_are_lines_across_them_all_and_a_matrix() -> None:
@@ -424,19 +328,6 @@ def test_a_roofline_shows_every_point_of_a_family() -> None:
     assert "quickest" not in figures["roofline"].get_suptitle()
 
 
-def test_families_of_a_sweep_are_called_by_what_sets_them_apart() -> None:
-    pairs = list(product((1, 2, 4), (2.0, 4.0)))
-    machines = [
-        machine(256, rate, 16).model_copy(update={"name": f"edge-{cores}-{rate}", "cores": cores})
-        for cores, rate in pairs
-    ]
-    rows = [row(arch, "net", 8 / arch.cores) | {"arch.cores": arch.cores} for arch in machines]
-    figure = scaling_figure(typed_frame(rows, COLUMNS), {arch.name: arch for arch in machines})
-    titles = [panel.get_title("left") for panel in figure.axes if panel.axison]
-    assert titles == ["dram.bandwidth 2 GB/s", "dram.bandwidth 4 GB/s"]
-    assert figure.get_suptitle() == "Scaling over cores of edge"
-
-
 @given(st.text("ab-_ /,", max_size=60), st.integers(3, 12))
 def test_folded_names_keep_their_letters_and_their_width(text: str, letters: int) -> None:
     made = folded(text, letters)
@@ -453,23 +344,6 @@ def test_a_family_is_not_called_after_one_of_its_members() -> None:
     rows = [row(arch, "net", 8 / arch.cores) | {"family": None} for arch in machines]
     figure = scaling_figure(typed_frame(rows, COLUMNS), {arch.name: arch for arch in machines})
     assert figure.axes[0].get_title("left") == "edge"
-
-
-def test_rows_of_machines_with_long_names_are_called_by_what_was_swept() -> None:
-    frame, archs = study([64, 128], [4.0, 8.0], [16, 32])
-    long = {name: f"{name}-of-a-search-over-three-fields" for name in archs}
-    named = frame.assign(arch=[long[name] for name in frame["arch"]])
-    machines = {long[name]: arch for name, arch in archs.items()}
-    figure = latency_figure(named, machines)
-    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert labels[:3] == ["64, 4, 16", "64, 4, 32", "64, 8, 16"]
-    assert "local.size [KiB], dram.bandwidth [GB/s], vector.lanes" in " ".join(
-        figure.get_supylabel().split()
-    )
-    for other in (latency_figure(named), latency_figure(frame, archs)):
-        first = other.axes[0].get_yticklabels()[0].get_text()
-        assert first.startswith("edge-64-4-16"), "units are not known, or the name is short"
-        assert not other.get_supylabel()
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from conv_net import conv_net
 from small_run import machine, two_layers
 
 from archgen.outcomes.columns import LEVEL_COLUMNS, SPAN_COLUMNS, ordered
-from archgen.outcomes.timeline import levels_table, merge, spans_table, spread
+from archgen.outcomes.timeline import levels_table, spans_table, spread
 from archgen.studies.sweep import Study, study
-from simmodel.simulate import simulate, traced
+from simmodel.simulate import traced
 from simmodel.trace import Spans
 
 
@@ -47,15 +47,6 @@ def test_levels_by_hand() -> None:
     assert not any(name.startswith("local.bank") for name in frame["name"])
 
 
-def test_banks_that_are_ranges_are_told_apart() -> None:
-    made, arch = two_layers(), machine(mapping="blocked")
-    frame = levels_table(traced(made, arch), made, arch)
-    # Banks of 16 KiB: the first holds `both`, the third what starts at 32 KiB.
-    assert level(frame, "occupancy", "local.bank0") == [100.0] * 20
-    assert level(frame, "occupancy", "local.bank1") == [0.0] * 20
-    assert level(frame, "occupancy", "local.bank2") == [60.0] * 12 + [20.0] * 8
-
-
 def test_amounts_are_spread_over_bins() -> None:
     start, end, amount = (np.array(v) for v in ([0, 8, 3, 29], [10, 28, 3, 30], [100, 60, 7, 5]))
     # 10 a cycle up to 10, 3 a cycle from 8 to 28, nothing without length, 5 in the last cycle.
@@ -74,27 +65,6 @@ def spans(*rows: tuple[int, int, int, int]) -> Spans:
         issue=start, start=start, begin=start, end=end, instructions=np.full(len(rows), 2),
         busy=end - start, moved={},
     )  # fmt: skip
-
-
-def test_only_short_pauses_within_one_node_and_engine_are_bridged() -> None:
-    rows = ((1, 0, 2, 3), (0, 0, 0, 4), (0, 0, 7, 9), (0, 0, 14, 15), (0, 1, 15, 16), (0, 1, 4, 4))
-    merged = merge(spans(*rows), 5)
-    found = [
-        (rows[i][0], rows[i][2], end, count)
-        for i, end, count in zip(merged.first, merged.end, merged.instructions, strict=True)
-    ]
-    assert found == [(0, 0, 9, 4), (1, 2, 3, 2), (0, 14, 15, 2), (0, 15, 16, 2)]
-    assert merged.member.tolist() == [1, 0, 0, 2, 3, -1]
-
-
-def test_nothing_that_works_is_no_rows() -> None:
-    assert merge(spans((0, 0, 5, 5)), 1).first.tolist() == []
-
-
-def test_a_run_without_its_trace_is_refused_by_name() -> None:
-    made, arch = two_layers(), machine()
-    with pytest.raises(ValueError, match="test was simulated without its trace"):
-        levels_table(simulate(made, arch), made, arch)
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -170,9 +140,3 @@ def test_a_point_without_its_tables_is_run_again(tmp_path: Path) -> None:
     study(["soma-edge"], [model], verify=False, out=out, plots=False)
     next((out / "runs").glob("*.levels.parquet")).unlink()
     assert study(["soma-edge"], [model], verify=False, out=out, plots=False).reused == 0
-
-
-def test_no_run_is_no_rows() -> None:
-    none = Study((), ())
-    assert none.spans.empty
-    assert none.levels.columns.tolist() == ordered([], LEVEL_COLUMNS)

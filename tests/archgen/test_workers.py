@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from host_only import HOST_ONLY, LOG, small_model
 
-from archgen.process.memory import is_refusal, refusal, resident
+from archgen.process.memory import resident
 from archgen.studies import workers
 from archgen.studies.design import designed, points
 from archgen.studies.options import Running
@@ -90,11 +90,3 @@ def test_too_little_memory_for_any_worker_is_an_error_in_words(tmp_path: Path) -
         workers.WorkersGone, match=r"1 MiB for each worker .*: a worker process takes 512"
     ):
         frame(tmp_path, ["one"], Running(2, memory=1 << 20))
-
-
-def test_refusals_are_told_in_words() -> None:
-    mistake = MemoryError("8 GiB more")
-    said = "a batch of 4 takes more memory than this computer has left: 8 GiB more"
-    assert refusal(4, mistake) == said
-    assert is_refusal(RuntimeError("std::bad_alloc"))
-    assert not is_refusal(RuntimeError("no such operator"))

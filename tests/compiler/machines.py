@@ -6,8 +6,11 @@ strategy `machines` draws any combination that passes the rules of `simmodel.arc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -159,6 +162,18 @@ NAMED = {
     )
 }  # fmt: skip
 """One machine per trait."""
+
+
+def crossed(names: Iterable[str]) -> list[ParameterSet]:
+    """Every name with every machine; in the quick tier each with one, so that all come up."""
+    return [
+        pytest.param(
+            name, arch, id=f"{name}-{arch.name}",
+            marks=() if place % len(NAMED) == turn else pytest.mark.slow,
+        )
+        for place, name in enumerate(names)
+        for turn, arch in enumerate(NAMED.values())
+    ]  # fmt: skip
 
 
 @st.composite

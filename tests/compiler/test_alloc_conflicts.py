@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net
@@ -107,35 +107,11 @@ def test_buffers_are_exchanged_where_there_is_no_room_to_move() -> None:
     assert lost(tasks, {n: places[n] for n in "ab"}) == 0
 
 
-@pytest.mark.parametrize("rate", [0.0, 4.0])
-def test_nothing_to_win_changes_nothing(rate: float) -> None:
-    a, b = buffer("a", 256), buffer("b", 256)
-    tasks = [task("matrix", a, rate), task("vector", b, rate)]
-    start = {"a": (16, 256), "b": (512, 256)}
-    assert moved(tasks, [a, b], start) == start
-
-
 def test_a_phase_lasts_as_long_as_its_busiest_engine() -> None:
     a = buffer("a", 256)
     tasks = [task("matrix", a, 1), task("load", a, 1, cycles=150.0), task("matrix", a, 1)]
     phase = Phase(tuple(tasks), 3)
     assert (phase.engines, phase.period) == ({"matrix": 200.0, "load": 150.0}, 200.0)
-
-
-def test_engines_that_take_turns_do_not_conflict() -> None:
-    a, b = buffer("a", 256), buffer("b", 256)
-    together = [task("matrix", a, 16), task("vector", b, 16)]
-    in_turns = [task("matrix", a, 16), task("matrix", b, 16)]
-    start = {"a": (0, 256), "b": (256, 256)}
-    assert lost(in_turns, start) == 0 < lost(together, start)
-
-
-def test_ports_of_each_direction_do_not_conflict() -> None:
-    a, b = buffer("a", 256), buffer("b", 256)
-    tasks = [task("matrix", a, 16), task("load", b, 16)]
-    start = {"a": (0, 256), "b": (256, 256)}
-    split = MEMORY.model_copy(update={"read_ports": 1, "write_ports": 1})
-    assert lost(tasks, start, split) == 0 < lost(tasks, start)
 
 
 def test_each_direction_is_as_quick_as_its_ports() -> None:
@@ -145,22 +121,6 @@ def test_each_direction_is_as_quick_as_its_ports() -> None:
     memory = MEMORY.model_copy(update={"read_ports": 2, "write_ports": 1})
     assert lost([task("matrix", a, 32)], {"a": (0, 512)}, memory) == 0
     assert lost([task("load", a, 32)], {"a": (0, 512)}, memory) == pytest.approx(110)
-
-
-def test_what_is_lost_behind_a_busier_engine_counts_a_little() -> None:
-    """By hand: 50 cycles more for the load, while the matrix engine works for 400 anyway."""
-    a, b = buffer("a", 512), buffer("b", 512)
-    tasks = [task("matrix", a, 1, cycles=400.0), task("load", b, 32, cycles=50.0)]
-    assert lost(tasks, {"a": (0, 512), "b": (BANK, 512)}) == pytest.approx(0.1 * 50)
-
-
-def test_who_asks_for_less_than_its_share_leaves_the_rest_to_others() -> None:
-    """By hand: of 16 bytes per cycle a conflict leaves 16 / 1.5; what asks for 2 gets them, what
-    asks for 12 gets what is left."""
-    a, b = buffer("a", 256), buffer("b", 256)
-    tasks = [task("matrix", a, 12), task("load", b, 2)]
-    longer = 100 * 12 / (16 / 1.5 - 2) - 100
-    assert lost(tasks, {"a": (0, 256), "b": (256, 256)}) == pytest.approx(1.1 * longer)
 
 
 def test_space_is_not_used_again_where_the_wait_costs_more() -> None:
@@ -205,7 +165,6 @@ def cases(draw: st.DrawFn) -> tuple[list[Buffer], Places, list[Phase]]:
     return buffers, places, phases
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases())
 def test_live_buffers_never_meet_and_nothing_leaves_the_memory(
     case: tuple[list[Buffer], Places, list[Phase]],
@@ -231,9 +190,6 @@ def test_live_buffers_never_meet_and_nothing_leaves_the_memory(
             assert high <= other or end <= low
 
 
-MODES: tuple[Literal["aware", "blind"], ...] = ("aware", "blind")
-
-
 def blocked(mapping: str, size: int = 65536) -> Arch:
     local = {"size": size, "banks": 8, "bank_width": 16, "mapping": mapping,
              "conflict_penalty": 0.5}  # fmt: skip
@@ -254,32 +210,3 @@ def cycles(arch: Arch, conflicts: Literal["aware", "blind"]) -> int:
     program = compiled(arch, conflicts).program
     verify(program, arch)
     return simulate(program, arch).cycles
-
-
-def test_a_program_gets_faster() -> None:
-    arch = blocked("blocked", 128 << 10)
-    assert cycles(arch, "aware") < 0.95 * cycles(arch, "blind")
-
-
-def test_the_next_tile_is_loaded_while_this_one_is_stored() -> None:
-    """Cheap to keep apart from weights, but the input's place is wanted before the result's is
-    free: loads would wait for stores in every tile."""
-    net, channels = Net(), 8
-    x = net.input(1, channels, 48, 48)
-    for wide in (24, 24, 12):
-        x = net.op("Relu", net.op("Conv", x, net.weight(wide, channels, 3, 3), pads=[1] * 4))
-        channels = wide
-    model, arch = net.model(x), blocked("blocked", 160 << 10)
-    blind, aware = (
-        compile_model(
-            model, arch, CompileOptions(stages=replace(Stages(), alloc=PlaceBuffers(conflicts=how)))
-        )
-        for how in ("blind", "aware")
-    )
-    runs = [simulate(made.program, arch).cycles for made in (blind, aware)]
-    assert runs[1] < 0.85 * runs[0]
-
-
-def test_interleaved_banks_leave_nothing_to_do() -> None:
-    aware, blind = (compiled(blocked("interleaved"), mode) for mode in MODES)
-    assert [d.places for d in aware.decisions] == [d.places for d in blind.decisions]

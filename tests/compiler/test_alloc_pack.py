@@ -7,10 +7,9 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.alloc.exact import Budget, Outcome, Search
 from compiler.alloc.pack import Item, Packing, lower_bound, pack
 from compiler.alloc.pack_items import in_separate_times
 
@@ -105,7 +104,6 @@ def cut(rectangles: int, capacity: int, steps: int, seed: int) -> list[Item]:
 
 
 @given(some_items(25), st.integers(0, 1), st.sampled_from([0, 3, 64]))
-@settings(deadline=None, max_examples=100)
 def test_items_that_live_together_never_overlap(items: list[Item], effort: int, start: int) -> None:
     packing = pack(items, None, effort, start)
     assert packing is not None
@@ -113,7 +111,6 @@ def test_items_that_live_together_never_overlap(items: list[Item], effort: int, 
 
 
 @given(some_items(25), st.integers(0, 80))
-@settings(deadline=None, max_examples=100)
 def test_what_fits_ends_within_the_capacity(items: list[Item], capacity: int) -> None:
     packing = pack(items, capacity)
     if packing is None:
@@ -124,7 +121,6 @@ def test_what_fits_ends_within_the_capacity(items: list[Item], capacity: int) ->
 
 
 @given(some_items(5, smallest=1), st.sampled_from([0, 3]))
-@settings(deadline=None, max_examples=100)
 def test_the_end_of_few_items_is_the_lowest(items: list[Item], start: int) -> None:
     lowest = lowest_end(items, start)
     packing = pack(items, None, start=start)
@@ -132,14 +128,6 @@ def test_the_end_of_few_items_is_the_lowest(items: list[Item], start: int) -> No
     assert (packing.end, packing.proven) == (lowest, True)
     assert pack(items, lowest, start=start) is not None
     assert pack(items, lowest - 1, start=start) is None
-
-
-@given(some_items(6, smallest=1))
-@settings(deadline=None, max_examples=50)
-def test_only_an_end_that_is_lowest_counts_as_proven(items: list[Item]) -> None:
-    swept = pack(items, None, effort=0)
-    assert swept is not None
-    assert not swept.proven or swept.end == lowest_end(items)
 
 
 def test_search_packs_what_no_greedy_order_does() -> None:
@@ -167,32 +155,6 @@ def test_a_rectangle_cut_in_pieces_is_put_together_again(seed: int) -> None:
     assert packing is not None
     check(items, packing)
     assert packing.proven
-
-
-def test_some_cut_rectangles_are_too_hard_for_greedy_sweeps() -> None:
-    assert any(pack(cut(60, 1000, 40, seed), 1000, effort=0) is None for seed in range(6))
-
-
-def test_a_search_that_has_seen_everything_says_so() -> None:
-    # Both pairs lie at 0 and 4, so the odd byte between them saves nothing: the bound is 5.
-    items = [Item("a", 2, 0, 0, 4), Item("b", 2, 0, 0, 4), Item("odd", 1, 0, 0)]
-    search = Search(items, start=0)
-    assert search.bound == 5
-    impossible = search.fit(5, Budget(1000, deadline=float("inf")))
-    assert impossible == Outcome(None, exhausted=True)
-    found = search.fit(6, Budget(1000, deadline=float("inf")))
-    assert found.addresses is not None
-    assert {found.addresses["a"], found.addresses["b"]} == {0, 4}
-    unfinished = search.fit(6, Budget(1, deadline=float("inf")))
-    assert unfinished == Outcome(None, exhausted=False)
-    late = search.fit(6, Budget(1000, deadline=0.0))
-    assert late == Outcome(None, exhausted=False)
-
-
-def test_the_same_items_get_the_same_addresses_again() -> None:
-    items = cut(80, capacity=1000, steps=50, seed=11)
-    assert pack(items, 1000) == pack(items, 1000)
-    assert pack(items, None, effort=1) == pack(items, None, effort=1)
 
 
 def test_only_what_lies_topmost_may_end_off_the_alignment() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from blocks import blocks
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine, machines
 from networks import Net
@@ -82,7 +82,7 @@ def test_late_weights_wait_for_room() -> None:
     assert took >= found.cycles
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True)
 @given(machines(), st.data())
 def test_no_run_is_quicker(arch: Arch, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(arch.types))

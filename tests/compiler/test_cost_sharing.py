@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from machines import machine
 
@@ -27,35 +26,12 @@ def test_cores_that_differ_in_rows_alone_load_the_same_columns() -> None:
     assert cores.alike((0).__eq__, everywhere) == 4
 
 
-def test_cores_with_uneven_parts_meet_outside_of_their_loops_only() -> None:
-    cores = Cores.of(boxes((14, 64), {0: 4}, {}), way())
-    inside = np.array([False, True])
-    assert cores.alike((1).__eq__, {0: inside}).tolist() == [4, 1]
-    even = Cores.of(boxes((16, 64), {0: 4}, {}), way())
-    assert even.alike((1).__eq__, {0: inside}).tolist() == [4, 4]
-    assert even.alike((1).__eq__, {0: inside}, padded=(0,)).tolist() == [4, 1]
-
-
-def test_parts_of_a_group_seen_by_layers_of_other_ranks() -> None:
-    cores = Cores.of_group(boxes((2, 16, 16, 8), {0: 2, 2: 2}, {}), None, way(), looped=False)
-    assert cores.cuts == (2, 1, 2, 1)
-    assert cores.seen(3).cuts == (2, 2, 1)
-    assert cores.seen(2).cuts == (4, 1)
-
-
 def test_machines_that_cannot_share_have_cores_that_are_all_alike_to_memory() -> None:
     parts = boxes((1, 64, 8), {1: 2, 2: 2}, {})
     assert Cores.of(parts, None) == Cores(4)
     assert Cores.of(parts, None).alike((1).__eq__, {}) == 1
     assert way_to_all(machine(cores=4), 1.5) is None
     assert way_to_all(machine(cores=1, among="load"), 1.5) is None
-
-
-@pytest.mark.parametrize("sync", ["tokens", "interlock"])
-def test_cores_share_where_each_has_tokens_for_all(sync: str) -> None:
-    enough, few = (machine(cores=4, among="load", sync=sync, tokens=n) for n in (8, 7))
-    assert way_to_all(enough, 1.5) is not None
-    assert way_to_all(few, 1.5) is None
 
 
 @pytest.mark.parametrize("among", ["load", "peer"])

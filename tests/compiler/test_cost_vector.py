@@ -68,9 +68,3 @@ def test_a_group_of_other_layers_than_products_leaves_the_array_alone() -> None:
     estimate = decision.schedule.estimate
     assert (estimate.matrix, estimate.vector) == (busy["matrix"], busy["vector"])
     assert len(decision.group.layers) == 2 and busy["matrix"] == 0
-
-
-def test_a_scalar_is_a_row_of_one() -> None:
-    net = Net()
-    made = compile_model(net.model(net.op("Sqrt", net.input())), engine("three dimensions"))
-    assert made.decisions[0].schedule.estimate.vector > 0

@@ -19,7 +19,6 @@ from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.effort import stages_for
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.remember import Remembered
-from compiler.seen import Seen, read_again
 from simmodel.arch import Arch
 from simmodel.arch_rules import problems
 from simmodel.asm import print_program
@@ -168,17 +167,6 @@ def test_what_cannot_be_read_is_decided_again() -> None:
         assert again.found == 0
 
 
-def test_the_oldest_decisions_go_first() -> None:
-    decisions = Decisions(most=2)
-    sizes = [machine(local={"size": size}) for size in (8192, 16384, 32768)]
-    for arch in sizes:
-        program(arch, decisions)
-    assert len(decisions.kept) == 2
-    for arch in reversed(sizes):
-        program(arch, decisions)
-    assert decisions.found == 2
-
-
 def test_machines_whose_schedules_differ_share_how_layers_are_cut() -> None:
     decisions = Decisions()
     for size in (1024, 2048, 4096):
@@ -207,20 +195,3 @@ def test_what_is_remembered_is_what_a_machine_gives_and_is_read_while_it_is_made
     Remembered[None](most=2).of("late", BASE, {}, views.append)
     with pytest.raises(AttributeError, match="cores is read when nobody notes it"):
         _ = views[0].cores
-
-
-def test_a_view_notes_what_is_read_through_properties_and_other_views() -> None:
-    outer = Seen(BASE)
-    inner = Seen(outer.machine)
-    assert inner.machine.core_count == 2
-    assert inner.machine.copy_engine("dram", "local") == BASE.copy_engine("dram", "local")
-    assert inner.machine.memories.get("weights") is None
-    assert isinstance(inner.machine.memories.local, type(BASE.memories.local))
-    assert inner.noted == outer.noted
-    assert {("clusters",), ("cores",), ("memories", "weights")} <= inner.noted.keys()
-    assert ("memories", "local", "size") not in inner.noted
-    assert read_again(BASE, inner.noted) == tuple(inner.noted.values())
-    wider = machine(name="wider", cores=4)
-    assert read_again(wider, inner.noted) != tuple(inner.noted.values())
-    with pytest.raises(AttributeError):
-        _ = inner.machine.no_such_field  # type: ignore[attr-defined]

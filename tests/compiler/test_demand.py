@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from machines import NAMED
 from networks import Net, check
 
 from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.nest.demand import pieces
 from simmodel.errors import Impossible
 from simmodel.metrics import measure
 from simmodel.program import Program
@@ -144,11 +142,3 @@ def test_what_no_output_takes_is_seen_in_executed_products() -> None:
     metrics = measure(simulate(program, arch), program, arch)
     assert (program.macs, metrics.executed_macs) == (8 * 32, 64 * 32)
     assert metrics.matrix_utilization * metrics.latency_cycles == 8 * 32 / arch.peak_macs("fp32")
-
-
-def test_marks_split_into_products() -> None:
-    marks = np.zeros((4, 5), np.bool_)
-    marks[np.ix_([0, 2], [1, 3])] = marks[3, 4] = True
-    found = [tuple(s.tolist() for s in piece) for piece in pieces(marks)]
-    assert sorted(found) == [([0, 2], [1, 3]), ([3], [4])]
-    assert list(pieces(np.zeros((2, 3), np.bool_))) == []

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from machines import machine
-from networks import Net, check, feeds_of
+from networks import Net, feeds_of
 
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.emit.legal import Names
 from compiler.emit.multicast import ShareLoads
-from compiler.emit.nodes import Leaf, Node, Segment, Use, Walk
+from compiler.emit.nodes import Leaf, Node, Use, Walk
 from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.asm import print_item
 from simmodel.functional import execute
-from simmodel.isa import Await, Copy, Instruction, Item, Loop
+from simmodel.isa import Copy, Instruction, Item, Loop
 from simmodel.order import random_order
 from simmodel.program import Program
 from simmodel.region import Address, Operand, contiguous
@@ -90,11 +90,6 @@ def test_each_core_loads_half_and_gives_it_to_both() -> None:
     ]
 
 
-def test_what_is_short_each_core_loads() -> None:
-    # 16 bytes take a cycle: the start of 20 is what takes time, of a half as of the whole.
-    assert shared([[load(16)], [load(16)]], BROADCAST) == [texts([load(16)])] * 2
-
-
 def test_between_peers_each_half_is_passed_on() -> None:
     (first, second) = ShareLoads(gain=1).apply([[load(1024)], [load(1024)]], PEERS, Names())
     assert texts(first) == [
@@ -130,11 +125,6 @@ def test_through_shared_memory_each_half_is_stored_for_the_other_core() -> None:
     assert [[use.write for use in step.uses] for step in steps] == [[True], [False], [True]]
 
 
-def test_what_finds_no_room_in_shared_memory_each_core_loads() -> None:
-    trees: list[list[Node]] = [[load(1024)], [load(1024)]]
-    assert shared(trees, SHARED) == [texts([load(1024)])] * 2
-
-
 def test_what_lies_in_shared_memory_goes_through_it_once() -> None:
     (copy,) = load(1024).items
     assert isinstance(copy, Copy)
@@ -142,40 +132,6 @@ def test_what_lies_in_shared_memory_goes_through_it_once() -> None:
     trees: list[list[Node]] = [[replace(load(1024), items=(near,))] for _ in range(2)]
     made = ShareLoads(gain=1).apply(trees, SHARED, Names(), somewhere)
     assert [texts(tree) for tree in made] == [[print_item(near)]] * 2
-
-
-def test_other_loads_stand_between_a_part_and_those_of_others() -> None:
-    # The third load needs the place of the first, so it comes behind all of that.
-    other = replace(load(64, 4096), uses=(Use("x", "local", 2048, 2112, 1, 0, 0, True),))
-    again = load(64, 8192, buffer="y")
-    trees: list[list[Node]] = [
-        [replace(other, items=load(64, 4096 + 64 * core).items), load(1024), again]
-        for core in range(2)
-    ]
-    first, _ = ShareLoads().apply(trees, SHARED, Names(), somewhere)
-    sources = [line.split("src=")[1].split("]")[0] for line in texts(first)]
-    assert sources == ["dram[0x0", "local[0x0", "dram[0x1000", "shared[0x300", "dram[0x2000"]
-
-
-def test_parts_lie_in_shared_memory_as_they_lie_in_local_memory() -> None:
-    """Channels last on chip, first in DRAM: only the load from there moves single elements."""
-    far, near = (
-        Operand(role, Address(0), (16, 64), strides, "int8")
-        for role, strides in (("dram", (64, 1)), ("local", (1, 16)))
-    )
-    use = Use("x", "local", 0, 1024, 1, 0, 0, True)
-    step = Leaf("load", (Copy(engine="load", src=far, dst=near),), (use,))
-    made = ShareLoads(gain=1).apply([[step], [step]], SHARED, Names(), somewhere)
-    store, fetch = (i for node in made[0][1:] for i in node.leaves[0].items)
-    assert isinstance(store, Copy)
-    assert isinstance(fetch, Copy)
-    assert store.cycles(SHARED) == fetch.cycles(SHARED) == 512 // 32
-
-
-def test_what_the_loads_wait_for_stays_in_front_of_them() -> None:
-    wait = Await(engine="load", barrier="step0")
-    (first, _) = shared([[load(1024, ahead=(wait,))], [load(1024, ahead=(wait,))]], BROADCAST)
-    assert [line.split()[0] for line in first] == ["sync", "sync.await", "copy", "sync"]
 
 
 def test_only_cores_that_load_alike_share() -> None:
@@ -190,30 +146,6 @@ def test_only_cores_that_load_alike_share() -> None:
         pair = (0, 2) if core % 2 == 0 else (1, 3)
         assert [copy.dst.cores for copy in copies] == [pair, (0, 1, 2, 3)]
         assert [copy.dst.shape for copy in copies] == [(2048,), (512,)]
-
-
-def test_loops_that_run_differently_do_not_share() -> None:
-    def tree(count: int) -> list[Node]:
-        return [Walk("t", (Segment(count, (load(1024),)),))]
-
-    assert shared([tree(3), tree(4)], BROADCAST) == [texts(tree(3)), texts(tree(4))]
-    assert shared([tree(3), tree(3)], BROADCAST) != [texts(tree(3)), texts(tree(3))]
-
-
-def test_machines_that_cannot_share_load_as_before() -> None:
-    trees: list[list[Node]] = [[load(1024)], [load(1024)]]
-    assert shared(trees, machine(cores=2)) == [texts([load(1024)])] * 2
-
-
-def test_an_interlock_is_told_what_the_other_core_writes() -> None:
-    arch = machine(cores=2, among="load", sync="interlock")
-    first, _ = shared([[load(1024)], [load(1024)]], arch)
-    assert first == [
-        'sync.claim load dst=local[0x0]:int8[1024] notify "free@0" 1 @1',
-        "copy load dst=local[0x0]:int8[512]@{0,1} src=dram[0x0]:int8[512] "
-        'wait "free@1" 1 notify "full@0" 1 @1',
-        'sync.claim load dst=local[0x0]:int8[1024] wait "full@1" 1',
-    ]
 
 
 @pytest.mark.parametrize(
@@ -238,28 +170,6 @@ def convolutions() -> tuple[Net, Any]:
     for _ in range(2):
         x = net.op("Relu", net.op("Conv", x, net.weight(32, 32, 3, 3), pads=[1, 1, 1, 1]))
     return net, net.model(x)
-
-
-def dram_bytes(arch: Arch, options: CompileOptions) -> int:
-    _, model = convolutions()
-    return check(model, arch, "int8", options).trace.traffic["dram.read"]
-
-
-def test_a_border_stays_with_the_part_beside_it() -> None:
-    # Four rows between one of border above and two below: the halves are 3 and 4 rows.
-    far, near = (
-        Operand(role, Address(0), (rows, 64), contiguous((rows, 64), 1), "int8")
-        for role, rows in (("dram", 4), ("local", 7))
-    )
-    copy = Copy(engine="load", src=far, dst=near, before=(1, 0))
-    use = Use("x", "local", 0, 448, 1, 0, 0, True)
-    made = ShareLoads(gain=1).apply([[Leaf("load", (copy,), (use,))]] * 2, BROADCAST, Names())
-    halves = [i for tree in made for i in tree[0].leaves[0].items if isinstance(i, Copy)]
-    assert [(h.src.shape[0], h.dst.shape[0], h.before) for h in halves] == [
-        (2, 3, (1, 0)),
-        (2, 4, (0, 0)),
-    ]
-    assert [(h.src.address.base, h.dst.address.base) for h in halves] == [(0, 0), (128, 192)]
 
 
 def sizes(name: str) -> Any:
@@ -287,14 +197,6 @@ def test_programs_move_the_bytes_that_were_priced(
     priced = sum(decision.schedule.estimate.bytes for decision in made.decisions)
     # Halos at the edge are smaller than those that are priced.
     assert moved["dram.read"] + moved["dram.write"] == pytest.approx(priced, rel=0.03)
-
-
-@pytest.mark.parametrize("among", WAYS)
-def test_weights_of_layers_that_are_split_by_rows_are_read_once(among: str) -> None:
-    way, each = (between(ways, cores=4, types=("int8",)) for ways in (among, "load"))
-    alone, together = dram_bytes(each, ALONE), dram_bytes(way, CompileOptions())
-    # Of the four times that all weights are read at least, one is left of what is shared.
-    assert together < alone - 2 * 32 * 32 * 9
 
 
 def compiled(among: str, sync: str) -> tuple[Program, Arch, dict[str, Any]]:

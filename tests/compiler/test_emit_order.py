@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
 from networks import Net, feeds_of, networks
@@ -16,18 +16,15 @@ from networks import Net, feeds_of, networks
 from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.emit.order import OrderInstructions
-from compiler.emit.order_access import accesses, meet
-from compiler.emit.order_atoms import Pricer, users_of
+from compiler.emit.order_atoms import Pricer
 from compiler.emit.order_clock import Clock
-from compiler.emit.order_tokens import plays
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch import Arch
 from simmodel.functional import execute
-from simmodel.isa import Arrive, Await, Copy, Item, Loop, Unary
+from simmodel.isa import Copy, Item, Loop, Unary
 from simmodel.program import Program
 from simmodel.region import Address, Operand, Ring
 from simmodel.simulate import simulate, traced
-from simmodel.turns import fixed, shifted
 from simmodel.verify import verify
 
 Values = dict[str, int]
@@ -129,110 +126,6 @@ def test_every_instruction_of_a_burst_needs_a_slot(times: int) -> None:
     assert starts[-1] == pytest.approx(begun, abs=4)
 
 
-def test_nothing_to_win_nothing_changed() -> None:
-    arch = with_depth(machine(), 64)
-    stream = tiles(12, 8)
-    assert OrderInstructions().apply(stream, arch, program_of(stream).tokens[0]) == stream
-
-
-def test_switched_off() -> None:
-    arch = with_depth(machine(), 2)
-    stream = tiles(12, 8)
-    tokens = program_of(stream).tokens[0]
-    assert OrderInstructions(enabled=False).apply(stream, arch, tokens) == stream
-    assert OrderInstructions(growth=0).apply(stream, arch, tokens) == stream
-
-
-def test_one_slot_with_interlock_is_not_overtaken() -> None:
-    """The load of the next tile overwrites what this tile's work still reads."""
-    arch = with_depth(machine(sync="interlock"), 2)
-    stream = tiles(12, 8, slots=1, tokens=False)
-    streams = OrderInstructions().apply(stream, arch, {})
-    load, work = 0, 0
-    flat: list[tuple[str, int]] = []
-    for engine in _issue_order(streams):
-        load += engine == "load"
-        work += engine == "vector"
-        flat.append((engine, load if engine == "load" else work))
-    seen = 0
-    for engine, number in flat:
-        seen = number if engine == "vector" else seen
-        if engine == "load":
-            assert seen >= 8 * (number - 1)
-
-
-def _issue_order(items: Sequence[Item]) -> list[str]:
-    order: list[str] = []
-    for item in items:
-        if isinstance(item, Loop):
-            order += _issue_order(item.body) * item.count
-        else:
-            order.append(item.engine)
-    return order
-
-
-def test_barriers_keep_their_order() -> None:
-    arch = with_depth(machine(), 2)
-    first, second = tiles(4, 6), tiles(4, 6)
-    stream = (
-        *first,
-        Arrive(engine="store", barrier="b"),
-        Await(engine="load", barrier="b"),
-        *second,
-    )
-    tokens = program_of(stream).tokens[0]
-    program = replace(program_of(stream), barriers={"b": 1})
-    better = ordered(program, arch)
-    assert by_engine(better.cores[0]) == by_engine(stream)
-    fences = [i for i in better.cores[0] if isinstance(i, Arrive | Await)]
-    assert [type(fence) for fence in fences] == [Arrive, Await]
-    assert plays(better.cores[0], tokens)
-    simulate(better, arch)
-
-
-@given(st.integers(1, 5), st.integers(-3, 9), st.integers(0, 6), st.integers(2, 4))
-def test_moved_items_are_where_they_were(step: int, by: int, turn: int, slots: int) -> None:
-    address = Address(100, (("t", 7 * step), ("u", 3)), Ring(slots, 64, 1, (("t", step), ("u", 1))))
-    operand = Operand("local", address, (4,), (1,), "int8")
-    item = Loop("u", 3, (Copy(engine="load", dst=operand, src=operand),))
-    for u in range(3):
-        expected = address.at({"t": turn + by, "u": u})
-        later, constant = shifted(item, "t", by), fixed(item, {"t": turn + by})
-        assert isinstance(later, Loop) and isinstance(constant, Loop)
-        assert later.body[0].writes()[0].address.at({"t": turn, "u": u}) == expected  # type: ignore[union-attr]
-        assert constant.body[0].writes()[0].address.at({"u": u}) == expected  # type: ignore[union-attr]
-
-
-def test_other_slots_do_not_meet() -> None:
-    work, load = (tiles(4, 1, tokens=False)[0].body[i] for i in (1, 0))  # type: ignore[union-attr]
-    counts = {"t": 4}
-    assert meet(accesses(load), accesses(work), counts)
-    assert not meet(accesses(shifted(load, "t", 1)), accesses(work), counts)
-    assert meet(accesses(shifted(load, "t", 2)), accesses(work), counts)
-
-
-def test_a_slot_that_no_loop_changes_is_an_address() -> None:
-    load = tiles(4, 1, tokens=False)[0].body[0]  # type: ignore[union-attr]
-    first = Unary(
-        engine="vector", function="relu", a=box("local", 0, TILE), dst=box("local", 8192, TILE)
-    )
-    for turn, meets in enumerate((True, False, True, False)):
-        assert meet(accesses(fixed(load, {"t": turn})), accesses(first), {}) == meets
-        taken = tuple(access.at("t", turn) for access in accesses(load))
-        assert meet(taken, accesses(first), {}) == meets
-
-
-def test_tokens_are_counted_through_loops() -> None:
-    stream = tiles(5, 1)
-    enough = {"in_empty": 1, "out_empty": 1}
-    assert plays(stream, enough)
-    assert not plays(stream, {"in_empty": 1, "out_empty": 0})
-    assert plays(stream, {"in_empty": 1})  # another core gives what is not listed
-    load = stream[0].body[0]  # type: ignore[union-attr]
-    assert plays((Loop("t", 5, (load,)),), {"in_empty": 5})
-    assert not plays((Loop("t", 5, (load,)),), {"in_empty": 4})
-
-
 def same_meaning(model: object, arch: Arch, dtype: str) -> None:
     graph = prepared(model, "net")  # type: ignore[arg-type]
     program = compile_model(graph, arch, CompileOptions(dtype=dtype)).program
@@ -259,7 +152,6 @@ def test_networks_mean_the_same(name: str, depth: int) -> None:
     same_meaning(net.model(z), with_depth(NAMED[name], depth), "fp32")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(machines(), st.booleans(), st.sampled_from((1, 2, 3)), st.data())
 def test_any_network_on_any_machine(
     arch: Arch, int8: bool, depth: int, data: st.DataObject
@@ -271,14 +163,3 @@ def test_any_network_on_any_machine(
         same_meaning(model, with_depth(arch, depth), dtype)
     except (DoesNotFit, UnsupportedModel):
         assume(False)
-
-
-def test_dram_is_shared_with_the_cores_that_use_it() -> None:
-    # 512 B at 16 B/cycle: 32 cycles alone, 64 where two of the four cores copy for this layer.
-    arch = machine(cores=4, latency=0)
-    load = Copy(engine="load", dst=box("local", 0, TILE), src=box("dram", 0, TILE), origin=1)
-    other = replace(load, origin=2)
-    users = users_of([(load,), (Loop("t", 2, (load,)),), (other,), ()], arch)
-    assert users == {1: 2, 2: 1}
-    pricer = Pricer(arch, users)
-    assert [pricer.atom(item).cost.cycles for item in (load, other)] == [64, 32]

@@ -17,7 +17,6 @@ from compiler.fuse.partition import Unfused
 from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.asm import print_program
-from simmodel.isa import Item, Loop
 
 
 def small_network(side: int = 9, batch: int = 1) -> Net:
@@ -35,11 +34,6 @@ def text(arch: Arch) -> str:
     return print_program(compile_model(net.model(net.result), arch).program)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_compiling_twice_gives_the_same_program(name: str) -> None:
-    assert text(NAMED[name]) == text(NAMED[name])
-
-
 def test_another_process_gives_the_same_programs() -> None:
     here = Path(__file__).parent
     names = ["fine", "small"]
@@ -53,29 +47,6 @@ def test_another_process_gives_the_same_programs() -> None:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert made.stdout == "".join(text(NAMED[name]) for name in names)
-
-
-def sites(items: tuple[Item, ...]) -> int:
-    """Instructions as they stand in the stream, each once."""
-    return sum(sites(item.body) if isinstance(item, Loop) else 1 for item in items)
-
-
-@pytest.mark.parametrize("name", ["plain", "fine", "gemms"])
-def test_larger_images_take_no_more_sites(name: str) -> None:
-    """Loops stay loops: four times the pixels, or eight times the batch, hardly any more code.
-
-    An image that is cut in no tiles is one body, so the longer of the first two is what others are
-    compared with. With a loop over images and one over rows, the first image stands apart, and so
-    do the first, the steady and the last tiles of each.
-    """
-    found = []
-    for side, batch in ((12, 1), (24, 1), (48, 1), (12, 8), (48, 8)):
-        net = small_network(side, batch)
-        program = compile_model(net.model(net.result), NAMED[name]).program  # type: ignore[attr-defined]
-        found.append(max(sites(stream) for stream in program.cores))
-    body = max(found[:2])
-    assert found[2] <= 2 * body, found
-    assert max(found[3:]) <= 2 * 3 * body, found
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -59,21 +59,6 @@ def test_what_is_free_at_once_is_one_load() -> None:
     assert pieces([loaded(0, 32 * KIB)]) == [(0, 32 * KIB, 0)]
 
 
-def test_pieces_are_worth_their_latency() -> None:
-    """20 cycles at 16 bytes a cycle, sixteen times, are 5 KiB: 8 KiB have no two such pieces."""
-    before: list[Node] = [product(4 * KIB, 8 * KIB), product(0, 4 * KIB)]
-    assert pieces([*before, loaded(0, 8 * KIB)]) == [(0, 8 * KIB, 0)]
-    assert len(pieces([*before, loaded(0, 8 * KIB)], SplitLoads(least=1))) == 2
-
-
-def test_loads_of_what_others_make_stay_whole() -> None:
-    """They wait for whoever makes it, and keep their place behind that."""
-    before: list[Node] = [product(18 * KIB, 28 * KIB), product(0, 18 * KIB)]
-    whole, constant = [(8 * KIB, 20 * KIB, 0)], loaded(8 * KIB, 20 * KIB)
-    assert pieces([*before, replace(constant, reads=frozenset({"x"}))]) == whole
-    assert pieces([*before, constant], SplitLoads(enabled=False)) == whole
-
-
 def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
     """Another core loads the first 20 KiB of the buffer, this one the second: of these the first
     half is in use until the last step, which the place of the buffer's own first half is not."""

@@ -13,8 +13,7 @@ import pytest
 from machines import NAMED, machine
 from networks import Net, check
 
-from compiler.bind.units import Columns, cut_dim, largest, shares
-from compiler.estimate import expected
+from compiler.bind.units import Columns, cut_dim, largest
 from simmodel.arch import Arch
 from simmodel.trace import Trace
 
@@ -48,14 +47,6 @@ def test_products_are_cut_by_columns_that_fill_each_engine(wide: int, dim: int) 
     assert cut == ([1, 8, 6, 16] if dim == 3 else [1, 4, 6, wide])
 
 
-def test_shares_of_what_does_not_divide() -> None:
-    assert shares(8, 2) == [(0, 4), (4, 4)]
-    assert shares(5, 3) == [(0, 2), (2, 2), (4, 1)]
-    assert shares(1, 2) == [(0, 1), (1, 0)]
-    assert shares(4, 3) == [(0, 2), (2, 2), (4, 0)]
-    assert largest([1, 5, 7], (0, 1, 2), 2) == [1, 3, 7]
-
-
 def wide() -> onnx.ModelProto:
     """64 channels of 16 x 16 from as many."""
     net = Net()
@@ -82,20 +73,6 @@ def test_two_vector_engines_take_half_each() -> None:
     assert [busy(two.trace)[name] for name in ("vector", "vector1")] == [128 * 8, 128 * 8]
 
 
-def test_what_has_one_position_is_one_engines() -> None:
-    net = Net()
-    y = net.op("Tanh", net.input(1, 1))
-    made = check(net.model(y), cores(3), "fp16")
-    assert "vector1" not in busy(made.trace)
-
-
-@pytest.mark.parametrize("units", [1, 2, 4])
-def test_the_estimate_knows_of_all_engines(units: int) -> None:
-    arch = cores(units)
-    made = check(wide(), arch, "fp16")
-    assert expected(made.compiled, arch) == pytest.approx(made.trace.cycles, rel=0.08)
-
-
 @pytest.mark.parametrize("name", ["twins", "triplets"])
 @pytest.mark.parametrize("quantized", [False, True])
 def test_layers_in_one_group_pass_on_what_several_have_made(name: str, quantized: bool) -> None:
@@ -107,17 +84,3 @@ def test_layers_in_one_group_pass_on_what_several_have_made(name: str, quantized
     z = net.op("Conv", y, net.weight(10, 1, 3, 3), group=10, pads=[1] * 4)
     out = net.op("Add", y, z)
     check(net.model(net.op("Softmax", out, axis=1)), NAMED[name], "int8" if quantized else "fp32")
-
-
-def test_few_tokens_leave_the_work_to_one_engine() -> None:
-    """Two arrays and two vector engines wait for each other; one of each needs fewer tokens."""
-    net = Net()
-    y = net.op("Conv", net.input(1, 6, 11, 9), net.weight(10, 6, 3, 3), pads=[1] * 4)
-    y = net.op("MaxPool", net.op("Relu", y), kernel_shape=[3, 3])
-    model = net.model(y)
-    many, few = (
-        check(model, machine(matrix={"units": 2}, vector={"units": 2}, tokens=count), "fp32")
-        for count in (64, 8)
-    )
-    assert "matrix1" in busy(many.trace)
-    assert not {"matrix1", "vector1"} & {*busy(few.trace)}

@@ -13,13 +13,11 @@ from networks import Net, check, refused
 
 from compiler.driver import CompileOptions, compile_model
 from compiler.errors import DoesNotFit
-from compiler.fit import Fitter
 from compiler.fuse.partition import Unfused
 from compiler.group import Group
 from compiler.keep import KeepTensors
 from compiler.nest.ir import NestGraph
 from compiler.priced import Part, Prices
-from compiler.repair import fits
 from compiler.stages import Stages
 from compiler.tree.made import tree_of
 from simmodel.asm import print_program
@@ -42,16 +40,6 @@ def test_few_tokens_make_short_groups() -> None:
     assert max(len(d.group.layers) for d in plenty.decisions) > 1
     assert len(few.program.tokens[0]) <= 6
     assert len(few.decisions) >= len(plenty.decisions)
-
-
-def test_too_few_tokens_are_refused_with_their_sum() -> None:
-    net = chain(2)
-    model = net.model(f"t{net.count}")
-    local = {"size": 1024, "banks": 1}
-    with pytest.raises(DoesNotFit) as why:
-        check(model, machine(tokens=1, local=local), "fp32", anything(1, rolling=True))
-    assert "tokens of a core" in refused(why.value)
-    assert [name for name, _ in why.value.terms] == ["engines that take turns"]
 
 
 def test_an_operator_that_fits_with_one_slot_alone_takes_one() -> None:
@@ -100,20 +88,3 @@ def test_what_is_kept_is_given_up_where_a_layer_fits_no_tile_beside_it() -> None
     compiled = check(model, machine(), "fp32", options).compiled
     assert not any(made.group.kept for made in compiled.decisions)
     assert not compiled.notes  # the groups without it were weighed beside those with it
-
-
-def test_a_layer_without_room_beside_what_is_kept_is_refused_with_its_sum() -> None:
-    net = chain(2)
-    stages = Stages(partition=Unfused())
-    compiled = check(
-        net.model(f"t{net.count}"), machine(), "fp32", CompileOptions(stages=stages)
-    ).compiled
-    group = next(made.group for made in compiled.decisions if made.group.kept)
-    arch = machine()
-    reserved = arch.memories.local.size - 16
-    with pytest.raises(DoesNotFit) as why:
-        fits(Fitter(arch, stages), replace(group, reserved={"local": reserved}), None)
-    assert why.value.bound == arch.memories.local.size < why.value.demand
-    assert sum(size for _, size in why.value.terms) == why.value.demand
-    assert ("what stays between groups", reserved) in why.value.terms
-    assert "local memory" in refused(why.value)

@@ -13,14 +13,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layers import Part, bytes_held, bytes_moved, lines, network, shown
 
 from compiler.fuse.chained import chained
 from compiler.fuse.dependence import dependences, legal
 from compiler.fuse.optimal import Optimal
-from compiler.fuse.partition import Costs, Price
+from compiler.fuse.partition import Price
 from compiler.fuse.strategies import STRATEGIES
 from compiler.group import Group
 from compiler.layer import Layer
@@ -50,11 +50,6 @@ def test_without_fusion_each_layer_is_a_group() -> None:
 
 
 @pytest.mark.parametrize("name", ["line", "branch", "branchx", "optimal"])
-def test_a_chain_that_fits_is_one_group(name: str) -> None:
-    assert cut(name, *CHAIN) == "{a b c d}"
-
-
-@pytest.mark.parametrize("name", ["line", "branch", "branchx", "optimal"])
 def test_a_memory_of_one_tensor_holds_pairs(name: str) -> None:
     assert cut(name, *CHAIN, capacity=10) == "{a b} {c d}"
 
@@ -67,19 +62,6 @@ def test_greedy_strategies_take_what_comes_first_and_the_optimum_what_pays_most(
 
 def test_a_line_has_no_branches() -> None:
     assert cut("line", *DIAMOND) == "{a b} {c d e}"  # d sees one tensor of each
-
-
-@pytest.mark.parametrize("name", ["branch", "branchx", "optimal"])
-def test_other_groups_may_have_branches(name: str) -> None:
-    assert cut(name, *DIAMOND) == "{a b c d e}"
-
-
-def test_a_line_may_leave_results_on_its_way() -> None:
-    parts, graph = network("a = x", "b = a", "c = b", "d = c a")
-    groups = STRATEGIES["line"]().apply(parts, graph, price())
-    assert shown(groups) == "{a b c} {d}"
-    assert isinstance(groups[0], Group)
-    assert groups[0].results == ("a", "c")
 
 
 def test_joining_that_costs_more_is_refused() -> None:
@@ -96,24 +78,6 @@ def test_layers_that_fit_nowhere_stay_alone() -> None:
     for strategy in STRATEGIES.values():
         groups = strategy().apply(parts, graph, lambda group: math.inf)
         assert shown(groups) == "{a} {b} {c} {d}"
-
-
-def test_branches_that_the_model_interleaves_are_still_neighbours() -> None:
-    text = ("a1 = x", "b1 = x", "a2 = a1", "b2 = b1", "y = a2 b2")
-    sizes = {"a1": 40, "b1": 40, "a2": 20, "b2": 20}
-    assert cut("optimal", *text, capacity=40, sizes=sizes) == "{a1 a2} {b1 b2} {y}"
-
-
-def test_a_host_node_stands_between_groups() -> None:
-    text = ("a = x", "b = a", "host h = b", "c = h", "d = c")
-    assert cut("optimal", *text) == "{a b} h {c d}"
-    assert cut("branchx", *text) == "{a b} h {c d}"
-
-
-def test_a_group_may_pass_a_host_node_that_it_does_not_wait_for() -> None:
-    text = ("a = x", "host h = a", "b = a", "c = b", "y = c h")
-    assert cut("branch", *text) == "{a b c} h {y}"
-    assert cut("optimal", *text) == "{a} h {b c y}"  # c stays on chip, and y reads h anyway
 
 
 def test_groups_never_wait_for_each_other() -> None:
@@ -141,12 +105,6 @@ def test_what_is_read_as_part_of_a_whole_goes_through_memory() -> None:
         assert home["z"] is not home["b"]
         assert "a" in home["a"].results
     assert shown(STRATEGIES["line"]().apply(parts, graph, price())) == "{p a} {q b} {z w}"
-
-
-def test_a_part_of_a_whole_waits_only_for_its_own_bytes() -> None:
-    places = {"a": ("y", 0), "b": ("y", 10), "low": ("y", 0), "high": ("y", 10)}
-    parts, graph = network("a = x", "b = x", "c = low", "d = high", places=places)
-    assert dependences(parts, graph).before == (0, 0, 0b01, 0b10)
 
 
 def test_slices_that_lie_in_turns_share_no_byte() -> None:
@@ -183,61 +141,9 @@ def test_a_tensor_that_others_see_in_a_whole_does_not_stay_on_chip() -> None:
     assert not net.legal(0b1100)
 
 
-def test_a_view_is_read_as_what_a_layer_made() -> None:
-    parts, graph = network("a = x", "b = v", places={"a": ("m", 0), "v": ("m", 0)})
-    net = dependences(parts, graph)
-    assert net.legal(0b11)
-    assert net.group(0b11).layers[1].inputs == ("a",)
-    assert net.group(0b10).layers[0].inputs == ("v",)
-
-
-def test_what_the_network_gives_is_a_result_even_if_all_readers_are_inside() -> None:
-    parts, graph = network("a = x", "b = a", "c = b", outputs=("b",))
-    (group,) = Optimal().apply(parts, graph, price())
-    assert isinstance(group, Group)
-    assert group.results == ("b", "c")
-
-
-def test_merging_finds_groups_with_a_host_node_in_between() -> None:
-    parts, graph = network("a = x", "host h = a", "b = a", "c = b")
-    once = Optimal(orders=1, rounds=0, merge=False)
-    assert shown(once.apply(parts, graph, price())) == "{a} h {b c}"
-    assert shown(replace(once, merge=True).apply(parts, graph, price())) == "{a b c} h"
-
-
 def test_an_order_runs_down_one_branch_after_the_other() -> None:
     parts, graph = network("s = x", "a1 = s", "b1 = s", "a2 = a1", "b2 = b1", "y = a2 b2")
     assert chained(dependences(parts, graph)) == (0, 1, 3, 2, 4, 5)
-
-
-def test_what_a_group_overlaps_with_its_neighbour_counts() -> None:
-    parts, graph = network(*CHAIN)
-
-    def ends(group: Group) -> tuple[float, float]:
-        """Constants of the last layer alone arrive while the one before it is at work."""
-        names = [layer.name for layer in group.layers]
-        return 50.0 if names == ["d"] else 0.0, 60.0
-
-    made = Optimal().apply(parts, graph, price(), ends=ends)
-    assert shown(made) == "{a b c} {d}"
-    costs = Costs(dependences(parts, graph), price(), ends=ends)
-    one, two = 0b0111, 0b1000
-    assert list(costs.added((one, two))) == [costs.of(one), costs.of(two) - 50]
-    assert list(costs.added((one, 0, two))) == [costs.of(one), 0, costs.of(two)]
-
-
-def test_prices_are_asked_once_each() -> None:
-    asked: list[tuple[str, ...]] = []
-
-    def watched(group: Group) -> float:
-        asked.append(tuple(group.made))
-        return price()(group)
-
-    parts, graph = network(*DIAMOND)
-    for strategy in STRATEGIES.values():
-        asked.clear()
-        strategy().apply(parts, graph, watched)
-        assert len(asked) == len(set(asked))
 
 
 def test_a_bound_spares_prices_and_changes_nothing() -> None:
@@ -257,22 +163,12 @@ def test_a_bound_spares_prices_and_changes_nothing() -> None:
     assert len(asked) < many <= 12 * len(text)
 
 
-def test_groups_keep_to_the_largest_number_of_layers() -> None:
-    parts, graph = network(*(f"t{i + 1} = t{i}" for i in range(9)))
-    for name, strategy in STRATEGIES.items():
-        groups = strategy(max_layers=4).apply(parts, graph, price())
-        longest = max(len(group.layers) for group in groups if isinstance(group, Group))
-        assert longest <= 4, name
-
-
-@settings(max_examples=60, deadline=None)
 @given(lines(most=12, hosts=True), st.integers(0, 60), st.sampled_from(sorted(STRATEGIES)))
 def test_every_strategy_is_sound(text: tuple[str, ...], capacity: int, name: str) -> None:
     parts, graph = network(*text)
     sound(parts, graph, STRATEGIES[name]().apply(parts, graph, price(capacity)))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=7), st.integers(0, 60))
 def test_the_optimum_of_a_chain_is_that_of_all_partitions(made: list[int], capacity: int) -> None:
     text = [f"t{i + 1} = t{i}" for i in range(len(made))]
@@ -310,20 +206,6 @@ def drawn(rng: random.Random) -> tuple[list[str], dict[str, int]]:
         text.append(f"t{index} = {' '.join(read)}")
         names.append(f"t{index}")
     return text, {name: rng.randint(1, 40) for name in names[1:]}
-
-
-def test_cutting_anew_finds_groups_that_the_first_order_does_not_offer() -> None:
-    rng = random.Random(5)
-    gained = 0
-    for _ in range(60):
-        text, sizes = drawn(rng)
-        parts, graph = network(*text, sizes=sizes)
-        cost = price(capacity=rng.randint(5, 100))
-        once = total(Optimal(orders=1, rounds=0).apply(parts, graph, cost), cost)
-        again = total(Optimal(orders=1, rounds=2).apply(parts, graph, cost), cost)
-        assert again <= once
-        gained += again < once
-    assert gained >= 3
 
 
 def layers_of(parts: tuple[Part, ...]) -> list[Layer]:
@@ -387,7 +269,6 @@ def made(part: Part) -> tuple[str, ...]:
     return part.outputs if isinstance(part, HostNode) else (part.result.name,)
 
 
-@settings(max_examples=40, deadline=None)
 @given(lines(most=10))
 def test_a_line_is_straight(text: tuple[str, ...]) -> None:
     parts, graph = network(*text)
@@ -397,50 +278,3 @@ def test_a_line_is_straight(text: tuple[str, ...]) -> None:
             first.result.name: (position + 1,)
             for position, (first, _) in enumerate(pairwise(group.layers))
         }
-
-
-def test_whole_groups_are_joined_beyond_the_length_that_is_tried() -> None:
-    parts, graph = network(*(f"t{i + 1} = t{i}" for i in range(9)))
-    groups = Optimal(lengths=2, merge=False).apply(parts, graph, price())
-    assert len(groups) == 1
-    small = Optimal(lengths=2, merge=False, max_layers=6).apply(parts, graph, price())
-    assert max(len(group.layers) for group in small if isinstance(group, Group)) <= 6
-
-
-def test_stretches_that_do_not_pay_are_not_grown_up_to_everything() -> None:
-    """From each place 2, 4, 8 .. groups are tried while that pays: a long network of steps that
-    are dearer together asks for a few prices a step, not for one of every length."""
-
-    def asked(steps: int) -> int:
-        parts, graph = network(*(f"t{i + 1} = t{i}" for i in range(steps)))
-        calls = 0
-
-        def cycles(group: Group) -> float:
-            nonlocal calls
-            calls += 1
-            return 100.0 * len(group.layers) ** 2
-
-        Optimal(lengths=2, patience=1, merge=False, rounds=0, orders=1).apply(parts, graph, cycles)
-        return calls
-
-    assert asked(200) - asked(100) == asked(300) - asked(200) <= 5 * 100
-
-
-def test_what_is_dearer_together_is_not_joined() -> None:
-    parts, graph = network(*(f"t{i + 1} = t{i}" for i in range(8)))
-
-    def cycles(group: Group) -> float:
-        return 100.0 if len(group.layers) > 2 else price()(group)
-
-    groups = Optimal(lengths=2).apply(parts, graph, cycles)
-    assert shown(groups) == "{t1 t2} {t3 t4} {t5 t6} {t7 t8}"
-
-
-def test_calls_behind_each_other_are_no_group_to_be_bounded() -> None:
-    def bound(group: Group) -> float:
-        assert group.layers
-        return 0.0
-
-    text = ("a = x", "b = a", "host g = b", "host h = g", "c = h", "d = c")
-    parts, graph = network(*text)
-    assert shown(Optimal().apply(parts, graph, price(), bound)) == "{a b} g h {c d}"

@@ -25,10 +25,7 @@ from compiler.graph.open_axes import mark_open, open_axes
 from compiler.graph.rewrite import ARCHGEN, COMPOSITE, ORIGIN, Array
 from compiler.load import load
 from compiler.passes import (
-    ContractBroken,
-    Pass,
     PassFailed,
-    Result,
     run_pass,
     run_passes,
 )
@@ -137,41 +134,6 @@ def test_open_axes_of_one_position_are_apart_too(path: Path, sizes: tuple[int, i
     inputs = random_inputs(model, 0)
     want = outputs(loaded(before, sizes), inputs)
     assert_same(want, outputs(run_pass(PASSES["keep-axes-apart"], model).ir, inputs))
-
-
-@pytest.mark.parametrize("name", PASSES)
-def test_one_name_gives_file_class_and_cases(name: str) -> None:
-    assert type(PASSES[name]).__module__ == f"compiler.graph.{name.replace('-', '_')}"
-    assert len(list((CASES / name).glob("*.txt"))) >= 2
-    assert "=>" in (type(PASSES[name]).__doc__ or "")
-
-
-@dataclass(frozen=True)
-class AddOne(Pass[int]):
-    """x => x + 1, up to a limit."""
-
-    limit: int = 3
-
-    def apply(self, ir: int) -> Result[int]:
-        return Result(min(ir + 1, self.limit), ir < self.limit)
-
-
-@dataclass(frozen=True)
-class NeedEven(Pass[int]):
-    """x => x, where x is even."""
-
-    def apply(self, ir: int) -> Result[int]:
-        return Result(ir, False)
-
-    def requires(self, ir: int) -> None:
-        if ir % 2:
-            raise ContractBroken(f"{ir} is odd")
-
-
-def test_a_broken_contract_names_the_pass_and_those_before_it() -> None:
-    with pytest.raises(PassFailed) as caught:
-        run_passes([AddOne(), NeedEven()], 0)
-    assert str(caught.value) == "need-even (requires): 1 is odd; ran before it: add-one"
 
 
 @dataclass(frozen=True)

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 from blocks import blocks
 from doubles import Everywhere, Moved
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
-from networks import Checked, Net, check, feeds_of, refused
+from networks import Checked, Net, check, refused
 
-from archgen.check.reference import run_node
 from compiler.bind.place_on_host import PlaceOnHost
-from compiler.cost.rates import far_rate
-from compiler.cost.transfer import Path
-from compiler.driver import CompileOptions, compile_model, layers, prepared
+from compiler.driver import CompileOptions, layers, prepared
 from compiler.emit.multicast import ShareLoads
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.fuse.dependence import dependences
 from compiler.fuse.partition import Unfused
-from compiler.geometry.clusters import keeps_apart
-from compiler.group import Kept, Shared
 from compiler.hold.spans import Span, lowest
-from compiler.homes import ChooseHomes, candidates
+from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.ops.lower import lower
 from compiler.stages import Stages
 from simmodel.arch import Arch
-from simmodel.functional import run
 from simmodel.program import Buffer
 
 
@@ -90,20 +82,6 @@ def test_what_passes_between_groups_leaves_dram_alone(sync: str, own: bool) -> N
     assert seen.trace.cycles < plain.trace.cycles
 
 
-def test_a_place_is_used_again_when_its_tensor_is_dead() -> None:
-    """Five layers: tensors 1 and 3 never live at once, nor do 2 and 4; two places serve all."""
-    arch = machine(cores=2, shared={"size": 2 * TENSOR})
-    seen = check(chain(layers=5), arch, "fp32", apart())
-    assert sorted(b.address for b in near(seen)) == [0, 0, TENSOR, TENSOR]
-
-
-def test_what_finds_no_room_lies_in_dram() -> None:
-    arch = machine(cores=2, shared={"size": TENSOR + 1024})
-    seen = check(chain(layers=5), arch, "fp32", apart())
-    assert [(b.address, b.size) for b in near(seen)] == [(0, TENSOR)] * 2
-    assert seen.trace.traffic["dram.write"] == 3 * TENSOR
-
-
 @pytest.mark.parametrize(("size", "hoped"), [(TENSOR, 0), (TENSOR // 2, 2 * TENSOR)])
 def test_groups_are_formed_in_the_hope_of_room_that_there_is(size: int, hoped: float) -> None:
     """By hand: the middle one of three layers, with an input, a result and 8 x 8 weights."""
@@ -142,29 +120,6 @@ def test_what_the_host_reads_lies_in_dram() -> None:
     assert len(near(seen)) == 1  # between the last two
 
 
-def test_ports_lie_in_dram() -> None:
-    """A result that a later layer reads as well is the user's."""
-    net = Net()
-    a = net.op("Conv", net.input(1, 8, 8, 8), net.weight(8, 8, 1, 1))
-    b = net.op("Conv", a, net.weight(8, 8, 1, 1))
-    seen = check(net.model(a, b), machine(shared={}), "fp32", apart())
-    assert not near(seen)
-
-
-@pytest.mark.parametrize("missing", ["spill", "refill"])
-def test_without_a_way_in_or_out_of_shared_memory_nothing_lies_there(missing: str) -> None:
-    arch = machine(cores=2, shared={"size": 2 * TENSOR}, own_engines=True)
-    engines = {name: engine for name, engine in arch.copy_.items() if name != missing}
-    lacking = arch.model_copy(update={"copy_": engines})
-    seen = check(chain(), lacking, "fp32", apart())
-    assert not near(seen)
-    assert seen.trace.traffic["dram.write"] == 3 * TENSOR
-    graph = lower(prepared(chain(), "net"), "fp32")
-    groups = Unfused().apply(layers(graph, arch, Stages()), graph, lambda group: 1.0)
-    assert len(list(candidates(groups, graph, Moved(arch)))) == 2
-    assert not list(candidates(groups, graph, Moved(lacking)))
-
-
 def test_each_cluster_has_its_slice() -> None:
     """A batch of 4 on 2 clusters: each stores two images at the start of its own memory."""
     arch = machine(clusters=2, cores=2, shared={"level": "cluster", "size": TENSOR * 4})
@@ -188,64 +143,6 @@ def test_no_cluster_reads_the_slice_of_another() -> None:
             assert len(made.schedule.parts) <= arch.cores
 
 
-def test_what_stays_beside_a_share_is_made_of_the_own_slice_too() -> None:
-    """Core 2 keeps the row before its share: to make it, it reads the other cluster's."""
-    arch = machine(clusters=2, cores=2, shared={"level": "cluster"})
-    graph = lower(prepared(chain(layers=2), "net"), "fp32")
-    _, group = Unfused().apply(layers(graph, arch, Stages()), graph, lambda group: 1.0)
-    (read,) = (name for name in group.inputs if group.tensors[name].data is None)
-    (made,) = group.results
-    parts = tuple(((0, 1), (0, 8), (2 * core, 2), (0, 8)) for core in range(4))
-    wider = tuple(((0, 1), (0, 8), (max(0, 2 * core - 1), 3), (0, 8)) for core in range(4))
-    still = Kept(
-        shape=(1, 8, 8, 8), before=(0,) * 4, after=(0,) * 4, order=(0, 1, 2, 3), border=0.0,
-        address=0, whole=made, start=(0,) * 4, room=(1, 8, 3, 8), cut=wider,
-    )  # fmt: skip
-    tensor = group.tensors[read]
-    # Rows outermost: the first half of the bytes is that of the rows of cluster 0.
-    storage = replace(tensor.storage, strides=(512, 8, 64, 1))
-    tensors = {**group.tensors, read: replace(tensor, storage=storage)}
-    alone = tuple(replace(layer, tensors=tensors) for layer in group.layers)
-    group = replace(group, layers=alone, shared={read: Shared(0, TENSOR // 2, 2)})
-    assert keeps_apart(group, parts, arch)
-    assert not keeps_apart(replace(group, kept={made: still}), parts, arch)
-    assert keeps_apart(replace(group, kept={made: replace(still, passed=True)}), parts, arch)
-
-
-def test_a_tensor_is_seen_where_it_lies() -> None:
-    """Probes read shared memory too, where it is one."""
-    compiled = compile_model(chain(), NAMED["joined"], apart())
-    assert {p.port.operand.memory for p in compiled.probes} == {"shared", "dram"}
-    found = run(
-        compiled.program, feeds_of(chain()), NAMED["joined"], run_node, probes=compiled.probes
-    )
-    assert len(found.probed) == 3
-    assert all(np.abs(values).max() > 0 for values in found.probed.values())
-
-
-def test_estimates_know_the_path() -> None:
-    """By hand: 6 cores, 3 of a cluster; 64 bytes a cycle in each shared memory, 16 in DRAM."""
-    arch = machine(
-        clusters=2, cores=3, latency=20,
-        shared={"level": "cluster", "bank_width": 16, "latency": "5 cycles"},
-        copy={"bandwidth": "64 B/cycle"},
-    )  # fmt: skip
-    assert far_rate(arch, "shared", 6) == pytest.approx(64 / 3)
-    assert far_rate(arch, "shared", 2) == 32
-    assert far_rate(arch, "dram", 6) == pytest.approx(16 / 6)
-    assert Path(arch, 6, "shared", "local").run(640).cycles == pytest.approx(5 + 30)
-    assert Path(arch, 6, "dram", "local").run(640).cycles == pytest.approx(20 + 240)
-
-
-def test_slow_shared_memory_is_not_used() -> None:
-    """A tensor moves only where its groups are expected to be quicker."""
-    slow = {"banks": 1, "bank_width": 1, "latency": "500 cycles"}
-    seen = check(chain(), machine(cores=2, shared=slow), "fp32", apart(ChooseHomes()))
-    assert not near(seen)
-    seen = check(chain(), machine(cores=2, shared={}), "fp32", apart(ChooseHomes()))
-    assert len(near(seen)) == 2
-
-
 @pytest.mark.parametrize(
     "first, last, size, expected",
     [(0, 1, 64, 192), (2, 3, 64, 0), (1, 2, 100, 192), (0, 0, 32, 64)],
@@ -258,7 +155,7 @@ def test_lowest_address(first: int, last: int, size: int, expected: int) -> None
     assert lowest(Span("new", size, first, last), placed) == expected
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True)
 @given(machines(), st.data())
 def test_any_network_through_shared_memory(arch: Arch, data: st.DataObject) -> None:
     """Whatever layers read and write, and wherever it lies, the result is the same."""
@@ -271,7 +168,7 @@ def test_any_network_through_shared_memory(arch: Arch, data: st.DataObject) -> N
         refused(why)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, derandomize=True)
 @given(st.data())
 def test_any_batch_in_slices(data: st.DataObject) -> None:
     """As above where every cluster has a shared memory: halves of a batch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from doubles import Moved
 from layers import network
 from machines import machine
@@ -44,24 +43,6 @@ def joined(*lines: str) -> dict[str, Candidate]:
     return {each.name: each for each in candidates(made, graph, Moved(ARCH))}
 
 
-def test_slices_that_several_groups_make_stay_as_a_whole() -> None:
-    whole, c = joined("a = x", "b = x", "c = ab a b", "y = c").values()
-    assert (whole.name, whole.first, whole.last, whole.groups) == ("ab", 0, 2, {0, 1, 2})
-    # Two stores of 10 bytes; loads of 20, 10 and 10.
-    assert (whole.bytes, whole.saved, c.name) == (20, 60, "c")
-    places = {name: (kept.start, kept.offset, kept.room) for name, kept in whole.kept.items()}
-    assert places == {"a": ((0,), 0, (20,)), "b": ((10,), 10, (20,)), "ab": ((0,), 0, (20,))}
-
-
-def test_slices_stay_only_where_one_tensor_has_them_all_and_groups_alone_make_them() -> None:
-    assert list(joined("a = x", "b = a", "c = b a", "y = c")) == ["c"]
-    assert list(joined("a = x", "host b = x", "c = ab b", "y = c")) == ["c"]
-
-
-def test_what_the_host_reads_and_what_the_network_gives_cannot_stay() -> None:
-    assert list(found("a = x", "host h = a", "b = h", "y = b")) == ["b"]
-
-
 def test_what_saves_most_for_its_place_comes_first_as_far_as_the_share_reaches() -> None:
     parts, graph = apart(*CHAIN)
     # Places of 64 bytes from the end on; b and c lie there one after the other, in group 2 both.
@@ -82,22 +63,6 @@ def _kept(part: Part) -> dict[str, int]:
     return {name: kept.address for name, kept in part.kept.items()}
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"x": None}, "x cannot stay on chip between these steps"),
-        ({"a": 10}, "a at 10: must be a multiple of 64 B"),
-        ({"a": 1024}, "a: 10 B are not free in local memory at 1024"),
-        ({"a": 960, "b": 960}, "b: 10 B are not free in local memory at 960"),
-    ],
-)
-def test_places_by_hand_must_be_possible(given: dict[str, int | None], said: str) -> None:
-    parts, graph = apart(*CHAIN)
-    with pytest.raises(ValueError) as wrong:
-        kept_as_given(parts, graph, Moved(ARCH), {n: Given(a) for n, a in given.items()})
-    assert str(wrong.value) == said
-
-
 def test_a_place_by_hand_is_taken() -> None:
     parts, graph = apart(*CHAIN)
     made = kept_as_given(parts, graph, Moved(ARCH), {"a": Given(0), "b": Given()})
@@ -110,29 +75,3 @@ class Halves(PartitionStrategy):
     def groups(self, costs: Costs) -> list[int]:
         last = 1 << (costs.net.layers.bit_length() - 1)
         return [costs.net.layers ^ last, last]
-
-
-class Counted(Moved):
-    """Counts what it is asked."""
-
-    asked = 0
-
-    def below(self, group: Group, limit: float) -> float:
-        self.asked += 1
-        return super().below(group, limit)
-
-
-@pytest.mark.parametrize(("local", "kept"), [(4096, 32), (512, 6)])
-def test_what_saves_alike_between_the_same_groups_is_offered_together(
-    local: int, kept: int
-) -> None:
-    """As many as there is room for: the groups between the steps of a recurrent layer are long."""
-    steps = [f"a{n}" for n in range(32)]
-    parts, graph = network(*(f"{name} = x" for name in steps), f"y = {' '.join(steps)}")
-    made = Halves().apply(parts, graph, lambda group: 1.0)
-    prices = Counted(machine(local={"size": local, "alignment": 1}))
-    after = KeepTensors().apply(made, graph, prices)
-    for part in after:
-        assert isinstance(part, Group)
-        assert [*part.kept] == steps[:kept]
-    assert prices.asked < 8

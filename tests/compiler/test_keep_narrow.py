@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
 from networks import Net, check, refused
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.api import CompileOptions
-from compiler.bind.keep_narrow import KeepNarrow
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.dtype import STORED, bytes_for
 
@@ -145,7 +141,6 @@ def test_convolutions_have_a_scale_for_each_channel() -> None:
     assert {c.name.rpartition("#")[2] for c in seen.compiled.program.constants} >= {"0.scales"}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(machines(), st.sampled_from(sorted(KINDS)), st.sampled_from(WAYS), st.integers(1, 5),
        st.booleans())  # fmt: skip
 def test_any_machine(arch: Arch, kind: str, how: dict[str, Any], rows: int, widens: bool) -> None:
@@ -159,13 +154,6 @@ def test_any_machine(arch: Arch, kind: str, how: dict[str, Any], rows: int, wide
         refused(why)
 
 
-def test_machines_that_do_not_say_so_keep_wide_weights() -> None:
-    model = perceptron("fp8e4m3", axis=1)
-    seen = check(model, NAMED["plain"], "fp16")
-    assert not any(c.data.dtype == np.uint8 for c in seen.compiled.program.constants)
-    assert seen.trace.traffic["dram.read"] >= 2 * (64 * 96 + 96 * 32)
-
-
 def test_four_bits_are_bytes_where_no_engine_knows_them() -> None:
     model = perceptron("int4", block=32)
     seen = check(model, NAMED["plain"], "fp16")
@@ -173,13 +161,6 @@ def test_four_bits_are_bytes_where_no_engine_knows_them() -> None:
     assert sorted(size for name, size in sizes.items() if name.endswith(("#0", "#1"))) == [
         96 * 32, 64 * 96,
     ]  # fmt: skip
-
-
-def test_the_option_leaves_it_out() -> None:
-    model = perceptron("int8", axis=1)
-    options = CompileOptions(stages=replace(Stages(), narrow=KeepNarrow(enabled=False)))
-    seen = check(model, NAMED["plain"], "fp16", options)
-    assert seen.trace.traffic["dram.read"] >= 2 * (64 * 96 + 96 * 32)
 
 
 def test_a_slow_vector_engine_leaves_weights_as_they_are() -> None:

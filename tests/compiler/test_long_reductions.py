@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net, check, feeds_of, reference
 
 from archgen.check.reference import run_node
-from compiler.bind.engines import unsupported
 from compiler.driver import CompileOptions, nests, prepared
 from compiler.emit.nodes import instructions
 from compiler.nest.interp import run
-from compiler.nest.ir import Access, Dim, Nest, Storage, Tensor, at
 from compiler.ops.lower import Lower
 from compiler.stages import Stages
 
@@ -48,7 +46,6 @@ def test_the_range_of_a_large_tensor_is_found_for_dynamic_quantization() -> None
     check(net.model(real), SMALL, "int8")
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_partial_results_of_any_axes_give_the_same(data: st.DataObject) -> None:
     extents = st.sampled_from((1, 2, 3, 7, 12, 30))
@@ -86,17 +83,3 @@ def test_integers_count_the_steps_between_the_pieces_of_a_mean(
     assert {item.dst.dtype for item in reduces if item.form.startswith("vector.")} == {
         "int8", "int32",
     }  # fmt: skip
-
-
-def test_more_steps_than_integers_count_are_the_hosts() -> None:
-    nest = Nest(
-        "y", (Dim("n", 1), Dim("r", 1 << 24)), 1, "move",
-        (Access("x", (at(1),), scale=0.1),), "sum", scale=0.2,
-    )  # fmt: skip
-    tensors = {
-        "x": Tensor("x", (1 << 24,), "int8", Storage("x", 0, (1,))),
-        "y": Tensor("y", (1,), "int8", Storage("y", 0, (1,))),
-    }
-    arch = machine(types=("int8",), vector={"types": ("int8", "int32"), "max_extent": 16})
-    why = unsupported(nest, tensors, arch)
-    assert why == "the vector engine has no type for real values between its instructions"

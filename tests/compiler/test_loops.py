@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine
 from test_emit_legal import flat, vectors
@@ -15,7 +15,7 @@ from compiler.emit.operands import axes_of
 from compiler.loops.collapse import collapse
 from compiler.loops.cover import Kind, Port, Unit, cheapest, covers, shown
 from compiler.loops.partition import cuts
-from compiler.loops.runs import Reach, behind, ends, runs
+from compiler.loops.runs import Reach, ends, runs
 from compiler.loops.runs import printed as runs_text
 from compiler.loops.unit import Held, unit_of
 from compiler.loops.walk import parsed, printed
@@ -88,7 +88,6 @@ def test_a_reduction_walks_what_is_not_reduced_where_that_is_quicker() -> None:
     assert [cover.inside for cover in covers(unit, loops, whole)] == [(0,)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(vectors())
 def test_a_cover_costs_what_its_instructions_cost(case: tuple[VectorFamily, Arch]) -> None:
     wide, arch = case
@@ -106,19 +105,6 @@ def test_a_cover_costs_what_its_instructions_cost(case: tuple[VectorFamily, Arch
     )
 
 
-BORDERED = """\
-1 x 8 at 0  (1, 0)
-2 x 8 at 8  (0, 0)
-1 x 4 at 24  (0, 1)"""
-
-
-def test_a_loop_is_cut_where_its_pieces_reach_out_of_what_they_read() -> None:
-    """A window of 3 from one before, over 28: borders at both ends, a remainder at the last."""
-    reach = Reach(1, -1, 2, 28)
-    found = runs(28, 8, lambda number, start, size: reach.out(start, size))
-    assert runs_text(found) == BORDERED
-
-
 @pytest.mark.parametrize(
     ("extent", "size", "marks", "text"),
     [
@@ -134,23 +120,6 @@ def test_remainders_and_the_ends_of_sums_stand_alone(
     alone = ends(-(-extent // size), first=marks[0], last=marks[1])
     found = runs(extent, size, alone) if any(marks) else runs(extent, size)
     assert runs_text([run._replace(holds=None) for run in found]) == text
-
-
-@pytest.mark.parametrize(
-    ("extent", "text"),
-    [
-        (5, "1 x 5 at 0"),
-        (16, "1 x 8 at 8\n1 x 8 at 0"),
-        (36, "1 x 8 at 8\n2 x 8 at 16\n1 x 4 at 32\n1 x 8 at 0"),
-    ],
-)
-def test_of_an_open_sum_the_piece_at_the_beginning_comes_last(extent: int, text: str) -> None:
-    count = -(-extent // 8)
-    found = behind(extent, 8, ends(count, first=True, last=True))
-    assert runs_text([run._replace(holds=None) for run in found]) == text
-    assert [(run.first == 0, run.first + run.times == count) for run in found] == [
-        run.holds for run in found
-    ]
 
 
 @given(

@@ -21,18 +21,9 @@ from networks import Net, check, refused
 from test_closed_forms import free
 
 from archgen.check.reference import run_reference
-from compiler.bind.bind import Bind
-from compiler.bind.mapping import worth_turning
-from compiler.bind.roles import roles
-from compiler.cost.sharing import Cores
-from compiler.driver import CompileOptions, compile_model, nests, prepared
+from compiler.driver import CompileOptions, compile_model
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.layer import Layer
-from compiler.nest.ir import Nest
-from compiler.ops.lower import lower
 from compiler.report import report
-from compiler.tile.choice import Choice
-from compiler.tile.price import Problem, price, whole_product
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.functional import execute
@@ -123,36 +114,6 @@ def test_convolutions_whose_positions_come_one_by_one_join_few_channels(
     np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
 
 
-BLOCKS: dict[str, tuple[tuple[int, ...], int, int]] = {
-    # Input, kernel, instructions of 16 pixels: 49 blocks of 4 x 4, each for three kernel rows.
-    "square": ((1, 16, 28, 28), 3, 49 * 3),
-    # Of 14 x 14, blocks of 2 x 8 are as many as lines.
-    "lines": ((1, 16, 14, 14), 3, 14 * 3),
-    # Two images of 7 x 7: seven lines of both, not twice four pairs of lines.
-    "batch": ((2, 16, 7, 7), 3, 7 * 3),
-    # Without windows 196 pixels are one line: 13 pieces ...
-    "line": ((1, 16, 14, 14), 1, 13),
-    # ... and so are those of two images: 98 are seven.
-    "images": ((2, 16, 7, 7), 1, 7),
-}
-
-
-@pytest.mark.parametrize("case", list(BLOCKS))
-def test_pixels_come_in_as_few_blocks_as_there_can_be(case: str) -> None:
-    shape, kernel, count = BLOCKS[case]
-    cube = {"kind": "cube", "rows": 16, "cols": 32, "depth": 48}
-    arch = slowed(free({**cube, "granularity": "tile", "max_pixels": 16}))
-    net = Net()
-    weight = net.weight(32, shape[1], kernel, kernel)
-    made = net.op("Conv", net.input(*shape), weight, pads=[kernel // 2] * 4)
-    model = net.model(made)
-    checked = check(model, arch, "fp16")
-    (engine,) = (e for e in checked.trace.engines if e.engine == "matrix")
-    assert engine.busy == count * SLOW
-    (decision,) = checked.compiled.decisions
-    assert decision.schedule.layers[0].estimate.matrix == count * SLOW
-
-
 def test_blocks_of_a_convolution_whose_reduction_is_cut_add_to_their_own_sums() -> None:
     """Weights of 64 channels are 18 KiB, more than the memory holds at a time."""
     cube = {"kind": "cube", "rows": 4, "cols": 16, "depth": 16, "im2col": False}
@@ -167,45 +128,6 @@ def test_blocks_of_a_convolution_whose_reduction_is_cut_add_to_their_own_sums() 
     pieces = [line for line in lines if "matrix.conv" in line]
     assert {"partial=" in piece for piece in pieces} == {True, False}
     assert len({re.sub(r".* (dst=\S+).*", r"\1", piece) for piece in pieces}) > 1
-
-
-@pytest.mark.parametrize(("rate", "worth"), [(1.0, False), (1 / SLOW, True)])
-def test_few_channels_are_turned_where_products_cost_more_than_loads(
-    rate: float, worth: bool
-) -> None:
-    """300 values one by one are 300 cycles, in planes 3; six products less are 60, or 60 * SLOW."""
-    arch = free({**CUBE, "granularity": "gemm"})
-    matrix = arch.matrix.model_copy(update={"rate": {"fp16": rate}})
-    arch = arch.model_copy(update={"matrix": matrix})
-    net = Net()
-    x, weight = net.input(1, 3, 10, 10), net.weight(32, 3, 3, 3)
-    model = net.model(net.op("Conv", x, weight, pads=[1] * 4))
-    graph = nests(prepared(model, "m"), arch, "fp16", CompileOptions(dtype="fp16"))
-    (head,) = (step for step in graph.steps if isinstance(step, Nest) and step.contraction)
-    source = graph.tensors[head.operands[0].tensor]
-    assert worth_turning(source, head, arch) == worth
-    layer = Bind().bound(Layer(0, (head,), graph.tensors), arch)
-    cycles, _ = whole_product(Problem(layer, arch, roles(head), head.shape, 1, 2))
-    assert cycles == (3 if worth else 9) * 10 / rate  # planes do not join
-
-
-@pytest.mark.parametrize(("resident", "times"), [(False, 1), (True, 3)])
-def test_slices_of_weights_that_stay_as_a_whole_do_not_join(resident: bool, times: int) -> None:
-    """16 channels at once: three products of 48, two steps each. Eight at a time: twice three of
-    24, one step each, or twice nine of 8."""
-    arch = free({**CUBE, "granularity": "gemm"})
-    net = Net()
-    out = net.op("Conv", net.input(1, 16, 10, 10), net.weight(32, 16, 3, 3), pads=[1] * 4)
-    graph = lower(prepared(net.model(out), "net"), "fp16")
-    nests = tuple(s for s in graph.steps if isinstance(s, Nest))
-    layer = Bind().bound(Layer(0, nests, graph.tensors), arch)
-    found = roles(layer.head)
-    problem = Problem(layer, arch, found, layer.head.shape, Cores(1), 2, resident=resident)
-    b, y, x, n, k = (
-        np.array([problem.extent(d)] * 2) for d in (found.b, found.y, found.x, found.col, found.k)
-    )
-    whole, cut = price(problem, Choice(b, y, x, n, k // (1, 2), np.ones(2), np.zeros(2))).matrix
-    assert cut == times * whole
 
 
 @st.composite
@@ -225,7 +147,7 @@ def stems(draw: st.DrawFn, quantized: bool) -> onnx.ModelProto:
     return net.model(x)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_few_channels_on_any_machine(data: st.DataObject) -> None:
     arch = data.draw(machines())

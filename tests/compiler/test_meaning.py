@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from machines import NAMED
+from machines import NAMED, crossed
 from networks import Net, check
 
 Grow = Callable[[Net], str]
@@ -228,15 +228,13 @@ QUANTIZED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("arch", NAMED.values(), ids=NAMED.keys())
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "arch"), crossed(NETWORKS))
 def test_float_networks(name: str, arch: Any) -> None:
     net = Net()
     check(net.model(NETWORKS[name](net)), arch, "fp32")
 
 
-@pytest.mark.parametrize("arch", NAMED.values(), ids=NAMED.keys())
-@pytest.mark.parametrize("name", QUANTIZED)
+@pytest.mark.parametrize(("name", "arch"), crossed(QUANTIZED))
 def test_quantized_networks(name: str, arch: Any) -> None:
     net = Net(quantized=True)
     check(net.model(NETWORKS[name](net)), arch, "int8")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from archgen.check.verify import differences
@@ -102,7 +102,6 @@ def test_a_few_errors_may_all_be_one_way(unsure: int, error: float) -> None:
     seed=st.integers(0, 2**32 - 1),
     near=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
 def test_what_operands_may_be_the_result_may_be(
     kind: str, function: str, seed: int, near: bool
 ) -> None:
@@ -127,7 +126,6 @@ def test_what_operands_may_be_the_result_may_be(
     seed=st.integers(0, 2**32 - 1),
     late=st.sampled_from(["nothing", "bias", "multiplier"]),
 )
-@settings(max_examples=60, deadline=None)
 def test_what_is_a_step_off_is_rounded_anew(function: str, seed: int, late: str) -> None:
     # Dequantized values one step apart are not exactly their scale apart in fp32.
     rng = np.random.default_rng(seed)
@@ -160,7 +158,6 @@ WHOLE = [name for table in (UNARY, BINARY) for name in table if table[name].whol
                            ("int32", "int8"), ("int16", "bool")]),
     seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
-@settings(max_examples=300, deadline=None)
 def test_whole_numbers_move_with_their_operands(
     function: str, kinds: tuple[str, str], seed: int
 ) -> None:

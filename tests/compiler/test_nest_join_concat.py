@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from networks import cleaned
 from onnx import TensorProto, helper, numpy_helper
@@ -23,7 +23,7 @@ from compiler.nest.ir import Array, NestGraph, Storage, Tensor, row_major
 from compiler.nest.join_concat import JoinConcat, Placing, side_by_side
 from compiler.nest.text import parse_graph, print_graph
 from compiler.ops.lower import lower
-from compiler.passes import PassFailed, run_pass
+from compiler.passes import run_pass
 
 FILES = sorted((Path(__file__).parents[1] / "cases/join-concat").glob("*.txt"))
 
@@ -153,13 +153,11 @@ def fits(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> bool:
     )
 
 
-@settings(max_examples=80, deadline=None)
 @given(networks())
 def test_random_networks_compute_the_same(graph: NestGraph) -> None:
     joined(graph)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_placing_moves_every_element_with_its_buffer(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
@@ -202,14 +200,6 @@ def strided(buffer: Array, shape: tuple[int, ...], storage: Storage) -> Array:
     return np.ndarray(shape, buffer.dtype, buffer, storage.offset * buffer.itemsize, strides)
 
 
-def test_what_does_not_cover_its_buffer_is_not_placed() -> None:
-    there = Storage("b", 0, (3, 1))
-    part = Tensor("t", (2, 2), "int8", Storage("a", 0, (2, 1)))
-    assert Placing.of(part, 6, there) is None
-    holes = Tensor("t", (2, 2), "int8", Storage("a", 0, (3, 1)))
-    assert Placing.of(holes, 4, there) is None
-
-
 def test_parts_in_another_order_are_not_side_by_side() -> None:
     whole = Tensor("y", (4,), "int8", Storage("y", 0, (1,)))
     places = [Tensor("y0", (2,), "int8", Storage("y", o, (1,))) for o in (0, 2)]
@@ -217,9 +207,3 @@ def test_parts_in_another_order_are_not_side_by_side() -> None:
     assert side_by_side(whole, list(zip(parts, places, strict=True))) == Storage("p", 3, (1,))
     assert side_by_side(whole, list(zip(parts[::-1], places, strict=True))) is None
     assert side_by_side(whole, [(parts[0], places[0])]) is None
-
-
-def test_a_tensor_outside_its_buffer_breaks_the_contract() -> None:
-    text = "graph g\nbuffer a 4\ntensor a: int8[4] at a + 1 by (1)\n"
-    with pytest.raises(PassFailed, match="a is not inside a"):
-        run_pass(JoinConcat(), parse_graph(text))

@@ -1,4 +1,4 @@
-"""Every operator of the table computes as nests what ONNX's reference says it computes.
+"""Operators as nests compute what ONNX Runtime says, in cases that ONNX's own tests lack.
 
 One line per variant: inputs as shapes (computed) or arrays (constant), then attributes. The model
 goes through the whole of `load`, `prepare` and `lower`, and runs in the interpreter.
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from networks import cleaned
 from one_node import Case, case, check, ints, lowered, model_of, real, reference
@@ -25,16 +25,7 @@ from compiler.ops.lower import TABLE, lower
 
 RNG = np.random.default_rng(7)
 
-FUNCTIONS = [
-    case(op, (2, 3, 5), positive=op in ("Log", "Sqrt"))
-    for op in ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Reciprocal", "Neg", "Abs",
-               "Floor", "Ceil", "Round", "Sign", "Sin", "Cos", "Softplus", "Mish", "HardSwish",
-               "LeakyRelu", "Elu", "Selu", "HardSigmoid", "Gelu", "Softsign", "Celu",
-               "ThresholdedRelu", "Identity", "Dropout", "Tan", "Asin", "Acos", "Atan", "Cosh",
-               "Asinh", "Acosh", "Atanh", "IsNaN", "IsInf", "Sinh")
-]  # fmt: skip
 ELEMENTWISE = [
-    *FUNCTIONS,
     case("LeakyRelu", (7,), alpha=0.3),
     case("Elu", (7,), alpha=0.3),
     case("Selu", (7,), alpha=2.0, gamma=3.0),
@@ -42,11 +33,8 @@ ELEMENTWISE = [
     case("Celu", (7,), alpha=2.5),
     case("ThresholdedRelu", (7,), alpha=0.3),
     case("Gelu", (3, 4), approximate="tanh"),
-    case("Not", (3, 4), dtype="?"),
     *(case(op, (2, 3, 5), (3, 1)) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu")),
     *(case(op, (3, 1), (2, 1, 5)) for op in ("Add", "Div", "Equal", "Less", "LessOrEqual")),
-    *(case(op, (4, 5), (5,)) for op in ("Greater", "GreaterOrEqual")),
-    *(case(op, (4, 1), (1, 5), dtype="?") for op in ("And", "Or", "Xor")),
     case("Sub", real(2, 1, 5), (3, 1)),
     case("Add", (3, 4), np.array(2, np.float32)),
     *(case(op, (3, 4), np.array(c, np.float32)) for op in ("Mul", "Div") for c in (8, 0.3, -3, 0)),
@@ -55,28 +43,15 @@ ELEMENTWISE = [
     case("Div", (3, 4), np.array([3, -2, 0.1, 8], np.float32)),
     case("Div", (3, 1), np.array([[3, -2, 0.1, 1e-45]], np.float32)),
     case("Div", (3, 1), np.array([[[5]]], np.float32)),
-    case("Max", (5, 3), (3,), dtype="i4"),
     case("Pow", (3, 4), np.array(1.7, np.float32), positive=True),
     case("Pow", (3, 4), np.array([2], np.float32)),
     case("Pow", (3, 4), np.array(0.5, np.float32), positive=True),
     case("Pow", (3, 4), np.array([[-1.0]], np.float32)),
-    case("Sum", (3, 4), (4,), (3, 1)),
-    case("Mean", (3, 4), (4,), (3, 1)),
     case("Max", (3, 4), (4,), (3, 1)),
-    case("Min", (3, 4)),
-    *(case(op, (3, 4), (4,), dtype="i4") for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")),
-    case("BitwiseNot", (3, 4), dtype="i4"),
-    case("BitShift", (3, 4), np.array([0, 1, 3, 7], "u4"), dtype="u4", direction="LEFT"),
-    case("Mod", (3, 4), np.array([7, -2, 1, 3]), dtype="i8"),
-    case("Mod", (3, 4), np.array([0.5, -0.25, 1, 2], "f4"), fmod=1),
     case("Where", np.array([[True], [False], [True]]), (3, 4), (4,)),
     case("Clip", (3, 4), np.float32(-0.2), np.float32(0.4)),
-    case("Clip", (3, 4), None, np.float32(0.4)),
     case("Clip", (3, 4), (), ()),
     case("Clip", (3, 4), min=-0.5, max=0.1, opset=7),
-    case("Cast", (3, 4), to=onnx.TensorProto.INT32),
-    case("Cast", (3, 4), to=onnx.TensorProto.BOOL),
-    case("Cast", (3, 4), to=onnx.TensorProto.FLOAT, dtype="i4"),
     case("QuantizeLinear", (3, 50), np.float32(0.02), np.uint8(100)),
     case("QuantizeLinear", (3, 50), np.float32(0.02), np.int8(-3)),
     case("DequantizeLinear", (3, 50), np.float32(0.02), np.int8(-3), dtype="i1"),
@@ -86,8 +61,6 @@ ELEMENTWISE = [
     case("QuantizeLinear", (4, 3), np.array([0.1, 0.02, 0.03, 1], "f4"), axis=-2),
     case("DequantizeLinear", (4, 3, 5), np.array([0.1, 0.02, 0.03], "f4"), dtype="i1"),
     case("DequantizeLinear", (4, 3), np.float32(0.1), np.array([3], "i1"), dtype="i1"),
-    case("Trilu", (2, 4, 5)),
-    case("Trilu", (4, 5), np.array(-1), upper=0),
 ]
 CONTRACTIONS = [
     case("Conv", (1, 3, 7, 5), real(4, 3, 3, 3)),
@@ -113,7 +86,6 @@ CONTRACTIONS = [
     case("ConvTranspose", (1, 4, 4, 5), real(4, 3, 3, 3), real(6), group=2, strides=[2, 2]),
     case("ConvTranspose", (1, 4, 4, 5), real(4, 1, 4, 4), group=4, strides=[2, 2]),
     case("ConvTranspose", (1, 3, 6), real(3, 2, 5), real(2), strides=[3], pads=[2, 1]),
-    case("MatMul", (3, 5), (5, 4)),
     case("MatMul", (2, 3, 5), real(5, 4)),
     case("MatMul", (2, 1, 3, 5), (7, 5, 4)),
     case("MatMul", (2, 3, 0), real(0, 4)),
@@ -125,25 +97,10 @@ CONTRACTIONS = [
     case("Gemm", (5, 3), (5, 4), (3, 1), transA=1),
 ]  # fmt: skip
 REDUCTIONS = [
-    *(
-        case(op, (2, 3, 5), positive=op in ("ReduceLogSum",), **settings)
-        for op in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1",
-                   "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
-        for settings in ({"keepdims": 0}, {"keepdims": 1})
-    ),
-    case("ReduceMean", (2, 3, 5), ints(-1, 0), keepdims=0),
-    case("ReduceSum", (2, 3, 5), ints(1)),
     case("ReduceLogSumExp", (2, 3, 5), ints(-2), keepdims=0),
     case("ReduceMax", (2, 3, 5), axes=[1], keepdims=0, opset=13),
     case("ReduceSum", (2, 3, 5), axes=[0, -1], opset=11),
-    case("ReduceSum", (4, 6), ints(1), dtype="i4"),
-    case("GlobalAveragePool", (2, 3, 5, 7)),
     case("GlobalMaxPool", (2, 3, 5)),
-    case("Softmax", (2, 3, 5), axis=1),
-    case("LogSoftmax", (2, 7)),
-    case("LayerNormalization", (2, 3, 5), real(5), real(5)),
-    case("InstanceNormalization", (2, 3, 5, 4), real(3), real(3)),
-    case("MaxPool", (1, 3, 7, 8), kernel_shape=[3, 2]),
     case("MaxPool", (1, 3, 7, 8), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
     case("MaxPool", (1, 3, 7, 8), kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
     case("MaxPool", (1, 3, 9, 9), kernel_shape=[3, 3], dilations=[2, 2], strides=[2, 1]),
@@ -158,13 +115,7 @@ REDUCTIONS = [
     case("LRN", (1, 5, 4, 2), size=5, alpha=0.5, beta=0.6, bias=2.0),
 ]  # fmt: skip
 MOVEMENT = [
-    case("Reshape", (2, 3, 4), ints(4, -1)),
-    case("Flatten", (2, 3, 4), axis=2),
-    case("Squeeze", (2, 1, 4, 1), ints(1)),
     case("Squeeze", (2, 1, 4), axes=[1], opset=11),
-    case("Unsqueeze", (2, 4), ints(0, -1)),
-    case("Transpose", (2, 3, 4)),
-    case("Transpose", (2, 3, 4), perm=[1, 2, 0]),
     case("Slice", (4, 9), ints(1, -7), ints(3, 1000), ints(0, 1), ints(1, 2)),
     case("Slice", (4, 9), ints(-3), ints(-1)),
     case("Slice", (4, 9, 5), ints(9, 1, 3), ints(0, 4, -9), ints(1, 0, 2), ints(-3, 2, -1)),
@@ -174,34 +125,16 @@ MOVEMENT = [
     case("Split", (6, 2), num_outputs=3, outputs=3),
     case("Split", (2, 6), axis=-1, outputs=2, opset=11),
     case("Expand", (3, 1), ints(2, 3, 4)),
-    case("Expand", (3, 4), ints(1, 1)),
-    case("Gather", (5, 4), np.array(2)),
-    case("Gather", (5, 4), ints(-1), axis=1),
     case("Gather", (5, 9), ints(1, 3, 5), axis=1),
     case("Gather", (5, 9), ints(1, 7, 2, 2), axis=1),
     case("Gather", (5, 4), np.array([[1, 0], [4, 4]]), axis=0),
     case("Concat", (2, 3), (2, 1), real(2, 2), axis=1),
-    case("Concat", (2, 3, 2), (1, 3, 2), axis=-3),
-    case("Pad", (2, 3), ints(1, 0, 0, 2)),
     case("Pad", (2, 5), ints(0, -2, 1, -1), np.float32(3)),
     case("Pad", (2, 3, 4), ints(1, 2), np.float32(1), ints(-1)),
     case("Pad", (2, 3), pads=[0, 1, 1, 0], value=2.0, opset=9),
-    *(case("Pad", (4, 5), ints(1, 2, 0, 3), mode=mode) for mode in ("edge", "reflect", "wrap")),
-    case("Tile", (2, 3), ints(1, 1)),
-    case("Tile", (2, 3), ints(2, 3)),
     case("Tile", (2, 3, 1), ints(1, 4, 2)),
     case("DepthToSpace", (1, 8, 2, 3), blocksize=2),
     case("DepthToSpace", (2, 18, 2, 1), blocksize=3, mode="CRD"),
-    case("SpaceToDepth", (2, 3, 4, 6), blocksize=2),
-    *(case("Resize", (1, 2, 3, 4), None, np.array([1, 1, 2, 3], "f4"), mode=mode)
-      for mode in ("nearest", "linear", "cubic")),
-    *(case("Resize", (1, 2, 5, 4), None, None, ints(1, 2, 8, 3), mode="linear",
-           coordinate_transformation_mode=rule)
-      for rule in ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")),
-    *(case("Resize", (1, 1, 5, 4), None, None, ints(1, 1, 7, 8), nearest_mode=rounding,
-           coordinate_transformation_mode=rule)
-      for rule in ("half_pixel", "asymmetric")
-      for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")),
     case("Upsample", (1, 2, 3, 4), np.array([1, 1, 2, 2], "f4"), opset=9),
 ]  # fmt: skip
 CASES = [*ELEMENTWISE, *CONTRACTIONS, *REDUCTIONS, *MOVEMENT]
@@ -210,12 +143,6 @@ CASES = [*ELEMENTWISE, *CONTRACTIONS, *REDUCTIONS, *MOVEMENT]
 @pytest.mark.parametrize("node", CASES, ids=str)
 def test_operator(node: Case) -> None:
     check(*model_of(node))
-
-
-def test_every_standard_operator_of_the_table_has_a_case() -> None:
-    # Tested through quantized models and spellings.
-    ours = {"QConv", "QConvTranspose", "QMatMul", "Silu", "Swish"}
-    assert set(TABLE) - ours <= {node.op for node in CASES}
 
 
 def test_silu_is_found_in_its_spelling() -> None:
@@ -257,7 +184,6 @@ def test_one_weight_serves_unlike_convolutions() -> None:
     check(chain(nodes, (1, 4, 6, 6), weights), {"x": real(1, 4, 6, 6)})
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
     axes = data.draw(st.integers(1, 2))
@@ -276,7 +202,6 @@ def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
     check(*model_of(node))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_transposed_convolutions_of_any_geometry(data: st.DataObject) -> None:
     strides = [data.draw(st.integers(1, 3)) for _ in range(2)]
@@ -292,7 +217,6 @@ def test_transposed_convolutions_of_any_geometry(data: st.DataObject) -> None:
         check(*model_of(node))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_pools_of_any_geometry(data: st.DataObject) -> None:
     kernel = [data.draw(st.integers(1, 3)) for _ in range(2)]
@@ -304,7 +228,6 @@ def test_pools_of_any_geometry(data: st.DataObject) -> None:
     check(*model_of(node))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_chains_of_views(data: st.DataObject) -> None:
     shape: tuple[int, ...] = tuple(data.draw(st.integers(1, 4)) for _ in range(3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 from itertools import cycle, pairwise
 
@@ -51,25 +50,6 @@ def test_names_and_values_make_no_difference_shapes_and_wiring_do() -> None:
     assert outlines.of(pair) == outlines.of(groups[8]) != outlines.of(groups[9])
     assert outlines.of(pair) != outlines.of(replace(pair, results=tuple(pair.made)))
     assert outlines.of(replace(pair, reserved={"local": 64})) != outlines.of(pair)
-
-
-def test_where_a_slice_begins_matters_in_sliced_memory_alone() -> None:
-    """A recurrent layer reads row after row of a tensor: its steps are one group many times."""
-    group = groups_of(chain(3, 3))[1]
-    (name,) = (n for n in group.inputs if group.tensors[n].data is None)
-    tensor = group.tensors[name]
-    moved = replace(tensor, storage=replace(tensor.storage, offset=tensor.storage.offset + 8))
-    tensors = {**group.tensors, name: moved}
-    later = replace(group, layers=tuple(replace(la, tensors=tensors) for la in group.layers))
-    outlines = Outlines()
-
-    def outline(group: Group, slices: int) -> Hashable:
-        home = Shared(0, 2048, slices)
-        return outlines.of(replace(group, shared={name: home} if slices else {}))
-
-    assert outline(group, 0) == outline(later, 0)
-    assert outline(group, 1) == outline(later, 1)
-    assert outline(group, 2) != outline(later, 2)
 
 
 def test_scales_make_no_difference_but_that_they_are_there() -> None:

@@ -7,7 +7,7 @@ from machines import machine
 from networks import Net
 
 from compiler.api import CompileOptions, Outlook, bound_of, compile_model, outlook, prepared
-from compiler.parts import Computed, Part, Parts, by_channels, by_rows
+from compiler.parts import Computed, Part, Parts
 from simmodel.arch import Arch
 
 OPTIONS = CompileOptions(dtype="fp16")
@@ -28,12 +28,6 @@ def test_a_layer_takes_its_products_or_its_bytes_by_hand() -> None:
     input and result of 4096 twice as many each, which is more. The input is read as it lies,
     channel by channel: to turn it would take 2048 cycles. (Simulated: 892.)"""
     assert taken(1, machine(types=("fp16",))) == (20 + 2048 / 16) + 2 * (20 + 4096 / 16)
-
-
-def test_every_load_starts_up_by_hand() -> None:
-    """Those of the weights and the input; and the store."""
-    late = machine(types=("fp16",), copy={"startup": "100 cycles"})
-    assert taken(1, late) == taken(1, machine(types=("fp16",))) + 3 * 100
 
 
 def test_maps_that_fit_stay_on_the_chip_by_hand() -> None:
@@ -58,27 +52,6 @@ def test_large_maps_pass_between_neighbours_where_some_rows_have_room_by_hand() 
     inner = taken(4, larger, 64) - taken(3, larger, 64)
     assert inner > (map_ + weights) / 16  # it computes for longer than its bytes take
     assert taken(3, larger, 64) == 3 * inner
-
-
-def test_what_the_copy_engine_takes_bounds_what_dram_gives_by_hand() -> None:
-    """Every map of 256 KiB crosses, at 4 bytes a cycle."""
-    slow = machine(types=("fp16",), copy={"bandwidth": "4 B/cycle"})
-    assert taken(3, slow, 64) == 3 * (2 * (20 + (256 << 10) / 4) + 20 + 2048 / 4)
-
-
-@pytest.mark.parametrize("size", [16, 24])
-def test_cores_that_would_not_help_stay_idle(size: int) -> None:
-    one, *more = (taken(4, machine(types=("fp16",), cores=n), size) for n in (1, 2, 4, 8))
-    assert max(more) <= one and more[0] < one
-
-
-def test_the_largest_part_of_a_core_by_hand() -> None:
-    """Batch first, then rows; seven rows on four cores are two, as of eight."""
-    assert by_rows((1, 32, 7, 7), 4) == (1, 32, 2, 7)
-    assert by_rows((4, 32, 7, 7), 8) == (1, 32, 4, 7)
-    assert by_rows((1, 10), 4) == (1, 10)
-    assert by_channels((1, 30, 7, 7), 4) == (1, 8, 7, 7)
-    assert by_channels((1, 10), 4) == (1, 3)
 
 
 def test_cores_load_all_constants_or_compute_some_channels_by_hand() -> None:

@@ -9,7 +9,6 @@ import pytest
 from machines import machine
 from networks import Net, check
 
-from compiler.bind.layout import loaded_once
 from simmodel.isa import Copy, Item, Loop
 from simmodel.program import Program
 
@@ -53,13 +52,6 @@ def test_a_bias_is_loaded_once_beside_streamed_weights(cores: int, sync: str) ->
     program = check(biased(), arch, "fp32").compiled.program
     assert max(loads(program, 4 * WIDE * DEEP)) > 1
     assert loads(program, 4 * WIDE) == [1] * cores
-
-
-def test_what_is_large_beside_its_weights_comes_with_them() -> None:
-    """Two slots of 2 channels of 64 fp32 are 1 KiB: 512 bytes of bias would be half of that."""
-    assert loaded_once(256, 1024)
-    assert not loaded_once(512, 1024)
-    assert not loaded_once(4, 0)
 
 
 @pytest.mark.parametrize("latency", [20, 500])

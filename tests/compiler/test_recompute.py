@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machines import NAMED, machine
+from machines import NAMED, crossed, machine
 from networks import Net, feeds_of
 from onnx import TensorProto, helper, numpy_helper
 from test_meaning import NETWORKS, QUANTIZED
@@ -17,7 +17,6 @@ from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, compile_model
 from compiler.fuse.partition import Unfused
 from compiler.keep import KeepTensors
-from compiler.nest.memo import Memo
 from compiler.recompute import Recipe, Recomputed, Stage, recompute
 from compiler.stages import Stages
 from simmodel.arch import Arch
@@ -50,8 +49,7 @@ def again(name: str, arch: Arch, dtype: str) -> Recomputed:
     return recompute(*made(name, arch, dtype, Stages()))
 
 
-@pytest.mark.parametrize("arch", NAMED.values(), ids=NAMED.keys())
-@pytest.mark.parametrize("name", QUANTIZED)
+@pytest.mark.parametrize(("name", "arch"), crossed(QUANTIZED))
 def test_integers_are_equal(name: str, arch: Arch) -> None:
     result = again(name, arch, "int8")
     assert result.stored
@@ -114,19 +112,6 @@ def test_a_part_of_a_concatenation_reads_another_as_it_was_stored() -> None:
             np.testing.assert_array_equal(result.made[node.output[0]].values, left + right)
 
 
-def test_hidden_values_are_those_that_would_be_stored() -> None:
-    recipe, feeds, stored = made("residual", NAMED["plain"], "int8")
-    nests = tuple(nest for stage in recipe.stages for nest in stage.nests)
-    assert all(stage.nests for stage in recipe.stages)
-    whole = replace(recipe.stages[-1], nests=nests)
-    hidden = recompute(replace(recipe, stages=(whole,)), feeds, stored)
-    seen = recompute(recipe, feeds, stored)
-    assert len(hidden.stored) < len(seen.stored)
-    assert hidden.observed.keys() == seen.observed.keys()
-    for name, values in seen.observed.items():
-        np.testing.assert_array_equal(hidden.observed[name], values, err_msg=name)
-
-
 def test_what_is_stored_on_the_way_is_where_later_operators_start() -> None:
     recipe, feeds, stored = made("attention", NAMED["wide"], "fp16")
     nests = tuple(nest for stage in recipe.stages for nest in stage.nests)
@@ -166,22 +151,6 @@ def test_what_stays_on_chip_between_groups_is_as_inexact_as_it_was_made(
     assert {n for stage in recipe.stages for n in stage.made} - within
     result = recompute(recipe, feeds, stored)
     assert [str(deviation(pair)) for pair in result.stored if deviation(pair).excess > 1] == []
-
-
-def test_results_are_remembered_by_content() -> None:
-    recipe, feeds, stored = made("attention", NAMED["plain"], "fp16")
-    memo = Memo()
-    first = recompute(recipe, feeds, stored, memo)
-    kept = len(memo.kept)
-    second = recompute(recipe, feeds, stored, memo)
-    assert len(memo.kept) == kept > 0
-    for name, values in first.made.items():
-        np.testing.assert_array_equal(second.made[name].values, values.values)
-    other = {name: values + 1 for name, values in feeds.items()}
-    assert deviation(recompute(recipe, other, stored, memo).stored[0]).excess > 1
-    memo = Memo(limit=100)
-    recompute(recipe, feeds, stored, memo)
-    assert memo.held <= 100
 
 
 def names_of_one_state(kind: str) -> tuple[Recomputed, dict[str, Any]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from machines import machine
-from networks import Net, check
+from networks import check
 from test_fit import chain
 
 from compiler.driver import CompileOptions, compile_model, prepared
@@ -71,26 +71,6 @@ def test_engines_take_turns_where_tokens_are_too_few_for_two_at_once(
     with pytest.raises(DoesNotFit) as why:
         compile_model(model, three)
     assert why.value.terms == (("engines that take turns", 4),)
-
-
-@pytest.mark.parametrize("tokens", [4, 5])
-def test_single_buffers_where_tokens_are_too_few_for_double_ones(tokens: int) -> None:
-    net = Net()
-    model = net.model(net.op("Softmax", net.input(1, 64, 64), axis=-1))
-    made = check(model, machine(tokens=tokens, local=SMALL), "fp32").compiled
-    assert len(made.program.tokens[0]) <= tokens
-    assert {b.slots for d in made.decisions for b in d.plan.buffers.values()} == {1}
-    (note,) = made.notes
-    assert "one slot" in note
-
-
-def test_groups_are_taken_apart_first() -> None:
-    net = chain(4)
-    model = net.model(f"t{net.count}")
-    plenty, few = (compile_model(model, machine(tokens=n, local=TIGHT)) for n in (64, 7))
-    assert not plenty.notes
-    assert len(few.decisions) > len(plenty.decisions)
-    assert f"{len(few.decisions) - len(plenty.decisions)} more" in few.notes[0]
 
 
 def test_what_was_made_last_is_what_counts() -> None:

@@ -10,9 +10,17 @@ import pytest
 from replay import TABLE, Key, Record, changes, keys, mean_change, printed, read, replay
 
 PROGRAMS = list(keys())
+QUICK = ("mcu-npu", "soma-edge")
+"""Machines whose programs are made in the quick tier."""
 
 
-@pytest.mark.parametrize("key", PROGRAMS, ids=map("-".join, PROGRAMS))
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(key, id="-".join(key), marks=() if key[0] in QUICK else pytest.mark.slow)
+        for key in PROGRAMS
+    ],
+)
 def test_a_program_is_that_of_the_table(key: Key) -> None:
     before = {known: record for known, record in read().items() if known == key}
     assert not list(changes(before, {key: replay(key)}))

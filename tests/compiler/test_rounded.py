@@ -10,7 +10,6 @@ import pytest
 from test_united import node, one, value
 
 from archgen.check.reference import run_node
-from compiler.errors import UnsupportedModel
 from compiler.nest.at_length import at_length
 from compiler.nest.for_lengths import for_lengths
 from compiler.nest.interp import run
@@ -91,19 +90,6 @@ def test_windows_are_a_share_of_the_length_rounded_up(
         np.testing.assert_array_equal(ours, run(make({"n": n}), {"x": x})["y"])
 
 
-def test_branches_that_meet_again_share_a_register() -> None:
-    wide, narrow = {"kernel_shape": [3], "pads": [1, 1]}, {"kernel_shape": [1]}
-    nodes = [
-        node("MaxPool", "x", "a", strides=[2], **wide),
-        node("MaxPool", "x", "b", strides=[2], **narrow),
-        node("Add", "a b"),
-    ]
-    make = one(lambda n: nodes, lambda n: [value("x", 1, 2, n)])
-    graph = for_lengths(make, (Register("n", 1, 30),), run_node)
-    assert graph.registers[1:] == (HALF,)
-    assert graph.tensors["y"].counts == (None, None, Count(0, (("n/2", 1),)))
-
-
 @pytest.mark.parametrize(
     ("first", "step", "low", "shares"),
     [(0, 2, 1, ["n/2"]), (1, 3, 2, ["n-1/3"]), (2, 2, 3, ["n-2/2"])],
@@ -156,27 +142,6 @@ def test_windows_of_two_lengths_one_behind_the_other() -> None:
     given = {"past": data[:, :, :4], "new": data[:, :, 4:]}
     made = run(at_length(graph, {"n": 4, "m": 3}), given)["y"]
     assert made.tolist() == [[[1, 3, 5], [8, 10, 12]]]
-
-
-def test_what_else_is_read_in_steps_is_refused_in_words() -> None:
-    pool = node("MaxPool", "part", kernel_shape=[2], strides=[2])
-    less = one(
-        lambda n: [node("Slice", "x from end axes", "part"), pool],
-        lambda n: [value("x", 1, 2, 60)],
-        lambda n: {"from": np.array([n]), "end": np.array([60]), "axes": np.array([2])},
-    )
-    with pytest.raises(UnsupportedModel, match="along axis 2 becomes less where n becomes more"):
-        for_lengths(less, (Register("n", 1, 30),), run_node)
-
-
-def test_a_network_that_is_not_there_at_the_lengths_that_tell_is_refused() -> None:
-    make = pools({"kernel_shape": [1], "strides": [8]})
-
-    def near(values: Mapping[str, int]) -> NestGraph | None:
-        return make(values) if values["n"] in (30, 29, 28, 22) else None
-
-    with pytest.raises(UnsupportedModel, match="at n=25 there is no such network"):
-        for_lengths(near, (Register("n", 1, 30),), run_node)
 
 
 def test_a_share_of_a_share_is_one_of_the_length() -> None:

@@ -18,20 +18,18 @@ from archgen.check.reference import run_node
 from compiler.bind.rows import CopyRows, lacks
 from compiler.cost.transfer import Path
 from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.judge_groups import JudgeGroups
 from compiler.nest.interp import run
 from compiler.nest.ir import HostNode, NestGraph, Picked, Storage, Tensor
 from compiler.nest.read_rows import ReadRows
 from compiler.nest.text import constants, parse_graph, payloads, print_graph
 from compiler.ops.lower import Lower, lower
-from compiler.search import Wanted, best_program
 from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.errors import NoSuchRow
 from simmodel.functional import execute
 from simmodel.isa import Gather
 from simmodel.region import Address, Operand, contiguous
-from simmodel.simulate import simulate, traced
+from simmodel.simulate import simulate
 from simmodel.units import Delay
 from simmodel.verify import verify
 
@@ -96,20 +94,6 @@ def test_an_embedding_reads_its_rows_and_nothing_else() -> None:
     assert found["trace"].traffic["dram.write"] == 12 * 64
 
 
-def test_where_engines_take_no_list_the_host_is_asked() -> None:
-    found = compiled(embedding(), WITHOUT, i=np.zeros((2, 6), np.int64))
-    (call,) = found["host"]
-    assert call.kind == "Gather" and "takes no list of rows" in call.reason
-    assert not gathers(found["program"])
-
-
-def test_rows_that_the_user_or_the_host_sees_are_written() -> None:
-    proto = embedding(more="float[2, 6, 16] e|")
-    found = compiled(proto, FLOATS, i=np.arange(12).reshape(2, 6))
-    assert not found["host"]
-    assert found["trace"].traffic["dram.write"] == 2 * 12 * 64
-
-
 def test_a_number_that_names_no_word_is_said_with_its_node() -> None:
     proto = embedding()
     proto.graph.node[0].name = "words.lookup"
@@ -118,19 +102,7 @@ def test_a_number_that_names_no_word_is_said_with_its_node() -> None:
         execute(program, {"i": np.full((2, 6), WORDS)}, FLOATS)
 
 
-def test_a_group_that_reads_rows_is_tried_by_itself() -> None:
-    """Its program has no step that picks them: what is picked says itself which node does."""
-    stages = replace(UNCOMPARED.stages, judge=JudgeGroups(candidates=4, worth=0.0))
-    proto = embedding(more="float[2, 6, 16] z|z = Relu (y)")
-    proto.graph.node[0].name = "words.lookup"
-    options = CompileOptions("fp32", stages=stages)
-    found = best_program(Wanted(prepared(proto, "net"), FLOATS, options), traced)
-    assert any(len(tried) > 1 for tried in found.result.trials.values())
-    kinds = {(origin.node, origin.kind) for origin in found.result.program.origins}
-    assert ("words.lookup", "Gather") in kinds
-
-
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_rows_of_any_axis_by_lists_of_any_shape(data: st.DataObject) -> None:
     """Of a constant or of what the network computes; small, so the host would be quicker: it is not

@@ -27,7 +27,7 @@ from compiler.nest.bounds import Box
 from compiler.schedule import Estimate
 from compiler.slices import Slicing, slicings
 from compiler.tree.made import tree_of
-from compiler.tree.text import TreeError, print_tree
+from compiler.tree.text import print_tree
 from simmodel.arch import Arch
 from simmodel.isa import Copy, Item, Loop
 from simmodel.simulate import simulate
@@ -90,31 +90,6 @@ def test_cores_that_split_channels_give_each_other_all_that_they_make(
     assert " passed\n  core\n  core\n" in text and "  core o = 0:8\n  core o = 8:16\n" in text
     assert print_tree(tree_of("net", compiled(model, text, arch).steps)) == text
     followed(model, made, arch)
-
-
-def test_a_copy_reaches_all_cores_where_the_engine_does() -> None:
-    """Four cores, each with 4 of 16 channels for three others; 16 B a cycle."""
-    given = [Handover(n, tuple(c for c in range(4) if c != n), ALL) for n in range(4)]
-    size = 16 * 16 * 16 * 4
-    for among, copies in (("peer", 1), ("each", 3)):
-        arch = several(4, among)
-        once = arch.memories.local.latency.cycles(arch.clock)
-        told = 2 * arch.front_end.signal.cycles(arch.clock)
-        assert handover_cycles(arch, given, 4) == copies * (once + size / 16) + told
-
-
-@pytest.mark.parametrize(("among", "copies"), [("peer", 4), ("each", 12)])
-def test_as_many_copies_as_the_engine_takes(among: str, copies: int) -> None:
-    """32 channels, 8 of them on each of four cores."""
-    arch = several(4, among)
-    cores = "".join(f"  core o = {low}:{low + 8}\n" for low in range(0, 32, 8))
-    steps = "".join(f"step\n{cores}  layer {name}\n" for name in (FIRST, SECOND))
-    everyone = "  core\n" * 4
-    tree = f"tree net\nhome {FIRST} local passed\n{everyone}{steps}"
-    model = network(channels=32)
-    made = compiled(model, tree, arch)
-    assert len(handed(made)) == copies
-    right(made.program, model, arch)
 
 
 def handed(made: CompileResult) -> list[Copy]:
@@ -182,27 +157,6 @@ def test_cores_split_channels_of_one_product_and_what_follows_it() -> None:
     both = together(network())
     assert split_channels(both) is None
     assert (half(0), half(1)) not in splits(both, arch, 2)
-
-
-def test_a_group_of_two_products_is_not_split_by_channels() -> None:
-    tree = "tree net\nstep\n  core o = 0:8\n  core o = 8:16\n"
-    tree += f"  layer {FIRST}\n  layer {SECOND}\n"
-    with pytest.raises(TreeError, match="cores cannot be split along o, only along h"):
-        compiled(network(), tree, several())
-
-
-def test_rows_that_are_not_the_same_for_all_are_split_with_columns() -> None:
-    """14 x 14 pixels on four cores: 7 x 7 each, not 4 rows."""
-    net = Net()
-    x = net.input(1, 8, 14, 14)
-    x = net.op("Relu", conv(net, x, 8, (3, 3)))
-    model = net.model(net.op("Relu", conv(net, x, 8, (3, 3))))
-    first, second = groups(compiled(model, f"tree net\n{APART}", several(4)))
-    ways = [way.slices for way in slicings(FIRST, [second], several(4), 4)]
-    quarters = tuple(((0, 1), (0, 8), (h, 8), (w, 8)) for h in (0, 6) for w in (0, 6))
-    assert quarters in ways
-    parts = list(splits(first, several(4), 4))
-    assert tuple(((0, 1), (0, 8), (h, 7), (w, 7)) for h in (0, 7) for w in (0, 7)) in parts
 
 
 def test_estimates_count_what_is_handed_on() -> None:

@@ -9,22 +9,15 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import machine
 from networks import cleaned
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, compile_model
-from compiler.effort import stages_for
-from compiler.fuse.partition import Unfused
 from compiler.load import load
 from compiler.nest.interp import run
 from compiler.nest.ir import Array, HostNode
 from compiler.ops.lower import lower
-from compiler.stages import Stages
-from simmodel.functional import run as execute
-from simmodel.verify import verify
 
 REALS = ["FLOAT8E4M3FN", "FLOAT8E5M2", "FLOAT8E4M3FNUZ", "FLOAT8E5M2FNUZ", "FLOAT4E2M1"]
 WHOLE = ["INT4", "UINT4", "INT2", "UINT2"]
@@ -92,16 +85,3 @@ def test_whole_numbers_keep_their_low_bits_or_saturate(wanted: str) -> None:
     cast, quantized = (network(op, wanted, len(x)) for op in ("Cast", "QuantizeLinear"))
     np.testing.assert_array_equal(made(cast, x), expected(cast, x))
     np.testing.assert_array_equal(made(quantized, x), expected(quantized, x))
-
-
-@pytest.mark.parametrize("wanted", ["FLOAT8E4M3FN", "FLOAT8E5M2", "INT4"])
-@pytest.mark.parametrize("op", ["Cast", "QuantizeLinear"])
-def test_programs_convert_without_the_host(op: str, wanted: str) -> None:
-    x = np.linspace(-9, 9, 64, dtype=np.float32)
-    proto, arch = network(op, wanted, len(x)), machine()
-    options = CompileOptions("fp32", stages=stages_for(0, Stages(partition=Unfused())))
-    compiled = compile_model(proto, arch, options)
-    verify(compiled.program, arch)
-    assert not compiled.host
-    got = execute(compiled.program, {"x": x}, arch, run_node).outputs["y"].astype(np.float32)
-    np.testing.assert_array_equal(got, expected(proto, x))

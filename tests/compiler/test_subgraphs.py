@@ -11,7 +11,6 @@ from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, compile_model
 from compiler.effort import stages_for
-from compiler.errors import UnsupportedModel
 from compiler.load import Load, load
 from compiler.nest.ir import HostNode
 from compiler.ops.lower import lower
@@ -235,31 +234,7 @@ def test_control_flow_is_left_to_the_host_with_the_reason(reason: str) -> None:
 DATA = "g (float[1,8] x, int64 k) => (float[Q,8] y"
 
 
-@pytest.mark.parametrize(
-    ("head", "nodes", "reason"),
-    [
-        (f"{DATA})", loop("y", GROWS, of="k, t, x"),
-         r"'y' \[\?,8\]: its rounds change it, and how many there are depends on data"),
-        (f"{DATA}, float[R,1,8] s)", loop("y, s", f"{ON} vo = Abs (v) so = Neg (v)", of="k, t, x"),
-         r"1 values .* 's' \[\?,1,8\]: how many rounds there are depends on data"),
-    ],
-)  # fmt: skip
-def test_rounds_that_depend_on_data_are_said_without_a_hint_at_dimensions(
-    head: str, nodes: str, reason: str
-) -> None:
-    with pytest.raises(UnsupportedModel, match=reason) as caught:
-        load(model_of(f"{head} {CONSTANTS} {{ {nodes} }}"), "data")
-    assert "--dim" not in str(caught.value)
-    assert str(caught.value).endswith("; export sizes that depend on data as constants")
-
-
 def test_what_cannot_be_told_is_as_declared() -> None:
     head = DATA.replace("[Q,8]", "[2,8]")
     loaded = load(model_of(f"{head}) {CONSTANTS} {{ {loop('y', GROWS, of='k, t, x')} }}"), "said")
     assert loaded.graph.outputs[0].shape == [2, 8]
-
-
-def test_a_contradiction_inside_of_a_body_is_refused() -> None:
-    nodes = loop("y", f"{ON} vo = MatMul (v, x)")
-    with pytest.raises(UnsupportedModel, match=r"Loop.*ncompatible dimensions"):
-        load(model_of(f"g (float[1,8] x) => (float[1,8] y) {CONSTANTS} {{ {nodes} }}"), "wrong")

@@ -10,12 +10,10 @@ from blocks import conv
 from machines import NAMED, machine
 from networks import Net, check
 
-from archgen.schema import load_arch
 from compiler.bind.bind import Bind
-from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.driver import CompileOptions, prepared
 from compiler.fuse.dependence import dependences
 from compiler.fuse.fuse_tails import FuseTails
-from compiler.geometry.cuts import shared_axes, worth_cutting
 from compiler.geometry.walk import Walker, kept
 from compiler.group import Group
 from compiler.ops.lower import lower
@@ -23,7 +21,6 @@ from compiler.schedule import OuterLoop
 from compiler.stages import Stages
 from compiler.tile.choose_tiles import ChooseTiles
 from simmodel.arch import Arch
-from simmodel.simulate import simulate
 
 
 def strip(high: int, wide: int, channels: int = 8, quantized: bool = False) -> onnx.ModelProto:
@@ -55,20 +52,6 @@ def test_columns_are_walked_like_rows() -> None:
     assert [kept(a, b) for a, b in pairwise(holds)] == [(3, 4, 2), (3, 4, 2)]
 
 
-def test_only_images_that_are_wider_than_high_are_cut_along_columns() -> None:
-    wide, high = group_of(strip(4, 96)), group_of(strip(96, 4))
-    assert (worth_cutting(wide), worth_cutting(high)) == ([2, 3], [2])
-    assert shared_axes(wide) == shared_axes(high) == [2, 3]  # who says so may
-
-
-def test_channels_are_no_columns() -> None:
-    net = Net()
-    x = net.input(1, 2, 4, 8)
-    group = group_of(net.model(net.op("MatMul", net.op("MatMul", x, net.weight(8, 32)),
-                                      net.weight(32, 64))))  # fmt: skip
-    assert shared_axes(group) == [2]
-
-
 def small(name: str) -> Arch:
     """A machine with little memory."""
     arch = NAMED[name]
@@ -85,24 +68,3 @@ def test_a_strip_in_tiles_along_columns(name: str, halo: str) -> None:
     made = check(model, small(name), dtype, options)
     loops = [loop for decision in made.compiled.decisions for loop in decision.schedule.loops]
     assert {(loop.axis, loop.rolling) for loop in loops} == {(3, halo == "rolling")}
-
-
-def test_a_strip_takes_what_a_square_of_as_many_pixels_takes() -> None:
-    arch = load_arch("mcu-npu")
-    cycles = []
-    for high, wide in ((8, 1024), (64, 128)):
-        net = Net(quantized=True)
-        x = net.input(1, 32, high, wide)
-        for _ in range(3):
-            x = net.op("Conv", x, net.weight(32, 32, 3, 3), pads=[1] * 4)
-        options = CompileOptions(dtype="int8")
-        made = compile_model(prepared(net.model(x), "net"), arch, options)
-        cycles.append(simulate(made.program, arch).cycles)
-    assert cycles[0] <= 1.1 * cycles[1]
-
-
-def test_cores_share_the_columns_of_a_strip() -> None:
-    arch = machine(name="four", cores=4, local={"size": 1 << 20})
-    made = check(strip(2, 160), arch, "fp32")
-    spans = {part[3] for decision in made.compiled.decisions for part in decision.schedule.parts}
-    assert spans == {(0, 40), (40, 40), (80, 40), (120, 40)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx
 from blocks import blocks
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machines
 
@@ -51,7 +51,7 @@ class _Floors(Stages):
     tile: ChooseTiles = field(default_factory=_FlooredTiles)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True)
 @given(machines(), st.data())
 def test_no_price_is_below_its_floor(arch: Arch, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(arch.types))

@@ -41,13 +41,6 @@ def test_heads_and_tokens_divide_an_attention(merged: bool, head: int) -> None:
     assert heads(group) == [head]
 
 
-def test_products_with_constants_have_no_heads() -> None:
-    net = Net()
-    x = net.op("Softmax", net.op("MatMul", net.input(1, 4, 8, 16), net.weight(4, 16, 16)), axis=-1)
-    assert dividing(group_of(net.model(x))) == []
-    assert dividing(group_of(attention(count=1))) == [2]
-
-
 TREE = """\
 tree net
 step
@@ -94,11 +87,3 @@ def test_scores_stay_on_chip_where_one_head_fits(merged: bool) -> None:
     loops = [d.schedule.loops for d in made.compiled.decisions if len(d.group.layers) >= 3]
     assert loops and all(len(loop) == 2 or loop[0].size == 1 for loop in loops)
     assert made.trace.traffic["dram.write"] == 6 * 64 * 16 * 4  # the output alone
-
-
-def test_cores_share_heads_and_tokens() -> None:
-    """Six cores, three heads: two to each head."""
-    arch = machine(name="six", cores=6, local={"size": 1 << 18})
-    made = check(attention(count=3, tokens=64), arch, "fp32")
-    parts = [d.schedule.parts for d in made.compiled.decisions if len(d.group.layers) >= 3]
-    assert [len(each) for each in parts] == [6]

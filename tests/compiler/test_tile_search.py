@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net
@@ -14,14 +14,12 @@ from test_tile_pieces import convolution
 
 from compiler.cost.sharing import Cores
 from compiler.driver import CompileOptions, layers, nests, prepared
-from compiler.effort import LEVELS, stages_for
 from compiler.fit import Fitter
 from compiler.fuse.dependence import dependences
 from compiler.geometry.needs import LayerNeeds, layer_needs
 from compiler.group import Group
 from compiler.schedule import Estimate
 from compiler.stages import Stages
-from compiler.tile.choose_group import cuts
 from compiler.tile.objective import SCORES
 from compiler.tile.share import Shares
 
@@ -40,7 +38,6 @@ def chain(count: int, side: int, channels: int) -> Group:
     return tied.group(tied.layers)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_needs_read_off_the_maps_are_those_found_step_by_step(data: st.DataObject) -> None:
     kernel = data.draw(st.integers(1, 4))
@@ -105,38 +102,6 @@ def test_no_schedule_is_below_the_floor_of_its_loops() -> None:
         assert floor.total <= schedule.estimate.total
 
 
-def test_more_effort_finds_no_worse_schedule_of_a_group() -> None:
-    group = chain(4, 32, 8)
-    prices = [Fitter(machine(), stages_for(level)).price(group) for level in range(len(LEVELS))]
-    assert prices == sorted(prices, reverse=True)
-
-
-@pytest.mark.parametrize("limits", [{"kept": 1}, {"tiles": 1}])
-def test_a_single_layer_has_as_many_candidates_as_asked_for(limits: dict[str, int]) -> None:
-    """One for each split of a product; slabs until there are more than one of a part."""
-    stages, tile = Stages(), Stages().tile
-    narrow = replace(tile, breadth=replace(tile.breadth, **limits))
-    net = Net()
-    x = net.input(1, 8, 24, 24)
-    made = (
-        net.op("Conv", x, net.weight(8, 8, 3, 3), pads=[1] * 4)
-        if "kept" in limits
-        else net.op("MaxPool", x, kernel_shape=[2, 2])
-    )
-    arch = machine()
-    graph = nests(prepared(net.model(made), "one"), arch, "fp32", CompileOptions(dtype="fp32"))
-    tied = dependences(layers(graph, arch, stages), graph)
-    group = tied.group(tied.layers)
-    many, few = (list(way.candidates(group, arch, 2, None)) for way in (tile, narrow))
-    assert all(way in many for way in few)
-    assert len(few) == (1 if "kept" in limits else 2) < len(many)
-
-
-def test_levels_are_named_when_there_is_none() -> None:
-    with pytest.raises(ValueError, match="levels 0 to 3"):
-        stages_for(4)
-
-
 def test_each_objective_is_best_at_what_it_asks_for() -> None:
     group = chain(4, 32, 8)
     best: dict[str, Estimate] = {}
@@ -148,16 +113,3 @@ def test_each_objective_is_best_at_what_it_asks_for() -> None:
     assert best["memory"].need < best["latency"].need
     assert best["energy"].bytes <= best["memory"].bytes
     assert best["latency"].total == min(estimate.total for estimate in best.values())
-
-
-def test_the_largest_peak_outweighs_many_smaller_ones() -> None:
-    score = SCORES["memory"]
-    small = Estimate(1000, 0, 0, 0, 0, need=80_000)
-    large = Estimate(1, 0, 0, 0, 0, need=100_000)
-    assert score(large) > 30 * score(small)
-
-
-@given(st.integers(1, 200))
-def test_finer_steps_try_all_that_coarser_ones_do(extent: int) -> None:
-    assert set(cuts(extent)) <= set(cuts(extent, (1.34, 1.1)))
-    assert all(0 < size < extent for size in cuts(extent))

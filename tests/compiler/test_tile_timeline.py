@@ -38,10 +38,6 @@ def test_a_stream_through_few_slots_holds_up_a_whole_load_behind_it(arrivals: fl
     assert cycles(arrivals) == pytest.approx(released + CONSTANTS + BEHIND)
 
 
-def test_what_arrives_at_once_holds_up_nothing() -> None:
-    assert cycles(1) == pytest.approx(STREAM + PRODUCTS + BEHIND)
-
-
 @pytest.mark.parametrize("arrivals", [5, 10])
 def test_a_stream_waits_for_its_layer_but_for_what_has_a_slot(arrivals: float) -> None:
     """Two pieces are there when the layer before is done; the last one is behind all others."""
@@ -68,20 +64,6 @@ def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float
     assert timeline.run(walked, lambda run, moment: Work(layers, {}, {}, {})) == expected
 
 
-def test_an_array_fills_behind_a_gap_only() -> None:
-    fill, tail = 30.0, 50.0
-    product = replace(share(PRODUCT, 0.0, 1), gap=fill)
-    moment = Moment({}, (None, None), {})
-
-    def taken(inputs: tuple[tuple[str, ...], ...]) -> float:
-        timeline = Timeline(inputs, ("first", "second"), SLOTS)
-        work = Work((replace(product, vector=tail), product), {}, {}, {})
-        return timeline.run(Walked((moment,)), lambda run, moment: work)
-
-    assert taken(((), ())) == PRODUCT + PRODUCT - fill  # side by side
-    assert taken(((), ("first",))) == PRODUCT + tail + PRODUCT
-
-
 def played(told: frozenset[int] = frozenset()) -> Timeline:
     """A product of x, then vector work on it and y; both are loaded."""
     layers = share(PRODUCT, 0.0, 1), replace(share(0.0, 0.0, 1), vector=TAIL)
@@ -89,16 +71,6 @@ def played(told: frozenset[int] = frozenset()) -> Timeline:
     work = Work(layers, {"x": 50.0, "y": 70.0}, {}, {})
     timeline.run(Walked((Moment({}, (None, None), {}),)), lambda run, moment: work)
     return timeline
-
-
-def test_a_token_for_constants_stands_behind_the_loads_of_a_tile() -> None:
-    assert played().end == 50 + PRODUCT + TAIL
-    assert played(frozenset({0})).end == 50 + 70 + PRODUCT + TAIL
-
-
-def test_what_stands_behind_a_loop_is_issued_with_its_last_layer() -> None:
-    assert played().rest(looped=False) == PRODUCT + TAIL - 70
-    assert played().rest(looped=True) == TAIL
 
 
 def test_pieces_of_a_reduction_are_arrivals() -> None:

@@ -5,31 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import onnx_ir as ir
-import pytest
 from blocks import conv
 from machines import machine
 from networks import Net
-from replay import NETWORKS
 
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.effort import stages_for
-from compiler.fuse.partition import Unfused
 from compiler.judge_groups import ESTIMATED, JudgeGroups
-from compiler.keep import KeepTensors
 from compiler.search import Best, Wanted, best_program
 from compiler.stages import Stages
 from simmodel.arch import Arch
-from simmodel.program import Program
 from simmodel.simulate import traced
-from simmodel.trace import Trace
 
 JUDGED = Stages(judge=JudgeGroups(candidates=6, worth=0.0))
-
-
-def network(name: str) -> ir.Model:
-    net = Net(quantized=True)
-    return prepared(net.model(NETWORKS[name](net)), name)
 
 
 def product() -> ir.Model:
@@ -45,13 +34,6 @@ def best(model: ir.Model, arch: Arch, stages: Stages = JUDGED) -> Best:
 def small() -> Arch:
     """Little memory, far from DRAM: what is streamed in two slots comes in many small tiles."""
     return machine(types=("int8", "fp32"), local={"size": 16384, "banks": 4}, latency=2000)
-
-
-def banked() -> Arch:
-    """A machine whose work hides conflicts in banks, so that moving buffers for them is no gain."""
-    arch = load_arch("soma-edge")
-    local = arch.memories.local.model_copy(update={"size": 16384, "banks": 4, "mapping": "blocked"})
-    return arch.model_copy(update={"memories": arch.memories.model_copy(update={"local": local})})
 
 
 def two_banks() -> Arch:
@@ -94,59 +76,6 @@ def test_one_slot_wins_where_memory_is_small_and_far() -> None:
     assert {buffer.slots for buffer in buffers} == {1}
     tried = [trial for trials in found.result.trials.values() for trial in trials]
     assert {ESTIMATED, "1 slot"} <= {trial.what for trial in tried}
-
-
-def test_buffers_moved_for_bank_conflicts_are_moved_back_where_that_is_quicker() -> None:
-    model, arch = network("depthwise"), banked()
-    found = best(model, arch)
-    assert found.cycles < 0.95 * unjudged(model, arch)
-    moved, unmoved, *_ = found.tried
-    assert unmoved.cycles < moved.cycles
-
-
-def test_groups_that_are_alike_are_run_once() -> None:
-    net = Net(quantized=True)
-    x = net.input(1, 64, 256)
-    for _ in range(4):
-        x = net.op("MatMul", x, net.weight(256, 256))
-    model = prepared(net.model(x), "alike")
-    runs: list[Program] = []
-
-    def judge(program: Program, arch: Arch) -> Trace:
-        runs.append(program)
-        return traced(program, arch)
-
-    apart = replace(JUDGED, partition=Unfused(), keep=KeepTensors(enabled=False))
-    options = CompileOptions("int8", stages=apart)
-    found = best_program(Wanted(model, small(), options), judge)
-    trials = found.result.trials
-    assert len(trials) == len(found.result.decisions)
-    distinct = {id(tried): tried for tried in trials.values()}
-    assert len(distinct) < len(trials)
-    assert len(runs) == 2 + sum(len(tried) for tried in distinct.values())
-
-
-@pytest.mark.parametrize("change", ["candidates", "instructions", "objective"])
-def test_nothing_is_run_where_nothing_is_asked(change: str) -> None:
-    model, arch = product(), small()
-    runs: list[Program] = []
-
-    def judge(program: Program, arch: Arch) -> Trace:
-        runs.append(program)
-        return traced(program, arch)
-
-    options = CompileOptions("int8", stages=JUDGED)
-    wanted = Wanted(model, arch, options)
-    if change == "objective":
-        wanted = replace(wanted, objective="energy-proxy")
-    else:
-        asked = replace(JUDGED.judge, **{change: 0})
-        stages = replace(JUDGED, judge=asked)
-        wanted = replace(wanted, options=replace(options, stages=stages))
-    found = best_program(wanted, judge)
-    assert not found.judged
-    # One trial is known to be over the bound only once it has been emitted.
-    assert len(runs) <= (2 if change == "instructions" else 0)
 
 
 def test_effort_0_asks_no_judge_and_more_effort_asks_more() -> None:

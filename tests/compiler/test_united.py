@@ -193,24 +193,6 @@ def test_rows_of_a_table_may_be_shorter_and_of_two_lengths() -> None:
     assert made.tolist() == [9, 9]
 
 
-def test_a_table_may_have_one_row_at_the_lower_end() -> None:
-    """Indices of 1, with which lengths are compared elsewhere, name none of its rows."""
-
-    def make(values: Mapping[str, int]) -> NestGraph:
-        rows = helper.make_tensor_value_info("i", TensorProto.INT64, [3])
-        given = [value("x", values["n"], 4), rows]
-        graph = helper.make_graph([node("Gather", "x i")], "net", given, [value("y", 3, 4)])
-        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-        # It has no fp32: the host picks.
-        machine, net = load_arch("gemmini-16"), prepared(proto, "network")
-        return nests(net, machine, "int8", CompileOptions())
-
-    graph = for_lengths(make, LENGTH, run_node)
-    inputs = {"x": np.arange(8, dtype="f4").reshape(2, 4), "i": np.array([1, 0, 1])}
-    found = run(at_length(graph, {"n": 2}), inputs, run_node)["y"]
-    np.testing.assert_array_equal(found, inputs["x"][[1, 0, 1]])
-
-
 def test_a_mean_is_that_of_the_edge_times_how_many_times_fewer_there_are() -> None:
     make = one(
         lambda n: [node("ReduceMean", "x", axes=[0, 1], keepdims=0)],
@@ -259,74 +241,3 @@ def test_a_border_moves_with_the_end_and_lies_where_windows_read_it() -> None:
     x = np.random.default_rng(0).normal(size=(1, 1, 3, 4)).astype("f4")
     made = run(at_length(graph, {"n": 3}), {"x": x})["y"]
     np.testing.assert_array_equal(made, run(make({"n": 3}), {"x": x})["y"])
-
-
-REFUSED = {
-    "node 'the_relu' (ai.onnx.Relu): the extent of y along axis 0 is no sum of multiples of the "
-    "lengths: 4 at n=8, 3 at n=7, 3 at n=6": one(
-        lambda n: [node("Slice", "x from end", "part"), node("Relu", "part")],
-        lambda n: [value("x", 20)],
-        lambda n: {"from": np.array([0]), "end": np.array([n // 2])},
-    ),
-    "node 'the_mul' (ai.onnx.Mul): the constant c has other values for another n": one(
-        lambda n: [node("Mul", "x c")],
-        lambda n: [value("x", n)],
-        lambda n: {"c": np.arange(n, 2 * n, dtype="f4")},
-    ),
-    "node 'the_reducemean' (ai.onnx.ReduceMean): its mean is over nothing at some lengths": one(
-        lambda n: [node("ReduceMean", "x", axes=[0], keepdims=0)], lambda n: [value("x", n - 1, 3)]
-    ),
-    "the extent of y along axis 0 is no sum of multiples of the lengths": one(
-        lambda n: [node("Reshape", "x s")],
-        lambda n: [value("x", n, n)],
-        lambda n: {"s": np.array([n * n])},
-    ),
-    "it walks a dimension that varies as one with another": one(
-        lambda n: [node("Relu", "x", "r"), node("Reshape", "r s")],
-        lambda n: [value("x", 2, n)],
-        lambda n: {"s": np.array([2 * n])},
-    ),
-    "the extent of y along axis 0 becomes less where n becomes more": one(
-        lambda n: [node("Slice", "x from end")],
-        lambda n: [value("x", 20)],
-        lambda n: {"from": np.array([n]), "end": np.array([20])},
-    ),
-    "at n=1 the_exp reads positions of f that are not there; a range from n=5 on would do": one(
-        lambda n: [node("Relu", "x", "r"), node("Slice", "r from end", "f"), node("Exp", "f")],
-        lambda n: [value("x", n)],
-        lambda n: {"from": np.array([0]), "end": np.array([5])},
-    ),
-    "the extent of y along axis 0 follows from longer inputs as -4 at n=1; a range from n=6 on "
-    "would do": one(
-        lambda n: [node("Slice", "x from end")],
-        lambda n: [value("x", n)],
-        lambda n: {"from": np.array([5]), "end": np.array([100])},
-    ),
-    "at n=1 steps of 2 leave no window; a range from n=3 on would do": one(
-        lambda n: [node("AveragePool", "x", kernel_shape=[3], strides=[2])],
-        lambda n: [value("x", 1, 2, n)],
-    ),
-    "at n=7 node 'the_abs' (ai.onnx.Abs) is computed in another way, and node 'the_relu' "
-    "(ai.onnx.Relu) stands in its place": one(
-        lambda n: [node("Abs" if n == 8 else "Relu", "x")], lambda n: [value("x", n)]
-    ),
-}
-
-
-@pytest.mark.parametrize("reason", REFUSED)
-def test_what_does_not_follow_from_the_length_is_named(reason: str) -> None:
-    with pytest.raises(UnsupportedModel) as refused:
-        for_lengths(REFUSED[reason], LENGTH, run_node)
-    assert str(refused.value).startswith(
-        "g: not one program for n=1..8; compile each length by itself (--dim n=8):\n  "
-    )
-    assert reason in str(refused.value)
-
-
-def test_the_lower_end_is_compared_where_it_is_another_network() -> None:
-    other = one(lambda n: [node("Abs" if n == 1 else "Exp", "x")], lambda n: [value("x", n)])
-    with pytest.raises(UnsupportedModel, match="at n=1 the output y is another one"):
-        for_lengths(other, LENGTH, run_node)
-    same = one(lambda n: [node("Relu" if n > 1 else "Abs", "x")], lambda n: [value("x", n)])
-    with pytest.raises(ValueError, match="m is no length of it; n=9 is outside of 2"):
-        at_length(for_lengths(same, (Register("n", 2, 8),), run_node), {"n": 9, "m": 1})

@@ -71,17 +71,6 @@ def test_a_small_network_is_one_group(dtype: str) -> None:
     assert whole.trace.traffic["dram.write"] < apart.trace.traffic["dram.write"]
 
 
-def test_a_batch_is_one_group_too() -> None:
-    found = check(residuals(quantized=False, batch=3), ROOMY, "fp32", options("branchx"))
-    assert len(lengths(found.compiled)) == 1
-
-
-def test_a_small_memory_takes_several_groups() -> None:
-    small = machine(name="small", local={"size": 12288}, matrix={"depthwise": True})
-    found = check(residuals(quantized=False), small, "fp32", options("branchx"))
-    assert len(lengths(found.compiled)) > 1
-
-
 def test_a_real_network_is_one_group() -> None:
     proto = open_model("mobilenet_v2:image=64").proto
     compiled = compile_model(proto, LARGE, options("branchx"))

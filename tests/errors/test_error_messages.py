@@ -8,10 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from archgen.cli.check import check
-from archgen.schema import ArchError, Mistake, load_arch, shipped_names
+from archgen.schema import ArchError, Mistake, load_arch
 
 HERE = Path(__file__).parent
 FOLDERS = [path for path in HERE.iterdir() if (path / "main.yaml").is_file()]
@@ -68,23 +66,3 @@ def test_missing_file_names_its_neighbour(tmp_path: Path) -> None:
     (tmp_path / "edge.yaml").write_text("name: edge\n")
     with pytest.raises(ArchError, match=r"no such file; did you mean '.*edge\.yaml'\?"):
         load_arch(tmp_path / "egde.yaml")
-
-
-def test_unreadable_names_are_guessed() -> None:
-    with pytest.raises(ArchError, match="no shipped architecture; did you mean 'gemmini-16'"):
-        load_arch("gemini-16")
-
-
-def test_check_prints_good_files_and_all_bad_ones() -> None:
-    bad = [str(CASES["unknown_key"]), str(CASES["zero_cores"])]
-    result = CliRunner().invoke(check, [bad[0], "tpu-v1", bad[1]])
-    assert result.exit_code == 2
-    assert "tpu-v1" in result.stdout
-    assert all(path in result.stderr for path in bad)
-
-
-def test_check_is_content_with_shipped_files() -> None:
-    result = CliRunner().invoke(check, shipped_names())
-    assert result.exit_code == 0
-    assert all(name in result.stdout for name in shipped_names())
-    assert "…" not in result.stdout, "nothing is cut off"

@@ -263,8 +263,3 @@ def test_each_core_sends_and_receives_at_its_own_link(
     assert trace.cycles == cycles
     assert trace.traffic["link.mesh"] == crossed * 160
     assert simulate(plain_program(*streams), mesh(scope="chip")).cycles >= cycles
-
-
-def test_a_copy_within_a_core_crosses_its_link_once() -> None:
-    trace = simulate(plain_program((peer(160),)), mesh(duplex=False))
-    assert (trace.cycles, trace.traffic["link.mesh"]) == (40, 160)

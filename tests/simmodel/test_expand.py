@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from handmade import at
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simmodel.expand import addresses, expand
@@ -68,7 +68,6 @@ def expanded(items: tuple[Item, ...]) -> list[tuple[int, int, int]]:
 
 
 @given(bodies())
-@settings(max_examples=200, deadline=None)
 def test_occurrences_are_those_of_walking_the_loops(items: tuple[Item, ...]) -> None:
     assert expanded(items) == walked(items, {})
     assert expand(items).issued == len(walked(items, {}))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import at, constant, machine, port
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simmodel.arch import Arch
@@ -17,7 +17,6 @@ from simmodel.asm import parse_item, print_item
 from simmodel.errors import NoSuchRow
 from simmodel.functional import execute
 from simmodel.isa import Copy, Gather, Indirect, Item, Scatter
-from simmodel.isa.forms import absent, forms
 from simmodel.program import Origin, Program
 from simmodel.simulate import simulate
 from simmodel.verify import findings, verify
@@ -150,16 +149,6 @@ def test_what_an_indirect_copy_cannot_be(change: dict[str, Any], arch: Arch, mes
     assert message in "; ".join(f.message for f in found)
 
 
-def test_the_list_of_forms_says_what_a_machine_lacks() -> None:
-    form = forms()["copy.scatter"]
-    assert form.engine == "copy" and absent(form, machine()) is None
-    assert absent(form, machine(isa={"without": ["copy.*ter"]})) == "isa.without"
-    every = {n: e.model_copy(update={"indirect": None}) for n, e in machine().copy_.items()}
-    none = machine().model_copy(update={"copy_": every})
-    assert absent(form, none) == "copy.*.indirect: null"
-
-
-@settings(max_examples=40)
 @given(
     index=st.lists(st.lists(st.integers(-6, 5), min_size=2, max_size=2), min_size=1, max_size=3),
     row=st.lists(st.integers(1, 3), max_size=2),

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simmodel.dtype import NUMPY, limits
-from simmodel.isa import Binary, Instruction, Reduce, Ternary, Unary, Window
+from simmodel.isa import Binary, Instruction, Reduce, Ternary, Unary
 from simmodel.region import Operand
 
 Array = NDArray[Any]
 KINDS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-SIGNED = tuple(kind for kind in KINDS if kind.startswith("int"))
 COUNT = 64
 
 
@@ -99,17 +98,6 @@ def test_neighbours_far_beyond_fp32_are_told_apart(compare: str, kind: str) -> N
     np.testing.assert_array_equal(found, getattr(np, compare)(x, y))
 
 
-@pytest.mark.parametrize("kind", SIGNED)
-def test_signs(kind: str) -> None:
-    x = numbers(kind)
-    zero = np.zeros_like(x)
-    with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(unary("neg", kind, x), zero - x)
-        np.testing.assert_array_equal(unary("abs", kind, x), np.abs(x))
-    np.testing.assert_array_equal(unary("sign", kind, x), np.sign(x))
-    np.testing.assert_array_equal(unary("bitwise_not", kind, x), ~x)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("to", [*KINDS, "bool"])
 def test_conversions_wrap_or_saturate(kind: str, to: str) -> None:
@@ -169,14 +157,6 @@ def test_selection(kind: str) -> None:
     np.testing.assert_array_equal(result(made, chosen, x, y), np.where(chosen, x, y))
 
 
-@pytest.mark.parametrize("function", ["and", "or", "xor"])
-def test_logic_of_truth_values(function: str) -> None:
-    x, y = np.array([False, False, True, True]), np.array([False, True, False, True])
-    expected = getattr(np, f"logical_{function}")(x, y)
-    np.testing.assert_array_equal(binary(function, "bool", x, y), expected)
-    np.testing.assert_array_equal(unary("not", "bool", x), ~x)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", ["sum", "prod", "max", "min"])
 def test_reductions(function: str, kind: str) -> None:
@@ -190,45 +170,12 @@ def test_reductions(function: str, kind: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def test_windows_of_large_integers() -> None:
-    x = np.arange(2**24, 2**24 + 25, dtype=np.int32).reshape(5, 5, 1)
-    a, dst = box("int32", 5, 5, 1), box("int32", 4, 4, 1)
-    made = Window(engine="vector", function="max", a=a, dst=dst, kernel=(2, 2))
-    np.testing.assert_array_equal(result(made, x), x[1:, 1:])
-
-
 def test_a_scale_makes_real_values_of_integers() -> None:
     x = np.array([127, -128], np.int8)
     a, dst = box("int8", 2, scale=0.5), box("int8", 2, scale=0.25)
     made = Binary(engine="vector", function="add", a=a, b=box("int8", 2, scale=0.5), dst=dst)
     assert not made.exact
     assert result(made, x, x).tolist() == [127, -128]
-
-
-def test_bits_are_of_integers_alone() -> None:
-    whole, real = box("int8"), box("fp32")
-    for a, dst in ((whole, real), (real, whole), (box("int8", scale=0.5), whole)):
-        made = Unary(engine="vector", function="bitwise_not", a=a, dst=dst)
-        ((rule, message),) = made.breaches
-        assert rule == "type" and "expected integers" in message
-
-
-def test_real_values_beyond_eight_bytes_saturate() -> None:
-    x = np.array([1e30, -1e30, 2.5, -2.5], np.float32)
-    made = unary("trunc", "fp32", x, "int64")
-    assert made.tolist() == [2**63 - 1024, -(2**63), 2, -2]
-
-
-def test_what_comes_with_other_types() -> None:
-    def has(*types: str) -> set[str]:
-        engine = machine(vector={"lanes": 8, "types": types}).vector
-        return {kind for kind in (*KINDS, "bool", "fp32", "fp64") if engine.has(kind)}
-
-    base = {"bool", "fp32"}
-    assert has("int8", "fp32", "fp16") == {*base, "int8"}
-    assert has("int8", "int16", "fp32", "fp16", "int32") == {
-        *base, "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from programs import KIB, box, gemm, load, machine, memories, nop, program, relu
 
 from simmodel.arch import Arch
 from simmodel.errors import Deadlock
-from simmodel.isa import Arrive, Await, Copy, HostCall, Item, Loop, Splat, Sync
+from simmodel.isa import Arrive, Await, Copy, HostCall, Item, Loop, Splat
 from simmodel.metrics import measure
 from simmodel.simulate import simulate
 
@@ -397,13 +397,3 @@ def test_15_one_host_serves_all_cores() -> None:
     assert trace.cycles == 31
     waited = [e.idle["fill"] + e.idle["front_end"] for e in trace.engines if e.engine == "scalar"]
     assert waited == [15, 30]
-
-
-def test_sync_takes_no_time() -> None:
-    ready = (("ready", 1),)
-    stream = (load(160, signals=ready), Sync(engine="vector", waits=ready), relu(16))
-    assert spans(program(stream, tokens={"ready": 0}), machine()) == [
-        ("load", 0, 10),
-        ("vector", 10, 10),
-        ("vector", 10, 11),
-    ]

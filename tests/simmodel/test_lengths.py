@@ -131,27 +131,6 @@ def test_what_is_left(length: int) -> None:
     assert "\n".join(map(print_item, made.cores[0])) == LEFT[length]
 
 
-def test_hardware_that_keeps_order_by_operands_still_has_them() -> None:
-    told = STREAM.replace("signal free 1", 'notify "free@1" 1 @1')
-    made = settled(empty(parse_items(told)), {"seq": 56}).cores[0]
-    assert "\n".join(map(print_item, made[1:3])) == (
-        "sync.claim vector dst=local[0x380]:int8[8,16] wait full 1\n"
-        'sync.claim vector dst=local[0x780]:int8[8,16] notify "free@1" 1 @1'
-    )
-
-
-def test_what_is_left_out_claims_what_it_would_touch_on_chip() -> None:
-    text = (
-        "copy load dst=local[0x0]:int8[8]?{0: 8 + seq} src=shared[0x0]:int8[8]?{0: 8 + seq}\n"
-        "copy load dst=shared[0x80]:int8[8]?{0: 8 + seq} src=dram[0x0]:int8[8]?{0: 8 + seq}\n"
-    )
-    made = settled(empty(parse_items(text)), {"seq": 8}).cores[0]
-    assert "\n".join(map(print_item, made)) == (
-        "sync.claim load dst=shared[0x0]:int8[8]\nsync.claim load dst=local[0x0]:int8[8]\n"
-        "sync.claim load dst=shared[0x80]:int8[8]"
-    )
-
-
 SUM = """\
 matrix.tile matrix dst=accumulators[0x0]:int32[1,1,1,4] a=local[0x2]:int8[1,1,1,2]?{3: 2 + k} \
 w=weights[0x8]:int8[2,4]?{0: 2 + k}
@@ -260,11 +239,6 @@ def two_lengths() -> Program:
 def test_lengths_follow_from_the_shapes_of_inputs() -> None:
     shapes = {"x": (3, 4), "past": (10, 4), "mask": (13,)}
     assert lengths_of(two_lengths(), shapes) == {"n": 3, "m": 5}
-
-
-def test_a_length_that_has_one_value_is_said_by_none() -> None:
-    program = replace(two_lengths(), registers=(Register("n", 1, 8), Register("m", 8, 8)))
-    assert lengths_of(program, {"x": (3, 4)}) == {"m": 8, "n": 3}
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,6 @@ def test_packing_and_unpacking_give_the_same_elements(
     np.testing.assert_array_equal(unpack(raw, dtype, row), values)
 
 
-def test_the_first_element_is_the_lower_half_of_a_byte() -> None:
-    assert pack(np.array([1, -1, 7]), "int4").tolist() == [0xF1, 0x07]
-    assert pack(np.array([1, 15, 8]), "uint4").tolist() == [0xF1, 0x08]
-
-
 def test_an_operand_below_a_byte_counts_whole_bytes() -> None:
     rows = at("local", 16, (4, 6), "int4", strides=(10, 1))  # 3 bytes every 5
     assert (rows.bytes, rows.run, rows.distinct, rows.span) == (12, 3, 12, (0, 18))

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from handmade import at, machine, program
+from handmade import machine
 from test_lengths import MOST, rows_at_run_time
 
-from simmodel.isa import Item, Loop, Unary
+from simmodel.isa import Item, Loop
 from simmodel.program import Program
 from simmodel.region import Address, Limit, Operand, Register, Ring
 from simmodel.turns import operands_of
@@ -97,12 +97,3 @@ def test_loops_around_limits_are_few_and_have_names_of_their_own(
     made = rows_at_run_time()
     cores = tuple(tuple(Loop(*loop, (item,)) for item in stream) for stream in made.cores)
     assert any(each.startswith(expected) for each in said(replace(made, cores=cores)))
-
-
-def test_one_instruction_in_too_many_turns_is_refused() -> None:
-    once = Unary(
-        engine="vector", function="relu", a=at("local", 0, (1,)),
-        dst=at("local", 64, (1,), terms={"q": 1}),
-    )  # fmt: skip
-    found = said(program((Loop("q", 2**40, (once,)),)))
-    assert found == [f"[loop] vector.unary on vector in {2**40} turns walks {2**40} bytes or more"]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from handmade import at
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simmodel.region import Address, Operand, Ring, contiguous, walk
@@ -42,7 +42,6 @@ def boxes(draw: st.DrawFn) -> Operand:
 
 
 @given(boxes())
-@settings(deadline=None)
 def test_span_and_distinct_count_the_bytes_touched(box: Operand) -> None:
     bytes_ = touched(box)
     assert box.span == (min(bytes_), max(bytes_) + 1)
@@ -51,7 +50,6 @@ def test_span_and_distinct_count_the_bytes_touched(box: Operand) -> None:
 
 
 @given(boxes())
-@settings(deadline=None)
 def test_collapsed_dimensions_are_the_same_bytes(box: Operand) -> None:
     dims = box.collapsed
     same = at("local", 0, tuple(n for n, _ in dims), box.dtype, strides=tuple(s for _, s in dims))

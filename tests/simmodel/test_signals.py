@@ -14,11 +14,8 @@ import pytest
 from handmade import constant, port
 from programs import KIB, box, load, machine, nop, program, spans, store
 
-from archgen.perfetto.tokens import dependences, token_changes, tokens_of
 from simmodel.arch import Arch
-from simmodel.asm import constant_data, parse_item, parse_program, print_item, print_program
 from simmodel.errors import Deadlock
-from simmodel.expand import expand
 from simmodel.functional import execute
 from simmodel.isa import Claim, Copy, Instruction, Loop, Sync, Unary
 from simmodel.order import random_order
@@ -219,32 +216,3 @@ def test_a_core_that_is_never_told_waits_for_ever() -> None:
     streams = ((nop(1),), (nop(1, waits=(("t", 1),)),))
     with pytest.raises(Deadlock, match=r"core 1: scalar: .* waits for token t"):
         simulate(program(*streams, tokens={"t": 0}), chip())
-
-
-def test_text_says_whose_token_it_is() -> None:
-    item = replace(nop(4), notifies=(("full", 1, (0, 1)), ("odd name", 2, (3,))))
-    text = print_item(item)
-    assert text == 'scalar.nop scalar count=4 notify full 1 @{0,1}, "odd name" 2 @3'
-    assert parse_item(text) == item
-    base = relayed()
-    again = parse_program(print_program(base), constant_data(base))
-    assert again.cores == base.cores
-    with pytest.raises(ValueError, match=r"expected the cores of the token, as in @1 or @\{1,2\}"):
-        parse_item("scalar.nop scalar count=4 notify full 1")
-
-
-def test_the_trace_draws_who_told_whom_and_when() -> None:
-    base, arch = relayed(), chip()
-    trace = simulate(base, arch, trace=True)
-    assert trace.spans is not None
-    sites = [expand(stream).sites for stream in base.cores]
-    tokens = tokens_of(base, trace.spans, sites, 5)
-    told = next(token for token in tokens if (token.core, token.name) == (1, "full"))
-    cycles, changes = token_changes(told, trace.spans)
-    # Loads end at 10, 20, 50 and are known 5 cycles later; tiles are taken at 15, 35 and 55.
-    assert sorted(zip(cycles.tolist(), changes.tolist(), strict=True)) == [
-        (15, -1), (15, 1), (25, 1), (35, -1), (55, -1), (55, 1),
-    ]  # fmt: skip
-    givers, takers = dependences(told, trace.spans).T
-    assert trace.spans.end[givers].tolist() == [10, 20, 50]
-    assert trace.spans.start[takers].tolist() == [15, 35, 55]

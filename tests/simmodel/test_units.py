@@ -1,6 +1,5 @@
 """Quantities: what is accepted, what is refused, and that text and value round-trip."""
 
-import math
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from simmodel.units import (
     parse_bytes,
     parse_hertz,
     parse_operations,
-    show_bytes,
 )
 
 AMOUNTS = st.floats(min_value=1e-3, max_value=1e15)
@@ -85,13 +83,6 @@ def test_decimal_fractions_of_a_decimal_unit_are_whole_bytes(thousandths: int) -
         assert parse_bytes(f"{thousandths / 1000:.3f} MB") == thousandths * 1000
 
 
-@given(st.integers(1, 2**40))
-def test_shown_bytes_come_back_to_four_digits(amount: int) -> None:
-    number, unit = show_bytes(amount).split()
-    sizes = PREFIXES | {"GiB": 2**30, "TiB": 2**40}
-    assert math.isclose(float(number) * sizes[unit], amount, rel_tol=6e-4)
-
-
 def test_units_follow_the_clock() -> None:
     assert Bandwidth.parse("25.6 GB/s").at(2e9) == pytest.approx(12.8)
     assert Bandwidth.parse("64 B/cycle").at(2e9) == 64
@@ -100,50 +91,12 @@ def test_units_follow_the_clock() -> None:
     assert Delay.parse("7 cycles").cycles(1e9) == 7
 
 
-def test_delays_are_shown_as_they_were_written() -> None:
-    for text in ("200 ns", "50 ns", "1.5 us", "3000 us", "7 cycles"):
-        assert str(Delay.parse(text)) == text
-
-
 def test_bare_numbers_are_in_the_base_unit() -> None:
     assert parse_bytes(4096) == 4096
     assert Bandwidth.parse(16) == Bandwidth(16, True)
     assert Delay.parse(3) == Delay(3, True)
     assert parse_hertz(1e9) == parse_hertz("1 GHz")
     assert parse_operations("2.5 TOPS") == 2.5e12
-
-
-@pytest.mark.parametrize(
-    ("parse", "value", "said"),
-    [
-        (parse_bytes, "512 Kib", "did you mean 'KiB'"),
-        (parse_bytes, "0 B", "positive"),
-        (parse_bytes, "1.5 B", "whole"),
-        (parse_bytes, True, "got true"),
-        (parse_bytes, "1e400 B", "sensible"),
-        (parse_bytes, math.nan, "sensible"),
-        (parse_hertz, "-1 GHz", "positive"),
-        (parse_hertz, 500, "write '500 MHz'"),
-        (parse_hertz, "1.2", "write '1.2 MHz'"),
-        (parse_hertz, "1 ghz", "did you mean 'GHz'"),
-        (parse_operations, "0", "positive"),
-        (Bandwidth.parse, "16 GB", "did you mean 'GB/s'"),
-        (Bandwidth.parse, "0 B/s", "positive"),
-        (Bandwidth.parse, "16 GB/h", "per s or per cycle"),
-        (Delay.parse, "-1 ns", "not negative"),
-        (Delay.parse, "3 cycels", "did you mean 'cycles'"),
-        (Delay.parse, "soon", "such as"),
-    ],
-)
-def test_wrong_quantities_say_what_is_right(parse, value, said) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ValueError, match=said):
-        parse(value)
-
-
-def test_another_prefix_is_not_taken_for_a_slip_of_the_pen() -> None:
-    """The nearest unit would be a factor of a thousand away."""
-    with pytest.raises(ValueError, match=r"unit 'XB' is not one of [^;]*; write '512 KiB'"):
-        parse_bytes("3 XB")
 
 
 @pytest.mark.parametrize(
