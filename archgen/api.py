@@ -22,36 +22,31 @@ import onnx
 import pandas as pd
 from numpy.typing import NDArray
 
-from archgen.assembly import AssemblyError, read_assembly, write_assembly
 from archgen.check.reference import run_node
+from archgen.compare.comparison import StudyComparison, compare
 from archgen.exploration.calls import explore, sensitivity, smallest_machine
-from archgen.loadable import Loaded, load, save
-from archgen.models.arrays import load_calibration
-from archgen.models.extents import Range, extents
-from archgen.models.family import SourceFamily, open_family
-from archgen.models.load import SourceModel, open_model
+from archgen.models.extents import SizeRange, SourceFamily, extents, open_family
+from archgen.models.load import SourceModel, load_calibration, open_model
+from archgen.models.roles import infer_roles
 from archgen.outcomes.commands import commands_frame
 from archgen.process.steps import step
-from archgen.roles import tell
+from archgen.program_files import AssemblyError, Loaded, load, read_assembly, save, write_assembly
 from archgen.scheduling import Choices, Scheduling, choice
 from archgen.schema import load_arch
-from archgen.standard import STANDARD
-from archgen.studies.comparison import StudyComparison, compare
 from archgen.studies.design import StudyError
-from archgen.studies.family import PreparedFamily, prepare_family
+from archgen.studies.estimated import estimate
 from archgen.studies.options import Running, StudyOptions
-from archgen.studies.prepare import Prepared, prepare
-from archgen.studies.quick import estimate
+from archgen.studies.prepare import Prepared, PreparedSymbolicModel, prepare, prepare_symbolic_model
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
-from archgen.toolchain import Request
+from archgen.toolchain import STANDARD, Request
 from compiler.api import UnsupportedModel
-from simmodel.arch import Arch
-from simmodel.encoding import codes
-from simmodel.lengths import lengths_of, longest, settled
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate, traced
 from simmodel.metrics import Metrics, measure
-from simmodel.program import Program
-from simmodel.simulate import simulate, traced
+from simmodel.program.encoding import codes
+from simmodel.program.program import Program
+from simmodel.program.sizes import lengths_of, longest, specialize
 from simmodel.trace import Trace
 from simmodel.verify import check_open, verify
 
@@ -149,7 +144,7 @@ def load_family(
             spec if isinstance(spec, Path) else fspath(spec),
             batch,
             {name: size for name, size in sizes.items() if isinstance(size, int)},
-            {name: span for name, span in sizes.items() if isinstance(span, Range)},
+            {name: span for name, span in sizes.items() if isinstance(span, SizeRange)},
             roles or {},
         )
 
@@ -195,7 +190,7 @@ def prepared_for(
     dtype: str | None = None,
     calibration: str | PathLike[str] | None = None,
     scheduling: Scheduling | None = None,
-) -> tuple[Prepared | PreparedFamily, str]:
+) -> tuple[Prepared | PreparedSymbolicModel, str]:
     """`model` as it is compiled for `arch`, and its element type; arguments as `compile_model`."""
     chosen = dtype or arch.types[0]
     if chosen not in arch.types:
@@ -204,15 +199,19 @@ def prepared_for(
     samples = load_calibration(None if calibration is None else fspath(calibration))
     stages = None if scheduling is None else scheduling.stages
     if isinstance(model, SourceFamily):
-        return prepare_family(model, chosen, samples, stages), chosen
+        return prepare_symbolic_model(model, chosen, samples, stages), chosen
     return prepare(model, chosen, samples, stages), chosen
 
 
 def request_for(
-    model: Prepared | PreparedFamily, dtype: str, arch: Arch, host: bool, scheduling: Scheduling
+    model: Prepared | PreparedSymbolicModel,
+    dtype: str,
+    arch: Arch,
+    host: bool,
+    scheduling: Scheduling,
 ) -> Request:
     """What the compiler is asked for, from `prepared_for`."""
-    if isinstance(model, PreparedFamily):
+    if isinstance(model, PreparedSymbolicModel):
         family = model.loaded(scheduling.stages)
         return Request(model.name, family, arch, dtype, host, scheduling)
     with step(f"loading {model.name}"):
@@ -222,7 +221,7 @@ def request_for(
 
 def batched(program: Program, model: onnx.ModelProto) -> Program:
     """`program`, whose inputs say which of their axes is the batch, so that it knows its batch."""
-    axes = {name: role.axis for name, role in tell(model).roles.items()}
+    axes = {name: role.axis for name, role in infer_roles(model).roles.items()}
     inputs = (replace(port, batch=axes.get(port.name)) for port in program.inputs)
     return replace(program, inputs=tuple(inputs))
 
@@ -242,7 +241,7 @@ def states(model: SourceModel) -> dict[str, str]:
 
 def states_of(model: onnx.ModelProto) -> dict[str, str]:
     """The same for a network as ONNX has it."""
-    roles = tell(model).roles
+    roles = infer_roles(model).roles
     return {name: role.becomes for name, role in roles.items() if role.becomes is not None}
 
 
@@ -268,12 +267,12 @@ def commands(
 
     Raises:
         ValueError: the loops stand for more than `limit` commands, or the program is not for
-            `dims` (`simmodel.lengths.LengthError`).
+            `dims` (`simmodel.program.sizes.LengthError`).
     """
     whole = program
     check_open(program)
     if dims:
-        program = settled(program, dims)
+        program = specialize(program, dims)
     elif expand:
         program = longest(program)
     trace = None if arch is None else traced(program, arch)
@@ -297,6 +296,6 @@ def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mappin
     if program.registers:
         shapes = {name: np.shape(values) for name, values in inputs.items()}
         check_open(program)
-        program = settled(program, lengths_of(program, shapes))
+        program = specialize(program, lengths_of(program, shapes))
         verify(program, arch)
     return STANDARD.execute(program, inputs, arch, run_node, ()).outputs

@@ -24,11 +24,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from archgen.internal import causes, whereabouts
-from archgen.process.guard import Bounds, Exceeded, guarded
+from archgen.process.guard import Exceeded, ResourceLimits, guarded
+from archgen.process.internal_errors import causes, whereabouts
 from compiler import api
 from compiler.api import CompilerError
-from simmodel.registry import Registry
+from simmodel.arch.base import Registry
 
 
 class ExtensionError(Exception):
@@ -127,13 +127,15 @@ def checked(extensions: Iterable[Extension], timeout: float | None) -> list[str]
         return ""
 
     try:
-        return [line for line in [guarded(run, Bounds(timeout)) if wanted else ""] if line]
+        return [line for line in [guarded(run, ResourceLimits(timeout)) if wanted else ""] if line]
     except Exceeded as mistake:
         return [f"extensions: {mistake}"]
 
 
 @contextmanager
-def known(extensions: Iterable[Extension], timeout: float | None = None) -> Iterator[None]:
+def active_extensions(
+    extensions: Iterable[Extension], timeout: float | None = None
+) -> Iterator[None]:
     """Within, files may speak of what these register (forms of instructions). One that fails says
     so where extensions are checked."""
     wanted, before = tuple(extensions), _Here.active
@@ -157,7 +159,7 @@ def activate(extensions: tuple[Extension, ...]) -> None:
     _Here.active = extensions
     try:
         for each in extensions:
-            _run(each)
+            _run_extension_file(each)
             _Here.files |= {str(path) for path in _sources(Path(each.path), set())}
     except BaseException:
         _restore()
@@ -177,7 +179,7 @@ def _restore() -> None:
     _Here.active, _Here.files, _Here.before = (), frozenset(), None
 
 
-def _run(wanted: Extension) -> None:
+def _run_extension_file(wanted: Extension) -> None:
     if _content(Path(wanted.path), wanted.distribution) != wanted.content:
         raise ExtensionError(f"extension {wanted.path}: is not what it was when the study began")
     folder = str(Path(wanted.path).parent)

@@ -13,7 +13,7 @@ docs/extending.md says what each level can do, and how forms of instructions (`f
 from __future__ import annotations
 
 from compiler.api import Body, Declined, Part, Tensor, expression, kernel, rewrite
-from simmodel.isa.own import form, instruction
+from simmodel.isa.extensions import form, instruction
 
 __all__ = [
     "Body",

@@ -6,8 +6,9 @@ the toolchain by reference, so its functions are defined at the top level of a m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,36 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.scheduling import DEFAULT, Scheduling
-from compiler.api import Attainable, Decisions, Products, Recipe, Stages
-from simmodel.arch import Arch
-from simmodel.functional import Host, Run
-from simmodel.metrics import Metrics
-from simmodel.program import Probe, Program
-from simmodel.trace import Trace
+from compiler.api import (
+    Attainable,
+    Best,
+    CompileOptions,
+    CompilerError,
+    CompileResult,
+    Decisions,
+    GroupReport,
+    HostNode,
+    ProductCycles,
+    SimulatedProgram,
+    Stages,
+    VerificationPlan,
+    Wanted,
+    best_program,
+    bound_of,
+    expected,
+    prepared,
+    product_cycles_on,
+    report,
+    specialize_result,
+    working_set,
+)
+from simmodel.arch.record import Arch
+from simmodel.execute import Host, Run, run
+from simmodel.machine.run import traced
+from simmodel.metrics import Metrics, measure
+from simmodel.program.program import Probe, Program
+from simmodel.trace import OriginTrace, Trace
+from simmodel.waterfall import Waterfall, waterfall
 
 Array = NDArray[Any]
 
@@ -51,7 +76,7 @@ class Compiled:
     report: Mapping[str, Any]
     probes: tuple[Probe, ...] = ()
     """Every tensor that the program stores, to be seen while it runs."""
-    recipe: Recipe | None = field(default=None, repr=False)
+    recipe: VerificationPlan | None = field(default=None, repr=False)
     """What its steps compute, in between too; None: only its outputs can be compared."""
     trace: Trace | None = field(default=None, repr=False)
     """Its run, where the program was chosen by that; None: it has not been simulated."""
@@ -61,7 +86,9 @@ class Compiled:
     """What no schedule of it can undercut; None: not known."""
     working_set: int | None = None
     """Bytes between its layers that are alive at once; None: not known."""
-    products: Callable[[Arch], Products] | None = field(default=None, repr=False, compare=False)
+    products: Callable[[Arch], ProductCycles] | None = field(
+        default=None, repr=False, compare=False
+    )
     """What its products would take on another machine; None: not known."""
     at: Callable[[Mapping[str, int]], Compiled] | None = field(
         default=None, repr=False, compare=False
@@ -88,3 +115,276 @@ class Toolchain:
     """Whether changes of a machine are tried on its runs: levers of the report."""
     anew: bool = False
     """Whether the most promising of those that take another program are compiled for."""
+
+
+# The toolchain that archgen ships: its compiler, its executor and its event simulator.
+
+
+def compile_request(request: Request) -> Compiled:
+    """The verified program that answers `request`; raises CompilerError when it is refused."""
+    found = compile_best(request)
+    made = found.result
+    if made.program.registers:
+        return Compiled(
+            made.program,
+            compiled_report(made),
+            at=lambda lengths: _specialized(made, lengths, request.arch),
+        )
+    return Compiled(
+        made.program, compiled_report(made), made.probes, made.recipe, found.trace,
+        found.simulate_s,
+        bound_of(made, request.arch), working_set(made),
+        lambda other: product_cycles_on(made, other),
+    )  # fmt: skip
+
+
+def _specialized(made: CompileResult, lengths: Mapping[str, int], arch: Arch) -> Compiled:
+    """The program for some lengths."""
+    cut = specialize_result(made, lengths, arch)
+    return Compiled(cut.program, compiled_report(made), cut.probes, cut.recipe)
+
+
+def compile_best(request: Request) -> Best:
+    """Of all programs that effort allows the best as simulated; CompilerError where none is."""
+    scheduling = request.scheduling
+    wanted = Wanted(
+        request.model, request.arch, _options(request), scheduling.alternatives,
+        scheduling.objective, request.schedule_from, request.decisions,
+    )  # fmt: skip
+    return best_program(wanted, traced)
+
+
+def first(request: Request) -> tuple[Arch, CompileOptions]:
+    """What the first program that is tried is compiled for, and with what."""
+    return request.arch, _options(request)
+
+
+def winner(request: Request) -> Best | None:
+    """The program that `request` gets; None where all are refused."""
+    try:
+        return compile_best(request)
+    except CompilerError:
+        return None
+
+
+def _options(request: Request) -> CompileOptions:
+    way = request.scheduling
+    return CompileOptions(request.dtype, request.host, way.stages, way.tree)
+
+
+def compiled_report(result: CompileResult) -> dict[str, Any]:
+    """The compiler's decisions as JSON holds them: groups of nodes, operators left to the host,
+    what was given up."""
+    return {
+        "groups": [
+            {
+                "group": made.group.index,
+                "nodes": [nest.origin for layer in made.group.layers for nest in layer.nests],
+            }
+            for made in result.decisions
+        ],
+        "host": [
+            {"node": node.origin, "operator": node.kind, "reason": node.reason}
+            for node in result.host
+        ],
+        "notes": list(result.notes),
+    }
+
+
+def execute(
+    program: Program, inputs: Mapping[str, Array], arch: Arch, host: Host, probes: Sequence[Probe]
+) -> Run:
+    """Outputs and probed values, in the executor's own order of instructions."""
+    return run(program, inputs, arch, host, probes=probes)
+
+
+STANDARD = Toolchain(prepared, compile_request, execute, traced, measure, tries=True, anew=True)
+
+
+# A compiled network explained: each group's decisions beside what the simulator says of it.
+
+COMPUTING = ("matrix", "vector", "scalar")
+"""Kinds of engines between whose forms an operator's work is decided."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a group took; cycles and bytes of all cores."""
+
+    added: int
+    """From the end of the groups before to its own: what it adds to the run."""
+    first: int
+    last: int
+    """Its span: from the start of its first instruction to the end of its last."""
+    dram_read_bytes: int
+    dram_write_bytes: int
+    busy: Mapping[str, int]
+    """Cycles by engine."""
+    stalls: Mapping[str, int]
+    """Idle cycles by cause, of the engines that waited with its instructions."""
+    layers: tuple[int, ...] = ()
+    """Of each of its layers, busy cycles of the engines that compute."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A group as the compiler and as the simulator sees it."""
+
+    group: GroupReport
+    simulated: Simulated
+
+
+@dataclass(frozen=True)
+class MeasuredSchedule:
+    """One schedule as a study measures it; without a program, only the reason."""
+
+    schedule: str
+    cycles: int | None
+    dram_bytes: int | None
+    """Read and written."""
+    local_bytes: int | None
+    """Peak of the fullest core's local memory."""
+    verified: bool | None
+    """None: some output could have been anything."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All of a program's groups."""
+
+    model: str
+    arch: str
+    dtype: str
+    clock: float
+    """Hz."""
+    scheduling: Scheduling
+    estimated: float
+    """Cycles: the sum of what the groups add, and of the host's calls."""
+    simulated: int
+    """Cycles."""
+    bound: Attainable
+    """What no schedule undercuts."""
+    waterfall: Waterfall
+    """Where the simulated cycles went."""
+    groups: tuple[Explained, ...]
+    sizes: Mapping[str, int]
+    """Bytes of each memory on chip."""
+    host: tuple[HostNode, ...] = field(default=(), repr=False)
+    partition: str = ""
+    """The strategy that made the groups."""
+    tried: tuple[SimulatedProgram, ...] = ()
+    """Programs that were simulated, of which this is the best; none where there was one only."""
+    notes: tuple[str, ...] = ()
+    """What the search had chosen and had to be given up, with the reason."""
+    beside: tuple[MeasuredSchedule, ...] = ()
+    """A schedule by hand and the compiler's own, where this one was given."""
+
+    @property
+    def host_cycles(self) -> int:
+        """Simulated cycles of no group: those of the host."""
+        return self.simulated - sum(each.simulated.added for each in self.groups)
+
+    def plain(self) -> dict[str, Any]:
+        """Everything as JSON holds it."""
+        head = {
+            "model": self.model, "arch": self.arch, "dtype": self.dtype, "clock_hz": self.clock,
+            **self.scheduling.columns,
+            "partition": self.partition, "programs_tried": [asdict(each) for each in self.tried],
+            "estimated_cycles": self.estimated, "simulated_cycles": self.simulated,
+            "host_cycles": self.host_cycles,
+            "bound": {"cycles": self.bound.cycles, "by": self.bound.resource, **self.bound.by},
+            "waterfall": asdict(self.waterfall),
+            "memories": dict(self.sizes),
+            "notes": list(self.notes),
+            **({"schedules": [asdict(each) for each in self.beside]} if self.beside else {}),
+        }  # fmt: skip
+        groups = [{**asdict(g.group), "simulated": asdict(g.simulated)} for g in self.groups]
+        host = [
+            {"node": node.origin, "operator": node.kind, "reason": node.reason}
+            for node in self.host
+        ]
+        return {**head, "groups": groups, "host": host}
+
+
+def explanation(
+    best: Best, trace: Trace, arch: Arch, dtype: str, scheduling: Scheduling
+) -> Explanation:
+    """The program that was compiled for `arch` explained, with the `trace` of its run."""
+    result, partition = best.result, best.partition
+    groups = report(result, arch, _reason(partition, best, scheduling))
+    spans = _by_group(trace)
+    computing = frozenset(name for kind in COMPUTING for name in arch.units(kind))
+    spans |= {g.step: replace(spans[g.step], layers=_by_layer(g, trace, computing)) for g in groups}
+    return Explanation(
+        model=result.program.name,
+        arch=arch.name,
+        dtype=dtype,
+        clock=arch.clock,
+        scheduling=scheduling,
+        estimated=expected(result, arch),
+        simulated=trace.cycles,
+        bound=bound_of(result, arch),
+        waterfall=waterfall(trace, result.program, arch),
+        groups=tuple(Explained(group, spans[group.step]) for group in groups),
+        sizes={role: memory.size for role, memory in arch.memories.on_chip().items()},
+        host=result.host,
+        partition=partition,
+        tried=best.tried,
+        notes=result.notes,
+    )
+
+
+def _reason(partition: str, best: Best, scheduling: Scheduling) -> str:
+    """Why a partition was taken that estimates alone may not have chosen; empty where they did."""
+    if any("too few tokens" in note for note in best.result.notes):
+        return "too few tokens"
+    if partition != scheduling.fusion:
+        return f"partition {partition} was better as simulated"
+    if partition != DEFAULT.fusion:
+        return f"fusion {partition} was asked for"
+    return ""
+
+
+def _by_group(trace: Trace) -> dict[int, Simulated]:
+    """What each step of the program took, those of the host included."""
+    origins: dict[int, list[OriginTrace]] = {}
+    for origin in trace.origins:
+        origins.setdefault(origin.group, []).append(origin)
+    found, end = {}, 0
+    for step in sorted(origins):
+        found[step] = _sum(origins[step], end)
+        end = max(end, found[step].last)
+    return found
+
+
+def _by_layer(group: GroupReport, trace: Trace, engines: frozenset[str]) -> tuple[int, ...]:
+    """Busy cycles of `engines` for each layer of a group."""
+    own = [origin for origin in trace.origins if origin.group == group.step]
+    return tuple(
+        sum(
+            cycles
+            for origin in own
+            for name, cycles in origin.busy.items()
+            if origin.node in layer.nodes and name in engines
+        )
+        for layer in group.layers
+    )
+
+
+def _sum(origins: list[OriginTrace], end: int) -> Simulated:
+    busy: Counter[str] = Counter()
+    stalls: Counter[str] = Counter()
+    for origin in origins:
+        busy.update(origin.busy)
+        stalls.update({cause: cycles for cause, cycles in origin.stalls.items() if cycles})
+    last = max(origin.last for origin in origins)
+    return Simulated(
+        added=max(0, last - end),
+        first=min(origin.first for origin in origins),
+        last=last,
+        dram_read_bytes=sum(origin.read.get("dram", 0) for origin in origins),
+        dram_write_bytes=sum(origin.written.get("dram", 0) for origin in origins),
+        busy=dict(busy),
+        stalls=dict(stalls),
+    )

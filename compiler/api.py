@@ -15,21 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compiler.attainable import Attainable, bound_of
-    from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
-    from compiler.constant_values import constant_values
-    from compiler.cost.handover import between_cores
-    from compiler.decisions import Decisions, Shelf
-    from compiler.driver import (
-        CompileOptions,
-        CompileResult,
-        compile_model,
-        following_lengths,
-        prepared,
-    )
-    from compiler.dump import CHOSEN, FORMS, form_after, form_of
-    from compiler.elsewhere import Products, products_on
-    from compiler.emit.kernels import Offer, Part, kernel
+    from compiler.codegen.kernels import Offer, Part, kernel
+    from compiler.cost.multicast import between_cores
+    from compiler.decisions.cache import Decisions, Shelf
+    from compiler.decisions.text.text import TreeError, parse_tree, print_tree
+    from compiler.decisions.text.tree import Tree
     from compiler.errors import (
         CompilerError,
         DoesNotFit,
@@ -38,71 +28,96 @@ if TYPE_CHECKING:
         at_node,
         operator_name,
     )
-    from compiler.estimate import NetworkEstimate, expected
-    from compiler.family import Family
-    from compiler.forms import FormReport
-    from compiler.fuse.strategies import STRATEGIES
-    from compiler.graph.base import GraphPass
-    from compiler.graph.body import Body, Declined, Tensor
-    from compiler.graph.by_definition import evaluated, evaluator
-    from compiler.graph.defined import expression, rewrite
-    from compiler.graph.no_numbers import other_ports
-    from compiler.graph.open_axes import OpenAxes
-    from compiler.graph.operators import OperatorFailed
-    from compiler.graph.reference import compute_own, is_own
-    from compiler.graph.rewrite import const, is_op, replace_value, static_shape
-    from compiler.graph.runtime import lacks_kernel
-    from compiler.graph.unknown import is_known, refuse_unknown_operators
-    from compiler.host_error import host_error
-    from compiler.judge_groups import Trial
-    from compiler.load import Load, load
-    from compiler.nest.ir import HostNode
-    from compiler.nest.memo import Memo
-    from compiler.nest.type_error import beyond, beyond_fp32
-    from compiler.ops import elementwise
-    from compiler.ops.lower import TABLE as OPERATORS
-    from compiler.options import Within
-    from compiler.outlook import Outlook, outlook
-    from compiler.passes import Pass, PassFailed, pass_name, run_pass
-    from compiler.recompute import Made, Recipe, Recomputed, Stored, recompute
-    from compiler.rejected import Option
-    from compiler.report import Choice, Constants, GroupReport, LayerReport, report
-    from compiler.search import Best, Tried, Wanted, alternatives, best_program
-    from compiler.settle import at_lengths
-    from compiler.stages import GRAPH_PASSES, Stages
-    from compiler.standard_form import hides_products, in_standard_operators
-    from compiler.tree.ir import Tree
-    from compiler.tree.text import TreeError, parse_tree, print_tree
-    from compiler.working_set import working_set
+    from compiler.estimate.estimate import (
+        NetworkEstimate,
+        ProductCycles,
+        expected,
+        product_cycles_on,
+    )
+    from compiler.estimate.network_bound import Attainable, bound_of
+    from compiler.estimate.quick_estimate import QuickEstimator, quick_estimate
+    from compiler.explain.dump import CHOSEN, FORMS, form_after, form_of
+    from compiler.explain.forms import FormReport
+    from compiler.explain.rejected import RejectedOption
+    from compiler.explain.report import (
+        Choice,
+        Constants,
+        GroupReport,
+        LayerReport,
+        report,
+        working_set,
+    )
+    from compiler.frontend.canonicalize.symbolic_axes import OpenAxes
+    from compiler.frontend.checks import is_known, other_ports, refuse_unknown_operators
+    from compiler.frontend.constants import constant_values
+    from compiler.frontend.importer import Load, hides_products, in_standard_operators, load
+    from compiler.frontend.operators.body import Body, Declined, Tensor
+    from compiler.frontend.operators.definitions import OperatorFailed
+    from compiler.frontend.operators.functions import expression, rewrite
+    from compiler.frontend.operators.reference import compute_own, is_own
+    from compiler.frontend.reference_types import evaluated, evaluator, lacks_kernel
+    from compiler.frontend.rewrite import GraphPass, const, is_op, replace_value, static_shape
+    from compiler.lowering import elementwise
+    from compiler.lowering.lower import TABLE as OPERATORS
+    from compiler.numerics.expected_values import (
+        ExpectedValue,
+        ExpectedValues,
+        StoredTensorCheck,
+        VerificationPlan,
+        compute_expected_values,
+    )
+    from compiler.numerics.host_error import host_error
+    from compiler.numerics.memo import Memo
+    from compiler.options import EFFORTS, GRAPH_PASSES, HALOS, OBJECTIVES, Stages, Trial, stages_of
+    from compiler.passes import Pass, PassFailed, Within, pass_name, run_pass
+    from compiler.pipeline import (
+        CompileOptions,
+        CompileResult,
+        compile_model,
+        following_lengths,
+        prepared,
+    )
+    from compiler.schedule.fusion.strategies import STRATEGIES
+    from compiler.search.best_program import (
+        Best,
+        SimulatedProgram,
+        Wanted,
+        alternatives,
+        best_program,
+    )
+    from compiler.search.symbolic_sizes import specialize_result
+    from compiler.symbolic.model import SymbolicModel
+    from compiler.tensor_ir.arithmetic import beyond_fp32, infinities_to_limit
+    from compiler.tensor_ir.nest import HostNode
 
 # In the order in which they are needed, not of the alphabet.
 __all__ = [  # noqa: RUF022
     # A network for a machine.
-    "at_lengths",  # what was compiled for all lengths, for one of each
+    "specialize_result",  # what was compiled for all lengths, for one of each
     "OpenAxes",  # which axes follow from lengths
     "following_lengths",  # of a network at several lengths: which axes follow from these
     "prepared",  # an ONNX model after all that no machine matters for
     "compile_model",  # that or an ONNX model, and an architecture: to a program
-    "Family",  # or such models for all lengths that are known only when a program runs
+    "SymbolicModel",  # or such models for all lengths that are known only when a program runs
     "constant_values",  # of such a model, which follow from its lengths
     "CompileOptions",  # element type, host, passes
     "CompileResult",  # the program, and how it came about
     "best_program",  # the best of several programs, by a judge who runs them
     "Wanted",  # what of
     "Best",
-    "Tried",
+    "SimulatedProgram",
     "alternatives",  # passes for the others
     "Decisions",  # schedules that were chosen before, by what of the machine they depend on
     "Shelf",  # where these outlive the process
-    "Outlook",  # one network before any schedule, on many machines
-    "outlook",  # cycles layer by layer, before any schedule
+    "QuickEstimator",  # one network before any schedule, on many machines
+    "quick_estimate",  # cycles layer by layer, before any schedule
     "NetworkEstimate",
     "expected",  # the same of what was compiled
     "bound_of",  # cycles below which no schedule of it gets
     "Attainable",
     "working_set",  # bytes between its layers that are alive at once
-    "products_on",  # cycles that its products would take on another machine
-    "Products",
+    "product_cycles_on",  # cycles that its products would take on another machine
+    "ProductCycles",
     # How it is scheduled.
     "STRATEGIES",  # ways to form groups, by name; an extension may add one
     "HALOS",  # what neighbouring tiles share, by name
@@ -134,7 +149,7 @@ __all__ = [  # noqa: RUF022
     "FormReport",
     "Choice",
     "Constants",
-    "Option",
+    "RejectedOption",
     "Trial",
     "HostNode",  # operators that were left to the host, with the reason
     # What each stage makes, as text.
@@ -143,17 +158,18 @@ __all__ = [  # noqa: RUF022
     "form_after",  # of a network
     "form_of",  # of a result, from schedules on
     # What a program's own values should be.
-    "Recipe",  # what its steps compute, to be computed again
-    "recompute",  # in double precision, from the values that the steps before have stored
-    "Recomputed",
-    "Made",  # values, and how far they may be off
-    "Stored",
+    "VerificationPlan",  # what its steps compute, to be computed again
+    "compute_expected_values",
+    # in double precision, from the values that the steps before have stored
+    "ExpectedValues",
+    "ExpectedValue",  # values, and how far they may be off
+    "StoredTensorCheck",
     "Memo",  # results shared by machines that compute the same
     "lacks_kernel",  # whether ONNX Runtime fails for want of a kernel alone
     "evaluator",  # what computes a model from ONNX's definitions then
     "evaluated",  # values by it
     "host_error",  # how far results of the host may be off
-    "beyond",  # values that count as infinite
+    "infinities_to_limit",  # values that count as infinite
     "beyond_fp32",
     # Passes and operators: to explain them, and to add some.
     "Pass",

@@ -31,14 +31,12 @@ from archgen.backend.representation import refuse  # noqa: E402
 from archgen.models.load import ModelError, SourceModel  # noqa: E402
 from archgen.schema import load_arch  # noqa: E402
 from compiler.api import CompilerError, Undecided  # noqa: E402
-from compiler.driver import CompileOptions, compile_model  # noqa: E402
-from compiler.effort import stages_for  # noqa: E402
-from compiler.fuse.partition import Unfused  # noqa: E402
-from compiler.graph import decompose_attention  # noqa: E402
-from compiler.graph.defined import DEFINED  # noqa: E402
-from compiler.graph.outside import outside  # noqa: E402
-from compiler.graph.runtime import operators_of_runtime  # noqa: E402
-from compiler.stages import Stages  # noqa: E402
+from compiler.frontend.operators import attention  # noqa: E402
+from compiler.frontend.operators.functions import DEFINED  # noqa: E402
+from compiler.frontend.reference_types import operators_of_runtime, outside  # noqa: E402
+from compiler.options import Stages, stages_for  # noqa: E402
+from compiler.pipeline import CompileOptions, compile_model  # noqa: E402
+from compiler.schedule.fusion.partition import Unfused  # noqa: E402
 
 PAGE = ROOT / "docs" / "operators.md"
 MACHINES = {
@@ -134,12 +132,12 @@ def line(operator: str, chosen: Mapping[str, Case]) -> str:
     return f"| {operator} | {' | '.join(each.word for each in found)} | {why} |"
 
 
-def microsoft() -> str:
+def microsoft_table() -> str:
     """Operators of ONNX Runtime's own domain: those that are rewritten, and all others."""
     domain = "com.microsoft"
     known = operators_of_runtime()[domain]
     defined = {name.rpartition(".")[2] for name in DEFINED if name.startswith(domain)}
-    rewritten = sorted(defined | {*decompose_attention.EXPANSIONS})
+    rewritten = sorted(defined | {*attention.EXPANSIONS})
     others = sorted(known - set(rewritten))
     return (
         "Rewritten in operators of ONNX, and run where those run: "
@@ -175,7 +173,7 @@ def page() -> str:
         f"|---|{'---|' * len(kinds)}---|",
         *(line(operator, chosen) for operator in operators()),
     ]
-    return f"{HEAD}{chr(10).join(table)}\n\n## com.microsoft\n\n{microsoft()}\n"
+    return f"{HEAD}{chr(10).join(table)}\n\n## com.microsoft\n\n{microsoft_table()}\n"
 
 
 if __name__ == "__main__":

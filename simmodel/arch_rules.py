@@ -10,13 +10,13 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator
 
-from simmodel.arch import Arch, Memory
-from simmodel.area_terms import own_field, parts, terms
-from simmodel.dtype import accumulator_of
-from simmodel.encoding_rules import encoding_problems
+from simmodel.arch.area_terms import own_field, parts, terms
+from simmodel.arch.base import Path, Problem, near
+from simmodel.arch.dtype import accumulator_of
+from simmodel.arch.record import Arch, Memory
+from simmodel.arch.units import exact_bytes, show_bytes
 from simmodel.isa.forms import NEEDED, forms
-from simmodel.problem import Path, Problem, near
-from simmodel.units import exact_bytes, show_bytes
+from simmodel.program.encoding_rules import encoding_problems
 
 _MEMORIES: Path = ("memories",)
 _COPY: Path = ("copy",)
@@ -28,7 +28,8 @@ _RESERVED = ("matrix", "vector", "scalar")
 def problems(arch: Arch) -> list[Problem]:
     """Everything that contradicts itself in `arch`; empty when it is a machine."""
     rules = (
-        _banks, _ports, _array, _rates, _vector_types, _queues, _copy_names, _peers, _roles,
+        _banks, _ports, _array_shape_problems, _rates, _vector_types, _queues, _copy_names, _peers,
+        _roles,
         _operands, _results, _accumulators, _idle_memories,
         _forms_lacking, _forms_limited, encoding_problems, _energies, _areas,
     )  # fmt: skip
@@ -66,7 +67,7 @@ def _ports(arch: Arch) -> Iterator[Problem]:
             yield Problem(("memories", role, "ports"), message)
 
 
-def _array(arch: Arch) -> Iterator[Problem]:
+def _array_shape_problems(arch: Arch) -> Iterator[Problem]:
     kind = (("matrix", "kind"),)
     if arch.matrix.kind == "systolic" and arch.matrix.depth > 1:
         message = "only a cube has a depth; a systolic array has rows and cols"
@@ -124,7 +125,7 @@ def _peers(arch: Arch) -> Iterator[Problem]:
             yield Problem(("copy", name, "peer"), message, ends)
 
 
-def _named(arch: Arch) -> Iterator[tuple[Path, str]]:
+def _role_references(arch: Arch) -> Iterator[tuple[Path, str]]:
     """Every place that names a memory role, and the role."""
     yield ("matrix", "input"), arch.matrix.input
     yield ("matrix", "weights"), arch.matrix.weights
@@ -144,7 +145,7 @@ def _named(arch: Arch) -> Iterator[tuple[Path, str]]:
 def _roles(arch: Arch) -> Iterator[Problem]:
     """Names of memories that do not exist, and engines that would compute on DRAM."""
     have = ("dram", *arch.memories.on_chip())
-    for at, role in _named(arch):
+    for at, role in _role_references(arch):
         if role not in have:
             message = f"the machine has no memory {role!r}; memories: {', '.join(have)}"
             yield Problem(at, message, (("memories", role),))
@@ -167,7 +168,7 @@ def _moves(arch: Arch) -> set[tuple[str, str]]:
     return moves
 
 
-def _reached(start: str, moves: set[tuple[str, str]]) -> set[str]:
+def _reachable_memories(start: str, moves: set[tuple[str, str]]) -> set[str]:
     found = {start}
     while more := {target for source, target in moves if source in found} - found:
         found |= more
@@ -177,7 +178,9 @@ def _reached(start: str, moves: set[tuple[str, str]]) -> set[str]:
 def _copied(arch: Arch) -> set[str]:
     """Roles that copies alone fill from DRAM (weights and inputs come no other way)."""
     engines = arch.copy_.values()
-    return _reached("dram", {(s, t) for engine in engines for s in engine.from_ for t in engine.to})
+    return _reachable_memories(
+        "dram", {(s, t) for engine in engines for s in engine.from_ for t in engine.to}
+    )
 
 
 def _exists(arch: Arch, role: str) -> bool:
@@ -193,7 +196,7 @@ def _operands(arch: Arch) -> Iterator[Problem]:
         if _exists(arch, role) and role not in copied:
             message = f"no copy engine brings data from 'dram' to {role!r}"
             yield Problem(("matrix", key), message, (_COPY, ("memories", role)))
-    reached = _reached("dram", _moves(arch))
+    reached = _reachable_memories("dram", _moves(arch))
     for index, role in enumerate(arch.vector.reads):
         if _exists(arch, role) and role not in reached:
             yield Problem((*_READS, index), f"nothing brings data to {role!r}", about)
@@ -210,7 +213,11 @@ def _results(arch: Arch) -> Iterator[Problem]:
     written += [(("vector", "writes", i), role) for i, role in enumerate(arch.vector.writes)]
     for at, role in written:
         unread = role == "accumulators" and at == _OUTPUT and not _read_out(arch)
-        if _exists(arch, role) and not unread and "dram" not in _reached(role, _moves(arch)):
+        if (
+            _exists(arch, role)
+            and not unread
+            and "dram" not in _reachable_memories(role, _moves(arch))
+        ):
             message = f"results in {role!r} cannot be stored: no path leads from there to 'dram'"
             yield Problem(at, message, about)
 
@@ -233,7 +240,7 @@ def _accumulators(arch: Arch) -> Iterator[Problem]:
 
 def _idle_memories(arch: Arch) -> Iterator[Problem]:
     """Memories on the chip that no engine works with."""
-    used = {role for at, role in _named(arch) if at[0] != "links"}
+    used = {role for at, role in _role_references(arch) if at[0] != "links"}
     for role in arch.memories.on_chip():
         if role not in used:
             message = "no engine reads or writes this memory"

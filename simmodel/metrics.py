@@ -13,11 +13,11 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from simmodel.arch import Arch
-from simmodel.encoding import program_bytes
+from simmodel.arch.record import Arch
 from simmodel.errors import Impossible
 from simmodel.isa import Item, Loop, MatrixInstruction, Product
-from simmodel.program import Buffer, Port, Program
+from simmodel.program.encoding import program_bytes
+from simmodel.program.program import Buffer, Port, Program
 from simmodel.trace import CAUSES, Trace
 
 
@@ -108,12 +108,12 @@ def compute_cycles(program: Program, trace: Trace, arch: Arch) -> float:
     demand = program.demand
     products = demand.products if demand else ((_dtype(program, arch), program.macs),)
     if program.demand:
-        _reached("multiply-accumulates", trace.macs, sum(macs for _, macs in products))
+        _require_at_least("multiply-accumulates", trace.macs, sum(macs for _, macs in products))
     rates = ((macs, arch.peak_macs(name)) for name, macs in products)
     return sum(macs / peak for macs, peak in rates if peak)
 
 
-def _reached(what: str, done: int, least: int) -> None:
+def _require_at_least(what: str, done: int, least: int) -> None:
     if done < least:
         raise Impossible(f"the run did {done} {what}, its outputs take at least {least}")
 
@@ -130,21 +130,21 @@ def compulsory_bytes(program: Program, trace: Trace) -> int:
     """
     read, written = trace.traffic["dram.read"], trace.traffic["dram.write"]
     if program.demand is not None:
-        _reached("bytes of reads from DRAM", read, program.demand.read)
-        _reached("bytes of writes to DRAM", written, program.demand.written)
+        _require_at_least("bytes of reads from DRAM", read, program.demand.read)
+        _require_at_least("bytes of writes to DRAM", written, program.demand.written)
         return program.demand.read + program.demand.written
     constants = sum(constant.used or constant.data.nbytes for constant in program.constants)
-    given = [_place(port) for port in program.inputs]
+    given = [_port_span(port) for port in program.inputs]
     made = (
         port.operand.distinct
         for port in program.outputs
-        if not any(low <= _place(port)[0] < high for low, high in given)
+        if not any(low <= _port_span(port)[0] < high for low, high in given)
     )
     ports = sum(port.operand.distinct for port in program.inputs)
     return min(constants + ports, read) + min(sum(made), written)
 
 
-def _place(port: Port) -> tuple[int, int]:
+def _port_span(port: Port) -> tuple[int, int]:
     """First and one past last byte of a port in DRAM."""
     low, high = port.operand.span
     return port.operand.address.base + low, port.operand.address.base + high
@@ -202,15 +202,15 @@ def _dtype(program: Program, arch: Arch) -> str:
     """Element type, of those whose rate is known, that most of the products have."""
     macs: dict[str, int] = defaultdict(int)
     for stream in program.cores:
-        _count(stream, 1, arch.matrix.rate or arch.types, macs)
+        _count_macs(stream, 1, arch.matrix.rate or arch.types, macs)
     return max(macs, key=lambda name: macs[name], default=arch.types[0])
 
 
-def _count(
+def _count_macs(
     items: tuple[Item, ...], times: int, rates: Container[str], macs: dict[str, int]
 ) -> None:
     for item in items:
         if isinstance(item, Loop):
-            _count(item.body, times * item.count, rates, macs)
+            _count_macs(item.body, times * item.count, rates, macs)
         elif isinstance(item, MatrixInstruction | Product) and item.a.dtype in rates:
             macs[item.a.dtype] += times * item.macs()

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from simmodel.arch import Arch
-from simmodel.dtype import product_type
+from simmodel.arch.dtype import product_type
+from simmodel.arch.record import Arch
 from simmodel.isa import Item, Loop, MatrixInstruction, Product
 from simmodel.metrics import compulsory_bytes, compute_cycles
-from simmodel.program import Program
+from simmodel.program.program import Program
 from simmodel.trace import CAUSES, Trace
 
 WORK = {

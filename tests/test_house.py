@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
-PASS_FOLDER, CASE_FOLDER = ROOT / "compiler/graph", ROOT / "tests/cases"
+PASS_FOLDER, CASE_FOLDER = ROOT / "compiler/frontend", ROOT / "tests/cases"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -119,7 +119,7 @@ def test_the_compiler_knows_no_architecture() -> None:
 
 
 def passes() -> dict[str, Path]:
-    """Class name -> file of every pass under `compiler/graph`."""
+    """Class name -> file of every pass under `compiler/frontend`."""
     return {
         node.name: path
         for path in sorted(PASS_FOLDER.glob("*.py"))

@@ -20,9 +20,9 @@ from onnx.backend.base import Backend
 from archgen.backend.representation import Inputs, Representation, refuse
 from archgen.models.load import ModelError
 from archgen.schema import load_arch
-from archgen.schema.shipped import locate
+from archgen.schema.extends import locate
 from compiler.api import CompilerError
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 DEFAULT = Path(__file__).parent / "onnx-nodes.yaml"
 """A machine that multiplies in fp32, so that networks run as they are written."""
@@ -119,7 +119,7 @@ class ArchBackend(Backend):
     @classmethod
     def _arch(cls, device: str) -> Arch:
         named = cls.machine if device == _OWN else device
-        return named if isinstance(named, Arch) else _loaded(named)
+        return named if isinstance(named, Arch) else _cached_arch(named)
 
 
 def on(arch: str | PathLike[str] | Arch, **options: Any) -> type[ArchBackend]:
@@ -135,7 +135,7 @@ def on(arch: str | PathLike[str] | Arch, **options: Any) -> type[ArchBackend]:
 
 
 @cache
-def _loaded(name: str) -> Arch:
+def _cached_arch(name: str) -> Arch:
     return load_arch(name)
 
 

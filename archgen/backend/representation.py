@@ -2,8 +2,8 @@
 
 The one idea: some inputs are no data but decide what is computed: shapes, axes, scales. They are
 taken as constants, with the values of each run, and a program is kept for each set of them. Which
-inputs these are is told by their roles (`archgen.roles`): short lists and single numbers that are
-parameters; and by the compiler, where it refuses a model for want of numbers.
+inputs these are is told by their roles (`archgen.models.roles`): short lists and single numbers
+that are parameters; and by the compiler, where it refuses a model for want of numbers.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from onnx.backend.base import BackendRep, namedtupledict
 from archgen.api import compile_model, execute
 from archgen.check.reference import content_key
 from archgen.models.load import ModelError, SourceModel, check_proto
-from archgen.roles import tell
+from archgen.models.roles import infer_roles
 from compiler.api import (
     Undecided,
     UnsupportedModel,
     other_ports,
     refuse_unknown_operators,
 )
-from simmodel.arch import Arch
-from simmodel.program import Program
+from simmodel.arch.record import Arch
+from simmodel.program.program import Program
 
 Array = NDArray[Any]
 Inputs = Mapping[str, Any] | Sequence[Any] | Array
@@ -81,7 +81,7 @@ class Representation(BackendRep):
             if key in self._programs:
                 self._programs.move_to_end(key)
                 return self._programs[key]
-            bound = _bound(self.model, feeds, self._constant_in(feeds))
+            bound = _bind_inputs(self.model, feeds, self._constant_in(feeds))
             source = SourceModel(self.model.graph.name or "model", bound)
             try:
                 made = compile_model(source, self.arch, **self.options)
@@ -118,11 +118,13 @@ class Representation(BackendRep):
     def _feeds(self, inputs: Inputs) -> dict[str, Array]:
         """Each input as an array of its type, by name; ModelError with all that is wrong."""
         ports = {value.name: value for value in self.model.graph.input}
-        given = _named(inputs, ports, {tensor.name for tensor in self.model.graph.initializer})
+        given = _inputs_by_name(
+            inputs, ports, {tensor.name for tensor in self.model.graph.initializer}
+        )
         feeds: dict[str, Array] = {}
         wrong: list[str] = []
         for name, value in given.items():
-            array, mistake = _array(value, ports[name])
+            array, mistake = _checked_array(value, ports[name])
             feeds[name] = array
             wrong += [mistake] if mistake else []
         if wrong:
@@ -141,7 +143,7 @@ def refuse(model: onnx.ModelProto) -> None:
 
 def _parameters(model: onnx.ModelProto) -> set[str]:
     """Inputs that are parameters, at most lists, and the first operand of no node."""
-    told = tell(model)
+    told = infer_roles(model)
     data = {node.input[0] for node in model.graph.node if node.input}
     return {
         name
@@ -150,7 +152,7 @@ def _parameters(model: onnx.ModelProto) -> set[str]:
     }
 
 
-def _bound(
+def _bind_inputs(
     model: onnx.ModelProto, feeds: Mapping[str, Array], constant: Iterable[str]
 ) -> onnx.ModelProto:
     """`model` for inputs of these shapes; those in `constant` become initializers."""
@@ -179,7 +181,7 @@ def _of_type(array: Array, kind: int) -> Array:
     return array.astype(helper.tensor_dtype_to_np_dtype(kind), copy=False) if kind else array
 
 
-def _named(
+def _inputs_by_name(
     inputs: Inputs, ports: Mapping[str, onnx.ValueInfoProto], initialized: set[str]
 ) -> dict[str, Any]:
     """Inputs by name; ModelError where some are missing or too many."""
@@ -200,7 +202,7 @@ def _named(
     return given
 
 
-def _array(value: Any, port: onnx.ValueInfoProto) -> tuple[Array, str]:
+def _checked_array(value: Any, port: onnx.ValueInfoProto) -> tuple[Array, str]:
     """A value as an array, and what is wrong with it."""
     wanted = helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type)
     if isinstance(value, onnx.TensorProto):

@@ -27,21 +27,20 @@ from onnx import version_converter
 from onnxruntime.quantization import QuantType
 from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
-from archgen.check.folded import folded
+from archgen.check.calibration import Ranges, give_states_one_scale, observed, touched
 from archgen.check.linear_quantizer import LinearQuantizer
-from archgen.check.quantized_parts import (
+from archgen.check.quantizer_input import (
     MOVEMENT,
     PRODUCTS,
     between_quantizations,
     constant_numbers,
+    folded,
     has_quantized_parts,
     without_second_rounding,
 )
-from archgen.check.ranges import Ranges, observed, touched
 from archgen.check.reference import ORT_ERRORS
-from archgen.check.state_scales import give_states_one_scale
 from archgen.models.load import ModelError
-from archgen.process.memory import is_refusal
+from archgen.process.guard import is_refusal
 from archgen.zoo.shapes import known_shapes
 from compiler.api import Load
 
@@ -100,7 +99,7 @@ def _refusing(name: str) -> Iterator[None]:
         yield
     except _QUANTIZER_ERRORS as mistake:
         raise_refusals(mistake)
-        raise ModelError(f"{name} cannot be quantized: {_said(mistake)}") from mistake
+        raise ModelError(f"{name} cannot be quantized: {_error_line(mistake)}") from mistake
 
 
 @contextmanager
@@ -126,7 +125,7 @@ def raise_refusals(mistake: BaseException) -> None:
         raise MemoryError(str(mistake)) from mistake
 
 
-def _said(mistake: BaseException) -> str:
+def _error_line(mistake: BaseException) -> str:
     """The first line of an error, with its kind where that says more."""
     line = next(iter(str(mistake).strip().splitlines()), "no reason given")
     spoken = isinstance(mistake, (*ORT_ERRORS, ValueError, RuntimeError))
@@ -156,12 +155,12 @@ def _by_recipe(
     for other, given in beside:
         with _refusing(other.graph.name):
             there = folded(other.graph.name, other, load, directory).proto
-            ranges = ranges.united(observed(there, _TYPES, given))
+            ranges = ranges.widened_by(observed(there, _TYPES, given))
     left_out = _unscaled_operators(before.proto, kept, ranges.unscaled)
     kept += [each.node for each in left_out]
 
     def attempt(excluded: Sequence[str]) -> onnx.ModelProto:
-        return _run(before.proto, ranges, {*kept, *excluded})
+        return _quantize_static(before.proto, ranges, {*kept, *excluded})
 
     made, failed = _without_failures(before.proto, kept, attempt)
     if mixed:
@@ -185,7 +184,7 @@ def _unscaled_operators(
     return found
 
 
-def _run(proto: onnx.ModelProto, ranges: Ranges, excluded: Set[str]) -> onnx.ModelProto:
+def _quantize_static(proto: onnx.ModelProto, ranges: Ranges, excluded: Set[str]) -> onnx.ModelProto:
     wanted = [n for n in proto.graph.node if n.op_type in _TYPES and n.name not in excluded]
     read = {name for node in wanted for name in (*node.input, *node.output)}
     copy = onnx.ModelProto()
@@ -271,7 +270,7 @@ def _without_failures(
             culprit = _first_failing(candidates, excluded, attempt)
             if culprit is None or len(left_out) >= _MOST_LEFT_OUT:
                 raise
-            left_out.append(LeftOut(culprit.name, culprit.op_type, _said(mistake)))
+            left_out.append(LeftOut(culprit.name, culprit.op_type, _error_line(mistake)))
 
 
 def _first_failing(

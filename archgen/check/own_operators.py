@@ -49,7 +49,7 @@ def run_in_parts(
         read_later = wanted.union(*(_reads(node) for node in nodes[stop:]))
         made = [name for node in part for name in node.output if name in read_later]
         if made:
-            values |= run(_part(light, part, made, values), _read_by(part, values))
+            values |= run(_submodel(light, part, made, values), _read_by(part, values))
         if stop < len(nodes):
             own = nodes[stop]
             try:
@@ -86,7 +86,7 @@ def _read_by(part: Sequence[onnx.NodeProto], values: Mapping[str, Array]) -> dic
     return {name: array for name, array in values.items() if name in read}
 
 
-def _part(
+def _submodel(
     light: onnx.ModelProto,
     part: Sequence[onnx.NodeProto],
     made: Sequence[str],

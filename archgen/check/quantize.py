@@ -17,16 +17,15 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
-from archgen.check.chains import calibration_sets
+from archgen.check.calibration import calibration_sets
 from archgen.check.int8 import Calibrated, LeftOut, quantized_model
-from archgen.check.quantized_parts import has_quantized_parts, products
-from archgen.check.reference import content_key, sample_inputs
-from archgen.check.widen import widened
-from archgen.files import read_sealed, write_sealed
-from archgen.models.arrays import outlines
-from archgen.models.load import ModelError, SourceModel
-from archgen.process.locks import alone
+from archgen.check.quantizer_input import has_quantized_parts, products, widened
+from archgen.check.reference import cached_reference, content_key, sample_inputs
+from archgen.check.verify import differences
+from archgen.models.load import ModelError, SourceModel, outlines
+from archgen.process.files import alone, read_sealed, write_sealed
 from compiler.api import Load, hides_products
 
 Array = NDArray[Any]
@@ -75,7 +74,7 @@ def quantize(
     fit and for models that ONNX Runtime cannot quantize.
     """
     proto = widened(source.proto)
-    samples = None if calibration is None else _split(proto, calibration)
+    samples = None if calibration is None else _split_samples(proto, calibration)
     wide = source if proto is source.proto else SourceModel(source.name, proto)
     facts = [] if wide is source else ["16-bit floats made float32"]
     done, left = products(proto)
@@ -129,11 +128,11 @@ def _cached(
     cache_dir: Path,
 ) -> onnx.ModelProto:
     path = cache_dir / f"int8-{_cache_key(source, samples, load, beside)}.onnx"
-    stored = _stored(path)
+    stored = _read_cached_model(path)
     if stored is not None:
         return stored
     with alone(path):
-        proto = _stored(path)
+        proto = _read_cached_model(path)
         if proto is None:
             proto, left_out = quantized_model(
                 source.name, source.proto, samples, load, beside.calibrated()
@@ -168,7 +167,7 @@ def _cache_key(
     return digest.hexdigest()[:32]
 
 
-def _stored(path: Path) -> onnx.ModelProto | None:
+def _read_cached_model(path: Path) -> onnx.ModelProto | None:
     content = read_sealed(path)
     return None if content is None else onnx.load_model_from_string(content)
 
@@ -176,7 +175,9 @@ def _stored(path: Path) -> onnx.ModelProto | None:
 # Calibration.
 
 
-def _split(proto: onnx.ModelProto, calibration: Mapping[str, Array]) -> list[dict[str, Array]]:
+def _split_samples(
+    proto: onnx.ModelProto, calibration: Mapping[str, Array]
+) -> list[dict[str, Array]]:
     """Calibration arrays -> one mapping per sample; none is read before all have shapes that
     fit."""
     templates, given = sample_inputs(proto), outlines(calibration)
@@ -184,7 +185,7 @@ def _split(proto: onnx.ModelProto, calibration: Mapping[str, Array]) -> list[dic
     if unknown or missing:
         said = f"missing {sorted(missing)}" if missing else f"unknown {sorted(unknown)}"
         raise ModelError(f"calibration samples: {said}; the inputs are {sorted(templates)}")
-    counts = {name: _count(name, given[name], like) for name, like in templates.items()}
+    counts = {name: _sample_count(name, given[name], like) for name, like in templates.items()}
     if len(set(counts.values())) > 1:
         raise ModelError(f"calibration samples: inputs differ in number of samples: {counts}")
     if 0 in counts.values():
@@ -196,7 +197,7 @@ def _split(proto: onnx.ModelProto, calibration: Mapping[str, Array]) -> list[dic
     return [dict(zip(parts, sample, strict=True)) for sample in zip(*parts.values(), strict=True)]
 
 
-def _count(name: str, array: Array, like: Array) -> int:
+def _sample_count(name: str, array: Array, like: Array) -> int:
     """How many samples of the shape of ``like`` there are in ``array``."""
     if array.dtype.kind not in "biuf" or (array.dtype.kind == "f") != (like.dtype.kind == "f"):
         raise ModelError(f"calibration samples: {name!r} is {array.dtype}, not {like.dtype}")
@@ -218,3 +219,115 @@ def _parts(name: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) 
     if not np.isfinite(array).all():
         raise ModelError(f"calibration samples: {name!r} has values that are not finite")
     return array.astype(dtype).reshape(shape)
+
+
+# How far an int8 network is from the one that it was made of.
+
+
+class Unquantized:
+    """Networks before they were quantized; the outputs of the last one are kept, as many machines
+    are judged by them."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, Mapping[str, Array]] = ("", {})
+
+    def outputs(
+        self,
+        key: str,
+        opened: Callable[[], SourceModel],
+        inputs: Mapping[str, Array],
+        cache_dir: Path,
+    ) -> Mapping[str, Array]:
+        """Outputs of the network behind the quantized one of `key`; none where it was quantized
+        already. Raises ModelError where ONNX Runtime refuses it."""
+        if self._last[0] != key:
+            source = opened()
+            wide = SourceModel(source.name, widened(source.proto))
+            exact: Mapping[str, Array] = {}
+            if products(wide.proto)[1]:
+                exact = cached_reference(wide.proto, wide.content_key, inputs, cache_dir)
+            self._last = key, exact
+        return self._last[1]
+
+
+def quantization_error(actual: Mapping[str, Array], exact: Mapping[str, Array]) -> float | None:
+    """The norm of what outputs of real numbers are off by, as a share of their own; the largest of
+    any output. None where none can be compared."""
+    found = []
+    for name, values in exact.items():
+        made = actual.get(name)
+        if made is None or made.shape != values.shape or values.dtype.kind != "f":
+            continue
+        size = float(np.linalg.norm(values.astype(np.float64)))
+        if np.isfinite(size) and size:
+            found.append(float(np.linalg.norm(differences(made, values))) / size)
+    return max(found, default=None)
+
+
+# A network quantized like another one of the same weights and other lengths.
+
+_STEPS = ("QuantizeLinear", "DequantizeLinear")
+
+
+def with_scales_of(edge: onnx.ModelProto, given: onnx.ModelProto) -> onnx.ModelProto:
+    """``given`` with scales, zero points and quantized constants of ``edge``, by their names, as
+    far as they stand for the same numbers."""
+    made = onnx.ModelProto()
+    made.CopyFrom(given)
+    known = {tensor.name: tensor for tensor in edge.graph.initializer}
+    own = {tensor.name: tensor for tensor in given.graph.initializer}
+    replaced: dict[str, onnx.TensorProto] = {}
+    for node in given.graph.node:
+        if node.op_type not in _STEPS or not {*node.input[1:]} <= known.keys():
+            continue
+        data = node.input[0]
+        if data not in own:
+            replaced |= {name: known[name] for name in node.input[1:]}
+        elif data in known:
+            tensor = _prefix_of_sample(node, own, known)
+            if tensor is not None:
+                replaced |= {data: tensor, **{name: known[name] for name in node.input[1:]}}
+    for tensor in made.graph.initializer:
+        if tensor.name in replaced:
+            tensor.CopyFrom(replaced[tensor.name])
+    return made
+
+
+def _prefix_of_sample(
+    node: onnx.NodeProto,
+    own: dict[str, onnx.TensorProto],
+    known: dict[str, onnx.TensorProto],
+) -> onnx.TensorProto | None:
+    """The edge's integers of a constant, as many as ``own`` has; None where they stand for other
+    numbers."""
+    ours, theirs = (_real(node, held) for held in (own, known))
+    if ours is None or theirs is None or ours[0].ndim != theirs[0].ndim:
+        return None
+    (values, step), (edge, wide) = ours, theirs
+    if any(n > m for n, m in zip(values.shape, edge.shape, strict=True)):
+        return None
+    cut = tuple(slice(0, extent) for extent in values.shape)
+    if np.any(
+        np.abs(values - edge[cut]) > np.maximum(step, 0) + np.broadcast_to(wide, edge.shape)[cut]
+    ):
+        return None
+    integers = numpy_helper.to_array(known[node.input[0]])[cut]
+    return numpy_helper.from_array(np.ascontiguousarray(integers), node.input[0])
+
+
+def _real(node: onnx.NodeProto, held: dict[str, onnx.TensorProto]) -> tuple[Array, Array] | None:
+    """The real values of a constant, and its scales over them."""
+    if not {*node.input} <= held.keys():
+        return None
+    data, scale, *zero = (numpy_helper.to_array(held[name]) for name in node.input)
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    if scale.size == 1:  # by tensor, also where it is a list of one, as of a single channel
+        scale, zero = scale.reshape(()), [each.reshape(()) for each in zero]
+    elif scale.ndim == 1 and data.ndim:
+        if scale.size != data.shape[axis]:
+            return None
+        along = [1] * data.ndim
+        along[axis] = -1
+        scale, zero = scale.reshape(along), [each.reshape(along) for each in zero]
+    steps = data.astype(np.float64) - (zero[0] if zero else 0)
+    return steps * scale, np.broadcast_to(scale, data.shape).astype(np.float64)

@@ -27,12 +27,11 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from archgen.check.exact_products import serialized_with_exact_products, with_exact_products
 from archgen.check.own_operators import has_own, run_in_parts
-from archgen.files import read_sealed, write_sealed
 from archgen.models.load import ModelError
-from archgen.process.locks import alone
-from archgen.process.memory import is_refusal
+from archgen.models.roles import InferredRoles, Role, infer_roles
+from archgen.process.files import alone, read_sealed, write_sealed
+from archgen.process.guard import is_refusal
 from archgen.process.steps import step
-from archgen.roles import Role, Told, tell
 from archgen.zoo.shapes import without_initializers
 from compiler.api import evaluated, evaluator, lacks_kernel
 from simmodel.errors import HostFailed, NoPayload
@@ -247,7 +246,7 @@ def cached_reference(
         if stored is not None:
             return stored
         values = run_reference(proto, inputs, intermediates)
-        write_sealed(path, _packed(values))
+        write_sealed(path, _pack_arrays(values))
     return values
 
 
@@ -312,7 +311,7 @@ def content_key(arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def _packed(values: Mapping[str, Array]) -> bytes:
+def _pack_arrays(values: Mapping[str, Array]) -> bytes:
     # Positions as keys: a value's name may hold any character, a zip entry's may not.
     plain = {
         str(index): array.astype(str) if array.dtype.hasobject else array
@@ -412,18 +411,18 @@ def sample_inputs(proto: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
     Data are standard normal, bytes uniform over their range, other integers below 8; a state is
     normal with deviation 1/2, so that what reads it is checked; indices are uniform over what every
     operator that indexes by them can take; masks hide nothing; of parameters, weights are normal,
-    sizes 1, and others positive. `archgen.roles.role.Fill` has all of it.
+    sizes 1, and others positive. `archgen.models.roles.kinds.Fill` has all of it.
     """
     return sample_sets(proto, [seed])[0]
 
 
 def sample_sets(proto: onnx.ModelProto, seeds: Iterable[int]) -> list[dict[str, Array]]:
     """What `sample_inputs` gives for each of ``seeds``; the roles of inputs are told once."""
-    told = tell(proto)
+    told = infer_roles(proto)
     return [_samples(told, seed) for seed in seeds]
 
 
-def _samples(told: Told, seed: int) -> dict[str, Array]:
+def _samples(told: InferredRoles, seed: int) -> dict[str, Array]:
     samples: dict[str, Array] = {}
     for name, port in told.inputs.items():
         dtype = helper.tensor_dtype_to_np_dtype(port.elem_type)
@@ -452,7 +451,9 @@ def _sample(
         return np.asarray(1 - random.uniform(0, 0.5, shape)).astype(dtype)
     # A sum of n products of standard normal values grows like sqrt(n); weights divided by that
     # keep activations near 1 however deep the network is.
-    deviation = {"small noise": 0.5, "weights": 1 / math.sqrt(_terms(shape))}.get(role.fill, 1.0)
+    deviation = {"small noise": 0.5, "weights": 1 / math.sqrt(_reduction_length(shape))}.get(
+        role.fill, 1.0
+    )
     return np.asarray(random.standard_normal(shape) * deviation).astype(dtype)
 
 
@@ -475,6 +476,6 @@ def _within(dtype: np.dtype[Any], low: int, high: int) -> tuple[int, int]:
     return max(low, int(limits.min)), min(high, int(limits.max))
 
 
-def _terms(shape: Sequence[int]) -> int:
+def _reduction_length(shape: Sequence[int]) -> int:
     """Products in one sum, about: of a matrix its rows, of a kernel all but its first axis."""
     return max(1, shape[0] if len(shape) == 2 else math.prod(shape[1:]))

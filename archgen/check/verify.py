@@ -1,12 +1,13 @@
 """Whether executed instructions computed what the reference computes.
 
 The one idea: every value is compared with what the reference makes of the values that the program
-itself had before (`archgen.check.stagewise`), so one operator is judged at a time, and if each step
-of a network is right, so is the whole. Each element has a bound of its own: what the operator's own
-roundings may change there, derived from its actual operands (`compiler.nest.error`).
+itself had before (`archgen.check.stored_values`), so one operator is judged at a time, and if each
+step of a network is right, so is the whole. Each element has a bound of its own: what the
+operator's own roundings may change there, derived from its actual operands
+(`compiler.numerics.nest_error`).
 
 - What a program stores must equal what its operators, in the machine's element types, make of what
-  it stored before (`compiler.recompute`, `archgen.check.deviation`).
+  it stored before (`compiler.numerics.expected_values`, `archgen.check.stored_values`).
 - What these operators make in fp32 must equal what the reference makes: the element types of the
   machine excuse nothing, as both get the program's own values.
 
@@ -29,8 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.api import Made, beyond, beyond_fp32
-from simmodel.dtype import NUMPY
+from compiler.api import ExpectedValue, beyond_fp32, infinities_to_limit
+from simmodel.arch.dtype import NUMPY
 
 Array = NDArray[Any]
 SHOWN = 3
@@ -65,7 +66,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Judged:
+class WorstDeviation:
     """One value at its worst element: how far it is off, and how far it may be."""
 
     name: str
@@ -81,7 +82,9 @@ class Judged:
 
 
 def compare(
-    made: Mapping[str, Made], expected: Mapping[str, Array], outputs: Collection[str] | None = None
+    made: Mapping[str, ExpectedValue],
+    expected: Mapping[str, Array],
+    outputs: Collection[str] | None = None,
 ) -> Comparison:
     """Compare all values in `expected` with those in `made`, both by name.
 
@@ -90,7 +93,7 @@ def compare(
             or another shape is a difference, not an error.
         outputs: which values are outputs of the model; default: all.
     """
-    judged: list[Judged] = []
+    judged: list[WorstDeviation] = []
     wrong: list[str] = []
     large: list[str] = []
     notes: list[str] = []
@@ -130,7 +133,7 @@ def listed(mistakes: Sequence[str], what: str) -> Iterator[str]:
 
 
 def _summary(
-    verdict: bool | None, judged: Sequence[Judged], shown: Collection[str], note: str
+    verdict: bool | None, judged: Sequence[WorstDeviation], shown: Collection[str], note: str
 ) -> Comparison:
     outputs = [each for each in judged if each.name in shown]
     # By how much of its tolerance it takes, not by its error: outputs differ in scale.
@@ -147,7 +150,7 @@ def _summary(
     )
 
 
-def judge(name: str, made: Made, reference: Array) -> Judged:
+def judge(name: str, made: ExpectedValue, reference: Array) -> WorstDeviation:
     """How far a value is off where it comes nearest to its tolerance, or farthest beyond it."""
     excused = np.zeros(reference.shape) if made.error is None else made.error
     # What is stored in a narrower type is compared with the reference rounded to it: no value of
@@ -162,11 +165,11 @@ def judge(name: str, made: Made, reference: Array) -> Judged:
             reference = reference.astype(np.float32).astype(np.float64)
     integer = reference.dtype.kind in "biu"
     if reference.size == 0:
-        return Judged(name, 0.0, 0.0, integer, proves=True)
+        return WorstDeviation(name, 0.0, 0.0, integer, proves=True)
     errors = differences(made.values, reference)
     at = int(np.argmax(_shares(errors, excused)))
     error, tolerance = float(errors.flat[at]), float(excused.flat[at])
-    return Judged(name, error, tolerance, integer, _proves(reference, excused))
+    return WorstDeviation(name, error, tolerance, integer, _proves(reference, excused))
 
 
 def _rounded_error(values: Array, error: Array, kind: np.dtype[np.generic]) -> Array:
@@ -183,7 +186,7 @@ def _rounded_error(values: Array, error: Array, kind: np.dtype[np.generic]) -> A
 def differences(actual: Array, reference: Array) -> Array:
     """|actual - reference| as fp64; infinite where one of them is undefined and the other is not.
     What is infinite counts as the first number that its type cannot hold."""
-    ours, theirs = beyond(actual), beyond(reference)
+    ours, theirs = infinities_to_limit(actual), infinities_to_limit(reference)
     difference: Array = np.abs(ours - theirs)
     undefined = np.isnan(difference)
     if undefined.any():

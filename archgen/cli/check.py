@@ -13,21 +13,20 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from archgen.cli.codes import Code
-from archgen.cli.options import extension_option
-from archgen.cli.rules import ignore_option
+from archgen.cli.codes import ExitCode
+from archgen.cli.options import extension_option, ignore_option
 from archgen.cli.terminal import NARROW, PlainTable, show
-from archgen.energy import Costs, costs_of
-from archgen.energy.ranges import Range
-from archgen.energy.sources import MissingSource
+from archgen.energy import EnergyCosts, costs_of
+from archgen.energy.ranges import UncertainValue
+from archgen.energy.sram import MissingSource
 from archgen.extensions import activate, extension
 from archgen.lint import brief, findings
 from archgen.schema import Mistake
 from archgen.schema.load import load_files
-from archgen.schema.mistakes import Position
-from archgen.schema.peaks import Peaks, peaks
-from simmodel.arch import Arch
-from simmodel.units import show_bytes
+from archgen.schema.rewritten import Peaks, peaks
+from archgen.schema.tree import FilePosition
+from simmodel.arch.record import Arch
+from simmodel.arch.units import show_bytes
 
 _LEVELS = {"dram": "DRAM", "shared": "shared", "local": "local", "weights": "weights",
            "accumulators": "accum."}  # fmt: skip
@@ -56,12 +55,12 @@ def check(
     activate(tuple(map(extension, extensions)))
     loaded, mistakes = load_files(files)
     archs = [each.arch for each in loaded]
-    costs: dict[str, Costs] = {}
+    costs: dict[str, EnergyCosts] = {}
     for arch in archs:
         try:
             costs[arch.name] = costs_of(arch)
         except MissingSource as missing:
-            mistakes.append(Mistake(Position(arch.name), "arch.energy.source", str(missing)))
+            mistakes.append(Mistake(FilePosition(arch.name), "arch.energy.source", str(missing)))
     priced = [arch for arch in archs if arch.name in costs]
     if priced:
         told = [costs_table(arch, costs[arch.name]) for arch in priced if energy]
@@ -72,11 +71,13 @@ def check(
     for mistake in mistakes:
         click.echo(str(mistake), err=True)
     if mistakes:
-        sys.exit(Code.WRONG_INPUT)
-    sys.exit(Code.BAD if any(each.rule.severity == "error" for each in found) else Code.GOOD)
+        sys.exit(ExitCode.WRONG_INPUT)
+    sys.exit(
+        ExitCode.BAD if any(each.rule.severity == "error" for each in found) else ExitCode.GOOD
+    )
 
 
-def peaks_table(archs: list[Arch], costs: dict[str, Costs]) -> PlainTable:
+def peaks_table(archs: list[Arch], costs: dict[str, EnergyCosts]) -> PlainTable:
     """A table with one row of derived peaks for each architecture; `costs` by its name."""
     derived = [(arch, peaks(arch)) for arch in archs]
     levels = [role for role in _LEVELS if any(role in p.bytes_per_cycle for _, p in derived)]
@@ -96,11 +97,11 @@ def peaks_table(archs: list[Arch], costs: dict[str, Costs]) -> PlainTable:
     for arch, best in derived:
         area = costs[arch.name].area
         sizes = f"{area.core.value:.3g}\n+{area.total.value - area.core.value:.2g}"
-        table.add_row(*_row(arch, best, levels), f"{arch.energy.node:g}", sizes)
+        table.add_row(*_machine_row(arch, best, levels), f"{arch.energy.node:g}", sizes)
     return table
 
 
-def _row(arch: Arch, best: Peaks, levels: list[str]) -> list[str]:
+def _machine_row(arch: Arch, best: Peaks, levels: list[str]) -> list[str]:
     tops = "\n".join(f"{name} {value:.3g}" for name, value in best.tops.items())
     widths = best.bytes_per_cycle
     return [
@@ -114,7 +115,7 @@ def _row(arch: Arch, best: Peaks, levels: list[str]) -> list[str]:
     ]
 
 
-def costs_table(arch: Arch, costs: Costs) -> Table:
+def costs_table(arch: Arch, costs: EnergyCosts) -> Table:
     """What each event and each part costs, with its range and where the figure comes from."""
     supply = "" if arch.energy.voltage is None else f", {arch.energy.voltage:g} V"
     table = Table(
@@ -134,7 +135,7 @@ def costs_table(arch: Arch, costs: Costs) -> Table:
     return table
 
 
-def _priced(costs: Costs) -> Iterator[tuple[str, str, Range]]:
+def _priced(costs: EnergyCosts) -> Iterator[tuple[str, str, UncertainValue]]:
     yield from ((f"mac {name}", "pJ", cost) for name, cost in costs.mac.items())
     yield from ((f"vector {kind}", "pJ", cost) for kind, cost in costs.vector.items())
     for role, cost in costs.read.items():

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from enum import IntEnum
 
 
-class Code(IntEnum):
+class ExitCode(IntEnum):
     """How a verb ends."""
 
     GOOD = 0
@@ -34,6 +34,6 @@ class Code(IntEnum):
     """Ctrl-C; what is finished is saved, and the same command goes on."""
 
 
-def first_of(found: Collection[Code]) -> Code:
+def first_of(found: Collection[ExitCode]) -> ExitCode:
     """The code to end with where all of these hold."""
-    return min(found, default=Code.GOOD)
+    return min(found, default=ExitCode.GOOD)

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import click
 
-from archgen.cli.codes import Code, first_of
+from archgen.cli.codes import ExitCode, first_of
 from archgen.cli.compare_report import as_plain, gate_findings, gate_lines, lines, pairs_table
 from archgen.cli.gates import pipeline_options, publish
-from archgen.cli.options import Words
+from archgen.cli.options import NamesParam
 from archgen.cli.terminal import NARROW, show
+from archgen.compare.comparison import StudyComparison
+from archgen.compare.comparison import compare as compared
+from archgen.compare.gates import Judgement, gates_of, judged, usual_gates
+from archgen.compare.inputs import ComparedStudy, side_of
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.figures import SHORT, is_figure
-from archgen.studies.comparison import StudyComparison
-from archgen.studies.comparison import compare as compared
 from archgen.studies.design import StudyError
-from archgen.studies.gates import Judgement, gates_of, judged, usual_gates
-from archgen.studies.sides import Side, side_of
 from archgen.studies.store import writing
 
 _OPTION, _USUAL = "--fail-if-worse", "usual"
@@ -29,7 +29,7 @@ _COLUMNS = [known.name for known in COLUMNS]
 _GATES = re.compile(r"[A-Za-z]\w*(:[^,:/\\]*)?(,[A-Za-z]\w*(:[^,:/\\]*)?)*")
 
 
-class Share(click.ParamType[float]):
+class ShareParam(click.ParamType[float]):
     """`1%`, `1 %` or `0.01`."""
 
     name = "share"
@@ -72,14 +72,14 @@ def _is_gates(word: str) -> bool:
 @click.argument("studies", nargs=-1, required=True, metavar="STUDY...")
 @click.option(
     "--on",
-    type=Words(),
+    type=NamesParam(),
     metavar="COLUMNS",
     help="Columns by which points are the same; model,batch compares machines.  "
     "[default: all that identify a point]",
 )
 @click.option(
     "--threshold",
-    type=Share(),
+    type=ShareParam(),
     default="1%",
     show_default=True,
     help="Relative changes up to this are none.",
@@ -144,13 +144,13 @@ def compare(
         click.echo(line, err=True)
     publish(gate_findings(found, said, [side.study for side in sides]), junit, annotate)
     apart = any(not each.pairs for each in found.against)
-    failed = {Code.WORSE: said.stopped, Code.NOTHING_JUDGED: said.idle or apart}
+    failed = {ExitCode.WORSE: said.stopped, ExitCode.NOTHING_JUDGED: said.idle or apart}
     sys.exit(first_of([code for code, why in failed.items() if why]))
 
 
-def _sides(texts: Sequence[str]) -> list[Side]:
+def _sides(texts: Sequence[str]) -> list[ComparedStudy]:
     """The studies that `texts` name. Raises StudyError with what is wrong with any of them."""
-    found: list[Side] = []
+    found: list[ComparedStudy] = []
     wrong: list[str] = []
     for number, text in enumerate(texts, 1):
         try:

@@ -8,18 +8,17 @@ from typing import Any
 
 import pandas as pd
 
-from archgen.cli.gates import Finding
+from archgen.cli.gates import GateFinding
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import PlainTable, plain_table
+from archgen.compare.comparison import Against, StudyComparison, separating
+from archgen.compare.differences import AREA, Change, Pair
+from archgen.compare.gates import Judgement
+from archgen.compare.inputs import place_of
 from archgen.outcomes.frame import Record, dimensions, size_heading
-from archgen.outcomes.point import DIMENSION
-from archgen.report.words import plain
-from archgen.schema.mistakes import Position
-from archgen.studies.apart import separating
-from archgen.studies.comparison import Against, StudyComparison
-from archgen.studies.differences import AREA, Change, Pair
-from archgen.studies.gates import Judgement
-from archgen.studies.places import place_of
+from archgen.outcomes.points import DIMENSION
+from archgen.report.sheet import plain
+from archgen.schema.tree import FilePosition
 from archgen.studies.results import Study
 
 _FIGURES = (
@@ -41,8 +40,8 @@ def gate_lines(found: StudyComparison, said: Judgement) -> list[str]:
     told = _telling(found.on, found.against)
     many = len(found.against) > 1
     stopped = [
-        f"worse: {f'{item.study}: ' if many else ''}{_name(item.pair.key, told)}: "
-        f"{item.gate.said(item.pair)}{_lent(item.pair)}"
+        f"worse: {f'{item.study}: ' if many else ''}{_point_name(item.pair.key, told)}: "
+        f"{item.gate.regression_text(item.pair)}{_lent(item.pair)}"
         for item in said.stopped
     ]
     return [*stopped, *(f"{_IDLE}: {why}" for why in said.idle)]
@@ -55,7 +54,7 @@ def _lent(pair: Pair) -> str:
 
 def gate_findings(
     found: StudyComparison, said: Judgement, studies: Sequence[Study]
-) -> list[Finding]:
+) -> list[GateFinding]:
     """What was compared: pairs, points without a partner, and where nothing could be judged; of
     `studies`, the baseline first."""
     before, *others = studies
@@ -67,7 +66,7 @@ def gate_findings(
                 found, each, said, partial(place_of, before=before, after=after)
             )
         ),
-        *(Finding("gates", "something to judge", "error", why, _IDLE) for why in said.idle),
+        *(GateFinding("gates", "something to judge", "error", why, _IDLE) for why in said.idle),
     ]
 
 
@@ -75,19 +74,21 @@ def _findings(
     found: StudyComparison,
     each: Against,
     said: Judgement,
-    place: Callable[[Pair], Position | None],
-) -> Iterator[Finding]:
+    place: Callable[[Pair], FilePosition | None],
+) -> Iterator[GateFinding]:
     suite, told = f"{each.name} beside {found.baseline}", _telling(found.on, [each], every=True)
     for pair in each.pairs:
-        stopped = [item.gate.said(pair) for item in said.stopped if item.pair is pair]
-        name = _name(pair.key, told)
+        stopped = [item.gate.regression_text(pair) for item in said.stopped if item.pair is pair]
+        name = _point_name(pair.key, told)
         if stopped:
-            why, at = "; ".join([*stopped, pair.why]), place(pair) or Position("")
-            yield Finding(suite, name, "failed", why, "got worse", at.file, at.line)
+            why, at = "; ".join([*stopped, pair.why]), place(pair) or FilePosition("")
+            yield GateFinding(suite, name, "failed", why, "got worse", at.file, at.line)
         else:
-            yield Finding(suite, name, "passed")
+            yield GateFinding(suite, name, "passed")
     for keys, where in ((each.only_before, found.baseline), (each.only_after, each.name)):
-        yield from (Finding(suite, _name(k, told), "skipped", f"only in {where}") for k in keys)
+        yield from (
+            GateFinding(suite, _point_name(k, told), "skipped", f"only in {where}") for k in keys
+        )
 
 
 def as_plain(found: StudyComparison) -> dict[str, Any]:
@@ -201,7 +202,7 @@ def lines(found: StudyComparison) -> list[str]:
     told = _telling(found.on, found.against) if found.pairs else []
     many = len(found.against) > 1
     said = [
-        f"{_name(pair.key, told)}{f' in {name}' if many else ''}: {pair.why}"
+        f"{_point_name(pair.key, told)}{f' in {name}' if many else ''}: {pair.why}"
         for name, pair in _by_point(found)
         if pair.why
     ]
@@ -211,16 +212,16 @@ def lines(found: StudyComparison) -> list[str]:
             f"{each.name}: {new} is {old} under another name" for new, old in each.renamed.items()
         ]
         missing = f"{found.baseline}, not in {each.name}" if many else found.baseline
-        said += _alone(each.only_before, every, missing)
-        said += _alone(each.only_after, every, each.name)
+        said += _unmatched_lines(each.only_before, every, missing)
+        said += _unmatched_lines(each.only_after, every, each.name)
         start = f"{each.name}: " if many else ""
-        said.append(f"{start}{_counted(each) if each.pairs else _apart(found, each)}")
+        said.append(f"{start}{_counted(each) if each.pairs else _no_overlap_line(found, each)}")
     if any(pair.verdict == "mixed" for pair in found.pairs):
         said.append("mixed: of latency and energy one is better and one is worse")
     return said
 
 
-def _apart(found: StudyComparison, each: Against) -> str:
+def _no_overlap_line(found: StudyComparison, each: Against) -> str:
     """Why nothing was compared, and by which columns there would be something."""
     sides = (each.only_before, each.only_after)
     parting = separating(*sides)
@@ -228,7 +229,7 @@ def _apart(found: StudyComparison, each: Against) -> str:
     joined = [{tuple(map(_cell, map(key.get, columns))) for key in keys} for keys in sides]
     helps = parting and columns and joined[0] & joined[1]
     hint = f" (--on {','.join(columns)} compares them all the same)" if helps else ""
-    return f"no point is in both studies: {found.apart(each)}{hint}"
+    return f"no point is in both studies: {found.no_overlap_reason(each)}{hint}"
 
 
 def _counted(each: Against) -> str:
@@ -237,20 +238,22 @@ def _counted(each: Against) -> str:
     return f"{len(each.pairs)} pairs: {shown}"
 
 
-def _name(key: Record, told: Sequence[str]) -> str:
-    return " ".join(_word(n, key[n]) for n in told if _cell(key[n]))
+def _point_name(key: Record, told: Sequence[str]) -> str:
+    return " ".join(_key_text(n, key[n]) for n in told if _cell(key[n]))
 
 
-def _word(column: str, value: object) -> str:
+def _key_text(column: str, value: object) -> str:
     if column == "batch":
         return f"batch {value}"
     dim = column.removeprefix(DIMENSION)
     return str(value) if dim == column else f"{dim} {value}"
 
 
-def _alone(keys: Sequence[Record], told: Sequence[str], where: str, most: int = 5) -> list[str]:
+def _unmatched_lines(
+    keys: Sequence[Record], told: Sequence[str], where: str, most: int = 5
+) -> list[str]:
     if not keys:
         return []
-    names = [_name(key, told) for key in keys[:most]]
+    names = [_point_name(key, told) for key in keys[:most]]
     more = f" and {len(keys) - most} more" if len(keys) > most else ""
     return [f"only in {where}: {', '.join(names)}{more}"]

@@ -20,7 +20,6 @@ import onnx
 import pandas as pd
 
 from archgen.api import batched, load_arch, load_model, prepared_for, request_for, states_of
-from archgen.assembly import write_assembly
 from archgen.cli.compile_report import print_report
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import (
@@ -35,29 +34,25 @@ from archgen.cli.options import (
     set_option,
 )
 from archgen.cli.scheduling_options import as_efforts, scheduling_options
-from archgen.explanation import explanation
 from archgen.extensions import activate, blaming, extension
-from archgen.files import unwritable
-from archgen.loadable import named_loadable, write
 from archgen.models.constants import with_values
-from archgen.models.extents import Extents, Range
-from archgen.models.family import SourceFamily, open_family
+from archgen.models.extents import Extents, SizeRange, SourceFamily, open_family
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
-from archgen.outcomes.command_text import save_commands
-from archgen.outcomes.commands import commands_frame
-from archgen.outcomes.idle import idle_note
-from archgen.outcomes.point import Point
+from archgen.outcomes.bottleneck import idle_note
+from archgen.outcomes.commands import commands_frame, save_commands
+from archgen.outcomes.points import Point
 from archgen.outcomes.rows import host_calls
 from archgen.perfetto import write_trace
-from archgen.process.guard import Bounds
+from archgen.process.files import unwritable
+from archgen.process.guard import ResourceLimits
 from archgen.process.steps import step
+from archgen.program_files import named_loadable, write, write_assembly
 from archgen.scheduling import OptionError, Scheduling, choices
-from archgen.schema.mistakes import ArchError, guess
-from archgen.standard import compile_best, first, winner
+from archgen.schema.tree import ArchError, guess
 from archgen.studies.by_hand import beside
 from archgen.studies.prepare import Prepared
-from archgen.toolchain import Request
+from archgen.toolchain import Request, compile_best, explanation, first, winner
 from compiler.api import (
     CHOSEN,
     FORMS,
@@ -69,13 +64,13 @@ from compiler.api import (
     form_of,
     parse_tree,
 )
-from simmodel.arch import Arch
-from simmodel.asm import print_program
-from simmodel.encoding import EncodingError, check_held
-from simmodel.program import Program
-from simmodel.simulate import traced
+from simmodel.arch.record import Arch
+from simmodel.arch.units import show_bytes
+from simmodel.machine.run import traced
+from simmodel.program.assembly import print_program
+from simmodel.program.encoding import EncodingError, check_encodable
+from simmodel.program.program import Program
 from simmodel.trace import Trace
-from simmodel.units import show_bytes
 
 Value = TypeVar("Value")
 
@@ -185,7 +180,7 @@ def compile(
         click.echo("\n".join(FORMS))
         return
     shown = _Shown(after, report or as_json, as_json, output, trace, commands, tree)
-    mistakes = _wrong(arch, model, shown)
+    mistakes = _argument_mistakes(arch, model, shown)
     if model is None:
         _resolved(arch, dtype, given, tree, mistakes)
         raise OptionError(mistakes)
@@ -195,7 +190,7 @@ def compile(
     def work() -> None:
         activate(tuple(map(extension, extensions)))
         machine, scheduling = _resolved(arch, dtype, given, tree, mistakes)
-        network = _tried(lambda: _opened(spec, batch, sizes, ranges, said), mistakes)
+        network = _try_loading(lambda: _open_network(spec, batch, sizes, ranges, said), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
         point = Point(
@@ -205,11 +200,11 @@ def compile(
         )  # fmt: skip
         _answer(network, point, shown)
 
-    printed(work, Bounds(timeout, memory))
+    printed(work, ResourceLimits(timeout, memory))
 
 
-def _opened(
-    model: str, batch: int | None, sizes: Mapping[str, int], ranges: Mapping[str, Range],
+def _open_network(
+    model: str, batch: int | None, sizes: Mapping[str, int], ranges: Mapping[str, SizeRange],
     roles: Mapping[str, str],
 ) -> SourceModel | SourceFamily:  # fmt: skip
     """The network; of ranges, for all lengths in them."""
@@ -225,13 +220,13 @@ def _resolved(
 ) -> tuple[Arch | None, Scheduling | None]:  # fmt: skip
     """The machine and the schedule that is asked for; adds to `mistakes` what is wrong with them,
     or with the element type."""
-    machine = _tried(lambda: load_arch(arch or ""), mistakes) if arch else None
+    machine = _try_loading(lambda: load_arch(arch or ""), mistakes) if arch else None
     scheduling = _scheduling(given, tree, mistakes)
     mistakes += _unknown_type(dtype, machine)
     return machine, scheduling
 
 
-def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
+def _argument_mistakes(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
     """What is wrong with the arguments by themselves."""
     found = [] if arch else ["no architecture given: a file or the name of a shipped one"]
     found += [] if model else ["no --model given: a zoo name or an .onnx file"]
@@ -255,7 +250,7 @@ def _unknown_type(dtype: str | None, machine: Arch | None) -> list[str]:
     return [f"dtype {dtype}: {machine.name} runs networks of {', '.join(machine.types)}"]
 
 
-def _tried(make: Callable[[], Value], mistakes: list[str]) -> Value | None:
+def _try_loading(make: Callable[[], Value], mistakes: list[str]) -> Value | None:
     try:
         return make()
     except (ArchError, ModelError) as mistake:
@@ -321,7 +316,7 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
         return
     best = compile_best(request)
     program = batched(best.result.program, network.edge.proto)
-    check_held(program, machine)
+    check_encodable(program, machine)
     text = print_program(program)
     if shown.loadable is not None:
         _write_loadable(shown.loadable, program, point, prepared.edge)

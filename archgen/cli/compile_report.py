@@ -15,10 +15,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from archgen.explanation import Explained, Explanation, Measured
-from archgen.outcomes.stalls import STALLS
-from compiler.api import Choice, Constants, GroupReport, Option, Trial, Tried
-from simmodel.units import show_bytes
+from archgen.outcomes.bottleneck import STALLS
+from archgen.toolchain import Explained, Explanation, MeasuredSchedule
+from compiler.api import Choice, Constants, GroupReport, RejectedOption, SimulatedProgram, Trial
+from simmodel.arch.units import show_bytes
 from simmodel.waterfall import MOVED, WORK
 
 _PIPED = 120
@@ -48,11 +48,11 @@ def parts(made: Explanation) -> Iterator[RenderableType]:
     yield Text("adds: simulated cycles from the end of the groups before; span: from first to last")
     yield from _forms(made)
     if made.host:
-        yield Text(f"on the host: {made.elsewhere:,} simulated cycles, none estimated")
+        yield Text(f"on the host: {made.host_cycles:,} simulated cycles, none estimated")
     for node in made.host:
         yield Text(f"  {node.origin} ({node.kind}): {node.reason}")
     for explained in made.groups:
-        yield from _group(explained)
+        yield from _group_section(explained)
 
 
 def _head(made: Explanation) -> Iterator[Text]:
@@ -62,29 +62,29 @@ def _head(made: Explanation) -> Iterator[Text]:
     if len(made.tried) > 1:
         several = len({each.local for each in made.tried}) > 1
         yield Text(f"the best of {len(made.tried)} programs as simulated: {made.partition}, of")
-        yield from (Text(f"  {_tried(each, several)}") for each in made.tried)
+        yield from (Text(f"  {_candidate_text(each, several)}") for each in made.tried)
     milliseconds = made.simulated / made.clock * 1e3
     yield Text(
         f"simulated {made.simulated:,} cycles ({milliseconds:.4g} ms), estimated "
-        f"{made.estimated:,.0f} ({_share(made.estimated, made.simulated)})"
+        f"{made.estimated:,.0f} ({_estimate_error(made.estimated, made.simulated)})"
     )
-    yield Text(_bound(made))
+    yield Text(_bound_text(made))
     yield from (Text(f"given up: {note}") for note in made.notes)
 
 
-def _bound(made: Explanation) -> str:
+def _bound_text(made: Explanation) -> str:
     """What no schedule undercuts, which resource sets that, and how near this one is."""
     bound, reached = made.bound, made.bound.cycles / max(1, made.simulated)
     return f"no schedule is below {bound.cycles:,} cycles ({bound.resource}): {reached:.1%} of this"
 
 
-def _tried(program: Tried, several: bool) -> str:
+def _candidate_text(program: SimulatedProgram, several: bool) -> str:
     memory = f", {show_bytes(program.local)} of local memory" if several else ""
     judged = ", groups as simulated" if program.judged else ""
     return f"{program.partition}{judged}{memory}: {program.cycles:,} cycles"
 
 
-def _table(*headings: str, left: tuple[str, ...] = ()) -> Table:
+def _new_table(*headings: str, left: tuple[str, ...] = ()) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
         table.add_column(
@@ -96,9 +96,9 @@ def _table(*headings: str, left: tuple[str, ...] = ()) -> Table:
     return table
 
 
-def _beside(schedules: Sequence[Measured]) -> Table:
+def _beside(schedules: Sequence[MeasuredSchedule]) -> Table:
     """A schedule by hand and the compiler's own, as a study measures both."""
-    table = _table("schedule", "cycles", "DRAM MB", "local", "verified", left=("schedule",))
+    table = _new_table("schedule", "cycles", "DRAM MB", "local", "verified", left=("schedule",))
     words = {True: "yes", False: "NO", None: "not checked"}
     for made in schedules:
         if made.cycles is None or made.dram_bytes is None or made.local_bytes is None:
@@ -113,7 +113,7 @@ def _beside(schedules: Sequence[Measured]) -> Table:
 
 def _waterfall(made: Explanation) -> Table:
     """Where the cycles of matrix engines and of DRAM went, from the bound on; no empty rows."""
-    table = _table(
+    table = _new_table(
         "where the cycles went", "cycles", "share", "", left=("where the cycles went", "")
     )
     engines = WORK | {cause: stall.meaning for cause, stall in STALLS.items()}
@@ -142,10 +142,10 @@ def _groups(made: Explanation) -> Table:
         group, took = each.group, each.simulated
         moved = took.dram_read_bytes + took.dram_write_bytes
         table.add_row(
-            str(group.step), _short(group), str(len(group.layers)), _tiles(group), group.halo,
+            str(group.step), _short(group), str(len(group.layers)), _tiling_text(group), group.halo,
             *([group.cores] if several else []),
             f"{group.adds:,.0f}", f"{took.added:,}",
-            _share(group.adds, took.added), f"{took.last - took.first:,}",
+            _estimate_error(group.adds, took.added), f"{took.last - took.first:,}",
             f"{moved / 1e6:.2f}",
         )  # fmt: skip
     return table
@@ -162,7 +162,7 @@ def _forms(made: Explanation) -> Iterator[RenderableType]:
     if not costs:
         return
     left = ("layer, engine and forms", "taken", "rejected")
-    table = _table(left[0], left[1], "cycles", left[2], "would be", left=left)
+    table = _new_table(left[0], left[1], "cycles", left[2], "would be", left=left)
     for busy, layer in sorted(costs, key=lambda cost: -cost[0])[:_COSTLY]:
         operators = f"{'+'.join(layer.nodes).split('+')[0]} ({layer.operator})"
         table.add_row(Text(operators, style="bold"), "busy in all", f"{busy:,}", "", "")
@@ -178,34 +178,34 @@ def _forms(made: Explanation) -> Iterator[RenderableType]:
     yield Text("what one instruction walks [in brackets], and other ways, the quickest first")
 
 
-def _other(option: Option) -> tuple[str, str]:
+def _other(option: RejectedOption) -> tuple[str, str]:
     """What was rejected, and its cycles or why it has none."""
     _, what, cycles = _option(option)
     return what, cycles
 
 
-def _ends(group: GroupReport) -> str:
+def _node_span(group: GroupReport) -> str:
     first, last = group.nodes[0], group.nodes[-1]
     return first if first == last else f"{first} .. {last}"
 
 
 def _short(group: GroupReport) -> str:
     """Its ends, of what was merged into one operator the first."""
-    return " .. ".join(name.split("+")[0] for name in _ends(group).split(" .. "))
+    return " .. ".join(name.split("+")[0] for name in _node_span(group).split(" .. "))
 
 
-def _tiles(group: GroupReport) -> str:
+def _tiling_text(group: GroupReport) -> str:
     return f"{group.tile_count} x ({group.tiles})" if group.tile_count > 1 else group.tiles
 
 
-def _share(estimated: float, simulated: float) -> str:
+def _estimate_error(estimated: float, simulated: float) -> str:
     """How far an estimate is off, in percent of the simulated cycles."""
     return f"{100 * (estimated / simulated - 1):+.0f} %" if simulated else "-"
 
 
-def _group(explained: Explained) -> Iterator[RenderableType]:
+def _group_section(explained: Explained) -> Iterator[RenderableType]:
     group, took = explained.group, explained.simulated
-    yield Text(f"\ngroup {group.step}: {_ends(group)}", style="bold")
+    yield Text(f"\ngroup {group.step}: {_node_span(group)}", style="bold")
     e = group.estimate
     yield Text(
         f"estimated {e.total:,.0f} cycles: matrix {e.matrix:,.0f}, vector {e.vector:,.0f}, "
@@ -232,7 +232,7 @@ def _group(explained: Explained) -> Iterator[RenderableType]:
 
 def _choices(group: GroupReport) -> Table:
     left = ("decision", "taken", "best rejected")
-    table = _table("decision", "taken", "chosen", "best rejected", "would be", left=left)
+    table = _new_table("decision", "taken", "chosen", "best rejected", "would be", left=left)
     for choice in group.choices:
         table.add_row(choice.decision, choice.taken, *_rejected(choice, group))
         for option in group.neighbours if choice.decision == "group" else ():
@@ -242,7 +242,7 @@ def _choices(group: GroupReport) -> Table:
 
 
 def _trials(trials: Sequence[Trial]) -> Table:
-    table = _table("tried alone", "estimated", "simulated", left=("tried alone",))
+    table = _new_table("tried alone", "estimated", "simulated", left=("tried alone",))
     for trial in trials:
         table.add_row(trial.what, f"{trial.estimated:,.0f}", f"{trial.cycles:,}")
     return table
@@ -254,7 +254,7 @@ def _rejected(choice: Choice, group: GroupReport) -> tuple[str, str, str]:
     return _option(choice.rejected)
 
 
-def _option(option: Option) -> tuple[str, str, str]:
+def _option(option: RejectedOption) -> tuple[str, str, str]:
     against = f"{option.against:,.0f}"
     what = f"{option.what}: {option.why}" if option.why else option.what
     return against, what, "-" if option.cycles is None else f"{option.cycles:,.0f}"
@@ -262,9 +262,9 @@ def _option(option: Option) -> tuple[str, str, str]:
 
 def _layers(group: GroupReport) -> Table:
     left = ("nodes", "operator", "engine", "inner loops", "result goes to", "constants")
-    table = _table("layer", *left, left=left)
+    table = _new_table("layer", *left, left=left)
     for position, layer in enumerate(group.layers):
-        constants = "\n".join(map(_constants, layer.constants)) or "-"
+        constants = "\n".join(map(_constants_text, layer.constants)) or "-"
         table.add_row(
             str(position), "+".join(layer.nodes), layer.operator, layer.engine, layer.loops,
             f"{layer.scope} [{', '.join(map(str, layer.shape))}]", constants,
@@ -273,14 +273,14 @@ def _layers(group: GroupReport) -> Table:
 
 
 def _arrays(group: GroupReport) -> Table:
-    table = _table("layer", "on the array, largest tile", left=("on the array, largest tile",))
+    table = _new_table("layer", "on the array, largest tile", left=("on the array, largest tile",))
     for position, layer in enumerate(group.layers):
         if layer.array:
             table.add_row(str(position), layer.array)
     return table
 
 
-def _constants(constants: Constants) -> str:
+def _constants_text(constants: Constants) -> str:
     how = "loaded once" if constants.stay else "streamed"
     instead = f"; else {constants.instead}" if constants.instead else ""
     return f"{show_bytes(constants.bytes)} {how}, {constants.memory}{instead}"
@@ -288,7 +288,7 @@ def _constants(constants: Constants) -> str:
 
 def _buffers(group: GroupReport) -> Table:
     left = ("buffer", "memory", "for", "layers")
-    table = _table("buffer", "memory", "for", "bytes", "slots", "address", "layers", left=left)
+    table = _new_table("buffer", "memory", "for", "bytes", "slots", "address", "layers", left=left)
     for b in sorted(group.buffers, key=lambda b: (b.memory, b.address)):
         span = str(b.first) if b.first == b.last else f"{b.first} - {b.last}"
         table.add_row(

@@ -15,17 +15,16 @@ import click
 from archgen.api import commands
 from archgen.cli.options import as_dims, dim_option, extension_option, place_option
 from archgen.extensions import activate, extension
-from archgen.loadable import Loaded, load, read
 from archgen.models.extents import Extents
-from archgen.outcomes.command_text import commands_text, save_commands
-from archgen.outcomes.commands import TooMany
+from archgen.outcomes.commands import TooMany, commands_text, save_commands
+from archgen.program_files import Loaded, load, read
 from archgen.scheduling import OptionError
-from simmodel.arch import Arch, Encoding
-from simmodel.asm import print_item, print_program
-from simmodel.encoding import Command, EncodingError, codes, control_words
+from simmodel.arch.record import Arch, Encoding
 from simmodel.isa import Loop
-from simmodel.lengths import LengthError, settled
-from simmodel.loadable.kinds import End
+from simmodel.program.assembly import print_item, print_program
+from simmodel.program.command_fields import End
+from simmodel.program.encoding import Command, EncodingError, codes, control_words
+from simmodel.program.sizes import LengthError, specialize
 
 
 @click.command()
@@ -82,15 +81,15 @@ def disasm(
     activate(tuple(map(extension, extensions)))
     try:
         if level == "tiles":
-            _tiles(load(file, dict(places)), output, expand, lengths)
+            _write_commands(load(file, dict(places)), output, expand, lengths)
             return
         loaded = load(file, dict(places)) if places or lengths else read(file)
         if lengths:
-            loaded = replace(loaded, program=settled(loaded.program, lengths))
+            loaded = replace(loaded, program=specialize(loaded.program, lengths))
         text = (
             _ports(loaded)
             if level == "ports"
-            else _words(loaded)
+            else _control_words_text(loaded)
             if words
             else print_program(loaded.program)
         )
@@ -115,7 +114,7 @@ def _ports(loaded: Loaded) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tiles(
+def _write_commands(
     loaded: Loaded, output: Path | None, most: int | None, lengths: Mapping[str, int]
 ) -> None:
     """The commands of a loadable, tile by tile."""
@@ -131,7 +130,7 @@ def _tiles(
         save_commands(frame, output)
 
 
-def _words(loaded: Loaded) -> str:
+def _control_words_text(loaded: Loaded) -> str:
     """The control words of all commands. Raises OptionError: a field does not hold its value."""
     try:
         streams, names = control_words(loaded.program, loaded.arch)
@@ -143,7 +142,7 @@ def _words(loaded: Loaded) -> str:
         lines.append(f"// core {core}: {sum(len(packed) for _, packed in stream)} bytes")
         for command, packed in stream:
             parts = (packed[at : at + size][::-1].hex() for at in range(0, len(packed), size))
-            lines.append(f"{' '.join(parts)} // {_shown(command)}")
+            lines.append(f"{' '.join(parts)} // {_command_text(command)}")
     return "\n".join(lines) + "\n"
 
 
@@ -154,7 +153,7 @@ def _numbered(arch: Arch, names: Mapping[str, int]) -> Iterator[tuple[str, str, 
             yield field, name, number
 
 
-def _shown(command: Command) -> str:
+def _command_text(command: Command) -> str:
     if isinstance(command, Loop):
         return f"loop {command.variable} {command.count}"
     return "end" if isinstance(command, End) else print_item(command)

@@ -6,20 +6,125 @@ or, with `--markdown`, the tables of the documentation, so that both say the sam
 
 from __future__ import annotations
 
+import difflib
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import click
 
-from archgen.cli.options import Step
+from archgen.cli.options import FactorParam
 from archgen.cli.reference import reference
-from archgen.cli.topics import SECTIONS, Entry, Section, laws, pictures
-from archgen.cli.words import meant, near
-from archgen.schema.mistakes import listed
-from archgen.schema.steps import TWICE
+from archgen.cli.topics import SECTIONS, ExplainedTerm, Section, laws, pictures
+from archgen.schema.tree import listed
+from archgen.schema.variants import TWICE
+
+# Every word of files and results by its full name, and what somebody who asks for one means.
+
+_FIELD = "arch."
+_HOLE = re.compile("<[a-z]+>")
+_MOST = 4
+"""Near words that are named."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """One entry of a topic under its full name."""
+
+    name: str
+    topic: str
+    section: Section
+    """What explains it: a section with this entry alone, or a part of a file with its fields."""
+
+
+def meant(asked: str) -> list[Section]:
+    """What explains `asked`: in each topic words of that full name, else those that end in it."""
+    found = _closest(
+        [w for w in _all_words() if any(_fits(asked, name) for name in _word_spellings(w))]
+    )
+    topics = {word.topic for word in found}
+    found += [w for w in _all_words() if w.topic not in topics and w.name.endswith(f".{asked}")]
+    return _merge_equal_sections([word.section for word in found])
+
+
+def near(asked: str) -> list[str]:
+    """Full names that are spelled much like `asked`, or end in something that is."""
+    names = list(dict.fromkeys(word.name for word in _all_words()))
+    folded = asked.lower().removeprefix(_FIELD)
+    found = difflib.get_close_matches(folded, names, n=_MOST, cutoff=0.75)
+    last = folded.rpartition(".")[2]
+    ends = {name.rpartition(".")[2] for name in names}
+    for end in difflib.get_close_matches(last, ends, n=2, cutoff=0.75):
+        found += [name for name in names if name.rpartition(".")[2] == end]
+    return list(dict.fromkeys(found))[:_MOST]
+
+
+@cache
+def _all_words() -> tuple[Word, ...]:
+    return tuple(_listed())
+
+
+def _listed() -> Iterator[Word]:
+    for topic, made in SECTIONS.items():
+        for section in made():
+            titled = replace(section, title=f"{topic}: {section.title}")
+            paths = section.title.split(", ") if topic in ("architecture", "study") else [""]
+            for path in paths:
+                inside = "" if path in ("", "top level") else f"{path}."
+                if inside:
+                    yield Word(path, topic, titled)
+                for entry in section.entries:
+                    name = f"{inside}{entry.name}"
+                    alone = replace(titled, about="", entries=(replace(entry, name=name),))
+                    yield Word(name, topic, alone)
+                    if topic == "stalls":
+                        yield Word(f"stall_{name}", topic, alone)
+
+
+def _word_spellings(word: Word) -> Iterator[str]:
+    """How a word may be written: fields of machines also as columns of frames have them, what has
+    two spellings in either."""
+    yield from word.name.split(" / ") if word.topic == "words" else (word.name,)
+    if word.topic == "architecture":
+        yield _FIELD + word.name
+
+
+def _fits(asked: str, name: str) -> bool:
+    """Whether `asked` is `name`, in which `<word>` stands for one part and `<field>` for more;
+    headings begin with capitals in places, and may be broken into lines."""
+    spelled = re.escape(name).replace("<field>", ".+")
+    one_line = " ".join(asked.split())
+    return re.fullmatch(_HOLE.sub("[^.]+", spelled), one_line, re.IGNORECASE) is not None
+
+
+def _closest(found: list[Word]) -> list[Word]:
+    """Of each topic the words with most letters of their own: `stall_<cause>_cycles` rather than
+    `stall_<cause>`."""
+    letters = [(len(_HOLE.sub("", word.name)), word.topic) for word in found]
+    most = {topic: max(n for n, other in letters if other == topic) for _, topic in letters}
+    return [word for word, (n, topic) in zip(found, letters, strict=True) if n == most[topic]]
+
+
+def _merge_equal_sections(sections: list[Section]) -> list[Section]:
+    """Sections that say the same of a word as one, under the titles of all."""
+    titles: dict[tuple[object, ...], list[str]] = {}
+    for section in sections:
+        titles.setdefault((section.about, section.headings, section.entries), []).append(
+            section.title
+        )
+    return [
+        replace(
+            next(s for s in sections if (s.about, s.headings, s.entries) == key),
+            title="; ".join(dict.fromkeys(named)),
+        )
+        for key, named in titles.items()
+    ]
+
 
 _INDENT, _WIDTH = 26, 72
 TEXTS: dict[str, Callable[[], str]] = {"laws": laws, "cli": reference}
@@ -36,7 +141,7 @@ AREA = "area"
 @click.option("--sensitivity", is_flag=True, help="Of area: what each field does, changed alone.")
 @click.option(
     "--by",
-    type=Step(),
+    type=FactorParam(),
     metavar="STEP",
     help="With --sensitivity: how much larger a field becomes: 10%, 1.5x.  [default: 2x]",
 )
@@ -112,7 +217,7 @@ def _lines(section: Section) -> Iterator[str]:
     yield from ("", *map(_item, section.entries)) if section.entries else ()
 
 
-def _item(entry: Entry) -> str:
+def _item(entry: ExplainedTerm) -> str:
     said = f"[{entry.kind}] {entry.meaning}" if entry.kind else entry.meaning
     first, *rest = textwrap.wrap(said, _WIDTH) or [""]
     name = f"{entry.name:{_INDENT}}"
@@ -121,10 +226,10 @@ def _item(entry: Entry) -> str:
 
 
 def _as_markdown(sections: Sequence[Section]) -> str:
-    return "\n\n".join("\n".join(_table(section)) for section in sections)
+    return "\n\n".join("\n".join(_markdown_table(section)) for section in sections)
 
 
-def _table(section: Section) -> Iterator[str]:
+def _markdown_table(section: Section) -> Iterator[str]:
     """A heading and a table, without columns that are empty throughout."""
     yield f"### {_code(section.title)}"
     yield ""
@@ -135,10 +240,10 @@ def _table(section: Section) -> Iterator[str]:
         yield "No options."
         return
     used = [place for place in range(3) if any(row[place] for row in rows)]
-    yield _row([section.headings[place] for place in used])
-    yield _row(["---"] * len(used))
+    yield _markdown_row([section.headings[place] for place in used])
+    yield _markdown_row(["---"] * len(used))
     for row in rows:
-        yield _row([row[place] for place in used])
+        yield _markdown_row([row[place] for place in used])
 
 
 def _code(title: str) -> str:
@@ -146,7 +251,7 @@ def _code(title: str) -> str:
     return f"`{title}`" if " " not in title.replace(", ", "") else title
 
 
-def _row(cells: Sequence[str]) -> str:
+def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(_cell, cells))} |"
 
 

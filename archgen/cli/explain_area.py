@@ -18,14 +18,13 @@ from rich.table import Table
 
 from archgen.cli.terminal import plain_table, show
 from archgen.energy import costs_of
-from archgen.energy.interface import has_own
-from archgen.energy.ranges import Range
+from archgen.energy.area_of_parts import has_own
+from archgen.energy.ranges import UncertainValue, area_of_speed, easy_clock, energy_of_speed
 from archgen.energy.sensitivity import effects
-from archgen.energy.speed import area_of_speed, easy_clock, energy_of_speed
 from archgen.energy.table import shipped_table
 from archgen.outcomes.axes import field_text
 from archgen.schema import load_archs
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 
 def explain_area(
@@ -98,7 +97,7 @@ def _sums_lines(arch: Arch, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         for row in rows:
             if row["part"] == part:
                 yield f"  {row['what']:{_NAMES}} {row['mm2']:9.4g}  {row['formula']}"
-                said = ", ".join(_joined(row["fields"])) or "no field"
+                said = ", ".join(_brace_fields(row["fields"])) or "no field"
                 yield from textwrap.wrap(said, _WIDTH, initial_indent=_IN, subsequent_indent=_IN)
 
 
@@ -120,7 +119,7 @@ _NAMES, _WIDTH = 22, 100
 _IN = " " * (_NAMES + 14)
 
 
-def _joined(fields: Iterable[str]) -> Iterator[str]:
+def _brace_fields(fields: Iterable[str]) -> Iterator[str]:
     """Fields of one part of the file together: `memories.local.{size, banks}`."""
     holders: dict[str, list[str]] = {}
     for field in fields:
@@ -133,12 +132,12 @@ def _joined(fields: Iterable[str]) -> Iterator[str]:
             yield from (f"{holder}.{name}".lstrip(".") for name in names)
 
 
-def _sized(area: Range) -> str:
+def _sized(area: UncertainValue) -> str:
     """An area and its range in words."""
     return f"{area.value:.4g} mm2 ({area_line(area)})"
 
 
-def area_line(area: Range) -> str:
+def area_line(area: UncertainValue) -> str:
     """The range of an area in words."""
     return "as stated" if area.stated else f"{area.low:.3g} to {area.high:.3g}"
 
@@ -171,10 +170,10 @@ def _changes_table(arch: Arch, rows: Iterable[Mapping[str, Any]], factor: float)
 
 def _cell(value: Any) -> Any:
     """A value for a column: lists as words, mappings as JSON."""
-    return json.dumps(value) if isinstance(value, dict) else _plain(value)
+    return json.dumps(value) if isinstance(value, dict) else _list_as_text(value)
 
 
-def _plain(value: Any) -> Any:
+def _list_as_text(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 

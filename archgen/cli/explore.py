@@ -11,19 +11,17 @@ from typing import Any
 import click
 from rich.table import Table
 
-from archgen.cli.implausible import of_variants
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import shortened
-from archgen.cli.terminal import plain_table, show
-from archgen.exploration.evaluate import Judged, Means
+from archgen.cli.terminal import of_variants, plain_table, show
+from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools
 from archgen.exploration.measures import AREA, is_estimable
 from archgen.exploration.plan import Exploration, load_exploration
 from archgen.exploration.saving import FRONT, TARGET, TARGET_REPORT, save_answer, save_found
-from archgen.exploration.screen import is_blind
-from archgen.exploration.search import Found, search
+from archgen.exploration.search import ExplorationResult, is_blind, search
 from archgen.exploration.target import Answer, smallest
 from archgen.report import REPORT, write_report
-from archgen.report.words import plain
+from archgen.report.sheet import plain
 from archgen.studies.results import Study
 from archgen.studies.store import writing
 
@@ -84,7 +82,7 @@ def explore(
     if exact and target is None:
         raise click.UsageError("--exact belongs to --target")
     folder = out or OUT / plan.design.name
-    means = Means(running(folder, **given))
+    means = EvaluationTools(running(folder, **given))
     if target is not None:
         answer = watched(
             lambda seen: smallest(plan, target, replace(means, observe=seen), by, exact),
@@ -111,7 +109,7 @@ def _report(study: Study, folder: Path, name: str, wanted: bool) -> None:
             write_report(study, folder / name, folder)
 
 
-def machines_table(plan: Exploration, machines: tuple[Judged, ...]) -> Table:
+def machines_table(plan: Exploration, machines: tuple[EvaluatedMachine, ...]) -> Table:
     """A row for each machine: its fields and figures."""
     table = plain_table()
     names = dict.fromkeys([*plan.measures, *_HEADLINE])
@@ -128,12 +126,12 @@ def machines_table(plan: Exploration, machines: tuple[Judged, ...]) -> Table:
     return table
 
 
-def _verdict(judged: Judged) -> str:
+def _verdict(judged: EvaluatedMachine) -> str:
     checked = [outcome.row.get("verified") for outcome in judged.outcomes]
     return "yes" if all(checked) else "not checked"
 
 
-def found_lines(found: Found, folder: Path) -> Iterator[str]:
+def found_lines(found: ExplorationResult, folder: Path) -> Iterator[str]:
     """What was looked at, what was not, and where results are."""
     plan = found.exploration
     yield (
@@ -159,7 +157,7 @@ def found_lines(found: Found, folder: Path) -> Iterator[str]:
     yield f"machines are in {folder / FRONT}, results and plots in {folder}"
 
 
-def _refused(full: tuple[Judged, ...]) -> Iterator[str]:
+def _refused(full: tuple[EvaluatedMachine, ...]) -> Iterator[str]:
     refused = [judged for judged in full if not judged.answered]
     for judged in refused[:_SHOWN]:
         yield f"{judged.machine.arch.name}: {shortened(judged.reason)}"

@@ -17,10 +17,10 @@ from xml.etree import ElementTree
 
 import click
 
-from archgen.cli.codes import Code
-from archgen.files import write_bytes
+from archgen.cli.codes import ExitCode
+from archgen.compare.budgets import Budget, Check, check_budgets
 from archgen.outcomes.frame import number
-from archgen.studies.budgets import Budget, Check, check_budgets
+from archgen.process.files import write_bytes
 from archgen.studies.results import Study
 from archgen.studies.store import writing
 
@@ -31,12 +31,13 @@ _SECONDS = ("compile_s", "verify_s", "simulate_s")
 _TITLES = {"broken": "budget broken", "unverified": "not verified", "idle": "budget about nothing"}
 
 _CODES = {
-    "broken": Code.BROKEN_BUDGET, "unverified": Code.UNVERIFIED, "idle": Code.NOTHING_JUDGED,
+    "broken": ExitCode.BROKEN_BUDGET, "unverified": ExitCode.UNVERIFIED,
+    "idle": ExitCode.NOTHING_JUDGED,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Finding:
+class GateFinding:
     """Something that was judged."""
 
     suite: str
@@ -84,7 +85,7 @@ def pipeline_options(verb: Verb) -> Verb:
     )(verb)
 
 
-def publish(findings: Sequence[Finding], junit: Path | None, annotate: str) -> None:
+def publish(findings: Sequence[GateFinding], junit: Path | None, annotate: str) -> None:
     """Write `junit`, where asked for, and annotate what stops the pipeline."""
     if junit is not None:
         with writing(junit):
@@ -95,7 +96,9 @@ def publish(findings: Sequence[Finding], junit: Path | None, annotate: str) -> N
             click.echo(annotation(finding), err=True)
 
 
-def judge(study: Study, budgets: Sequence[Budget], junit: Path | None, annotate: str) -> set[Code]:
+def judge(
+    study: Study, budgets: Sequence[Budget], junit: Path | None, annotate: str
+) -> set[ExitCode]:
     """Tell what `budgets` say of a study, and publish it with what became of the points; how the
     verb ends."""
     checks = _checked(budgets, study)
@@ -105,23 +108,25 @@ def judge(study: Study, budgets: Sequence[Budget], junit: Path | None, annotate:
     return {_CODES[check.verdict] for check in checks if check.verdict != "kept"}
 
 
-def of_points(study: Study) -> Iterator[Finding]:
+def of_points(study: Study) -> Iterator[GateFinding]:
     """The points of a study: an answer passes, "does not fit" is skipped."""
     for outcome in study.outcomes:
         row, reason = outcome.row, str(outcome.row.get("reason") or "")
         seconds = [number(dict(row), name) for name in _SECONDS]
         took = sum(value for value in seconds if not math.isnan(value))
         if row["status"] == "failed":
-            yield Finding("points", outcome.label, "error", reason, "point failed", seconds=took)
+            yield GateFinding(
+                "points", outcome.label, "error", reason, "point failed", seconds=took
+            )
         elif row.get("verified") is False:
             said = str(row.get("note") or "they differ from the reference")
-            yield Finding(
+            yield GateFinding(
                 "points", outcome.label, "failed", said, "outputs are wrong", seconds=took
             )
         elif row["status"] != "ok":
-            yield Finding("points", outcome.label, "skipped", f"{row['status']}: {reason}")
+            yield GateFinding("points", outcome.label, "skipped", f"{row['status']}: {reason}")
         else:
-            yield Finding("points", outcome.label, "passed", seconds=took)
+            yield GateFinding("points", outcome.label, "passed", seconds=took)
 
 
 def _checked(budgets: Sequence[Budget], study: Study) -> list[Check]:
@@ -133,12 +138,12 @@ def _checked(budgets: Sequence[Budget], study: Study) -> list[Check]:
     return found
 
 
-def of_budgets(checks: Iterable[Check]) -> Iterator[Finding]:
+def of_budgets(checks: Iterable[Check]) -> Iterator[GateFinding]:
     """What budgets say."""
     for check in checks:
         kept = check.verdict == "kept"
         at = check.budget.at
-        yield Finding(
+        yield GateFinding(
             "budgets",
             f"{check.budget.text}: {check.point or 'any point'}",
             "passed" if kept else "error" if check.verdict == "idle" else "failed",
@@ -159,7 +164,7 @@ def budget_lines(checks: Sequence[Check]) -> Iterator[str]:
         yield f"{kept} of {len(checks)} checks of budgets are kept"
 
 
-def annotation(finding: Finding) -> str:
+def annotation(finding: GateFinding) -> str:
     """The line by which GitHub shows a finding beside its file."""
     shown = {
         "file": _from_root(finding.file),
@@ -186,12 +191,12 @@ def _escaped(text: str, more: str = "") -> str:
     return text
 
 
-def junit_xml(findings: Sequence[Finding]) -> bytes:
+def junit_xml(findings: Sequence[GateFinding]) -> bytes:
     """The findings as JUnit's XML, a suite for each gate."""
     root = ElementTree.Element("testsuites", {"name": "archgen"} | _counts(findings))
     for suite in dict.fromkeys(finding.suite for finding in findings):
         own = [finding for finding in findings if finding.suite == suite]
-        node = ElementTree.SubElement(root, "testsuite", {"name": _plain(suite)} | _counts(own))
+        node = ElementTree.SubElement(root, "testsuite", {"name": _printable(suite)} | _counts(own))
         node.set("skipped", str(sum(finding.verdict == "skipped" for finding in own)))
         for finding in own:
             node.append(_case(finding))
@@ -200,7 +205,7 @@ def junit_xml(findings: Sequence[Finding]) -> bytes:
     return text
 
 
-def _counts(findings: Sequence[Finding]) -> dict[str, str]:
+def _counts(findings: Sequence[GateFinding]) -> dict[str, str]:
     return {
         "tests": str(len(findings)),
         "failures": str(sum(finding.verdict == "failed" for finding in findings)),
@@ -209,11 +214,11 @@ def _counts(findings: Sequence[Finding]) -> dict[str, str]:
     }
 
 
-def _case(finding: Finding) -> ElementTree.Element:
+def _case(finding: GateFinding) -> ElementTree.Element:
     case = ElementTree.Element(
         "testcase",
-        name=_plain(finding.name),
-        classname=f"archgen.{_plain(finding.suite)}",
+        name=_printable(finding.name),
+        classname=f"archgen.{_printable(finding.suite)}",
         time=f"{finding.seconds:.3f}",
     )
     if finding.file:
@@ -221,13 +226,13 @@ def _case(finding: Finding) -> ElementTree.Element:
         case.set("line", str(finding.line))
     tag = {"failed": "failure", "error": "error", "skipped": "skipped"}.get(finding.verdict)
     if tag is not None:
-        first = _plain(finding.said).partition("\n")[0]
+        first = _printable(finding.said).partition("\n")[0]
         below = ElementTree.SubElement(case, tag, message=first)
         if tag != "skipped":
             below.set("type", finding.title)
-            below.text = _plain(finding.said)
+            below.text = _printable(finding.said)
     return case
 
 
-def _plain(text: str) -> str:
+def _printable(text: str) -> str:
     return _UNPRINTABLE.sub("?", text)

@@ -17,7 +17,7 @@ import click
 
 from archgen.cli.main import complain, is_user_error
 from archgen.cli.options import Size, seconds_of
-from archgen.process.guard import Bounds, Exceeded, guarded
+from archgen.process.guard import Exceeded, ResourceLimits, guarded
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 _OPTIONS = (
@@ -45,7 +45,7 @@ def bounds_options(verb: Verb) -> Verb:
     return verb
 
 
-class _Kept(StringIO):
+class _CapturedStream(StringIO):
     """Text instead of what would have been printed on `like`."""
 
     def __init__(self, like: TextIO) -> None:
@@ -58,27 +58,27 @@ class _Kept(StringIO):
 
 
 @dataclass(frozen=True)
-class _Said:
+class _CapturedOutput:
     out: str
     err: str
     code: int
 
 
-def printed(work: Callable[[], None], bounds: Bounds) -> None:
+def printed(work: Callable[[], None], bounds: ResourceLimits) -> None:
     """What `work` prints, and its exit code; 1 when it takes too much, which is said. Raises what
     `work` raises."""
     try:
-        said = guarded(lambda: _said(work), bounds)
+        said = guarded(lambda: _run_captured(work), bounds)
     except Exceeded as mistake:
-        said = _Said("", f"no result: {mistake}\n", 1)
+        said = _CapturedOutput("", f"no result: {mistake}\n", 1)
     click.echo(said.out, nl=False)
     click.echo(said.err, nl=False, err=True)
     if said.code:
         sys.exit(said.code)
 
 
-def _said(work: Callable[[], None]) -> _Said:
-    out, err, code = _Kept(sys.stdout), _Kept(sys.stderr), 0
+def _run_captured(work: Callable[[], None]) -> _CapturedOutput:
+    out, err, code = _CapturedStream(sys.stdout), _CapturedStream(sys.stderr), 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
             work()
@@ -91,4 +91,4 @@ def _said(work: Callable[[], None]) -> _Said:
             if is_user_error(mistake) or isinstance(mistake, MemoryError):
                 raise
             code = complain(mistake)  # here, where its frames are
-    return _Said(out.getvalue(), err.getvalue(), code)
+    return _CapturedOutput(out.getvalue(), err.getvalue(), code)

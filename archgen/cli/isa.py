@@ -19,7 +19,7 @@ from rich.table import Table
 from archgen.cli.options import extension_option
 from archgen.extensions import activate, extension
 from archgen.schema import load_arch
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.isa import Tile
 from simmodel.isa.forms import Form, absent, forms
 from simmodel.isa.matrix import tile_limits

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from archgen.cli.options import extension_option
-from archgen.cli.rules import ignore_option
+from archgen.cli.options import extension_option, ignore_option
 from archgen.extensions import activate, extension
-from archgen.lint import Finding, findings, located
+from archgen.lint import LintFinding, findings, located
 from archgen.lint.rules import SEVERITIES
+from archgen.schema.json_schema import file_schema
 from archgen.schema.load import load_files
+from archgen.studies.file import study_schema
 
 _WIDTH, _INDENT = 96, "    "
 
@@ -61,14 +62,14 @@ def lint(
     if as_json:
         click.echo(json.dumps([each.record() for each in found], indent=2))
     else:
-        for line in (line for each in found for line in told(each)):
+        for line in (line for each in found for line in finding_lines(each)):
             click.echo(line)
         click.echo(summary(found, len(loaded)))
     bad = ("error", "warning") if strict else ("error",)
     sys.exit(1 if any(each.rule.severity in bad for each in found) else 0)
 
 
-def told(found: Finding) -> Iterator[str]:
+def finding_lines(found: LintFinding) -> Iterator[str]:
     """The lines about one finding: place, machine, field and figure; what is usual; a chip."""
     yield f"{found.at}: {found.rule.severity}: {found.arch}: {found.path} [{found.name}]"
     for text in (
@@ -78,8 +79,26 @@ def told(found: Finding) -> Iterator[str]:
             yield textwrap.fill(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
 
 
-def summary(found: Sequence[Finding], machines: int) -> str:
+def summary(found: Sequence[LintFinding], machines: int) -> str:
     """How many of each severity."""
     counts = Counter(each.rule.severity for each in found)
     words = [f"{counts[name]} {name}{'s' * (counts[name] != 1)}" for name in SEVERITIES]
     return f"{', '.join(words)} about {machines} machine{'s' * (machines != 1)}"
+
+
+# `archgen schema`: the JSON Schema of architecture and study files, for editors.
+
+
+@click.command()
+@click.option("--study", is_flag=True, help="Of study files rather than architecture files.")
+def schema(study: bool) -> None:
+    """Print the JSON Schema of architecture files, or of study files.
+
+    Save it, and put `# yaml-language-server: $schema=PATH` at the top of a file: editors then
+    complete keys, explain fields and mark mistakes.
+
+    \b
+    archgen schema > archgen.schema.json
+    archgen schema --study > study.schema.json
+    """
+    click.echo(json.dumps(study_schema() if study else file_schema(), indent=2))

@@ -15,8 +15,8 @@ from importlib.metadata import version
 
 import click
 
-from archgen.files import say_plainly
-from archgen.process.threads import collect_rarely, one_thread_each
+from archgen.process.files import say_plainly
+from archgen.process.guard import collect_rarely, one_thread_each
 
 VERBS = {
     "check": "check architecture files, print peaks",
@@ -38,13 +38,12 @@ VERBS = {
 """Name of each verb and its line in the overview; its module is `archgen.cli.<verb>`."""
 
 USER_ERRORS = {
-    "archgen.assembly": ("AssemblyError",),
     "archgen.models.errors": ("ModelError",),
-    "archgen.schema.mistakes": ("ArchError",),
+    "archgen.schema.tree": ("ArchError",),
     "archgen.extensions": ("ExtensionError",),
-    "archgen.loadable": ("NotThisMachine", "WrongInputs"),
-    "simmodel.loadable": ("LoadableError",),
-    "simmodel.relocation": ("PlaceError",),
+    "archgen.program_files": ("AssemblyError", "NotThisMachine", "WrongInputs"),
+    "simmodel.program.loadable": ("LoadableError",),
+    "simmodel.program.relocation": ("PlaceError",),
     "archgen.studies.store": ("StoreError",),
     "archgen.studies.workers": ("WorkersGone",),
     "archgen.scheduling": ("OptionError",),
@@ -111,7 +110,7 @@ def complain(mistake: Exception) -> int:
     """Say on standard error what went wrong, with a file to attach where archgen is to blame; the
     exit code."""
     if not is_user_error(mistake):
-        report = import_module("archgen.internal")
+        report = import_module("archgen.process.internal_errors")
         path = report.saved(mistake, {"command": " ".join(sys.argv)})
         click.echo(f"error: {report.said(mistake)}; please report it with {path}", err=True)
         return 1

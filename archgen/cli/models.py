@@ -20,11 +20,11 @@ from archgen.cli.options import as_dims, as_roles, dim_option, role_option
 from archgen.models.errors import ModelError, option
 from archgen.models.extents import Extents
 from archgen.models.load import roles_of
-from archgen.process.guard import Bounds
+from archgen.models.roles import InferredRoles
+from archgen.models.roles.kinds import Role
+from archgen.models.roles.net import ModelPort
+from archgen.process.guard import ResourceLimits
 from archgen.process.steps import step
-from archgen.roles import Told
-from archgen.roles.net import Port
-from archgen.roles.role import Role
 from archgen.zoo.catalog import CATALOG
 
 _LEAST_WIDTH = 120
@@ -64,17 +64,17 @@ def models(
         return
 
     def work() -> None:
-        for name, told in _told(names, sizes, said).items():
+        for name, told in _roles_by_model(names, sizes, said).items():
             _show(name, told)
 
-    printed(work, Bounds(timeout, memory))
+    printed(work, ResourceLimits(timeout, memory))
 
 
-def _told(
+def _roles_by_model(
     names: Sequence[str], sizes: Mapping[str, int], roles: Mapping[str, str]
-) -> dict[str, Told]:
+) -> dict[str, InferredRoles]:
     """The inputs of each model; ModelError with what is wrong with any of them."""
-    found: dict[str, Told] = {}
+    found: dict[str, InferredRoles] = {}
     mistakes: list[str] = []
     for name in dict.fromkeys(names):
         with step(f"opening {name}"):
@@ -93,7 +93,7 @@ def _console() -> Console:
     return console
 
 
-def _show(name: str, told: Told) -> None:
+def _show(name: str, told: InferredRoles) -> None:
     console = _console()
     console.print(f"{escape(name)}: inputs", highlight=False)
     console.print(_inputs(told))
@@ -117,35 +117,37 @@ def _zoo() -> Table:
     return table
 
 
-def _table(*columns: str) -> Table:
+def _folding_table(*columns: str) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
 
 
-def _inputs(told: Told) -> Table:
-    table = _table("name", "type", "shape", "role", "batch axis", "evidence", "samples")
+def _inputs(told: InferredRoles) -> Table:
+    table = _folding_table("name", "type", "shape", "role", "batch axis", "evidence", "samples")
     for name, port in told.inputs.items():
         role = told.roles[name]
         evidence = escape(f"{role.evidence}; {role.axis_evidence}")
-        table.add_row(*_port(port), role.kind, _axis(role.axis), evidence, _samples(role))
+        table.add_row(
+            *_port_cells(port), role.kind, _axis_text(role.axis), evidence, _samples(role)
+        )
     return table
 
 
-def _outputs(told: Told) -> Table:
-    table = _table("name", "type", "shape", "batch axis")
+def _outputs(told: InferredRoles) -> Table:
+    table = _folding_table("name", "type", "shape", "batch axis")
     for name, port in told.outputs.items():
-        table.add_row(*_port(port), _axis(told.output_axes.get(name)))
+        table.add_row(*_port_cells(port), _axis_text(told.output_axes.get(name)))
     return table
 
 
-def _port(port: Port) -> tuple[str, str, str]:
+def _port_cells(port: ModelPort) -> tuple[str, str, str]:
     kind = str(helper.tensor_dtype_to_np_dtype(port.elem_type))
     return escape(port.name), kind, escape(f"[{', '.join(map(str, port.dims))}]")
 
 
-def _axis(axis: int | None) -> str:
+def _axis_text(axis: int | None) -> str:
     return "-" if axis is None else str(axis)
 
 
@@ -153,7 +155,7 @@ def _samples(role: Role) -> str:
     return f"{role.low} to {role.high}" if role.fill == "range" else role.fill
 
 
-def _advice(told: Told) -> Iterator[str]:
+def _advice(told: InferredRoles) -> Iterator[str]:
     """What is to be given, what a batch changes, and how to say otherwise."""
     carried = {name: role.axis for name, role in told.roles.items() if role.axis is not None}
     batch = {told.inputs[name].dims[axis] for name, axis in carried.items()}

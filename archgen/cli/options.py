@@ -8,10 +8,12 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from archgen.models.extents import Extents, Range, extents
-from archgen.schema.steps import factor_of
-from simmodel.part import ElementType
-from simmodel.units import parse_bytes
+from archgen.lint import RULES
+from archgen.models.extents import Extents, SizeRange, extents
+from archgen.schema.tree import guess
+from archgen.schema.variants import factor_of
+from simmodel.arch.base import ElementType
+from simmodel.arch.units import parse_bytes
 
 DTYPES = get_args(ElementType)
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -36,7 +38,7 @@ class Batches(click.ParamType[tuple[int, ...]]):
         return tuple(int(part) for part in parts)
 
 
-class Words(click.ParamType[tuple[str, ...]]):
+class NamesParam(click.ParamType[tuple[str, ...]]):
     """`none,optimal`: names separated by commas; the verb knows which there are."""
 
     name = "names"
@@ -65,7 +67,7 @@ class Size(click.ParamType[int]):
             self.fail(str(mistake), param, ctx)
 
 
-class Step(click.ParamType[float]):
+class FactorParam(click.ParamType[float]):
     """`10%`, `1.5x`: how many times as large a field becomes."""
 
     name = "step"
@@ -120,17 +122,17 @@ def as_dims(pairs: Sequence[tuple[str, Extents]]) -> dict[str, int]:
     return as_shape(pairs)[0]
 
 
-def as_shape(pairs: Sequence[tuple[str, Extents]]) -> tuple[dict[str, int], dict[str, Range]]:
+def as_shape(pairs: Sequence[tuple[str, Extents]]) -> tuple[dict[str, int], dict[str, SizeRange]]:
     """The size or the range by name; ClickException for a name that is given several."""
     dims: dict[str, int] = {}
-    ranges: dict[str, Range] = {}
+    ranges: dict[str, SizeRange] = {}
     for name, sizes in as_extents(pairs).items():
         only = sizes.only
         if only is None:
             first = next(iter((*sizes.values, *sizes.ranges)))
             way = f"give one here, such as {name}={first}; `archgen study` compares them"
             raise click.UsageError(f"--dim {name}={sizes}: these are several sizes; {way}")
-        if isinstance(only, Range):
+        if isinstance(only, SizeRange):
             ranges[name] = only
         else:
             dims[name] = only
@@ -259,4 +261,27 @@ calibration_option = click.option(
 )
 host_option = click.option(
     "--host/--no-host", default=True, help="Whether operators may be left to the host processor."
+)
+
+
+# `--ignore RULE` of the verbs that hold machines against what can be built and fed.
+
+
+def _rules(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    """Names of rules, several separated by commas; unknown ones are refused together."""
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    wrong = [f"{name!r}{guess(name, RULES)}" for name in names if name not in RULES]
+    if wrong:
+        known = "`archgen explain lint` lists all"
+        raise click.BadParameter(f"no rule is called {', nor '.join(wrong)}; {known}")
+    return names
+
+
+ignore_option = click.option(
+    "--ignore",
+    "ignored",
+    multiple=True,
+    metavar="RULE",
+    callback=_rules,
+    help="Leave a rule of `archgen lint` out; may be repeated, or several separated by commas.",
 )

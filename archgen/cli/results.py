@@ -13,12 +13,12 @@ from rich.table import Table
 
 from archgen.cli.codes import first_of
 from archgen.cli.gates import budget_option, judge, pipeline_options
-from archgen.cli.options import Words
+from archgen.cli.options import NamesParam
 from archgen.cli.summary import host_lines, reasons, results_table
 from archgen.cli.terminal import plain_table, show
+from archgen.compare.budgets import read_budgets
 from archgen.outcomes.frame import records
-from archgen.report.words import plain
-from archgen.studies.budgets import read_budgets
+from archgen.report.sheet import plain
 from archgen.studies.query import by_order, known_columns, where
 from archgen.studies.results import Study, open_study
 from archgen.studies.store import writing
@@ -38,14 +38,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--sort",
     "order",
-    type=Words(),
+    type=NamesParam(),
     default=(),
     metavar="COLUMNS",
     help="Order of the points: latency_ms, or -throughput_ips for the largest first.",
 )
 @click.option(
     "--columns",
-    type=Words(),
+    type=NamesParam(),
     default=(),
     metavar="COLUMNS",
     help="Columns to show, separated by commas.  [default: those that answer most questions]",
@@ -112,11 +112,11 @@ def chosen_table(frame: pd.DataFrame) -> Table:
         number = pd.api.types.is_numeric_dtype(frame[name])
         table.add_column(str(name), justify="right" if number else "left", overflow="fold")
     for row in records(frame):
-        table.add_row(*(_shown(value) for value in row.values()))
+        table.add_row(*(_cell_text(value) for value in row.values()))
     return table
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if pd.isna(value):
         return ""
     return plain(value) if isinstance(value, float) else str(value)

@@ -19,33 +19,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archgen.api import execute, simulate
-from archgen.assembly import leads_out, read_assembly, save_arrays
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import as_dims, dim_option, extension_option, place_option
 from archgen.extensions import activate, extension
-from archgen.files import unwritable, write_atomically
-from archgen.loadable import (
+from archgen.models.extents import Extents
+from archgen.models.load import arrays_in
+from archgen.process.files import unwritable, write_atomically
+from archgen.process.guard import ResourceLimits
+from archgen.program_files import (
     Loaded,
     WrongInputs,
     assembled,
     is_loadable,
+    leads_out,
     load,
     matched,
     ranged,
+    read_assembly,
     same_machine,
+    save_arrays,
     shown,
 )
-from archgen.models.arrays import arrays_in
-from archgen.models.extents import Extents
-from archgen.process.guard import Bounds
 from archgen.scheduling import OptionError
 from archgen.schema import load_arch, shipped_names
-from simmodel.arch import Arch
-from simmodel.dtype import NAMES, NUMPY
+from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoPayload, NoSuchRow
-from simmodel.lengths import LengthError, lengths_of, most, settled
-from simmodel.loadable import LoadableError
-from simmodel.program import Program
+from simmodel.program.loadable import LoadableError
+from simmodel.program.program import Program
+from simmodel.program.sizes import LengthError, lengths_of, most, specialize
 from simmodel.verify import VerifyError, verify
 
 Array = NDArray[Any]
@@ -108,7 +110,7 @@ def run(
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
-        loaded = _loaded(file, arch, dict(places))
+        loaded = _load_program_file(file, arch, dict(places))
         click.echo(
             f"{file}: {loaded.program.name} on {loaded.arch.name}, "
             f"fingerprint {loaded.fingerprint[:16]}"
@@ -117,10 +119,10 @@ def run(
             raise OptionError([f"--input: missing; {_wanted(loaded)}"])
         _chain(_Programs(loaded, lengths, file), inputs, outputs, timed=timed)
 
-    printed(work, Bounds(timeout, memory))
+    printed(work, ResourceLimits(timeout, memory))
 
 
-def _loaded(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
+def _load_program_file(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
     """The program in a file with its machine, which is `arch` where that is given."""
     try:
         if not is_loadable(file):
@@ -188,7 +190,7 @@ class _Programs:
             lengths = self.lengths or lengths_of(program, shapes)
             key = tuple(sorted(lengths.items()))
             if key not in self.made:
-                self.made[key] = settled(program, lengths)
+                self.made[key] = specialize(program, lengths)
                 verify(self.made[key], self.loaded.arch)
         except LengthError as wrong:
             raise OptionError([_of_lengths(wrong, self.lengths, path)]) from None

@@ -13,9 +13,8 @@ from typing import Any
 
 import click
 
-from archgen.cli.options import Verb, Words
-from archgen.knobs import Scalar, Settings, combinations_of
-from archgen.scheduling import DEFAULT
+from archgen.cli.options import NamesParam, Verb
+from archgen.scheduling import DEFAULT, Scalar, Settings, combinations_of
 from compiler.api import EFFORTS, HALOS, OBJECTIVES, STRATEGIES
 
 
@@ -23,7 +22,7 @@ def _words_option(name: str, help: str, known: Iterable[object]) -> Callable[[Ve
     default = DEFAULT.columns[name]
     text = f"{help}: {', '.join(map(str, known))}."
     return click.option(
-        f"--{name}", type=Words(), default=str(default), show_default=True, help=text
+        f"--{name}", type=NamesParam(), default=str(default), show_default=True, help=text
     )
 
 

@@ -12,12 +12,11 @@ from typing import Any
 import click
 from rich.table import Table
 
-from archgen.cli.implausible import of_variants
-from archgen.cli.options import Step
+from archgen.cli.options import FactorParam
 from archgen.cli.running import OUT, running, running_options, watched
-from archgen.cli.terminal import plain_table, show
-from archgen.exploration.evaluate import Means
-from archgen.exploration.plan import load_surroundings
+from archgen.cli.terminal import of_variants, plain_table, show
+from archgen.exploration.evaluate import EvaluationTools
+from archgen.exploration.plan import load_sensitivity_plan
 from archgen.exploration.saving import save_sensitivities
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.outcomes.frame import Record, records
@@ -32,7 +31,7 @@ _INTERESTING = 0.02
 @click.argument("study", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--by",
-    type=Step(),
+    type=FactorParam(),
     metavar="STEP",
     help="How much larger and smaller a field becomes that the file lists no values of: 10%, 1.5x. "
     " [default: what the file says, else 2x]",
@@ -57,9 +56,9 @@ def sensitivity(study: Path, by: float | None, out: Path | None, **given: Any) -
     Exit code 0: every machine has an answer. 1: a point failed or its outputs are wrong. 2: wrong
     input. 130: interrupted, finished points are saved.
     """  # fmt: skip
-    asked = load_surroundings(study, by)
+    asked = load_sensitivity_plan(study, by)
     folder = out or OUT / asked.design.name
-    means = Means(running(folder, **given))
+    means = EvaluationTools(running(folder, **given))
     found = watched(lambda seen: sensitivities(asked, replace(means, observe=seen)), folder)
     save_sensitivities(found, folder, given["plots"])
     if given["plots"] and found.study.outcomes:
@@ -84,7 +83,8 @@ def tornado_table(found: Sensitivities) -> Table:
             str(row["parameter"]), _text(row["low_value"]), _percent(row["low"]),
             _text(row["own_value"]), _text(row["high_value"]), _percent(row["high"]),
             "" if math.isnan(row["elasticity"]) else f"{row['elasticity']:z.2f}",
-            _number(row["gain_per_mm2"]), _number(row["gain_per_gb_per_s"]), _text(row["enough"]),
+            _number_or_blank(row["gain_per_mm2"]), _number_or_blank(row["gain_per_gb_per_s"]),
+            _text(row["enough"]),
         )  # fmt: skip
     return table
 
@@ -98,8 +98,8 @@ def lines(found: Sensitivities, folder: Path) -> Iterator[str]:
         f"value after which a step gains less than {100 * worth:g} %"
     )
     pairs = records(found.pairs) if not found.pairs.empty else []
-    for row in sorted(pairs, key=lambda row: -_size(row["interaction"])):
-        if _size(row["interaction"]) >= _INTERESTING:
+    for row in sorted(pairs, key=lambda row: -_magnitude(row["interaction"])):
+        if _magnitude(row["interaction"]) >= _INTERESTING:
             yield (
                 f"{row['first']} {row['first_value']} with {row['second']} {row['second_value']}: "
                 f"{_percent(row['together'])} together, alone {_percent(row['first_alone'])} and "
@@ -112,10 +112,10 @@ def lines(found: Sensitivities, folder: Path) -> Iterator[str]:
 
 
 def _reach(row: Record) -> float:
-    return max(_size(row["low"]), _size(row["high"]))
+    return max(_magnitude(row["low"]), _magnitude(row["high"]))
 
 
-def _size(value: float) -> float:
+def _magnitude(value: float) -> float:
     return 0.0 if math.isnan(value) else abs(value)
 
 
@@ -123,7 +123,7 @@ def _percent(value: float) -> str:
     return "" if math.isnan(value) else f"{100 * value:+.1f} %"
 
 
-def _number(value: float) -> str:
+def _number_or_blank(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3g}"
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from archgen.cli.codes import Code, first_of
+from archgen.cli.codes import ExitCode, first_of
 from archgen.cli.gates import budget_option, judge, pipeline_options
-from archgen.cli.implausible import of_design
 from archgen.cli.options import (
     Batches,
     as_extents,
@@ -28,18 +27,18 @@ from archgen.cli.options import (
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.scheduling_options import as_efforts, scheduling_options
 from archgen.cli.summary import host_lines, points_table, results_table, summary_lines
-from archgen.cli.terminal import show
+from archgen.cli.terminal import of_design, show
+from archgen.compare.budgets import read_budgets
 from archgen.models.constants import with_values
-from archgen.models.extents import Range, Shape, asked, left_out, shapes
+from archgen.models.extents import Shape, SizeRange, asked, left_out, shapes
 from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
 from archgen.schema.variants import Variant
-from archgen.studies.budgets import read_budgets
 from archgen.studies.design import Design, StudyError, Workload, designed, points
+from archgen.studies.estimated import run_estimated
 from archgen.studies.file import is_study
 from archgen.studies.options import Running, StudyOptions
 from archgen.studies.plan import load_study
-from archgen.studies.quick import run_estimated
 from archgen.studies.results import Study
 from archgen.studies.store import writing
 from archgen.studies.sweep import run_study
@@ -168,10 +167,10 @@ def study(
         result = watched(lambda seen: run_study(design, asked, seen), folder, design)
     _report(result, asked, folder)
     lines = [*host_lines(result.outcomes), *summary_lines(result, folder, asked.plots)]
-    lines += [*_between(design), *of_design(design)]
+    lines += [*_range_gap_notes(design), *of_design(design)]
     show([results_table(result.frame)], lines)
     codes = judge(result, budgets, junit, annotate)
-    sys.exit(first_of(codes if result.good else {*codes, Code.BAD}))
+    sys.exit(first_of(codes if result.good else {*codes, ExitCode.BAD}))
 
 
 def _design(archs: Sequence[str], given: Mapping[str, Any], typed: Set[str]) -> Design:
@@ -184,13 +183,13 @@ def _design(archs: Sequence[str], given: Mapping[str, Any], typed: Set[str]) -> 
             if mistakes:  # of what may be meant as a study file
                 raise StudyError(map(str, mistakes))
             raise click.UsageError("Missing option '-m' / '--model': which networks?")
-        return _plain(archs, given)
+        return _design_from_options(archs, given)
     if len(archs) > 1:
         raise click.UsageError("a study file stands alone: it says which architectures it is about")
     return _overridden(load_study(files[0]), given, typed)
 
 
-def _plain(archs: Sequence[str | Variant], given: Mapping[str, Any]) -> Design:
+def _design_from_options(archs: Sequence[str | Variant], given: Mapping[str, Any]) -> Design:
     options = StudyOptions(
         fusion=given["fusion"],
         halo=given["halo"],
@@ -220,7 +219,7 @@ def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> De
     ways["effort"] = tuple(map(str, ways["effort"]))
     held = {"verify": design.verify, "host": design.host, "isolated": design.isolated}
     loads = said.get("models") or design.workloads
-    made = _plain(design.machines, {**given, **ways, **held, **said, "models": loads})
+    made = _design_from_options(design.machines, {**given, **ways, **held, **said, "models": loads})
     changed = (new for load in made.workloads for new in _changed(load, said))
     return replace(
         made,
@@ -252,12 +251,12 @@ def _list(design: Design, folder: Path) -> None:
     wanted = points(design)
     table, finished = points_table(wanted, folder)
     said = f"{len(wanted)} points, {finished} of them finished in {folder}"
-    show([table], [said, *_between(design), *of_design(design)])
+    show([table], [said, *_range_gap_notes(design), *of_design(design)])
 
 
-def _between(design: Design) -> Iterator[str]:
+def _range_gap_notes(design: Design) -> Iterator[str]:
     """Lengths between ranges, for which there is no program."""
-    spans: dict[str, set[Range]] = {}
+    spans: dict[str, set[SizeRange]] = {}
     for load in design.workloads:
         for name, span in load.ranges:
             spans.setdefault(f"{load.model}: {name}", set()).add(span)

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
 from archgen.outcomes.estimated import ESTIMATED, chosen_words, has_figures
-from archgen.outcomes.flat import flat_notes
 from archgen.outcomes.frame import (
     Record,
     dimensions,
@@ -23,11 +22,12 @@ from archgen.outcomes.frame import (
     spans,
     varied,
 )
-from archgen.outcomes.point import BUCKET, DIMENSION, Outcome, Point
-from archgen.report.words import plain
+from archgen.outcomes.insensitive import flat_notes
+from archgen.outcomes.points import BUCKET, DIMENSION, Outcome, Point
+from archgen.report.sheet import plain
 from archgen.studies.results import Study
 from archgen.studies.store import Store
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 _KIB = 1024
 _SPARE = (
@@ -67,7 +67,7 @@ def results_table(frame: pd.DataFrame) -> PlainTable:
     table = plain_table()
     table.add_column("architecture", no_wrap=True)
     rows = records(frame)
-    chosen, dims = _chosen(rows), dimensions(rows)
+    chosen, dims = _varying_columns(rows), dimensions(rows)
     for heading in _headings(dims, chosen, "status"):
         table.add_column(heading, overflow="fold")
     cells = [c for c in _CELLS if c[0] in frame and (c is _CELLS[0] or frame[c[0]].notna().any())]
@@ -80,7 +80,7 @@ def results_table(frame: pd.DataFrame) -> PlainTable:
     if lent:
         table.add_column("schedule from", overflow="fold")
     for row in rows:
-        named = _told(row, dims, [*chosen, "status"])
+        named = _row_cells(row, dims, [*chosen, "status"])
         shown = ["" if pd.isna(row[name]) else show(row[name]) for name, _, show in cells]
         style = "red" if row["status"] == "failed" or is_wrong(row) else None
         lender = (
@@ -100,11 +100,11 @@ def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
     rows: list[Record] = [{**point.identity()} for point in points]
     table = plain_table()
     table.add_column("architecture", no_wrap=True)
-    chosen, dims = _chosen(rows), dimensions(rows)
+    chosen, dims = _varying_columns(rows), dimensions(rows)
     for heading in _headings(dims, chosen, "finished"):
         table.add_column(heading, overflow="fold")
     for row, outcome in zip(rows, found, strict=True):
-        told = _told(row, dims, chosen)
+        told = _row_cells(row, dims, chosen)
         table.add_row(*told, outcome.status if outcome is not None else "")
     return table, sum(outcome is not None for outcome in found)
 
@@ -114,12 +114,12 @@ def _headings(dims: Sequence[str], chosen: Sequence[str], last: str) -> list[str
     return ["model", *map(size_heading, dims), "batch", "dtype", *chosen, last]
 
 
-def _chosen(rows: Sequence[Record]) -> list[str]:
+def _varying_columns(rows: Sequence[Record]) -> list[str]:
     """What tells `rows` apart but for sizes, which say the ranges that they are of."""
     return [name for name in varied(rows) if not name.startswith(BUCKET)]
 
 
-def _told(row: Record, dims: Sequence[str], rest: Sequence[str]) -> list[str]:
+def _row_cells(row: Record, dims: Sequence[str], rest: Sequence[str]) -> list[str]:
     """The cells of these columns, empty where a row has no such thing."""
     within = spans(row)
     names = ("arch", "model", *dims, "batch", "dtype", *rest)
@@ -172,16 +172,16 @@ def reasons(frame: pd.DataFrame, archs: Mapping[str, Arch]) -> Iterator[str]:
     """Why points have no result, which outputs are wrong, notes once each, and what was swept in
     vain; `archs` are machines by name."""
     rows = records(frame)
-    chosen = _chosen(rows)
+    chosen = _varying_columns(rows)
     whole = _refused_whole(rows, chosen)
     refused = (row for row in rows if not has_figures(row))
     yield from dict.fromkeys(
-        f"{_program(row, chosen) if _program(row, chosen) in whole else _name(row, chosen)}: "
+        f"{program if (program := _program(row, chosen)) in whole else _point_label(row, chosen)}: "
         f"{row['status']}: {shortened(str(row['reason']))}"
         for row in refused
     )
     for row in filter(is_wrong, rows):
-        yield f"{_name(row, chosen)}: outputs are wrong{_error(row)}"
+        yield f"{_point_label(row, chosen)}: outputs are wrong{_error(row)}"
     notes = (row["note"] for row in rows if not is_wrong(row) and not pd.isna(row["note"]))
     for note in dict.fromkeys([*notes, *flat_notes(frame, archs)]):
         yield f"note: {note}"
@@ -218,7 +218,7 @@ def _error(row: Record) -> str:
     return by if pd.isna(note) else f"{by}: {shortened(str(note))}"
 
 
-def _name(row: Record, chosen: list[str]) -> str:
+def _point_label(row: Record, chosen: list[str]) -> str:
     within = spans(row)
     given = {**sizes(row), "batch": row["batch"]}
     said = [f"{name} {size}{_of(within.get(name))}" for name, size in given.items()]
@@ -231,7 +231,7 @@ def _program(row: Record, chosen: list[str]) -> str:
     from lengths."""
     within = spans(row)
     if not within:
-        return _name(row, chosen)
+        return _point_label(row, chosen)
     said = [f"{name} {size}" for name, size in {**sizes(row), **within}.items()]
     words = [row["arch"], row["model"], *said, row["dtype"], *(row[name] for name in chosen)]
     return " ".join(map(str, words))

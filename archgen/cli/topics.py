@@ -10,19 +10,19 @@ import ast
 import dataclasses
 import inspect
 import json
+import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
+from typing import Any
 
-from archgen.cli.codes import Code
-from archgen.cli.fields import Field, Part, parts
+from archgen.cli.codes import ExitCode
 from archgen.cli.vocabulary import HEADINGS, TERMS
-from archgen.knobs import Option, held, options
 from archgen.lint import RULES
-from archgen.lint.known import Chip, known
-from archgen.lint.rules import SEVERITIES
+from archgen.lint.rules import SEVERITIES, Chip, published_chips
+from archgen.outcomes.bottleneck import STALLS
 from archgen.outcomes.columns import (
     COLUMNS,
     COMMAND_COLUMNS,
@@ -31,18 +31,120 @@ from archgen.outcomes.columns import (
     SPAN_COLUMNS,
     Column,
 )
-from archgen.outcomes.stalls import STALLS
-from archgen.schema.json_schema import arch_view
-from archgen.schema.view import View
+from archgen.scheduling import PassOptionField, options, passes_by_prefix
+from archgen.schema.json_schema import REF, Schema, View, arch_view
 from archgen.studies.file import StudyFile
 from compiler import api
 from compiler.api import pass_name
 from simmodel import machine
+from simmodel.arch.units import show_bytes
 from simmodel.waterfall import MOVED, WORK
+
+# The fields of a file format, part by part, from its JSON Schema.
 
 
 @dataclass(frozen=True)
-class Entry:
+class Field:
+    """One key of a file."""
+
+    name: str
+    value: str
+    """What it takes, in words."""
+    default: str
+    meaning: str
+    required: bool
+
+
+@dataclass(frozen=True)
+class SchemaSection:
+    """A mapping of a file; `title` are the paths where it stands."""
+
+    title: str
+    about: str
+    fields: tuple[Field, ...]
+
+
+def parts(view: View) -> list[SchemaSection]:
+    """Every mapping with fixed keys, outer ones first."""
+    places: dict[str, list[str]] = {}
+    schemas: dict[str, Schema] = {}
+    for path, kind, schema in _nested_mappings(view, "", view.root):
+        places.setdefault(kind, []).append(path)
+        schemas[kind] = schema
+    return [
+        SchemaSection(
+            ", ".join(dict.fromkeys(places[kind])),
+            " ".join(str(schema.get("description", "")).split()),
+            tuple(_fields(view, schema)),
+        )
+        for kind, schema in schemas.items()
+    ]
+
+
+def _nested_mappings(view: View, path: str, schema: Schema) -> Iterator[tuple[str, str, Schema]]:
+    """Path, name in the schema, and schema of each mapping below and with `schema`."""
+    yield path, str(schema.get("title", path)), schema
+    for key, node in schema.get("properties", {}).items():
+        below = f"{path}.{key}" if path else key
+        for suffix, inner in _mappings(view, node):
+            yield from _nested_mappings(view, below + suffix, inner)
+
+
+def _mappings(view: View, node: Schema) -> Iterator[tuple[str, Schema]]:
+    """Mappings with fixed keys that a value may hold, with what their paths end in."""
+    if "$ref" in node:
+        inner = view.root["$defs"][node["$ref"].removeprefix(REF)]
+        if "properties" in inner:
+            yield "", inner
+        return
+    for option in node.get("anyOf", ()):
+        yield from _mappings(view, option)
+    if isinstance(more := node.get("additionalProperties"), dict):
+        yield from ((f".<name>{end}", inner) for end, inner in _mappings(view, more))
+    if "items" in node:
+        yield from _mappings(view, node["items"])
+
+
+def _fields(view: View, schema: Schema) -> Iterator[Field]:
+    required = schema.get("required", ())
+    for key, node in schema.get("properties", {}).items():
+        inner = node if "examples" in node else view.resolved(node)
+        own = inner.get("description", "") if inner.get("type") != "object" else ""
+        yield Field(
+            key,
+            view.expected(inner).removesuffix(" or another value"),
+            _default(node.get("default"), inner.get("examples", [""])[0]),
+            " ".join(str(node.get("description") or own).split()),
+            key in required,
+        )
+
+
+def _default(value: Any, example: str) -> str:
+    """A default as a file would say it; nothing where a mapping or nothing is the default."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None or value == "" or isinstance(value, dict):
+        return ""
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]" if value else ""
+    if isinstance(value, str):
+        return _LONG.sub(lambda found: f"{float(found[0]):.6g}", value)
+    unit = example.partition(" ")[2]
+    return _IN_UNITS.get(unit, "{:g}".format)(value)
+
+
+_IN_UNITS: dict[str, Callable[[float], str]] = {
+    "KiB": show_bytes,
+    "nm": lambda value: f"{value:g} nm",
+    "GOPS": lambda value: f"{value / 1e9:g} GOPS",
+}
+"""How a default in base units is written, by the unit of the field's example."""
+_LONG = re.compile(r"\d+\.\d{7,}")
+"""A decimal fraction that binary could not hold exactly."""
+
+
+@dataclass(frozen=True)
+class ExplainedTerm:
     """One word that is explained."""
 
     name: str
@@ -57,7 +159,7 @@ class Section:
     title: str
     about: str
     headings: tuple[str, str, str]
-    entries: tuple[Entry, ...]
+    entries: tuple[ExplainedTerm, ...]
 
 
 _FRAMES: Mapping[str, Iterable[Column]] = {
@@ -69,13 +171,13 @@ _FRAMES: Mapping[str, Iterable[Column]] = {
 }
 
 
-def _columns() -> list[Section]:
+def _column_sections() -> list[Section]:
     return [
         Section(
             title,
             "",
             ("column", "unit", "meaning"),
-            tuple(Entry(known.name, known.unit, known.meaning) for known in frame),
+            tuple(ExplainedTerm(known.name, known.unit, known.meaning) for known in frame),
         )
         for title, frame in _FRAMES.items()
     ]
@@ -84,7 +186,7 @@ def _columns() -> list[Section]:
 def _stalls() -> list[Section]:
     title = "Why an engine did not compute; every idle cycle has exactly one cause"
     found = (
-        Entry(cause, "", f"{stall.meaning}. Levers: {stall.levers}")
+        ExplainedTerm(cause, "", f"{stall.meaning}. Levers: {stall.levers}")
         for cause, stall in STALLS.items()
     )
     return [Section(title, "", ("cause", "", "meaning and levers"), tuple(found))]
@@ -101,7 +203,9 @@ def _plots() -> list[Section]:
             title,
             "",
             ("figure", "function", "what it shows"),
-            tuple(Entry(name, draw.__name__, _text_of(draw)) for name, draw in figures.items()),
+            tuple(
+                ExplainedTerm(name, draw.__name__, _text_of(draw)) for name, draw in figures.items()
+            ),
         )
         for title, figures in drawn.items()
     ]
@@ -122,7 +226,7 @@ def _passes() -> list[Section]:
             ("option", "value", "meaning"),
             tuple(_entry(name, known[name]) for name in known if name.startswith(f"{word}.")),
         )
-        for word, step in held(stages)
+        for word, step in passes_by_prefix(stages)
     ]
 
 
@@ -130,12 +234,12 @@ def _first_line(documented: object) -> str:
     return inspect.cleandoc(documented.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
 
 
-def _entry(name: str, option: Option) -> Entry:
+def _entry(name: str, option: PassOptionField) -> ExplainedTerm:
     said: dict[str, str] = {}
     for cls in reversed(option.holder.__mro__[:-1]):
         said |= _said_of_fields(cls) if dataclasses.is_dataclass(cls) else {}
     default = json.dumps(option.value).strip('"')
-    return Entry(name, f"{option.takes}; default {default}", said[option.field])
+    return ExplainedTerm(name, f"{option.takes}; default {default}", said[option.field])
 
 
 def _said_of_fields(cls: type) -> dict[str, str]:
@@ -161,12 +265,14 @@ def _study() -> list[Section]:
     return [_of_part(part) for part in parts(View(StudyFile.model_json_schema(by_alias=True)))]
 
 
-def _of_part(part: Part) -> Section:
-    found = tuple(Entry(field.name, _value(field), field.meaning) for field in part.fields)
+def _of_part(part: SchemaSection) -> Section:
+    found = tuple(
+        ExplainedTerm(field.name, _field_value_text(field), field.meaning) for field in part.fields
+    )
     return Section(part.title or "top level", part.about, ("field", "value", "meaning"), found)
 
 
-def _value(field: Field) -> str:
+def _field_value_text(field: Field) -> str:
     if field.required:
         return f"{field.value}; required"
     return f"{field.value}; default {field.default}" if field.default else field.value
@@ -179,15 +285,17 @@ def _lint() -> list[Section]:
             "",
             ("rule", "looks at", "limit; its source"),
             tuple(
-                Entry(name, rule.about, f"{rule.threshold}; {_source(rule.source, rule.status)}")
+                ExplainedTerm(
+                    name, rule.about, f"{rule.threshold}; {_source(rule.source, rule.status)}"
+                )
                 for name, rule in RULES.items()
                 if rule.severity == severity
             ),
         )
         for severity, meant in SEVERITIES.items()
     ]
-    chips = tuple(Entry(chip.name, _figures(chip), _source(chip.source, chip.status))
-                  for chip in known().chips.values())  # fmt: skip
+    chips = tuple(ExplainedTerm(chip.name, _figures(chip), _source(chip.source, chip.status))
+                  for chip in published_chips().chips.values())  # fmt: skip
     headings = ("chip", "figures of the whole chip", "source")
     return [*rules, Section("Published chips that machines are held against", "", headings, chips)]
 
@@ -218,23 +326,23 @@ def pictures() -> dict[str, str]:
     """Name of each rewriting pass -> what it does, with a picture of before and after."""
     return {
         pass_name(type(step)): inspect.cleandoc(step.__doc__ or "")
-        for _, step in held(api.Stages())
+        for _, step in passes_by_prefix(api.Stages())
     }
 
 
 def _codes() -> list[Section]:
     title = "Exit codes of all verbs; where several hold, the first of them"
-    said = _said_of_fields(Code)
-    found = (Entry(str(code.value), "", said[code.name]) for code in Code)
+    said = _said_of_fields(ExitCode)
+    found = (ExplainedTerm(str(code.value), "", said[code.name]) for code in ExitCode)
     return [Section(title, "", ("code", "", "meaning"), tuple(found))]
 
 
-def _words() -> list[Section]:
-    terms = tuple(Entry(name, "", meaning) for name, meaning in TERMS.items())
-    headings = tuple(Entry(name, where, said) for name, (where, said) in HEADINGS.items())
+def _term_sections() -> list[Section]:
+    terms = tuple(ExplainedTerm(name, "", meaning) for name, meaning in TERMS.items())
+    headings = tuple(ExplainedTerm(name, where, said) for name, (where, said) in HEADINGS.items())
     parts = {f"waits: {cause}": stall.meaning for cause, stall in STALLS.items()}
     parts |= {**WORK, **{f"DRAM: {what}": said for what, said in MOVED.items()}}
-    accounts = tuple(Entry(name, "", said) for name, said in parts.items())
+    accounts = tuple(ExplainedTerm(name, "", said) for name, said in parts.items())
     return [
         Section("Terms", "", ("term", "", "meaning"), terms),
         Section("Headings of tables", "Those of frames are columns, those of sweeps fields of "
@@ -247,12 +355,12 @@ def _words() -> list[Section]:
 SECTIONS: dict[str, Callable[[], list[Section]]] = {
     "architecture": _architecture,
     "study": _study,
-    "columns": _columns,
+    "columns": _column_sections,
     "plots": _plots,
     "stalls": _stalls,
     "passes": _passes,
     "codes": _codes,
     "lint": _lint,
-    "words": _words,
+    "words": _term_sections,
 }
 """Topic -> its sections."""

@@ -6,6 +6,6 @@ of memories may come from elsewhere (`sources`). Everything has a stated range (
 needs no run is given here; `model.energy_of` is not, as counting events imports every instruction.
 """
 
-from archgen.energy.costs import Costs, costs_of
+from archgen.energy.costs import EnergyCosts, costs_of
 
-__all__ = ["Costs", "costs_of"]
+__all__ = ["EnergyCosts", "costs_of"]

@@ -6,23 +6,67 @@ and what no list has (clock, wires, space between cells) is a share of them. Pin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from archgen.energy.area_of_parts import PART as INTERFACE
+from archgen.energy.area_of_parts import (
+    copy_terms,
+    front_end_terms,
+    interface_terms,
+    link_terms,
+    memory_terms,
+    spans,
+)
 from archgen.energy.engines import matrix_terms, scalar_terms, vector_terms
-from archgen.energy.front_end import front_end_terms
-from archgen.energy.interface import PART as INTERFACE
-from archgen.energy.interface import interface_terms
-from archgen.energy.memories import memory_terms
-from archgen.energy.movers import copy_terms, link_terms
-from archgen.energy.ranges import Range, total
-from archgen.energy.sources import Source
-from archgen.energy.speed import area_of_speed
-from archgen.energy.stated import as_stated, extra_terms
+from archgen.energy.ranges import UncertainValue, area_of_speed, total
+from archgen.energy.sram import Source
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
-from simmodel.arch import Arch
+from archgen.schema.rewritten import instances
+from simmodel.arch.record import Arch
+
+# Areas that a file states in the place of terms, and terms of its own.
+
+EXTRA = "extra"
+"""The part of terms that only the file knows."""
+_WHERE = ("cores", "clusters")
+
+
+def as_stated(arch: Arch, terms: Iterable[Term]) -> Iterator[Term]:
+    """`terms`, those that the file states replaced."""
+    given, told = arch.energy.area.parts, set[str]()
+    for term in terms:
+        name = f"{term.part} {term.what.replace(':', '')}"
+        if term.part not in given:
+            yield _stated(arch, term, name, term.what) if name in given else term
+        elif term.part not in told:
+            told.add(term.part)
+            yield _stated(arch, term, term.part, "as stated")
+
+
+def extra_terms(arch: Arch) -> Iterator[Term]:
+    """What the file has under names of its own."""
+    for name, area in arch.energy.area.extra.items():
+        text = f"{area:.4g} mm2 (energy.area.extra)"
+        yield Term(EXTRA, name, (), text, UncertainValue(area, area, area, stated=True))
+
+
+def _stated(arch: Arch, term: Term, name: str, what: str) -> Term:
+    area, count = arch.energy.area.parts[name], _stated_instances(arch, term, name)
+    text = f"{count} x {area:.4g} mm2 (energy.area.parts)"
+    one = UncertainValue(area, area, area, stated=True)
+    return Term(term.part, what, _WHERE if term.part != "dram" else (), text, one.times(count))
+
+
+def _stated_instances(arch: Arch, term: Term, name: str) -> int:
+    """How many of what is stated the chip has; of all links together there is one."""
+    if term.part in arch.memories.on_chip():
+        return instances(arch, term.part)
+    if term.part == "link" and name != "link":
+        return spans(arch, arch.links[term.what])
+    return 1 if term.part in ("link", "dram") else arch.core_count
 
 
 @dataclass(frozen=True)
@@ -32,19 +76,19 @@ class Area:
     terms: tuple[Term, ...]
 
     @cached_property
-    def parts(self) -> dict[str, Range]:
+    def parts(self) -> dict[str, UncertainValue]:
         """mm2 by part: mac, vector, scalar, each memory's role, copy, link, front_end, other,
         extra, dram."""
         names = dict.fromkeys(term.part for term in self.terms)
         return {name: total(t.mm2 for t in self.terms if t.part == name) for name in names}
 
     @property
-    def total(self) -> Range:
+    def total(self) -> UncertainValue:
         """mm2 of everything."""
         return total(self.parts.values())
 
     @property
-    def core(self) -> Range:
+    def core(self) -> UncertainValue:
         """mm2 of everything but the interface to DRAM."""
         return total(part for name, part in self.parts.items() if name != INTERFACE)
 
@@ -54,7 +98,9 @@ def area_of(arch: Arch, figures: Figures, source: Source) -> Area:
     terms = [*as_stated(arch, _listed(arch, figures, source))]
     listed = total(term.mm2 for term in terms).value
     other, stated = figures.area.other, arch.energy.area.other
-    share = Range.given(stated, lambda: Range.within(other.share * listed, other.low, other.high))
+    share = UncertainValue.stated_or(
+        stated, lambda: UncertainValue.within(other.share * listed, other.low, other.high)
+    )
     text = f"{other.share:.0%} of {listed:.4g} mm2" if stated is None else "energy.area.other"
     terms.append(Term("other", "clock, wires, space", (), text, share))
     # Its clock is DRAM's, or the system's.

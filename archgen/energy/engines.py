@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from archgen.energy.ranges import Range
+from archgen.energy.ranges import UncertainValue
 from archgen.energy.table import Figures, Mix, Operation, Sum
 from archgen.energy.terms import Logic, Term, operation, sum_of
-from simmodel.arch import Arch, ScalarCost, VectorCost
-from simmodel.dtype import is_float, size_of
+from simmodel.arch.dtype import is_float, size_of
+from simmodel.arch.record import Arch, ScalarCost, VectorCost
 
 _WHERE = ("clock", "cores", "clusters")
 _STATIONARY, _MOVING = 2, 1
@@ -31,7 +31,7 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         ((cell_of(arch, name, figures) * rate, name) for name, rate in matrix.rate.items()),
         default=(0.0, ""),
     )
-    one = Range.given(arch.energy.area.mac, lambda: logic.datapath(most))
+    one = UncertainValue.stated_or(arch.energy.area.mac, lambda: logic.datapath(most))
     said = "energy.area.mac" if one.stated else f"built for {dtype}"
     yield Term(
         "mac", "cells", (*_SHAPE, "matrix.kind", "matrix.dataflow", "matrix.rate"),
@@ -79,7 +79,7 @@ def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     count, wide = vector.lanes * units, min(vector.lanes, vector.wide_lanes or vector.lanes) * units
     fields = ("vector.lanes", "vector.units", "vector.types", *_WHERE)
     if (stated := arch.energy.area.lane) is not None:
-        one = Range(stated, stated, stated, stated=True)
+        one = UncertainValue(stated, stated, stated, stated=True)
         text = f"{count} lanes x {1e6 * stated:.4g} um2 (energy.area.lane)"
         yield Term("vector", "lanes", fields, text, one.times(count))
     else:

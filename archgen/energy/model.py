@@ -6,16 +6,73 @@ and so do the layers of a network, less leakage, which belongs to time and not t
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from archgen.energy.costs import Costs
-from archgen.energy.events import Events, count_events
-from archgen.energy.ranges import Range, total
-from simmodel.arch import Arch
-from simmodel.program import Program
+from archgen.energy.costs import EnergyCosts
+from archgen.energy.ranges import UncertainValue, total
+from simmodel.arch.dtype import product_type
+from simmodel.arch.record import Arch
+from simmodel.isa import Copy, Instruction, Item, Loop, MatrixInstruction, VectorFamily, Window
+from simmodel.machine.memory import crossed, crossings
+from simmodel.program.program import Program
 from simmodel.trace import Trace
+
+# What a program does that takes energy: counted per origin, from the streams and the trace.
+
+
+@dataclass
+class Events:
+    """What happened for one origin, over all cores."""
+
+    macs: Counter[str] = field(default_factory=Counter)
+    """Multiply-accumulates of the matrix engines, by element type."""
+    elements: Counter[str] = field(default_factory=Counter)
+    """Elements that the vector engines worked on, by kind of operation; of windows, each tap."""
+    read: Counter[str] = field(default_factory=Counter)
+    """Bytes by memory role."""
+    written: Counter[str] = field(default_factory=Counter)
+    links: Counter[str] = field(default_factory=Counter)
+    """Bytes by link, each instance that is crossed."""
+    instructions: int = 0
+
+
+def count_events(program: Program, trace: Trace, arch: Arch) -> list[Events]:
+    """Events of each of `trace.origins`, in that order."""
+    found: dict[int, Events] = {}
+    for core, stream in enumerate(program.cores):
+        _count_stream(stream, 1, core, arch, found)
+    events = [found[index] for index in sorted(found)]
+    for own, origin in zip(events, trace.origins, strict=True):
+        own.read.update(origin.read)
+        own.written.update(origin.written)
+    return events
+
+
+def _count_stream(
+    items: tuple[Item, ...], times: int, core: int, arch: Arch, found: dict[int, Events]
+) -> None:
+    for item in items if times else ():
+        if isinstance(item, Loop):
+            _count_stream(item.body, times * item.count, core, arch, found)
+        else:
+            _count_instruction(item, times, core, arch, found.setdefault(item.origin, Events()))
+
+
+def _count_instruction(item: Instruction, times: int, core: int, arch: Arch, own: Events) -> None:
+    own.instructions += times
+    if isinstance(item, MatrixInstruction):
+        own.macs[product_type(item.a.dtype)] += times * item.macs()
+    elif isinstance(item, VectorFamily):
+        taps = math.prod(item.kernel) if isinstance(item, Window) else 1
+        own.elements[item.cost()] += times * taps * math.prod(item.walked())
+    elif isinstance(item, Copy):
+        for name in crossed(arch, item):
+            lanes = len(crossings(arch, name, item, core))
+            own.links[name] += times * item.source_bytes * lanes
+
 
 _MJ = 1e-9
 """Millijoules of a picojoule."""
@@ -25,7 +82,7 @@ _MJ = 1e-9
 class Energy:
     """mJ of one run."""
 
-    parts: dict[str, Range]
+    parts: dict[str, UncertainValue]
     """By component: mac, vector, each memory's role, link, instruction, leakage."""
     layers: tuple[float, ...]
     """Of each of the trace's origins, without leakage."""
@@ -35,7 +92,7 @@ class Energy:
     """Multiply-accumulates of the model."""
 
     @property
-    def total(self) -> Range:
+    def total(self) -> UncertainValue:
         """All components."""
         return total(self.parts.values())
 
@@ -52,7 +109,7 @@ class Energy:
         return 2e-12 * self.macs / spent if spent else 0.0
 
 
-def energy_of(trace: Trace, program: Program, arch: Arch, costs: Costs) -> Energy:
+def energy_of(trace: Trace, program: Program, arch: Arch, costs: EnergyCosts) -> Energy:
     """Energy of the run in `trace` of `program` on `arch`."""
     events = count_events(program, trace, arch)
     seconds = trace.cycles / arch.clock
@@ -62,7 +119,7 @@ def energy_of(trace: Trace, program: Program, arch: Arch, costs: Costs) -> Energ
     return Energy(parts, layers, seconds, program.macs)
 
 
-def dynamic(events: Events, costs: Costs) -> dict[str, Range]:
+def dynamic(events: Events, costs: EnergyCosts) -> dict[str, UncertainValue]:
     """mJ of `events` by component, all components of the machine present."""
     parts = {
         "mac": _sum(events.macs, costs.mac),
@@ -77,7 +134,7 @@ def dynamic(events: Events, costs: Costs) -> dict[str, Range]:
     return parts
 
 
-def _sum(counts: Mapping[str, int], costs: Mapping[str, Range]) -> Range:
+def _sum(counts: Mapping[str, int], costs: Mapping[str, UncertainValue]) -> UncertainValue:
     return total(costs[name].times(_MJ * count) for name, count in counts.items())
 
 

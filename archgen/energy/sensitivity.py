@@ -8,16 +8,15 @@ shows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from archgen.energy.costs import Costs, costs_of
-from archgen.energy.sources import MissingSource
+from archgen.energy.costs import EnergyCosts, costs_of
+from archgen.energy.sram import MissingSource
 from archgen.schema.rewritten import another, leaves
-from archgen.schema.steps import TWICE, elasticity
-from archgen.schema.variants import value_of
-from simmodel.arch import Arch
+from archgen.schema.variants import TWICE, elasticity, value_of
+from simmodel.arch.record import Arch
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def effects(arch: Arch, factor: float = TWICE) -> Iterator[Effect]:
             yield effect
 
 
-def _priced(arch: Arch) -> Costs | None:
+def _priced(arch: Arch) -> EnergyCosts | None:
     """Costs of `arch`; None where it takes them from a library that cannot be used here."""
     try:
         return costs_of(arch)
@@ -67,7 +66,7 @@ def _times(before: object, after: object) -> float:
 
 
 def effect_of(
-    base: Costs, other: Costs, field: str, before: Any, after: Any, times: float
+    base: EnergyCosts, other: EnergyCosts, field: str, before: Any, after: Any, times: float
 ) -> Effect:
     """How `other` differs from `base`, where the field is `times` as large."""
     old, new = base.area.total.value, other.area.total.value
@@ -85,7 +84,7 @@ def share_of(old: float, new: float | None) -> float:
     return 0.0 if new is None or not old else new / old - 1
 
 
-def events_of(costs: Costs) -> dict[str, float]:
+def events_of(costs: EnergyCosts) -> dict[str, float]:
     """pJ of each event, by the name that it is printed with."""
     found = {f"mac {name}": cost for name, cost in costs.mac.items()}
     found |= {f"vector {kind}": cost for kind, cost in costs.vector.items()}
@@ -94,3 +93,44 @@ def events_of(costs: Costs) -> dict[str, float]:
     found |= {f"link {name}": cost for name, cost in costs.links.items()}
     found["instruction"] = costs.instruction
     return {name: cost.value for name, cost in found.items()}
+
+
+# Fields of architecture files that ask for no area and no energy, and why.
+
+TIME: Mapping[str, str] = {
+    "memories.dram.latency": "of another chip",
+    "memories.*.mapping": "another order of the same wires",
+    "memories.*.conflict_penalty": "a property of banks, not an amount of them",
+    "memories.*.latency": "deeper pipelines are in the range of the figures",
+    "matrix.fold_overlap": "a rule of its control",
+    "matrix.im2col": "a rule of its control",
+    "matrix.overlap": "a rule of its control",
+    "matrix.startup": "pipelines are in the range of the figures",
+    "matrix.granularity": "what one instruction asks for; its control is within a slot of issue",
+    "matrix.max_pixels": "bits of a counter",
+    "matrix.depthwise": "a rule of its control; a small network takes 12 % more cycles without",
+    "types": "what networks are compiled for; engines have types of their own",
+    "isa.without": "what the compiler must do without; a sigmoid less: 6 % of a small network",
+    "isa.limits*": "what the compiler must do without; no form has logic of its own here",
+    "scalar.startup": "pipelines are in the range of the figures",
+    "front_end.signal": "distance; its wires lie above the logic",
+    "vector.startup": "pipelines are in the range of the figures",
+    "vector.max_extent": "bits of a counter",
+    "copy.*.startup": "pipelines are in the range of the figures",
+    "links.*.latency": "distance; its wires lie above the logic",
+    "host.compute": "not on the chip",
+    "host.bandwidth": "not on the chip",
+    "host.latency": "not on the chip",
+}
+"""Fields that cost or save time alone."""
+
+ELSEWHERE: Mapping[str, str] = {
+    "name": "a word: the same program, time and price",
+    "description": "a word: the same program, time and price",
+    "memories.dram.size": "other chips; what does not fit is refused",
+    "encoding.opcodes": "other numbers in as many bits",
+    "encoding.numbers": "other numbers in as many bits",
+    "encoding.order": "other places in as many bits",
+    "energy.source": "whose figures are taken",
+}
+"""Fields that change neither price nor time."""

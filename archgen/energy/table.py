@@ -13,10 +13,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from archgen.schema.mistakes import ArchError, Mistake
 from archgen.schema.source import read_tree
+from archgen.schema.tree import ArchError, Mistake, find, plain, position
 from archgen.schema.tree import Table as Tree
-from archgen.schema.tree import find, plain, position
 
 SHIPPED = Path(__file__).with_name("table.yaml")
 Positive = Annotated[float, Field(gt=0)]
@@ -26,11 +25,11 @@ Operation = Literal["int8", "int16", "int32", "fp16", "bf16", "fp32"]
 Sum = Literal["int32", "fp32"]
 
 
-class _Part(BaseModel):
+class _TableRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Cited(_Part):
+class Cited(_TableRecord):
     """A part of the table and where its figures come from."""
 
     source: str
@@ -67,7 +66,7 @@ class Speed(Cited):
         return 1e12 / clock / (self.gate * node)
 
 
-class Arithmetic(Cited):
+class ArithmeticEnergy(Cited):
     """pJ of bare operations, by element type and node."""
 
     multiply: dict[Operation, Points]
@@ -80,7 +79,7 @@ class Datapath(Ranged):
     factor: Positive
 
 
-class Mix(_Part):
+class Mix(_TableRecord):
     """Multiplies and adds that one operation amounts to."""
 
     multiply: Annotated[float, Field(ge=0)]
@@ -114,7 +113,7 @@ class Wire(Curve, Ranged):
     """fJ per bit and millimetre."""
 
 
-class Dram(Cited):
+class DramEnergy(Cited):
     """pJ per bit of a kind of DRAM; low and high are figures, not factors."""
 
     energy: Positive
@@ -143,7 +142,7 @@ class Controller(Cited):
     high: Positive
 
 
-class Instruction(Ranged):
+class InstructionEnergy(Ranged):
     """pJ of an instruction at a node: of its control, and of fetching its first four bytes."""
 
     node: Positive
@@ -172,7 +171,7 @@ class CellArea(Cited):
     add: dict[Sum, Positive]
 
 
-class Register(Cited):
+class RegisterArea(Cited):
     """um2 of a register's bit at 45 nm."""
 
     bit: Positive
@@ -189,7 +188,7 @@ class Control(Ranged):
     """How well areas of gates, registers and choices are known."""
 
 
-class Walker(Cited):
+class AddressWalkerArea(Cited):
     """A dimension that addresses walk: bits of its registers; an adder is with it."""
 
     bits: Positive
@@ -229,18 +228,18 @@ class Other(Ranged):
     share: Positive
 
 
-class AreaFigures(_Part):
+class AreaFigures(_TableRecord):
     """Everything about areas."""
 
     bitcell: Curve
     sram: SramArea
     logic: Curve
     arithmetic: CellArea
-    register_: Annotated[Register, Field(alias="register")]
+    register_: Annotated[RegisterArea, Field(alias="register")]
     gates: Gates
     control: Control
     datapath: Datapath
-    walker: Walker
+    walker: AddressWalkerArea
     converter: Amount
     scalar: Amount
     copy_: Annotated[CopyArea, Field(alias="copy")]
@@ -249,20 +248,20 @@ class AreaFigures(_Part):
     other: Other
 
 
-class Figures(_Part):
+class Figures(_TableRecord):
     """The whole table."""
 
     voltage: Curve
     speed: Speed
-    arithmetic: Arithmetic
+    arithmetic: ArithmeticEnergy
     datapath: Datapath
     vector: VectorMix
     sram: SramFit
     wire: Wire
-    dram: dict[str, Dram]
+    dram: dict[str, DramEnergy]
     interface: dict[str, Interface]
     controller: dict[str, Controller]
-    instruction: Instruction
+    instruction: InstructionEnergy
     leakage: Leakage
     area: AreaFigures
 

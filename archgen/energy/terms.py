@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from archgen.energy.ranges import Range
-from archgen.energy.scaling import at_node
+from archgen.energy.ranges import UncertainValue, at_node
 from archgen.energy.table import AreaFigures, Operation, Sum
-from simmodel.dtype import is_float
+from simmodel.arch.dtype import is_float
 
 _KNOWN: tuple[Operation, ...] = ("int8", "int16", "int32", "fp16", "bf16", "fp32")
-EASY = Range(1.0, 1.0, 1.0)
+EASY = UncertainValue(1.0, 1.0, 1.0)
 """Of a clock that is not the machine's, or asks for nothing."""
 
 
@@ -28,7 +27,7 @@ class Term:
     """Dotted fields of the file that it depends on."""
     formula: str
     """How it came about, in figures."""
-    mm2: Range
+    mm2: UncertainValue
     """Of the whole chip."""
 
 
@@ -38,22 +37,22 @@ class Logic:
 
     area: AreaFigures
     node: float
-    faster: Range = EASY
+    faster: UncertainValue = EASY
     """What its clock multiplies areas by."""
 
-    def control(self, at_45: float) -> Range:
+    def control(self, at_45: float) -> UncertainValue:
         """mm2 of `at_45` um2 of gates, registers and multiplexers."""
         return self.scaled(at_45, self.area.control.low, self.area.control.high)
 
-    def datapath(self, at_45: float) -> Range:
+    def datapath(self, at_45: float) -> UncertainValue:
         """mm2 of `at_45` um2 of arithmetic and its registers, with what stands around them."""
         around = self.area.datapath
         return self.scaled(at_45 * around.factor, around.low, around.high)
 
-    def scaled(self, at_45: float, low: float, high: float) -> Range:
+    def scaled(self, at_45: float, low: float, high: float) -> UncertainValue:
         """mm2 of `at_45` um2 at 45 nm, known within the factors `low` and `high`."""
         smaller = at_node(self.area.logic.points, self.node)
-        return Range.within(1e-6 * at_45 * smaller, low, high).by(self.faster)
+        return UncertainValue.within(1e-6 * at_45 * smaller, low, high).by(self.faster)
 
     def registers(self, bits: float) -> float:
         """um2 at 45 nm of that many bits of registers."""

@@ -17,14 +17,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Unpack
 
-from archgen.exploration.evaluate import Means
+from archgen.exploration.evaluate import EvaluationTools
 from archgen.exploration.measures import AREA
-from archgen.exploration.plan import Given, load_exploration, load_surroundings
+from archgen.exploration.plan import Given, load_exploration, load_sensitivity_plan
 from archgen.exploration.saving import save_answer, save_found, save_sensitivities
-from archgen.exploration.search import Found, search
+from archgen.exploration.search import ExplorationResult, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
-from archgen.schema.steps import factor_of
+from archgen.schema.variants import factor_of
 from archgen.studies.options import Running, RunningFields, running_record
 from archgen.studies.sweep import Observer
 
@@ -36,7 +36,7 @@ def explore(
     running: Running = Running(),
     observe: Observer | None = None,
     **fields: Unpack[RunningFields],
-) -> Found:
+) -> ExplorationResult:
     """The machines of a space that no other one beats.
 
     Args:
@@ -52,7 +52,7 @@ def explore(
     """
     plan = load_exploration(study).with_trials(trials)
     running = running_record(running, fields)
-    found = search(plan, Means(running, observe))
+    found = search(plan, EvaluationTools(running, observe))
     if running.out is not None:
         save_found(found, Path(running.out))
     return found
@@ -79,7 +79,7 @@ def smallest_machine(
     The other arguments, and what is raised, are those of `explore`.
     """
     running = running_record(running, fields)
-    answer = smallest(load_exploration(study), target, Means(running, observe), by, exact)
+    answer = smallest(load_exploration(study), target, EvaluationTools(running, observe), by, exact)
     if running.out is not None:
         save_answer(answer, Path(running.out))
     return answer
@@ -105,7 +105,7 @@ def sensitivity(
     """
     running = running_record(running, fields)
     factor = None if by is None else factor_of(by)
-    found = sensitivities(load_surroundings(study, factor), Means(running, observe))
+    found = sensitivities(load_sensitivity_plan(study, factor), EvaluationTools(running, observe))
     if running.out is not None:
         save_sensitivities(found, Path(running.out))
     return found

@@ -3,8 +3,8 @@
 The one idea: whoever explores asks for machines and gets verdicts; that points run in parallel,
 are stored as soon as they are finished and are taken from the store the next time is settled here,
 with the means of studies. Estimates have a store of their own, below `screen/`. Machines lend each
-other their schedules as in studies (`archgen.studies.lending`), so that more hardware is not judged
-worse for want of one.
+other their schedules as in studies (`archgen.studies.schedule_transfer`), so that more hardware is
+not judged worse for want of one.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 from types import TracebackType
 
-from archgen.exploration.constraints import Constraint
-from archgen.exploration.measures import measured
+from archgen.exploration.measures import Constraint, measured
 from archgen.outcomes.estimated import has_figures
-from archgen.outcomes.point import Outcome, Point
+from archgen.outcomes.points import Outcome, Point
 from archgen.schema.variants import Variant
-from archgen.standard import STANDARD
 from archgen.studies.design import Contents, Design, contents_of, points
 from archgen.studies.estimate import OUTLOOK, Estimator, to_estimate
-from archgen.studies.lending import Loan, lend, settled
 from archgen.studies.options import Running
 from archgen.studies.results import Study, about, write_manifest
+from archgen.studies.schedule_transfer import (
+    ScheduleTransfer,
+    reported_outcomes,
+    transfer_schedules,
+)
 from archgen.studies.store import writing
 from archgen.studies.sweep import Observer, remembering, store_in, stored_or_run, workers_for
 from archgen.studies.workers import Workers
-from archgen.toolchain import Toolchain
+from archgen.toolchain import STANDARD, Toolchain
 
 SCREEN = "screen"
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedMachine:
     """A machine and what became of each network on it."""
 
     machine: Variant
@@ -81,7 +83,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Means:
+class EvaluationTools:
     """What machines are judged with."""
 
     running: Running = field(default_factory=Running)
@@ -94,16 +96,16 @@ class Means:
 class Judge:
     """Judges machines while it is entered."""
 
-    def __init__(self, design: Design, means: Means, expected: int) -> None:
+    def __init__(self, design: Design, means: EvaluationTools, expected: int) -> None:
         """`expected`: machines that may be asked for, for those who watch."""
         self.design, self.means = design, means
         self.expected = expected * sum(max(1, len(load.batches)) for load in design.workloads)
-        self.full: dict[str, Judged] = {}
+        self.full: dict[str, EvaluatedMachine] = {}
         """Machines that were run in full, by name."""
-        self.guessed: dict[str, Judged] = {}
+        self.guessed: dict[str, EvaluatedMachine] = {}
         self._own: dict[str, Outcome] = {}
         """What points that were run in full found alone, by key."""
-        self._loans: dict[Loan, Outcome] = {}
+        self._loans: dict[ScheduleTransfer, Outcome] = {}
         self._contents: Contents = contents_of(design)
         self._done = 0
         out = means.running.out
@@ -128,25 +130,27 @@ class Judge:
         """What decides the results of a machine, as text."""
         return "".join(point.key for point in self._points(machine))
 
-    def run(self, machines: Sequence[Variant]) -> list[Judged]:
+    def run(self, machines: Sequence[Variant]) -> list[EvaluatedMachine]:
         """Each machine compiled, executed, checked and simulated."""
         return self._judge(machines, self.full, estimate=False)
 
-    def estimate(self, machines: Sequence[Variant]) -> list[Judged]:
+    def estimate(self, machines: Sequence[Variant]) -> list[EvaluatedMachine]:
         """Each machine as its estimate has it."""
         return self._judge(machines, self.guessed, estimate=True)
 
-    def lend(self) -> None:
+    def transfer_schedules(self) -> None:
         """Let every machine that was run take the schedules of those with no more hardware which
         are quicker, as far as these stay so on it."""
         if self.design.isolated:
             return
-        wanted = self._finished()
-        self._loans = lend(wanted, self._own, self._lent)
-        taken = settled(self._own, self._loans)
-        for machine in self._run:
+        wanted = self._finished_points()
+        self._loans = transfer_schedules(wanted, self._own, self._lent)
+        taken = reported_outcomes(self._own, self._loans)
+        for machine in self._full_machines:
             keys = (point.key for point in self._points(machine))
-            self.full[machine.arch.name] = Judged(machine, tuple(taken[key] for key in keys))
+            self.full[machine.arch.name] = EvaluatedMachine(
+                machine, tuple(taken[key] for key in keys)
+            )
 
     def _lent(self, wanted: Sequence[Point]) -> Iterator[Outcome]:
         """What becomes of points with borrowed schedules, each of which is run once."""
@@ -169,8 +173,8 @@ class Judge:
         return [replace(point, trace=self.means.running.trace) for point in found]
 
     def _judge(
-        self, machines: Sequence[Variant], known: dict[str, Judged], estimate: bool
-    ) -> list[Judged]:
+        self, machines: Sequence[Variant], known: dict[str, EvaluatedMachine], estimate: bool
+    ) -> list[EvaluatedMachine]:
         asked = {m.arch.name: self._points(m) for m in machines if m.arch.name not in known}
         if estimate:
             asked = {
@@ -184,7 +188,7 @@ class Judge:
         for machine in machines:
             name = machine.arch.name
             if name not in known:
-                known[name] = Judged(machine, tuple(found[p.key] for p in asked[name]))
+                known[name] = EvaluatedMachine(machine, tuple(found[p.key] for p in asked[name]))
         return [known[machine.arch.name] for machine in machines]
 
     def _crew(self, estimate: bool) -> Workers:
@@ -202,8 +206,8 @@ class Judge:
 
     def study(self) -> Study:
         """The machines that were run in full, as a study."""
-        design = replace(self.design, machines=self._run)
-        said = about(design, self._finished(), self.means.running.command)
+        design = replace(self.design, machines=self._full_machines)
+        said = about(design, self._finished_points(), self.means.running.command)
         outcomes = tuple(o for judged in self.full.values() for o in judged.outcomes)
         return Study(outcomes, design.archs, said, tuple(self._loans))
 
@@ -213,13 +217,13 @@ class Judge:
         if out is not None and result.outcomes:
             with writing(Path(out)):
                 said, archs, loans = result.about, result.archs, tuple(self._loans)
-                write_manifest(Path(out), said, archs, self._finished(), loans)
+                write_manifest(Path(out), said, archs, self._finished_points(), loans)
                 result.save(out, self.means.running.plots)
         return result
 
     @property
-    def _run(self) -> tuple[Variant, ...]:
+    def _full_machines(self) -> tuple[Variant, ...]:
         return tuple(judged.machine for judged in self.full.values())
 
-    def _finished(self) -> list[Point]:
-        return [point for machine in self._run for point in self._points(machine)]
+    def _finished_points(self) -> list[Point]:
+        return [point for machine in self._full_machines for point in self._points(machine)]

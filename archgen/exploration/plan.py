@@ -8,21 +8,23 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
-from archgen.exploration.constraints import Constraint, parse_constraint
-from archgen.exploration.measures import measure_column, upwards
-from archgen.exploration.ranges import base_value, spelled_like
-from archgen.exploration.space import Indices, Parameter, Space, parameter_of
-from archgen.schema.mistakes import Mistake
-from archgen.schema.mistakes import Path as TreePath
+from archgen.exploration.measures import Constraint, measure_column, parse_constraint, upwards
+from archgen.exploration.space import (
+    DesignSpace,
+    Indices,
+    Parameter,
+    base_value,
+    parameter_of,
+    spelled_like,
+)
 from archgen.schema.rewritten import changed
-from archgen.schema.steps import near
-from archgen.schema.tree import Leaf, Node, Row, Table, find, plain
-from archgen.schema.variants import Variant, field_of, spelled, text_of, value_of
+from archgen.schema.tree import ListNode, Mistake, Node, ScalarNode, Table, find, plain
+from archgen.schema.tree import Path as TreePath
+from archgen.schema.variants import Variant, field_of, near, spelled, text_of, value_of
 from archgen.studies.design import Design, StudyError
-from archgen.studies.file import Machines, StudyFile
+from archgen.studies.file import Explore, Machines, Quantity, Sensitivity, StudyFile, ValueRange
 from archgen.studies.plan import Maker, opened
-from archgen.studies.sections import Explore, Quantity, Range, Sensitivity
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 Given = str | PathLike[str] | Mapping[str, Any]
 """A study file, or what one would hold."""
@@ -53,7 +55,7 @@ class Exploration:
     """The base machine, the networks and how they are compiled."""
     extends: str
     """The file that the machines of the space extend."""
-    space: Space = field(repr=False)
+    space: DesignSpace = field(repr=False)
     objectives: tuple[Objective, ...]
     constraints: tuple[Constraint, ...]
     asked: Explore
@@ -77,11 +79,11 @@ class Exploration:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SensitivityPlan:
     """A machine and what is changed about it."""
 
     design: Design
-    space: Space = field(repr=False)
+    space: DesignSpace = field(repr=False)
     base: Indices
     """The machine itself."""
     metric: Objective
@@ -90,7 +92,7 @@ class Surroundings:
 
 def load_exploration(given: Given) -> Exploration:
     """What the section `explore` asks for. Raises StudyError with every mistake."""
-    file, maker = _opened(given)
+    file, maker = _open_study_file(given)
     asked = file.explore
     if asked is None:
         _refuse(maker, file, "explore")
@@ -100,16 +102,16 @@ def load_exploration(given: Given) -> Exploration:
     objectives = reader.objectives(asked.objectives)
     constraints = reader.constraints(asked.constraints)
     maker.check(design)
-    space = Space(base, tuple(p for p in parameters if p is not None))
+    space = DesignSpace(base, tuple(p for p in parameters if p is not None))
     entry = file.archs[0]
     common = entry.set if isinstance(entry, Machines) else {}
     return Exploration(design, extends, space, objectives, constraints, asked, common)
 
 
-def load_surroundings(given: Given, by: float | None = None) -> Surroundings:
+def load_sensitivity_plan(given: Given, by: float | None = None) -> SensitivityPlan:
     """What the section `sensitivity` asks for; `by`: the factor of all fields that it does not list
     values of. Raises StudyError with every mistake."""
-    file, maker = _opened(given)
+    file, maker = _open_study_file(given)
     asked = file.sensitivity
     if asked is None:
         _refuse(maker, file, "sensitivity")
@@ -121,14 +123,14 @@ def load_surroundings(given: Given, by: float | None = None) -> Surroundings:
     metric = reader.measure(("metric",), asked.metric)
     maker.check(design)
     known = [pair for pair in around if pair is not None]
-    space = Space(base, tuple(parameter for parameter, _ in known))
+    space = DesignSpace(base, tuple(parameter for parameter, _ in known))
     own = tuple(index for _, index in known)
-    return Surroundings(design, space, own, Objective(metric, upwards(metric)), asked)
+    return SensitivityPlan(design, space, own, Objective(metric, upwards(metric)), asked)
 
 
 def _all_by(asked: Sensitivity, factor: float) -> Sensitivity:
     """The same with one factor for all fields. Raises StudyError where all of them list values."""
-    listed = {n: v for n, v in asked.parameters.items() if isinstance(v, list | Range)}
+    listed = {n: v for n, v in asked.parameters.items() if isinstance(v, list | ValueRange)}
     if len(listed) == len(asked.parameters):
         said = "every field of the section sensitivity lists its values, so no step changes any"
         raise StudyError([f"{said}; give a field nothing (`{next(iter(listed))}:`) in their place"])
@@ -136,7 +138,7 @@ def _all_by(asked: Sensitivity, factor: float) -> Sensitivity:
     return asked.model_copy(update={"factor": factor, "parameters": parameters})
 
 
-def _opened(given: Given) -> tuple[StudyFile, Maker]:
+def _open_study_file(given: Given) -> tuple[StudyFile, Maker]:
     return opened(given if isinstance(given, Mapping) else Path(given))
 
 
@@ -172,7 +174,7 @@ class _Section:
     arch: Arch
     name: str
 
-    def parameter(self, name: str, given: Range | list[Any]) -> Parameter | None:
+    def parameter(self, name: str, given: ValueRange | list[Any]) -> Parameter | None:
         """The parameter `name`."""
         path = (self.name, "parameters", name)
         made, wrong = parameter_of(self.base, name, given, find(self.maker.tree, path))
@@ -209,7 +211,7 @@ class _Section:
         return tuple(found)
 
     def around(
-        self, name: str, given: float | list[Any] | Range | None, asked: Sensitivity
+        self, name: str, given: float | list[Any] | ValueRange | None, asked: Sensitivity
     ) -> tuple[Parameter, int] | None:
         """The values of the field `name` around the machine's own, and which is that."""
         path = (self.name, "parameters", name)
@@ -221,7 +223,7 @@ class _Section:
             return None
         if given is None or isinstance(given, int | float):
             try:
-                values = self._steps(name, own, given or asked.factor, asked.steps)
+                values = self._amounts_around(name, own, given or asked.factor, asked.steps)
             except ValueError:
                 said = f"{own!r} is no amount that a factor could change; list the values"
                 self.maker.say(path, [said])
@@ -231,18 +233,18 @@ class _Section:
             made = self.parameter(name, given)
         return None if made is None else _with_own(made, own)
 
-    def _steps(self, name: str, own: Quantity, factor: float, steps: int) -> list[Any]:
+    def _amounts_around(self, name: str, own: Quantity, factor: float, steps: int) -> list[Any]:
         """`own` and `steps` amounts on either side, each `factor` from the next, or what is lawful
         and near that. Raises ValueError where it is no amount."""
         amount, _ = base_value(own)
         if amount <= 0 or isinstance(own, bool):
             raise ValueError(own)
         powers = [power for power in range(-steps, steps + 1) if power]
-        made = {power: self._step(name, own, factor**power, abs(power)) for power in powers}
+        made = {power: self._amount_near(name, own, factor**power, abs(power)) for power in powers}
         found = [own if not power else made[power] for power in range(-steps, steps + 1)]
         return list(dict.fromkeys(value for value in found if value is not None))
 
-    def _step(self, name: str, own: Quantity, factor: float, steps: int) -> Quantity | None:
+    def _amount_near(self, name: str, own: Quantity, factor: float, steps: int) -> Quantity | None:
         """An amount near `factor` times `own`; None where whole numbers have none on that side. One
         that rules forbid stays where nothing near it is lawful: they say why."""
         amount = field_of(self.arch, name)
@@ -259,7 +261,7 @@ class _Section:
     def _own(self, name: str) -> Quantity | None:
         """What the machine has in the field `name`, as its file spells it."""
         node = find(self.base, tuple(name.split(".")))
-        if isinstance(node, Leaf):
+        if isinstance(node, ScalarNode):
             value = plain(node)
             return value if isinstance(value, str | int | float) else None
         value = value_of(self.arch, name)
@@ -289,7 +291,7 @@ def _by_amount(node: Node) -> float:
 def _amount(node: Node) -> float | str:
     """What tells a value from others: the amount where it is one."""
     value = plain(node)
-    if isinstance(node, Row | Table) or isinstance(value, bool) or value is None:
+    if isinstance(node, ListNode | Table) or isinstance(value, bool) or value is None:
         return text_of(node)
     try:
         return float(base_value(value)[0])

@@ -15,16 +15,16 @@ from typing import Any
 import yaml
 from matplotlib.figure import Figure
 
-from archgen.exploration.evaluate import Judged
+from archgen.exploration.evaluate import EvaluatedMachine
 from archgen.exploration.measures import measured
 from archgen.exploration.plan import Exploration, Objective
-from archgen.exploration.search import Found
+from archgen.exploration.search import ExplorationResult
 from archgen.exploration.sensitivity import Sensitivities
 from archgen.exploration.target import Answer
-from archgen.files import write_atomically, write_text
 from archgen.outcomes.frame import Frame, records
 from archgen.plots import pareto_figure, tornado_figure
-from archgen.plots.kept import EXPLORE, keep_only
+from archgen.plots.saving import EXPLORE, keep_only
+from archgen.process.files import write_atomically, write_text
 from archgen.report.found import ANSWER, LADDERS, PAIRS, TORNADO
 from archgen.report.found import FRONT as FRONT_TABLE
 from archgen.studies.store import writing
@@ -36,7 +36,7 @@ which a target leaves as it is."""
 _DPI = 130
 
 
-def save_found(found: Found, folder: Path, plots: bool = True) -> None:
+def save_found(found: ExplorationResult, folder: Path, plots: bool = True) -> None:
     """`front.csv`, `front/*.yaml`, and a plot of each two objectives; those of objectives that
     it no longer has are removed."""
     with writing(folder):
@@ -74,7 +74,9 @@ def _save_figure(figure: Figure, path: Path) -> None:
     write_atomically(path, lambda target: figure.savefig(target, format="png", dpi=_DPI))
 
 
-def _save_pareto(found: Found, one: Objective, other: Objective, folder: Path) -> Path | None:
+def _save_pareto(
+    found: ExplorationResult, one: Objective, other: Objective, folder: Path
+) -> Path | None:
     """Machines that keep to the constraints, by two objectives; None where there are none."""
     constraints = found.exploration.constraints
     good = [j.machine.arch.name for j in found.full if j.answered and j.meets(constraints)]
@@ -94,7 +96,9 @@ def _save_pareto(found: Found, one: Objective, other: Objective, folder: Path) -
     return folder / name
 
 
-def _save_machines(exploration: Exploration, found: Sequence[Judged], folder: Path) -> None:
+def _save_machines(
+    exploration: Exploration, found: Sequence[EvaluatedMachine], folder: Path
+) -> None:
     """An architecture file for each machine; those of an earlier run are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = {f"{judged.machine.arch.name}.yaml" for judged in found}
@@ -106,7 +110,7 @@ def _save_machines(exploration: Exploration, found: Sequence[Judged], folder: Pa
         write_text(path, machine_text(exploration, judged, folder))
 
 
-def machine_text(exploration: Exploration, judged: Judged, folder: Path) -> str:
+def machine_text(exploration: Exploration, judged: EvaluatedMachine, folder: Path) -> str:
     """The architecture file of a machine, as it stands in `folder`."""
     named = exploration.extends
     extends = os.path.relpath(named, folder) if os.path.exists(named) else named
@@ -120,7 +124,7 @@ def machine_text(exploration: Exploration, judged: Judged, folder: Path) -> str:
     return str(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100))
 
 
-def _figure(judged: Judged, objective: Objective) -> str:
+def _figure(judged: EvaluatedMachine, objective: Objective) -> str:
     value = judged.value(objective.measure)
     return f"{objective.measure} {value:.4g}" if value is not None else objective.measure
 

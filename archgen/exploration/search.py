@@ -7,6 +7,7 @@ was screened out is looked at again: where the front does not dominate its estim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,28 +17,128 @@ from typing import Any
 
 import pandas as pd
 
-from archgen.cache import content_hash
-from archgen.exploration.evaluate import Judge, Judged, Means
-from archgen.exploration.plan import Exploration
-from archgen.exploration.screen import is_blind, overlooked, promising, time_errors
-from archgen.exploration.trials import RAN, REFUSED, SCREENED, Proposal, Trials
-from archgen.outcomes.fronts import front
+from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools, Judge
+from archgen.exploration.measures import Constraint, is_estimable
+from archgen.exploration.plan import Exploration, Objective
+from archgen.exploration.trials import RAN, REFUSED, SCREENED, ExplorationTrials, Proposal
+from archgen.outcomes.fronts import dominates, front, ranks, spread
+from archgen.process.cache import content_hash
 from archgen.studies.results import Study
 from archgen.studies.store import StoreError
+
+# What is worth running in full, by what estimates say.
+
+_SLACK = 0.1
+"""Relative excess over a bound that an estimate may have and still count as keeping to it."""
+_TIMES = {
+    "latency_cycles": 1,
+    "latency_ms": 1,
+    "latency_area": 1,
+    "throughput_ips": -1,
+    "throughput_per_mm2": -1,
+    "throughput_low_per_mm2": -1,
+    "throughput_high_per_mm2": -1,
+}
+"""Measures that the error of the estimated time changes, and how."""
+
+
+def is_blind(objectives: Sequence[Objective]) -> bool:
+    """Whether estimates know nothing of what is looked for."""
+    return not any(is_estimable(objective.measure) for objective in objectives)
+
+
+def promising(
+    guesses: Sequence[EvaluatedMachine],
+    objectives: Sequence[Objective],
+    constraints: Sequence[Constraint],
+    keep: float,
+) -> list[int]:
+    """Indices of the share `keep` of machines to run in full, the most promising first: those that
+    keep to the constraints, then those on the foremost fronts, then the lonely ones on a front."""
+    answered = [index for index, guess in enumerate(guesses) if guess.answered]
+    costs = [estimated_costs(guesses[index], objectives) for index in answered]
+    rank, lonely = ranks(costs), spread(costs)
+    order = sorted(
+        range(len(answered)),
+        key=lambda at: (_excess(guesses[answered[at]], constraints), rank[at], -lonely[at]),
+    )
+    return [answered[at] for at in order[: math.ceil(keep * len(answered))]]
+
+
+def estimated_costs(
+    guess: EvaluatedMachine, objectives: Sequence[Objective], error: float = 1.0
+) -> tuple[float, ...]:
+    """Costs of the objectives that can be estimated, times corrected by `error`."""
+    known = [o for o in objectives if is_estimable(o.measure)]
+    return tuple(o.cost(corrected(guess, o.measure, error) or 0.0) for o in known)
+
+
+def corrected(guess: EvaluatedMachine, measure: str, error: float) -> float | None:
+    """An estimate, with the time that it rests on times `error`."""
+    value = guess.value(measure)
+    return None if value is None else value * error ** _TIMES.get(measure, 0)
+
+
+def _excess(guess: EvaluatedMachine, constraints: Sequence[Constraint]) -> float:
+    worst = [
+        max(0.0, c.excess(value) - _SLACK)
+        for c in constraints
+        if is_estimable(c.measure)
+        for value in guess.values(c.measure)
+    ]
+    return sum(worst)
+
+
+def time_errors(
+    guessed: Mapping[str, EvaluatedMachine], full: Mapping[str, EvaluatedMachine]
+) -> list[float]:
+    """Simulated over estimated time of every machine that has both."""
+    pairs = [
+        (guessed[name].value("latency_cycles"), judged.value("latency_cycles"))
+        for name, judged in full.items()
+        if judged.answered and name in guessed and guessed[name].answered
+    ]
+    return [simulated / guess for guess, simulated in pairs if guess and simulated]
+
+
+def overlooked(
+    guessed: Mapping[str, EvaluatedMachine],
+    full: Mapping[str, EvaluatedMachine],
+    best: Sequence[EvaluatedMachine],
+    objectives: Sequence[Objective],
+    constraints: Sequence[Constraint],
+) -> list[EvaluatedMachine]:
+    """Machines that were screened out and that no machine of the front `best` dominates, estimates
+    corrected by the least error that the others had: estimates of neighbours are often equal."""
+    if not all(is_estimable(objective.measure) for objective in objectives):
+        return []
+    error = min(time_errors(guessed, full), default=1.0)
+    reached = [[o.cost(judged.value(o.measure) or 0.0) for o in objectives] for judged in best]
+    return [
+        guess
+        for name, guess in guessed.items()
+        if name not in full
+        and guess.answered
+        and not any(dominates(costs, estimated_costs(guess, objectives, error))
+                    for costs in reached)
+        and all(c.met(corrected(guess, c.measure, error))
+                for c in constraints if is_estimable(c.measure))
+    ]  # fmt: skip
+
 
 _HEADLINE = ("latency_ms", "throughput_ips", "energy_mj", "area_mm2")
 
 
 @dataclass(frozen=True)
-class Found:
+class ExplorationResult:
     """What an exploration has found."""
 
     exploration: Exploration
-    front: tuple[Judged, ...]
+    front: tuple[EvaluatedMachine, ...]
     """Machines that keep to the constraints and that no other dominates, by first objective."""
-    full: tuple[Judged, ...] = field(repr=False)
+    full: tuple[EvaluatedMachine, ...] = field(repr=False)
     """Machines that were run in full."""
-    guessed: tuple[Judged, ...] = field(repr=False)
+    guessed: tuple[EvaluatedMachine, ...] = field(repr=False)
     """Machines that were estimated."""
     forbidden: Mapping[str, str] = field(repr=False)
     """Combinations that the rules between fields forbid, and why."""
@@ -63,7 +164,7 @@ class Found:
         return pd.DataFrame(rows)
 
 
-def search(exploration: Exploration, means: Means) -> Found:
+def search(exploration: Exploration, means: EvaluationTools) -> ExplorationResult:
     """The front of the space of `exploration`, as far as its trials reach.
 
     Raises:
@@ -84,10 +185,10 @@ def search(exploration: Exploration, means: Means) -> Found:
             with suppress(StoreError):  # what interrupted the search is what has to be told
                 judge.save()
             raise
-        return _found(exploration, judge)
+        return _exploration_result(exploration, judge)
 
 
-def _trials(exploration: Exploration, judge: Judge, means: Means) -> Trials:
+def _trials(exploration: Exploration, judge: Judge, means: EvaluationTools) -> ExplorationTrials:
     out = means.running.out
     folder = None if out is None else Path(out)
     identity = content_hash(
@@ -100,21 +201,21 @@ def _trials(exploration: Exploration, judge: Judge, means: Means) -> Trials:
             "sampler": [exploration.asked.sampler, exploration.asked.seed],
         }
     )
-    return Trials(exploration, identity[:16], folder, judge.screen)
+    return ExplorationTrials(exploration, identity[:16], folder, judge.screen)
 
 
 def _screens(exploration: Exploration) -> bool:
     return exploration.asked.screen.keep < 1 and not is_blind(exploration.objectives)
 
 
-def _recall(trials: Trials, exploration: Exploration, judge: Judge) -> None:
+def _recall(trials: ExplorationTrials, exploration: Exploration, judge: Judge) -> None:
     """Have at hand what earlier or other runs have judged; it is stored."""
     judge.estimate(trials.machines(SCREENED, RAN) if _screens(exploration) else [])
     judge.run(trials.machines(RAN, REFUSED))
 
 
 def _judge(
-    batch: Sequence[Proposal], trials: Trials, exploration: Exploration, judge: Judge
+    batch: Sequence[Proposal], trials: ExplorationTrials, exploration: Exploration, judge: Judge
 ) -> None:
     """Estimate a batch, run what is promising, and tell what became of each when all is known: a
     batch that is interrupted is proposed again as a whole."""
@@ -145,7 +246,7 @@ def _second_look(exploration: Exploration, judge: Judge) -> None:
     each other their schedules. Who proposes is told of what each has found alone: so it proposes
     the same whenever it was interrupted."""
     while True:
-        judge.lend()
+        judge.transfer_schedules()
         best = best_of(judge.full.values(), exploration)
         missed = overlooked(
             judge.guessed, judge.full, best, exploration.objectives, exploration.constraints
@@ -156,9 +257,11 @@ def _second_look(exploration: Exploration, judge: Judge) -> None:
         judge.run([guess.machine for guess in missed])
 
 
-def best_of(full: Iterable[Judged], exploration: Exploration) -> tuple[Judged, ...]:
+def best_of(
+    full: Iterable[EvaluatedMachine], exploration: Exploration
+) -> tuple[EvaluatedMachine, ...]:
     """The front of machines that were run in full, by their first objective."""
-    found: list[tuple[list[float], Judged]] = []
+    found: list[tuple[list[float], EvaluatedMachine]] = []
     for judged in full:
         values = judged.figures(exploration.measures)
         if values is not None and judged.meets(exploration.constraints):
@@ -168,9 +271,9 @@ def best_of(full: Iterable[Judged], exploration: Exploration) -> tuple[Judged, .
     return tuple(found[index][1] for index in front([costs for costs, _ in found]))
 
 
-def _found(exploration: Exploration, judge: Judge) -> Found:
+def _exploration_result(exploration: Exploration, judge: Judge) -> ExplorationResult:
     space = exploration.space
-    return Found(
+    return ExplorationResult(
         exploration,
         best_of(judge.full.values(), exploration),
         tuple(judge.full.values()),

@@ -15,16 +15,14 @@ from itertools import combinations, pairwise
 
 import pandas as pd
 
-from archgen.exploration.evaluate import Judge, Judged, Means
+from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools, Judge
 from archgen.exploration.measures import AREA
-from archgen.exploration.plan import Surroundings
-from archgen.exploration.ranges import base_value
-from archgen.exploration.space import Indices, Parameter
+from archgen.exploration.plan import SensitivityPlan
+from archgen.exploration.space import Indices, Parameter, base_value
 from archgen.outcomes.frame import Frame
-from archgen.outcomes.merit import per_area
-from archgen.schema.amounts import LESS, is_one_of
-from archgen.schema.steps import elasticity
+from archgen.outcomes.rows import per_area
 from archgen.schema.tree import plain
+from archgen.schema.variants import LESS, elasticity, is_one_of
 from archgen.studies.results import Study
 from archgen.studies.store import StoreError
 
@@ -35,7 +33,7 @@ _NAN = float("nan")
 class Sensitivities:
     """What the fields are worth."""
 
-    asked: Surroundings
+    asked: SensitivityPlan
     ladders: Frame = field(repr=False)
     """A row for each value of each field: its metric, and gain and price of the step to it."""
     tornado: Frame = field(repr=False)
@@ -61,7 +59,7 @@ class Rung:
     reason: str = ""
 
 
-def sensitivities(asked: Surroundings, means: Means) -> Sensitivities:
+def sensitivities(asked: SensitivityPlan, means: EvaluationTools) -> Sensitivities:
     """What the fields of the machine in `asked` are worth.
 
     Raises StudyError: what is wrong with networks or the machine.
@@ -74,7 +72,7 @@ def sensitivities(asked: Surroundings, means: Means) -> Sensitivities:
     with Judge(asked.design, means, len(machines)) as judge:
         try:
             judge.run(list(machines.values()))
-            judge.lend()
+            judge.transfer_schedules()
         except BaseException:
             with suppress(StoreError):  # what interrupted the study is what has to be told
                 judge.save()
@@ -82,7 +80,7 @@ def sensitivities(asked: Surroundings, means: Means) -> Sensitivities:
         study = judge.save()
         found = {choice: judge.full[machine.arch.name] for choice, machine in machines.items()}
     rungs = {choice: _rung(asked, choice, found.get(choice)) for choice in wanted}
-    whole = {name: _named(asked, index, [rungs[c] for c in own])
+    whole = {name: _label_rungs(asked, index, [rungs[c] for c in own])
              for index, (name, own) in enumerate(ladders.items())}  # fmt: skip
     worth = asked.asked.worth
     return Sensitivities(
@@ -95,17 +93,17 @@ def sensitivities(asked: Surroundings, means: Means) -> Sensitivities:
     )  # fmt: skip
 
 
-def ladder(asked: Surroundings, index: int) -> list[Indices]:
+def ladder(asked: SensitivityPlan, index: int) -> list[Indices]:
     """The machine with each value of one parameter."""
     count = len(asked.space.parameters[index].values)
-    return [_with(asked.base, {index: value}) for value in range(count)]
+    return [_replace_indices(asked.base, {index: value}) for value in range(count)]
 
 
-def _with(base: Indices, changed: dict[int, int]) -> Indices:
+def _replace_indices(base: Indices, changed: dict[int, int]) -> Indices:
     return tuple(changed.get(index, value) for index, value in enumerate(base))
 
 
-def _rung(asked: Surroundings, choice: Indices, judged: Judged | None) -> Rung:
+def _rung(asked: SensitivityPlan, choice: Indices, judged: EvaluatedMachine | None) -> Rung:
     if judged is None:
         return Rung("", _NAN, _NAN, _NAN, asked.space.forbidden.get(choice, ""))
     value = judged.value(asked.metric.measure) if judged.answered else None
@@ -119,13 +117,13 @@ def _rung(asked: Surroundings, choice: Indices, judged: Judged | None) -> Rung:
     )
 
 
-def _named(asked: Surroundings, index: int, rungs: Sequence[Rung]) -> list[Rung]:
+def _label_rungs(asked: SensitivityPlan, index: int, rungs: Sequence[Rung]) -> list[Rung]:
     texts = asked.space.parameters[index].texts
     return [Rung(text, r.cost, r.area, r.bandwidth, r.reason)
             for text, r in zip(texts, rungs, strict=True)]  # fmt: skip
 
 
-def steps(name: str, rungs: Sequence[Rung], asked: Surroundings) -> Iterable[dict[str, object]]:
+def steps(name: str, rungs: Sequence[Rung], asked: SensitivityPlan) -> Iterable[dict[str, object]]:
     """The rows of one field: each value with the step from the one before."""
     own = asked.space.parameters[_index(asked, name)].texts[asked.base[_index(asked, name)]]
     base = next(rung for rung in rungs if rung.value == own)
@@ -147,7 +145,7 @@ def steps(name: str, rungs: Sequence[Rung], asked: Surroundings) -> Iterable[dic
         before = rung
 
 
-def _index(asked: Surroundings, name: str) -> int:
+def _index(asked: SensitivityPlan, name: str) -> int:
     return [parameter.name for parameter in asked.space.parameters].index(name)
 
 
@@ -192,7 +190,7 @@ def enough(rungs: Sequence[Rung], worth: float, less: bool = False) -> str | Non
 
 
 def _tornado(
-    asked: Surroundings, index: int, name: str, rungs: Sequence[Rung], worth: float
+    asked: SensitivityPlan, index: int, name: str, rungs: Sequence[Rung], worth: float
 ) -> dict[str, object]:
     """The row of one field."""
     own = asked.base[index]
@@ -230,19 +228,20 @@ def _elasticity(parameter: Parameter, rungs: Sequence[Rung], own: int) -> float:
     return _NAN if found is None else found
 
 
-def _pairs(asked: Surroundings) -> list[tuple[int, int, Indices]]:
+def _pairs(asked: SensitivityPlan) -> list[tuple[int, int, Indices]]:
     """Every two parameters that have a value beside the machine's own, and both changed."""
     moved = {
         index: value
         for index, parameter in enumerate(asked.space.parameters)
-        if (value := _next(parameter, asked.base[index])) is not None
+        if (value := _neighbour_value(parameter, asked.base[index])) is not None
     }
     return [
-        (a, b, _with(asked.base, {a: moved[a], b: moved[b]})) for a, b in combinations(moved, 2)
+        (a, b, _replace_indices(asked.base, {a: moved[a], b: moved[b]}))
+        for a, b in combinations(moved, 2)
     ]
 
 
-def _next(parameter: Parameter, own: int) -> int | None:
+def _neighbour_value(parameter: Parameter, own: int) -> int | None:
     """The value above, or the one below where there is none."""
     if own + 1 < len(parameter.values):
         return own + 1
@@ -250,11 +249,13 @@ def _next(parameter: Parameter, own: int) -> int | None:
 
 
 def _pair(
-    asked: Surroundings, rungs: dict[Indices, Rung], a: int, b: int, both: Indices
+    asked: SensitivityPlan, rungs: dict[Indices, Rung], a: int, b: int, both: Indices
 ) -> dict[str, object]:
     """The row of two fields."""
     base = rungs[asked.base]
-    alone = [change(base, rungs[_with(asked.base, {index: both[index]})]) for index in (a, b)]
+    alone = [
+        change(base, rungs[_replace_indices(asked.base, {index: both[index]})]) for index in (a, b)
+    ]
     together = change(base, rungs[both])
     first, second = (asked.space.parameters[index] for index in (a, b))
     return {

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Any
 
-from archgen.exploration.ranges import is_ordered, values_of
-from archgen.schema.explain import broken_fields
-from archgen.schema.mistakes import Mistake
-from archgen.schema.tree import Node, Row, Table, plain
+from archgen.schema.record import broken_fields
+from archgen.schema.tree import ListNode, Mistake, Node, Table, plain
 from archgen.schema.variants import (
     Variant,
     family_of,
@@ -27,7 +26,103 @@ from archgen.schema.variants import (
     text_of,
     variant,
 )
-from archgen.studies.sections import Range
+from archgen.studies.file import Quantity, ValueRange
+from simmodel.arch.units import Bandwidth, Delay, parse_bytes, parse_hertz, split
+
+# Ranges of quantities as the values in them: `{from: 128 KiB, to: 1 MiB}` is four sizes.
+
+_EXAMPLE = "'512 KiB'"
+_NEAR = 1e-9
+_DEFAULT_STEPS = 5
+_KIB = 1024
+Reading = Callable[[object], tuple[float, object]]
+"""Text to a number in base units, and what has to agree for numbers to be comparable."""
+
+
+def _bandwidth(value: object) -> tuple[float, object]:
+    found = Bandwidth.parse(value)
+    return found.amount, found.per_cycle
+
+
+def _delay(value: object) -> tuple[float, object]:
+    found = Delay.parse(value)
+    return found.amount, found.in_cycles
+
+
+_READINGS: tuple[Reading, ...] = (
+    lambda value: (float(parse_bytes(value)), "bytes"),
+    lambda value: (parse_hertz(value), "hertz"),
+    _bandwidth,
+    _delay,
+)
+
+
+def base_value(value: object) -> tuple[float, object]:
+    """Number in base units, and its kind: `bytes`, `number` for one without a unit, ...
+
+    Raises ValueError for what is no quantity.
+    """
+    number, unit = split(value, _EXAMPLE)
+    if not unit:
+        return number, "number"
+    for reading in _READINGS:
+        try:
+            return reading(value)
+        except ValueError:
+            continue
+    return number, unit
+
+
+def values_of(given: ValueRange) -> list[Quantity]:
+    """The values of a range, from first to last. Raises ValueError."""
+    low, kind = base_value(given.from_)
+    high, other = base_value(given.to)
+    if kind != other:
+        raise ValueError(f"{given.from_} and {given.to} are not of the same kind")
+    if not 0 < low < high:
+        raise ValueError(f"expected a range that goes up from above zero, got {given.from_} .. "
+                         f"{given.to}")  # fmt: skip
+    if given.steps is not None and given.scale == "powers of two":
+        raise ValueError("steps belong to the scales linear and log")
+    inner = [spelled_like(given.from_, base) for base in _inner_values(given, low, high)]
+    return list(dict.fromkeys([given.from_, *inner, given.to]))
+
+
+def _inner_values(given: ValueRange, low: float, high: float) -> Iterator[float]:
+    """What lies between both ends, in base units."""
+    if given.scale == "powers of two":
+        count = math.ceil(math.log2(high / low) - _NEAR)
+        yield from (low * 2**power for power in range(1, count))
+        return
+    last = (given.steps or _DEFAULT_STEPS) - 1
+    for step in range(1, last):
+        share = step / last
+        log = given.scale == "log"
+        yield low * (high / low) ** share if log else low + share * (high - low)
+
+
+def spelled_like(example: Quantity, base: float) -> Quantity:
+    """The amount `base`, in base units, as `example` is written."""
+    number, unit = split(example, _EXAMPLE)
+    own, kind = base_value(example)
+    scaled = number * base / own
+    if not unit:
+        whole = isinstance(example, int) or float(example).is_integer()
+        return max(1, round(scaled)) if whole else float(f"{scaled:.4g}")
+    if kind == "bytes" and not math.isclose(scaled, round(scaled), rel_tol=_NEAR):
+        return f"{round(base / _KIB)} KiB" if base >= 16 * _KIB else f"{round(base)} B"
+    return f"{scaled:.4g} {unit}" if scaled < 1000 else f"{round(scaled)} {unit}"
+
+
+def is_ordered(values: Sequence[object]) -> bool:
+    """Whether values are amounts of one kind, which grow."""
+    try:
+        found = [base_value(value) for value in values]
+    except ValueError:
+        return False
+    amounts = [amount for amount, _ in found]
+    return len({kind for _, kind in found}) == 1 and amounts == sorted(amounts)
+
 
 Indices = tuple[int, ...]
 
@@ -48,7 +143,7 @@ class Parameter:
         return tuple(text_of(value) for value in self.values)
 
 
-class Space:
+class DesignSpace:
     """All combinations of the values of some parameters of a base machine."""
 
     def __init__(self, base: Table, parameters: tuple[Parameter, ...]) -> None:
@@ -75,7 +170,7 @@ class Space:
         """The machine of a combination; None where a rule forbids it."""
         if choice not in self._machines:
             nodes = self._nodes(choice)
-            made, mistakes = variant(self.base, nodes, self._named(nodes))
+            made, mistakes = variant(self.base, nodes, self._name_template(nodes))
             self._machines[choice] = made
             if made is None:
                 self.forbidden[choice] = "; ".join(dict.fromkeys(m.message for m in mistakes))
@@ -94,7 +189,7 @@ class Space:
         """The fields that a combination sets, as a file would hold them."""
         return {name: plain(node) for name, node in self._nodes(choice).items()}
 
-    def _named(self, nodes: Mapping[str, Node]) -> str:
+    def _name_template(self, nodes: Mapping[str, Node]) -> str:
         """What the machine with these values is called, as a template: the base, and what the base
         has otherwise. `edge-size64KiB` says more than eight fields of which one is not as it was.
         """
@@ -117,17 +212,17 @@ class Space:
 
 
 def parameter_of(
-    base: Table, name: str, given: Range | list[Any], node: Node | None
+    base: Table, name: str, given: ValueRange | list[Any], node: Node | None
 ) -> tuple[Parameter | None, list[str | Mistake]]:
     """The parameter that a file gives as a list or range, or what is wrong with it: sentences about
     the whole, mistakes about single values."""
-    if isinstance(given, Range):
+    if isinstance(given, ValueRange):
         try:
             values: tuple[Node, ...] = tuple(_spelled(v, node) for v in values_of(given))
         except ValueError as mistake:
             return None, [str(mistake)]
     else:
-        values = node.items if isinstance(node, Row) else tuple(map(spelled, given))
+        values = node.items if isinstance(node, ListNode) else tuple(map(spelled, given))
     values = tuple({text_of(value): value for value in values}.values())
     if not values:
         return None, ["expected a list of at least one value"]
@@ -139,3 +234,90 @@ def parameter_of(
 
 def _spelled(value: Any, node: Node | None) -> Node:
     return spelled(value, node.at) if node is not None else spelled(value)
+
+
+# Values as Optuna's journal has them: amounts in base units, or words, and only those listed.
+
+_WIDE = 4.0
+"""Ratio of the largest to the smallest from which on amounts are compared by their ratios."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The values of a parameter."""
+
+    parameter: Parameter
+
+    @cached_property
+    def values(self) -> tuple[float | str, ...]:
+        """As the journal has them: amounts where they grow, else words."""
+        if self.parameter.ordered:
+            amounts = tuple(float(base_value(plain(v))[0]) for v in self.parameter.values)
+            if len(set(amounts)) == len(amounts):
+                return amounts
+        return self.parameter.texts
+
+    @property
+    def amounts(self) -> tuple[float, ...]:
+        """The values where they are amounts, else none."""
+        return tuple(value for value in self.values if isinstance(value, float))
+
+    def distribution(self, kinds: Any) -> Any:
+        """Optuna's; half a step beyond both ends, so that these are proposed as often as others."""
+        amounts = self.amounts
+        if len(amounts) < 2:
+            return kinds.CategoricalDistribution(list(self.values))
+        places = list(map(self._scaled_amount, amounts))
+        low = places[0] - (places[1] - places[0]) / 2
+        high = places[-1] + (places[-1] - places[-2]) / 2
+        ends = (math.exp(low), math.exp(high)) if self._log else (low, high)
+        return kinds.FloatDistribution(*ends, log=self._log)
+
+    def nearest(self, value: Any) -> float | str:
+        """The listed value that is nearest to what was proposed."""
+        return self.values[self.index(value)]
+
+    def index(self, value: Any) -> int:
+        """Its place in the list."""
+        if isinstance(self.values[0], str):
+            return self.values.index(value)
+        away = [
+            abs(self._scaled_amount(each) - self._scaled_amount(value)) for each in self.amounts
+        ]
+        return away.index(min(away))
+
+    @property
+    def _log(self) -> bool:
+        amounts = self.amounts
+        return amounts[0] > 0 and amounts[-1] >= _WIDE * amounts[0]
+
+    def _scaled_amount(self, amount: float) -> float:
+        return math.log(amount) if self._log else amount
+
+
+def only_listed(base: Any, sampler: Any, listed: Mapping[str, Listed]) -> Any:
+    """`sampler`, of Optuna's class `base`, with its proposals moved to listed values."""
+
+    class OnlyListed(base):  # type: ignore[misc]
+        """Moves what `sampler` proposes."""
+
+        def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
+            return sampler.infer_relative_search_space(study, trial)
+
+        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
+            found = sampler.sample_relative(study, trial, search_space)
+            return {name: listed[name].nearest(value) for name, value in found.items()}
+
+        def sample_independent(self, study: Any, trial: Any, name: str, kind: Any) -> Any:
+            return listed[name].nearest(sampler.sample_independent(study, trial, name, kind))
+
+        def before_trial(self, study: Any, trial: Any) -> None:
+            sampler.before_trial(study, trial)
+
+        def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
+            sampler.after_trial(study, trial, state, values)
+
+        def reseed_rng(self) -> None:
+            sampler.reseed_rng()
+
+    return OnlyListed()

@@ -12,10 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from archgen.energy import costs_of
-from archgen.energy.sources import MissingSource
-from archgen.exploration.constraints import Constraint, parse_constraint
-from archgen.exploration.evaluate import Judge, Judged, Means
-from archgen.exploration.measures import AREA, is_area, is_estimable, measure_column, upwards
+from archgen.energy.sram import MissingSource
+from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools, Judge
+from archgen.exploration.measures import (
+    AREA,
+    Constraint,
+    is_area,
+    is_estimable,
+    measure_column,
+    parse_constraint,
+    upwards,
+)
 from archgen.exploration.plan import Exploration, Objective
 from archgen.exploration.space import Indices
 from archgen.outcomes.rows import area_row
@@ -35,9 +42,9 @@ class Answer:
     constraints: tuple[Constraint, ...]
     """Those of the study, and the target."""
     smallest: Objective
-    machine: Judged | None
+    machine: EvaluatedMachine | None
     """None: no machine of the space does it."""
-    full: tuple[Judged, ...] = field(repr=False)
+    full: tuple[EvaluatedMachine, ...] = field(repr=False)
     """Machines that were run, in the order of trying."""
     spared: int
     """Machines that were not run because their estimates miss the target by far."""
@@ -63,7 +70,7 @@ def targeted(exploration: Exploration, text: str) -> tuple[Constraint, ...]:
 def smallest(
     exploration: Exploration,
     target: str,
-    means: Means,
+    means: EvaluationTools,
     by: str = AREA,
     exact: bool = False,
 ) -> Answer:
@@ -81,14 +88,14 @@ def smallest(
         StudyError: a mistake in `target` or `by`, or a space that is too large.
     """
     constraints = targeted(exploration, target)
-    size = _size(exploration, by)
+    size = _size_objective(exploration, by)
     ordered = _ordered(exploration, by)
     ahead = max(1, means.running.jobs)
     spared = 0
     margin = float("inf") if exact else exploration.asked.screen.margin
     with Judge(exploration.design, means, len(ordered)) as judge:
-        tried: list[Judged] = []
-        best: Judged | None = None
+        tried: list[EvaluatedMachine] = []
+        best: EvaluatedMachine | None = None
         for some in _portions(ordered, ahead):
             hopeful = _hopeful(judge, some, constraints, margin)
             spared += len(some) - len(hopeful)
@@ -96,14 +103,14 @@ def smallest(
             best = _least(tried, constraints, size)
             if best is not None and is_area(by):
                 break
-        judge.lend()
+        judge.transfer_schedules()
         tried = [judge.full[each.machine.arch.name] for each in tried]
         best = _least(tried, constraints, size)
         study = judge.study()
     return Answer(exploration, constraints, size, best, tuple(tried), spared, len(ordered), study)
 
 
-def _size(exploration: Exploration, by: str) -> Objective:
+def _size_objective(exploration: Exploration, by: str) -> Objective:
     try:
         measure_column(by, exploration.design.machines[0].arch)
     except ValueError as mistake:
@@ -156,8 +163,8 @@ def _margin(constraint: Constraint, margin: float) -> float:
 
 
 def _least(
-    tried: Sequence[Judged], constraints: Sequence[Constraint], size: Objective
-) -> Judged | None:
+    tried: Sequence[EvaluatedMachine], constraints: Sequence[Constraint], size: Objective
+) -> EvaluatedMachine | None:
     """The first of the smallest machines that keep to all constraints."""
     fitting = [
         (size.cost(value), index)

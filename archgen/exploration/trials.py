@@ -17,10 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from archgen.cache import content_hash
-from archgen.exploration.listed import Listed, only_listed
 from archgen.exploration.plan import Exploration
-from archgen.exploration.space import Indices
+from archgen.exploration.space import Indices, Listed, only_listed
+from archgen.process.cache import content_hash
 from archgen.schema.variants import Variant
 from archgen.studies.store import Store
 
@@ -46,7 +45,7 @@ def _optuna() -> Any:
     return found
 
 
-def _named(exploration: Exploration, identity: str) -> str:
+def _journal_study_name(exploration: Exploration, identity: str) -> str:
     """What the study is called in the journal: `edge 0123abcd values`. Those of older versions,
     which held places in lists, have other names and stay as they are: their machines are proposed
     anew, and their results are found in the store."""
@@ -62,7 +61,7 @@ class Proposal:
     trial: Any = field(repr=False)
 
 
-class Trials:
+class ExplorationTrials:
     """The combinations of one exploration, with what became of each."""
 
     def __init__(
@@ -84,7 +83,7 @@ class Trials:
         ways = ["maximize" if o.more else "minimize" for o in exploration.objectives]
         self._listed = {p.name: Listed(p) for p in self.space.parameters}
         self._study = optuna.create_study(
-            storage=storage, study_name=_named(exploration, identity), directions=ways,
+            storage=storage, study_name=_journal_study_name(exploration, identity), directions=ways,
             load_if_exists=True,
         )  # fmt: skip
         with warnings.catch_warnings():  # Optuna calls names experimental
@@ -108,7 +107,7 @@ class Trials:
         """At most `most` combinations that nobody has looked at or is about to. None when there are
         no more, or all trials are had, those of others too."""
         while True:
-            with self._alone():
+            with self._exclusive_ask():
                 self._ask_again()
                 self._remember()
                 left = self.exploration.asked.trials - self.looked - len(self._taken)
@@ -151,13 +150,13 @@ class Trials:
         trial.set_user_attr(_MACHINE, self.space.text(proposal.choice))
         trial.set_user_attr(_NAME, proposal.machine.arch.name)
         if verdict == RAN:
-            self._bound(trial, excess)
+            self._record_constraints(trial, excess)
         self._close(trial, values if verdict == RAN else None, verdict)
         self.known[proposal.choice] = verdict
         if verdict == RAN:
             self._values[proposal.choice], self._excess[proposal.choice] = values, excess
 
-    def _bound(self, trial: Any, excess: Sequence[float]) -> None:
+    def _record_constraints(self, trial: Any, excess: Sequence[float]) -> None:
         for constraint, by in zip(self.exploration.constraints, excess, strict=True):
             trial.set_constraint(constraint.text, min(by, _FAR))
         trial.set_user_attr(_EXCESS, [min(by, _FAR) for by in excess])
@@ -167,7 +166,7 @@ class Trials:
         trial = self._study.ask(self._distributions())
         choice = self._choice(trial)
         if choice in self._values:
-            self._bound(trial, self._excess[choice])
+            self._record_constraints(trial, self._excess[choice])
             self._close(trial, self._values[choice])
             return None
         machine = self.space.machine(choice)
@@ -244,7 +243,7 @@ class Trials:
             self._claims.release(claim)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive_ask(self) -> Iterator[None]:
         """While nobody else asks: between asking and claiming a trial it belongs to nobody."""
         key = self._claim(-1)
         while self._claims is not None and not self._claims.claim(key):

@@ -5,8 +5,7 @@ machines are held against; the `of_*` modules hold one function for each rule; `
 `brief` tells of many machines.
 """
 
-from archgen.lint.brief import brief
-from archgen.lint.findings import Finding, findings, located
-from archgen.lint.rules import RULES, Rule
+from archgen.lint.findings import LintFinding, brief, findings, located
+from archgen.lint.rules import RULES, LintRule
 
-__all__ = ["RULES", "Finding", "Rule", "brief", "findings", "located"]
+__all__ = ["RULES", "LintFinding", "LintRule", "brief", "findings", "located"]

@@ -6,14 +6,108 @@ The one idea: what is judged is data (`rules.yaml`); a function with the rule's 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from archgen.lint.known import Part
+from pydantic import BaseModel, ConfigDict, Field
+
 from archgen.schema.source import read_tree
 from archgen.schema.tree import plain
 
-FILE = Path(__file__).with_name("rules.yaml")
+# Published chips, from `chips.yaml`: what has been built, to hold a machine against.
+
+CHIPS_FILE = Path(__file__).with_name("chips.yaml")
+Positive = Annotated[float, Field(gt=0)]
+
+
+class LintRecord(BaseModel):
+    """A part of a table: frozen, and with no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Chip(LintRecord):
+    """What is published of one chip."""
+
+    name: str
+    source: str
+    status: Literal["read", "derived", "recalled"]
+    clock: Positive
+    """Hz."""
+    macs: Positive
+    """Of int8 in a cycle, of the whole chip."""
+    node: Positive | None = None
+    """nm."""
+    sram: Positive | None = None
+    """Bytes on the chip."""
+    dram: Positive | None = None
+    """Bytes per second."""
+    area: Positive | None = None
+    """mm2."""
+
+    @property
+    def tops(self) -> float:
+        """Tera-operations per second; a multiply-accumulate counts two."""
+        return 2e-12 * self.macs * self.clock
+
+    @property
+    def macs_per_byte(self) -> float | None:
+        """MACs for each byte of DRAM bandwidth."""
+        return None if self.dram is None else self.macs * self.clock / self.dram
+
+    @property
+    def sram_per_mac(self) -> float | None:
+        """Bytes on the chip for each MAC of a cycle."""
+        return None if self.sram is None else self.sram / self.macs
+
+    def cited(self) -> str:
+        """Its name with where the figures are from."""
+        recalled = ", recalled" if self.status == "recalled" else ""
+        return f"{self.name} ({self.source}{recalled})"
+
+
+class DramKind(LintRecord):
+    """The most of one kind of DRAM behind one chip."""
+
+    most: Positive
+    """GB/s."""
+    chip: str
+    source: str
+    status: Literal["read", "derived", "recalled"]
+
+
+class PublishedChips(LintRecord):
+    """The whole table."""
+
+    chips: dict[str, Chip]
+    dram: dict[str, DramKind]
+
+    def most(self, figure: Callable[[Chip], float | None]) -> Chip:
+        """The chip of which `figure` is largest."""
+        return max(self.chips.values(), key=lambda chip: figure(chip) or -math.inf)
+
+    def least(self, figure: Callable[[Chip], float | None]) -> Chip:
+        """The chip of which `figure` is smallest."""
+        return min(self.chips.values(), key=lambda chip: figure(chip) or math.inf)
+
+
+def load_published_chips(path: Path) -> PublishedChips:
+    """The table in the file `path`."""
+    tree, mistakes = read_tree(path, str(path))
+    assert tree is not None and not mistakes, mistakes
+    return PublishedChips.model_validate(plain(tree))
+
+
+@cache
+def published_chips() -> PublishedChips:
+    """The table that comes with the package."""
+    return load_published_chips(CHIPS_FILE)
+
+
+RULES_FILE = Path(__file__).with_name("rules.yaml")
 Kind = Literal["depthwise"]
 """Layers that not every network has."""
 Severity = Literal["error", "warning", "note"]
@@ -25,7 +119,7 @@ SEVERITIES: dict[Severity, str] = {
 """The worst first."""
 
 
-class Rule(Part):
+class LintRule(LintRecord):
     """One thing that is looked at."""
 
     severity: Severity
@@ -46,14 +140,14 @@ class Rule(Part):
         return f"{self.limit:g} {self.measure}"
 
 
-def load_rules(path: Path) -> dict[str, Rule]:
+def load_rules(path: Path) -> dict[str, LintRule]:
     """The rules in the file `path`, by name."""
     tree, mistakes = read_tree(path, str(path))
     assert tree is not None and not mistakes, mistakes
     held = plain(tree)
     assert isinstance(held, dict)
-    return {name: Rule.model_validate(rule) for name, rule in held.items()}
+    return {name: LintRule.model_validate(rule) for name, rule in held.items()}
 
 
-RULES = load_rules(FILE)
+RULES = load_rules(RULES_FILE)
 """Name -> rule, in the order of the table."""

@@ -1,7 +1,7 @@
 """What rules look at, and what they see.
 
-The one idea: a rule's function gets a `Subject` and the rule's limit, and tells each place of the
-file that is beyond it as a `Sight`, with the figure and with what is usual.
+The one idea: a rule's function gets a `LintedMachine` and the rule's limit, and tells each place of
+the file that is beyond it as a `Sight`, with the figure and with what is usual.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from archgen.energy import Costs, costs_of
-from archgen.lint.known import Known, known
-from archgen.schema.mistakes import Path
-from archgen.schema.peaks import Peaks, instances, peaks
-from simmodel.arch import Arch, Memory
+from archgen.energy import EnergyCosts, costs_of
+from archgen.lint.rules import PublishedChips, published_chips
+from archgen.schema.rewritten import Peaks, instances, peaks
+from archgen.schema.tree import Path
+from simmodel.arch.record import Arch, Memory
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Subject:
+class LintedMachine:
     """One machine and what follows from its file."""
 
     arch: Arch
-    known: Known
+    known: PublishedChips
 
     @staticmethod
-    def of(arch: Arch) -> Subject:
+    def of(arch: Arch) -> LintedMachine:
         """`arch` beside the chips that the package knows."""
-        return Subject(arch, known())
+        return LintedMachine(arch, published_chips())
 
     @cached_property
     def peaks(self) -> Peaks:
@@ -49,13 +49,13 @@ class Subject:
         return peaks(self.arch)
 
     @cached_property
-    def costs(self) -> Costs:
+    def costs(self) -> EnergyCosts:
         """Energies and areas, by the table and what the file states."""
         energy = self.arch.energy.model_copy(update={"source": "table"})
         return costs_of(self.arch.model_copy(update={"energy": energy}))
 
     @cached_property
-    def tabled(self) -> Costs:
+    def tabled(self) -> EnergyCosts:
         """Energies and areas by the table alone."""
         given = self.arch.energy
         kept = {name: getattr(given, name) for name in ("node", "voltage", "dram")}
@@ -93,4 +93,4 @@ def _ratio(one: float, other: float) -> float:
     return max(one, other) / min(one, other)
 
 
-Check = Callable[[Subject, float], Iterator[Sight]]
+Check = Callable[[LintedMachine, float], Iterator[Sight]]

@@ -1,30 +1,66 @@
 """Gives every input dimension of a model its size.
 
 The one idea: the batch is the size of those axes that carry one, as the roles of the inputs tell
-(`archgen.roles`), and of no other; every other free dimension has to be given. Whatever is wrong
-with sizes and roles is said at once.
+(`archgen.models.roles`), and of no other; every other free dimension has to be given. Whatever is
+wrong with sizes and roles is said at once.
 """
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx
 from onnx import shape_inference
 
 from archgen.models.errors import BatchError, ModelError, option
-from archgen.models.expressions import derived
-from archgen.roles import Told, parse_roles, state_roles, tell
-from archgen.roles.net import ANONYMOUS
-from archgen.schema.mistakes import guess
+from archgen.models.roles import InferredRoles, infer_roles, parse_roles, state_roles
+from archgen.models.roles.net import ANONYMOUS
+from archgen.schema.tree import guess
 from archgen.zoo.shapes import without_data
 from compiler import api
 
+# Sizes that a file says by expressions: a mask over `past + seq` positions.
+
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def derived(symbols: Iterable[str], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of those `symbols` that are expressions in names of `sizes` and numbers: sums,
+    differences, products and quotients that are rounded down."""
+    found = {symbol: _expression_value(symbol, sizes) for symbol in dict.fromkeys(symbols)}
+    return {symbol: size for symbol, size in found.items() if size is not None}
+
+
+def _expression_value(symbol: str, sizes: Mapping[str, int]) -> int | None:
+    try:
+        tree = ast.parse(symbol.strip(), mode="eval").body
+        return _computed(tree, sizes) if isinstance(tree, ast.BinOp) else None
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
+        return None  # a name, however it looks
+
+
+def _computed(tree: ast.expr, sizes: Mapping[str, int]) -> int:
+    match tree:
+        case ast.Name(id=name):
+            return sizes[name]
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _OPERATIONS:
+            return _OPERATIONS[type(operation)](_computed(left, sizes), _computed(right, sizes))
+    raise KeyError(ast.dump(tree))
+
 
 @dataclass(frozen=True)
-class _Axis:
+class _InputAxis:
     """One dimension of one input, free unless ``dim`` has a positive value."""
 
     owner: str
@@ -76,7 +112,7 @@ def bind(
     carrying = [axis for axis in axes if told.roles[axis.owner].axis == axis.index]
     values = {axis.symbol: 1 for axis in axes if told.is_unread(axis.owner)}
     values |= dict.fromkeys((axis.symbol for axis in carrying if not axis.fixed), batch or 1)
-    values |= _said(axes, dims)
+    values |= _sizes_by_symbol(axes, dims)
     values = derived((axis.symbol for axis in axes), values) | values
     unbound = [axis for axis in axes if not axis.fixed and axis.symbol not in values]
     if unbound:
@@ -112,29 +148,29 @@ def batch_of(sizes: Iterable[int | str | None]) -> int:
     return size if isinstance(size, int) and not others else 1
 
 
-def seen(
+def partially_bound_roles(
     given: onnx.ModelProto,
     dims: Mapping[str, int],
     roles: Mapping[str, str],
     label: str,
     options: Collection[str] = (),
-) -> Told:
+) -> InferredRoles:
     """Inputs, outputs and roles of a model that stays free where ``dims`` bind nothing. Raises
     ``ModelError`` with every mistake."""
     axes = list(_axes(given.graph, label))
     told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label, options, {}))
-    values = _said(axes, dims)
+    values = _sizes_by_symbol(axes, dims)
     values = derived((axis.symbol for axis in axes), values) | values
     for axis in axes:
         if not axis.fixed and axis.symbol in values:
             axis.dim.dim_value = values[axis.symbol]
     _bind_symbols(given.graph, values)
-    return tell(given) if values else told
+    return infer_roles(given) if values else told
 
 
 def checked_roles(
     given: onnx.ModelProto, roles: Mapping[str, str], label: str, mistakes: list[str]
-) -> Told:
+) -> InferredRoles:
     """The roles of a model with ``roles`` written into it; ``ModelError`` with ``mistakes`` and
     everything that is wrong with these or with those that the file states."""
     ranks = {name: len(port) for name, port in input_dims(given.graph, label).items()}
@@ -143,7 +179,7 @@ def checked_roles(
     if wrong:
         raise ModelError(*wrong)
     state_roles(given, roles)
-    told = tell(given)
+    told = infer_roles(given)
     if told.mistakes:
         raise ModelError(*(f"{label}, which states the {said}" for said in told.mistakes))
     return told
@@ -170,19 +206,19 @@ def input_dims(
     return found
 
 
-def _axes(graph: onnx.GraphProto, label: str) -> Iterator[_Axis]:
+def _axes(graph: onnx.GraphProto, label: str) -> Iterator[_InputAxis]:
     for name, dims in input_dims(graph, label).items():
         for index, dim in enumerate(dims):
-            yield _Axis(name, index, dim)
+            yield _InputAxis(name, index, dim)
 
 
-def _said(axes: Iterable[_Axis], dims: Mapping[str, int]) -> dict[str, int]:
+def _sizes_by_symbol(axes: Iterable[_InputAxis], dims: Mapping[str, int]) -> dict[str, int]:
     """Sizes by the name of a dimension, however they are given."""
     return {axis.symbol: dims[axis.place] for axis in axes if axis.place in dims} | dict(dims)
 
 
 def _wrong_dims(
-    axes: list[_Axis],
+    axes: list[_InputAxis],
     dims: Mapping[str, int],
     label: str,
     options: Collection[str],
@@ -212,7 +248,7 @@ def _wrong_dims(
 
 
 def _contradictions(
-    axes: Iterable[_Axis],
+    axes: Iterable[_InputAxis],
     dims: Mapping[str, int],
     label: str,
     asked: Mapping[str, str],
@@ -229,7 +265,7 @@ def _contradictions(
         if len(set(sizes.values())) > 1:
             given = " and ".join(asked[name] for name in sizes)
             yield f"{given}: {label} has one dimension there, {symbol!r}; give it one size"
-    sizes = _said(axes, dims)
+    sizes = _sizes_by_symbol(axes, dims)
     for symbol, size in derived(ways, sizes).items():
         open_ = not ranges.keys().isdisjoint(ways[symbol])
         if size == sizes[symbol] and not open_:
@@ -240,7 +276,7 @@ def _contradictions(
         yield f"{given}: in {label} it follows from {', '.join(used)}{makes}; leave it out"
 
 
-def _unbound_message(unbound: list[_Axis], told: Told, label: str) -> str:
+def _unbound_message(unbound: list[_InputAxis], told: InferredRoles, label: str) -> str:
     lines = [f"{label} has input dimensions of unknown size:"]
     for axis in unbound:
         named = "" if axis.symbol == axis.place else f", named {axis.symbol!r}"
@@ -273,7 +309,7 @@ def _is_known(value: onnx.ValueInfoProto) -> bool:
 # Another batch than the file's.
 
 
-def _check_outputs(batch: int, carrying: list[_Axis], told: Told, label: str) -> None:
+def _check_outputs(batch: int, carrying: list[_InputAxis], told: InferredRoles, label: str) -> None:
     """Exporters leave an input's batch free and yet fix it inside; the outputs tell."""
     if any(axis.fixed for axis in carrying):
         return
@@ -287,7 +323,7 @@ def _check_outputs(batch: int, carrying: list[_Axis], told: Told, label: str) ->
             )
 
 
-def _no_batch_message(batch: int, told: Told, label: str) -> str:
+def _no_batch_message(batch: int, told: InferredRoles, label: str) -> str:
     reasons = [f"{name!r}: {role.axis_evidence}" for name, role in told.roles.items()]
     shown = "; ".join(reasons[:3]) + ("; ..." if len(reasons) > 3 else "")
     said = f"{label} has no input with a batch axis ({shown or 'it has no inputs'})"
@@ -299,7 +335,7 @@ def _no_batch_message(batch: int, told: Told, label: str) -> str:
 
 
 def _rebatch(
-    proto: onnx.ModelProto, fixed: list[_Axis], batch: int, told: Told, label: str
+    proto: onnx.ModelProto, fixed: list[_InputAxis], batch: int, told: InferredRoles, label: str
 ) -> None:
     """Changes a fixed batch of 1 when shape inference carries the new one to every output."""
     sizes = ", ".join(f"{axis.owner!r} at {axis.dim.dim_value}" for axis in fixed)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from archgen.models.errors import ModelError
-from archgen.schema.mistakes import guess
+from archgen.schema.tree import guess
 
 _END = ".onnx"
 _COMMA = re.compile(r",(?![^\[]*\])")
@@ -57,7 +57,7 @@ def set_values(proto: onnx.ModelProto, text: str, label: str) -> None:
             if name not in ports:
                 known = guess(name, ports) or f"; there are {', '.join(ports) or 'none'}"
                 raise ValueError(f"no input is called so{known}")
-            made[name] = _array(value, ports[name].type.tensor_type)
+            made[name] = _parse_tensor(value, ports[name].type.tensor_type)
         except ValueError as wrong:
             mistakes.append(f"{label}: value {part!r}: {wrong}")
     if mistakes:
@@ -68,7 +68,7 @@ def set_values(proto: onnx.ModelProto, text: str, label: str) -> None:
     proto.graph.initializer.extend(numpy_helper.from_array(v, name) for name, v in made.items())
 
 
-def _array(text: str, kind: onnx.TypeProto.Tensor) -> NDArray[Any]:
+def _parse_tensor(text: str, kind: onnx.TypeProto.Tensor) -> NDArray[Any]:
     """The tensor of type `kind` that `text` says: a number for all of it, or lists of numbers."""
     dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
     shape = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]

@@ -60,7 +60,7 @@ def _damages(proto: onnx.ModelProto) -> Iterator[str]:
         own = versions | _versions(function.opset_import)
         for index, node in enumerate(function.node):
             yield from _node_damages(node, f"node {index} of function {function.name!r}", own)
-        yield from _cycles(function.node, f"function {function.name!r}: ")
+        yield from _cycle_mistakes(function.node, f"function {function.name!r}: ")
     yield from _recursions(proto.functions)
     for value in proto.graph.input:
         kind = value.type.tensor_type
@@ -83,7 +83,7 @@ def _graph_damages(graph: onnx.GraphProto, versions: Versions) -> Iterator[str]:
         yield from _not_text(f"initializer {index}", name=tensor.name)
         yield from _tensor_damages(tensor, f"initializer {tensor.name!r}")
     yield from _made_twice(graph)
-    yield from _cycles(graph.node)
+    yield from _cycle_mistakes(graph.node)
 
 
 def _made_twice(graph: onnx.GraphProto) -> Iterator[str]:
@@ -133,21 +133,24 @@ def _attribute_damages(node: onnx.NodeProto, versions: Versions) -> Iterator[str
         defined: Any = known[attribute.name].type  # the stubs do not tell that it is an enum
         wanted = int(defined.value)
         if attribute.type != wanted:
-            said = f"{_kind(attribute.type)} where {_kind(wanted)} belongs"
-            yield f"{_called(node)}: its attribute {attribute.name!r} holds {said}"
+            held, expected = map(_attribute_type_text, (attribute.type, wanted))
+            yield (
+                f"{_called(node)}: its attribute {attribute.name!r} holds {held} "
+                f"where {expected} belongs"
+            )
 
 
-def _kind(number: int) -> str:
+def _attribute_type_text(number: int) -> str:
     """`one int`, `several strings`."""
     name = AttributeProto.AttributeType.Name(number).lower()
     return f"several {name}" if name.endswith("s") else f"one {name}"
 
 
-def _cycles(nodes: Sequence[onnx.NodeProto], where: str = "") -> Iterator[str]:
+def _cycle_mistakes(nodes: Sequence[onnx.NodeProto], where: str = "") -> Iterator[str]:
     """A cycle of nodes that wait for each other."""
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     before = {
-        index: {makers[name] for name in _read(node) if name in makers}
+        index: {makers[name] for name in _names_read(node) if name in makers}
         for index, node in enumerate(nodes)
     }
     if cycle := _cycle(before):
@@ -161,7 +164,7 @@ def _called(node: onnx.NodeProto) -> str:
     return at_node(node.name, operator) if node.name else f"the {operator} that makes {made!r}"
 
 
-def _read(node: onnx.NodeProto) -> set[str]:
+def _names_read(node: onnx.NodeProto) -> set[str]:
     """Names that `node` reads, those among them that its subgraphs take from around them."""
     found = set(node.input)
     for attribute in node.attribute:
@@ -169,7 +172,7 @@ def _read(node: onnx.NodeProto) -> set[str]:
             own = {name for inner in graph.node for name in inner.output}
             own |= {value.name for value in (*graph.input, *graph.initializer)}
             for inner in graph.node:
-                found |= _read(inner) - own
+                found |= _names_read(inner) - own
     return found
 
 

@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 from onnx import TensorProto, checker, external_data_helper
 
-from archgen.models.binding import batch_of, bind, seen
+from archgen.models.binding import batch_of, bind, partially_bound_roles
 from archgen.models.constants import file_and_values, set_values
 from archgen.models.damage import damage, data_damage
 from archgen.models.errors import BatchError, ModelError
-from archgen.roles import Told, tell
+from archgen.models.roles import InferredRoles, infer_roles
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import without_initializers
 from compiler import api
@@ -51,7 +57,7 @@ class SourceModel:
     @cached_property
     def batch(self) -> int:
         """Samples in one inference."""
-        told = tell(self.proto)
+        told = infer_roles(self.proto)
         axes = ((told.inputs[name], role.axis) for name, role in told.roles.items())
         return batch_of(port.dims[axis] for port, axis in axes if axis is not None)
 
@@ -84,14 +90,14 @@ def open_model(
     ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; those
     of a zoo network are its options and ``batch``. The axes of inputs that carry the batch are
     ``batch`` (where free, 1 unless it is given). ``roles``
-    say of inputs what they are, such as ``state`` or ``batch:1`` (`archgen.roles`). ``options`` are
-    options of a zoo network beside those in ``spec``. Messages name ``ranges`` that some of
-    ``dims`` are in. Raises ``ModelError``, and nothing else, for
-    any mistake; it is a ``BatchError`` where the model runs, but not at this batch.
+    say of inputs what they are, such as ``state`` or ``batch:1`` (`archgen.models.roles`).
+    ``options`` are options of a zoo network beside those in ``spec``. Messages name ``ranges`` that
+    some of ``dims`` are in. Raises ``ModelError``, and nothing else, for any mistake; it is a
+    ``BatchError`` where the model runs, but not at this batch.
     """
     if batch is not None and batch < 1:
         raise ModelError(f"batch {batch} must be positive")
-    name, proto, free, known = _given(spec, batch, dims or {}, options or {})
+    name, proto, free, known = _resolve_spec(spec, batch, dims or {}, options or {})
     bind(proto, batch, free, roles or {}, str(spec), known, ranges)
     return SourceModel(name, proto)
 
@@ -100,23 +106,23 @@ def roles_of(
     spec: str | Path,
     dims: Mapping[str, int] | None = None,
     roles: Mapping[str, str] | None = None,
-) -> Told:
+) -> InferredRoles:
     """Inputs and outputs of the network that ``spec`` names, and the role of each input; arguments
     as for `open_model`, but what ``dims`` leave free stays free. Raises ``ModelError``."""
-    _, proto, free, known = _given(spec, None, dims or {}, {}, weights=False)
-    return seen(proto, free, roles or {}, str(spec), known)
+    _, proto, free, known = _resolve_spec(spec, None, dims or {}, {}, weights=False)
+    return partially_bound_roles(proto, free, roles or {}, str(spec), known)
 
 
 def without_weights(
     spec: str | Path, batch: int | None, dims: Mapping[str, int], roles: Mapping[str, str]
 ) -> onnx.ModelProto:
     """As `open_model`, but initializers may be without data: for what follows from shapes."""
-    _, proto, free, known = _given(spec, batch, dims, {}, weights=False)
+    _, proto, free, known = _resolve_spec(spec, batch, dims, {}, weights=False)
     bind(proto, batch, free, roles, str(spec), known)
     return proto
 
 
-def _given(
+def _resolve_spec(
     spec: str | Path,
     batch: int | None,
     dims: Mapping[str, int],
@@ -324,3 +330,98 @@ def _load_external_data(proto: onnx.ModelProto, path: Path) -> None:
     for tensor in proto.graph.initializer:
         if found := data_damage(tensor):
             raise ModelError(f"{path} is damaged: initializer {tensor.name!r} {found}")
+
+
+# Arrays by name in .npz files: samples, inputs, outputs.
+
+Array = NDArray[Any]
+_SUFFIX = ".npy"
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+@dataclass(frozen=True, eq=False)
+class StoredArrays(Mapping[str, Array]):
+    """Arrays of a file, each of which is read when it is first asked for. Raises ModelError then
+    where it is damaged."""
+
+    path: Path
+    what: str
+    outlines: Mapping[str, Array]
+    """Arrays of their shapes and types, which have no numbers and take no memory."""
+    _read: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self.outlines and name not in self._read:
+            with _open_npz(self.path, self.what) as file, file.open(f"{name}{_SUFFIX}") as member:
+                self._read[name] = _native(npy.read_array(member, allow_pickle=False))
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.outlines)
+
+    def __len__(self) -> int:
+        return len(self.outlines)
+
+
+def arrays_in(path: str | Path, what: str) -> StoredArrays:
+    """Arrays of an .npz file by name; `what` they are starts each message.
+
+    Raises:
+        ModelError: there is no such file, or it holds something else.
+    """
+    with _open_npz(Path(path), what) as file:
+        found = {}
+        for name in file.namelist():
+            with file.open(name) as member:
+                found[name.removesuffix(_SUFFIX)] = _outline(name, member)
+    return StoredArrays(Path(path), what, found)
+
+
+def outlines(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Arrays of the shapes and types of `arrays`, for which none is read from its file."""
+    return arrays.outlines if isinstance(arrays, StoredArrays) else arrays
+
+
+def load_calibration(path: str | Path | None) -> StoredArrays | None:
+    """Arrays of an .npz file by input name; None for no path. Raises ModelError."""
+    return None if path is None else arrays_in(path, "calibration")
+
+
+@contextmanager
+def _open_npz(path: Path, what: str) -> Iterator[zipfile.ZipFile]:
+    """The file at `path`; within, what is wrong with it is a ModelError."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
+                said = "one array (.npy), expected arrays by name"
+                raise ModelError(f"{what} {path}: {said}, as np.savez(path, name=array) writes")
+            if not zipfile.is_zipfile(file):
+                raise ModelError(f"{what} {path}: not an .npz file of arrays")
+            with zipfile.ZipFile(file) as archive:
+                yield archive
+    except FileNotFoundError:
+        raise ModelError(f"{what} {path}: no such file") from None
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as wrong:
+        # What numpy says of files that are none of its own is how to load them unsafely.
+        reason = "" if "pickle" in str(wrong) else f": {wrong}"
+        raise ModelError(f"{what} {path}: not an .npz file of arrays{reason}") from None
+
+
+def _outline(name: str, member: IO[bytes]) -> Array:
+    """An array of the shape and type that `member` has; raises ValueError where it is no array of
+    numbers."""
+    read = _HEADERS.get(npy.read_magic(member))
+    if not name.endswith(_SUFFIX) or read is None:
+        raise ValueError(f"{name!r} is no array")
+    shape, _, kind = read(member)
+    if kind.hasobject:
+        raise ValueError(f"{name!r} holds objects of Python")
+    try:
+        return np.broadcast_to(np.empty((), kind.newbyteorder("=")), shape)
+    except ValueError:
+        raise ValueError(f"no array has the shape {list(shape)} of {name!r}") from None
+
+
+def _native(array: Array) -> Array:
+    """`array` with its bytes in the order of this machine."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -1,7 +1,7 @@
 """What a study has varied: the axes that its points lie on.
 
 The one idea: `axes` is the owner of "what was swept" for plots, reports and tables. An axis is a
-column of the study's frame (`archgen.outcomes.held` fills it for every row) with a label, the unit
+column of the study's frame (`archgen.outcomes.axes` fills it for every row) with a label, the unit
 in which people read it, its values in order, and the scale on which they are even.
 
     study sweeps memories.local.size: [32 KiB, 64 KiB, 128 KiB] and vector.lanes: [8, 16]
@@ -16,22 +16,24 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
 import pandas as pd
 
-from archgen.outcomes.columns import column
-from archgen.outcomes.frame import Frame, Record, dimensions, records, sizes
-from archgen.outcomes.point import BUCKET, DIMENSION, FIELD, OPTION, SWITCH
+from archgen.models.load import zoo_options
+from archgen.outcomes.columns import COLUMNS, Column, column, ordered
+from archgen.outcomes.estimated import ESTIMATED, has_figures
+from archgen.outcomes.frame import Frame, Record, dimensions, records, sizes, typed
+from archgen.outcomes.points import BUCKET, DIMENSION, FIELD, OPTION, SWITCH, Row, Scalar
 from archgen.scheduling import DEFAULT
-from archgen.schema.amounts import LESS, is_one_of
 from archgen.schema.json_schema import arch_view
-from archgen.schema.variants import field_of
-from simmodel.arch import Arch
-from simmodel.units import Bandwidth, Delay, show_bytes
+from archgen.schema.variants import LESS, field_of, is_one_of, value_of
+from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth, Delay, show_bytes
 
 Value = str | int | float
 Scale = Literal["linear", "log", "nominal"]
@@ -51,7 +53,7 @@ _OF_COUNTS = ("elements",)
 
 
 @dataclass(frozen=True)
-class Axis:
+class StudyAxis:
     """One thing that a study varies."""
 
     column: str
@@ -109,7 +111,7 @@ class Axis:
         return None if found is None or pd.isna(found) else found
 
 
-def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[Axis, ...]:
+def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[StudyAxis, ...]:
     """The axes of the points of `frame`, a study's: fields of machines first, then options of
     networks and their sizes, then batches, types and options of the compiler.
 
@@ -118,27 +120,37 @@ def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[Axis, ...]:
         archs: machines by name; they know what a field is measured in.
     """
     rows = records(frame)
-    names = [*_given(frame, FIELD), *_given(frame, OPTION), *dimensions(rows)]
-    names += [*_given(frame, BUCKET), "batch", "dtype", *DEFAULT.columns, *_given(frame, SWITCH)]
+    names = [
+        *_columns_with_prefix(frame, FIELD),
+        *_columns_with_prefix(frame, OPTION),
+        *dimensions(rows),
+    ]
+    names += [
+        *_columns_with_prefix(frame, BUCKET),
+        "batch",
+        "dtype",
+        *DEFAULT.columns,
+        *_columns_with_prefix(frame, SWITCH),
+    ]
     found = [axis_of(name, rows, archs) for name in names if name in frame and _varies(name, rows)]
     machines = _machines(rows, [axis for axis in found if axis.column.startswith(FIELD)])
     return tuple(_told_apart([*machines, *found]))
 
 
-def axis_of(name: str, rows: Sequence[Record], archs: Mapping[str, Arch]) -> Axis:
+def axis_of(name: str, rows: Sequence[Record], archs: Mapping[str, Arch]) -> StudyAxis:
     """The axis that the column `name` of `rows` is; its label is its name."""
     found = dict.fromkeys(row[name] for row in rows if not pd.isna(row[name]))
     truth = any(isinstance(value, bool) for value in found)
     values: list[Value] = [str(value) if truth else value for value in found]
     if any(isinstance(value, str) for value in values):
         told = tuple(map(str, values))
-        return Axis(name, name, "", told, "nominal", texts=_texts(told))
+        return StudyAxis(name, name, "", told, "nominal", texts=_texts(told))
     ordered = sorted(values, key=float)
-    unit, per = _unit(name, ordered, archs)
-    return Axis(name, name, unit, tuple(ordered), scale_of(ordered), per)
+    unit, per = _display_unit(name, ordered, archs)
+    return StudyAxis(name, name, unit, tuple(ordered), scale_of(ordered), per)
 
 
-def workload(row: Record, varied: Iterable[Axis] = ()) -> str:
+def workload(row: Record, varied: Iterable[StudyAxis] = ()) -> str:
     """`bert, sequence 128, batch 4`: the network of a row without what is an axis (sizes where
     they are given, the batch where it is not 1)."""
     without = {axis.column for axis in varied}
@@ -174,7 +186,7 @@ def scale_of(values: Sequence[Value]) -> Scale:
     return "log" if max(factors) / min(factors) < max(steps) / min(steps) else "linear"
 
 
-def _given(frame: Frame, prefix: str) -> list[str]:
+def _columns_with_prefix(frame: Frame, prefix: str) -> list[str]:
     return [str(name) for name in frame if str(name).startswith(prefix)]
 
 
@@ -191,7 +203,7 @@ def _varies(name: str, rows: Sequence[Record]) -> bool:
 
 def _texts(values: Sequence[str]) -> tuple[str, ...]:
     """What sets sections apart, fields in their order; nothing where some value is no section."""
-    tables = [_table(value) for value in values]
+    tables = [_parse_section(value) for value in values]
     if not all(tables):
         return ()
     fields = list(dict.fromkeys(field for table in tables for field in table))
@@ -201,7 +213,7 @@ def _texts(values: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _table(text: str) -> dict[str, Any]:
+def _parse_section(text: str) -> dict[str, Any]:
     """The section that a value of a column spells; empty where it is none."""
     try:
         found = ast.literal_eval(text) if text.startswith("{") else {}
@@ -218,7 +230,9 @@ def field_text(field: str, value: Any) -> str:
     return axis_of(name, [{name: value}], {}).shown(value)
 
 
-def _unit(name: str, values: Sequence[Value], archs: Mapping[str, Arch]) -> tuple[str, float]:
+def _display_unit(
+    name: str, values: Sequence[Value], archs: Mapping[str, Arch]
+) -> tuple[str, float]:
     """The unit in which these values are read, and what one of it is in the column."""
     if not name.startswith(FIELD):
         known = column(name)
@@ -243,19 +257,19 @@ def _quantity(field: str, archs: Mapping[str, Arch]) -> str:
     return str(examples[0]).partition(" ")[2]
 
 
-def _machines(rows: Sequence[Record], fields: Sequence[Axis]) -> list[Axis]:
+def _machines(rows: Sequence[Record], fields: Sequence[StudyAxis]) -> list[StudyAxis]:
     """The axis of machines that fields do not set apart, where there are several."""
     named = FAMILY if fields and all(FAMILY in row for row in rows) else MACHINE
     found = tuple(dict.fromkeys(str(row[named]) for row in rows))
-    return [Axis(named, "machine", "", found, "nominal")] if len(found) > 1 else []
+    return [StudyAxis(named, "machine", "", found, "nominal")] if len(found) > 1 else []
 
 
-def _told_apart(found: Sequence[Axis]) -> list[Axis]:
+def _told_apart(found: Sequence[StudyAxis]) -> list[StudyAxis]:
     """With short labels: of a field its last words, as many as no other axis has."""
     made = []
     for axis in found:
-        own = _words(axis)
-        others = [_words(other) for other in found if other is not axis]
+        own = _label_words(axis)
+        others = [_label_words(other) for other in found if other is not axis]
         least = min(2, len(own)) if axis.column.startswith((FIELD, SWITCH)) else 1
         counts = range(least, len(own) + 1)
         count = next((n for n in counts if all(o[-n:] != own[-n:] for o in others)), len(own))
@@ -263,7 +277,7 @@ def _told_apart(found: Sequence[Axis]) -> list[Axis]:
     return made
 
 
-def _words(axis: Axis) -> list[str]:
+def _label_words(axis: StudyAxis) -> list[str]:
     """What a label is made of."""
     if axis.column in (MACHINE, FAMILY):
         return ["machine"]
@@ -272,3 +286,170 @@ def _words(axis: Axis) -> list[str]:
     if prefix == BUCKET:
         return [f"range of {name}"]
     return [name] if prefix == DIMENSION else name.split(".")
+
+
+# What every row's machine and network have in the columns that a study varies.
+
+
+def completed(frame: Frame, archs: Iterable[Arch], columns: tuple[Column, ...] = COLUMNS) -> Frame:
+    """`frame` with the value of each row's machine in every column `arch.<field>`, of each row's
+    network in `dim.<dimension>`, and with columns `model.<option>` for options in which some
+    network of the zoo differs. What a machine or a network does not have stays missing."""
+    machines = tuple(archs)
+    names = [str(name) for name in frame]
+    found: dict[str, list[Scalar]] = {}
+    for name in (name for name in names if name.startswith(FIELD)):
+        known = machine_field_values(machines, name.removeprefix(FIELD))
+        found[name] = _either([known.get(str(arch)) for arch in frame["arch"]], _own(frame, name))
+    found |= _of_networks(frame)
+    if not found:
+        return frame
+    arrays = {name: frame[name].array for name in names}
+    arrays |= {name: typed(values, name, columns).array for name, values in found.items()}
+    return pd.DataFrame({name: arrays[name] for name in ordered(arrays, columns)}, copy=False)
+
+
+def machine_field_values(archs: Iterable[Arch], field: str) -> dict[str, Scalar]:
+    """The value of a dotted field by name of the machine, of those that have it, as numbers that
+    compare: where one bandwidth or delay is in seconds all are."""
+    found = [(arch, value) for arch in archs if (value := field_of(arch, field)) is not None]
+    in_seconds = any(_in_seconds(value) for _, value in found)
+    return {
+        arch.name: _per_second(value, arch.clock) if in_seconds else value_of(arch, field)
+        for arch, value in found
+    }
+
+
+def rows_with_fields(rows: Iterable[Row], archs: Iterable[Arch]) -> list[Row]:
+    """`rows` that name their machine, with its value of every field that any of them has set."""
+    given, machines = list(rows), tuple(archs)
+    fields = dict.fromkeys(name for row in given for name in row if name.startswith(FIELD))
+    values = {name: machine_field_values(machines, name.removeprefix(FIELD)) for name in fields}
+    return [
+        row
+        | {name: known[str(row["arch"])] for name, known in values.items() if row["arch"] in known}
+        for row in given
+    ]
+
+
+def _in_seconds(value: Any) -> bool:
+    if isinstance(value, Bandwidth):
+        return not value.per_cycle
+    return isinstance(value, Delay) and not value.in_cycles
+
+
+def _per_second(value: Any, clock: float) -> float:
+    """Bytes per second of a bandwidth, seconds of a delay."""
+    if isinstance(value, Bandwidth):
+        return value.amount * clock if value.per_cycle else value.amount
+    assert isinstance(value, Delay)
+    return value.amount / clock if value.in_cycles else value.amount
+
+
+def _of_networks(frame: Frame) -> dict[str, list[Scalar]]:
+    """Columns of sizes and options of networks of the zoo."""
+    if "model" not in frame:
+        return {}
+    specs = {str(spec): zoo_options(str(spec)) for spec in frame["model"].unique()}
+    models = [specs[str(spec)] for spec in frame["model"]]
+    seen: dict[tuple[str, str], set[Scalar]] = {}
+    for spec, options in specs.items():
+        for option, value in options.items():
+            seen.setdefault((spec.partition(":")[0], option), set()).add(value)
+    sizes = [str(name) for name in frame if str(name).startswith(DIMENSION)]
+    found = {
+        name: _either(_own(frame, name), [own.get(name.removeprefix(DIMENSION)) for own in models])
+        for name in sizes
+    }
+    varied = dict.fromkeys(option for (_, option), values in seen.items() if len(values) > 1)
+    others = [name for name in varied if f"{DIMENSION}{name}" not in found]
+    return found | {f"{OPTION}{name}": [own.get(name) for own in models] for name in others}
+
+
+def _own(frame: Frame, name: str) -> list[Scalar]:
+    """The values of a column."""
+    return [None if pd.isna(value) else value for value in frame[name]]
+
+
+def _either(first: Iterable[Scalar], second: Iterable[Scalar]) -> list[Scalar]:
+    """Of each pair the first where there is one."""
+    return [b if a is None else a for a, b in zip(first, second, strict=True)]
+
+
+# Points that differ in one or two axes alone: what a line or a map may be drawn through.
+
+Place = tuple[Value | None, ...]
+"""A value on each of some axes."""
+Key = tuple[Value | None, ...]
+"""What the points of a slice share: their network, and a value on each other axis."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Points of one network along some axes."""
+
+    network: str
+    fixed: tuple[tuple[StudyAxis, Value], ...]
+    """The other axes, with what all of its points have there."""
+    rows: tuple[Record, ...] = field(repr=False)
+    """Each place once; in the order of the first axis that it is along."""
+
+    @property
+    def label(self) -> str:
+        """`banks 4, dram.bandwidth 16 GB/s`."""
+        return ", ".join(axis_setting_text(axis, value) for axis, value in self.fixed)
+
+
+def axis_setting_text(axis: StudyAxis, value: Value) -> str:
+    """`banks 4`; a text speaks for itself."""
+    shown = axis.shown(value)
+    return shown if isinstance(value, str) and axis.label == "machine" else f"{axis.label} {shown}"
+
+
+def deviating_axes(rows: Sequence[Record], axes: Sequence[StudyAxis]) -> list[list[StudyAxis]]:
+    """For each row the axes on which it is not where most rows are."""
+    counts = [(axis, Counter(axis.value(row) for row in rows)) for axis in axes]
+    pairs = [(axis, count.most_common(1)[0][0]) for axis, count in counts if count]
+    return [[axis for axis, value in pairs if axis.value(row) != value] for row in rows]
+
+
+def slices(
+    rows: Sequence[Record], axes: Sequence[StudyAxis], along: Sequence[StudyAxis]
+) -> list[Slice]:
+    """The slices of `rows` along some of their `axes`, of two places and more; those with most
+    places first, and for as many in order of appearance. Of points at one place the first that has
+    figures counts, before one that was only estimated one that ran.
+    """
+    others = [axis for axis in axes if axis not in along]
+    found: dict[Key, dict[Place, Record]] = {}
+    for row in rows:
+        place = tuple(axis.value(row) for axis in along)
+        if None not in place:
+            key = (workload(row, axes), *(axis.value(row) for axis in others))
+            own = found.setdefault(key, {})
+            own[place] = max(own.get(place, row), row, key=_result_quality)
+    made = [
+        Slice(str(key[0]), _fixed(others, key[1:]), _in_order(places, along))
+        for key, places in found.items()
+        if all(len({at[n] for at in places}) > 1 for n in range(len(along)))
+    ]
+    return sorted(made, key=lambda each: -len(each.rows))
+
+
+def _result_quality(row: Record) -> tuple[bool, bool]:
+    """How well it is known what a point does."""
+    return has_figures(row), row["status"] != ESTIMATED
+
+
+def _fixed(others: Sequence[StudyAxis], values: Place) -> tuple[tuple[StudyAxis, Value], ...]:
+    pairs = zip(others, values, strict=True)
+    return tuple((axis, value) for axis, value in pairs if value is not None)
+
+
+def _in_order(places: Mapping[Place, Record], along: Sequence[StudyAxis]) -> tuple[Record, ...]:
+    orders = [{value: index for index, value in enumerate(axis.values)} for axis in along]
+
+    def order(place: Place) -> list[int]:
+        return [of[v] for of, v in zip(orders, place, strict=True) if v is not None]
+
+    return tuple(places[place] for place in sorted(places, key=order))

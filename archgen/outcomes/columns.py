@@ -97,7 +97,7 @@ _MERIT = (
     Column("latency_area", "real", "ms mm2", "latency_ms x area_mm2"),
     Column("throughput_per_watt", "real", "samples/s/W", "throughput_ips / average_w"),
 )  # fmt: skip
-"""What `archgen.outcomes.merit` makes of the others."""
+"""What `archgen.outcomes.rows` makes of the others."""
 COLUMNS = (
     *_IDENTITY,
     Column(

@@ -2,40 +2,208 @@
 
 The one idea: a row is what one instruction stands for. With its loops kept that is all turns of
 them, otherwise one turn. Which tile it is for the compiler has written into the program
-(`simmodel.program.TileKind`): tiles that are alike have their commands in one order on each queue,
-so the how-manieth command it is tells the tile's number.
+(`simmodel.program.program.TileKind`): tiles that are alike have their commands in one order on each
+queue, so the how-manieth command it is tells the tile's number.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from archgen.outcomes.columns import COMMAND_COLUMNS
-from archgen.outcomes.command_words import named_words, steps
-from archgen.outcomes.frame import typed_frame
-from archgen.outcomes.point import Row
-from archgen.outcomes.producers import producers
+from archgen.outcomes.frame import Record, records, typed_frame
+from archgen.outcomes.points import Row
 from archgen.outcomes.timeline import spans_of
-from simmodel.arch import Arch
-from simmodel.asm import print_fields
-from simmodel.encoding import EncodingError, control_words
-from simmodel.expand import Site, addresses
-from simmodel.isa import HOST, Instruction
-from simmodel.order import Timeline, timeline
-from simmodel.program import Origin, Program, TileKind
-from simmodel.region import Operand
+from archgen.process.files import write_atomically, write_text
+from simmodel.arch.record import Arch
+from simmodel.isa import HOST, Claim, Instruction
+from simmodel.isa.region import Address, Operand
+from simmodel.program.assembly import print_fields, print_operand
+from simmodel.program.encoding import EncodingError, control_words
+from simmodel.program.expand import Site, addresses
+from simmodel.program.program import Origin, Place, Program, TileKind, places
 from simmodel.trace import Trace
+from simmodel.verify.happens_before import Timeline, timeline
+
+# What one command says: its control words by name, and how loops around it change them.
+
+APART = frozenset({"engine", "waits", "signals", "notifies", "origin", "tile"})
+"""Fields that are no control words of the engine: columns of their own have them."""
+
+
+def named_words(command: Instruction, addresses: Mapping[str, int] | None = None) -> Any:
+    """Field -> value, as JSON holds it; of operands a mapping as well.
+
+    `addresses`: of operands by their field, in one turn of the loops; default: in the first.
+    """
+    known = addresses or {}
+    return {
+        field.name: _json_value(getattr(command, field.name), known.get(field.name))
+        for field in fields(command)
+        if field.name not in APART
+    }
+
+
+def steps(command: Instruction) -> dict[str, Any]:
+    """Operand -> bytes that each loop around it adds to its address with every turn, by the loop's
+    name; `ring` has what turns between slots."""
+    found = {}
+    for each in fields(command):
+        value = getattr(command, each.name)
+        if isinstance(value, Operand) and (value.address.terms or value.address.ring):
+            found[each.name] = _moves(value.address)
+    return found
+
+
+def _moves(address: Address) -> dict[str, Any]:
+    found: dict[str, Any] = dict(address.terms)
+    ring = address.ring
+    if ring is not None:
+        terms = dict(ring.terms)
+        found["ring"] = {
+            "slots": ring.slots, "pitch": ring.pitch, "offset": ring.offset, "terms": terms,
+        }  # fmt: skip
+    return found
+
+
+def _json_value(value: Any, address: int | None) -> Any:
+    if isinstance(value, Operand):
+        return _operand_json(value, address)
+    if isinstance(value, tuple):
+        return [_json_value(each, None) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number
+    return value
+
+
+def _operand_json(operand: Operand, address: int | None) -> dict[str, Any]:
+    ring = operand.address.ring
+    first = operand.address.base + (ring.pitch * (ring.offset % ring.slots) if ring else 0)
+    found = {
+        "memory": operand.memory,
+        "address": first if address is None else address,
+        "shape": list(operand.shape),
+        "strides": list(operand.strides),
+        "dtype": operand.dtype,
+    }
+    if operand.scale is not None:
+        found["scale"] = operand.scale
+    if operand.zero:
+        found["zero"] = operand.zero
+    if operand.cores:
+        found["cores"] = list(operand.cores)
+    if operand.limits:
+        found["limits"] = print_operand(operand).rpartition("?")[2]
+    return found
+
+
+# Who made what a command reads: the last one that wrote any of its bytes, in one run.
 
 Ints = NDArray[np.int64]
+
+
+@dataclass
+class _Painted:
+    """Who wrote the bytes of one memory last; -1: nobody."""
+
+    starts: list[int] = field(default_factory=lambda: [0])
+    owners: list[int] = field(default_factory=lambda: [-1])
+
+    def paint(self, low: int, high: int, owner: int) -> None:
+        """Bytes low .. high are of `owner`."""
+        if low == high:
+            return
+        first = bisect_left(self.starts, low)
+        last = bisect_right(self.starts, high)
+        behind = self.owners[last - 1]
+        self.starts[first:last] = [low, high]
+        self.owners[first:last] = [owner, behind]
+
+    def owners_in(self, low: int, high: int) -> set[int]:
+        """Whose bytes low .. high are."""
+        first, last = bisect_right(self.starts, low) - 1, bisect_left(self.starts, high)
+        return {owner for owner in self.owners[first:last] if owner >= 0}
+
+
+@dataclass(frozen=True)
+class _Touch:
+    """One operand of a site."""
+
+    memories: tuple[_Painted, ...]
+    lows: Ints
+    """By occurrence."""
+    size: int
+
+    def span(self, turn: int) -> tuple[int, int]:
+        """First byte and end in one occurrence."""
+        low = int(self.lows[turn])
+        return low, low + self.size
+
+
+def producers(line: Timeline, arch: Arch, start: Ints, end: Ints) -> Ints:
+    """For each occurrence, the one whose write of what it reads ended last; -1: it reads nothing
+    that was written in the run.
+
+    Args:
+        line: the program's occurrences.
+        arch: the machine that it ran on.
+        start, end: of each occurrence, in cycles.
+    """
+    reads, writes = _touches(line, arch)
+    count = len(line.site)
+    who = np.tile(np.arange(count), 2)
+    begins = np.repeat([True, False], count)
+    time = np.concatenate([start, end])
+    found = np.full(count, -1, np.int64)
+    sites, turns, ends = line.site.tolist(), line.turn.tolist(), end.tolist()
+    for event in np.lexsort((who, begins, time)).tolist():  # ends before starts
+        one = int(who[event])
+        site, turn = sites[one], turns[one]
+        if begins[event]:
+            made = {
+                owner
+                for touch in reads[site]
+                for memory in touch.memories
+                for owner in memory.seen(*touch.span(turn))
+            }
+            found[one] = max(made, key=lambda owner: (ends[owner], owner), default=-1)
+            continue
+        for touch in writes[site]:
+            for memory in touch.memories:
+                memory.paint(*touch.span(turn), one)
+    return found
+
+
+def _touches(line: Timeline, arch: Arch) -> tuple[list[list[_Touch]], list[list[_Touch]]]:
+    """By site, what it reads and what it writes."""
+    memories: defaultdict[Place, _Painted] = defaultdict(_Painted)
+    reads: list[list[_Touch]] = []
+    writes: list[list[_Touch]] = []
+    for site, core in zip(line.sites, line.owners, strict=True):
+        own: list[_Touch] = []
+        if not isinstance(site.instruction, Claim):
+            for operand, addresses in zip(site.operands, site.addresses, strict=True):
+                low, high = operand.span
+                spots = tuple(memories[spot] for spot in places(arch, operand, core))
+                own.append(_Touch(spots, addresses + low, high - low))
+        count = len(site.wide.reads()) if own else 0
+        reads.append(own[:count])
+        writes.append(own[count:])
+    return reads, writes
+
+
 _Alike = tuple[tuple[int, str], int, str]
 """Queue, kind of tile, opcode."""
 
@@ -93,9 +261,9 @@ class _Listing:
         self.line = timeline(program)
         self.times = np.array([site.times for site in self.line.sites], np.int64)
         self.run = None if arch is None or trace is None else self._ran(arch, trace)
-        self.packed = _packed(program, arch)
+        self.packed = _site_control_words(program, arch)
         self.position = self._positions()
-        self.number = self._numbers()
+        self.number = self._tile_numbers()
         self.shorter = self._shorter(whole)
 
     @property
@@ -123,7 +291,7 @@ class _Listing:
             found[members] = np.cumsum(times) - times
         return found
 
-    def _numbers(self) -> Ints:
+    def _tile_numbers(self) -> Ints:
         """Of each occurrence, the place of its tile among those that are alike."""
         opcodes: dict[str, int] = {}
         kinds = [
@@ -156,7 +324,7 @@ class _Listing:
             first = int(found[0])
             loops = (*site.loops, *site.repeats)
             yield {
-                **self._told(site, first),
+                **self._command_row(site, first),
                 "times": len(found) * site.times,
                 "loops": " ".join(f"{name}*{count}" for name, count in loops) or None,
                 "words": _json(named_words(site.instruction)),
@@ -172,7 +340,7 @@ class _Listing:
             site = self.line.sites[site_number]
             if site_number not in known:
                 known[site_number] = list(_addresses(site))
-            told = self._told(site, one)
+            told = self._command_row(site, one)
             timed = self._timed(one, np.array([one]), lambda other: int(rows[other]))
             for turn in range(site.times):
                 at = int(self.line.turn[one]) * site.times + turn
@@ -182,7 +350,7 @@ class _Listing:
                     "words": _json(named_words(site.instruction, words)), **timed,
                 }  # fmt: skip
 
-    def _told(self, site: Site, one: int) -> Row:
+    def _command_row(self, site: Site, one: int) -> Row:
         """What an occurrence is, and what it is for."""
         core, engine = self.line.queues[self.line.queue[one]]
         command = site.instruction
@@ -194,7 +362,9 @@ class _Listing:
             "node": origin.node,
             "operator": origin.kind,
             "group": origin.group,
-            **self._tile(command, int(self.number[one]), _alike((core, engine), command)),
+            **self._tile_columns(
+                command, int(self.number[one]), _tile_order_key((core, engine), command)
+            ),
             "opcode": command.MNEMONIC,
             "form": command.form,
             "control": print_fields(command).strip(),
@@ -204,7 +374,7 @@ class _Listing:
             "notifies": _json([list(each) for each in command.notifies]),
         }
 
-    def _tile(self, command: Instruction, number: int, alike: _Alike) -> Row:
+    def _tile_columns(self, command: Instruction, number: int, alike: _Alike) -> Row:
         if not 0 <= command.tile < len(self.program.tiles):
             return {}
         tile: TileKind = self.program.tiles[command.tile]
@@ -216,7 +386,7 @@ class _Listing:
             "layer": _origin(self.program, tile.layer).node,
             "tile": None if alike in self.shorter else ".".join(map(str, reversed(places))),
             "tiles": ".".join(str(total) for _, _, _, total, _ in tile.loops),
-            "kind": tile.kind,
+            "kind": tile.phase,
             "kinds": ".".join(kind for *_, kind in tile.loops),
             "sizes": "x".join(map(str, tile.sizes)),
         }
@@ -238,7 +408,7 @@ class _Listing:
         return row
 
 
-def _alike(queue: tuple[int, str], command: Instruction) -> _Alike:
+def _tile_order_key(queue: tuple[int, str], command: Instruction) -> _Alike:
     """What commands have in common whose order tells their tiles."""
     return queue, command.tile, command.MNEMONIC
 
@@ -248,11 +418,11 @@ def _counted(line: Timeline) -> Counter[_Alike]:
     found: Counter[_Alike] = Counter()
     for site, ran in zip(line.sites, line.occurrences, strict=True):
         if len(ran):
-            found[_alike(line.queues[line.queue[ran[0]]], site.instruction)] += len(ran)
+            found[_tile_order_key(line.queues[line.queue[ran[0]]], site.instruction)] += len(ran)
     return found
 
 
-def _packed(program: Program, arch: Arch | None) -> list[str]:
+def _site_control_words(program: Program, arch: Arch | None) -> list[str]:
     """The control words of each site; none where they are not known."""
     try:
         streams = control_words(program, arch)[0] if arch is not None else []
@@ -270,12 +440,67 @@ def _origin(program: Program, index: int) -> Origin:
 def _addresses(site: Site) -> Iterator[tuple[str, Ints]]:
     """Operand -> its address in every turn."""
     loops = (*site.loops, *site.repeats)
-    for field in fields(site.instruction):
-        value = getattr(site.instruction, field.name)
+    for each in fields(site.instruction):
+        value = getattr(site.instruction, each.name)
         if isinstance(value, Operand):
-            yield field.name, addresses(value.address, loops)
+            yield each.name, addresses(value.address, loops)
 
 
 def _json(value: object) -> str | None:
     """As text; nothing where there is nothing."""
     return json.dumps(value) if value else None
+
+
+# The commands of a program as text, by layer and tile: what a hardware team reads first.
+
+
+def commands_text(frame: pd.DataFrame) -> str:
+    """The rows of `archgen.commands`, layer by layer and tile by tile.
+
+    Behind `+` stand the cycles from the end of who made what a command reads to its start, as far
+    as the frame has them.
+    """
+    lines: list[str] = []
+    for (core, layer, group), tiles in _by(records(frame), ("core", "layer", "group")).items():
+        named = f"layer {layer!r}" if layer else "no layer"
+        lines.append(f"{'host' if core == -1 else f'core {core}'}, {named}, group {group}")
+        for key, rows in _by(tiles, ("tile", "tiles", "kind", "sizes", "kinds")).items():
+            lines += [f"  {_tile_line(*key)}"] if layer else []
+            lines += (f"    {_command(row)}" for row in rows)
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def save_commands(frame: pd.DataFrame, path: Path) -> None:
+    """`frame` as the file `path`: .csv, .parquet, or text. Raises OSError."""
+    if path.suffix == ".csv":
+        write_atomically(path, lambda target: frame.to_csv(target, index_label="row"))
+    elif path.suffix == ".parquet":
+        write_atomically(path, lambda target: frame.to_parquet(target))
+    else:
+        write_text(path, commands_text(frame))
+
+
+def _by(rows: list[Record], names: tuple[str, ...]) -> dict[tuple[Any, ...], list[Record]]:
+    """Rows with the same values, in order of appearance."""
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for row in rows:
+        key = tuple("" if pd.isna(row[name]) else row[name] for name in names)
+        found.setdefault(key, []).append(row)
+    return found
+
+
+def _tile_line(tile: str, tiles: str, kind: str, sizes: str, kinds: str) -> str:
+    if not tiles:
+        return f"whole layer, {sizes}"
+    which = f"tile {tile}" if tile else "a tile"  # of a shorter program, nobody knows which
+    return f"{which} of {tiles}, {kinds if '.' in tiles else kind}, {sizes}"
+
+
+def _command(row: Record) -> str:
+    parts = [f"{row['engine']:<8} #{row['position']:<6} {row['opcode']} {row['control']}".rstrip()]
+    parts += [f"for {row['loops']}"] if not pd.isna(row["loops"]) else []
+    for word, column in (("wait", "waits"), ("signal", "signals"), ("notify", "notifies")):
+        parts += [f"{word} {row[column]}"] if not pd.isna(row[column]) else []
+    parts += [f"at {row['start_cycle']}"] if not pd.isna(row["start_cycle"]) else []
+    parts += [f"+{row['interval_cycles']}"] if not pd.isna(row["interval_cycles"]) else []
+    return "  ".join(parts)

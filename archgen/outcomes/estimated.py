@@ -4,7 +4,7 @@ The one idea: estimates are off mostly one way, so an estimate is compared with 
 study has any, comparisons are of what was estimated of every point, also of those that were run
 since; what these runs gave stands beside it (`ran.latency_ms`). Where estimates are equal, runs
 decide: a point that ran comes before one that did not, and of two that ran the better run. Which
-points of a study by estimates are run, these have said too (`Pick`, `chosen_words`).
+points of a study by estimates are run, these have said too (`SelectedPoint`, `chosen_words`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from archgen.outcomes.cover import FASTEST, FRONT, NEXT
 from archgen.outcomes.figures import is_figure
 from archgen.outcomes.frame import Frame, Record, number
-from archgen.outcomes.point import Row
+from archgen.outcomes.fronts import FASTEST, FRONT, NEXT
+from archgen.outcomes.points import Row
 
 ESTIMATED = "estimated"
 """Status of an outcome that no run has made."""
@@ -38,7 +38,7 @@ _DIGITS = 12
 
 
 @dataclass(frozen=True)
-class Pick:
+class SelectedPoint:
     """A point that is run because of its estimate."""
 
     expected: float

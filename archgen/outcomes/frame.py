@@ -15,7 +15,6 @@ from typing import Any
 
 import pandas as pd
 
-from archgen.files import write_atomically
 from archgen.outcomes.columns import (
     COLUMNS,
     LAYER_COLUMNS,
@@ -25,7 +24,8 @@ from archgen.outcomes.columns import (
     column,
     ordered,
 )
-from archgen.outcomes.point import BUCKET, DIMENSION, Outcome, Row, Scalar
+from archgen.outcomes.points import BUCKET, DIMENSION, Outcome, Row, Scalar
+from archgen.process.files import write_atomically
 from archgen.scheduling import DEFAULT
 
 LayerRow = Row

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from archgen.outcomes.columns import LEVEL_COLUMNS, SPAN_COLUMNS
 from archgen.outcomes.frame import identified, table_bytes
-from archgen.outcomes.point import Row
-from simmodel.arch import Arch, Memory
+from archgen.outcomes.points import Row
+from simmodel.arch.record import Arch, Memory
 from simmodel.metrics import Instance, by_instance, taken
-from simmodel.program import Buffer, Program
+from simmodel.program.program import Buffer, Program
 from simmodel.trace import Counts, Spans, Trace
 
 BINS = 400
@@ -65,9 +65,9 @@ def spans_table(trace: Trace, program: Program) -> pd.DataFrame:
     known = program.origins
     columns = {
         "core": (spans.core[first], "Int64"),
-        "engine": (_named(trace.engine_names, spans.engine[first]), "string"),
-        "group": (_named([origin.group for origin in known] or [0], origins), "Int64"),
-        "node": (_named([origin.node for origin in known] or [""], origins), "string"),
+        "engine": (_names_by_index(trace.engine_names, spans.engine[first]), "string"),
+        "group": (_names_by_index([origin.group for origin in known] or [0], origins), "Int64"),
+        "node": (_names_by_index([origin.node for origin in known] or [""], origins), "string"),
         "start_cycle": (spans.start[first], "Int64"),
         "end_cycle": (merged.end, "Int64"),
         "instructions": (merged.instructions, "Int64"),
@@ -85,7 +85,7 @@ def spans_of(trace: Trace) -> Spans:
     return trace.spans
 
 
-def _named(names: Sequence[object], which: NDArray[np.int32]) -> NDArray[np.object_]:
+def _names_by_index(names: Sequence[object], which: NDArray[np.int32]) -> NDArray[np.object_]:
     return np.array(names, object)[which]
 
 

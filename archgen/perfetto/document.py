@@ -14,15 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from archgen.files import write_bytes
 from archgen.outcomes.timeline import Merged, merge, spans_of
-from archgen.perfetto.counters import CHIP, Counter, counters
+from archgen.perfetto.counters import CHIP, Counter, TokenTimeline, counters, dependences, tokens_of
 from archgen.perfetto.packets import Packets, Track, arrows
-from archgen.perfetto.tokens import Token, dependences, tokens_of
-from simmodel.arch import Arch
-from simmodel.asm import print_item
-from simmodel.expand import Site
-from simmodel.program import Origin, Program
+from archgen.process.files import write_bytes
+from simmodel.arch.record import Arch
+from simmodel.program.assembly import print_item
+from simmodel.program.expand import Site
+from simmodel.program.program import Origin, Program
 from simmodel.trace import Counts, Spans, Trace
 
 SLICES = 150_000
@@ -54,13 +53,13 @@ def trace_bytes(trace: Trace, program: Program, arch: Arch) -> bytes:
     sites = [stream.sites for stream in program.expanded]
     tokens = tokens_of(program, spans, sites, arch.front_end.signal.cycles(arch.clock))
     made = _Document(trace, program, arch, sites)
-    made.slices(_merged(spans, trace.cycles), tokens)
+    made.slices(_merge_to_limit(spans, trace.cycles), tokens)
     for counter in counters(trace, program, arch, tokens):
         made.counter(counter)
     return bytes(made.packets)
 
 
-def _merged(spans: Spans, cycles: int) -> Merged:
+def _merge_to_limit(spans: Spans, cycles: int) -> Merged:
     """Every span by itself, or stretches of at most about `SLICES`."""
     merged, pause = merge(spans, 0), max(1.0, cycles / _FINEST)
     while len(merged.first) > SLICES and pause <= cycles:
@@ -92,7 +91,7 @@ class _Document:
         self._folders: dict[tuple[int, str], Track] = {}
         self._said: dict[tuple[int, int], bytes] = {}
 
-    def slices(self, merged: Merged, tokens: Sequence[Token]) -> None:
+    def slices(self, merged: Merged, tokens: Sequence[TokenTimeline]) -> None:
         """All slices of all engines, with the arrows between them."""
         spans, links = self._spans, self._links(merged, tokens)
         start, end = self._times(spans.start[merged.first]), self._times(merged.end)
@@ -136,12 +135,12 @@ class _Document:
             turns = "".join(f"loop {name} {count}: " for name, count in site.repeats)
             self._said[at] = (
                 packets.heading(origin.node or site.instruction.MNEMONIC, origin.kind or "none")
-                + packets.said("instruction", turns + print_item(site.instruction))
+                + packets.interned_argument("instruction", turns + print_item(site.instruction))
                 + packets.counted("group", origin.group)
             )
         return self._said[at]
 
-    def _links(self, merged: Merged, tokens: Sequence[Token]) -> _Links:
+    def _links(self, merged: Merged, tokens: Sequence[TokenTimeline]) -> _Links:
         """Arrows from slices to those that waited for their end."""
         before, behind = _neighbours(self._spans, merged.member)
         links = _Links({}, {})

@@ -154,7 +154,7 @@ class Packets:
             _CATEGORY, self.intern(Interned.CATEGORY, category)
         )
 
-    def said(self, name: str, value: str) -> bytes:
+    def interned_argument(self, name: str, value: str) -> bytes:
         """An argument of a slice that many slices have."""
         what = _number(_ARGUMENT_NAME, self.intern(Interned.ARGUMENT, name))
         return _content(_ARGUMENT, what + _number(_TEXT, self.intern(Interned.TEXT, value)))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -13,16 +14,24 @@ from matplotlib.patches import Patch
 
 from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run_of
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
-from archgen.plots.panels import Panel, bar_figure, split_panels, write_instead, write_refusals
+from archgen.plots.panels import (
+    NONE,
+    Panel,
+    bar_figure,
+    split_panels,
+    write_instead,
+    write_refusals,
+)
 from archgen.plots.style import (
     BLUE,
     INK,
     PALE,
     PAPER,
+    SETTINGS,
     VERMILION,
     decades,
 )
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 _LOG_FROM = 30.0
 _WIDE, _NEAR = 0.12, 0.2
@@ -46,7 +55,7 @@ def value_figure(
     for axes, panel in zip(grid, panels, strict=True):
         axes.set_xlabel(unit)
         write_refusals(axes, panel)
-        _draw(axes, panel, column, least)
+        _draw_bars(axes, panel, column, least)
     figure.legend(handles=_keys(frame), loc="outside lower left", ncols=3)
     return figure
 
@@ -75,7 +84,7 @@ def _keys(frame: Frame) -> list[Patch | Line2D]:
     return [*found, *([Patch(label="wrong outputs", **_WRONG)] if any(map(is_wrong, rows)) else [])]
 
 
-def _draw(axes: Axes, panel: Panel, column: str, least: bool) -> None:
+def _draw_bars(axes: Axes, panel: Panel, column: str, least: bool) -> None:
     done: dict[int, Record] = {}
     for place, row in enumerate(panel.rows):
         if has_figures(row) and math.isnan(number(row, column)):
@@ -86,7 +95,7 @@ def _draw(axes: Axes, panel: Panel, column: str, least: bool) -> None:
         axes.set_xticks([])
         return
     values = {place: number(row, column) for place, row in done.items()}
-    bounds = {place: _bound(row, values[place], least) for place, row in done.items()}
+    bounds = {place: _bound_value(row, values[place], least) for place, row in done.items()}
     known = [*values.values(), *(bound for bound in bounds.values() if not math.isnan(bound))]
     value_axis(axes, known, list(values.values()))
     for place, row in done.items():
@@ -103,7 +112,7 @@ def _draw(axes: Axes, panel: Panel, column: str, least: bool) -> None:
 def _write_value(axes: Axes, place: int, value: float, bound: float, run: float) -> None:
     """The number beside its bar, and that of its `run` where the bar is an estimate; where the tick
     of its bound is in the way, inside or beyond."""
-    at, tick = (_share(axes, each) for each in (value, bound))
+    at, tick = (_axes_fraction(axes, each) for each in (value, bound))
     hidden = at < tick < at + _NEAR
     inside = hidden and at > _WIDE
     text = shown(value) if math.isnan(run) else f"{shown(value)} (run {shown(run)})"
@@ -116,7 +125,7 @@ def _write_value(axes: Axes, place: int, value: float, bound: float, run: float)
     )  # fmt: skip
 
 
-def _share(axes: Axes, value: float) -> float:
+def _axes_fraction(axes: Axes, value: float) -> float:
     """Where `value` lies between the ends of the axes, 0 to 1; NaN stays NaN."""
     if not value > 0:
         return 0.0 if value == 0 else math.nan
@@ -124,7 +133,7 @@ def _share(axes: Axes, value: float) -> float:
     return float(axes.transAxes.inverted().transform((across, 0))[0])
 
 
-def _bound(row: Record, value: float, least: bool) -> float:
+def _bound_value(row: Record, value: float, least: bool) -> float:
     efficiency = number(row, "efficiency")
     if least:
         return value * efficiency
@@ -134,3 +143,25 @@ def _bound(row: Record, value: float, least: bool) -> float:
 def shown(value: float) -> str:
     """Three digits; whole above a thousand, with separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+# Latency of each point as a bar, with a tick where its roofline would be.
+
+
+@rc_context(SETTINGS)
+def latency_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
+    """Bars of `latency_ms`, and the roofline's lower bound of each."""
+    return value_figure(
+        frame, archs, "latency_ms", "latency [ms]", "Latency of one inference", True
+    )
+
+
+# Samples per second of each point as a bar, with a tick where its roofline would be.
+
+
+@rc_context(SETTINGS)
+def throughput_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
+    """Bars of `throughput_ips`, and the roofline's upper bound of each."""
+    return value_figure(
+        frame, archs, "throughput_ips", "throughput [samples/s]", "Throughput", False
+    )

@@ -6,6 +6,7 @@ being dark and light, so that one sees how far they overlap.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,12 +14,13 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from archgen.outcomes.frame import Frame, records
-from archgen.plots.style import DARK, GREY, LIGHT, PALE, SETTINGS, engine_colour, title
-from archgen.plots.timeline import WIDTH, Stretch, point_title, stretches, time_axis
-from simmodel.arch import Arch
+from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.plots.over_time import WIDTH, Stretch, point_title, stretches, time_axis
+from archgen.plots.style import BLUE, DARK, GREY, INK, LIGHT, PALE, SETTINGS, engine_colour, title
+from simmodel.arch.record import Arch
 
 HOST = -1
 _LANE, _MOST_LANES = 0.19, 48
@@ -50,7 +52,7 @@ def gantt_figure(
     title(figure, f"Engines over time: {text}, {end / arch.clock * 1e3:.4g} ms{left}")
     parts = stretches(records(spans[["group", "start_cycle", "end_cycle"]].dropna()))
     _rule(ruler, parts, end)
-    _draw(axes, spans, lanes, arch, end)
+    _draw_lanes(axes, spans, lanes, arch, end)
     for part in parts:
         axes.axvline(part.end, color=GREY, alpha=0.5, lw=0.7, zorder=0)
     time_axis(axes, end, arch)
@@ -101,9 +103,9 @@ def _rule(axes: Axes, parts: Sequence[Stretch], end: int) -> None:
             )  # fmt: skip
 
 
-def _draw(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end: int) -> None:
+def _draw_lanes(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end: int) -> None:
     several = len({core for core, _ in lanes if core != HOST}) > 1
-    axes.set_yticks(range(len(lanes)), [_name(lane, several) for lane in lanes], fontsize=8)
+    axes.set_yticks(range(len(lanes)), [_lane_name(lane, several) for lane in lanes], fontsize=8)
     axes.set_ylim(max(len(lanes), 4) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
@@ -113,14 +115,14 @@ def _draw(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end: int)
         here = (own["core"] == core) & (own["engine"] == engine)
         colour = engine_colour(arch, engine)
         for light, tint in ((False, colour), (True, _light(colour))):
-            bars = _merged(own[here & (odd == light)], end / _FINEST)
+            bars = _merge_spans(own[here & (odd == light)], end / _FINEST)
             axes.broken_barh(bars, (place - 0.39, 0.78), fc=tint, lw=0)
     starts = [place for place in range(1, len(lanes)) if lanes[place][0] != lanes[place - 1][0]]
     for place in starts:
         axes.axhline(place - 0.5, color=GREY, alpha=0.5, lw=0.7)
 
 
-def _name(lane: Lane, several: bool) -> str:
+def _lane_name(lane: Lane, several: bool) -> str:
     core, engine = lane
     return engine if core == HOST or not several else f"{core} {engine}"
 
@@ -130,7 +132,7 @@ def _light(colour: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _merged(spans: Frame, gap: float) -> list[tuple[float, float]]:
+def _merge_spans(spans: Frame, gap: float) -> list[tuple[float, float]]:
     """Start and length of each run of spans, in order of start, no more than `gap` apart."""
     if spans.empty:
         return []
@@ -140,3 +142,94 @@ def _merged(spans: Frame, gap: float) -> list[tuple[float, float]]:
     first = starts[np.concatenate([[0], cuts])]
     last = ends[np.concatenate([cuts - 1, [len(ends) - 1]])]
     return [(float(a), float(max(b - a, gap))) for a, b in zip(first, last, strict=True)]
+
+
+# When each layer ran, and how well it used the matrix engines meanwhile.
+
+_ROW, _MOST_ROWS, _LETTERS = 0.165, 72, 32
+
+
+@rc_context(SETTINGS)
+def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
+    """A row for each layer of one point: its time, grey without MACs, and its utilization.
+
+    The bar is MACs / (own cycles x peak of all cores), the tick MACs / (cycles in which matrix
+    engines worked for it x peak of one). Layers of a group share its time. Of more than 72 layers
+    those that took longest are drawn. Raises ValueError for the rows of several points.
+    """
+    text = point_title(layers)
+    rows = [row for row in records(layers) if number(row, "end_cycle") >= 0]
+    arch = archs[str(layers["arch"].iloc[0])]
+    drawn = _longest(rows)
+    left = (
+        f"; the {len(rows) - len(drawn)} shortest layers left out" if len(rows) > len(drawn) else ""
+    )
+    figure = Figure(figsize=(WIDTH, 1.5 + _ROW * max(5, len(drawn))), layout="constrained")
+    when, use = figure.subplots(1, 2, sharey=True, width_ratios=[1.5, 1])
+    title(figure, f"Layers over time: {text}{left}")
+    peak = arch.peak_macs(str(layers["dtype"].iloc[0]))
+    end = max((number(row, "end_cycle") for row in rows), default=1)
+    _draw_time(when, drawn)
+    _draw_use(use, drawn, peak, arch.core_count)
+    time_axis(when, end, arch)
+    figure.legend(
+        handles=[
+            Patch(color=BLUE, label="of all cores, over the layer's time"),
+            Line2D([], [], color=INK, marker="|", ls="", ms=7, mew=1.6,
+                   label="of one, while it works"),
+        ],
+        loc="outside lower right", ncols=2,
+    )  # fmt: skip
+    return figure
+
+
+def _longest(rows: list[Record]) -> list[Record]:
+    """At most 72 rows, those that took longest, in order of their start."""
+    ranked = sorted(rows, key=_layer_cycles, reverse=True)[:_MOST_ROWS]
+    return sorted(ranked, key=lambda row: (row["start_cycle"], row["end_cycle"]))
+
+
+def _layer_cycles(row: Record) -> float:
+    return number(row, "end_cycle") - number(row, "start_cycle")
+
+
+def utilization(row: Record, peak: float) -> float:
+    """MACs of a layer over what the chip could do in its time; NaN where that is nothing."""
+    able = _layer_cycles(row) * peak
+    return number(row, "macs") / able if able > 0 else math.nan
+
+
+def _draw_time(axes: Axes, rows: list[Record]) -> None:
+    axes.set_title("layer (group) over time")
+    axes.set_yticks(range(len(rows)), [_layer_name(row) for row in rows], fontsize=7)
+    axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    for place, row in enumerate(rows):
+        span = (number(row, "start_cycle"), max(_layer_cycles(row), 1))
+        colour = BLUE if number(row, "macs") > 0 else GREY
+        axes.broken_barh([span], (place - 0.4, 0.8), fc=colour, lw=0)
+    for place in range(1, len(rows)):
+        if rows[place]["group"] != rows[place - 1]["group"]:
+            axes.axhline(place - 0.5, color=GREY, alpha=0.5, lw=0.7, zorder=0)
+
+
+def _layer_name(row: Record) -> str:
+    """The first node that the layer is made of, `+` where there are more, and its group."""
+    first, *more = str(row["node"]).split("+")
+    short = first if len(first) <= _LETTERS else f"…{first[1 - _LETTERS :]}"
+    return f"{short}{' +' if more else ''} ({int(row['group'])})"
+
+
+def _draw_use(axes: Axes, rows: list[Record], peak: float, cores: int) -> None:
+    axes.set_title("utilization of the matrix engines")
+    axes.set_xlabel("share of peak [%]")
+    axes.set_xlim(0, 104)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0, labelleft=False)
+    for place, row in enumerate(rows):
+        share = 100 * utilization(row, peak)
+        busy = number(row, "busy_matrix_cycles") * peak / cores
+        while_busy = 100 * number(row, "macs") / busy if busy > 0 else math.nan
+        axes.barh(place, 0 if math.isnan(share) else share, height=0.8, color=BLUE)
+        axes.plot([while_busy], [place], "|", color=INK, ms=6, mew=1.6)

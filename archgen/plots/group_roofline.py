@@ -17,12 +17,19 @@ from matplotlib.lines import Line2D
 
 from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.plots.over_time import Stretch, split_points, stretches
 from archgen.plots.panels import SQUARE_LETTERS, square_figure
-from archgen.plots.roof_names import Roofs, name_roofs
-from archgen.plots.roofline import GIGA, draw_roofs, label_outer, marks_of, span_of
+from archgen.plots.roofline import (
+    GIGA,
+    Roofs,
+    draw_roofs,
+    label_outer,
+    marks_of,
+    name_roofs,
+    span_of,
+)
 from archgen.plots.style import MUTED, SETTINGS, folded, legend_columns
-from archgen.plots.timeline import Stretch, split_points, stretches
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 _TOGETHER = 0.005
 _LARGEST = 900.0
@@ -96,7 +103,7 @@ def group_roofline_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     roofs = []
     for axes, name in zip(grid, names, strict=False):
         own = [(row, groups) for row, groups in runs if row["arch"] == name]
-        roofs.append((axes, _draw(axes, own, archs[name], span, marks)))
+        roofs.append((axes, _draw_group_roofline(axes, own, archs[name], span, marks)))
     label_outer(grid)
     handles = [
         Line2D([], [], color=c, marker=m, ls="", alpha=0.75, label=load)
@@ -109,7 +116,7 @@ def group_roofline_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     return figure
 
 
-def _draw(
+def _draw_group_roofline(
     axes: Axes,
     runs: Sequence[tuple[Record, Sequence[GroupPoint]]],
     arch: Arch,

@@ -17,15 +17,24 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from archgen.outcomes.axes import Axis, Value, axes
+from archgen.outcomes.axes import Slice, StudyAxis, Value, axes, slices
 from archgen.outcomes.estimated import has_figures, run_of
 from archgen.outcomes.frame import Frame, records
-from archgen.outcomes.slices import Slice, slices
 from archgen.plots.bars import shown
-from archgen.plots.metrics import ENERGY, LATENCY, Metric, known
 from archgen.plots.panels import refusal, square_figure
-from archgen.plots.style import DARK, LIGHT, MUTED, SETTINGS, colour_bar, folded
-from simmodel.arch import Arch
+from archgen.plots.style import (
+    DARK,
+    ENERGY,
+    LATENCY,
+    LIGHT,
+    MUTED,
+    SETTINGS,
+    Metric,
+    available_metrics,
+    colour_bar,
+    folded,
+)
+from simmodel.arch.record import Arch
 
 _MOST_MAPS, _MOST_NETWORKS = 3, 4
 _FULL = 0.6
@@ -61,13 +70,13 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
     across, along = (by_column[name] for name in columns)
     rows = records(frame)
     found = slices(rows, every, [across, along])
-    maps = _first_of_each([one for one in found if _whole(one, (across, along))] or found)
-    metrics = known([LATENCY, ENERGY], rows)
+    maps = _first_of_each([one for one in found if _is_drawable_map(one, (across, along))] or found)
+    metrics = available_metrics([LATENCY, ENERGY], rows)
     title = f"{along.label} against {across.label}"
     figure, grid = square_figure(
         max(1, len(maps) * len(metrics)), title, share=False, columns=max(1, len(metrics))
     )
-    sizes = [[len(_held(axis, one)) for axis in (across, along)] for one in maps] or [[1, 1]]
+    sizes = [[len(_axis_values(axis, one)) for axis in (across, along)] for one in maps] or [[1, 1]]
     numbered = [size for size in sizes if _is_numbered(*size)]
     cells = [max((size[n] for size in numbered), default=1) for n in (0, 1)]
     width = max(4.2, 1.6 + _CELL[0] * cells[0]) * len(metrics)
@@ -76,7 +85,7 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
     figure.set_size_inches(max(6.4, width), 0.9 + height)
     pairs = [(one, metric) for one in maps for metric in metrics]
     for panel, (one, metric) in zip(grid, pairs, strict=False):
-        _draw(figure, panel, one, metric, (across, along))
+        _draw_map(figure, panel, one, metric, (across, along))
     return figure
 
 
@@ -85,13 +94,13 @@ def map_columns(frame: Frame, archs: Mapping[str, Arch]) -> list[tuple[str, str]
     every, rows = axes(frame, archs), records(frame)
     found: list[tuple[int, tuple[str, str]]] = []
     for pair in combinations([axis for axis in every if axis.ordered], 2):
-        whole = [one for one in slices(rows, every, pair) if _whole(one, pair)]
+        whole = [one for one in slices(rows, every, pair) if _is_drawable_map(one, pair)]
         if whole:
             found.append((len(whole[0].rows), (pair[0].column, pair[1].column)))
     return [columns for _, columns in sorted(found, key=lambda each: -each[0])[:_MOST_MAPS]]
 
 
-def _whole(one: Slice, pair: Sequence[Axis]) -> bool:
+def _is_drawable_map(one: Slice, pair: Sequence[StudyAxis]) -> bool:
     """Whether there is a map to draw: few enough holes, and more than a line."""
     sizes = [len({axis.value(row) for row in one.rows}) for axis in pair]
     return min(sizes) > 1 and max(sizes) > 2 and len(one.rows) >= _FULL * sizes[0] * sizes[1]
@@ -105,19 +114,21 @@ def _first_of_each(found: Sequence[Slice]) -> list[Slice]:
     return list(made.values())[:_MOST_NETWORKS]
 
 
-def _tick(axis: Axis, value: Value | None) -> str:
+def _tick(axis: StudyAxis, value: Value | None) -> str:
     return "" if value is None else f"{axis.number(value):.6g}"
 
 
-def _held(axis: Axis, one: Slice) -> list[Value | None]:
+def _axis_values(axis: StudyAxis, one: Slice) -> list[Value | None]:
     """The values of an axis that a slice has, in order."""
     found = {axis.value(row) for row in one.rows}
     return [value for value in axis.values if value in found]
 
 
-def _draw(figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[Axis, Axis]) -> None:
+def _draw_map(
+    figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[StudyAxis, StudyAxis]
+) -> None:
     across, along = pair
-    held = [_held(axis, one) for axis in pair]
+    held = [_axis_values(axis, one) for axis in pair]
     values = np.full((len(held[1]), len(held[0])), np.nan)
     refused: dict[tuple[int, int], str] = {}
     runs: dict[tuple[int, int], float] = {}
@@ -130,7 +141,7 @@ def _draw(figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[A
         if run is not None and metric.changes(row, run):
             runs[x, y] = metric.of(run)
     numbered = _is_numbered(*map(len, held))
-    words = [metric.title, _apart(values), ", ".join(filter(None, [one.network, one.label]))]
+    words = [metric.title, _value_spread(values), ", ".join(filter(None, [one.network, one.label]))]
     if refused and not numbered:
         words.append(f"x: {', '.join(dict.fromkeys(refused.values()))}")
     lines = [folded(each, _TITLE_LETTERS) for each in words if each]
@@ -163,7 +174,7 @@ def _is_numbered(columns: int, rows: int) -> bool:
     return columns * rows <= _NUMBERED and columns <= _ABREAST
 
 
-def _apart(values: NDArray[np.float64]) -> str:
+def _value_spread(values: NDArray[np.float64]) -> str:
     """`1.02 to 1.04, 2 % apart`."""
     real = values[np.isfinite(values)]
     if not real.size:
@@ -203,12 +214,12 @@ def _shade(
     drawn = panel.imshow(values, cmap=_COLOURS, norm=norm, aspect="auto", origin="lower")
     shades: NDArray[np.float64] = drawn.to_rgba(values)
     if numbered:
-        _number(panel, values, shades, _digits(low, high))
+        _write_cell_values(panel, values, shades, _digits(low, high))
     colour_bar(figure, drawn, panel)
     return shades
 
 
-def _number(
+def _write_cell_values(
     panel: Axes, values: NDArray[np.float64], shades: NDArray[np.float64], digits: int
 ) -> None:
     for (y, x), value in np.ndenumerate(values):

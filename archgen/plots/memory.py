@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from archgen.outcomes.bottleneck import holder, part_of
 from archgen.outcomes.frame import Frame, Record, number
-from archgen.outcomes.working import holder, part_of
 from archgen.plots.panels import Panel, bar_figure, split_panels, write_refusals
 from archgen.plots.style import INK, MEMORIES, MUTED, PALE, PAPER, SETTINGS, filled, keys
-from simmodel.arch import Arch
-from simmodel.units import show_bytes
+from simmodel.arch.record import Arch
+from simmodel.arch.units import show_bytes
 
 _BAR, _ROW = 0.2, 0.36
 """Inches: of a bar, of a row at least."""
@@ -43,10 +43,10 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     present = [role for role in MEMORIES if any(role in machine for machine in machines)]
     bars = max(map(len, machines))
     figure, grid = bar_figure(panels, "Memory on chip", max(_ROW, _BAR * bars))
-    ends = _ends([row for panel in panels for row in panel.rows], archs)
+    ends = _byte_axis_limits([row for panel in panels for row in panel.rows], archs)
     for axes, panel in zip(grid, panels, strict=True):
         _over(axes, ends)
-        _draw(axes, panel, archs, ends[0])
+        _draw_memories(axes, panel, archs, ends[0])
     signs = [
         Line2D([], [], **_END, label="size of one"),
         Line2D([], [], **_SET, label="working set, its part in one"),
@@ -56,7 +56,7 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     return figure
 
 
-def _ends(rows: Sequence[Record], archs: Mapping[str, Arch]) -> tuple[float, float]:
+def _byte_axis_limits(rows: Sequence[Record], archs: Mapping[str, Arch]) -> tuple[float, float]:
     """Bytes from which and to which the axes of all panels go."""
     amounts = [at for row in rows for at in _amounts(row, archs[str(row["arch"])])]
     return min(amounts) / (4 * _ROOM), max(amounts) * _ROOM
@@ -80,7 +80,7 @@ def _over(axes: Axes, ends: tuple[float, float]) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: show_bytes(value))
 
 
-def _draw(axes: Axes, panel: Panel, archs: Mapping[str, Arch], start: float) -> None:
+def _draw_memories(axes: Axes, panel: Panel, archs: Mapping[str, Arch], start: float) -> None:
     write_refusals(axes, panel)
     for place, row in enumerate(panel.rows):
         if row["status"] != "ok":

@@ -8,15 +8,60 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archgen.outcomes.axes import MACHINE, Axis
-from archgen.outcomes.frame import Record
-from archgen.outcomes.point import DIMENSION, OPTION
-from archgen.outcomes.slices import moved, named
-from archgen.plots.rows import machine_labels
+from archgen.outcomes.axes import MACHINE, StudyAxis, axis_setting_text, deviating_axes
+from archgen.outcomes.frame import Record, varied
+from archgen.outcomes.points import DIMENSION, OPTION
 from archgen.plots.style import LETTER, MUTED, folded, legend_columns
+from simmodel.arch.units import show_bytes
+
+# What a row of a frame ran on, in words: its machine, and whatever else tells it from others.
+
+
+def several_types(rows: Sequence[Record]) -> bool:
+    """Whether any machine has points of several element types."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(str(row["arch"]), set()).add(str(row["dtype"]))
+    return any(len(types) > 1 for types in found.values())
+
+
+def machine_labels(rows: Sequence[Record]) -> list[str]:
+    """What each row ran on: its architecture, and of the rest whatever tells rows apart."""
+    names = ["arch", *(["dtype"] if several_types(rows) else []), *varied(rows)]
+    fields = _swept(rows)
+    return [
+        " ".join(
+            [*(str(row[name]) for name in names), *(_column_setting(row, name) for name in fields)]
+        )
+        for row in rows
+    ]
+
+
+def _swept(rows: Sequence[Record]) -> list[str]:
+    """Swept fields in which rows of the same architecture differ."""
+    fields = [name for name in (rows[0] if rows else {}) if name.startswith("arch.")]
+    archs = {row["arch"] for row in rows}
+    return [
+        name
+        for name in fields
+        if len({(row["arch"], str(row.get(name))) for row in rows}) > len(archs)
+    ]
+
+
+def _column_setting(row: Record, name: str) -> str:
+    """`size=2 MiB` for the column `arch.memories.local.size`."""
+    value = row.get(name)
+    if value is None or pd.isna(value):
+        return ""
+    last = name.rsplit(".", 1)[-1]
+    if last == "size" and not isinstance(value, str):
+        return f"{last}={show_bytes(value)}"
+    return f"{last}={value:g}" if isinstance(value, float) else f"{last}={value}"
+
 
 _MOST_WORDS = 6
 _MANY, _FEW = 3, 2
@@ -29,7 +74,7 @@ _LETTERS = 26
 """Of a line of a name."""
 
 
-def on_machines(found: Sequence[Axis], rows: Sequence[Record]) -> list[Axis]:
+def on_machines(found: Sequence[StudyAxis], rows: Sequence[Record]) -> list[StudyAxis]:
     """The axes that tell the points of one network apart, where their values are names enough."""
     own = [a for a in found if a.column not in ("batch", MACHINE)]
     own = [a for a in own if not a.column.startswith((DIMENSION, OPTION))]
@@ -38,22 +83,22 @@ def on_machines(found: Sequence[Axis], rows: Sequence[Record]) -> list[Axis]:
     return [] if named or many else own
 
 
-def names_of(rows: Sequence[Record], swept: Sequence[Axis]) -> list[str]:
+def names_of(rows: Sequence[Record], swept: Sequence[StudyAxis]) -> list[str]:
     """What to call points: `512, 16` by the axes swept, else by machine. Where many fields were
     moved one or two at a time, by those that are not as in most points: `clock 2 GHz`."""
     if not swept:
         found = machine_labels(rows)
     elif _in_steps(rows, swept):
         return [
-            ",\n".join(folded(_setting(axis, row), _LETTERS) for axis in own) or _USUAL
+            ",\n".join(folded(_axis_setting(axis, row), _LETTERS) for axis in own) or _USUAL
             for row, own in _moves(rows, swept)
         ]
     else:
-        found = [", ".join(_word(axis, row) for axis in swept) for row in rows]
+        found = [", ".join(_axis_value_text(axis, row) for axis in swept) for row in rows]
     return [folded(each, _LETTERS) for each in found]
 
 
-def said_of(swept: Sequence[Axis], rows: Sequence[Record], most: int | None = None) -> str:
+def said_of(swept: Sequence[StudyAxis], rows: Sequence[Record], most: int | None = None) -> str:
     """What the words of names are: `names: local.size [KiB], lanes`; without what most points have
     where that takes more than `most` letters."""
     if not swept:
@@ -63,22 +108,25 @@ def said_of(swept: Sequence[Axis], rows: Sequence[Record], most: int | None = No
     usual = next((row for row, own in _moves(rows, swept) if not own), None)
     if usual is None:
         return _MOVED
-    said = f"{_USUAL}: {', '.join(_setting(axis, usual) for axis in swept)}; names: what is not so"
+    settings = ", ".join(_axis_setting(axis, usual) for axis in swept)
+    said = f"{_USUAL}: {settings}; names: what is not so"
     return said if most is None or len(said) <= most else _MOVED
 
 
-def _moves(rows: Sequence[Record], swept: Sequence[Axis]) -> list[tuple[Record, list[Axis]]]:
-    return list(zip(rows, moved(rows, swept), strict=True))
+def _moves(
+    rows: Sequence[Record], swept: Sequence[StudyAxis]
+) -> list[tuple[Record, list[StudyAxis]]]:
+    return list(zip(rows, deviating_axes(rows, swept), strict=True))
 
 
-def _in_steps(rows: Sequence[Record], swept: Sequence[Axis]) -> bool:
+def _in_steps(rows: Sequence[Record], swept: Sequence[StudyAxis]) -> bool:
     """Whether names by difference are shorter: many fields, and few of them moved together."""
-    return len(swept) > _MANY and all(len(own) <= _FEW for own in moved(rows, swept))
+    return len(swept) > _MANY and all(len(own) <= _FEW for own in deviating_axes(rows, swept))
 
 
-def _setting(axis: Axis, row: Record) -> str:
+def _axis_setting(axis: StudyAxis, row: Record) -> str:
     value = axis.value(row)
-    return "-" if value is None else named(axis, value)
+    return "-" if value is None else axis_setting_text(axis, value)
 
 
 def legend_with_names(figure: Figure, handles: Sequence[Line2D], said: str) -> None:
@@ -91,7 +139,7 @@ def legend_with_names(figure: Figure, handles: Sequence[Line2D], said: str) -> N
     legend.get_title().set_color(MUTED)
 
 
-def _word(axis: Axis, row: Record) -> str:
+def _axis_value_text(axis: StudyAxis, row: Record) -> str:
     value = axis.value(row)
     if value is None:
         return "-"

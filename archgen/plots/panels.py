@@ -19,10 +19,9 @@ from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.axes import workload
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import Frame, Record, records
-from archgen.plots.names import names_of, on_machines, said_of
-from archgen.plots.rows import machine_labels
+from archgen.plots.names import machine_labels, names_of, on_machines, said_of
 from archgen.plots.style import LETTER, MUTED, folded, title
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 NONE: Mapping[str, Arch] = MappingProxyType({})
 _ROW, _HEAD, _AXES_WIDTH = 0.30, 0.75, 3.4

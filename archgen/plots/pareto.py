@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archgen.outcomes import fronts
-from archgen.outcomes.axes import Axis, workload
+from archgen.outcomes.axes import StudyAxis, workload
 from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.outcomes.estimated import has_figures, run_of
@@ -32,7 +32,7 @@ from archgen.plots.style import (
     legend_columns,
     say,
 )
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 _UNITS = {
     "ms": "ms", "mm2": "mm²", "mj": "mJ", "ips": "samples/s", "cycles": "cycles", "bytes": "bytes",
@@ -77,13 +77,15 @@ def pareto_figure(
     for row in rows:
         panels.setdefault(workload(row), []).append(row)
     figure, grid = square_figure(
-        len(panels), f"{_words(y)} against {_words(x).lower()}", share=False
+        len(panels),
+        f"{_title_without_unit(y)} against {_title_without_unit(x).lower()}",
+        share=False,
     )
     figure.set_size_inches(max(6.4, 4.6 * min(len(panels), 4)), figure.get_figheight() * 1.25)
     for axes, name in zip(grid, panels, strict=True):
         axes.set_title(folded(name, TITLE_LETTERS))
-        axes.set_xlabel(_named(x, x in better))
-        axes.set_ylabel(_named(y, y in better))
+        axes.set_xlabel(_axis_label(x, x in better))
+        axes.set_ylabel(_axis_label(y, y in better))
     handles = [
         Line2D([], [], color=BLUE, marker="o", ms=6, lw=1.2, label="Pareto front"),
         Line2D([], [], color=GREY, marker="o", ms=5, ls="", label="dominated"),
@@ -91,7 +93,7 @@ def pareto_figure(
     if any(run_of(row) for row in rows):
         handles.append(Line2D([], [], **RUN, color=BLUE, label="run in full"))
     labels = [
-        _draw(axes, own, (x, y), (x in better, y in better), swept)
+        _draw_pareto_panel(axes, own, (x, y), (x in better, y in better), swept)
         for axes, own in zip(grid, panels.values(), strict=True)
     ]
     if any(_crowded(own) for own in labels):
@@ -133,28 +135,28 @@ def front(points: Sequence[Place], more: tuple[bool, bool] = (False, False)) -> 
     return sorted(fronts.front(costs), key=lambda index: points[index])
 
 
-def _words(name: str) -> str:
+def _title_without_unit(name: str) -> str:
     """`Latency` for `latency_ms`: a unit at the end is left out."""
     words = name.split("_")
     return " ".join(words[:-1] if words[-1] in _UNITS else words).capitalize()
 
 
-def _named(name: str, more: bool) -> str:
+def _axis_label(name: str, more: bool) -> str:
     """`latency [ms], less is better`."""
     known = column(name, COLUMNS)
     last = name.rsplit("_", 1)[-1]
     unit = known.unit if known else _UNITS.get(last, "")
     unit = _UNITS.get(unit, unit)
-    words = _words(name).lower() + (f" [{unit}]" if unit else "")
+    words = _title_without_unit(name).lower() + (f" [{unit}]" if unit else "")
     return f"{words}, {'more' if more else 'less'} is better"
 
 
-def _draw(
+def _draw_pareto_panel(
     axes: Axes,
     rows: list[Record],
     names: tuple[str, str],
     more: tuple[bool, bool],
-    swept: Sequence[Axis],
+    swept: Sequence[StudyAxis],
 ) -> list[Wanted]:
     """Draw one panel; gives the labels that it wants: where, what and in which colour."""
     drawn = [row for row in rows if _is_known(row, names)]
@@ -168,15 +170,15 @@ def _draw(
     best = front(points, more)
     _scales(axes, points)
     rest = [point for index, point in enumerate(points) if index not in best]
-    axes.plot(*_columns(rest), "o", color=GREY, ms=5, mec="white", mew=0.6)
+    axes.plot(*_x_and_y(rest), "o", color=GREY, ms=5, mec="white", mew=0.6)
     ordered = [points[index] for index in best]
-    axes.plot(*_columns(_steps(ordered, more)), "-", color=BLUE, lw=1.2)
-    axes.plot(*_columns(ordered), "o", color=BLUE, ms=6.5, mec="white", mew=0.6)
+    axes.plot(*_x_and_y(_staircase(ordered, more)), "-", color=BLUE, lw=1.2)
+    axes.plot(*_x_and_y(ordered), "o", color=BLUE, ms=6.5, mec="white", mew=0.6)
     for point, own in ((p, run_of(row)) for p, row in zip(points, drawn, strict=True)):
         if own is not None:
             made = number(own, names[0]), number(own, names[1])
-            axes.plot(*_columns([point, made]), "-", color=BLUE, lw=0.7)
-            axes.plot(*_columns([made]), **RUN, color=BLUE)
+            axes.plot(*_x_and_y([point, made]), "-", color=BLUE, lw=0.7)
+            axes.plot(*_x_and_y([made]), **RUN, color=BLUE)
     _margins(axes, points)
     labels = names_of(drawn, swept)
     firsts: dict[Place, int] = {}
@@ -195,7 +197,7 @@ def _is_known(row: Record, names: tuple[str, str]) -> bool:
     return not any(math.isnan(number(row, name)) for name in names)
 
 
-def _left_out(rows: Sequence[Record], names: tuple[str, str], swept: Sequence[Axis]) -> str:
+def _left_out(rows: Sequence[Record], names: tuple[str, str], swept: Sequence[StudyAxis]) -> str:
     """Points without both values by what became of them: `edge-32, edge-64 (does not fit)`."""
     found: dict[str, list[str]] = {}
     for row, label in zip(rows, names_of(rows, swept), strict=True):
@@ -210,7 +212,7 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_LEFT_OUT]) + more
 
 
-def _steps(ordered: Sequence[Place], more: tuple[bool, bool]) -> list[Place]:
+def _staircase(ordered: Sequence[Place], more: tuple[bool, bool]) -> list[Place]:
     """The front as a staircase, whose corners are the worse of both neighbours."""
     worse_x, worse_y = (min if each else max for each in more)
     path = list(ordered[:1])
@@ -220,13 +222,13 @@ def _steps(ordered: Sequence[Place], more: tuple[bool, bool]) -> list[Place]:
     return path
 
 
-def _columns(points: Sequence[Place]) -> tuple[list[float], list[float]]:
+def _x_and_y(points: Sequence[Place]) -> tuple[list[float], list[float]]:
     return [a for a, _ in points], [b for _, b in points]
 
 
 def _scales(axes: Axes, points: Sequence[Place]) -> None:
     """Logarithmic in a direction in which values differ by more than 30 times."""
-    xs, ys = _columns(points)
+    xs, ys = _x_and_y(points)
     sides = ((axes.set_xscale, axes.xaxis), (axes.set_yscale, axes.yaxis))
     for values, (scale, axis) in zip((xs, ys), sides, strict=True):
         if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
@@ -237,7 +239,7 @@ def _scales(axes: Axes, points: Sequence[Place]) -> None:
 def _margins(axes: Axes, points: Sequence[Place]) -> None:
     """Room for labels, but none below zero where nothing is."""
     axes.margins(0.18)
-    xs, ys = _columns(points)
+    xs, ys = _x_and_y(points)
     if min(xs) >= 0 and axes.get_xscale() == "linear":
         axes.set_xlim(left=max(0.0, axes.get_xlim()[0]))
     if min(ys) >= 0 and axes.get_yscale() == "linear":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -10,13 +11,13 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import Bbox
 
-from archgen.outcomes.axes import FAMILY, Axis, axes, workload
+from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
-from archgen.plots.labels import Wanted, place_labels
+from archgen.plots.labels import OUTLINE, Wanted, place_labels
 from archgen.plots.names import legend_with_names, names_of, on_machines, said_of
 from archgen.plots.panels import SQUARE_LETTERS, square_figure
-from archgen.plots.roof_names import Roofs, name_roofs
 from archgen.plots.style import (
     CYCLE,
     INK,
@@ -26,7 +27,76 @@ from archgen.plots.style import (
     decades,
     folded,
 )
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
+
+# What roofs are: peaks over the right ends of their lines, bandwidths at the left ends of theirs.
+
+_SIZE = 7.5
+_ABOVE = 2.0
+"""Points between a line and its name."""
+_NEED = 1.2 * _SIZE + _ABOVE
+"""Points that a name takes above its line."""
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """The roofs of a panel."""
+
+    peaks: Sequence[tuple[float, str]]
+    """GMAC/s, and what the line is called."""
+    slopes: Sequence[float]
+    """GB/s, ascending; empty where there is nothing to tell apart."""
+    span: tuple[float, float]
+    """Ends of the axis, MAC per byte."""
+
+
+def name_roofs(figure: Figure, panels: Sequence[tuple[Axes, Roofs]]) -> None:
+    """Write the names of each panel's roofs. The layout of `figure` must be final but for them."""
+    figure.draw_without_rendering()
+    for panel, roofs in panels:
+        _name_peaks(panel, roofs)
+        if roofs.slopes:
+            _name_slopes(panel, roofs, _NEED * figure.dpi / 72)
+
+
+def _name_peaks(panel: Axes, roofs: Roofs) -> None:
+    names: list[Bbox] = []
+    first, *between = sorted(roofs.peaks)
+    for peak, text in [first, *between[-1:], *between[:-1]]:
+        note = panel.annotate(
+            text, (roofs.span[1], peak), (-_ABOVE, _ABOVE), textcoords="offset points", ha="right",
+            va="bottom", fontsize=_SIZE, path_effects=OUTLINE,
+        )  # fmt: skip
+        note.set_in_layout(False)
+        box = note.get_window_extent()
+        if box.count_overlaps(names):
+            note.remove()
+        else:
+            names.append(box)
+
+
+def _name_slopes(panel: Axes, roofs: Roofs, need: float) -> None:
+    left, right = 1.15 * roofs.span[0], 2 * roofs.span[0]
+    for slope, below in _with_room(panel, roofs.slopes, left, need):
+        (a, b), (c, d) = panel.transData.transform([(left, left * slope), (right, right * slope)])
+        panel.annotate(
+            f"{slope:.4g} GB/s", (left, left * slope), (0, -2 * _ABOVE if below else _ABOVE),
+            textcoords="offset points", ha="left", va="top" if below else "bottom",
+            rotation=math.degrees(math.atan2(d - b, c - a)), rotation_mode="anchor",
+            fontsize=_SIZE, path_effects=OUTLINE,
+        ).set_in_layout(False)  # fmt: skip
+
+
+def _with_room(
+    panel: Axes, slopes: Sequence[float], left: float, need: float
+) -> Iterator[tuple[float, bool]]:
+    """Slopes whose names fit below the next line, and whether they stand below their own."""
+    heights = panel.transData.transform([(left, left * slope) for slope in slopes])[:, 1]
+    for n, slope in enumerate(slopes):
+        if 0 < n < len(slopes) - 1 and heights[n + 1] - heights[n] < need:
+            continue
+        yield slope, n == 0 < len(slopes) - 1
+
 
 GIGA = 1e9
 _FEW = 24
@@ -35,7 +105,7 @@ _MOST_LABELS = 40
 
 
 @dataclass(frozen=True)
-class Point:
+class RooflineMark:
     """A mark: where it stands, and what it is."""
 
     place: tuple[float, float]
@@ -69,7 +139,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     roofs: list[tuple[Axes, Roofs]] = []
     for panel, (name, own) in zip(grid, families.items(), strict=True):
         count = len({row["arch"] for row in own})
-        wanted, above = _draw(panel, own, archs, span, marks, every)
+        wanted, above = _draw_roofline(panel, own, archs, span, marks, every)
         roofs.append((panel, above))
         if count > 1 and swept:
             labels.append((panel, _wanted(wanted, swept)))
@@ -85,7 +155,9 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     return figure
 
 
-def _wanted(points: Mapping[str, Sequence[Point]], swept: Sequence[Axis]) -> list[Wanted]:
+def _wanted(
+    points: Mapping[str, Sequence[RooflineMark]], swept: Sequence[StudyAxis]
+) -> list[Wanted]:
     """The names of a family's points: of each network the ends first."""
     first: list[Wanted] = []
     rest: list[Wanted] = []
@@ -103,27 +175,27 @@ def _family(row: Record) -> str:
     return str(row["arch"] if found is None or pd.isna(found) else found)
 
 
-def _moved(row: Record) -> float:
+def _dram_bytes(row: Record) -> float:
     return float(row["dram_read_bytes"] + row["dram_write_bytes"])
 
 
 def _span(rows: list[Record], archs: Mapping[str, Arch]) -> tuple[float, float]:
-    done = [row for row in rows if row["status"] == "ok" and row["macs"] and _moved(row)]
-    return span_of([row["macs"] / _moved(row) for row in done], rows, archs)
+    done = [row for row in rows if row["status"] == "ok" and row["macs"] and _dram_bytes(row)]
+    return span_of([row["macs"] / _dram_bytes(row) for row in done], rows, archs)
 
 
-def _draw(
+def _draw_roofline(
     panel: Axes,
     rows: Sequence[Record],
     archs: Mapping[str, Arch],
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
-    every: Sequence[Axis],
-) -> tuple[dict[str, list[Point]], Roofs]:
+    every: Sequence[StudyAxis],
+) -> tuple[dict[str, list[RooflineMark]], Roofs]:
     """Draw a panel; gives the points of each network, and the roofs."""
     machines = {str(row["arch"]): archs[str(row["arch"])] for row in rows}
     roofs = draw_roofs(panel, list(machines.values()), rows, span)
-    points: dict[str, list[Point]] = {}
+    points: dict[str, list[RooflineMark]] = {}
     refused = []
     for row in rows:
         load = workload(row, every)
@@ -131,8 +203,8 @@ def _draw(
             refused.append(load if len(machines) == 1 else f"{load} on {row['arch']}")
             continue
         rate = row["macs"] / (row["latency_ms"] * 1e-3) / GIGA
-        intensity = row["macs"] / _moved(row) if _moved(row) else span[1]
-        points.setdefault(load, []).append(Point((intensity, rate), row))
+        intensity = row["macs"] / _dram_bytes(row) if _dram_bytes(row) else span[1]
+        points.setdefault(load, []).append(RooflineMark((intensity, rate), row))
     few = len(rows) <= _FEW
     for load, found in points.items():
         colour, marker = marks[load]

@@ -8,16 +8,17 @@ is drawn of runs alone.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from archgen.files import write_atomically, write_text
-from archgen.outcomes.axes import FAMILY, MACHINE, Axis, axes, workload
+from archgen.outcomes.axes import FAMILY, MACHINE, StudyAxis, axes, deviating_axes, workload
 from archgen.outcomes.estimated import (
     by_merit,
     has_figures,
@@ -26,33 +27,31 @@ from archgen.outcomes.estimated import (
     runs,
 )
 from archgen.outcomes.frame import Frame, Record, records
-from archgen.outcomes.point import DIMENSION
-from archgen.outcomes.slices import moved
-from archgen.plots.area import area_figure
-from archgen.plots.bandwidth import bandwidth_figure
-from archgen.plots.energy import energy_figure
-from archgen.plots.gantt import gantt_figure
+from archgen.outcomes.points import DIMENSION
+from archgen.plots.bars import latency_figure, throughput_figure
+from archgen.plots.gantt import gantt_figure, utilization_figure
 from archgen.plots.group_roofline import group_roofline_figure
-from archgen.plots.latency import latency_figure
-from archgen.plots.lines import sweep_columns, sweep_figure
 from archgen.plots.maps import map_columns, map_figure
 from archgen.plots.memory import memory_figure
-from archgen.plots.occupancy import banks_figure, has_banks, occupancy_figure
-from archgen.plots.parallel import parallel_figure
+from archgen.plots.over_time import (
+    bandwidth_figure,
+    banks_figure,
+    has_banks,
+    identity,
+    occupancy_figure,
+    split_points,
+)
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
 from archgen.plots.scaling import scaling_figure, scaling_lines
-from archgen.plots.scatter import scatter_figure
-from archgen.plots.stalls import stalls_figure
-from archgen.plots.style import title
-from archgen.plots.svg import svg_text
-from archgen.plots.throughput import throughput_figure
-from archgen.plots.timeline import identity, split_points
+from archgen.plots.stacked import area_figure, energy_figure, stalls_figure, waterfall_figure
+from archgen.plots.style import svg_text, title
+from archgen.plots.sweep_lines import sweep_columns, sweep_figure
+from archgen.plots.sweep_scatter import parallel_figure, scatter_figure
 from archgen.plots.tornado import tornado_figure
-from archgen.plots.utilization import utilization_figure
-from archgen.plots.waterfall import waterfall_figure
+from archgen.process.files import read_sealed, write_atomically, write_sealed, write_text
 from archgen.scheduling import DEFAULT
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 FORMATS = ("png", "svg", "pdf")
 _DPI = 130
@@ -153,10 +152,10 @@ def _sweep_figures(frame: Frame, archs: Archs) -> Named:
         yield "scatter", scatter_figure(frame, archs)
 
 
-def _vary_together(rows: Sequence[Record], every: Sequence[Axis]) -> bool:
+def _vary_together(rows: Sequence[Record], every: Sequence[StudyAxis]) -> bool:
     """Whether some point differs from the commonest values on three axes and more. Where none
     does, fields were moved one or two at a time, and lines, maps and the tornado say it all."""
-    return any(len(axes_moved) >= _SEVERAL for axes_moved in moved(rows, every))
+    return any(len(axes_moved) >= _SEVERAL for axes_moved in deviating_axes(rows, every))
 
 
 def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Named:
@@ -167,7 +166,7 @@ def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Name
 
 
 def _areas(frame: Frame, archs: Archs) -> Named:
-    if _known(frame, "area_mm2"):
+    if _has_values(frame, "area_mm2"):
         yield "area", area_figure(frame, archs)
 
 
@@ -187,9 +186,9 @@ def _run_figures(frame: Frame, archs: Archs, layers: Frame | None) -> Named:
         yield "roofline_groups", group_roofline_figure(layers, archs)
     yield "memory", memory_figure(frame, archs)
     yield "stalls", stalls_figure(frame, archs)
-    if _known(frame, "of_bound"):
+    if _has_values(frame, "of_bound"):
         yield "waterfall", waterfall_figure(frame, archs)
-    if _known(frame, "energy_mj"):
+    if _has_values(frame, "energy_mj"):
         yield "energy", energy_figure(frame, archs)
 
 
@@ -203,7 +202,7 @@ def cloud_figures(frame: Frame, archs: Archs) -> Named:
 
 def _comparisons(frame: Frame, archs: Archs) -> Named:
     for name, against in (("pareto_area", "area_mm2"), ("pareto_energy", "energy_mj")):
-        if _known(frame, against) and _compared(frame):
+        if _has_values(frame, against) and _compared(frame):
             yield name, pareto_figure(frame, "latency_ms", against, archs=archs)
     if scaling_lines(frame, archs):
         yield "scaling", scaling_figure(frame, archs)
@@ -308,7 +307,7 @@ def _save(figure: Figure, path: Path, formats: Sequence[str]) -> list[Path]:
     return made
 
 
-def _known(frame: Frame, column: str) -> bool:
+def _has_values(frame: Frame, column: str) -> bool:
     return column in frame and bool(frame[column].notna().any())
 
 
@@ -316,3 +315,37 @@ def _compared(frame: Frame) -> bool:
     """Whether any workload has two points to choose from."""
     loads = [workload(row) for row in records(frame) if has_figures(row)]
     return len(set(loads)) < len(loads)
+
+
+# Pictures of an earlier shape of a study, taken away when it is drawn anew.
+
+DRAWN = "plots.json"
+"""In the folder of a study: the pictures that archgen has drawn there, with their SHA-256."""
+STUDY, EXPLORE = "pictures", "explore"
+"""Who has drawn them: a study may stand in the folder of a search, and each keeps its own."""
+
+
+def keep_only(folder: Path, made: Iterable[Path], whose: str = STUDY) -> list[Path]:
+    """Remove what was drawn into `folder` before, by the same verb, and is not among `made`; gives
+    what went."""
+    now = {path.name: _digest(path) for path in made}
+    drawn = _drawn(folder)
+    stale = [
+        folder / name
+        for name, digest in drawn.get(whose, {}).items()
+        if name not in now and _digest(folder / name) == digest
+    ]
+    for path in stale:
+        path.unlink(missing_ok=True)
+    write_sealed(folder / DRAWN, json.dumps(drawn | {whose: now}, indent=1).encode())
+    return stale
+
+
+def _drawn(folder: Path) -> dict[str, dict[str, str]]:
+    """What the list says; nothing where there is none, or none that can be trusted."""
+    content = read_sealed(folder / DRAWN)
+    return {} if content is None else dict(json.loads(content))
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -17,15 +17,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from archgen.outcomes.axes import FAMILY, Axis, workload
+from archgen.outcomes.axes import FAMILY, StudyAxis, axis_setting_text, workload
 from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import Frame, Record, number, records, varied
-from archgen.outcomes.point import FIELD
-from archgen.outcomes.slices import named
+from archgen.outcomes.points import FIELD
 from archgen.plots.panels import SQUARE_LETTERS, square_figure
 from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, folded, legend_columns, say
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 _MOST_PANELS = 12
 _APART = 0.12
@@ -33,7 +32,7 @@ _APART = 0.12
 
 
 @dataclass(frozen=True)
-class Line:
+class SpeedupLine:
     """One network on the machines of one family."""
 
     label: str
@@ -66,7 +65,7 @@ def scaling_figure(
     loads = list(dict.fromkeys(line.label for lines in families.values() for line in lines))
     for axes, (name, lines) in zip(grid, families.items(), strict=True):
         axes.set_title(folded(name, SQUARE_LETTERS))
-        _draw(axes, lines, loads)
+        _draw_speedups(axes, lines, loads)
     handles = {
         str(drawn.get_label()): drawn
         for axes in grid
@@ -86,7 +85,7 @@ def _base(frame: Frame) -> str:
 
 def scaling_lines(
     frame: Frame, archs: Mapping[str, Arch], free: Sequence[str] = ("cores", "clusters")
-) -> dict[str, list[Line]]:
+) -> dict[str, list[SpeedupLine]]:
     """The lines of `scaling_figure` by family: what sets it apart from the others, as
     `dram.bandwidth 8 GB/s`; else the machine that its members are variants of, or what their names
     begin with."""
@@ -98,7 +97,7 @@ def scaling_lines(
         family = _family(archs[row["arch"]], free)
         load = " ".join([workload(row), *(str(row[name]) for name in ways)])
         found.setdefault(family, {}).setdefault(load, []).append(row)
-    lines: dict[str, list[Line]] = {}
+    lines: dict[str, list[SpeedupLine]] = {}
     fields = [axis for axis in axes_of(frame, archs) if axis.column.startswith((FIELD, FAMILY))]
     for loads in found.values():
         members = [row for own in loads.values() for row in own]
@@ -111,11 +110,11 @@ def scaling_lines(
     return lines
 
 
-def _settings(rows: Sequence[Record], fields: Sequence[Axis]) -> list[str]:
+def _settings(rows: Sequence[Record], fields: Sequence[StudyAxis]) -> list[str]:
     """What these rows have in common of what was swept."""
     held = [(axis, {axis.value(row) for row in rows}) for axis in fields]
     return [
-        named(axis, value)
+        axis_setting_text(axis, value)
         for axis, values in held
         if len(values) == 1 and (value := next(iter(values))) is not None
     ]
@@ -137,14 +136,14 @@ def _family(arch: Arch, free: Sequence[str]) -> str:
     return arch.model_dump_json(exclude={"name", "description", *free}, by_alias=True)
 
 
-def _line(label: str, rows: list[Record], archs: Mapping[str, Arch]) -> Line:
+def _line(label: str, rows: list[Record], archs: Mapping[str, Arch]) -> SpeedupLine:
     known = [row for row in rows if number(row, "latency_cycles") > 0]
     seconds = [number(row, "latency_cycles") / archs[row["arch"]].clock for row in known]
     cores = [archs[row["arch"]].core_count for row in known]
-    return Line(label, cores, [seconds[0] / own for own in seconds])
+    return SpeedupLine(label, cores, [seconds[0] / own for own in seconds])
 
 
-def _draw(axes: Axes, lines: Sequence[Line], loads: Sequence[str]) -> None:
+def _draw_speedups(axes: Axes, lines: Sequence[SpeedupLine], loads: Sequence[str]) -> None:
     counts = sorted({count for line in lines for count in line.cores})
     least, most = counts[0], counts[-1]
     axes.set_xscale("log", base=2)

@@ -6,13 +6,17 @@ another resembles in grey has a hatch of its own, so that a print without colour
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
@@ -21,7 +25,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullLocator
 
-from simmodel.arch import Arch
+from archgen.outcomes.frame import Record, number
+from simmodel.arch.record import Arch
 
 # Okabe and Ito's palette, a brown, and greys.
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
@@ -177,3 +182,126 @@ def colour_bar(figure: Figure, shades: ScalarMappable, axes: Axes, text: str = "
     bar.set_ticks((np.geomspace if least > 0 else np.linspace)(least, most, 5).tolist())
     bar.minorticks_off()
     bar.set_label(text)
+
+
+# A figure as SVG text that fits into a page, whatever the page's colours.
+
+_SALT: Any = {"svg.fonttype": "none", "svg.hashsalt": "archgen"}
+_NO_DATE = {"Date": None, "Creator": None}
+_OPEN = {
+    INK: "currentColor",
+    GRID: f"var(--figure-grid, {GRID})",
+    PAPER: f"var(--figure-paper, {PAPER})",
+    MUTED: f"var(--figure-muted, {MUTED})",
+}
+_NAMED = re.compile(r'(\bid="|href="#|url\(#)')
+_SIZE = re.compile(r'width="([\d.]+)pt" height="[\d.]+pt"')
+_FOR_ALL = re.compile(r"<style[^>]*>\*\{([^}]*)\}</style>")
+"""What holds for a whole file, and would hold for the whole page."""
+_ABOUT = re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL)
+
+
+def svg_text(figure: Figure, transparent: bool = False) -> str:
+    """`figure` as a whole SVG file: text as text, the same bytes every time. On white, as nobody
+    knows where a file is shown, unless it is `transparent`."""
+    target = StringIO()
+    with rc_context(_SALT):
+        figure.savefig(target, format="svg", transparent=transparent, metadata=_NO_DATE)
+    return target.getvalue()
+
+
+def as_svg(figure: Figure) -> str:
+    """`figure` as an `<svg>` element for a page: as wide as it was drawn, or as the page allows.
+
+    Ids are unique to the figure's content. Its title describes it to those who cannot see it.
+    """
+    text = svg_text(figure, transparent=True)
+    text = text[text.index("<svg") :]
+    prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:8]}-"
+    text = _NAMED.sub(lambda match: match[1] + prefix, text)
+    for colour, reference in _OPEN.items():
+        text = re.sub(re.escape(colour), reference, text, flags=re.IGNORECASE)
+    for_all = _FOR_ALL.search(text)
+    style = f"max-width: 100%; height: auto; {for_all[1] if for_all else ''}"
+    text = _ABOUT.sub("", _FOR_ALL.sub("", text, count=1), count=1)
+    said = _escaped(figure.get_suptitle())
+    text = _SIZE.sub(
+        rf'width="\1pt" style="{style}" role="img" aria-label="{said}"',
+        text, count=1,
+    )  # fmt: skip
+    return text.strip()
+
+
+def _escaped(text: str) -> str:
+    """`text` as it stands in an attribute and in a replacement of `re.sub`."""
+    plain = text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    return plain.replace("\\", r"\\")
+
+
+# What sweeps are drawn of: a few figures of points, as people read them.
+
+_PEAK = re.compile(r"peak_(?!dram_)(.+)_bytes")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a point."""
+
+    name: str
+    unit: str
+    of: Callable[[Record], float]
+    """Its value in `unit`, NaN where it is missing."""
+    more: bool = False
+    """Whether more of it is better."""
+    buys: bool = True
+    """Whether a larger machine is made to better it; area is what it is paid with."""
+
+    def changes(self, one: Record, other: Record) -> bool:
+        """Whether both rows have it, and it is another."""
+        values = self.of(one), self.of(other)
+        return not any(map(math.isnan, values)) and values[0] != values[1]
+
+    @property
+    def title(self) -> str:
+        """`latency [ms]`."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+def _traffic(row: Record) -> float:
+    return (number(row, "dram_read_bytes") + number(row, "dram_write_bytes")) / 1e6
+
+
+LATENCY = Metric("latency", "ms", lambda row: number(row, "latency_ms"))
+ENERGY = Metric("energy", "mJ", lambda row: number(row, "energy_mj"))
+AREA = Metric("area", "mm²", lambda row: number(row, "area_mm2"), buys=False)
+METRICS = (
+    LATENCY,
+    Metric("throughput", "samples/s", lambda row: number(row, "throughput_ips"), more=True),
+    ENERGY,
+    AREA,
+    Metric(
+        "throughput per area",
+        "samples/s/mm²",
+        lambda row: number(row, "throughput_per_mm2"),
+        more=True,
+    ),
+    Metric("DRAM traffic", "MB", _traffic),
+    Metric("matrix use", "%", lambda row: 100 * number(row, "matrix_utilization"), more=True),
+)
+"""Of every sweep, as far as the study knows them."""
+
+
+def available_metrics(metrics: Sequence[Metric], rows: Sequence[Record]) -> list[Metric]:
+    """Those that some row has a value of."""
+    return [each for each in metrics if any(not math.isnan(each.of(row)) for row in rows)]
+
+
+def peaks(rows: Sequence[Record]) -> list[Metric]:
+    """The most that is alive at once in each memory on chip, which some row has."""
+    columns = dict.fromkeys(name for row in rows for name in row if _PEAK.fullmatch(name))
+    return [_peak(name, found[1]) for name in columns if (found := _PEAK.fullmatch(name))]
+
+
+def _peak(column: str, memory: str) -> Metric:
+    name = f"{memory} memory alive at once"
+    return Metric(name, "KiB", lambda row: number(row, column) / 1024, buys=False)

@@ -33,7 +33,7 @@ def tornado_figure(frame: Frame) -> Figure:
         metric = str(panel.rows[0].get("metric", "result"))
         axes.set_xlabel(f"change of {metric} [%]")
         axes.axvline(0, color=INK, lw=1)
-        _draw(axes, panel)
+        _draw_tornado(axes, panel)
     names = {"at the low value": BLUE, "at the high value": ORANGE}
     figure.legend(handles=keys(names), loc="outside lower left", ncols=2)
     return figure
@@ -64,7 +64,7 @@ def _reach(row: Record) -> float:
     return max((change for change in changes if not math.isnan(change)), default=0.0)
 
 
-def _draw(axes: Axes, panel: Panel) -> None:
+def _draw_tornado(axes: Axes, panel: Panel) -> None:
     reach = max(map(_reach, panel.rows), default=0.0) or 0.01
     axes.set_xlim(-175 * reach, 175 * reach)
     for place, row in enumerate(panel.rows):

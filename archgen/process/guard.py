@@ -8,6 +8,7 @@ is done here, without bounds.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -21,12 +22,111 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.context import ForkContext
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from archgen.process.memory import grant, limit
 from archgen.process.steps import Board, overdue, step_at, step_of, tell
-from simmodel.units import show_bytes
+from simmodel.arch.units import show_bytes
+
+# Memory of processes: what the machine has, what one of them may take, what it takes.
+
+try:
+    import resource
+except ImportError:  # pragma: no cover - not on this system
+    resource = None  # type: ignore[assignment]
+
+LEAST = 512 << 20
+"""Bytes that a process takes for libraries."""
+_SHARED = 0.75
+"""Part of the machine's memory that all processes of a study may take together."""
+_CONTAINER = tuple(map(Path, ("/sys/fs/cgroup/memory.max",
+                              "/sys/fs/cgroup/memory/memory.limit_in_bytes")))  # fmt: skip
+"""Where Linux says what a container may take."""
+_REFUSED = ("failed to allocate", "bad_alloc", "bad allocation", "out of memory")
+"""What libraries say in their own errors when they are given no memory, in small letters."""
+
+
+def grant(asked: int | None, jobs: int) -> int | None:
+    """Bytes that each of `jobs` processes may take: what is asked for, or its share of three
+    quarters of the machine's memory."""
+    there = machine_memory()
+    if asked is not None or there is None:
+        return asked
+    return max(LEAST, int(_SHARED * there) // jobs)
+
+
+def machine_memory() -> int | None:
+    """Bytes of memory that this machine has, or this container may take."""
+    try:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+    return min(size, _of_container() or size)
+
+
+def _of_container() -> int | None:
+    for path in _CONTAINER:
+        try:
+            return int(path.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue  # there is no such file, or it says "max"
+    return None
+
+
+def limit(size: int | None) -> None:
+    """Give this process no more than `size` bytes for its data from now on; what it has already
+    beside libraries comes on top."""
+    if size is not None and resource is not None:
+        bound = size + max(0, _data_here() - LEAST)
+        resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
+        _Granted.size = size
+
+
+class _Granted:
+    """What `limit` has given this process."""
+
+    size: int | None = None
+
+
+def _data_here() -> int:
+    """Bytes of data that this process has; 0 where that is not known."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def resident(pid: int) -> int | None:
+    """Bytes of memory that the process `pid` occupies."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def is_refusal(mistake: BaseException) -> bool:
+    """Whether a library's error says that there was no memory."""
+    said = str(mistake).lower()
+    return isinstance(mistake, MemoryError) or any(words in said for words in _REFUSED)
+
+
+def refusal(batch: int, mistake: BaseException) -> str:
+    """Why a point at this `batch` had not enough memory, and what would help."""
+    bound = _Granted.size
+    if bound is None:
+        what = f"a batch of {batch} takes more memory than this computer has left"
+    else:
+        what = (
+            f"a batch of {batch} takes more memory than the {show_bytes(bound)} that a worker "
+            "process may have; a larger --memory, fewer --jobs or a smaller batch would help"
+        )
+    step = step_at(mistake)
+    doing = f", at {step}" if step else ""
+    return f"{what}{doing}: {mistake}" if str(mistake) else f"{what}{doing}"
+
 
 Result = TypeVar("Result")
 _LOOK = 0.25
@@ -38,7 +138,7 @@ class Exceeded(Exception):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ResourceLimits:
     """What a piece of work may take."""
 
     timeout: float | None = None
@@ -62,7 +162,7 @@ def become_worker(memory: int | None, board: Board) -> None:
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
-def guarded(work: Callable[[], Result], bounds: Bounds = Bounds()) -> Result:
+def guarded(work: Callable[[], Result], bounds: ResourceLimits = ResourceLimits()) -> Result:
     """What `work` gives, or raises, in a process of its own; it changes nothing in this one.
 
     Raises Exceeded when it takes too much. What is returned or raised has to be picklable.
@@ -139,3 +239,22 @@ def _leave_with_parent() -> None:
     if parent is not None:
         wait_for([parent.sentinel])
         os._exit(1)
+
+
+# How a process computes: on one thread, and with few garbage collections.
+
+_ALLOCATIONS = 200_000
+"""Between collections; a compiled program is tens of thousands of small objects without cycles."""
+
+
+def one_thread_each() -> None:
+    """Ask for single-threaded arithmetic in this process, if numpy is not loaded yet, and in those
+    that it starts; what the user has set stays."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
+def collect_rarely() -> None:
+    """Let Python look for unreachable cycles less often: a fifth of the time of compiling and
+    simulating goes into looking at objects that are all alive."""
+    gc.set_threshold(_ALLOCATIONS, 50, 50)

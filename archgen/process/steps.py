@@ -26,7 +26,7 @@ class Board(Structure):
 
 
 @dataclass(frozen=True)
-class Step:
+class ProcessStep:
     """What a process is at, and for how many seconds."""
 
     what: str
@@ -34,7 +34,7 @@ class Step:
     seconds: float
 
 
-class _Process:
+class _CurrentProcess:
     """This process, which tells its steps to one board."""
 
     board = Board()
@@ -42,14 +42,14 @@ class _Process:
 
 def tell(board: Board) -> None:
     """Let this process write its steps there from now on."""
-    _Process.board = board
+    _CurrentProcess.board = board
 
 
 @contextmanager
 def step(what: str) -> Iterator[None]:
     """Within, this process is at `what`, `quantizing net.onnx`; steps may lie within others. Where
     memory runs out, the error has `what` as a note."""
-    board = _Process.board
+    board = _CurrentProcess.board
     before = board.since, board.what
     board.since, board.what = time.monotonic(), what.encode()[: _LENGTH - 1]
     try:
@@ -68,13 +68,13 @@ def step_at(mistake: BaseException) -> str | None:
     return next((note.removeprefix(_AT) for note in notes if note.startswith(_AT)), None)
 
 
-def step_of(board: Board) -> Step | None:
+def step_of(board: Board) -> ProcessStep | None:
     """The step that the process which writes `board` is at."""
     what = bytes(board.what).decode(errors="replace")
-    return Step(what, time.monotonic() - float(board.since)) if what else None
+    return ProcessStep(what, time.monotonic() - float(board.since)) if what else None
 
 
-def overdue(at: Step | None, started: float, timeout: float | None) -> str | None:
+def overdue(at: ProcessStep | None, started: float, timeout: float | None) -> str | None:
     """Why work is given up that began at `started` (of `time.monotonic`) and is at the step `at`;
     None while it may go on.
 

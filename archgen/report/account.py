@@ -12,12 +12,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from archgen.outcomes.bottleneck import STALLS, TriedChange, tried_changes
 from archgen.outcomes.frame import Frame, Record, layers_frame, levels_frame, number, records
-from archgen.outcomes.point import Outcome
-from archgen.outcomes.stalls import STALLS
-from archgen.outcomes.tried import Tried, known
+from archgen.outcomes.points import Outcome
 from archgen.report.points import PointView
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 _CORE = re.compile(r"core\d+\.(.+)")
 
@@ -42,8 +41,8 @@ class Account:
     layers: tuple[Record, ...] = field(repr=False)
     tokens: float = math.nan
     """Most that the program takes of one core; NaN where that is not known."""
-    tried: Mapping[str, Tried] = field(default_factory=dict, repr=False)
-    """What is known of changes of its machine, by `archgen.outcomes.tried.key_of`."""
+    tried: Mapping[str, TriedChange] = field(default_factory=dict, repr=False)
+    """What is known of changes of its machine, by `archgen.outcomes.bottleneck.key_of`."""
 
     @property
     def cycles(self) -> float:
@@ -87,7 +86,7 @@ class Account:
     def worst_fit(self, count: int) -> list[tuple[str, float]]:
         """Nodes at which matrix engines lose most against their peak, and what share of the run."""
         peak = self.point.arch.matrix.peak(str(self.point.row["dtype"]))
-        lost = [(_first(row), _lost(row, peak) / self.time) for row in self.layers]
+        lost = [(_first_node(row), _lost(row, peak) / self.time) for row in self.layers]
         ranked = sorted((each for each in lost if each[1] > 0), key=lambda each: -each[1])
         return ranked[:count]
 
@@ -108,18 +107,18 @@ def account(point: PointView, outcome: Outcome) -> Account:
     }
     busy = _busy(levels_frame([outcome]), cycles)
     # Without levels the average over cores stands for the busiest one.
-    busy.setdefault("matrix", _known(point.get("matrix_busy")))
+    busy.setdefault("matrix", _finite_or_zero(point.get("matrix_busy")))
     return Account(
         point,
         busy,
-        {cause: _known(point.get(f"stall_{cause}")) for cause in STALLS},
+        {cause: _finite_or_zero(point.get(f"stall_{cause}")) for cause in STALLS},
         moved / (cycles * arch.dram_bytes_per_cycle),
         {name: min(1.0, share) for name, share in links.items()},
         {role: _passing(arch, role, traffic) / cycles for role in arch.memories.on_chip()},
-        _known(point.get("matrix_utilization")),
+        _finite_or_zero(point.get("matrix_utilization")),
         tuple(records(layers_frame([outcome]))),
         outcome.details.get("tokens", math.nan),
-        known(outcome.details),
+        tried_changes(outcome.details),
     )
 
 
@@ -152,7 +151,7 @@ def _busy(levels: Frame, cycles: float) -> dict[str, float]:
     return found
 
 
-def _known(value: float) -> float:
+def _finite_or_zero(value: float) -> float:
     return value if math.isfinite(value) else 0.0
 
 
@@ -162,6 +161,6 @@ def _lost(row: Record, peak: float) -> float:
     return busy - macs / peak if busy > 0 and peak > 0 else 0.0
 
 
-def _first(row: Record) -> str:
+def _first_node(row: Record) -> str:
     """The first node that a layer is made of."""
     return str(row["node"]).split("+")[0]

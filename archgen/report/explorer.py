@@ -7,12 +7,53 @@ plots draw what the table holds and a filter or a brush hides rows of it; nothin
 from __future__ import annotations
 
 import json
+import zlib
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
 
 from archgen.plots.style import CYCLE
-from archgen.report.bundle import Bundle, bundle
 from archgen.report.sheet import Heading, Sheet
+
+# The plotting library that a page carries in itself.
+
+_FILE = "plotly/package_data/plotly.min.js"
+_END = "*/"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A library for browsers as a page holds it."""
+
+    licence: str
+    """What its authors want to be said with every copy."""
+    packed: str
+    """Its text in UTF-8, deflated (zlib), in base64."""
+
+
+def bundle() -> Bundle:
+    """The plotting library."""
+    found = distribution("plotly")
+    return _pack_library(Path(str(found.locate_file(_FILE))), _license_text(found))
+
+
+@cache
+def _pack_library(path: Path, terms: str) -> Bundle:
+    content = path.read_bytes()
+    head, end, _ = content[:2000].decode("utf-8", "replace").partition(_END)
+    said = "\n".join(line.strip("/* ") for line in head.splitlines()) if end else ""
+    both = "\n\n".join(filter(None, (said.strip(), terms.strip())))
+    return Bundle(both, b64encode(zlib.compress(content, 9)).decode("ascii"))
+
+
+def _license_text(found: Distribution) -> str:
+    """The text of the licence that the package comes with."""
+    texts = ("licenses/LICENSE.txt", "licenses/LICENSE", "LICENSE.txt", "LICENSE")
+    return next(filter(None, map(found.read_text, texts)), "")
+
 
 LEAST = 6
 """Results from which on plots are worth the size of what draws them."""
@@ -38,31 +79,35 @@ def explorer(
     swept; None for few results."""
     headings = {each.name: each for each in points.headings}
     # A point is a line only where it has a value on every axis.
-    results = _values(points, "latency")
+    results = _count_values(points, "latency")
     if results < LEAST:
         return None
     said = {
         "columns": {
             name: {"text": h.text, "unit": h.unit, "said": h.said} for name, h in headings.items()
         },
-        "names": _known(_NAMES, headings),
-        "fields": _known((each.name for each in (*lengths, *fields)), headings),
-        "lengths": _known((each.name for each in lengths), headings),
-        "figures": [n for n in _known(_FIGURES, headings) if _values(points, n) >= results / 2],
-        "more": _known(_MORE, headings),
-        "less": _known(_LESS, headings),
+        "names": _existing_columns(_NAMES, headings),
+        "fields": _existing_columns((each.name for each in (*lengths, *fields)), headings),
+        "lengths": _existing_columns((each.name for each in lengths), headings),
+        "figures": [
+            n
+            for n in _existing_columns(_FIGURES, headings)
+            if _count_values(points, n) >= results / 2
+        ],
+        "more": _existing_columns(_MORE, headings),
+        "less": _existing_columns(_LESS, headings),
         "palette": CYCLE,
     }
     text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
     return Explorer(bundle(), text.replace("<", "\\u003c").replace("&", "\\u0026"))
 
 
-def _values(points: Sheet, column: str) -> int:
+def _count_values(points: Sheet, column: str) -> int:
     """Rows with a value in a column."""
     names = [each.name for each in points.headings]
     place = names.index(column) if column in names else None
     return 0 if place is None else sum(bool(row[place].value) for row in points.rows)
 
 
-def _known(names: Iterable[str], headings: dict[str, Heading]) -> list[str]:
+def _existing_columns(names: Iterable[str], headings: dict[str, Heading]) -> list[str]:
     return [name for name in names if name in headings]

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from archgen.outcomes.frame import layers_frame, levels_frame, spans_frame
-from archgen.outcomes.point import Outcome
+from archgen.outcomes.points import Outcome
 from archgen.plots import (
     as_svg,
     detail_figures,
 )
 from archgen.plots.saving import MOST_ROWS, cloud_figures, row_figures, sweep_figures
-from archgen.report.points import PointView
+from archgen.report.points import PointView, ReportSubject
 from archgen.report.ranking import Ranking, Standing
-from archgen.report.subject import Subject
 
 DETAILS = 4
 """Most points that are shown in detail."""
@@ -97,7 +96,7 @@ class Drawing:
     """Empty where it is left out for its size."""
 
 
-def overviews(study: Subject, ranking: Ranking) -> list[Drawing]:
+def overviews(study: ReportSubject, ranking: Ranking) -> list[Drawing]:
     """What compares points: of a large study the best where each has a row."""
     frame, archs = study.frame, study.by_name
     if frame.empty:
@@ -144,7 +143,7 @@ def details(point: PointView, outcome: Outcome) -> list[Drawing]:
     return list(drawn(detail_figures({point.machine: point.arch}, *given), point.anchor))
 
 
-class Budget:
+class SvgBudget:
     """Leaves out figures when all of them together would be too much."""
 
     def __init__(self, left: int) -> None:

@@ -16,8 +16,17 @@ from archgen.outcomes.columns import COLUMNS, column
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots import tornado_figure
 from archgen.report.figures import Drawing, drawn
-from archgen.report.sheet import Cell, Heading, Made, Sheet, figure, sheet, word
-from archgen.report.words import NONE, signed
+from archgen.report.sheet import (
+    NONE,
+    Cell,
+    ComputedColumn,
+    Heading,
+    Sheet,
+    figure,
+    sheet,
+    signed,
+    word,
+)
 
 FRONT, ANSWER = "front.csv", "target"
 """A table of machines that no other beats; a folder with the machine that reaches a target."""
@@ -51,12 +60,12 @@ def findings(folder: Path | None, card: Card) -> Findings:
     """What `folder` holds beside its study; `card` says where the page tells of a machine."""
     if folder is None:
         return Findings()
-    front, tornado = _read(folder / FRONT), _read(folder / TORNADO)
+    front, tornado = _read_table(folder / FRONT), _read_table(folder / TORNADO)
     answers = sorted(path.stem for path in (folder / ANSWER).glob("*.yaml"))
     fields, drawings, metric = [], list[Drawing](), ""
     if tornado is not None:
         metric = str(tornado["metric"].iloc[0])
-        ladders, pairs = _read(folder / LADDERS), _read(folder / PAIRS)
+        ladders, pairs = _read_table(folder / LADDERS), _read_table(folder / PAIRS)
         fields = [_tornado(records(tornado), metric)]
         fields += [_ladders(records(ladders), metric)] if ladders is not None else []
         fields += [_pairs(records(pairs), metric)] if pairs is not None else []
@@ -70,7 +79,7 @@ def findings(folder: Path | None, card: Card) -> Findings:
     )
 
 
-def _read(path: Path) -> Frame | None:
+def _read_table(path: Path) -> Frame | None:
     """A table that has rows and the columns that are needed; None where there is no such thing."""
     try:
         found = pd.read_csv(path, dtype=dict.fromkeys(_TEXTS, "string"))
@@ -86,80 +95,83 @@ def _front(frame: Frame, card: Card) -> Sheet:
     def machine(row: Record) -> Cell:
         return word(_text(row, "arch"), card(_text(row, "arch")))
 
-    columns = [Made(Heading("Machine", number=False), machine)]
+    columns = [ComputedColumn(Heading("Machine", number=False), machine)]
     columns += [_of_front(str(name)) for name in frame.columns if name != "arch"]
     return sheet("front", "Machines that no other one beats", columns, records(frame))
 
 
-def _of_front(name: str) -> Made[Record]:
+def _of_front(name: str) -> ComputedColumn[Record]:
     known = column(name, COLUMNS)
     if known is None:
         heading = Heading(name, number=False, title=f"field {name}")
-        return Made(heading, lambda row: _word(row, name))
+        return ComputedColumn(heading, lambda row: _text_cell(row, name))
     text = name.removesuffix(f"_{known.unit}").replace("_", " ")
     heading = Heading(text[0].upper() + text[1:], known.unit, known.meaning, key=name)
-    return Made(heading, lambda row: figure(number(row, name), 4))
+    return ComputedColumn(heading, lambda row: figure(number(row, name), 4))
 
 
 def _tornado(rows: Sequence[Record], metric: str) -> Sheet:
     """What each field is worth alone, the one that matters most on top."""
-    columns: list[Made[Record]] = [
-        Made(Heading("Field", number=False), lambda row: _word(row, "parameter")),
-        Made(Heading("Lower", number=False), lambda row: _word(row, "low_value")),
-        Made(Heading("At the lower", key="at_lower", title=f"change of {metric}"),
+    columns: list[ComputedColumn[Record]] = [
+        ComputedColumn(Heading("Field", number=False), lambda row: _text_cell(row, "parameter")),
+        ComputedColumn(Heading("Lower", number=False), lambda row: _text_cell(row, "low_value")),
+        ComputedColumn(Heading("At the lower", key="at_lower", title=f"change of {metric}"),
              lambda row: _change(row, "low")),
-        Made(Heading("Own", number=False, title="what the machine has"),
-             lambda row: _word(row, "own_value")),
-        Made(Heading("Higher", number=False), lambda row: _word(row, "high_value")),
-        Made(Heading("At the higher", key="at_higher", title=f"change of {metric}"),
+        ComputedColumn(Heading("Own", number=False, title="what the machine has"),
+             lambda row: _text_cell(row, "own_value")),
+        ComputedColumn(Heading("Higher", number=False), lambda row: _text_cell(row, "high_value")),
+        ComputedColumn(Heading("At the higher", key="at_higher", title=f"change of {metric}"),
              lambda row: _change(row, "high")),
-        Made(Heading("Elasticity", title=f"per cent of {metric} for one of the field"),
+        ComputedColumn(Heading("Elasticity", title=f"per cent of {metric} for one of the field"),
              lambda row: figure(number(row, "elasticity"))),
-        Made(Heading("Per mm²", title=f"what the step up gains of {metric}"),
+        ComputedColumn(Heading("Per mm²", title=f"what the step up gains of {metric}"),
              lambda row: figure(number(row, "gain_per_mm2"))),
-        Made(Heading("Per GB/s", title=f"what the step up gains of {metric}"),
+        ComputedColumn(Heading("Per GB/s", title=f"what the step up gains of {metric}"),
              lambda row: figure(number(row, "gain_per_gb_per_s"))),
-        Made(Heading("Enough", number=False, title="the value after which more no longer helps"),
-             lambda row: _word(row, "enough")),
+        ComputedColumn(Heading("Enough", number=False,
+            title="the value after which more no longer helps"),
+             lambda row: _text_cell(row, "enough")),
     ]  # fmt: skip
-    ranked = sorted(rows, key=lambda row: -max(_size(row, "low"), _size(row, "high")))
+    ranked = sorted(rows, key=lambda row: -max(_magnitude(row, "low"), _magnitude(row, "high")))
     return sheet("tornado", "One field changed, all others as they are", columns, ranked)
 
 
 def _ladders(rows: Sequence[Record], metric: str) -> Sheet:
     """Every step of every field."""
-    columns: list[Made[Record]] = [
-        Made(Heading("Field", number=False), lambda row: _word(row, "parameter")),
-        Made(Heading("Value", number=False), lambda row: _word(row, "value")),
-        Made(Heading("Own", number=False, title="what the machine has"),
+    columns: list[ComputedColumn[Record]] = [
+        ComputedColumn(Heading("Field", number=False), lambda row: _text_cell(row, "parameter")),
+        ComputedColumn(Heading("Value", number=False), lambda row: _text_cell(row, "value")),
+        ComputedColumn(Heading("Own", number=False, title="what the machine has"),
              lambda row: word("yes" if row["own"] else NONE)),
-        Made(Heading(metric), lambda row: figure(number(row, metric), 4)),
-        Made(Heading("Change", title="against the machine as it is"),
+        ComputedColumn(Heading(metric), lambda row: figure(number(row, metric), 4)),
+        ComputedColumn(Heading("Change", title="against the machine as it is"),
              lambda row: _change(row, "change")),
-        Made(Heading("Gain", title="of the step from the value before"),
+        ComputedColumn(Heading("Gain", title="of the step from the value before"),
              lambda row: _change(row, "gain")),
-        Made(Heading("Area", "mm²"), lambda row: figure(number(row, "area_mm2"))),
-        Made(Heading("DRAM", "GB/s"), lambda row: figure(number(row, "dram_gb_per_s"))),
-        Made(Heading("Reason", number=False), lambda row: _word(row, "reason")),
+        ComputedColumn(Heading("Area", "mm²"), lambda row: figure(number(row, "area_mm2"))),
+        ComputedColumn(Heading("DRAM", "GB/s"), lambda row: figure(number(row, "dram_gb_per_s"))),
+        ComputedColumn(Heading("Reason", number=False), lambda row: _text_cell(row, "reason")),
     ]  # fmt: skip
     return sheet("ladders", "Every value of every field", columns, rows)
 
 
 def _pairs(rows: Sequence[Record], metric: str) -> Sheet:
     """Fields that do more or less together than alone, those that depend most on top."""
-    columns: list[Made[Record]] = [
-        Made(Heading("Field", number=False), lambda row: _word(row, "first", "first_value")),
-        Made(Heading("With", number=False), lambda row: _word(row, "second", "second_value")),
-        Made(Heading("Alone", title=f"change of {metric} by the first"),
+    columns: list[ComputedColumn[Record]] = [
+        ComputedColumn(Heading("Field", number=False),
+            lambda row: _text_cell(row, "first", "first_value")),
+        ComputedColumn(Heading("With", number=False),
+            lambda row: _text_cell(row, "second", "second_value")),
+        ComputedColumn(Heading("Alone", title=f"change of {metric} by the first"),
              lambda row: _change(row, "first_alone")),
-        Made(Heading("The other alone", title=f"change of {metric} by the second"),
+        ComputedColumn(Heading("The other alone", title=f"change of {metric} by the second"),
              lambda row: _change(row, "second_alone")),
-        Made(Heading("Together", title=f"change of {metric}"),
+        ComputedColumn(Heading("Together", title=f"change of {metric}"),
              lambda row: _change(row, "together")),
-        Made(Heading("Interaction", title="together, beyond the sum of both"),
+        ComputedColumn(Heading("Interaction", title="together, beyond the sum of both"),
              lambda row: _change(row, "interaction")),
     ]  # fmt: skip
-    ranked = sorted(rows, key=lambda row: -_size(row, "interaction"))
+    ranked = sorted(rows, key=lambda row: -_magnitude(row, "interaction"))
     return sheet("pairs", "Two fields changed", columns, ranked)
 
 
@@ -168,7 +180,7 @@ def _text(row: Record, name: str) -> str:
     return NONE if value is None or pd.isna(value) else str(value)
 
 
-def _word(row: Record, *names: str) -> Cell:
+def _text_cell(row: Record, *names: str) -> Cell:
     return word(" ".join(_text(row, name) for name in names))
 
 
@@ -177,6 +189,6 @@ def _change(row: Record, name: str) -> Cell:
     return Cell(signed(value), f"{value:.6g}" if value == value else "")
 
 
-def _size(row: Record, name: str) -> float:
+def _magnitude(row: Record, name: str) -> float:
     value = number(row, name)
     return abs(value) if value == value else 0.0

@@ -11,18 +11,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from archgen.outcomes.bottleneck import STALLS
 from archgen.outcomes.frame import Record, number
-from archgen.outcomes.stalls import STALLS
-from archgen.plots.timeline import stretches
+from archgen.plots.over_time import stretches
 from archgen.report.account import Account
-from archgen.report.sheet import Cell, Heading, Made, Sheet, count, figure, part, sheet, word
-from archgen.report.words import NONE, whole
+from archgen.report.sheet import (
+    NONE,
+    Cell,
+    ComputedColumn,
+    Heading,
+    Sheet,
+    count,
+    figure,
+    integer_text,
+    part,
+    sheet,
+    word,
+)
 
 _LETTERS = 60
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerTableRow:
     """A row of the table."""
 
     place: int
@@ -42,29 +53,35 @@ def layer_sheet(account: Account) -> Sheet:
     rows = account.layers
     shares = time_shares(rows)
     peak = point.arch.matrix.peak(str(point.row["dtype"]))
-    items = [Layer(i, *each) for i, each in enumerate(zip(rows, shares, strict=True), 1)]
+    items = [LayerTableRow(i, *each) for i, each in enumerate(zip(rows, shares, strict=True), 1)]
     cause_title = "idle cycles of all engines whose next instruction was this layer's"
-    columns: list[Made[Layer]] = [
-        Made(Heading("#", title="order of the program", key="place"), lambda r: count(r.place)),
-        Made(Heading("Group", title="layers that share a tile loop"),
+    columns: list[ComputedColumn[LayerTableRow]] = [
+        ComputedColumn(Heading("#", title="order of the program", key="place"),
+            lambda r: count(r.place)),
+        ComputedColumn(Heading("Group", title="layers that share a tile loop"),
              lambda r: count(r.get("group"))),
-        Made(Heading("Node", number=False), lambda r: _node(str(r.row["node"]))),
-        Made(Heading("Operator", number=False), lambda r: word(str(r.row["operator"]))),
-        Made(Heading("Start", "cycle"), lambda r: count(r.get("start_cycle"))),
-        Made(Heading("Cycles", title="from its first instruction to its last; layers overlap"),
+        ComputedColumn(Heading("Node", number=False), lambda r: _node(str(r.row["node"]))),
+        ComputedColumn(Heading("Operator", number=False), lambda r: word(str(r.row["operator"]))),
+        ComputedColumn(Heading("Start", "cycle"), lambda r: count(r.get("start_cycle"))),
+        ComputedColumn(Heading("Cycles",
+            title="from its first instruction to its last; layers overlap"),
              lambda r: count(r.get("end_cycle") - r.get("start_cycle"))),
-        Made(Heading("Share of time", key="share", title="its group's time, shared out by the "
+        ComputedColumn(Heading("Share of time", key="share",
+            title="its group's time, shared out by the "
                      "cycles in which engines worked; adds up to the run"),
              lambda r: part(r.share, bar=True)),
-        Made(Heading("MACs"), lambda r: count(r.get("macs"))),
-        Made(Heading("Matrix use", key="use", title="MACs over what the matrix engines could do "
+        ComputedColumn(Heading("MACs"), lambda r: count(r.get("macs"))),
+        ComputedColumn(Heading("Matrix use", key="use",
+            title="MACs over what the matrix engines could do "
                      "in the cycles that they worked for it"),
              lambda r: part(_use(r, peak), bar=True)),
-        Made(Heading("DRAM read", "KB"), lambda r: figure(r.get("dram_read_bytes") / 1e3)),
-        Made(Heading("DRAM write", "KB"), lambda r: figure(r.get("dram_write_bytes") / 1e3)),
-        Made(Heading("Energy", "µJ", "of its own work, leakage left out"),
+        ComputedColumn(Heading("DRAM read", "KB"),
+            lambda r: figure(r.get("dram_read_bytes") / 1e3)),
+        ComputedColumn(Heading("DRAM write", "KB"),
+            lambda r: figure(r.get("dram_write_bytes") / 1e3)),
+        ComputedColumn(Heading("Energy", "µJ", "of its own work, leakage left out"),
              lambda r: figure(1e3 * r.get("energy_mj"))),
-        Made(Heading("Largest wait", number=False, key="wait", title=cause_title), _wait),
+        ComputedColumn(Heading("Largest wait", number=False, key="wait", title=cause_title), _wait),
     ]  # fmt: skip
     return sheet(f"{point.anchor}-table", f"Layers of {point.label}", columns, items)
 
@@ -94,7 +111,7 @@ def _worked(row: Record) -> float:
     return sum(cycles for cycles in busy if cycles > 0)
 
 
-def _use(layer: Layer, peak: float) -> float:
+def _use(layer: LayerTableRow, peak: float) -> float:
     busy = layer.get("busy_matrix_cycles") * peak
     return layer.get("macs") / busy if busy > 0 else math.nan
 
@@ -104,9 +121,9 @@ def _node(name: str) -> Cell:
     return Cell(name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…", name)
 
 
-def _wait(layer: Layer) -> Cell:
+def _wait(layer: LayerTableRow) -> Cell:
     waits = {cause: layer.get(f"stall_{cause}_cycles") for cause in STALLS if cause != "no_work"}
     cause = max(waits, key=lambda name: waits[name])
     if not waits[cause] > 0:
         return word(NONE)
-    return Cell(f"{cause} {whole(waits[cause])}", f"{waits[cause]:.6g}")
+    return Cell(f"{cause} {integer_text(waits[cause])}", f"{waits[cause]:.6g}")

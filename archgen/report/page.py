@@ -16,49 +16,46 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from archgen.files import write_text
+from archgen.outcomes.bottleneck import STALLS
 from archgen.outcomes.columns import COLUMNS, column
-from archgen.outcomes.flat import flat_notes
-from archgen.outcomes.point import Outcome
-from archgen.outcomes.stalls import STALLS
+from archgen.outcomes.insensitive import flat_notes
+from archgen.outcomes.points import Outcome
 from archgen.plots.saving import MOST_ROWS
+from archgen.process.files import write_text
 from archgen.report.account import Account, account
-from archgen.report.alike import Measured, alike, measured
-from archgen.report.alike import content as machine_content
-from archgen.report.cost_tables import area_sheet, energy_sheet
 from archgen.report.explorer import explorer
-from archgen.report.figures import (
+from archgen.report.figures import (  # fmt: skip
     COSTS,
     DETAILS,
-    Budget,
     Drawing,
+    SvgBudget,
     bars_of,
     chosen_details,
     details,
     overviews,
-)  # fmt: skip
+)
 from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
-from archgen.report.levers import Lever, levers, without_gain
-from archgen.report.points import PointView, views
-from archgen.report.ranking import Ranking, Standing, rank
-from archgen.report.refusals import refusals
-from archgen.report.savers import Saver, savers
-from archgen.report.subject import Subject
+from archgen.report.levers import Lever, Saver, levers, savers, trial_study, without_gain
+from archgen.report.points import PointView, ReportSubject, views
+from archgen.report.ranking import MeasuredGain, Ranking, Standing, alike, measured, rank
+from archgen.report.ranking import content as machine_content
+from archgen.report.sheet import counted, listed, percent, short, signed, times
 from archgen.report.summary import sentences
 from archgen.report.tables import (
+    area_sheet,
     bounds_sheet,
     checks_sheet,
+    energy_sheet,
     lengths,
     machines_sheet,
     points_sheet,
+    refusals,
     said_of,
     swept,
     waterfall_sheet,
     yaml_anchor,
 )  # fmt: skip
-from archgen.report.trial import trial_study
-from archgen.report.words import counted, listed, percent, short, signed, times
 from archgen.schema.rewritten import Fields, fields_of
 
 REPORT = "report.html"
@@ -70,7 +67,9 @@ _LEAST_WAIT = 0.005
 """Share of the time below which a cause of waiting is not worth naming."""
 
 
-def write_report(study: Subject, target: str | PathLike[str], folder: Path | None = None) -> Path:
+def write_report(
+    study: ReportSubject, target: str | PathLike[str], folder: Path | None = None
+) -> Path:
     """Write the report of `study` as the file `target`, whole or not at all.
 
     Args:
@@ -83,12 +82,12 @@ def write_report(study: Subject, target: str | PathLike[str], folder: Path | Non
     return path
 
 
-def report_html(study: Subject, folder: Path | None = None) -> str:
+def report_html(study: ReportSubject, folder: Path | None = None) -> str:
     """The report of `study`: one HTML page that needs nothing else; arguments as above."""
     template, said = _environment().get_template("report.html.j2"), content(study, folder)
     bare = [each | {"figures": []} for each in said["details"]]
     # Details have the room that everything else leaves.
-    budget = Budget(MOST - len(template.render(said | {"details": bare}).encode()))
+    budget = SvgBudget(MOST - len(template.render(said | {"details": bare}).encode()))
     fitting = [each | {"figures": budget.within(each["figures"])} for each in said["details"]]
     return template.render(said | {"details": fitting})
 
@@ -109,7 +108,7 @@ def _environment() -> Environment:
     return made
 
 
-def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
+def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
     """Everything that the template shows, by name."""
     points = views(study)
     used = {point.machine for point in points}
@@ -147,8 +146,8 @@ def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
             for own in groups[:MACHINES]
         ],
         "distinct": len(groups),
-        "figures": [each for each in figures if _kind(each) not in COSTS],
-        "cost_figures": [each for each in figures if _kind(each) in COSTS],
+        "figures": [each for each in figures if _figure_name(each) not in COSTS],
+        "cost_figures": [each for each in figures if _figure_name(each) in COSTS],
         "areas": area_sheet([standing.arch for standing in ranking.standings]),
         "energies": energy_sheet([p for s in ranking.ranked for p in s.best.values() if p.has_run]),
         "estimated": sum(point.is_guess for point in points),
@@ -193,7 +192,7 @@ def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Ca
     return lambda name: files.get(name, "")
 
 
-def _kind(drawing: Drawing) -> str:
+def _figure_name(drawing: Drawing) -> str:
     return drawing.name.removeprefix("figure-")
 
 
@@ -212,8 +211,8 @@ def _review(
     points: Sequence[PointView],
     own: Sequence[Account],
     changes: Sequence[Lever],
-    measures: Mapping[str, Callable[[Fields], Measured | None]],
-    study: Subject,
+    measures: Mapping[str, Callable[[Fields], MeasuredGain | None]],
+    study: ReportSubject,
 ) -> dict[str, Any]:
     """What bounds one machine, whatever it is called, and what could be changed about it."""
     standing, first = same[0], same[0].points[0]
@@ -261,7 +260,7 @@ def _file(standing: Standing) -> str:
     )
 
 
-def _glossary(study: Subject) -> list[tuple[str, str, str]]:
+def _glossary(study: ReportSubject) -> list[tuple[str, str, str]]:
     """Name, unit and meaning of each column of the results."""
     known = dict.fromkeys(column(str(name), COLUMNS) for name in study.frame)
     return [(each.name, each.unit, each.meaning) for each in known if each is not None]

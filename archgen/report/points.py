@@ -9,16 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pandas as pd
 
 from archgen.outcomes.axes import workload
+from archgen.outcomes.bottleneck import STALLS
 from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like
-from archgen.outcomes.frame import Record, is_wrong, number, records, varied
-from archgen.outcomes.stalls import STALLS
-from archgen.plots.rows import several_types
-from archgen.report.subject import Subject
-from simmodel.arch import Arch
+from archgen.outcomes.frame import Frame, Record, is_wrong, number, records, varied
+from archgen.outcomes.points import Outcome, StudyMetadata
+from archgen.plots.names import several_types
+from simmodel.arch.record import Arch
+
+# What a report is about: the part of a study that it reads.
+
+
+class ReportSubject(Protocol):
+    """A study (`archgen.studies.results.Study`)."""
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """Its finished points."""
+
+    @property
+    def archs(self) -> tuple[Arch, ...]:
+        """Its machines."""
+
+    @property
+    def about(self) -> StudyMetadata:
+        """What it was made of."""
+
+    @property
+    def frame(self) -> Frame:
+        """One row for each point."""
+
+    @property
+    def by_name(self) -> dict[str, Arch]:
+        """Its machines by their names."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +130,7 @@ class PointView:
         return max(known.items(), key=lambda item: item[1], default=("", float("nan")))
 
 
-def views(study: Subject) -> list[PointView]:
+def views(study: ReportSubject) -> list[PointView]:
     """Every point of `study`, in its order."""
     archs = {arch.name: arch for arch in study.archs}
     rows, compared = records(study.frame), records(like_with_like(study.frame))
@@ -127,10 +154,10 @@ def best_by_workload(points: Iterable[PointView]) -> dict[str, PointView]:
     found: dict[str, PointView] = {}
     for point in points:
         best = found.get(point.workload)
-        if point.done and (best is None or _place(point) < _place(best)):
+        if point.done and (best is None or _ranking_key(point) < _ranking_key(best)):
             found[point.workload] = point
     return found
 
 
-def _place(point: PointView) -> tuple[float, bool, float]:
+def _ranking_key(point: PointView) -> tuple[float, bool, float]:
     return point.time, point.is_guess, point.get("latency_ms")

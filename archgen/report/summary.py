@@ -9,14 +9,16 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from markupsafe import Markup, escape
+
+from archgen.outcomes.bottleneck import ANEW, ESTIMATED, SIMULATED, holder, part_of
 from archgen.outcomes.estimated import chosen_words
-from archgen.outcomes.tried import ANEW, ESTIMATED, SIMULATED
-from archgen.outcomes.working import holder, part_of
 from archgen.report.levers import Lever
-from archgen.report.points import PointView, best_by_workload
-from archgen.report.ranking import Ranking, Standing
-from archgen.report.words import counted, listed, percent, short, times
-from simmodel.units import show_bytes
+from archgen.report.points import PointView, ReportSubject, best_by_workload, views
+from archgen.report.ranking import Ranking, Standing, rank
+from archgen.report.sheet import Cell, Sheet, counted, listed, percent, short, times
+from archgen.report.tables import machines_sheet, points_sheet
+from simmodel.arch.units import show_bytes
 
 _CLOSE = 0.01
 _EQUAL = 0.0005
@@ -145,13 +147,17 @@ def _costs(ranking: Ranking) -> Iterator[str]:
         return
     area = ranking.leader(lambda standing: standing.per_mm2)
     if area is not None:
-        yield _best("does most for its area", area, area.per_mm2, ranking, _throughput(area))
+        yield _best_sentence(
+            "does most for its area", area, area.per_mm2, ranking, _throughput(area)
+        )
     joule = ranking.leader(lambda standing: standing.per_joule)
     if joule is not None:
-        yield _best("does most with a joule", joule, joule.per_joule, ranking, _energy(joule))
+        yield _best_sentence(
+            "does most with a joule", joule, joule.per_joule, ranking, _energy(joule)
+        )
 
 
-def _best(what: str, who: Standing, value: float, ranking: Ranking, said: str) -> str:
+def _best_sentence(what: str, who: Standing, value: float, ranking: Ranking, said: str) -> str:
     text = f"{who.name} {what}: {said}"
     if who.name != ranking.baseline:
         equal = abs(value - 1) < _EQUAL
@@ -162,15 +168,15 @@ def _best(what: str, who: Standing, value: float, ranking: Ranking, said: str) -
 
 def _throughput(standing: Standing) -> str:
     values = [point.per_mm2 for point in standing.best.values()]
-    return f"{_between(values)} samples/s per mm² on {short(standing.area)} mm²"
+    return f"{_value_span(values)} samples/s per mm² on {short(standing.area)} mm²"
 
 
 def _energy(standing: Standing) -> str:
     values = [point.per_sample_mj for point in standing.best.values()]
-    return f"{_between(values)} mJ per sample"
+    return f"{_value_span(values)} mJ per sample"
 
 
-def _between(values: Sequence[float]) -> str:
+def _value_span(values: Sequence[float]) -> str:
     low, high = short(min(values)), short(max(values))
     return low if low == high else f"{low} to {high}"
 
@@ -203,7 +209,7 @@ def _memory(points: Sequence[PointView]) -> Iterator[str]:
         sets.setdefault(point.workload, []).append(point.get("working_set_bytes"))
     if not sets:
         return
-    said = listed([f"{_bytes(values)} of {name}" for name, values in sets.items()], 4)
+    said = listed([f"{_bytes_span(values)} of {name}" for name, values in sets.items()], 4)
     less = [point for point in done if not _holds_all(point)]
     text = f"Working sets, the results of layers that are alive at once: {said}"
     if less:
@@ -214,7 +220,7 @@ def _memory(points: Sequence[PointView]) -> Iterator[str]:
         yield f"{text}; every run had memory on chip for it."
 
 
-def _bytes(values: Sequence[float]) -> str:
+def _bytes_span(values: Sequence[float]) -> str:
     low, high = show_bytes(min(values)), show_bytes(max(values))
     return low if low == high else f"{low} to {high}"
 
@@ -280,3 +286,58 @@ def _checked(points: Sequence[PointView]) -> Iterator[str]:
     unchecked = len(done) - right - len(wrong)
     if unchecked > 0:
         yield f"{counted(unchecked, 'result was', 'results were')} not checked."
+
+
+# The short form of a study, for notebooks: its first sentences and its machines in a table.
+
+_ROWS = 20
+_COLUMNS = (
+    "machine", "workload", "choice", "status", "latency", "throughput", "matrix_use",
+    "of_roofline", "bound", "largest_wait", "energy", "area", "verified",
+)  # fmt: skip
+
+
+def card_html(study: ReportSubject) -> str:
+    """`study` in a few sentences and one table: machines, or points where there is one machine."""
+    points = views(study)
+    used = {point.machine for point in points}
+    ranking = rank(points, [arch for arch in study.archs if arch.name in used])
+    title = escape(study.about.name or "Study")
+    said = Markup(" ").join(
+        escape(text) for text in sentences(points, ranking, {}, study.about.total)
+    )
+    table = _html_table(_card_sheet(points, ranking))
+    return str(Markup("<div><p><strong>{}</strong>: {}</p>{}</div>").format(title, said, table))
+
+
+def _card_sheet(points: list[PointView], ranking: Ranking) -> Sheet:
+    if len(ranking.ranked) > 1 and len(points) > _ROWS:
+        return machines_sheet(ranking)
+    return points_sheet(points, ranking, lambda point: "")
+
+
+def _html_table(sheet: Sheet) -> Markup:
+    """The known columns of `sheet`, its first rows."""
+    all_names = [heading.name for heading in sheet.headings]
+    kept = [i for i, name in enumerate(all_names) if name in _COLUMNS or sheet.name == "machines"]
+    head = Markup().join(
+        Markup("<th>{}{}</th>").format(sheet.headings[i].text, _unit_suffix(sheet.headings[i].unit))
+        for i in kept
+    )
+    rows = Markup().join(
+        Markup("<tr>{}</tr>").format(Markup().join(_cell(sheet, row[i], i) for i in kept))
+        for row in sheet.rows[:_ROWS]
+    )
+    left = len(sheet.rows) - _ROWS
+    more = Markup("<p>… and {} more rows</p>").format(left) if left > 0 else Markup()
+    body = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}")
+    return body.format(head, rows, more)
+
+
+def _unit_suffix(unit: str) -> str:
+    return f" [{unit}]" if unit else ""
+
+
+def _cell(sheet: Sheet, cell: Cell, place: int) -> Markup:
+    align = "right" if sheet.headings[place].number else "left"
+    return Markup('<td style="text-align: {}">{}</td>').format(align, cell.text)

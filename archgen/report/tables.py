@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from archgen.energy import costs_of
+from archgen.energy.area import Area
 from archgen.outcomes.axes import axis_of
+from archgen.outcomes.bottleneck import STALLS, bottleneck_words
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import dimensions, size_heading
-from archgen.outcomes.holding import held_words
-from archgen.outcomes.point import FIELD, Outcome
+from archgen.outcomes.points import FIELD, Outcome
 from archgen.outcomes.rows import column_word
-from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing
-from archgen.report.sheet import (
+from archgen.report.sheet import (  # fmt: skip
     ABOUT,
+    NONE,
     Cell,
+    ComputedColumn,
     Heading,
-    Made,
     Sheet,
     count,
     figure,
     part,
+    percent,
     ratio,
     sheet,
+    short,
     word,
-)  # fmt: skip
-from archgen.report.words import NONE, percent
-from archgen.schema.peaks import peaks
+)
+from archgen.schema.rewritten import peaks
 from archgen.schema.variants import field_of
-from simmodel.units import Bandwidth, Delay, show_bytes
+from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth, Delay, show_bytes
 from simmodel.waterfall import MOVED, WORK
 
 _MEGA = 1e6
@@ -44,26 +48,28 @@ def machines_sheet(ranking: Ranking) -> Sheet:
     against = f"against {ranking.baseline}, geometric mean over common workloads"
     place = {standing.name: index for index, standing in enumerate(ranking.standings, 1)}
     total = len(ranking.workloads)
-    columns: list[Made[Standing]] = [
-        Made(Heading("Rank"), lambda s: count(place[s.name] if s.best else math.nan)),
-        Made(Heading("Machine", number=False),
+    columns: list[ComputedColumn[Standing]] = [
+        ComputedColumn(Heading("Rank"), lambda s: count(place[s.name] if s.best else math.nan)),
+        ComputedColumn(Heading("Machine", number=False),
              lambda s: word(s.name, yaml_anchor(ranking, s.name))),
-        Made(Heading("Results", title="workloads with a result"),
+        ComputedColumn(Heading("Results", title="workloads with a result"),
              lambda s: Cell(f"{len(s.best)} of {total}", str(len(s.best)))),
-        Made(Heading("Speed", title=f"1 / latency {against}"), lambda s: ratio(s.speed)),
-        Made(Heading("Per area", title=f"samples/s per mm² {against}"),
+        ComputedColumn(Heading("Speed", title=f"1 / latency {against}"), lambda s: ratio(s.speed)),
+        ComputedColumn(Heading("Per area", title=f"samples/s per mm² {against}"),
              lambda s: ratio(s.per_mm2)),
-        Made(Heading("Per joule", title=f"samples per joule {against}"),
+        ComputedColumn(Heading("Per joule", title=f"samples per joule {against}"),
              lambda s: ratio(s.per_joule)),
-        Made(Heading("Area", "mm²", "with its interface to DRAM"), lambda s: figure(s.area)),
-        Made(Heading("Peak", "TOPS", "in its preferred type; a multiply-accumulate counts two"),
+        ComputedColumn(Heading("Area", "mm²", "with its interface to DRAM"),
+            lambda s: figure(s.area)),
+        ComputedColumn(Heading("Peak", "TOPS",
+            "in its preferred type; a multiply-accumulate counts two"),
              lambda s: figure(peaks(s.arch).tops[s.arch.types[0]])),
-        Made(Heading("DRAM", "GB/s", "peak"),
+        ComputedColumn(Heading("DRAM", "GB/s", "peak"),
              lambda s: figure(s.arch.dram_bytes_per_cycle * s.arch.clock / 1e9)),
-        Made(Heading("On chip", "KiB", "all memories of the chip"),
+        ComputedColumn(Heading("On chip", "KiB", "all memories of the chip"),
              lambda s: count(peaks(s.arch).on_chip / 1024)),
-        Made(Heading("Clock", "GHz"), lambda s: figure(s.arch.clock / 1e9)),
-        Made(Heading("Node", "nm"), lambda s: figure(s.arch.energy.node)),
+        ComputedColumn(Heading("Clock", "GHz"), lambda s: figure(s.arch.clock / 1e9)),
+        ComputedColumn(Heading("Node", "nm"), lambda s: figure(s.arch.energy.node)),
     ]  # fmt: skip
     return sheet("machines", "Machines, the best first", columns, ranking.standings)
 
@@ -78,52 +84,52 @@ def points_sheet(
 ) -> Sheet:
     """One row for each point of the study; `card_of` says which id of the page tells more of it."""
     base = next((each.best for each in ranking.standings if each.name == ranking.baseline), {})
-    columns: list[Made[PointView]] = [
-        Made(Heading("Machine", number=False), lambda p: word(p.machine, card_of(p))),
-        Made(Heading("Workload", number=False), lambda p: word(p.workload)),
-        Made(Heading("Choice", number=False), lambda p: word(p.choice)),
+    columns: list[ComputedColumn[PointView]] = [
+        ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine, card_of(p))),
+        ComputedColumn(Heading("Workload", number=False), lambda p: word(p.workload)),
+        ComputedColumn(Heading("Choice", number=False), lambda p: word(p.choice)),
         *(_length_column(heading) for heading in lengths(points)),
         *(_swept_column(heading, field, points) for heading, field in swept(points)),
-        Made(Heading("Status", number=False), _status),
+        ComputedColumn(Heading("Status", number=False), _status),
         *([_ESTIMATED] if any(point.is_guess for point in points) else []),
-        Made(Heading("Latency", "ms"), lambda p: _about(p, "latency_ms")),
-        Made(Heading("Throughput", "samples/s"), lambda p: _about(p, "throughput_ips")),
-        Made(Heading("Speed", title=f"against the best of {ranking.baseline}"),
+        ComputedColumn(Heading("Latency", "ms"), lambda p: _about(p, "latency_ms")),
+        ComputedColumn(Heading("Throughput", "samples/s"), lambda p: _about(p, "throughput_ips")),
+        ComputedColumn(Heading("Speed", title=f"against the best of {ranking.baseline}"),
              lambda p: _speed(p, base)),
-        Made(Heading("Matrix use", title="MACs over what the engines could do meanwhile"),
+        ComputedColumn(Heading("Matrix use", title="MACs over what the engines could do meanwhile"),
              lambda p: part(p.get("matrix_utilization"), bar=True)),
-        Made(Heading("Of roofline", title="lower bound of the time over the time"),
+        ComputedColumn(Heading("Of roofline", title="lower bound of the time over the time"),
              lambda p: part(p.get("efficiency"), bar=True)),
-        Made(Heading("Bound", number=False, title="longer side of the roofline"),
+        ComputedColumn(Heading("Bound", number=False, title="longer side of the roofline"),
              lambda p: word(p.text("bound"))),
-        Made(Heading("Largest wait", number=False, title="of the matrix engines"),
+        ComputedColumn(Heading("Largest wait", number=False, title="of the matrix engines"),
              lambda p: _wait(*p.largest_stall)),
-        Made(Heading("DRAM", "MB", "read and written"), lambda p: figure(_dram(p))),
-        Made(Heading("Local peak", "KiB", "worst core"),
+        ComputedColumn(Heading("DRAM", "MB", "read and written"), lambda p: figure(_dram(p))),
+        ComputedColumn(Heading("Local peak", "KiB", "worst core"),
              lambda p: count(p.get("peak_local_bytes") / 1024)),
-        Made(Heading("Working set", "KiB", "results alive at once, on the whole chip"),
+        ComputedColumn(Heading("Working set", "KiB", "results alive at once, on the whole chip"),
              lambda p: figure(p.get("working_set_bytes") / 1024)),
-        Made(Heading("Energy", "mJ", "DRAM included, host left out"),
+        ComputedColumn(Heading("Energy", "mJ", "DRAM included, host left out"),
              lambda p: figure(p.get("energy_mj"))),
-        Made(Heading("Area", "mm²", "with its interface to DRAM"),
+        ComputedColumn(Heading("Area", "mm²", "with its interface to DRAM"),
              lambda p: figure(p.get("area_mm2"))),
-        Made(Heading("Per area", "samples/s/mm²"), lambda p: figure(p.per_mm2)),
-        Made(Heading("Of area", "TOPS/mm²", "reached, not the peak"),
+        ComputedColumn(Heading("Per area", "samples/s/mm²"), lambda p: figure(p.per_mm2)),
+        ComputedColumn(Heading("Of area", "TOPS/mm²", "reached, not the peak"),
              lambda p: figure(p.get("tops_per_mm2"))),
-        Made(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
-        Made(Heading("On host", "operators"), lambda p: count(p.get("host_ops"))),
-        Made(Heading("Verified", number=False), _verified),
+        ComputedColumn(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
+        ComputedColumn(Heading("On host", "operators"), lambda p: count(p.get("host_ops"))),
+        ComputedColumn(Heading("Verified", number=False), _verified),
         *([_LENT] if any(point.text("schedule_from") for point in points) else []),
     ]  # fmt: skip
     caption = "Every point of the study, in its order"
     return sheet("points", caption, columns, points)
 
 
-_ESTIMATED: Made[PointView] = Made(
+_ESTIMATED: ComputedColumn[PointView] = ComputedColumn(
     Heading("Estimated", "ms", "latency, layer by layer and without a program"),
     lambda p: figure(p.time, 4),
 )
-_LENT: Made[PointView] = Made(
+_LENT: ComputedColumn[PointView] = ComputedColumn(
     Heading("Schedule from", number=False, title="a machine with no more hardware"),
     lambda p: word(p.text("schedule_from") or NONE),
 )
@@ -139,7 +145,9 @@ def _headed(names: Sequence[str]) -> list[tuple[Heading, str]]:
     return [(Heading(".".join(f.split(".")[-2:]), title=f"field {f}"), f) for f in fields]
 
 
-def _swept_column(heading: Heading, field: str, points: Sequence[PointView]) -> Made[PointView]:
+def _swept_column(
+    heading: Heading, field: str, points: Sequence[PointView]
+) -> ComputedColumn[PointView]:
     """Cells say their own unit (`512 KiB`, `1 MiB`), and sort and compare in that of the axis."""
     name = f"{FIELD}{field}"
     rows, archs = [point.row for point in points], {point.machine: point.arch for point in points}
@@ -154,7 +162,7 @@ def _swept_column(heading: Heading, field: str, points: Sequence[PointView]) -> 
             return word(text)
         return Cell(text, f"{along.number(value):.12g}")
 
-    return Made(replace(heading, said=along.unit), cell)
+    return ComputedColumn(replace(heading, said=along.unit), cell)
 
 
 def _swept_text(point: PointView, field: str) -> str:
@@ -173,8 +181,8 @@ def lengths(points: Sequence[PointView]) -> list[Heading]:
     return [Heading(size_heading(name), title=said, key=name) for name in varied]
 
 
-def _length_column(heading: Heading) -> Made[PointView]:
-    return Made(heading, lambda point: count(point.get(heading.name)))
+def _length_column(heading: Heading) -> ComputedColumn[PointView]:
+    return ComputedColumn(heading, lambda point: count(point.get(heading.name)))
 
 
 def said_of(point: PointView, outcome: Outcome, points: Sequence[PointView]) -> str:
@@ -239,19 +247,19 @@ def _verified(point: PointView) -> Cell:
 
 def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
     """What bounds each machine's best run of each workload."""
-    columns: list[Made[Account]] = [
-        Made(Heading("Machine", number=False), lambda a: word(a.point.machine)),
-        Made(Heading("Workload", number=False), lambda a: word(a.point.workload)),
-        Made(Heading("Bound", number=False, title="longer side of the roofline"),
+    columns: list[ComputedColumn[Account]] = [
+        ComputedColumn(Heading("Machine", number=False), lambda a: word(a.point.machine)),
+        ComputedColumn(Heading("Workload", number=False), lambda a: word(a.point.workload)),
+        ComputedColumn(Heading("Bound", number=False, title="longer side of the roofline"),
              lambda a: word(a.point.text("bound"))),
-        Made(Heading("Of roofline"), lambda a: part(a.point.get("efficiency"), bar=True)),
-        Made(Heading("DRAM", title="time of its bytes at its peak rate"),
+        ComputedColumn(Heading("Of roofline"), lambda a: part(a.point.get("efficiency"), bar=True)),
+        ComputedColumn(Heading("DRAM", title="time of its bytes at its peak rate"),
              lambda a: part(a.dram, bar=True)),
-        Made(Heading("Matrix busy", title="of the busiest core"),
+        ComputedColumn(Heading("Matrix busy", title="of the busiest core"),
              lambda a: part(a.share("matrix"), bar=True)),
-        Made(Heading("Vector busy", title="of the busiest core"),
+        ComputedColumn(Heading("Vector busy", title="of the busiest core"),
              lambda a: part(a.share("vector"), bar=True)),
-        Made(Heading("Matrix use", title="MACs over what the engines could do meanwhile"),
+        ComputedColumn(Heading("Matrix use", title="MACs over what the engines could do meanwhile"),
              lambda a: part(a.macs, bar=True)),
         *(_cause_column(cause) for cause in STALLS if any(a.waits[cause] > 0 for a in accounts)),
     ]  # fmt: skip
@@ -259,26 +267,27 @@ def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
     return sheet("bounds", caption, columns, accounts)
 
 
-def _cause_column(cause: str) -> Made[Account]:
+def _cause_column(cause: str) -> ComputedColumn[Account]:
     heading = Heading(f"Waits: {cause}", title=STALLS[cause].meaning, key=f"waits_{cause}")
-    return Made(heading, lambda a: part(a.waits[cause], bar=True))
+    return ComputedColumn(heading, lambda a: part(a.waits[cause], bar=True))
 
 
 def waterfall_sheet(points: Sequence[PointView]) -> Sheet:
     """From the bound of each run to its cycles: what matrix engines worked on and waited for, and
     what DRAM moved; each adds up to the run."""
-    columns: list[Made[PointView]] = [
-        Made(Heading("Machine", number=False), lambda p: word(p.machine)),
-        Made(Heading("Workload", number=False), lambda p: word(p.workload)),
-        Made(Heading("Choice", number=False), lambda p: word(p.choice)),
-        Made(Heading("Cycles"), lambda p: count(p.get("latency_cycles"))),
-        Made(Heading("Least", "cycles", "bound that knows arrays and sizes on chip"),
+    columns: list[ComputedColumn[PointView]] = [
+        ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine)),
+        ComputedColumn(Heading("Workload", number=False), lambda p: word(p.workload)),
+        ComputedColumn(Heading("Choice", number=False), lambda p: word(p.choice)),
+        ComputedColumn(Heading("Cycles"), lambda p: count(p.get("latency_cycles"))),
+        ComputedColumn(Heading("Least", "cycles", "bound that knows arrays and sizes on chip"),
              lambda p: count(p.get("bound_cycles"))),
-        Made(Heading("Set by", number=False, title="resource that makes this bound"),
+        ComputedColumn(Heading("Set by", number=False, title="resource that makes this bound"),
              lambda p: word(p.text("bound_by") or NONE)),
-        Made(Heading("Of least"), lambda p: part(p.get("of_bound"), bar=True)),
-        Made(Heading("Held by", number=False, title="that, or what took longer than it explains"),
-             lambda p: word(held_words(p.text("held_by")) or NONE)),
+        ComputedColumn(Heading("Of least"), lambda p: part(p.get("of_bound"), bar=True)),
+        ComputedColumn(Heading("Held by", number=False,
+            title="that, or what took longer than it explains"),
+             lambda p: word(bottleneck_words(p.text("held_by")) or NONE)),
     ]  # fmt: skip
     parts = [(what, f"work_{column_word(what)}", what, said) for what, said in WORK.items()]
     parts += [(f"waits: {c}", f"stall_{c}", f"waits_{c}", s.meaning) for c, s in STALLS.items()]
@@ -290,30 +299,154 @@ def waterfall_sheet(points: Sequence[PointView]) -> Sheet:
                  points)  # fmt: skip
 
 
-def _share_column(text: str, column: str, key: str, said: str) -> Made[PointView]:
+def _share_column(text: str, column: str, key: str, said: str) -> ComputedColumn[PointView]:
     heading = Heading(text[0].upper() + text[1:], title=said, key=key.replace(" ", "_"))
-    return Made(heading, lambda point: part(point.get(column), bar=True))
+    return ComputedColumn(heading, lambda point: part(point.get(column), bar=True))
 
 
 def checks_sheet(points: Sequence[PointView]) -> Sheet:
     """What was compared, how far off it was, and what it took."""
-    columns: list[Made[PointView]] = [
-        Made(Heading("Machine", number=False), lambda p: word(p.machine)),
-        Made(Heading("Workload", number=False), lambda p: word(p.workload)),
-        Made(Heading("Choice", number=False), lambda p: word(p.choice)),
-        Made(Heading("Verified", number=False), _verified),
-        Made(Heading("Compared", "values"), lambda p: count(p.get("compared"))),
-        Made(Heading("Largest error", "of what is allowed", "above 1 is wrong"),
+    columns: list[ComputedColumn[PointView]] = [
+        ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine)),
+        ComputedColumn(Heading("Workload", number=False), lambda p: word(p.workload)),
+        ComputedColumn(Heading("Choice", number=False), lambda p: word(p.choice)),
+        ComputedColumn(Heading("Verified", number=False), _verified),
+        ComputedColumn(Heading("Compared", "values"), lambda p: count(p.get("compared"))),
+        ComputedColumn(Heading("Largest error", "of what is allowed", "above 1 is wrong"),
              lambda p: figure(p.get("operator_error"))),
-        Made(Heading("Largest step", "", "largest difference of an integer"),
+        ComputedColumn(Heading("Largest step", "", "largest difference of an integer"),
              lambda p: figure(p.get("max_step_error"))),
-        Made(Heading("End to end", "", "largest difference of an output from one run of the "
+        ComputedColumn(Heading("End to end", "",
+            "largest difference of an output from one run of the "
                      "reference; not judged"), lambda p: figure(p.get("max_abs_error"))),
-        Made(Heading("Quantization", "of the outputs", "how far int8 is from the network before it "
+        ComputedColumn(Heading("Quantization", "of the outputs",
+            "how far int8 is from the network before it "
                      "was quantized"), lambda p: figure(p.get("quantization_error"))),
-        Made(Heading("Compile", "s"), lambda p: figure(p.get("compile_s"))),
-        Made(Heading("Verify", "s"), lambda p: figure(p.get("verify_s"))),
-        Made(Heading("Simulate", "s"), lambda p: figure(p.get("simulate_s"))),
+        ComputedColumn(Heading("Compile", "s"), lambda p: figure(p.get("compile_s"))),
+        ComputedColumn(Heading("Verify", "s"), lambda p: figure(p.get("verify_s"))),
+        ComputedColumn(Heading("Simulate", "s"), lambda p: figure(p.get("simulate_s"))),
     ]  # fmt: skip
     done = [point for point in points if point.has_run]
     return sheet("checks", "What was compared, and what it took", columns, done)
+
+
+# Points without a result: the sum that does not fit, and what would make it fit.
+
+_TRY = "; try: "
+_WORDS = {"does_not_fit": "does not fit", "unsupported": "not supported", "failed": "failed"}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A reason, and the points that it holds for."""
+
+    status: str
+    labels: tuple[str, ...]
+    reason: tuple[str, ...]
+    """Lines; the sum that does not fit."""
+    levers: tuple[str, ...]
+
+
+def refusals(points: Sequence[PointView]) -> list[Refusal]:
+    """Every reason for which points have no result, in their order."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for point in points:
+        if not has_figures(point.row):
+            status = str(point.row["status"])
+            found.setdefault((status, point.text("reason")), []).append(point.label)
+    return [
+        Refusal(_WORDS.get(status, status), tuple(labels), *split_reason(reason))
+        for (status, reason), labels in found.items()
+    ]
+
+
+def split_reason(reason: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Lines of a reason without its levers, and the levers."""
+    lines, levers = [], []
+    for line in reason.splitlines():
+        said, _, tried = line.partition(_TRY)
+        lines.append(said)
+        levers += [lever.strip() for lever in tried.split(", or ") if lever.strip()]
+    return tuple(lines), tuple(dict.fromkeys(levers))
+
+
+# The tables of energy and area, each figure with the range that it is known in.
+
+
+def area_sheet(archs: Sequence[Arch]) -> Sheet:
+    """Area of each machine by part."""
+    areas = {arch.name: costs_of(arch).area for arch in archs}
+    parts = dict.fromkeys(name for area in areas.values() for name in area.parts)
+    columns: list[ComputedColumn[Arch]] = [
+        ComputedColumn(Heading("Machine", number=False), lambda a: word(a.name)),
+        ComputedColumn(Heading("Node", "nm"), lambda a: figure(a.energy.node)),
+        ComputedColumn(Heading("Total", "mm²"), lambda a: figure(areas[a.name].total.value)),
+        ComputedColumn(Heading("Range", "mm²", "with every figure at the end of its range"),
+             lambda a: _range(areas[a.name].total.low, areas[a.name].total.high)),
+        ComputedColumn(Heading("Without DRAM", "mm²", "without what stands on the chip for DRAM"),
+             lambda a: figure(areas[a.name].core.value)),
+        *(_area_part(name, areas) for name in parts),
+    ]  # fmt: skip
+    return sheet("areas", "Area of each machine by part, with its share", columns, archs)
+
+
+def _area_part(name: str, areas: dict[str, Area]) -> ComputedColumn[Arch]:
+    def cell(arch: Arch) -> Cell:
+        area = areas[arch.name]
+        found = area.parts.get(name)
+        return word(NONE) if found is None else _of(found.value, area.total.value)
+
+    return ComputedColumn(Heading(_titled(name), "mm²", key=name), cell)
+
+
+def energy_sheet(points: Sequence[PointView]) -> Sheet:
+    """Energy of each run by component."""
+    names = dict.fromkeys(
+        name.removeprefix("energy_").removesuffix("_mj")
+        for point in points
+        for name in point.row
+        if name.startswith("energy_") and name not in _ENDS
+    )
+    columns: list[ComputedColumn[PointView]] = [
+        ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine)),
+        ComputedColumn(Heading("Workload", number=False), lambda p: word(p.workload)),
+        ComputedColumn(Heading("Total", "mJ"), lambda p: figure(p.get("energy_mj"))),
+        ComputedColumn(Heading("Range", "mJ", "with every figure at the end of its range"),
+             lambda p: _range(p.get("energy_low_mj"), p.get("energy_high_mj"))),
+        ComputedColumn(Heading("Per sample", "mJ"), lambda p: figure(p.per_sample_mj)),
+        ComputedColumn(Heading("Power", "W", "average over the run"),
+            lambda p: figure(p.get("average_w"))),
+        ComputedColumn(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
+        *(_energy_part(name) for name in names),
+    ]  # fmt: skip
+    caption = "Energy of the best run of each machine and workload, by component, with its share"
+    return sheet("energies", caption, columns, points)
+
+
+_ENDS = ("energy_mj", "energy_low_mj", "energy_high_mj")
+
+
+def _energy_part(name: str) -> ComputedColumn[PointView]:
+    heading = Heading(_titled(name), "µJ", key=name)
+    return ComputedColumn(
+        heading, lambda p: _of(1e3 * p.get(f"energy_{name}_mj"), 1e3 * p.get("energy_mj"))
+    )
+
+
+def _titled(name: str) -> str:
+    """`MAC` and `DRAM` are abbreviations, the other components are words."""
+    return name.upper() if name in ("mac", "dram") else name.replace("_", " ").capitalize()
+
+
+def _of(value: float, whole: float) -> Cell:
+    """A part, and its share of the whole."""
+    shown = figure(value)
+    if not shown.value or not whole > 0:
+        return shown
+    return Cell(f"{shown.text} ({percent(value / whole)})", shown.value, share=value / whole)
+
+
+def _range(low: float, high: float) -> Cell:
+    if not high >= low:
+        return word(NONE)
+    return Cell(f"{short(low)} to {short(high)}", f"{high:.6g}")

@@ -5,8 +5,8 @@ positions), `extends` (families), `explain` (the tree against the schema), `load
 files, patterns and shipped names).
 """
 
+from archgen.schema.extends import shipped_names
 from archgen.schema.load import load_all, load_arch, load_archs
-from archgen.schema.mistakes import ArchError, Mistake
-from archgen.schema.shipped import shipped_names
+from archgen.schema.tree import ArchError, Mistake
 
 __all__ = ["ArchError", "Mistake", "load_all", "load_arch", "load_archs", "shipped_names"]

@@ -1,12 +1,14 @@
 """The JSON Schema of architecture files, for editors and for saying what a value should be.
 
-It is generated from the records in `simmodel.arch`, with the names that files use (`from`, `copy`).
-Files that extend another may leave keys out and remove them with null.
+It is generated from the records in `simmodel.arch.record`, with the names that files use (`from`,
+`copy`). Files that extend another may leave keys out and remove them with null.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,9 +16,126 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
 
 from archgen.schema.extends import KEY
-from archgen.schema.view import REF, Schema, View
-from simmodel.arch import Arch
-from simmodel.units import Bandwidth, Delay
+from archgen.schema.tree import Path, listed
+from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth, Delay
+
+# Looking into a JSON Schema: which keys stand at a path, and what a value should be, in words.
+
+Schema = dict[str, Any]
+REF = "#/$defs/"
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One schema with its parts under `$defs`."""
+
+    root: Schema
+
+    def at(self, path: Path) -> Schema:
+        """The schema of the value at `path` of a file; `{}` where the schema has no such path."""
+        node = self.root
+        for step in path:
+            node = self._child_schema(self.resolved(node), step)
+        return self.resolved(node)
+
+    def resolved(self, node: Schema) -> Schema:
+        """`node` with its reference followed, and without the null of an optional value."""
+        if "$ref" in node:
+            return self.resolved(self.root["$defs"][node["$ref"].removeprefix(REF)])
+        options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
+        return self.resolved(options[0]) if len(options) == 1 else node
+
+    def _child_schema(self, node: Schema, step: str | int) -> Schema:
+        for option in self._options(node):
+            more = option.get("additionalProperties")
+            if isinstance(step, int) and "items" in option:
+                return self.resolved(option["items"])
+            if step in option.get("properties", {}):
+                return self.resolved(option["properties"][step])
+            if isinstance(more, dict):
+                return more
+        return {}
+
+    def _options(self, node: Schema) -> Iterator[Schema]:
+        """`node` and what it may be instead, also where one of these is a choice again."""
+        yield node
+        for option in node.get("anyOf", ()):
+            yield from self._options(self.resolved(option))
+
+    def keys(self, node: Schema) -> list[str]:
+        """Keys that a mapping of this schema takes, where they are fixed."""
+        options = self._options(node)
+        named = next((list(o["properties"]) for o in options if "properties" in o), [])
+        return named or list(node.get("propertyNames", {}).get("enum", ()))
+
+    def holders(self, key: str) -> list[str]:
+        """The mappings that take `key`, dotted, as `archs[]` for those in a list."""
+        return list(dict.fromkeys(at for name, at in self.places() if name == key))
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Every key of every mapping whose keys are fixed, and that mapping, dotted."""
+        return self._key_places(self.root, "", ())
+
+    def _key_places(
+        self, node: Schema, at: str, above: tuple[int, ...]
+    ) -> Iterator[tuple[str, str]]:
+        for option in self._options(self.resolved(node)):
+            if id(option) in above:  # a part that holds parts of its kind
+                continue
+            below = (*above, id(option))
+            if "items" in option:
+                yield from self._key_places(option["items"], f"{at}[]", below)
+            for name, each in option.get("properties", {}).items():
+                yield name, at
+                yield from self._key_places(each, f"{at}.{name}", below)
+
+    def words(self, node: Schema) -> list[str]:
+        """Words that a value, or each item of a list, may be, where they are fixed."""
+        for option in (node, node.get("items", {}), *node.get("anyOf", ())):
+            if "enum" in option:
+                return list(option["enum"])
+        return []
+
+    def expected(self, node: Schema) -> str:
+        """What a value of this schema looks like, in words: `a positive whole number`."""
+        if "examples" in node:
+            return f"a quantity such as {node['examples'][0]!r}"
+        if "anyOf" in node:
+            one, *more = (self.resolved(part) for part in node["anyOf"])
+            if "enum" in one and all(self.words(part) == one["enum"] for part in more):
+                return f"{self.expected(one)}, or a list of them"
+            return " or ".join(
+                dict.fromkeys(self.expected(self.resolved(part)) for part in node["anyOf"])
+            )
+        if "enum" in node:
+            return listed(node["enum"])
+        kind = node.get("type")
+        if kind in ("integer", "number"):
+            return _number_description(node, "whole number" if kind == "integer" else "number")
+        if kind == "array":
+            some = "a list" if not node.get("minItems") else "a list of at least one"
+            return f"{some} of {listed(self.words(node))}" if self.words(node) else some
+        if kind == "string" and "pattern" in node:
+            return "a word of letters, digits, '.', '_' and '-' that starts with a letter or digit"
+        return {"object": "a mapping", "boolean": "true or false", "string": "text"}.get(
+            str(kind), "another value"
+        )
+
+
+def _number_description(node: Schema, noun: str) -> str:
+    above = node.get("exclusiveMinimum")
+    if "maximum" in node and above is not None:
+        return f"a {noun} above {above:g}, at most {node['maximum']:g}"
+    if "maximum" in node:
+        return f"a {noun} from {node.get('minimum', 0)} to {node['maximum']}"
+    if above is not None:
+        return f"a {noun} above {above:g}" if above else f"a positive {noun}"
+    if "minimum" in node:
+        least = node["minimum"]
+        return f"a {noun} of at least {least:g}" if least else f"a {noun} that is not negative"
+    return f"a {noun}"
+
 
 _PARTIAL = "Partial"
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 
-from archgen.schema.explain import validate
-from archgen.schema.extends import read_family
-from archgen.schema.mistakes import ArchError, Mistake, Position
-from archgen.schema.shipped import expand, locate
-from archgen.schema.tree import Table
-from simmodel.arch import Arch
+from archgen.schema.extends import expand, locate, read_family
+from archgen.schema.record import validate
+from archgen.schema.tree import ArchError, FilePosition, Mistake, Table
+from simmodel.arch.record import Arch
 
 
 def load_arch(path: str | PathLike[str]) -> Arch:
@@ -39,7 +37,7 @@ def load_archs(patterns: Iterable[str | PathLike[str]]) -> list[Arch]:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedArch:
     """An architecture and the file that it comes from, families resolved."""
 
     arch: Arch
@@ -53,10 +51,10 @@ def load_all(patterns: Iterable[str | PathLike[str]]) -> tuple[list[Arch], list[
     return [loaded.arch for loaded in found], mistakes
 
 
-def load_files(patterns: Iterable[str | PathLike[str]]) -> tuple[list[Loaded], list[Mistake]]:
+def load_files(patterns: Iterable[str | PathLike[str]]) -> tuple[list[LoadedArch], list[Mistake]]:
     """As `load_all`, with the file of each architecture."""
     files: dict[Path, Path] = {}
-    found: dict[str, Loaded] = {}
+    found: dict[str, LoadedArch] = {}
     mistakes: list[Mistake] = []
     for pattern in patterns:
         named, wrong = expand(fspath(pattern))
@@ -71,16 +69,16 @@ def load_files(patterns: Iterable[str | PathLike[str]]) -> tuple[list[Loaded], l
         name = loaded.arch.name
         if name in found:
             said = f"the name {name!r} is taken by {found[name].path}"
-            mistakes.append(Mistake(Position(str(path)), "arch.name", said))
+            mistakes.append(Mistake(FilePosition(str(path)), "arch.name", said))
             continue
         found[name] = loaded
     return list(found.values()), sorted(set(mistakes))
 
 
-def _load(path: Path) -> tuple[Loaded | None, list[Mistake]]:
+def _load(path: Path) -> tuple[LoadedArch | None, list[Mistake]]:
     tree, mistakes, whole = read_family(path, str(path))
     if tree is None:
         return None, mistakes
     arch, more = validate(tree, whole)
-    loaded = None if mistakes or arch is None else Loaded(arch, tree, path)
+    loaded = None if mistakes or arch is None else LoadedArch(arch, tree, path)
     return loaded, mistakes + more

@@ -6,7 +6,7 @@ pydantic finds the mistakes; this module says them, with what the record's schem
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -15,9 +15,28 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from archgen.schema.mistakes import Mistake, Path, dotted, guess, listed
-from archgen.schema.tree import Leaf, Node, Plain, Row, Table, broken_paths, child, find, position
-from archgen.schema.view import View
+from archgen.schema.json_schema import Schema, View, arch_schema, arch_view
+from archgen.schema.tree import (
+    ListNode,
+    Mistake,
+    Node,
+    Path,
+    Plain,
+    ScalarNode,
+    Table,
+    broken_paths,
+    child,
+    dotted,
+    find,
+    guess,
+    listed,
+    plain,
+    position,
+    without,
+)
+from simmodel.arch.base import Problem
+from simmodel.arch.record import Arch
+from simmodel.arch_rules import problems
 
 Record = TypeVar("Record", bound=BaseModel)
 _MUCH = 0.8
@@ -27,7 +46,7 @@ _PLACES = 4
 
 
 @dataclass(frozen=True)
-class Reader(Generic[Record]):
+class RecordReader(Generic[Record]):
     """Reads one kind of file."""
 
     record: type[Record]
@@ -52,7 +71,9 @@ class Reader(Generic[Record]):
             return None, failed.errors(include_url=False)
         return made, []
 
-    def said(self, tree: Table, errors: list[ErrorDetails], whole: bool = True) -> list[Mistake]:
+    def to_mistakes(
+        self, tree: Table, errors: list[ErrorDetails], whole: bool = True
+    ) -> list[Mistake]:
         """`errors` in words, less those about values that could not even be read; where the tree is
         not `whole`, missing keys say nothing."""
         unread = set(broken_paths(tree))
@@ -69,12 +90,12 @@ class Reader(Generic[Record]):
     def _say(self, tree: Table, error: ErrorDetails, whole: bool) -> Mistake | None:
         path, kind = existing(tree, error["loc"]), error["type"]
         if kind == "missing":
-            return self._missing(tree, path, str(error["loc"][-1])) if whole else None
+            return self._missing_key(tree, path, str(error["loc"][-1])) if whole else None
         if kind == "extra_forbidden" or _of_key(error):
             return self._unknown(tree, path)
-        return self._wrong(tree, path, error)
+        return self._wrong_value(tree, path, error)
 
-    def _missing(self, tree: Table, path: Path, key: str) -> Mistake:
+    def _missing_key(self, tree: Table, path: Path, key: str) -> Mistake:
         wanted = self.view.expected(self.view.at((*path, key)))
         return self.at(tree, path, f"missing key {key!r}, expected {wanted}")
 
@@ -86,7 +107,7 @@ class Reader(Generic[Record]):
         known = self.view.keys(self.view.at(holder))
         near = guess(key, known)
         alike = any(name.startswith(key[:4]) for name in known)  # misspelled rather than misplaced
-        elsewhere = "" if near and alike else self._elsewhere(key)
+        elsewhere = "" if near and alike else self._valid_key_places(key)
         if near and elsewhere:
             near = f"{near.removesuffix('?')}, or is it for {elsewhere}?"
         elif elsewhere:
@@ -98,20 +119,24 @@ class Reader(Generic[Record]):
         """The key of another place that is spelled much like this one."""
         names = dict.fromkeys(name for name, _ in self.view.places())
         near = next(iter(get_close_matches(key, names, 1, _MUCH)), "")
-        where = self._elsewhere(near) if near else ""
+        where = self._valid_key_places(near) if near else ""
         return f"; did you mean {near!r} of {where}?" if where else ""
 
-    def _elsewhere(self, key: str) -> str:
+    def _valid_key_places(self, key: str) -> str:
         """Where a key would be right, if there are few such places."""
         places = [f"{self.root}{place}" for place in self.view.holders(key)]
         return " or ".join(places) if len(places) <= _PLACES else ""
 
-    def _wrong(self, tree: Table, path: Path, error: ErrorDetails) -> Mistake:
+    def _wrong_value(self, tree: Table, path: Path, error: ErrorDetails) -> Mistake:
         node, schema = find(tree, path), self.view.at(path)
         raised: Any = error.get("ctx", {}).get("error")
-        if isinstance(raised, ValueError) and isinstance(node, Leaf) and node.value is not None:
+        if (
+            isinstance(raised, ValueError)
+            and isinstance(node, ScalarNode)
+            and node.value is not None
+        ):
             return self.at(tree, path, str(raised))
-        near = guess(node.text, self.view.words(schema)) if isinstance(node, Leaf) else ""
+        near = guess(node.text, self.view.words(schema)) if isinstance(node, ScalarNode) else ""
         return self.at(tree, path, f"expected {self.view.expected(schema)}, got {_got(node)}{near}")
 
 
@@ -151,8 +176,103 @@ def _of_key(error: ErrorDetails) -> bool:
 def _got(node: Node | None) -> str:
     if isinstance(node, Table):
         return "a mapping" if node.entries else "an empty mapping"
-    if isinstance(node, Row):
+    if isinstance(node, ListNode):
         return "a list" if node.items else "an empty list"
     if node is None or node.value is None:
         return "nothing"
     return repr(node.text) if isinstance(node.value, str) else node.text
+
+
+# A tree against the schema of architectures: an architecture, or all that is wrong with it.
+
+_ROUNDS = 3
+"""Repairs before the rules are given up: a list in place of a mapping hides what is below."""
+
+_STAND_INS: dict[str, Plain] = {
+    "name": "stand-in", "clock": 1e9, "size": "1 GiB", "bandwidth": 1, "kind": "systolic",
+    "rows": 1, "cols": 1, "lanes": 1, "from": ["dram"], "to": ["local"],
+    "memories": {}, "dram": {}, "local": {}, "matrix": {}, "vector": {}, "copy": {"stand-in": {}},
+}  # fmt: skip
+
+
+_READER = RecordReader(Arch, arch_view, "arch")
+
+
+def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:
+    """The architecture in `tree`, or None and what is wrong with it.
+
+    Where the tree is not `whole` (a file that it extends is not usable), missing keys and rules
+    between fields say nothing.
+    """
+    arch, errors = _READER.attempt(plain(tree))
+    if arch is not None:
+        return (arch, []) if not (found := _of_rules(tree, problems(arch))) else (None, found)
+    said = _READER.to_mistakes(tree, errors, whole)
+    return None, said + (_of_rules(tree, _remaining(tree, errors)) if whole else [])
+
+
+def broken_fields(tree: Table) -> list[Mistake]:
+    """What is wrong with the fields of `tree`, each by itself; rules between them say nothing."""
+    arch, errors = _READER.attempt(plain(tree))
+    return [] if arch is not None else _READER.to_mistakes(tree, errors)
+
+
+def _of_rules(tree: Table, found: Iterable[Problem]) -> list[Mistake]:
+    return [_READER.at(tree, p.path, p.message) for p in found]
+
+
+def _remaining(tree: Table, errors: list[ErrorDetails]) -> list[Problem]:
+    """What the rules say of the parts that are not broken."""
+    broken = list(broken_paths(tree))
+    value: Node = tree
+    for path in broken:
+        value = without(value, path)
+    for _ in range(_ROUNDS):
+        wrong = [_broken(value, error) for error in distinct(value, errors)]
+        broken += wrong
+        for path in wrong:
+            value = without(value, path)
+        filled = plain(value)
+        assert isinstance(filled, dict)
+        for part, *_ in broken:  # also one that need not be there
+            if part in _STAND_INS and part in arch_schema()["properties"]:
+                filled.setdefault(str(part), _stand_in(str(part)))
+        _fill(filled, arch_schema())
+        arch, errors = _READER.attempt(filled)
+        if arch is not None:
+            return [p for p in problems(arch) if not _touches(p, broken)]
+    return []
+
+
+def _broken(value: Node, error: ErrorDetails) -> Path:
+    """The value to replace because of `error`: a list goes as a whole."""
+    path = existing(value, error["loc"])
+    if error["type"] == "missing":
+        return (*path, error["loc"][-1])
+    return path[:-1] if path and isinstance(path[-1], int) else path
+
+
+def _fill(value: Plain, schema: Schema) -> None:
+    """Puts a stand-in wherever a required key is missing."""
+    if not isinstance(value, dict):
+        return
+    schema = arch_view().resolved(schema)
+    for key in schema.get("required", ()):
+        value.setdefault(key, _stand_in(key))
+    for key, below in value.items():
+        named = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+        _fill(below, named if isinstance(named, dict) else {})
+
+
+def _stand_in(key: str) -> Plain:
+    found: Plain = json.loads(json.dumps(_STAND_INS[key]))
+    return found
+
+
+def _touches(problem: Problem, broken: list[Path]) -> bool:
+    """Whether `problem` rests on a value that was replaced."""
+    return any(
+        wrong[: len(path)] == path or path[: len(wrong)] == wrong
+        for path in (problem.path, *problem.about)
+        for wrong in broken
+    )

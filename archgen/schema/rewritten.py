@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from archgen.schema.json_schema import arch_view
-from archgen.schema.steps import TWICE, near
 from archgen.schema.tree import Table
-from archgen.schema.variants import spelled, variant
-from simmodel.arch import Arch
-from simmodel.units import Bandwidth, Delay
+from archgen.schema.variants import TWICE, near, spelled, variant
+from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth, Delay
 
 _KIB, _NANO = 1024, 1e9
 _SIZES = ("size", "loop_buffer")
@@ -82,15 +82,15 @@ def changed(arch: Arch, fields: Fields) -> Arch | None:
 
 def leaves(arch: Arch) -> Iterator[tuple[str, Any]]:
     """Every field of `arch` that holds no further fields, by its path, and its value as spelled."""
-    return _below("", fields_of(arch))
+    return _leaf_fields("", fields_of(arch))
 
 
-def _below(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _leaf_fields(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, Mapping):
         yield path, value
         return
     for name, below in value.items():
-        yield from _below(f"{path}.{name}" if path else name, below)
+        yield from _leaf_fields(f"{path}.{name}" if path else name, below)
 
 
 def others(field: str, value: Any, factor: float = TWICE) -> Iterator[Any]:
@@ -127,3 +127,42 @@ def another(arch: Arch, field: str, value: Any, factor: float = TWICE) -> tuple[
         if made is not None:
             return other, made
     return None
+
+
+# What a machine could do at best, from its file: to hold against data sheets.
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Derived peaks of one architecture, for the whole chip unless said otherwise."""
+
+    tops: dict[str, float]
+    """Element type -> tera-operations per second (a multiply-accumulate counts two)."""
+    bytes_per_cycle: dict[str, float]
+    """Memory role -> bytes read per core cycle: DRAM of the chip, shared memory of one instance,
+    the others of one core."""
+    on_chip: int
+    """Bytes of all memories on the chip."""
+    ridge: float
+    """MACs per DRAM byte, in the preferred type, above which compute is the limit."""
+
+
+def peaks(arch: Arch) -> Peaks:
+    """The derived peaks of `arch`."""
+    memories = arch.memories.on_chip()
+    widths = {"dram": arch.dram_bytes_per_cycle}
+    widths |= {role: float(memory.bytes_per_cycle()) for role, memory in memories.items()}
+    return Peaks(
+        tops={name: 2e-12 * arch.clock * arch.peak_macs(name) for name in arch.types},
+        bytes_per_cycle=widths,
+        on_chip=sum(memory.size * instances(arch, role) for role, memory in memories.items()),
+        ridge=arch.peak_macs(arch.types[0]) / arch.dram_bytes_per_cycle,
+    )
+
+
+def instances(arch: Arch, role: str) -> int:
+    """How many memories of this role the chip has."""
+    shared = arch.memories.shared
+    if role != "shared" or shared is None:
+        return arch.core_count
+    return arch.clusters if shared.level == "cluster" else 1

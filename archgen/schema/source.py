@@ -14,9 +14,17 @@ from pathlib import Path
 
 import yaml
 
-from archgen.schema.mistakes import Mistake, Position, dotted
-from archgen.schema.mistakes import Path as TreePath
-from archgen.schema.tree import Entry, Leaf, Node, Row, Table
+from archgen.schema.tree import (
+    FilePosition,
+    ListNode,
+    MappingEntry,
+    Mistake,
+    Node,
+    ScalarNode,
+    Table,
+    dotted,
+)
+from archgen.schema.tree import Path as TreePath
 
 _MOST_NODES = 20_000
 _DEEPEST = 100
@@ -24,17 +32,17 @@ _LARGEST = 1e18
 _TAG = "tag:yaml.org,2002:"
 
 
-class _Core(yaml.resolver.BaseResolver):
+class _CoreSchemaResolver(yaml.resolver.BaseResolver):
     """Resolves tags by the YAML 1.2 core schema."""
 
     yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
 
-class _Loader(_Core, yaml.SafeLoader):
+class _Loader(_CoreSchemaResolver, yaml.SafeLoader):
     """Composes nodes in Python, which says best what is wrong with a text."""
 
 
-class _Quick(_Core, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Quick(_CoreSchemaResolver, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Composes nodes by libyaml, where PyYAML has that: ten times as fast."""
 
 
@@ -49,12 +57,16 @@ for _kind, _pattern, _first in (
         "-+0123456789.",
     ),
 ):
-    _Core.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_pattern})\\Z"), list(_first))
-_Core.yaml_implicit_resolvers.setdefault("", []).append((_TAG + "null", re.compile(r"\Z")))
+    _CoreSchemaResolver.add_implicit_resolver(
+        _TAG + _kind, re.compile(f"(?:{_pattern})\\Z"), list(_first)
+    )
+_CoreSchemaResolver.yaml_implicit_resolvers.setdefault("", []).append(
+    (_TAG + "null", re.compile(r"\Z"))
+)
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileType:
     """What a file holds, as messages call it."""
 
     root: str
@@ -62,13 +74,13 @@ class Kind:
     noun: str
 
 
-ARCHITECTURE = Kind("arch", "architecture")
-STUDY = Kind("study", "study")
-BUDGET = Kind("budget", "budget file")
+ARCHITECTURE = FileType("arch", "architecture")
+STUDY = FileType("study", "study")
+BUDGET = FileType("budget", "budget file")
 
 
 def read_tree(
-    path: Path, shown: str, kind: Kind = ARCHITECTURE
+    path: Path, shown: str, kind: FileType = ARCHITECTURE
 ) -> tuple[Table | None, list[Mistake]]:
     """The mapping in the file at `path`, which messages call `shown`, and its mistakes.
 
@@ -77,15 +89,15 @@ def read_tree(
     try:
         raw = path.read_bytes()
     except OSError as problem:
-        return None, [_whole(shown, f"cannot be read: {problem.strerror}")]
+        return None, [_file_mistake(shown, f"cannot be read: {problem.strerror}")]
     if b"\0" in raw:
-        return None, [_whole(shown, "is a binary file; expected YAML text")]
+        return None, [_file_mistake(shown, "is a binary file; expected YAML text")]
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         before = raw[: problem.start]
         column = problem.start - (before.rfind(b"\n") + 1) + 1
-        at = Position(shown, before.count(b"\n") + 1, column)
+        at = FilePosition(shown, before.count(b"\n") + 1, column)
         byte = f"0x{raw[problem.start]:02x}"
         return None, [Mistake(at, "", f"byte {byte} is not UTF-8; save the file as UTF-8")]
     root, mistakes = _parsed(text, shown, kind)
@@ -93,36 +105,38 @@ def read_tree(
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: str, shown: str, kind: Kind) -> tuple[Table | None, tuple[Mistake, ...]]:
+def _parsed(text: str, shown: str, kind: FileType) -> tuple[Table | None, tuple[Mistake, ...]]:
     """What `_parse` gives, remembered: a sweep and its families name one file again and again, and
     composing its text takes most of the time that an architecture takes to load."""
     root, mistakes = _parse(text, shown, kind)
     return root, tuple(mistakes)
 
 
-def _article(kind: Kind) -> str:
+def _article(kind: FileType) -> str:
     return f"{'an' if kind.noun[0] in 'aeiou' else 'a'} {kind.noun}"
 
 
-def _whole(shown: str, message: str) -> Mistake:
-    return Mistake(Position(shown), "", message)
+def _file_mistake(shown: str, message: str) -> Mistake:
+    return Mistake(FilePosition(shown), "", message)
 
 
-def _parse(text: str, shown: str, kind: Kind) -> tuple[Table | None, list[Mistake]]:
+def _parse(text: str, shown: str, kind: FileType) -> tuple[Table | None, list[Mistake]]:
     try:
         root = _composed(text)
         if root is None:
-            return None, [_whole(shown, f"is empty; expected the mapping of {_article(kind)}")]
+            return None, [
+                _file_mistake(shown, f"is empty; expected the mapping of {_article(kind)}")
+            ]
         return _Converter(shown, kind).table(root)
     except yaml.MarkedYAMLError as problem:
         return None, [_syntax(problem, shown, kind)]
     except yaml.reader.ReaderError as problem:
         before = text[: problem.position]
-        at = Position(shown, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        at = FilePosition(shown, before.count("\n") + 1, len(before) - before.rfind("\n"))
         said = f"control character U+{ord(text[problem.position]):04X} in the text"
         return None, [Mistake(at, "", said)]
     except RecursionError:
-        return None, [_whole(shown, "is nested too deeply")]
+        return None, [_file_mistake(shown, "is nested too deeply")]
 
 
 def _composed(text: str) -> yaml.Node | None:
@@ -133,9 +147,11 @@ def _composed(text: str) -> yaml.Node | None:
         return yaml.compose(text, Loader=_Loader)
 
 
-def _syntax(problem: yaml.MarkedYAMLError, shown: str, kind: Kind) -> Mistake:
+def _syntax(problem: yaml.MarkedYAMLError, shown: str, kind: FileType) -> Mistake:
     mark = problem.problem_mark or problem.context_mark
-    at = Position(shown) if mark is None else Position(shown, mark.line + 1, mark.column + 1)
+    at = (
+        FilePosition(shown) if mark is None else FilePosition(shown, mark.line + 1, mark.column + 1)
+    )
     said = problem.problem or str(problem)
     if "'\\t'" in said:
         said = "a tab stands where only spaces may indent"
@@ -149,7 +165,7 @@ def _syntax(problem: yaml.MarkedYAMLError, shown: str, kind: Kind) -> Mistake:
 class _Converter:
     """Turns composed nodes into the tree and collects what YAML allows and we do not."""
 
-    def __init__(self, shown: str, kind: Kind) -> None:
+    def __init__(self, shown: str, kind: FileType) -> None:
         self.shown = shown
         self.kind = kind
         self.mistakes: list[Mistake] = []
@@ -160,20 +176,22 @@ class _Converter:
         node = self.node(root, ())
         if not isinstance(node, Table):
             if not self.mistakes:
-                got = "a list" if isinstance(node, Row) else "text"  # whose it is, is not known
+                got = (
+                    "a list" if isinstance(node, ListNode) else "text"
+                )  # whose it is, is not known
                 self.say(root, (), f"expected the mapping of {_article(self.kind)}, got {got}")
             return None, self.mistakes
         return node, self.mistakes
 
-    def at(self, node: yaml.Node) -> Position:
-        return Position(self.shown, node.start_mark.line + 1, node.start_mark.column + 1)
+    def at(self, node: yaml.Node) -> FilePosition:
+        return FilePosition(self.shown, node.start_mark.line + 1, node.start_mark.column + 1)
 
     def say(self, node: yaml.Node, path: TreePath, message: str) -> None:
         self.mistakes.append(Mistake(self.at(node), dotted(path, self.kind.root), message))
 
-    def broken(self, node: yaml.Node, path: TreePath, message: str) -> Leaf:
+    def broken(self, node: yaml.Node, path: TreePath, message: str) -> ScalarNode:
         self.say(node, path, message)
-        return Leaf(self.at(node), None, "", broken=True)
+        return ScalarNode(self.at(node), None, "", broken=True)
 
     def node(self, node: yaml.Node, path: TreePath) -> Node:
         """The tree below `node`, with a broken leaf and a mistake for what cannot be in one."""
@@ -185,7 +203,7 @@ class _Converter:
         if self.count > _MOST_NODES:
             if self.count == _MOST_NODES + 1:
                 self.say(node, path, f"aliases unfold to more than {_MOST_NODES} values")
-            return Leaf(self.at(node), None, "", broken=True)
+            return ScalarNode(self.at(node), None, "", broken=True)
         if isinstance(node, yaml.ScalarNode):
             return self.leaf(node, path)
         self.open.append(node)
@@ -196,10 +214,10 @@ class _Converter:
 
     def row(self, node: yaml.Node, path: TreePath) -> Node:
         below = [self.node(item, (*path, index)) for index, item in enumerate(node.value)]
-        return Row(self.at(node), tuple(below))
+        return ListNode(self.at(node), tuple(below))
 
     def mapping(self, node: yaml.Node, path: TreePath) -> Node:
-        entries: dict[str, Entry] = {}
+        entries: dict[str, MappingEntry] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self.say(key, path, "expected a word as key, got a list or mapping")
@@ -209,10 +227,10 @@ class _Converter:
                 first = entries[name].key_at.line
                 self.say(key, path, f"key {name!r} stands here twice; first in line {first}")
                 continue
-            entries[name] = Entry(self.at(key), self.node(value, (*path, name)))
+            entries[name] = MappingEntry(self.at(key), self.node(value, (*path, name)))
         return Table(self.at(node), entries)
 
-    def leaf(self, node: yaml.ScalarNode, path: TreePath) -> Leaf:
+    def leaf(self, node: yaml.ScalarNode, path: TreePath) -> ScalarNode:
         kind, text = node.tag.removeprefix(_TAG), str(node.value)
         try:
             value = _scalar(kind, text)
@@ -224,7 +242,7 @@ class _Converter:
             return self.broken(node, path, f"expected a finite number, got {text}")
         if isinstance(value, int | float) and abs(value) > _LARGEST:
             return self.broken(node, path, f"{text[:20]} is out of range; at most {_LARGEST:g}")
-        return Leaf(self.at(node), value, text)
+        return ScalarNode(self.at(node), value, text)
 
 
 def _scalar(kind: str, text: str) -> str | int | float | bool | None:

@@ -1,43 +1,118 @@
 """YAML values that remember where they stand: the tree between text and schema.
 
-A `Table` is a mapping, a `Row` a list, a `Leaf` a single value. Merging two trees keeps each
-value's own position, so a mistake inside an extended file is reported there.
+A `Table` is a mapping, a `ListNode` a list, a `ScalarNode` a single value. Merging two trees keeps
+each value's own position, so a mistake inside an extended file is reported there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from archgen.schema.mistakes import Path, Position
+# A mistake in a file, with its place, and the error that carries all of them.
+
+_START = 4
+"""Letters by which words begin alike."""
+_PLACE = re.compile(r"(.+?):(\d+):(\d+): ")
+Path = tuple[str | int, ...]
+"""Keys and list indices from the top of a file to one of its values."""
+
+
+@dataclass(frozen=True, order=True)
+class FilePosition:
+    """A place in a file; line and column count from 1, line 0 is the file as a whole."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@dataclass(frozen=True, order=True)
+class Mistake:
+    """One thing that is wrong in a file: where, at which path, and what was expected."""
+
+    at: FilePosition
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (str(self.at), self.path, self.message) if part)
+
+
+class ArchError(ValueError):
+    """Architecture files that cannot be used; `mistakes` is sorted by file, line and column."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes: list[Mistake] = sorted(set(mistakes))
+        super().__init__("\n".join(map(str, self.mistakes)))
+
+
+def in_order(said: Iterable[str]) -> list[str]:
+    """Mistakes in words, each once: of each file by their places, those without a place last."""
+
+    def place(text: str) -> tuple[str, int, int]:
+        form = _PLACE.match(text)
+        return (form[1], int(form[2]), int(form[3])) if form else ("\U0010ffff", 0, 0)
+
+    return sorted(dict.fromkeys(said), key=place)
+
+
+def dotted(path: Path, root: str = "arch") -> str:
+    """`arch.copy.load.to[1]` for `('copy', 'load', 'to', 1)`."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
+    return root + "".join(parts)
+
+
+def guess(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'banks'?`, or nothing when no known word is near: spelled much like it, or
+    the only one that begins like it (`architectures`, `archs`)."""
+    by_folded = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
+    if not near and len(word) >= _START:
+        alike = [name for name in by_folded if name.startswith(word.lower()[:_START])]
+        near = alike if len(alike) == 1 else []
+    return f"; did you mean {by_folded[near[0]]!r}?" if near else ""
+
+
+def listed(words: Iterable[object], conjunction: str = "or") -> str:
+    """`'a', 'b' or 'c'`."""
+    quoted = [repr(word) for word in words]
+    if len(quoted) < 2:
+        return "".join(quoted)
+    return f"{', '.join(quoted[:-1])} {conjunction} {quoted[-1]}"
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ScalarNode:
     """A scalar; `text` is how the file spells it.
 
     A `broken` one stands for what could not be read, and has been complained about.
     """
 
-    at: Position
+    at: FilePosition
     value: str | int | float | bool | None
     text: str
     broken: bool = False
 
 
 @dataclass(frozen=True)
-class Row:
+class ListNode:
     """A list."""
 
-    at: Position
+    at: FilePosition
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
-class Entry:
+class MappingEntry:
     """One key of a mapping and what stands behind it."""
 
-    key_at: Position
+    key_at: FilePosition
     node: Node
 
 
@@ -45,11 +120,11 @@ class Entry:
 class Table:
     """A mapping."""
 
-    at: Position
-    entries: Mapping[str, Entry]
+    at: FilePosition
+    entries: Mapping[str, MappingEntry]
 
 
-Node = Leaf | Row | Table
+Node = ScalarNode | ListNode | Table
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 
@@ -57,7 +132,7 @@ def plain(node: Node) -> Plain:
     """The bare value, without positions; whole floats as integers (`1e3` counts 1000)."""
     if isinstance(node, Table):
         return {key: plain(entry.node) for key, entry in node.entries.items()}
-    if isinstance(node, Row):
+    if isinstance(node, ListNode):
         return [plain(item) for item in node.items]
     if isinstance(node.value, float) and node.value.is_integer():
         return int(node.value)
@@ -68,7 +143,7 @@ def child(node: Node, step: str | int) -> Node | None:
     """What stands at key or index `step` of `node`; None where there is nothing."""
     if isinstance(node, Table) and isinstance(step, str) and step in node.entries:
         return node.entries[step].node
-    if isinstance(node, Row) and isinstance(step, int) and step < len(node.items):
+    if isinstance(node, ListNode) and isinstance(step, int) and step < len(node.items):
         return node.items[step]
     return None
 
@@ -81,7 +156,7 @@ def find(root: Node, path: Path) -> Node | None:
     return node
 
 
-def position(root: Node, path: Path, key: bool = False) -> Position:
+def position(root: Node, path: Path, key: bool = False) -> FilePosition:
     """Where `path`, or the deepest part of it that exists, stands.
 
     A mapping stands at its key; so does anything else where `key` is set.
@@ -110,7 +185,7 @@ def merge(parent: Table, over: Table) -> Table:
         elif removes(entry.node):
             del entries[key]
         elif isinstance(entry.node, Table) and isinstance(below.node, Table):
-            entries[key] = Entry(entry.key_at, merge(below.node, entry.node))
+            entries[key] = MappingEntry(entry.key_at, merge(below.node, entry.node))
         else:
             entries[key] = entry
     return Table(over.at, entries)
@@ -118,17 +193,17 @@ def merge(parent: Table, over: Table) -> Table:
 
 def removes(node: Node) -> bool:
     """Whether `node` is a null that somebody wrote."""
-    return isinstance(node, Leaf) and node.value is None and not node.broken
+    return isinstance(node, ScalarNode) and node.value is None and not node.broken
 
 
 def broken_paths(node: Node, path: Path = ()) -> Iterator[Path]:
     """Paths of everything that could not be read."""
-    if isinstance(node, Leaf) and node.broken:
+    if isinstance(node, ScalarNode) and node.broken:
         yield path
     elif isinstance(node, Table):
         for key, entry in node.entries.items():
             yield from broken_paths(entry.node, (*path, key))
-    elif isinstance(node, Row):
+    elif isinstance(node, ListNode):
         for index, item in enumerate(node.items):
             yield from broken_paths(item, (*path, index))
 
@@ -139,14 +214,16 @@ def without(node: Node, path: Path, into_lists: bool = False) -> Node:
     below = child(node, path[0]) if path else None
     if below is None:
         return node
-    inside = len(path) > 2 if into_lists and isinstance(below, Row) else isinstance(below, Table)
+    inside = (
+        len(path) > 2 if into_lists and isinstance(below, ListNode) else isinstance(below, Table)
+    )
     left = without(below, path[1:], into_lists) if inside and len(path) > 1 else None
-    if isinstance(node, Row):
+    if isinstance(node, ListNode):
         kept = left if left is not None else below
-        return Row(node.at, tuple(kept if item is below else item for item in node.items))
+        return ListNode(node.at, tuple(kept if item is below else item for item in node.items))
     assert isinstance(node, Table)
     entries = dict(node.entries)
     entry = entries.pop(str(path[0]))
     if left is not None:
-        entries[str(path[0])] = Entry(entry.key_at, left)
+        entries[str(path[0])] = MappingEntry(entry.key_at, left)
     return Table(node.at, entries)

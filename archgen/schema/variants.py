@@ -6,24 +6,35 @@ wrong with a value is said where that value stands, by the same rules.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from archgen.schema.explain import validate
 from archgen.schema.extends import read_family
-from archgen.schema.mistakes import Mistake, Position
-from archgen.schema.tree import Entry, Leaf, Node, Row, Table, merge, plain
-from simmodel.arch import Arch
-from simmodel.units import Bandwidth, Delay
+from archgen.schema.record import validate
+from archgen.schema.tree import (
+    FilePosition,
+    ListNode,
+    MappingEntry,
+    Mistake,
+    Node,
+    ScalarNode,
+    Table,
+    merge,
+    plain,
+)
+from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth, Delay
 
 Scalar = str | int | float | bool | None
-_NOWHERE = Position("")
+_NOWHERE = FilePosition("")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -54,14 +65,14 @@ Choice = Mapping[str, Node]
 """Dotted field -> the value to be laid over the file."""
 
 
-def spelled(value: Any, at: Position = _NOWHERE) -> Node:
+def spelled(value: Any, at: FilePosition = _NOWHERE) -> Node:
     """A value that no file holds as a tree that can be laid over one."""
     if isinstance(value, Mapping):
-        entries = {str(key): Entry(at, spelled(below, at)) for key, below in value.items()}
+        entries = {str(key): MappingEntry(at, spelled(below, at)) for key, below in value.items()}
         return Table(at, entries)
     if isinstance(value, list | tuple):
-        return Row(at, tuple(spelled(item, at) for item in value))
-    return Leaf(at, value, str(value))
+        return ListNode(at, tuple(spelled(item, at) for item in value))
+    return ScalarNode(at, value, str(value))
 
 
 def table_of(values: Mapping[str, Any]) -> Table:
@@ -91,10 +102,10 @@ def variant(
     """
     family = family_of(tree)
     changed = laid_over(tree, {**(common or {}), **choice})
-    named, mistake = _name(family, choice, name)
+    named, mistake = _variant_name(family, choice, name)
     if mistake is not None:
         return None, [Mistake(tree.at, "arch.name", mistake)]
-    changed = laid_over(changed, {"name": Leaf(tree.at, named, named)})
+    changed = laid_over(changed, {"name": ScalarNode(tree.at, named, named)})
     arch, mistakes = validate(changed, whole=True)
     if arch is None:
         return None, mistakes
@@ -118,12 +129,12 @@ def family_of(tree: Table) -> str:
 def nested(field: str, node: Node) -> Table:
     """`a.b: x` as `a: {b: x}`."""
     for part in reversed(field.split(".")):
-        node = Table(node.at, {part: Entry(node.at, node)})
+        node = Table(node.at, {part: MappingEntry(node.at, node)})
     assert isinstance(node, Table)
     return node
 
 
-def _name(family: str, choice: Choice, template: str | None) -> tuple[str, str | None]:
+def _variant_name(family: str, choice: Choice, template: str | None) -> tuple[str, str | None]:
     short = short_names(choice)
     values = {short[field]: text_of(node).replace(" ", "") for field, node in choice.items()}
     if template is None:
@@ -155,9 +166,9 @@ def short_names(fields: Iterable[str]) -> dict[str, str]:
 
 def text_of(node: Node) -> str:
     """A value as it was written."""
-    if isinstance(node, Leaf):
+    if isinstance(node, ScalarNode):
         return "none" if node.value is None else node.text
-    if isinstance(node, Row):
+    if isinstance(node, ListNode):
         return "+".join(text_of(item) for item in node.items)
     return "+".join(f"{key}_{text_of(entry.node)}" for key, entry in node.entries.items())
 
@@ -166,7 +177,7 @@ def field_of(arch: Arch, field: str) -> Any:
     """What stands in a dotted field; None for what the machine does not have."""
     found: Any = arch
     for part in field.split("."):
-        found = _below(found, part)
+        found = _field_value(found, part)
     return found
 
 
@@ -181,7 +192,7 @@ def value_of(arch: Arch, field: str) -> Scalar:
     return found if isinstance(found, str | int | float | bool | None) else str(found)
 
 
-def _below(holder: Any, part: str) -> Any:
+def _field_value(holder: Any, part: str) -> Any:
     if isinstance(holder, Mapping):
         return holder.get(part)
     if not isinstance(holder, BaseModel):
@@ -196,3 +207,77 @@ def tree_of(path: Path, shown: str) -> tuple[Table | None, list[Mistake]]:
     """The whole tree of an architecture file, or what is wrong with it."""
     tree, mistakes, whole = read_family(path, shown)
     return (tree if whole else None), mistakes
+
+
+# How far a field is changed: by a factor, as people say it, in steps that hardware has.
+
+TWICE = 2.0
+"""How many times as large a field becomes where nobody says otherwise."""
+_MOST = 1000
+"""Times as large; more is a slip."""
+_AMOUNT = r"\d+(?:\.\d+)?(?:[eE]\+?\d+)?"
+_STEP = re.compile(
+    rf"\+?(?P<share>{_AMOUNT}) ?%|(?P<times>{_AMOUNT}) ?[xX]|[xX] ?(?P<before>{_AMOUNT})"
+)
+
+
+def factor_of(text: str) -> float:
+    """How many times as large a field becomes: `10%` is 1.1, `1.5x` is 1.5. Raises ValueError."""
+    match = _STEP.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r}: expected a share to add or a factor, such as 10% or 1.5x")
+    share, times = match["share"], match["times"] or match["before"]
+    found = 1 + float(share) / 100 if share else float(times)
+    if not 1 < found <= _MOST:
+        raise ValueError(f"{text!r}: expected more than 0% or 1x, and at most {_MOST}x")
+    return found
+
+
+def near(own: int, factor: float, steps: int = 1) -> Iterator[int]:
+    """Whole numbers near `factor` times `own`, at least `steps` away from it: the nearest, then
+    multiples of ever larger divisors of `own`, which keep more of what makes it lawful: that banks
+    divide a size, that a count is even or a power of two. `own` is above 0, as all of them are."""
+    found = dict[int, None]()
+    for divisor in _divisors(own):
+        count, whole = round(own * factor / divisor), own // divisor
+        count = max(count, whole + steps) if factor > 1 else min(count, whole - steps)
+        if count > 0:
+            found[count * divisor] = None
+    yield from found
+
+
+def _divisors(number: int) -> list[int]:
+    """In rising order."""
+    low = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    return sorted({*low, *(number // each for each in low)})
+
+
+def elasticity(result: float, field: float) -> float | None:
+    """Per cent of a result for one per cent of a field, of how many times as large both became;
+    None where that is no number."""
+    if not (0 < result < math.inf and 0 < field < math.inf) or field == 1:
+        return None
+    return math.log(result) / math.log(field)
+
+
+# Of which fields more is at least as good, and of which less is.
+
+MORE = (
+    "clusters", "cores", "memories.*.size", "memories.*.banks", "memories.*.ports",
+    "memories.*.read_ports", "memories.*.write_ports", "memories.dram.bandwidth",
+    "memories.dram.channels", "copy.*.bandwidth", "copy.*.outstanding", "links.*.bandwidth",
+    "front_end.issue_width", "front_end.queue_depth", "front_end.queue_depth.*",
+    "front_end.tokens", "front_end.fetch_bandwidth", "front_end.loop_buffer", "host.compute",
+    "host.bandwidth", "vector.lanes", "vector.wide_lanes",
+)  # fmt: skip
+"""Fields of which more never takes anything away."""
+LESS = (
+    "*.latency", "*.startup", "memories.*.conflict_penalty", "front_end.signal", "copy.*.indirect",
+    "vector.cost.*", "scalar.cost.*",
+)  # fmt: skip
+"""Fields of which less never does: delays, and cycles of an operation."""
+
+
+def is_one_of(field: str, patterns: Iterable[str]) -> bool:
+    """Whether the path of a field is like one of `patterns`."""
+    return any(fnmatchcase(field, pattern) for pattern in patterns)

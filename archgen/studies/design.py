@@ -15,22 +15,21 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from archgen.cache import code_version, content_hash
-from archgen.extensions import Extension, ExtensionError, checked, extension, known
-from archgen.models.arrays import load_calibration
+from archgen.extensions import Extension, ExtensionError, active_extensions, checked, extension
 from archgen.models.constants import file_and_values
 from archgen.models.extents import Bound, Extents, Ranges, Shape, extents, shapes
-from archgen.models.load import BatchError, ModelError, open_model
-from archgen.outcomes.held import held_rows
-from archgen.outcomes.point import BUCKET, DIMENSION, FIELD, Point, Row
-from archgen.process.guard import Bounds, guarded
+from archgen.models.load import BatchError, ModelError, load_calibration, open_model
+from archgen.outcomes.axes import rows_with_fields
+from archgen.outcomes.points import BUCKET, DIMENSION, FIELD, Point, Row
+from archgen.process.cache import code_version, content_hash
+from archgen.process.guard import ResourceLimits, guarded
 from archgen.process.steps import step
 from archgen.scheduling import DEFAULT, Scheduling, choices
-from archgen.schema.load import Loaded, load_files
-from archgen.schema.mistakes import guess, in_order, listed
+from archgen.schema.load import LoadedArch, load_files
+from archgen.schema.tree import guess, in_order, listed
 from archgen.schema.variants import Variant
 from archgen.studies.options import Item, Named, Several, StudyOptions
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 Pattern = Mapping[str, Any]
 """Column -> value, pattern such as `tpu*`, or a list of them; all columns have to agree."""
@@ -122,7 +121,7 @@ def designed(
     archs, models = _listed(archs), _listed(models)
     sampled = None if batches is None else _listed(batches)
     files, wrong = extended(_listed(options.extensions))
-    with known(files):
+    with active_extensions(files):
         machines, mistakes = _machines(archs)
     for what, given in (("architecture", archs), ("model", models), ("batch size", sampled)):
         if given is not None and not given:
@@ -207,7 +206,7 @@ def _machines(given: Sequence[Named | Arch | Variant]) -> tuple[list[Variant], l
     return machines, [*map(str, mistakes), *twice(machines)]
 
 
-def as_variant(loaded: Loaded) -> Variant:
+def as_variant(loaded: LoadedArch) -> Variant:
     """The machine of a file, with no field changed."""
     return Variant(loaded.arch, loaded.arch.name, file=str(loaded.path))
 
@@ -272,7 +271,7 @@ def wrong_besides(design: Design) -> list[str]:
     _, mistakes = _contents(design.workloads, design.timeout)
     doubtful = (FIELD, "pass.", DIMENSION, BUCKET)
     asked = {name: name.startswith(doubtful) for _, pattern in _filters(design) for name in pattern}
-    known = _columns(design) | {name for name, doubted in asked.items() if doubted}
+    known = _point_columns(design) | {name for name, doubted in asked.items() if doubted}
     samples = _no_samples(design.workloads)
     return [*samples, *mistakes, *_unknown_columns(design, known)]
 
@@ -283,7 +282,7 @@ def points(design: Design, contents: Contents | None = None) -> list[Point]:
     Raises StudyError with what is wrong with machines, networks or filters, all of it. `contents`:
     those of the networks, where they are known already.
     """
-    unknown = _unknown_columns(design, _columns(design))
+    unknown = _unknown_columns(design, _point_columns(design))
     try:
         contents = contents_of(design) if contents is None else contents
     except StudyError as mistake:
@@ -298,7 +297,7 @@ def points(design: Design, contents: Contents | None = None) -> list[Point]:
         for dtype in design.dtypes or (machine.arch.types[0],)
         for way in design.ways
     ]
-    rows = held_rows([point.identity() for point in found], design.archs)
+    rows = rows_with_fields([point.identity() for point in found], design.archs)
     kept = [point for point, row in zip(found, rows, strict=True) if _wanted(row, design)]
     idle = [] if design.overridden else _idle_filters(design, rows)
     if not kept and not idle:
@@ -319,7 +318,7 @@ def _filters(design: Design) -> Iterator[tuple[str, Pattern]]:
             yield f"{which}[{index}]", pattern
 
 
-def _columns(design: Design) -> set[str]:
+def _point_columns(design: Design) -> set[str]:
     """The columns that say which point it is."""
     swept = {f"{FIELD}{s.field}" for machine in design.machines for s in machine.settings}
     ways = {name for way in (DEFAULT, *design.ways) for name in way.columns}
@@ -385,16 +384,16 @@ def _content(workload: Workload, batch: int | None, timeout: float | None) -> Co
     archgen's own, which will be said of each of its points. Raises ModelError."""
     path = Path(file_and_values(workload.model)[0])
     if not path.is_file():
-        return _opened(workload, batch)
+        return _open_workload(workload, batch)
     try:
-        return guarded(lambda: _opened(workload, batch), Bounds(timeout))
+        return guarded(lambda: _open_workload(workload, batch), ResourceLimits(timeout))
     except ModelError:
         raise
     except Exception:  # Exceeded, or what the points will fail with, each with a report
         return Content(hashlib.sha256(path.read_bytes()).hexdigest(), batch or 1)
 
 
-def _opened(workload: Workload, batch: int | None) -> Content:
+def _open_workload(workload: Workload, batch: int | None) -> Content:
     """A network at a batch. Where only the batch is refused it is the network as it is: the points
     there say why, and the others go on."""
     dims, roles, ranges = dict(workload.dims), dict(workload.roles), dict(workload.ranges)

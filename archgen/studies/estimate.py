@@ -13,16 +13,15 @@ from typing import Any
 
 import onnx
 
-from archgen.cache import content_hash
 from archgen.energy import costs_of
 from archgen.outcomes.estimated import ESTIMATED
-from archgen.outcomes.merit import merit_row
-from archgen.outcomes.point import Outcome, Point, Row
-from archgen.outcomes.rows import area_row, bound_row
-from archgen.studies.models import Models
+from archgen.outcomes.points import Outcome, Point, Row
+from archgen.outcomes.rows import area_row, bound_row, merit_row
+from archgen.process.cache import content_hash
+from archgen.studies.prepare import Models
 from archgen.studies.run import answered
 from archgen.toolchain import Request
-from compiler.api import CompileOptions, NetworkEstimate, Outlook, Stages, prepared
+from compiler.api import CompileOptions, NetworkEstimate, QuickEstimator, Stages, prepared
 
 EFFORT = 0
 """How long the compiler searches for an estimate."""
@@ -40,20 +39,20 @@ class Estimator:
     """What keeps its outcomes apart from those of others."""
 
 
-def outlook_request(request: Request) -> NetworkEstimate:
+def quick_estimate(request: Request) -> NetworkEstimate:
     """What `request` should take, layer by layer, without any schedule. CompilerError where an
     operator can run nowhere."""
     stages = replace(request.scheduling, effort=EFFORT).stages
-    network: Outlook = request.model
+    network: QuickEstimator = request.model
     return network.on(request.arch, CompileOptions(request.dtype, request.host, stages))
 
 
-def outlook_of(proto: onnx.ModelProto, name: str, stages: Stages) -> Outlook:
+def quick_estimator(proto: onnx.ModelProto, name: str, stages: Stages) -> QuickEstimator:
     """A network that keeps what its estimates on several machines share."""
-    return Outlook(prepared(proto, name, stages))
+    return QuickEstimator(prepared(proto, name, stages))
 
 
-OUTLOOK = Estimator(outlook_of, outlook_request, "outlook")
+OUTLOOK = Estimator(quick_estimator, quick_estimate, "outlook")
 """Layers are priced one by one: a fraction of a second."""
 
 
@@ -78,9 +77,9 @@ class EstimateBench:
 
     def run(self, point: Point) -> Outcome:
         """What is to be expected of `point`; never raises for anything about the point itself."""
-        return answered(point, lambda: self._finished(point))
+        return answered(point, lambda: self._estimate_point(point))
 
-    def _finished(self, point: Point) -> Outcome:
+    def _estimate_point(self, point: Point) -> Outcome:
         arch, kept = point.arch, self._models.of(point)
         name = kept.model.name
         request = Request(name, kept.loaded, arch, point.dtype, point.host, point.scheduling)

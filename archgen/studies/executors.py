@@ -13,9 +13,9 @@ from importlib import import_module
 from itertools import count
 from typing import Any
 
-from archgen.cache import code_version
-from archgen.outcomes.point import Outcome, Point
-from archgen.process.steps import Step
+from archgen.outcomes.points import Outcome, Point
+from archgen.process.cache import code_version
+from archgen.process.steps import ProcessStep
 from archgen.studies.design import StudyError
 from archgen.studies.workers import Tools, WorkerDied, Workers, WorkersGone, run_here
 
@@ -103,7 +103,7 @@ class _Dask:
         except Exception as mistake:
             mine.set_exception(mistake)
 
-    def at(self, future: Future[Outcome]) -> Step | None:
+    def at(self, future: Future[Outcome]) -> ProcessStep | None:
         """Not known of another machine."""
         return None
 

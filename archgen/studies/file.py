@@ -24,13 +24,76 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
 from archgen.models.extents import extents
-from archgen.schema.mistakes import Mistake
-from archgen.schema.record import Reader, distinct, existing
+from archgen.schema.json_schema import View
+from archgen.schema.record import RecordReader, distinct, existing
 from archgen.schema.source import STUDY, read_tree
-from archgen.schema.tree import Table, plain, without
-from archgen.schema.view import View
-from archgen.studies.sections import Explore, Sensitivity
-from simmodel.part import ElementType, Part
+from archgen.schema.tree import Mistake, Table, plain, without
+from simmodel.arch.base import ElementType, FrozenModel
+
+# The sections `explore` and `sensitivity` of study files.
+
+Share = Annotated[float, Field(gt=0, le=1)]
+AboveOne = Annotated[float, Field(gt=1)]
+Quantity = str | int | float
+Direction = dict[str, Literal["min", "max"]]
+
+
+class ValueRange(FrozenModel):
+    """Values between two, both included: `{from: 128 KiB, to: 2 MiB}`."""
+
+    from_: Quantity = Field(alias="from")
+    to: Quantity
+    scale: Literal["powers of two", "linear", "log"] = "powers of two"
+    steps: Annotated[int, Field(ge=2, le=1000)] | None = None
+    """How many values, of the scales linear (default 5) and log (default: each twice as large)."""
+
+
+class Screen(FrozenModel):
+    """What the cost model decides before anything is run in full."""
+
+    keep: Share = 0.4
+    """Share of the machines proposed at a time that are run in full; 1: all, none is screened."""
+    margin: AboveOne = 1.5
+    """A target is given up where the estimate misses it by more than this factor."""
+
+
+class Explore(FrozenModel):
+    """Which machines to look at, and what is asked of them."""
+
+    parameters: Annotated[dict[str, list[Any] | ValueRange], Field(min_length=1)]
+    """Field -> values to choose among, or a range: `memories.local.size: [256 KiB, 1 MiB]`."""
+    objectives: Annotated[tuple[str | Direction, ...], Field(min_length=1)] = (
+        "latency_ms",
+        "area_mm2",
+    )
+    """Numeric columns of the results; `{throughput_ips: max}` says which way is better."""
+    constraints: tuple[str, ...] = ()
+    """`latency_ms <= 5`, `peak_local_bytes <= 512 KiB`."""
+    trials: PositiveInt = 50
+    """Machines to look at, of those that the space has."""
+    batch: PositiveInt = 16
+    """Machines that are proposed at a time."""
+    seed: int = 0
+    sampler: Literal["tpe", "nsga2", "random"] = "tpe"
+    """Who proposes: Optuna's TPE or NSGA-II, or chance."""
+    screen: Screen = Screen()
+
+
+class Sensitivity(FrozenModel):
+    """Which fields to change around a machine."""
+
+    parameters: Annotated[dict[str, AboveOne | list[Any] | ValueRange | None], Field(min_length=1)]
+    """Field -> factor (null: the usual one), values or a range; the machine's own is added."""
+    factor: AboveOne = 2.0
+    """How much smaller and larger a field becomes in a step."""
+    steps: PositiveInt = 1
+    """Steps in each direction."""
+    metric: str = "latency_ms"
+    pairs: bool = True
+    """Whether fields are changed two at a time as well."""
+    worth: Share = 0.02
+    """Relative gain below which a step no longer helps."""
+
 
 Item = TypeVar("Item")
 _ROUNDS = 4
@@ -59,7 +122,7 @@ def _listed(value: object) -> object:
 Several = Annotated[tuple[Item, ...], Field(min_length=1), _Several()]
 
 
-def _spans(given: str) -> str:
+def _checked_ranges(given: str) -> str:
     extents(given, ranges=True)
     return given
 
@@ -69,12 +132,12 @@ Halo = Literal["auto", "rolling", "recompute"]
 Objective = Literal["latency", "throughput", "memory", "energy-proxy"]
 Effort = Annotated[int, Field(ge=0, le=3)]
 Values = dict[str, Any]
-Spans = Annotated[str, AfterValidator(_spans)]
+Spans = Annotated[str, AfterValidator(_checked_ranges)]
 """Ranges of sizes, of which each has one program: `1..128, 129..512`."""
 Sizes = dict[str, Several[NonNegativeInt] | Spans]
 
 
-class Machines(Part):
+class Machines(FrozenModel):
     """A family of machines: a file, some of its fields set, others swept."""
 
     extends: str
@@ -89,7 +152,7 @@ class Machines(Part):
     """Values that belong together; each case is a machine, for each combination of the sweep."""
 
 
-class Network(Part):
+class Network(FrozenModel):
     """A network with what holds for it alone."""
 
     model: str
@@ -103,7 +166,7 @@ class Network(Part):
     """.npz file with samples for quantization."""
 
 
-class Compiler(Part):
+class Compiler(FrozenModel):
     """How networks are compiled; of several values each is tried with each of the others."""
 
     fusion: Several[Fusion] = ("optimal",)
@@ -114,7 +177,7 @@ class Compiler(Part):
     """Any option of any pass: `keep.share: [0.5, 0.75]`. `archgen explain passes` lists them."""
 
 
-class StudyFile(Part):
+class StudyFile(FrozenModel):
     """What stands in a study file."""
 
     name: str = ""
@@ -170,9 +233,9 @@ _MEANT = {
 
 
 @cache
-def reader() -> Reader[StudyFile]:
+def reader() -> RecordReader[StudyFile]:
     """Reads study files."""
-    return Reader(
+    return RecordReader(
         StudyFile, lambda: View(StudyFile.model_json_schema(by_alias=True)), STUDY.root, _MEANT
     )
 
@@ -199,8 +262,8 @@ def checked(tree: Table) -> tuple[StudyFile, list[Mistake]]:
     found, errors = reader().attempt(plain(tree))
     if found is not None:
         return found, []
-    said = reader().said(tree, errors)
-    rest, left = Reader(_Rest, reader().schema, STUDY.root), tree
+    said = reader().to_mistakes(tree, errors)
+    rest, left = RecordReader(_Rest, reader().schema, STUDY.root), tree
     for _ in range(_ROUNDS):
         for error in distinct(left, errors):
             kept = without(left, existing(left, error["loc"]), into_lists=True)

@@ -12,10 +12,9 @@ from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any, TypeAlias, TypedDict, TypeVar
 
-from archgen.knobs import Settings
 from archgen.models.extents import Extents
-from archgen.scheduling import DEFAULT
-from archgen.schema.mistakes import guess
+from archgen.scheduling import DEFAULT, Settings
+from archgen.schema.tree import guess
 
 Item = TypeVar("Item")
 Several: TypeAlias = Item | Sequence[Item]
@@ -37,7 +36,7 @@ class StudyOptions:
     effort: Several[int] = (DEFAULT.effort,)
     """How long the compiler may search: 0 (fast) to 3 (wide)."""
     passes: Sequence[Settings] = ((),)
-    """Settings of options of passes (`archgen.knobs`), each a tuple of (option, value)."""
+    """Settings of options of passes (`archgen.scheduling`), each a tuple of (option, value)."""
     verify: bool = True
     """Whether all outputs are compared with ONNX Runtime's."""
     host: bool = True
@@ -128,7 +127,7 @@ def study_records(
 
     Raises TypeError for a field that neither has.
     """
-    own, other = _names(options), _names(running)
+    own, other = _field_names(options), _field_names(running)
     _refuse_unknown(given, own | other)
     ours: dict[str, Any] = {name: value for name, value in given.items() if name in own}
     theirs: dict[str, Any] = {name: value for name, value in given.items() if name in other}
@@ -137,11 +136,11 @@ def study_records(
 
 def running_record(running: Running, given: RunningFields) -> Running:
     """`running` with the fields of `given` in their places. Raises TypeError for others."""
-    _refuse_unknown(given, _names(running))
+    _refuse_unknown(given, _field_names(running))
     return replace(running, **given)
 
 
-def _names(record: StudyOptions | Running) -> set[str]:
+def _field_names(record: StudyOptions | Running) -> set[str]:
     return {field.name for field in fields(record)}
 
 

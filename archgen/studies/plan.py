@@ -14,17 +14,26 @@ from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
-from archgen.extensions import Extension, known
-from archgen.knobs import combinations_of
+from archgen.extensions import Extension, active_extensions
 from archgen.models.constants import file_and_values, with_values
 from archgen.models.extents import extents, shapes
-from archgen.scheduling import Scheduling, choices
+from archgen.scheduling import Scheduling, choices, combinations_of
+from archgen.schema.extends import locate
 from archgen.schema.load import load_files
-from archgen.schema.mistakes import Mistake, dotted, in_order
-from archgen.schema.mistakes import Path as TreePath
-from archgen.schema.shipped import locate
 from archgen.schema.source import STUDY
-from archgen.schema.tree import Leaf, Node, Row, Table, find, plain, position
+from archgen.schema.tree import (
+    ListNode,
+    Mistake,
+    Node,
+    ScalarNode,
+    Table,
+    dotted,
+    find,
+    in_order,
+    plain,
+    position,
+)
+from archgen.schema.tree import Path as TreePath
 from archgen.schema.variants import (
     Choice,
     Scalar,
@@ -108,7 +117,7 @@ class Maker:
         if {"/", "\\"} & {*file.name} or file.name in (".", ".."):
             self.say(("name",), [f"{file.name!r} cannot name the folder of results"])
         extensions = tuple(self._extensions(file))
-        with known(extensions, file.timeout):
+        with active_extensions(extensions, file.timeout):
             machines = tuple(self._all_machines(file))
         return Design(
             machines=machines,
@@ -118,7 +127,7 @@ class Maker:
                 for load in self._workloads(entry, file, self._item(("models",), index))
             ),
             dtypes=file.dtypes or (),
-            ways=tuple(self._ways(file.compiler)),
+            ways=tuple(self._schedulings(file.compiler)),
             verify=file.verify,
             host=file.host,
             isolated=file.isolated,
@@ -129,7 +138,7 @@ class Maker:
             name=file.name or self.path.stem,
             description=file.description,
             source=self.text,
-            places=dict(self._places(file)),
+            places=dict(self._mistake_places(file)),
         )
 
     def _all_machines(self, file: StudyFile) -> list[Variant]:
@@ -142,21 +151,21 @@ class Maker:
             self._distinct(machines, found, path)
             machines += found
         fields = _set_apart(file, machines)
-        return [_with(machine, fields) for machine in machines]
+        return [_with_settings(machine, fields) for machine in machines]
 
-    def _places(self, file: StudyFile) -> Iterator[tuple[str, str]]:
+    def _mistake_places(self, file: StudyFile) -> Iterator[tuple[str, str]]:
         """Where element types and filters stand, each filter, and the columns that it names."""
         for which in ("dtypes", "only", "skip"):
-            yield which, self._place((which,))
+            yield which, self._location((which,))
         for which, patterns in (("only", file.only), ("skip", file.skip)):
             for index, pattern in enumerate(patterns):
                 item = f"{which}[{index}]"
-                yield item, self._place((which, index))
+                yield item, self._location((which, index))
                 for name in pattern:
                     key = (which, index, name)
-                    yield f"{item}.{name}", self._place((which, index), key)
+                    yield f"{item}.{name}", self._location((which, index), key)
 
-    def _place(self, path: TreePath, key: TreePath = ()) -> str:
+    def _location(self, path: TreePath, key: TreePath = ()) -> str:
         at = position(self.tree, key, key=True) if key else position(self.tree, path)
         return f"{at}: {dotted(path, STUDY.root)}"
 
@@ -177,7 +186,7 @@ class Maker:
 
     def _item(self, path: TreePath, index: int) -> TreePath:
         """The path of an item of a list that may be written as its only item."""
-        return (*path, index) if isinstance(find(self.tree, path), Row) else path
+        return (*path, index) if isinstance(find(self.tree, path), ListNode) else path
 
     def _file(self, name: str) -> str:
         """A name as it is found from here: shipped, or relative to the study's folder."""
@@ -212,9 +221,9 @@ class Maker:
         found = self._extended(family, (*item, "extends") if entry is family else item)
         if found is None:
             return None
-        common = dict(self._values((*item, "set"))) if entry is family else {}
+        common = dict(self._setting_nodes((*item, "set"))) if entry is family else {}
         if family.name is not None:
-            common["name"] = Leaf(self.tree.at, family.name, family.name)
+            common["name"] = ScalarNode(self.tree.at, family.name, family.name)
         return laid_over(found[0], common), found[1]
 
     def _extended(self, entry: Machines, path: TreePath) -> tuple[Table, str] | None:
@@ -235,9 +244,11 @@ class Maker:
         if found is None:
             return
         base, named = found
-        common = self._values((*path, "set"))
-        swept = {f: self._row((*path, "sweep", f), values) for f, values in entry.sweep.items()}
-        cases = [self._values((*path, "cases", index)) for index in range(len(entry.cases))]
+        common = self._setting_nodes((*path, "set"))
+        swept = {
+            f: self._value_nodes((*path, "sweep", f), values) for f, values in entry.sweep.items()
+        }
+        cases = [self._setting_nodes((*path, "cases", index)) for index in range(len(entry.cases))]
         self._said_twice(path, entry)
         size = prod(max(1, len(row)) for row in swept.values()) * max(1, len(cases))
         if size > MOST:
@@ -248,11 +259,11 @@ class Maker:
         template = entry.name if whole else None
         for choice in combinations({f: row for f, row in swept.items() if row}, cases):
             made, wrong = variant(base, choice, template, common)
-            self._keep(wrong, path)
+            self._add_machine_mistakes(wrong, path)
             if made is not None:
                 yield replace(made, file=named)
 
-    def _keep(self, wrong: list[Mistake], path: TreePath) -> None:
+    def _add_machine_mistakes(self, wrong: list[Mistake], path: TreePath) -> None:
         """Mistakes of a machine of the family at `path`: those of its name where this file gives
         it, and an unknown field once for all its values."""
         known = {(mistake.path, mistake.message) for mistake in self.mistakes}
@@ -270,13 +281,13 @@ class Maker:
         for field in sorted({*entry.sweep} & {*entry.set}):
             self.say((*path, "sweep", field), [f"{field!r} is set as well, for all machines"])
 
-    def _values(self, path: TreePath) -> Choice:
+    def _setting_nodes(self, path: TreePath) -> Choice:
         node = find(self.tree, path)
         return {f: e.node for f, e in node.entries.items()} if isinstance(node, Table) else {}
 
-    def _row(self, path: TreePath, values: list[Any]) -> tuple[Node, ...]:
+    def _value_nodes(self, path: TreePath, values: list[Any]) -> tuple[Node, ...]:
         node = find(self.tree, path)
-        if isinstance(node, Row) and values:
+        if isinstance(node, ListNode) and values:
             return node.items
         self.say(path, ["expected a list of at least one value"])
         return ()
@@ -297,8 +308,8 @@ class Maker:
                 tuple(sorted(network.roles.items())),
                 os.path.normpath(self.path.parent / given) if given else None,
                 shape.ranges,
-                self._place(path),
-                self._place((*path, "calibration") if network.calibration else ("calibration",)),
+                self._location(path),
+                self._location((*path, "calibration") if network.calibration else ("calibration",)),
             )
 
     def _extensions(self, file: StudyFile) -> Iterator[Extension]:
@@ -315,7 +326,7 @@ class Maker:
             return spec
         return with_values(os.path.normpath(self.path.parent / path), filter(None, [values]))
 
-    def _ways(self, compiler: Compiler) -> list[Scheduling]:
+    def _schedulings(self, compiler: Compiler) -> list[Scheduling]:
         path: TreePath = ("compiler", "passes")
         for name, value in compiler.passes.items():
             self.say((*path, name), ["expected at least one value"] if value == [] else [])
@@ -339,7 +350,7 @@ def _set_apart(file: StudyFile, machines: list[Variant]) -> list[str]:
     return list(dict.fromkeys(field for (field, _), values in held.items() if len(values) > 1))
 
 
-def _with(machine: Variant, fields: list[str]) -> Variant:
+def _with_settings(machine: Variant, fields: list[str]) -> Variant:
     """`machine` with these fields among those that set it apart."""
     known = {setting.field for setting in machine.settings}
     values = {f: value_of(machine.arch, f) for f in fields if f not in known}

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 
-from archgen.outcomes.point import Outcome, Point
+from archgen.outcomes.points import Outcome, Point
 from archgen.process.steps import overdue
 from archgen.studies.run import failure
 from archgen.studies.store import Store
@@ -78,7 +78,7 @@ class _Loop:
         """Until nothing is left."""
         while self.waiting or self.under or self.elsewhere or self.died:
             yield from self._start()
-            yield from self._finished()
+            yield from self._finished_outcomes()
             yield from self._late()
 
     def _start(self) -> Iterator[Outcome]:
@@ -86,14 +86,14 @@ class _Loop:
         if not self.waiting and not self.under:
             self._look_again()
         while len(self.under) < self.workers.room():
-            point = self._next()
+            point = self._next_point()
             if point is None:
                 return
             # Claimed before it is looked up: a rival may have finished it in between.
             if self.store is not None and not self.store.claim(point.key):
                 self.elsewhere.append(point)
                 continue
-            found = self._stored(point)
+            found = self._stored_outcome(point)
             if found is not None:
                 self._release(point)
                 yield found
@@ -101,15 +101,15 @@ class _Loop:
             future = self.workers.submit(point)
             self.under[future] = _Under(point, time.monotonic())
 
-    def _next(self) -> Point | None:
+    def _next_point(self) -> Point | None:
         """The point to go on with: of a bucket whose program a free worker has; else one whose
         program nobody has begun to make; else of a bucket that has been compiled before, of which
         the store has what was decided. None where all others wait for a program's first point."""
         if not any(point.ranges for point in self.waiting):
             return self.waiting.popleft() if self.waiting else None
         at_hand = self.workers.at_hand()
-        begun = [*(under.point.bucket for under in self.under.values()), *self.known]
-        buckets = [(point, point.bucket) for point in self.waiting]
+        begun = [*(under.point.range_point for under in self.under.values()), *self.known]
+        buckets = [(point, point.range_point) for point in self.waiting]
         sought = (
             (point for point, bucket in buckets if bucket in at_hand),
             (point for point, bucket in buckets if bucket is None or bucket not in begun),
@@ -120,7 +120,7 @@ class _Loop:
             self.waiting.remove(found)
         return found
 
-    def _stored(self, point: Point) -> Outcome | None:
+    def _stored_outcome(self, point: Point) -> Outcome | None:
         """What another study has made of the point."""
         return None if self.store is None or self.fresh else self.store.finished(point)
 
@@ -134,7 +134,7 @@ class _Loop:
             self.suspect = self.died.popleft()
             self.waiting.append(self.suspect)
 
-    def _finished(self) -> Iterator[Outcome]:
+    def _finished_outcomes(self) -> Iterator[Outcome]:
         if not self.under:
             return
         done, _ = wait(self.under, _LOOK, FIRST_COMPLETED)
@@ -155,9 +155,9 @@ class _Loop:
                 raise
             except Exception as mistake:
                 outcome = failure(point, mistake)
-            if point.ranges and point.bucket not in self.known:
-                self.known.append(point.bucket)
-            yield self._kept(point, outcome)
+            if point.ranges and point.range_point not in self.known:
+                self.known.append(point.range_point)
+            yield self._store_outcome(point, outcome)
 
     def _late(self) -> Iterator[Outcome]:
         for future, under in list(self.under.items()):
@@ -165,9 +165,9 @@ class _Loop:
             if said is not None and not future.done():  # it may have finished since `wait`
                 del self.under[future]
                 self.workers.abandon(future)
-                yield self._kept(under.point, failure(under.point, said))
+                yield self._store_outcome(under.point, failure(under.point, said))
 
-    def _kept(self, point: Point, outcome: Outcome) -> Outcome:
+    def _store_outcome(self, point: Point, outcome: Outcome) -> Outcome:
         outcome = replace(outcome, network=point.network)
         if self.store is not None:
             outcome = self.store.save(outcome)

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import onnx
-from numpy.typing import NDArray
+import onnx_ir as ir
 
-from archgen.cache import cache_dir, content_hash
-from archgen.check.quantize import Quantized, Shorter, quantize
-from archgen.check.reference import content_key, lacks_kernels
-from archgen.check.widen import has_bfloat16, widened_but_for_casts
-from archgen.models.load import SourceModel
+from archgen.check.quantize import Array, Quantized, Shorter, quantize, with_scales_of
+from archgen.check.quantizer_input import has_bfloat16, widened, widened_but_for_casts
+from archgen.check.reference import (
+    content_key,
+    folded_by_reference,
+    lacks_kernels,
+    run_node,
+    sample_inputs,
+)
+from archgen.models.extents import SourceFamily, open_family
+from archgen.models.load import ModelError, SourceModel, load_calibration, open_model
+from archgen.models.sizes import check_sizes
+from archgen.outcomes.points import Point
+from archgen.process.cache import cache_dir, content_hash
 from archgen.process.steps import step
-from compiler.api import Stages, refuse_unknown_operators
-
-Array = NDArray[Any]
+from compiler.api import (
+    OpenAxes,
+    Stages,
+    SymbolicModel,
+    following_lengths,
+    prepared,
+    refuse_unknown_operators,
+)
 
 
 @dataclass(frozen=True)
@@ -63,3 +80,190 @@ def prepare(
     lengths = {"shorter": [each.key for each in shorter]} if shorter else {}
     key = content_hash(parts | lengths | {"load": asdict(load)})
     return Prepared(source.name, made.proto, key, made.note)
+
+
+# A network at all lengths of some ranges as it is compiled: prepared at each alike.
+
+_FAR = 4
+"""How many times the lower edge the upper one is where there is something between them."""
+
+
+@dataclass(frozen=True)
+class PreparedSymbolicModel:
+    """A network at all lengths of some ranges, for one element type."""
+
+    source: SourceFamily
+    dtype: str
+    edge: Prepared
+    """At the upper edge of all ranges."""
+    stages: Stages | None = None
+    """How far sequences unfold."""
+
+    @property
+    def name(self) -> str:
+        """The network's."""
+        return self.edge.name
+
+    def at(self, lengths: Mapping[str, int]) -> Prepared:
+        """The network at one length of each range; ModelError where there is none."""
+        source = self.source.at(lengths)
+        if source is self.source.edge:
+            return self.edge
+        if self.dtype != "int8":
+            return prepare(source, self.dtype, None, self.stages)
+        # One sample, as all that it decides is replaced.
+        own = prepare(source, self.dtype, sample_inputs(widened(source.proto)), self.stages)
+        made = with_scales_of(self.edge.proto, own.proto)
+        key = content_hash({"edge": self.edge.key, "at": dict(sorted(lengths.items()))})
+        return Prepared(self.name, made, key, self.edge.note)
+
+    def loaded(self, stages: Stages) -> SymbolicModel:
+        """What the compiler makes of it."""
+        low = {register.name: register.low for register in self.source.registers}
+        waiting: list[onnx.ModelProto] = []
+
+        @cache
+        def following() -> OpenAxes:
+            """Told by the lower end, where the compiler will look too."""
+            waiting.append(self.at(low).proto)
+            return following_lengths([self.edge.proto, *waiting], self.name, stages)
+
+        def at(lengths: Mapping[str, int]) -> ir.Model | None:
+            axes = following()
+            try:
+                proto = waiting.pop() if waiting and lengths == low else self.at(lengths).proto
+            except ModelError:
+                if self.source.inside(lengths):
+                    raise
+                return None
+            return prepared(proto, self.name, stages, following=axes)
+
+        return SymbolicModel(self.source.registers, at, run_node, self._constants_at_lengths)
+
+    def _constants_at_lengths(
+        self, names: Collection[str], lengths: Mapping[str, int]
+    ) -> dict[str, Array]:
+        """Numbers that follow from the lengths, as they stand in the networks: those of an int8
+        network are what ONNX Runtime has folded before it was quantized."""
+        compute = folded_by_reference if self.dtype == "int8" else None
+        return self.source.constants(names, lengths, compute)
+
+
+def prepare_symbolic_model(
+    source: SourceFamily,
+    dtype: str,
+    calibration: Mapping[str, Array] | None = None,
+    stages: Stages | None = None,
+) -> PreparedSymbolicModel:
+    """`source` for element type `dtype`; arguments and errors as of `prepare`."""
+    shorter = (
+        [_shorter(source, at) for at in _calibration_lengths(source)] if dtype == "int8" else []
+    )
+    edge = prepare(source.edge, dtype, calibration, stages, shorter)
+    return PreparedSymbolicModel(source, dtype, edge, stages)
+
+
+def _calibration_lengths(source: SourceFamily) -> list[dict[str, int]]:
+    """Lengths below the upper edges at which values may be in other ranges: the lower edges, and
+    between both as many times more than the one as less than the other, where those are so far
+    apart that all together are at most as long as the upper edges."""
+    spans = source.ranges
+    low = {name: span.low for name, span in spans.items()}
+    if all(span.low == span.high for span in spans.values()):
+        return []
+    if all(span.high < _FAR * span.low for span in spans.values()):
+        return [low]
+    return [low, {name: round(math.sqrt(r.low * r.high)) for name, r in spans.items()}]
+
+
+def _shorter(source: SourceFamily, lengths: Mapping[str, int]) -> Shorter:
+    said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+    key = SourceModel(source.name, source.shapes(lengths)).content_key
+    return Shorter(said, key, lambda: source.at(lengths))
+
+
+# The models that consecutive points of a study share, prepared and loaded once.
+
+_KEPT_MODELS = 2
+
+
+@dataclass(frozen=True)
+class CachedModel:
+    """A prepared model and what the compiler loaded from it, for all lengths of the point's ranges
+    where it has some."""
+
+    model: Prepared
+    loaded: Any
+    opened: Callable[[], SourceModel]
+    """Opens the network again, as it was before it was prepared."""
+
+
+class Models:
+    """The last models that points needed, prepared and loaded."""
+
+    def __init__(self, load: Callable[[onnx.ModelProto, str, Stages], Any]) -> None:
+        self._load = load
+        self._kept: OrderedDict[tuple[Any, ...], CachedModel] = OrderedDict()
+        self._last: tuple[tuple[Any, ...], tuple[PreparedSymbolicModel, SymbolicModel]] | None = (
+            None
+        )
+
+    def of(self, point: Point) -> CachedModel:
+        """The model of `point`. Raises ModelError, or DoesNotFit for its inputs alone."""
+        if point.ranges:
+            family, loaded = self._family(point)
+            lengths = point.lengths
+            return CachedModel(family.at(lengths), loaded, lambda: family.source.at(lengths))
+        integer = point.dtype == "int8"
+        asked = (point.model, point.batch, point.dims, point.roles)
+        stages = point.scheduling.stages
+        wanted = (*asked, integer, point.calibration, stages.shared, point.extensions)
+        if wanted in self._kept:
+            self._kept.move_to_end(wanted)
+            return self._kept[wanted]
+        opened = partial(
+            open_model, point.model, point.batch, dict(point.dims), roles=dict(point.roles)
+        )
+        with step(f"opening {point.model}"):
+            source = opened()
+            check_sizes(source, point.arch, point.dtype)
+        made = self._prepared(source, point, load_calibration(point.calibration))
+        with step(f"loading {made.name}"):
+            kept = CachedModel(made, self._load(made.proto, made.name, stages), opened)
+        self._kept[wanted] = kept
+        if len(self._kept) > _KEPT_MODELS:
+            self._kept.popitem(last=False)
+        return kept
+
+    def _family(self, point: Point) -> tuple[PreparedSymbolicModel, SymbolicModel]:
+        """The network of `point` for all lengths of its ranges; the last one is kept."""
+        ranges, stages = dict(point.ranges), point.scheduling.stages
+        dims = {name: size for name, size in point.dims if name not in ranges}
+        asked = (point.model, tuple(dims.items()), point.ranges, point.roles)
+        wanted = (*asked, point.dtype, point.calibration, stages.shared, point.extensions)
+        if self._last is not None and self._last[0] == wanted:
+            made = self._last[1]
+            if made[0].source.at(point.lengths).batch == point.batch:
+                return made
+        with step(f"opening {point.model}"):
+            source = open_family(point.model, None, dims, ranges, dict(point.roles))
+            if source.at(point.lengths).batch != point.batch:  # another than follows from lengths
+                source = open_family(point.model, point.batch, dims, ranges, dict(point.roles))
+            check_sizes(source.edge, point.arch, point.dtype)
+        family = prepare_symbolic_model(
+            source, point.dtype, load_calibration(point.calibration), stages
+        )
+        made = family, family.loaded(stages)
+        self._last = wanted, made
+        return made
+
+    def _prepared(
+        self, source: SourceModel, point: Point, calibration: Mapping[str, Array] | None
+    ) -> Prepared:
+        """As `prepare`; what is wrong with the network itself is said by the compiler, which names
+        the node, rather than by a quantizer that stumbles over it."""
+        try:
+            return prepare(source, point.dtype, calibration, point.scheduling.stages)
+        except ModelError:
+            self._load(source.proto, source.name, point.scheduling.stages)
+            raise

@@ -1,6 +1,6 @@
 """Rows of a frame by simple conditions, and their order: `latency_ms<=5`, `arch=tpu*`, `-batch`.
 
-The one idea: amounts are read in the unit of their column (`archgen.outcomes.conditions`), which of
+The one idea: amounts are read in the unit of their column (`archgen.outcomes.figures`), which of
 a field the machines know (`archgen.outcomes.axes`); text is a pattern, and commas separate
 alternatives.
 """
@@ -10,19 +10,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from archgen.outcomes.axes import axis_of
-from archgen.outcomes.conditions import ORDERS, amount, split_condition
-from archgen.outcomes.estimated import runs_first
-from archgen.outcomes.figures import SHORT
-from archgen.outcomes.point import FIELD
-from archgen.schema.mistakes import guess, listed
+from archgen.outcomes import fronts
+from archgen.outcomes.axes import StudyAxis, axes, axis_of, workload
+from archgen.outcomes.columns import MORE_IS_BETTER
+from archgen.outcomes.estimated import (
+    ESTIMATED,
+    by_merit,
+    has_figures,
+    like_with_like,
+    runs,
+    runs_first,
+)
+from archgen.outcomes.figures import ORDERS, SHORT, amount, split_condition
+from archgen.outcomes.frame import Frame, is_wrong, number, records
+from archgen.outcomes.points import FIELD
+from archgen.schema.tree import guess, listed
 from archgen.studies.design import StudyError
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 _Made = TypeVar("_Made")
 _QUOTED = re.compile("'[^']+'")
@@ -54,7 +63,7 @@ def known_column(frame: pd.DataFrame, name: str) -> str:
 def _hint(frame: pd.DataFrame, name: str) -> str:
     """What `name` may be for: names with dots are only spelled like names with dots."""
     dotted = "." in name
-    near = guess(name, [known for known in _names(frame) if dotted == ("." in known)])
+    near = guess(name, [known for known in _column_spellings(frame) if dotted == ("." in known)])
     if near or not dotted:
         return near or "; `archgen explain columns` lists them"
     swept = [str(known).removeprefix(FIELD) for known in frame if str(known).startswith(FIELD)]
@@ -120,7 +129,7 @@ def every(make: Callable[[str], _Made], given: Iterable[str]) -> list[_Made]:
     return made
 
 
-def _names(frame: pd.DataFrame) -> Iterator[str]:
+def _column_spellings(frame: pd.DataFrame) -> Iterator[str]:
     """All that columns may be called: whole, and fields by their last two words."""
     for name in map(str, frame):
         yield name
@@ -160,7 +169,7 @@ def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.S
     values = frame[known_column(frame, name)]
 
     def number(word: str) -> float:
-        return _number(condition, values, word, archs)
+        return _parse_amount(condition, values, word, archs)
 
     if comparison in ORDERS:
         if not _is_number(values):
@@ -190,7 +199,7 @@ def _equal(
     )
 
 
-def _number(condition: str, values: pd.Series, text: str, archs: Mapping[str, Arch]) -> float:
+def _parse_amount(condition: str, values: pd.Series, text: str, archs: Mapping[str, Arch]) -> float:
     """The amount that `text` says of a column, as it holds it."""
     name = str(values.name)
     along = axis_of(name, [{name: value} for value in values.unique()], archs)
@@ -198,3 +207,100 @@ def _number(condition: str, values: pd.Series, text: str, archs: Mapping[str, Ar
         return amount(text, name, along.unit, along.per)
     except ValueError as mistake:
         raise StudyError([f"{condition!r}: {mistake}"]) from None
+
+
+# Choosing among finished points, as frames: the best, those that nothing beats, tables over axes.
+
+_SHOWN = 4
+"""Values of an axis, and networks, that a few words name."""
+
+
+def results(frame: Frame) -> Frame:
+    """The points with figures, but for those whose outputs are wrong."""
+    good = [has_figures(row) and not is_wrong(row) for row in records(frame)]
+    return frame[good]
+
+
+def best(frame: Frame, by: str, count: int = 1, ascending: bool | None = None) -> Frame:
+    """The best results of each network by a column, the best first; `ascending`: whether that is
+    the least, where not as its column says."""
+    (name,) = known_numbers(frame, [by])
+    if count < 1:
+        raise StudyError([f"n: expected at least 1, not {count}"])
+    rising = name not in MORE_IS_BETTER if ascending is None else ascending
+    rows = _compared(frame, [name])
+    loads = [workload(row) for row in records(rows)]
+    places = {load: place for place, load in enumerate(dict.fromkeys(loads))}
+    placed = rows.assign(_load=[places[load] for load in loads])
+    ordered = by_merit(placed, name, rising)
+    found = ordered.groupby("_load", sort=False).head(count)
+    return frame.loc[found.sort_values("_load", kind="stable").index]
+
+
+def _compared(frame: Frame, names: Sequence[str]) -> Frame:
+    """The results with all of some columns, as they are compared: what estimates do not know, of
+    runs."""
+    like = like_with_like(frame)
+    return results(like if {*names} <= {*like} else runs(frame)).dropna(subset=names)
+
+
+def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
+    """The results of each network that no other beats in one column without losing in another."""
+    names = known_numbers(frame, columns)
+    rows = _compared(frame, names)
+    signs = [-1.0 if name in MORE_IS_BETTER else 1.0 for name in names]
+    own: dict[str, list[tuple[int, list[float]]]] = {}
+    for place, row in enumerate(records(rows)):
+        costs = [sign * number(row, name) for sign, name in zip(signs, names, strict=True)]
+        own.setdefault(workload(row), []).append((place, costs))
+    kept = [
+        members[index][0]
+        for members in own.values()
+        for index in fronts.front([costs for _, costs in members])
+    ]
+    return frame.loc[rows.index[sorted(kept)]]
+
+
+def pivot(frame: Frame, index: str, columns: str, values: str) -> Frame:
+    """`values`, as results are compared, with a row for each value of `index` and a column for each
+    of `columns`; the best where several results share a place."""
+    names = [*known_columns(frame, (index, columns)), *known_numbers(frame, [values])]
+    if len({*names}) < len(names):
+        raise StudyError([f"index, columns and values: three columns, not {', '.join(names)}"])
+    how: Literal["max", "min"] = "max" if names[2] in MORE_IS_BETTER else "min"
+    rows = _compared(frame, names)
+    return rows.pivot_table(index=names[0], columns=names[1], values=names[2], aggfunc=how)
+
+
+def described(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:
+    """A study on one screen: how many points, what was swept, and the best of each network."""
+    rows = records(frame)
+    if not rows:
+        return f"{title}: no points"
+    every = axes(frame, archs)
+    counts = frame["status"].value_counts()
+    said = ", ".join(f"{count} {status}" for status, count in counts.items())
+    networks = list(dict.fromkeys(workload(row, every) for row in rows))
+    lines = [f"{title}: {len(rows)} points ({said}), {frame['arch'].nunique()} machines"]
+    lines.append(f"  networks  {_few(networks)}")
+    lines += [f"  swept     {axis.label}: {_axis_values_text(axis)}" for axis in every]
+    quickest = best(frame, "latency_ms") if "latency_ms" in frame else frame.iloc[:0]
+    for row in records(quickest)[:_SHOWN]:
+        said = " as estimated" if row["status"] == ESTIMATED else ""
+        time = f"{row['latency_ms']:.4g} ms{said}"
+        lines.append(f"  quickest  {workload(row)}: {time} on {row['arch']}")
+    lines.append("  .frame, .layers, .spans, .levels; .filter, .query, .best, .pareto, .pivot")
+    return "\n".join(lines)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _axis_values_text(axis: StudyAxis) -> str:
+    """`32 KiB to 1 MiB (6)`; of an axis without an order its first values."""
+    shown = [axis.shown(value) for value in axis.values]
+    if not axis.ordered:
+        return _few(shown)
+    return ", ".join(shown) if len(shown) <= _SHOWN else f"{shown[0]} to {shown[-1]} ({len(shown)})"

@@ -22,11 +22,9 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from archgen.cache import code_version
-from archgen.files import DamagedFile, read_sealed, write_sealed
-from archgen.outcomes.about import About
+from archgen.outcomes.axes import completed
 from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
-from archgen.outcomes.estimated import Pick
+from archgen.outcomes.estimated import SelectedPoint
 from archgen.outcomes.frame import (
     layers_frame,
     levels_frame,
@@ -34,18 +32,18 @@ from archgen.outcomes.frame import (
     save_frame,
     spans_frame,
 )
-from archgen.outcomes.held import completed
-from archgen.outcomes.point import Outcome, Point
+from archgen.outcomes.points import Outcome, Point, StudyMetadata
 from archgen.plots import save_plots
-from archgen.plots.kept import keep_only
+from archgen.plots.saving import keep_only
+from archgen.process.cache import code_version
+from archgen.process.files import DamagedFile, read_sealed, write_sealed
 from archgen.process.git import revision
 from archgen.report import card_html
-from archgen.studies.choosing import best, described, pareto, pivot
 from archgen.studies.design import Design, StudyError
-from archgen.studies.lending import Loan, settled
-from archgen.studies.query import queried, where
+from archgen.studies.query import best, described, pareto, pivot, queried, where
+from archgen.studies.schedule_transfer import ScheduleTransfer, reported_outcomes
 from archgen.studies.store import Store
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 MANIFEST = "study.json"
 _FORMAT = 2
@@ -57,8 +55,8 @@ class Study:
 
     outcomes: tuple[Outcome, ...]
     archs: tuple[Arch, ...]
-    about: About = field(default_factory=About)
-    loans: tuple[Loan, ...] = ()
+    about: StudyMetadata = field(default_factory=StudyMetadata)
+    loans: tuple[ScheduleTransfer, ...] = ()
     """Schedules of other machines that its points have run."""
 
     @cached_property
@@ -151,9 +149,9 @@ class Study:
         return card_html(self)
 
 
-def about(design: Design, points: Sequence[Point], command: str = "") -> About:
+def about(design: Design, points: Sequence[Point], command: str = "") -> StudyMetadata:
     """What the study of `design` is made of, as it starts now."""
-    return About(
+    return StudyMetadata(
         design.name,
         design.description,
         command,
@@ -169,11 +167,11 @@ def about(design: Design, points: Sequence[Point], command: str = "") -> About:
 
 def write_manifest(
     folder: Path,
-    said: About,
+    said: StudyMetadata,
     archs: Sequence[Arch],
     points: Sequence[Point],
-    loans: Sequence[Loan] = (),
-    picks: Mapping[str, Pick] = MappingProxyType({}),
+    loans: Sequence[ScheduleTransfer] = (),
+    picks: Mapping[str, SelectedPoint] = MappingProxyType({}),
 ) -> None:
     """Say in `folder` which points the study consists of, what they have borrowed, and which were
     run because of their estimates (by key)."""
@@ -200,26 +198,29 @@ def open_study(folder: str | PathLike[str]) -> Study:
     archs = tuple(_readable(path / MANIFEST, content["archs"]))
     known = {arch.name for arch in archs}
     store = Store(path)
-    stored = _loaded(store, {point["key"]: point["label"] for point in content["points"]})
+    stored = _load_outcomes(store, {point["key"]: point["label"] for point in content["points"]})
     own = {key: outcome for key, outcome in stored.items() if outcome.row["arch"] in known}
-    loans = {loan.key: loan for loan in (Loan(**each) for each in content["loans"])}
-    lent = _loaded(store, {key: loan.label for key, loan in loans.items()})
+    loans = {loan.key: loan for loan in (ScheduleTransfer(**each) for each in content["loans"])}
+    lent = _load_outcomes(store, {key: loan.label for key, loan in loans.items()})
     both = {
         loans[key]: outcome
         for key, outcome in lent.items()
         if {loans[key].lender, loans[key].borrower} <= own.keys()
     }
-    names = [name for name in About.__dataclass_fields__ if name in content]
-    said = About(**{name: content[name] for name in names})
+    names = [name for name in StudyMetadata.__dataclass_fields__ if name in content]
+    said = StudyMetadata(**{name: content[name] for name in names})
     why = content.get("chosen", {})
     picks = {
-        key: Pick(value, why.get(key, "")) for key, value in content.get("estimates", {}).items()
+        key: SelectedPoint(value, why.get(key, ""))
+        for key, value in content.get("estimates", {}).items()
     }
-    taken = expected(settled(own, both), picks)
+    taken = expected(reported_outcomes(own, both), picks)
     return Study(tuple(taken.values()), archs, said, tuple(both))
 
 
-def expected(outcomes: Mapping[str, Outcome], picks: Mapping[str, Pick]) -> dict[str, Outcome]:
+def expected(
+    outcomes: Mapping[str, Outcome], picks: Mapping[str, SelectedPoint]
+) -> dict[str, Outcome]:
     """`outcomes` by the key of their point, with what was estimated of those that were run."""
     return {
         key: replace(outcome, row=outcome.row | picks[key].row) if key in picks else outcome
@@ -240,7 +241,7 @@ def _readable(path: Path, stored: Iterable[Any]) -> Iterator[Arch]:
             warnings.warn(said, DamagedFile, stacklevel=3)
 
 
-def _loaded(store: Store, labels: Mapping[str, str]) -> dict[str, Outcome]:
+def _load_outcomes(store: Store, labels: Mapping[str, str]) -> dict[str, Outcome]:
     """The finished ones of these points, by key and in their order."""
     found = {key: store.load(label, key) for key, label in labels.items()}
     return {key: outcome for key, outcome in found.items() if outcome is not None}
@@ -251,7 +252,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if folder.exists() and not folder.is_dir():
         raise StudyError([f"{folder}: is not a folder; give the folder of a study"])
     if not path.exists():
-        raise StudyError([f"{folder}: holds no study ({MANIFEST} is missing){_near(folder)}"])
+        raise StudyError(
+            [f"{folder}: holds no study ({MANIFEST} is missing){_nearby_studies(folder)}"]
+        )
     stored = read_sealed(path)
     if stored is None:
         raise StudyError(
@@ -263,7 +266,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _near(folder: Path) -> str:
+def _nearby_studies(folder: Path) -> str:
     """Studies in folders of `folder`."""
     if not folder.is_dir():
         return "; there is no such folder"

@@ -19,9 +19,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from archgen.cache import cache_dir, code_version, content_hash
-from archgen.check.deviation import with_losses, with_outputs, with_stored
-from archgen.check.quantized_parts import PRODUCTS
+from archgen.check.quantize import Unquantized, quantization_error
+from archgen.check.quantizer_input import PRODUCTS
 from archgen.check.reference import (
     cached_reference,
     check_declared,
@@ -29,50 +28,55 @@ from archgen.check.reference import (
     run_node,
     sample_inputs,
 )
-from archgen.check.stagewise import as_named, cut, feedable, run_cut
-from archgen.check.unquantized import Unquantized, quantization_error
+from archgen.check.stored_values import (
+    as_named,
+    cut,
+    feedable,
+    run_cut,
+    with_losses,
+    with_outputs,
+    with_stored,
+)
 from archgen.check.verify import Comparison, compare, end_to_end
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
-from archgen.energy.sources import MissingSource
+from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
-from archgen.internal import said, written
 from archgen.models.load import ModelError
-from archgen.outcomes.holding import holding_row
-from archgen.outcomes.idle import idle_note
-from archgen.outcomes.merit import merit_row
-from archgen.outcomes.point import Outcome, Point, Row
+from archgen.outcomes.bottleneck import DETAIL, bottleneck_row, idle_note, plain
+from archgen.outcomes.points import Outcome, Point, Row
 from archgen.outcomes.rows import (
     bound_row,
     energy_row,
     layer_rows,
+    merit_row,
     metrics_row,
     traffic_row,
     waterfall_row,
     working_set_row,
 )
 from archgen.outcomes.timeline import tables
-from archgen.outcomes.tried import DETAIL, plain
 from archgen.perfetto import compressed, trace_bytes
-from archgen.process.memory import refusal
+from archgen.process.cache import cache_dir, code_version, content_hash
+from archgen.process.guard import refusal
+from archgen.process.internal_errors import error_line, written
 from archgen.process.steps import step
-from archgen.report.trying import Means, tried
+from archgen.report.tried_levers import TrialTools, tried
 from archgen.scheduling import DEFAULT
-from archgen.studies.models import Kept, Models
-from archgen.studies.prepare import Prepared
-from archgen.studies.shelf import DecisionShelf
+from archgen.studies.prepare import CachedModel, Models, Prepared
+from archgen.studies.schedule_cache import StudyScheduleCache
 from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.api import (
     Decisions,
     DoesNotFit,
-    Made,
+    ExpectedValue,
+    ExpectedValues,
     Memo,
-    Recomputed,
     UnsupportedModel,
+    compute_expected_values,
     host_error,
-    recompute,
 )
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, Impossible, NoSuchRow
 from simmodel.trace import Trace
 from simmodel.waterfall import waterfall
@@ -120,9 +124,9 @@ class Workbench:
 
     def run(self, point: Point) -> Outcome:
         """What becomes of `point`; never raises for anything about the point itself."""
-        return answered(point, lambda: self._finished(point, point.identity()))
+        return answered(point, lambda: self._run_point(point, point.identity()))
 
-    def _finished(self, point: Point, row: Row) -> Outcome:
+    def _run_point(self, point: Point, row: Row) -> Outcome:
         arch, tools = point.arch, self.tools
         kept = self._models.of(point)
         model = kept.model
@@ -159,7 +163,7 @@ class Workbench:
         if point.schedule_from is not None:
             row["schedule_from"] = point.schedule_from.name
         row |= energy_row(energy, costs.area)
-        row |= merit_row(row) | holding_row(row)
+        row |= merit_row(row) | bottleneck_row(row)
         row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
         row |= checked
         row["note"] = "; ".join(filter(None, notes)) or None
@@ -173,9 +177,11 @@ class Workbench:
         if point.trace and made:
             made["trace"] = compressed(trace_bytes(trace, program, arch))
         outcome = Outcome(point.key, point.label, row, layers, details, made)
-        return self._tried(outcome, request, compiled) if tools.tries else outcome
+        return self._with_tried_changes(outcome, request, compiled) if tools.tries else outcome
 
-    def _tried(self, outcome: Outcome, request: Request, compiled: Compiled) -> Outcome:
+    def _with_tried_changes(
+        self, outcome: Outcome, request: Request, compiled: Compiled
+    ) -> Outcome:
         """`outcome` with what changes of its machine bring."""
 
         def simulate(arch: Arch) -> Trace:
@@ -183,7 +189,7 @@ class Workbench:
                 return self.tools.simulate(compiled.program, arch)
 
         anew = partial(self._anew, request) if self.tools.anew and compiled.products else None
-        found = tried(outcome, request.arch, Means(simulate, compiled.products, anew))
+        found = tried(outcome, request.arch, TrialTools(simulate, compiled.products, anew))
         return replace(outcome, details={**outcome.details, DETAIL: plain(found)})
 
     def _anew(self, request: Request, arch: Arch) -> int | None:
@@ -223,7 +229,7 @@ class Workbench:
             folder = self.tools.decisions
             contents = [each.content for each in extensions]
             salt = content_hash({"code": code_version(), "extensions": contents})
-            shelf = None if folder is None else DecisionShelf(folder)
+            shelf = None if folder is None else StudyScheduleCache(folder)
             self._decisions[extensions] = Decisions(shelf, salt)
         return self._decisions[extensions]
 
@@ -233,7 +239,7 @@ class Workbench:
             return compiled.trace, compiled.simulate_s
         return _timed(lambda: self.tools.simulate(compiled.program, arch))
 
-    def _verify(self, point: Point, kept: Kept, compiled: Compiled) -> Comparison:
+    def _verify(self, point: Point, kept: CachedModel, compiled: Compiled) -> Comparison:
         """The verdict on every value of the program; errors of outputs are end to end."""
         model = kept.model
         inputs = sample_inputs(model.proto)
@@ -265,12 +271,12 @@ class Workbench:
         proto: onnx.ModelProto,
         inputs: Mapping[str, Array],
         probed: Mapping[str, Array],
-    ) -> Recomputed:
+    ) -> ExpectedValues:
         """The model's values as the program had them, and what it stored beside what it should."""
         if compiled.recipe is None:
-            return Recomputed(dict(inputs), {}, {}, ())
+            return ExpectedValues(dict(inputs), {}, {}, ())
         recipe = as_named(compiled.recipe, proto)
-        return recompute(recipe, inputs, probed, self._memo, run_node)
+        return compute_expected_values(recipe, inputs, probed, self._memo, run_node)
 
     def _stagewise_reference(
         self,
@@ -298,17 +304,17 @@ def _products_elsewhere(compiled: Compiled) -> str:
     return f"{counted} {first['operator']} {first['node']!r}: {first['reason']}"
 
 
-def _as_given(compiled: Compiled, name: str, values: Array) -> Made:
+def _as_given(compiled: Compiled, name: str, values: Array) -> ExpectedValue:
     """An output that no operator makes: a constant or an input, as its type in memory holds it."""
     if compiled.recipe is None:  # whoever made the program says nothing of its operators
-        return Made(values, host_error(values))
+        return ExpectedValue(values, host_error(values))
     tensor = compiled.recipe.graph.tensors.get(name)
     if tensor is None:
-        return Made(values, None)
+        return ExpectedValue(values, None)
     unsure = np.any(tensor.uncertain)
     error = np.broadcast_to(tensor.uncertain, values.shape) if unsure else None
     rounded = None if name in compiled.recipe.graph.codes else tensor.dtype
-    return Made(values, error, rounded)
+    return ExpectedValue(values, error, rounded)
 
 
 def _verdict_row(verdict: Comparison) -> Row:
@@ -338,7 +344,7 @@ def failure(point: Point, mistake: BaseException | str) -> Outcome:
     if isinstance(mistake, str):
         reason, report = mistake, ""
     else:
-        reason, report = said(mistake), written(mistake, point.identity())
+        reason, report = error_line(mistake), written(mistake, point.identity())
     row = point.identity() | {"status": "failed", "reason": reason}
     return Outcome(point.key, point.label, row, details={"traceback": report})
 

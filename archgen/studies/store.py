@@ -1,8 +1,8 @@
 """Finished points on disk, which any number of studies may write at the same time.
 
 The one idea: files appear whole or not at all, tables first, then the JSON whose presence says that
-the point is finished, and which holds the seals of the tables (`archgen.files`). A point that
-somebody works on is locked (`archgen.process.locks`).
+the point is finished, and which holds the seals of the tables (`archgen.process.files`). A point
+that somebody works on is locked (`archgen.process.files`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from archgen.files import damaged, read_sealed, seal_of, write_bytes, write_sealed
 from archgen.outcomes.frame import LayerRow, layers_frame, table_bytes
-from archgen.outcomes.point import Outcome, Point
-from archgen.process.locks import FOLDER, Locks
+from archgen.outcomes.points import Outcome, Point
+from archgen.process.files import (
+    FOLDER,
+    Locks,
+    damaged,
+    read_sealed,
+    seal_of,
+    write_bytes,
+    write_sealed,
+)
 
 _FORMAT = 5
 TRACE = "trace"
@@ -75,7 +82,7 @@ class Store:
     def load(self, label: str, key: str) -> Outcome | None:
         """The finished point, or None when it is absent, of another key, or damaged, which is
         warned of."""
-        found = _read(self._stem(label, key))
+        found = _read_outcome(self._stem(label, key))
         return found if found is not None and found.key == key else None
 
     def finished(self, point: Point) -> Outcome | None:
@@ -90,7 +97,7 @@ class Store:
     def everything(self) -> Iterator[Outcome]:
         """Every finished point that is stored, whichever study it belongs to."""
         for path in sorted(self.folder.glob("*.json")):
-            found = _read(path.with_suffix(""))
+            found = _read_outcome(path.with_suffix(""))
             if found is not None:
                 yield found
 
@@ -104,13 +111,13 @@ class Store:
         with writing(self.folder):
             outcome = _reported(outcome, stem)
             self._save(outcome, stem)
-        return replace(outcome, tables={name: _table(stem, name) for name in outcome.tables})
+        return replace(outcome, tables={name: _table_path(stem, name) for name in outcome.tables})
 
     def _save(self, outcome: Outcome, stem: Path) -> None:
         tables = {"layers": table_bytes(layers_frame([outcome])), **outcome.tables}
         seals: dict[str, str] = {}
         for name, table in tables.items():
-            path = _table(stem, name)
+            path = _table_path(stem, name)
             if isinstance(table, bytes):
                 write_bytes(path, table)
             seals[name] = seal_of(path, path.read_bytes())
@@ -139,21 +146,21 @@ def _reported(outcome: Outcome, stem: Path) -> Outcome:
     return replace(outcome, row=outcome.row | {"reason": reason})
 
 
-def _table(stem: Path, name: str) -> Path:
+def _table_path(stem: Path, name: str) -> Path:
     return Path(f"{stem}.pftrace.gz" if name == TRACE else f"{stem}.{name}.parquet")
 
 
-def _stored(path: Path) -> dict[str, Any] | None:
+def _read_stored(path: Path) -> dict[str, Any] | None:
     content = read_sealed(path)
     stored = None if content is None else json.loads(content)
     return stored if stored is not None and _is_whole(stored) else None
 
 
-def _read(stem: Path) -> Outcome | None:
-    stored = _stored(Path(f"{stem}.json"))
+def _read_outcome(stem: Path) -> Outcome | None:
+    stored = _read_stored(Path(f"{stem}.json"))
     if stored is None:
         return None
-    paths = {name: _table(stem, name) for name in stored["tables"]}
+    paths = {name: _table_path(stem, name) for name in stored["tables"]}
     if not all(_is_sealed(path, stored["tables"][name]) for name, path in paths.items()):
         return None
     rows: list[LayerRow] = stored["layers"]

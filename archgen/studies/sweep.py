@@ -13,17 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from archgen.cache import cache_dir
 from archgen.extensions import foreign
-from archgen.files import tidy
-from archgen.outcomes.about import About
-from archgen.outcomes.point import Outcome, Point
-from archgen.report.trying import POINTS
+from archgen.outcomes.points import Outcome, Point, StudyMetadata
+from archgen.process.cache import cache_dir
+from archgen.process.files import tidy
+from archgen.report.tried_levers import POINTS
 from archgen.schema.variants import Variant
-from archgen.standard import STANDARD
 from archgen.studies.design import Design, StudyError, Workload, designed, points
 from archgen.studies.executors import cluster, is_cluster
-from archgen.studies.lending import Loan, lend, settled
 from archgen.studies.options import (
     Named,
     Running,
@@ -34,10 +31,15 @@ from archgen.studies.options import (
 )
 from archgen.studies.pool import run_points
 from archgen.studies.results import Study, about, write_manifest
+from archgen.studies.schedule_transfer import (
+    ScheduleTransfer,
+    reported_outcomes,
+    transfer_schedules,
+)
 from archgen.studies.store import Store, StoreError, writing
 from archgen.studies.workers import InProcess, LocalProcesses, Tools, Workers, can_guard
-from archgen.toolchain import Toolchain
-from simmodel.arch import Arch
+from archgen.toolchain import STANDARD, Toolchain
+from simmodel.arch.record import Arch
 
 LOCAL, HERE = "local", "here"
 """Executors: worker processes of this machine, and this process."""
@@ -102,11 +104,11 @@ def run_study(
     workers = workers_for(running, design, tools, len(wanted))
     _say(running, said, design, wanted)
     finished: dict[str, Outcome] = {}
-    loans: dict[Loan, Outcome] = {}
+    loans: dict[ScheduleTransfer, Outcome] = {}
     asked: set[str] = set()
 
     def so_far() -> Study:
-        taken = settled(finished, loans)
+        taken = reported_outcomes(finished, loans)
         done = tuple(taken[point.key] for point in wanted if point.key in taken)
         return Study(done, design.archs, said, tuple(loans))
 
@@ -124,7 +126,7 @@ def run_study(
             for outcome in run(wanted):
                 finished[outcome.key] = outcome
             if not design.isolated:
-                loans |= lend(wanted, finished, run)
+                loans |= transfer_schedules(wanted, finished, run)
         if loans:
             _say(running, said, design, wanted, tuple(loans))
         result = so_far()
@@ -156,10 +158,10 @@ def _traced(
 
 def _say(
     running: Running,
-    said: About,
+    said: StudyMetadata,
     design: Design,
     wanted: Sequence[Point],
-    loans: Sequence[Loan] = (),
+    loans: Sequence[ScheduleTransfer] = (),
 ) -> None:
     """What the study consists of, where there is a folder."""
     if running.out is not None:

@@ -18,16 +18,22 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import BaseContext
 from typing import Protocol
 
-from archgen.files import say_plainly
-from archgen.outcomes.point import Outcome, Point
-from archgen.process.guard import become_worker, fork_context
-from archgen.process.memory import LEAST, grant, resident
-from archgen.process.steps import Board, Step, step_of
-from archgen.process.threads import collect_rarely, one_thread_each
+from archgen.outcomes.points import Outcome, Point
+from archgen.process.files import say_plainly
+from archgen.process.guard import (
+    LEAST,
+    become_worker,
+    collect_rarely,
+    fork_context,
+    grant,
+    one_thread_each,
+    resident,
+)
+from archgen.process.steps import Board, ProcessStep, step_of
 from archgen.studies.estimate import EstimateBench, Estimator
 from archgen.studies.run import Workbench
 from archgen.toolchain import Toolchain
-from simmodel.units import show_bytes
+from simmodel.arch.units import show_bytes
 
 _FULL = 0.5
 """Share of its memory that a worker may keep between points; one that has more is replaced."""
@@ -46,7 +52,7 @@ class Workers(Protocol):
     def submit(self, point: Point) -> Future[Outcome]:
         """Start on a point. The future raises `WorkerDied` when the worker does."""
 
-    def at(self, future: Future[Outcome]) -> Step | None:
+    def at(self, future: Future[Outcome]) -> ProcessStep | None:
         """The step that the process which has the point of `future` is at, where that is known."""
 
     def abandon(self, future: Future[Outcome]) -> None:
@@ -107,10 +113,10 @@ class InProcess:
         """A future that is done."""
         future: Future[Outcome] = Future()
         future.set_result(self.bench.run(point))
-        self._last = [point.bucket] if point.bucket is not None else []
+        self._last = [point.range_point] if point.range_point is not None else []
         return future
 
-    def at(self, future: Future[Outcome]) -> Step | None:
+    def at(self, future: Future[Outcome]) -> ProcessStep | None:
         """Nothing: it is done."""
         return None
 
@@ -134,8 +140,8 @@ class LocalProcesses:
         self.jobs, self._tools, self._memory = jobs, tools, grant(memory, jobs)
         self._context = _context(jobs)
         self._full = _FULL * (self._memory or float("inf"))
-        self._idle: list[_Process] = []
-        self._busy: dict[Future[Outcome], _Process] = {}
+        self._idle: list[_WorkerProcess] = []
+        self._busy: dict[Future[Outcome], _WorkerProcess] = {}
 
     def room(self) -> int:
         """The number of processes."""
@@ -148,8 +154,8 @@ class LocalProcesses:
     def submit(self, point: Point) -> Future[Outcome]:
         """Hand the point to a process that has none, the one that has its program if there is."""
         if not self._idle:
-            self._idle.append(_Process(self._tools, self._memory, self._context))
-        bucket = point.bucket
+            self._idle.append(_WorkerProcess(self._tools, self._memory, self._context))
+        bucket = point.range_point
         fitting = (p for p in self._idle if bucket is not None and p.bucket == bucket)
         process = next(fitting, self._idle[-1])
         self._idle.remove(process)
@@ -161,7 +167,7 @@ class LocalProcesses:
             error = None if theirs.cancelled() else theirs.exception()
             known = self._busy.pop(mine, None)
             if known is not None and error is None and not theirs.cancelled():
-                self._next(known)
+                self._recycle_process(known)
             if theirs.cancelled() or isinstance(error, BrokenProcessPool):
                 mine.set_exception(WorkerDied(process.doing()))
             elif error is not None:
@@ -169,15 +175,15 @@ class LocalProcesses:
             else:
                 mine.set_result(theirs.result())
 
-        process.executor.submit(_run, point).add_done_callback(over)
+        process.executor.submit(_run_on_bench, point).add_done_callback(over)
         return mine
 
-    def at(self, future: Future[Outcome]) -> Step | None:
+    def at(self, future: Future[Outcome]) -> ProcessStep | None:
         """The step that the point's process is at."""
         process = self._busy.get(future)
         return None if process is None else step_of(process.board)
 
-    def _next(self, process: _Process) -> None:
+    def _recycle_process(self, process: _WorkerProcess) -> None:
         """Keep a process for the next point, unless what it has kept from others is too much."""
         if process.resident() > self._full:
             process.executor.shutdown(wait=False)
@@ -199,7 +205,7 @@ class LocalProcesses:
         self._idle.clear()
 
 
-class _Process:
+class _WorkerProcess:
     """One worker process."""
 
     def __init__(self, tools: Tools, memory: int | None, context: BaseContext) -> None:
@@ -251,6 +257,6 @@ def _start(tools: Tools, memory: int | None, board: Board, environment: Mapping[
     _own.bench = bench_for(tools)
 
 
-def _run(point: Point) -> Outcome:
+def _run_on_bench(point: Point) -> Outcome:
     bench: Bench = _own.bench
     return bench.run(point)

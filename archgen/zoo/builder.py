@@ -50,7 +50,7 @@ class ZooError(ValueError):
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ZooTensor:
     """A value of the graph under construction: its name, shape, and moments by channel.
 
     The channel axis is 1 for images (rank 4) and what 1-D convolutions read, else the last one.
@@ -61,7 +61,7 @@ class Tensor:
     moments: Moments
 
 
-class Builder:
+class NetworkBuilder:
     """Appends nodes and initializers to one ``ModelProto``; ``finish`` returns it checked."""
 
     def __init__(self, name: str, seed: int = 0, weights: bool = True) -> None:
@@ -76,18 +76,18 @@ class Builder:
 
     # Graph ends
 
-    def input(self, name: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT) -> Tensor:
+    def input(self, name: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT) -> ZooTensor:
         """Declares a graph input; floating-point ones are expected to be standard normal."""
         self.graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
         channels = shape[1] if len(shape) == 4 else shape[-1]
-        return Tensor(name, tuple(shape), Moments.standard(channels))
+        return ZooTensor(name, tuple(shape), Moments.standard(channels))
 
-    def signal(self, name: str, channels: int, length: int, batch: int) -> Tensor:
+    def signal(self, name: str, channels: int, length: int, batch: int) -> ZooTensor:
         """Declares a graph input (batch, channels, length) that 1-D convolutions read."""
         x = self.input(name, (batch, channels, length))
-        return Tensor(name, x.shape, Moments.standard(channels))
+        return ZooTensor(name, x.shape, Moments.standard(channels))
 
-    def output(self, name: str, value: Tensor) -> None:
+    def output(self, name: str, value: ZooTensor) -> None:
         """Declares ``value`` as graph output ``name`` by renaming what its node writes."""
         node = next(n for n in reversed(self.graph.node) if value.name in n.output)
         node.output[list(node.output).index(value.name)] = name
@@ -153,11 +153,11 @@ class Builder:
     ) -> list[str]:
         """Appends one node and returns the names of what it writes."""
         written = [name] if outputs == 1 else [f"{name}.{index}" for index in range(outputs)]
-        read = [self._named(given, f"{name}.input{at}") for at, given in enumerate(inputs)]
+        read = [self._input_name(given, f"{name}.input{at}") for at, given in enumerate(inputs)]
         self.graph.node.append(helper.make_node(kind, read, written, name, **attributes))
         return written
 
-    def _named(self, given: str, name: str) -> str:
+    def _input_name(self, given: str, name: str) -> str:
         """The name of an input; a constant that nothing has read is now called `name`."""
         if given in self._unread:
             self._unread.pop(given).name = self._names[given] = name
@@ -166,14 +166,14 @@ class Builder:
     def convolution(
         self,
         name: str,
-        x: Tensor,
+        x: ZooTensor,
         channels: int,
         kernel: int,
         stride: int = 1,
         padding: int | None = None,
         groups: int = 1,
         bias: bool = True,
-    ) -> Tensor:
+    ) -> ZooTensor:
         """Conv over (N, C, H, W) or (N, C, L). With a bias its output is centred with unit
         variance; without, it expects BatchNormalization to do that. ``padding`` defaults to
         kernel // 2.
@@ -202,9 +202,9 @@ class Builder:
             dilations=[1] * rank,
         )
         spatial = self._extents(name, x, kernel, stride, padding, False)
-        return Tensor(name, (batch, channels, *spatial), moments)
+        return ZooTensor(name, (batch, channels, *spatial), moments)
 
-    def batch_norm(self, name: str, x: Tensor, gain: float = 1.0) -> Tensor:
+    def batch_norm(self, name: str, x: ZooTensor, gain: float = 1.0) -> ZooTensor:
         """BatchNormalization with running statistics near ``x``'s expected moments; each
         channel comes out with a deviation around ``gain`` and a small mean.
         """
@@ -220,9 +220,9 @@ class Builder:
         }
         inputs = [self.parameter(f"{name}.{part}", array) for part, array in values.items()]
         self.node("BatchNormalization", name, [x.name, *inputs], epsilon=1e-5, momentum=0.9)
-        return Tensor(name, x.shape, Moments(shift.astype(float), scale.astype(float) ** 2))
+        return ZooTensor(name, x.shape, Moments(shift.astype(float), scale.astype(float) ** 2))
 
-    def gemm(self, name: str, x: Tensor, features: int) -> Tensor:
+    def gemm(self, name: str, x: ZooTensor, features: int) -> ZooTensor:
         """Gemm on (N, K) with a transposed weight (features, K) and a bias; centred and scaled
         to unit variance, so that logits differ among inputs and classes."""
         weight = self._filters((features, x.shape[1]))
@@ -234,18 +234,18 @@ class Builder:
         inputs = [x.name, self.parameter(f"{name}.weight", weight)]
         inputs.append(self._centring_bias(f"{name}.bias", moments))
         self.node("Gemm", name, inputs, transB=1)
-        return Tensor(name, (x.shape[0], features), moments.centred())
+        return ZooTensor(name, (x.shape[0], features), moments.centred())
 
-    def relu(self, x: Tensor, six: bool = False) -> Tensor:
+    def relu(self, x: ZooTensor, six: bool = False) -> ZooTensor:
         """Relu, or Clip to 0..6 as exporters write ReLU6."""
         name = f"{x.name}.relu"
         if six:
             self.node("Clip", name, [x.name, self.scalar(0.0), self.scalar(6.0)])
         else:
             self.node("Relu", name, [x.name])
-        return Tensor(name, x.shape, x.moments.rectified())
+        return ZooTensor(name, x.shape, x.moments.rectified())
 
-    def activated(self, kind: str, x: Tensor) -> Tensor:
+    def activated(self, kind: str, x: ZooTensor) -> ZooTensor:
         """One of ``ACTIVATIONS`` as exporters write it: an operator, or Swish as x * Sigmoid."""
         name = f"{x.name}.{kind.lower()}"
         if kind == "Swish":
@@ -254,66 +254,72 @@ class Builder:
         else:
             attributes: dict[str, Any] = {"alpha": 1 / 6} if kind == "HardSigmoid" else {}
             self.node(kind, name, [x.name], **attributes)
-        return Tensor(name, x.shape, x.moments.mapped(ACTIVATIONS[kind]))
+        return ZooTensor(name, x.shape, x.moments.mapped(ACTIVATIONS[kind]))
 
-    def multiply(self, name: str, left: Tensor, right: Tensor) -> Tensor:
+    def multiply(self, name: str, left: ZooTensor, right: ZooTensor) -> ZooTensor:
         """Elementwise product, where ``right`` may have one value per channel of ``left``."""
         self.node("Mul", name, [left.name, right.name])
-        return Tensor(name, left.shape, left.moments.times(right.moments))
+        return ZooTensor(name, left.shape, left.moments.times(right.moments))
 
     def max_pool(
-        self, name: str, x: Tensor, kernel: int, stride: int, padding: int = 0, ceil: bool = False
-    ) -> Tensor:
+        self,
+        name: str,
+        x: ZooTensor,
+        kernel: int,
+        stride: int,
+        padding: int = 0,
+        ceil: bool = False,
+    ) -> ZooTensor:
         """MaxPool over (N, C, H, W) with a square window."""
         self.node("MaxPool", name, [x.name], **_window(kernel, stride, padding, ceil))
         spatial = self._extents(name, x, kernel, stride, padding, ceil)
-        return Tensor(name, (*x.shape[:2], *spatial), x.moments.maximum(kernel * kernel))
+        return ZooTensor(name, (*x.shape[:2], *spatial), x.moments.maximum(kernel * kernel))
 
-    def average_pool(self, name: str, x: Tensor, kernel: int, stride: int) -> Tensor:
+    def average_pool(self, name: str, x: ZooTensor, kernel: int, stride: int) -> ZooTensor:
         """AveragePool over (N, C, H, W) with a square window and no padding."""
         self.node("AveragePool", name, [x.name], **_window(kernel, stride, 0, False))
         spatial = self._extents(name, x, kernel, stride, 0, False)
-        return Tensor(name, (*x.shape[:2], *spatial), x.moments.averaged(kernel * kernel))
+        return ZooTensor(name, (*x.shape[:2], *spatial), x.moments.averaged(kernel * kernel))
 
-    def global_average_pool(self, name: str, x: Tensor) -> Tensor:
+    def global_average_pool(self, name: str, x: ZooTensor) -> ZooTensor:
         """GlobalAveragePool and Flatten: (N, C, H, W) -> (N, C)."""
         averaged = self.averaged(name, x)
         self.node("Flatten", f"{name}.flatten", [name], axis=1)
-        return Tensor(f"{name}.flatten", x.shape[:2], averaged.moments)
+        return ZooTensor(f"{name}.flatten", x.shape[:2], averaged.moments)
 
-    def averaged(self, name: str, x: Tensor) -> Tensor:
+    def averaged(self, name: str, x: ZooTensor) -> ZooTensor:
         """GlobalAveragePool: (N, C, H, W) -> (N, C, 1, 1)."""
         batch, channels, height, width = x.shape
         self.node("GlobalAveragePool", name, [x.name])
         averaged = x.moments.averaged(height * width)
-        return Tensor(name, (batch, channels, 1, 1), averaged)
+        return ZooTensor(name, (batch, channels, 1, 1), averaged)
 
-    def flatten(self, name: str, x: Tensor) -> Tensor:
+    def flatten(self, name: str, x: ZooTensor) -> ZooTensor:
         """(N, C, H, W) -> (N, C * H * W)."""
         batch, channels, height, width = x.shape
         self.node("Flatten", name, [x.name], axis=1)
         shape = (batch, channels * height * width)
-        return Tensor(name, shape, x.moments.repeated(height * width))
+        return ZooTensor(name, shape, x.moments.repeated(height * width))
 
-    def add(self, name: str, left: Tensor, right: Tensor) -> Tensor:
+    def add(self, name: str, left: ZooTensor, right: ZooTensor) -> ZooTensor:
         """Elementwise sum of two tensors of one shape."""
         self.node("Add", name, [left.name, right.name])
-        return Tensor(name, left.shape, left.moments.plus(right.moments))
+        return ZooTensor(name, left.shape, left.moments.plus(right.moments))
 
-    def concatenate(self, name: str, parts: Sequence[Tensor]) -> Tensor:
+    def concatenate(self, name: str, parts: Sequence[ZooTensor]) -> ZooTensor:
         """Concat along the channels of (N, C, H, W)."""
         self.node("Concat", name, [part.name for part in parts], axis=1)
         channels = sum(part.shape[1] for part in parts)
         shape = (parts[0].shape[0], channels, *parts[0].shape[2:])
-        return Tensor(name, shape, Moments.joined([part.moments for part in parts]))
+        return ZooTensor(name, shape, Moments.concatenated([part.moments for part in parts]))
 
-    def split(self, name: str, x: Tensor, parts: int) -> list[Tensor]:
+    def split(self, name: str, x: ZooTensor, parts: int) -> list[ZooTensor]:
         """Split of the channels of (N, C, H, W) into equal parts."""
         channels = x.shape[1] // parts
         names = self.node("Split", name, [x.name, self.integers([channels] * parts)], parts, axis=1)
         shape = (x.shape[0], channels, *x.shape[2:])
         moments = x.moments.split(parts)
-        return [Tensor(*part) for part in zip(names, [shape] * parts, moments, strict=True)]
+        return [ZooTensor(*part) for part in zip(names, [shape] * parts, moments, strict=True)]
 
     def _filters(self, shape: tuple[int, ...]) -> FloatArray:
         """Normal weights (outputs, inputs, ...), of zero sum over each output's inputs: what
@@ -328,7 +334,7 @@ class Builder:
         return self.parameter(name, (noise - moments.mean).astype(np.float32))
 
     def _extents(
-        self, name: str, x: Tensor, kernel: int, stride: int, padding: int, ceil: bool
+        self, name: str, x: ZooTensor, kernel: int, stride: int, padding: int, ceil: bool
     ) -> tuple[int, ...]:
         extents = tuple(_extent(size, kernel, stride, padding, ceil) for size in x.shape[2:])
         if min(extents) < 1:

@@ -15,25 +15,16 @@ from functools import partial
 
 import onnx
 
-from archgen.zoo.builder import Builder, ZooError
+from archgen.zoo.builder import NetworkBuilder, ZooError
+from archgen.zoo.classifiers import densenet121, googlenet, resnet, shufflenet_v2, squeezenet, vgg16
 from archgen.zoo.counts import Counts, count
-from archgen.zoo.decoder import llama
-from archgen.zoo.densenet import densenet121
-from archgen.zoo.experts import moe
-from archgen.zoo.googlenet import googlenet
-from archgen.zoo.gpt2 import gpt2
-from archgen.zoo.mobilenet import mobilenet_v1, mobilenet_v2
-from archgen.zoo.mobilenet_v3 import efficientnet_b0, mobilenet_v3
-from archgen.zoo.plain import squeezenet, vgg16
-from archgen.zoo.recommend import dlrm
-from archgen.zoo.resnet import resnet
-from archgen.zoo.shufflenet import shufflenet_v2
-from archgen.zoo.speech import conformer, lstm_kws, whisper_encoder
+from archgen.zoo.decoders import gpt2, llama, moe
+from archgen.zoo.dense_prediction import unet, yolov8n
+from archgen.zoo.mobile import efficientnet_b0, mobilenet_v1, mobilenet_v2, mobilenet_v3
+from archgen.zoo.other import conformer, dlrm, lstm_kws, whisper_encoder
 from archgen.zoo.transformer import bert, vit
-from archgen.zoo.unet import unet
-from archgen.zoo.yolo import yolov8n
 
-__all__ = ["CATALOG", "Counts", "Entry", "Option", "ZooError", "build", "count"]
+__all__ = ["CATALOG", "Counts", "Option", "ZooError", "ZooNetwork", "build", "count"]
 
 Option = int | float
 
@@ -43,7 +34,7 @@ _TORCHVISION = "torchvision's weights tables (num_params, _ops)"
 
 
 @dataclass(frozen=True)
-class Entry:
+class ZooNetwork:
     """One network: ``build(builder, batch=..., **options)`` appends it; ``options`` are all it
     takes, with their defaults. ``macs`` and ``parameters`` are the published figures at batch 1,
     good to ``tolerance`` (relative, as many digits as ``source`` prints)."""
@@ -57,9 +48,11 @@ class Entry:
     tolerance: float = 1e-3
 
 
-def _resnet(depth: int, macs: float, parameters: int) -> Entry:
+def _resnet(depth: int, macs: float, parameters: int) -> ZooNetwork:
     text = f"ResNet-{depth} v1.5, image classification"
-    return Entry(text, partial(resnet, depth=depth), _IMAGE_WIDTH, macs, parameters, _TORCHVISION)
+    return ZooNetwork(
+        text, partial(resnet, depth=depth), _IMAGE_WIDTH, macs, parameters, _TORCHVISION
+    )
 
 
 def _bert(layers: int, hidden: int, heads: int) -> dict[str, Option]:
@@ -71,13 +64,13 @@ def _vit(layers: int, hidden: int, heads: int) -> dict[str, Option]:
     return {**_IMAGE, "patch": 16, "layers": layers, "hidden": hidden, "heads": heads}
 
 
-CATALOG: dict[str, Entry] = {
+CATALOG: dict[str, ZooNetwork] = {
     "resnet18": _resnet(18, 1.814e9, 11_689_512),
     "resnet34": _resnet(34, 3.664e9, 21_797_672),
     "resnet50": _resnet(50, 4.089e9, 25_557_032),
     "resnet101": _resnet(101, 7.801e9, 44_549_160),
     "resnet152": _resnet(152, 11.514e9, 60_192_808),
-    "vgg16": Entry(
+    "vgg16": ZooNetwork(
         description="VGG-16 without BatchNormalization, image classification",
         build=vgg16,
         options={**_IMAGE_WIDTH, "hidden": 4096},
@@ -85,7 +78,7 @@ CATALOG: dict[str, Entry] = {
         parameters=138_357_544,
         source=_TORCHVISION,
     ),
-    "mobilenet_v1": Entry(
+    "mobilenet_v1": ZooNetwork(
         description="MobileNetV1, depthwise separable convolutions",
         build=mobilenet_v1,
         options=_IMAGE_WIDTH,
@@ -94,7 +87,7 @@ CATALOG: dict[str, Entry] = {
         source="Howard et al. 2017, tables 4 and 6",
         tolerance=1e-2,
     ),
-    "mobilenet_v2": Entry(
+    "mobilenet_v2": ZooNetwork(
         description="MobileNetV2, inverted residuals with linear bottlenecks",
         build=mobilenet_v2,
         options=_IMAGE_WIDTH,
@@ -102,7 +95,7 @@ CATALOG: dict[str, Entry] = {
         parameters=3_504_872,
         source=_TORCHVISION,
     ),
-    "mobilenet_v3": Entry(
+    "mobilenet_v3": ZooNetwork(
         description="MobileNetV3-Large (`small=1`: -Small), gated inverted residuals",
         build=mobilenet_v3,
         options={**_IMAGE_WIDTH, "small": 0},
@@ -110,7 +103,7 @@ CATALOG: dict[str, Entry] = {
         parameters=5_483_032,
         source=_TORCHVISION,
     ),
-    "efficientnet_b0": Entry(
+    "efficientnet_b0": ZooNetwork(
         description="EfficientNet-B0, gated inverted residuals with Swish",
         build=efficientnet_b0,
         options=_IMAGE_WIDTH,
@@ -119,7 +112,7 @@ CATALOG: dict[str, Entry] = {
         source=_TORCHVISION,
         tolerance=2e-3,
     ),
-    "shufflenet_v2": Entry(
+    "shufflenet_v2": ZooNetwork(
         description="ShuffleNetV2 1x, halves of channels computed, kept and shuffled",
         build=shufflenet_v2,
         options=_IMAGE_WIDTH,
@@ -127,7 +120,7 @@ CATALOG: dict[str, Entry] = {
         parameters=2_278_604,
         source=_TORCHVISION,
     ),
-    "squeezenet": Entry(
+    "squeezenet": ZooNetwork(
         description="SqueezeNet 1.1, fire modules",
         build=squeezenet,
         options=_IMAGE_WIDTH,
@@ -135,7 +128,7 @@ CATALOG: dict[str, Entry] = {
         parameters=1_235_496,
         source=_TORCHVISION,
     ),
-    "densenet121": Entry(
+    "densenet121": ZooNetwork(
         description="DenseNet-121, dense concatenation",
         build=densenet121,
         options={**_IMAGE, "growth": 32},
@@ -143,7 +136,7 @@ CATALOG: dict[str, Entry] = {
         parameters=7_978_856,
         source=_TORCHVISION,
     ),
-    "googlenet": Entry(
+    "googlenet": ZooNetwork(
         description="GoogLeNet with BatchNormalization, inference graph",
         build=googlenet,
         options=_IMAGE_WIDTH,
@@ -151,7 +144,7 @@ CATALOG: dict[str, Entry] = {
         parameters=6_624_904,
         source=_TORCHVISION,
     ),
-    "unet": Entry(
+    "unet": ZooNetwork(
         description="U-Net, padded, with BatchNormalization, semantic segmentation",
         build=unet,
         options={"image": 256, "classes": 1, "width": 1.0},
@@ -160,7 +153,7 @@ CATALOG: dict[str, Entry] = {
         source="parameters: milesial/Pytorch-UNet; MACs: 54.6 G as profilers print, which count "
         "each of the 2.147 G of transposed convolutions four times",
     ),
-    "yolov8n": Entry(
+    "yolov8n": ZooNetwork(
         description="A detector like YOLOv8n, BatchNormalization folded, boxes decoded",
         build=yolov8n,
         options={"image": 640, "classes": 80, "width": 1.0},
@@ -169,7 +162,7 @@ CATALOG: dict[str, Entry] = {
         source="Ultralytics' summary (fused) and, as constants, the places of 8 400 anchors",
         tolerance=1e-2,
     ),
-    "bert_base": Entry(
+    "bert_base": ZooNetwork(
         description="BERT base encoder and pooler, 128 tokens",
         build=bert,
         options=_bert(layers=12, hidden=768, heads=12),
@@ -178,7 +171,7 @@ CATALOG: dict[str, Entry] = {
         source="TinyBERT (Jiao et al. 2020): 22.5 GFLOPs; parameters: transformers' BertModel",
         tolerance=1e-2,
     ),
-    "bert_large": Entry(
+    "bert_large": ZooNetwork(
         description="BERT large encoder and pooler, 128 tokens",
         build=bert,
         options=_bert(layers=24, hidden=1024, heads=16),
@@ -186,7 +179,7 @@ CATALOG: dict[str, Entry] = {
         parameters=335_141_888,
         source="MACs: layers x (12 s d^2 + 2 s^2 d); parameters: transformers' BertModel",
     ),
-    "vit_b16": Entry(
+    "vit_b16": ZooNetwork(
         description="ViT-B/16, vision transformer with a class token",
         build=vit,
         options=_vit(layers=12, hidden=768, heads=12),
@@ -194,7 +187,7 @@ CATALOG: dict[str, Entry] = {
         parameters=86_567_656,
         source=_TORCHVISION,
     ),
-    "vit_tiny": Entry(
+    "vit_tiny": ZooNetwork(
         description="ViT-Ti/16, the plain backbone of DeiT-Ti",
         build=vit,
         options=_vit(layers=12, hidden=192, heads=3),
@@ -202,7 +195,7 @@ CATALOG: dict[str, Entry] = {
         parameters=5_717_416,
         source="MACs: layers x (12 s d^2 + 2 s^2 d) and patches; parameters: timm's model card",
     ),
-    "gpt2": Entry(
+    "gpt2": ZooNetwork(
         description="GPT-2 small, 1024 tokens (or behind `past`), logits of the last one",
         build=gpt2,
         options={
@@ -218,7 +211,7 @@ CATALOG: dict[str, Entry] = {
         parameters=124_439_808,
         source="MACs: layers x (12 s d^2 + 2 s^2 d) + d v; parameters: transformers' GPT2Model",
     ),
-    "whisper_encoder": Entry(
+    "whisper_encoder": ZooNetwork(
         description="Whisper tiny's encoder, 30 seconds of log-mel spectrogram",
         build=whisper_encoder,
         options={"frames": 3000, "mels": 80, "layers": 4, "hidden": 384, "heads": 6},
@@ -227,7 +220,7 @@ CATALOG: dict[str, Entry] = {
         source="MACs: 3 d (80 t + d t / 2) + layers x (12 s d^2 + 2 s^2 d), t = 2 s = 3000; "
         "parameters: transformers' WhisperEncoder",
     ),
-    "conformer": Entry(
+    "conformer": ZooNetwork(
         description="A block of Conformer-S, ten seconds of speech after subsampling",
         build=conformer,
         options={"sequence": 250, "layers": 1, "hidden": 144, "heads": 4, "kernel": 31},
@@ -236,7 +229,7 @@ CATALOG: dict[str, Entry] = {
         source="sizes: Gulati et al. 2020, table 1; MACs: s (23 d^2 + k d) + 2 s^2 d; "
         "parameters: 23 d^2 + k d + 29 d",
     ),
-    "lstm_kws": Entry(
+    "lstm_kws": ZooNetwork(
         description="Keyword spotting by one LSTM layer over a second of coefficients",
         build=lstm_kws,
         options={"frames": 49, "features": 10, "hidden": 118, "classes": 12},
@@ -245,7 +238,7 @@ CATALOG: dict[str, Entry] = {
         source="Zhang et al. 2017, basic LSTM S: 5.9 MOps, 63.3 KB with a byte per weight",
         tolerance=1e-2,
     ),
-    "dlrm": Entry(
+    "dlrm": ZooNetwork(
         description="DLRM's Criteo Kaggle model, tables cut to 10 000 rows",
         build=dlrm,
         options={"features": 13, "tables": 26, "rows": 10_000, "width": 16, "hidden": 512},
@@ -253,7 +246,7 @@ CATALOG: dict[str, Entry] = {
         parameters=4_635_985,
         source="sizes: Naumov et al. 2019 (bottom 13-512-256-64-16, top 367-512-256-1)",
     ),
-    "moe": Entry(
+    "moe": ZooNetwork(
         description="Mixture of experts: 8 of 32 SwiGLU layers, all computed or `gathered=1`",
         build=moe,
         options={
@@ -268,7 +261,7 @@ CATALOG: dict[str, Entry] = {
         parameters=50_364_416,
         source="sizes: Granite 3.0 1B-A400M's configuration; MACs: s e (3 d w + d)",
     ),
-    "llama": Entry(
+    "llama": ZooNetwork(
         description="Llama-style decoder, one layer, a prompt of 1024 tokens (or behind `past`)",
         build=llama,
         options={
@@ -310,7 +303,7 @@ def build(
             raise ZooError(f"{name}: {option}={value} must be positive")
     if batch < 1:
         raise ZooError(f"{name}: batch={batch} must be positive")
-    net = Builder(name, seed, weights)
+    net = NetworkBuilder(name, seed, weights)
     entry.build(net, batch=batch, **{**entry.options, **options})
     return net.finish()
 

@@ -116,7 +116,7 @@ _UNTRAINED_OPERANDS = {
 
 
 def _parameters(graph: onnx.GraphProto) -> int:
-    tensors = {tensor.name: tensor for tensor in _constants(graph)}
+    tensors = {tensor.name: tensor for tensor in _constant_tensors(graph)}
     trained = {
         name
         for node in graph.node
@@ -132,7 +132,7 @@ def _is_trained(kind: str, position: int, tensor: TensorProto) -> bool:
     return len(tensor.dims) > 0 and position not in _UNTRAINED_OPERANDS.get(kind, ())
 
 
-def _constants(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+def _constant_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":

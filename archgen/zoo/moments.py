@@ -37,7 +37,7 @@ class Moments:
         return Moments(np.zeros(channels), np.ones(channels))
 
     @staticmethod
-    def joined(parts: Sequence[Moments]) -> Moments:
+    def concatenated(parts: Sequence[Moments]) -> Moments:
         """Channels of all ``parts`` one after another."""
         return Moments(
             np.concatenate([part.mean for part in parts]),

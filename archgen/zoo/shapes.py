@@ -134,7 +134,7 @@ def _compute(
     nodes = list(light.graph.node)
     kept = []
     for node in nodes:
-        value = _value(node, shapes, constants, light)
+        value = _evaluate_node(node, shapes, constants, light)
         if value is None:
             kept.append(node)
             continue
@@ -144,7 +144,7 @@ def _compute(
     light.graph.node.extend(kept)
 
 
-def _value(
+def _evaluate_node(
     node: onnx.NodeProto,
     shapes: Mapping[str, Shape],
     constants: Mapping[str, NDArray[Any]],

@@ -14,14 +14,14 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from archgen.zoo.builder import Builder, Tensor, ZooError
+from archgen.zoo.builder import NetworkBuilder, ZooError, ZooTensor
 from archgen.zoo.moments import Moments
 
 _MASKED = float(np.finfo(np.float32).min)
 
 
 def bert(
-    net: Builder,
+    net: NetworkBuilder,
     *,
     batch: int,
     sequence: int,
@@ -53,15 +53,15 @@ def bert(
         x = net.add(f"{name}.mlp.add", feed_forward(net, f"{name}.mlp", x), x)
         x = layer_norm(net, f"{name}.norm", x)
     net.node("Gather", "pooler.first", [x.name, net.constant(np.array(0))], axis=1)
-    first = Tensor("pooler.first", (batch, hidden), x.moments)
+    first = ZooTensor("pooler.first", (batch, hidden), x.moments)
     pooled = net.gemm("pooler.dense", first, hidden)
     net.node("Tanh", "pooler.tanh", [pooled.name])
     net.output("last_hidden_state", x)
-    net.output("pooler_output", Tensor("pooler.tanh", pooled.shape, pooled.moments))
+    net.output("pooler_output", ZooTensor("pooler.tanh", pooled.shape, pooled.moments))
 
 
 def vit(
-    net: Builder,
+    net: NetworkBuilder,
     *,
     batch: int,
     image: int,
@@ -87,7 +87,7 @@ def vit(
     net.node("Concat", "tokens", [head, "patch_embed.tokens"], axis=1)
     places = net.parameter("position_embedding", net.normal((1, tokens + 1, hidden), 0.5))
     net.node("Add", "embedded", ["tokens", places])
-    x = Tensor("embedded", (batch, tokens + 1, hidden), Moments.standard(hidden))
+    x = ZooTensor("embedded", (batch, tokens + 1, hidden), Moments.standard(hidden))
     for index in range(layers):
         name = f"encoder.{index}"
         y = attention(net, f"{name}.attention", layer_norm(net, f"{name}.norm1", x), heads)
@@ -96,21 +96,26 @@ def vit(
         x = net.add(f"{name}.mlp.add", x, y)
     x = layer_norm(net, "norm", x)
     net.node("Gather", "first", [x.name, net.constant(np.array(0))], axis=1)
-    net.output("logits", net.gemm("head", Tensor("first", (batch, hidden), x.moments), classes))
+    net.output("logits", net.gemm("head", ZooTensor("first", (batch, hidden), x.moments), classes))
 
 
-def layer_norm(net: Builder, name: str, x: Tensor) -> Tensor:
+def layer_norm(net: NetworkBuilder, name: str, x: ZooTensor) -> ZooTensor:
     """LayerNormalization over the last axis, as one operator."""
     scale = net.uniform(x.shape[-1], 0.8, 1.2)
     shift = net.uniform(x.shape[-1], -0.2, 0.2)
     inputs = [x.name, net.parameter(f"{name}.weight", scale), net.parameter(f"{name}.bias", shift)]
     net.node("LayerNormalization", name, inputs, axis=-1, epsilon=1e-6)
-    return Tensor(name, x.shape, Moments.standard(x.shape[-1]))
+    return ZooTensor(name, x.shape, Moments.standard(x.shape[-1]))
 
 
 def linear(
-    net: Builder, name: str, x: Tensor, features: int, gain: float = 1.0, biased: bool = True
-) -> Tensor:
+    net: NetworkBuilder,
+    name: str,
+    x: ZooTensor,
+    features: int,
+    gain: float = 1.0,
+    biased: bool = True,
+) -> ZooTensor:
     """MatMul with a (inputs, features) weight, and Add where it is ``biased``; unit-variance
     input gives a standard deviation of ``gain``."""
     given = x.shape[-1]
@@ -120,17 +125,17 @@ def linear(
     net.node("MatMul", product, [x.name, net.parameter(f"{name}.weight", weight)])
     if bias is not None:
         net.node("Add", name, [product, net.parameter(f"{name}.bias", bias)])
-    return Tensor(name, (*x.shape[:-1], features), Moments.standard(features).scaled(gain))
+    return ZooTensor(name, (*x.shape[:-1], features), Moments.standard(features).scaled(gain))
 
 
 def attention(
-    net: Builder,
+    net: NetworkBuilder,
     name: str,
-    x: Tensor,
+    x: ZooTensor,
     heads: int,
     bias: str | None = None,
     biased_keys: bool = True,
-) -> Tensor:
+) -> ZooTensor:
     """Multi-head self-attention on (batch, tokens, hidden) and its output projection; ``bias``
     is added to the scores."""
     hidden = x.shape[2]
@@ -146,30 +151,30 @@ def attention(
     net.node("MatMul", f"{name}.context", [f"{name}.weights", value])
     net.node("Transpose", f"{name}.merged", [f"{name}.context"], perm=[0, 2, 1, 3])
     net.node("Reshape", f"{name}.flat", [f"{name}.merged", net.integers(x.shape)])
-    return linear(net, f"{name}.output", Tensor(f"{name}.flat", x.shape, x.moments), hidden)
+    return linear(net, f"{name}.output", ZooTensor(f"{name}.flat", x.shape, x.moments), hidden)
 
 
-def feed_forward(net: Builder, name: str, x: Tensor) -> Tensor:
+def feed_forward(net: NetworkBuilder, name: str, x: ZooTensor) -> ZooTensor:
     """Linear to four times the width, GELU by Erf, linear back."""
     hidden = x.shape[-1]
     wide = linear(net, f"{name}.expand", x, 4 * hidden)
     return linear(net, f"{name}.project", gelu(net, f"{name}.gelu", wide), hidden)
 
 
-def gelu(net: Builder, name: str, x: Tensor) -> Tensor:
+def gelu(net: NetworkBuilder, name: str, x: ZooTensor) -> ZooTensor:
     """x times the normal distribution's probability below x, by Erf."""
     net.node("Div", f"{name}.scaled", [x.name, net.scalar(math.sqrt(2))])
     net.node("Erf", f"{name}.erf", [f"{name}.scaled"])
     net.node("Add", f"{name}.shifted", [f"{name}.erf", net.scalar(1.0)])
     net.node("Mul", f"{name}.gated", [x.name, f"{name}.shifted"])
     net.node("Mul", name, [f"{name}.gated", net.scalar(0.5)])
-    return Tensor(name, x.shape, x.moments)
+    return ZooTensor(name, x.shape, x.moments)
 
 
 def _by_head(
-    net: Builder,
+    net: NetworkBuilder,
     name: str,
-    x: Tensor,
+    x: ZooTensor,
     heads: int,
     order: list[int],
     gain: float,
@@ -183,14 +188,14 @@ def _by_head(
 
 
 def _embedding(
-    net: Builder, name: str, rows: int, shape: tuple[int, int, int], indices: str
-) -> Tensor:
+    net: NetworkBuilder, name: str, rows: int, shape: tuple[int, int, int], indices: str
+) -> ZooTensor:
     table = net.parameter(f"{name}.weight", net.normal((rows, shape[2])))
     net.node("Gather", name, [table, indices], axis=0)
-    return Tensor(name, shape, Moments.standard(shape[2]))
+    return ZooTensor(name, shape, Moments.standard(shape[2]))
 
 
-def _mask_bias(net: Builder, mask: Tensor) -> str:
+def _mask_bias(net: NetworkBuilder, mask: ZooTensor) -> str:
     """(batch, tokens) of ones and zeros -> (batch, 1, 1, tokens) of zeros and very negative."""
     net.node("Unsqueeze", "mask.unsqueezed", [mask.name, net.integers([1, 2])])
     net.node("Cast", "mask.cast", ["mask.unsqueezed"], to=TensorProto.FLOAT)
@@ -198,7 +203,7 @@ def _mask_bias(net: Builder, mask: Tensor) -> str:
     return net.node("Mul", "mask.bias", ["mask.inverted", net.scalar(_MASKED)])[0]
 
 
-def check_heads(net: Builder, hidden: int, heads: int) -> None:
+def check_heads(net: NetworkBuilder, hidden: int, heads: int) -> None:
     """Refuses heads of no whole width."""
     if hidden % heads:
         raise ZooError(f"{net.graph.name}: hidden={hidden} is not a multiple of heads={heads}")

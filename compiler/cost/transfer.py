@@ -10,17 +10,27 @@ candidates; for one box all this agrees with the instruction (`simmodel.isa.Copy
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from compiler.cost.rates import Stage, copy_rate, far_latency, far_rate, path, rounded, shared_rate
-from compiler.cost.sharing import Cores, Way
-from compiler.nest.ir import Placed, Tensor, order_of
-from simmodel.arch import Arch, CopyEngine
-from simmodel.dtype import size_of
+from compiler.cost.multicast import Cores, MulticastRoute
+from compiler.cost.overlap import (
+    Stage,
+    copy_rate,
+    far_latency,
+    far_rate,
+    path,
+    rounded,
+    shared_rate,
+)
+from compiler.tensor_ir.nest import RowPlacement, Tensor, order_of
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch, CopyEngine
+from simmodel.isa.base import granule
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,7 @@ class Path:
     store: bool = False
     alike: Any = 1
     """Cores that load the same."""
-    way: Way | None = None
+    way: MulticastRoute | None = None
     """How they share it."""
 
     @classmethod
@@ -93,34 +103,34 @@ class Path:
             buffer: positions that it has room for there; default just these.
         """
         if tensor.picked is not None or tensor.placed is not None:
-            return self._rows(tensor, sizes, order, buffer or sizes)
-        inside = _inside(tensor, sizes)
+            return self._row_transfer(tensor, sizes, order, buffer or sizes)
+        inside = _clipped_sizes(tensor, sizes)
         strides = tensor.storage.strides
         far = order_of(tensor.shape, strides)
-        there = Joint.of([(inside[a], strides[a], strides[a]) for a in reversed(far)])
+        there = CopyShape.of([(inside[a], strides[a], strides[a]) for a in reversed(far)])
         steps = pitches(buffer or sizes, order or far)
         near = {a: (sizes[a], strides[a], steps[a]) for a in reversed(order or far)}
-        joint, item = Joint.of(tuple(near.values())), size_of(tensor.dtype)
+        joint, item = CopyShape.of(tuple(near.values())), size_of(tensor.dtype)
         size, space = there.elements * item, joint.elements * item
         moved = rounded(self.arch, size, there.run * item, self.far)
         times = self._times(near, far if self.store else [*near][::-1])
         return self._timed(size, moved, joint.pieces, times, space)
 
-    def _rows(
+    def _row_transfer(
         self, tensor: Tensor, sizes: Sequence[Any], order: Sequence[int], buffer: Sequence[Any]
     ) -> Transfer:
         """A box of rows that lie anywhere in a table; nobody shares what others pick."""
         rows = tensor.picked or tensor.placed
         assert rows is not None
-        arch, engine, sizes = self.arch, self.engine, _inside(tensor, sizes)
+        arch, engine, sizes = self.arch, self.engine, _clipped_sizes(tensor, sizes)
         steps = pitches(buffer, order or range(len(sizes)))
         inside = dict(zip(rows.along, rows.strides, strict=True))
         fastest = sorted(inside, key=lambda axis: inside[axis])
         row = [(sizes[axis], inside[axis], steps[axis]) for axis in fastest]
         counted = [*zip(rows.counted, rows.index.storage.strides, strict=True)][::-1]
-        ahead = Joint.of([(sizes[axis], stride, steps[axis]) for axis, stride in counted])
-        listed = Joint.of([(sizes[axis], stride, stride) for axis, stride in counted])
-        there, joint = Joint.of([(n, s, s) for n, s, _ in row]), Joint.of(row)
+        ahead = CopyShape.of([(sizes[axis], stride, steps[axis]) for axis, stride in counted])
+        listed = CopyShape.of([(sizes[axis], stride, stride) for axis, stride in counted])
+        there, joint = CopyShape.of([(n, s, s) for n, s, _ in row]), CopyShape.of(row)
         item, number = size_of(rows.table.dtype), size_of(rows.index.dtype)
         each, names = there.elements * item, listed.elements * number
         requests = there.pieces * np.ceil(there.run * item / engine.request)
@@ -131,9 +141,9 @@ class Path:
         )
         moved = ahead.elements * rounded(arch, each, there.run * item, self.far)
         moved = moved + rounded(arch, names, listed.run * number, self.far)
-        times: Any = ahead.elements if isinstance(rows, Placed) and rows.block else 1
+        times: Any = ahead.elements if isinstance(rows, RowPlacement) and rows.block else 1
         for axis in sorted(row, key=lambda axis: -axis[1]):
-            over = ahead.dims + Joint.of(row).dims > engine.rank
+            over = ahead.dims + CopyShape.of(row).dims > engine.rank
             times, row = times * np.where(over, axis[0], 1), [a for a in row if a is not axis]
         once = engine.startup.cycles(arch.clock) + 2 * far_latency(arch, self.far)
         rate = far_rate(arch, self.far, self.cores, store=self.store)
@@ -148,8 +158,8 @@ class Path:
         strides = tensor.storage.strides
         far = order_of(tensor.shape, strides)
         axes = {a: (sizes[a], strides[a], steps[a]) for a in reversed(far)}
-        joint, item = Joint.of(tuple(axes.values())), size_of(tensor.dtype)
-        there = Joint.of([(size, stride, stride) for size, stride, _ in axes.values()])
+        joint, item = CopyShape.of(tuple(axes.values())), size_of(tensor.dtype)
+        there = CopyShape.of([(size, stride, stride) for size, stride, _ in axes.values()])
         size = joint.elements * item
         moved = rounded(self.arch, size, there.run * item, self.far)
         return self._timed(size, moved, joint.pieces, self._times(axes, far), size)
@@ -164,9 +174,11 @@ class Path:
         own = np.maximum(size / copy_rate(arch, engine, self.far), pieces)
         once = engine.startup.cycles(arch.clock) + far_latency(arch, self.far)
         alone = Transfer(times * once + np.maximum(own, moved / rate), moved, space)
-        return self._together(alone, once, own, moved / rate, times)
+        return self._multicast_transfer(alone, once, own, moved / rate, times)
 
-    def _together(self, alone: Transfer, once: float, own: Any, far: Any, times: Any) -> Transfer:
+    def _multicast_transfer(
+        self, alone: Transfer, once: float, own: Any, far: Any, times: Any
+    ) -> Transfer:
         """`alone`, or what it takes where every core loads a part and gives it to all."""
         way, alike = self.way, self.alike
         if way is None or np.all(alike == 1) or not way.reaches(self.near, self.far):
@@ -189,12 +201,12 @@ class Path:
         for axis in slowest:
             if len(rest) <= self.engine.rank:
                 break
-            over = Joint.of(tuple(rest.values())).dims > self.engine.rank
+            over = CopyShape.of(tuple(rest.values())).dims > self.engine.rank
             times = times * np.where(over, rest.pop(axis)[0], 1)
         return times
 
 
-def _inside(tensor: Tensor, sizes: Sequence[Any]) -> list[Any]:
+def _clipped_sizes(tensor: Tensor, sizes: Sequence[Any]) -> list[Any]:
     """As many positions of each axis as there are."""
     return [np.minimum(n, extent) for n, extent in zip(sizes, tensor.shape, strict=True)]
 
@@ -215,7 +227,7 @@ def pitches(sizes: Sequence[Any], order: Sequence[int]) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Joint:
+class CopyShape:
     """A box as both ends of a transfer see it."""
 
     elements: Any
@@ -230,7 +242,7 @@ class Joint:
         return self.elements / np.maximum(self.run, 1)
 
     @classmethod
-    def of(cls, axes: Sequence[Axis]) -> Joint:
+    def of(cls, axes: Sequence[Axis]) -> CopyShape:
         """The joint walk over `axes`, fastest first."""
         elements: Any = 1
         run: Any = 1
@@ -253,7 +265,7 @@ class Joint:
 
 
 @dataclass(frozen=True)
-class Flow:
+class RepeatedTransfer:
     """Transfers that are alike."""
 
     way: Path
@@ -291,7 +303,7 @@ Engine = tuple[int, bool]
 """A copy engine's identity, and whether it stores."""
 
 
-def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
+def traffic(arch: Arch, cores: int, flows: Sequence[RepeatedTransfer]) -> Traffic:
     """What `flows` take together, on each of `cores` cores."""
     rates = {"dram": arch.dram_bytes_per_cycle, "shared": shared_rate(arch, cores)}
     far: dict[str, Stage] = dict.fromkeys(rates, (0.0, 0.0))
@@ -303,14 +315,14 @@ def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
         home, rate, once = flow.way.far, rates[flow.way.far], np.minimum(flow.count, 1)
         size = cores * flow.once.bytes
         moved[home] = moved[home] + flow.count * size
-        far[home] = _added(far[home], flow.count * size / rate, once * size / rate)
+        far[home] = _add_stage(far[home], flow.count * size / rate, once * size / rate)
         if flow.way.staged:
             _stage(flow, cores / rates["shared"], far, engines)
         key = id(flow.way.engine), flow.way.store
         cycles = flow.once.cycles
         lead = lead + (once * cycles if flow.constant else 0.0)
         before, every = engines.get(key, (0.0, 0.0)), flow.count * flow.once.busy
-        engines[key] = _added(before, every, once * cycles)
+        engines[key] = _add_stage(before, every, once * cycles)
         if home == "dram":
             stream = streams.setdefault(key, _Stream(flow.way.demand))
             stream.cycles = stream.cycles + (flow.count - once) * size / rate
@@ -325,14 +337,16 @@ def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
     return Traffic(load, store, far, moved, lead)
 
 
-def _stage(flow: Flow, rate: float, far: dict[str, Stage], engines: dict[Engine, Stage]) -> None:
+def _stage(
+    flow: RepeatedTransfer, rate: float, far: dict[str, Stage], engines: dict[Engine, Stage]
+) -> None:
     """What a load that goes through shared memory takes there, and of the engine that stores."""
     once = np.minimum(flow.count, 1)
     share = flow.once.staged * rate
-    far["shared"] = _added(far["shared"], flow.count * share, once * share)
+    far["shared"] = _add_stage(far["shared"], flow.count * share, once * share)
     key = id(path(flow.way.arch, flow.way.near, "shared")), True
     passing = flow.once.passing
-    engines[key] = _added(engines.get(key, (0.0, 0.0)), flow.count * passing, 0.0 * once)
+    engines[key] = _add_stage(engines.get(key, (0.0, 0.0)), flow.count * passing, 0.0 * once)
 
 
 @dataclass
@@ -364,7 +378,7 @@ def _meeting(key: Engine, stage: Stage, streams: Mapping[Engine, _Stream]) -> An
     return late
 
 
-def _added(stage: Stage, every: Any, once: Any) -> Stage:
+def _add_stage(stage: Stage, every: Any, once: Any) -> Stage:
     return stage[0] + every, stage[1] + once
 
 
@@ -375,3 +389,35 @@ def _longest(stages: Sequence[Stage]) -> Stage:
     for cycles, alone in stages:
         every, once = np.maximum(every, cycles), np.maximum(once, alone)
     return every, once
+
+
+# Cycles that the matrix engine's operands take between it and the memories on chip.
+
+
+class Flows:
+    """Bytes between the engine and memories, by what they share."""
+
+    def __init__(self, arch: Arch) -> None:
+        self.arch = arch
+        self.cycles: dict[tuple[str, bool], Any] = defaultdict(float)
+
+    def add(self, role: str, size: Any, run: Any, *, times: Any = 1, write: bool = False) -> None:
+        """`size` bytes in contiguous runs of `run` bytes, moved `times` over."""
+        memory = self.arch.memories.on_chip()[role]
+        grain = granule(self.arch, role)
+        moved = times * size * np.ceil(run / grain) * grain / np.maximum(run, 1)
+        way = role, write and memory.split_ports
+        if memory.mapping == "interleaved":
+            self.cycles[way] = self.cycles[way] + moved / memory.bytes_per_cycle(write)
+            return
+        # Each operand may have banks of its own; more of them, where it does not fit in one.
+        banks = np.minimum(memory.banks, np.ceil(size / memory.bank_size))
+        cycles = moved / (memory.port_bytes(write) * np.maximum(banks, 1))
+        self.cycles[way] = np.maximum(self.cycles[way], cycles)
+
+    def longest(self) -> Any:
+        """Cycles of the memory that is busiest with them."""
+        longest: Any = 0.0
+        for cycles in self.cycles.values():
+            longest = np.maximum(longest, cycles)
+        return longest

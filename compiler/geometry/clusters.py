@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from functools import reduce
 
 from compiler.geometry.needs import LayerNeeds
-from compiler.group import Group
-from compiler.nest.bounds import Box, clipped, empty, union
-from compiler.nest.ir import Tensor
-from simmodel.arch import Arch
-from simmodel.dtype import size_of
+from compiler.schedule_ir.group import Group
+from compiler.tensor_ir.bounds import Box, clipped, empty, union
+from compiler.tensor_ir.nest import Tensor
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
 
 Boxes = dict[str, Box]
 """By tensor, a part of it."""
@@ -52,7 +52,7 @@ def keeps_apart(group: Group, parts: Sequence[Box], arch: Arch) -> bool:
         if not mine:
             break
         shares = [_shares(group, part) for part in mine]
-        made = [_made(group, share, first + core) for core, share in enumerate(shares)]
+        made = [_core_results(group, share, first + core) for core, share in enumerate(shares)]
         touched = _touched(group, _all_of(made)) | _all_of(shares)
         for name, home in group.shared.items():
             if name not in touched:
@@ -81,10 +81,10 @@ def _shares(group: Group, part: Box) -> Boxes:
     """What a core stores of the results with its part of the last one."""
     tensors = group.tensors
     last = tensors[group.results[-1]].shape
-    return {name: _share(tensors[name].shape, last, part) for name in group.results}
+    return {name: _result_part(tensors[name].shape, last, part) for name in group.results}
 
 
-def _made(group: Group, share: Boxes, core: int) -> Boxes:
+def _core_results(group: Group, share: Boxes, core: int) -> Boxes:
     """What a core makes of the results: of those that stay, also what it keeps beside its share."""
     found = dict(share)
     for name, kept in group.kept.items():
@@ -114,7 +114,7 @@ def _touched(group: Group, made: Boxes) -> Boxes:
     return wants
 
 
-def _share(shape: Sequence[int], last: Sequence[int], part: Box) -> Box:
+def _result_part(shape: Sequence[int], last: Sequence[int], part: Box) -> Box:
     """The part of a result of `shape`: cut like the last one where they have the axis in common."""
     cut = [axis < len(last) and part[axis] != (0, last[axis]) for axis in range(len(shape))]
     return tuple(part[axis] if cut[axis] else (0, extent) for axis, extent in enumerate(shape))

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 
 from compiler.geometry.needs import LayerNeeds
-from compiler.group import Group
-from compiler.layer import Layer
-from compiler.nest.bounds import Box, union
-from compiler.nest.ir import Access, Nest
-from simmodel.arch import Arch
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
+from compiler.tensor_ir.bounds import Box, union
+from compiler.tensor_ir.nest import Access, Nest
+from simmodel.arch.record import Arch
 
 
 def cut_axes(shape: tuple[int, ...]) -> list[int]:
@@ -51,7 +51,7 @@ def dividing(group: Group) -> list[int]:
         return []
     extents = group.tensors[group.results[-1]].shape
     moving = (axis for axis, extent in enumerate(extents) if extent > 1)
-    return [axis for axis in moving if _moved(group, axis) is not None]
+    return [axis for axis in moving if _split_dims(group, axis) is not None]
 
 
 def heads(group: Group) -> list[int]:
@@ -59,7 +59,7 @@ def heads(group: Group) -> list[int]:
     one position of them needs one of all that is read, and with it fewer keys and values."""
     found = []
     for axis in dividing(group):
-        dims = zip(group.layers, _moved(group, axis) or (), strict=True)
+        dims = zip(group.layers, _split_dims(group, axis) or (), strict=True)
         products = [(layer.head, dim) for layer, dim in dims if _of_two(layer)]
         if all(a.uses(dim) for head, dim in products for a in head.operands[:2]):
             found.append(axis)
@@ -72,15 +72,15 @@ def _of_two(layer: Layer) -> bool:
     return len(operands) > 1 and all(layer.tensors[a.tensor].data is None for a in operands)
 
 
-def _moved(group: Group, axis: int) -> list[int] | None:
+def _split_dims(group: Group, axis: int) -> list[int] | None:
     """By layer, the dimension of its result in which two positions of the last result along `axis`
     differ; None where there is not just one, or they share work of any layer."""
     works = zip(group.layers, _works(group, axis, 0), _works(group, axis, 1), strict=True)
-    dims = [_apart(layer, a, b) for layer, a, b in works]
+    dims = [_differing_dim(layer, a, b) for layer, a, b in works]
     return None if None in dims else [dim for dim in dims if dim is not None]
 
 
-def _apart(layer: Layer, first: Box | None, second: Box | None) -> int | None:
+def _differing_dim(layer: Layer, first: Box | None, second: Box | None) -> int | None:
     """The one dimension in which two boxes of a layer's result differ, if they have nothing in
     common there and it is no column of a product."""
     if first is None or second is None:
@@ -185,7 +185,9 @@ def _splits_at(layer: Layer, axis: int, group: Group) -> bool:
     if any(nest.shape[axis : axis + 1] != extent for nest in layer.nests):
         return False
     summed = [a.tensor for nest in layer.nests for a in nest.reads if _sums_over(nest, a, axis)]
-    return not summed or (layer.product and not any(name in group.made for name in summed))
+    return not summed or (
+        layer.product and not any(name in group.producer_positions for name in summed)
+    )
 
 
 def _sums_over(nest: Nest, access: Access, axis: int) -> bool:
@@ -246,14 +248,14 @@ def boxes(extents: Sequence[int], grid: dict[int, int], grain: dict[int, int]) -
     """The box of each part; cuts along a dimension fall on multiples of its `grain`."""
     axes: list[list[tuple[int, int]]] = []
     for dim, extent in enumerate(extents):
-        axes.append(_cut(extent, grid.get(dim, 1), grain.get(dim, 1)))
+        axes.append(_split_extent(extent, grid.get(dim, 1), grain.get(dim, 1)))
     parts: list[Box] = [()]
     for axis in axes:
         parts = [(*part, piece) for part in parts for piece in axis]
     return tuple(parts)
 
 
-def _cut(extent: int, parts: int, grain: int) -> list[tuple[int, int]]:
+def _split_extent(extent: int, parts: int, grain: int) -> list[tuple[int, int]]:
     units = -(-extent // grain)
     parts = min(parts, units)
     cuts = []

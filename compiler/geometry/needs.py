@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from compiler.layer import Layer
-from compiler.nest.bounds import Box, clipped, full, needed, union
-from compiler.nest.ir import Access, Affine, Nest, at
+from compiler.schedule_ir.layer import Layer
+from compiler.tensor_ir.bounds import Box, clipped, full, needed, union
+from compiler.tensor_ir.nest import Access, Affine, Nest, at
 
 Interval = tuple[int, int]
 """(start, size)."""
@@ -60,7 +60,7 @@ class LayerNeeds:
         if not all(_same(nest, access) for nest, access in inner):
             return None
         return tuple(
-            (access.tensor, tuple(_axis(nest, affine) for affine in access.index))
+            (access.tensor, tuple(_axis_interval(nest, affine) for affine in access.index))
             for nest in layer.nests
             for access in nest.reads
             if access.tensor not in layer.inside
@@ -94,7 +94,7 @@ def _same(nest: Nest, access: Access) -> bool:
     return access.index == tuple(at(dim) for dim in range(nest.rank))
 
 
-def _axis(nest: Nest, affine: Affine) -> Callable[[Box], Interval]:
+def _axis_interval(nest: Nest, affine: Affine) -> Callable[[Box], Interval]:
     """The interval along one axis that a box of the result needs."""
     moving = [(dim, factor) for dim, factor in affine.terms if dim < nest.rank]
     low = affine.constant

@@ -6,20 +6,276 @@ that is alone holds nothing: it loads what it reads and stores what it makes.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from compiler.bind.facts import Facts
 from compiler.errors import DoesNotFit
-from compiler.geometry.walk import Memory, Walked, Walking, largest, walk_parts
-from compiler.group import Group
-from compiler.hold.buffer import Buffer, alive, engine_between, in_use
-from compiler.hold.tensors import Held, Holder
-from compiler.options import Count, Within
-from compiler.plan.ir import LayerPlan, Plan
-from compiler.plan.layer import LayerPlanner
-from compiler.schedule import Schedule, Tiled
-from simmodel.arch import Arch
+from compiler.geometry.boxes import Key, Range, Region, keys_of, needs
+from compiler.geometry.tile_trace import TileTrace, TraceCache, TraceOptions, largest, trace_parts
+from compiler.passes import Count, Within
+from compiler.plan.plan import Compute, LayerPlan, Plan
+from compiler.schedule.residency.buffer import (
+    TileBuffer,
+    alive,
+    engine_between,
+    in_use,
+    make_buffer,
+    unused,
+)
+from compiler.schedule.residency.group_buffers import GroupBufferMaker, GroupBuffers
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Binding, Layer
+from compiler.schedule_ir.schedule import Schedule, Tiled
+from compiler.target.array_mapping import roles
+from compiler.target.group_facts import Facts
+from compiler.target.layout import input_strides, links_of, loaded_once, role_of, room_of
+from compiler.target.machine import between_type, temporary_type
+from compiler.tensor_ir.nest import Access, Nest, dense, order_of
+from simmodel.arch.dtype import accumulator_of, is_float, size_of
+from simmodel.arch.record import Arch
+
+# The plan of one layer: its own buffers and steps, within what its group holds on chip.
+
+
+def variable(level: int) -> str:
+    """Name of the loop variable of a layer's tile loop `level`."""
+    return f"t{level}"
+
+
+def part_sizes(tiled: Tiled) -> Iterator[tuple[int, ...]]:
+    """By dimension of the result, the sizes that cores have of it."""
+    return zip(*((size for _, size in part) for part in tiled.parts), strict=True)
+
+
+def symbolic(tiled: Tiled) -> tuple[tuple[Range, ...], dict[int, Range]]:
+    """Ranges of the largest tile with every loop moving: output dims, and split reductions."""
+    out = [Range(0, max(sizes)) for sizes in part_sizes(tiled)]
+    split: dict[int, Range] = {}
+    for level, loop in enumerate(tiled.loops):
+        moving = Range(0, loop.size, ((variable(level), loop.size),))
+        if loop.reduction:
+            split[loop.dim] = moving
+        else:
+            out[loop.dim] = moving
+    return tuple(out), split
+
+
+class LayerPlanner:
+    """Collects the buffers of one layer while it walks the layer's nests."""
+
+    def __init__(
+        self, tiled: Tiled, arch: Arch, slots: int, held: GroupBuffers,
+        buffers: dict[str, TileBuffer],
+        position: int, homes: Callable[[str], str], *, stored: bool, looped: bool,
+    ) -> None:  # fmt: skip
+        self.tiled = tiled
+        self.layer: Layer = tiled.layer
+        self.arch = arch
+        self.slots = slots
+        self.held = held
+        self.buffers = buffers
+        self.position = position
+        self.homes = homes
+        self.stored = stored
+        self.looped = looped
+        self.depth = len(tiled.loops)
+        self.out_level = sum(not loop.reduction for loop in tiled.loops)
+        out, split = symbolic(tiled)
+        self.needs = needs(self.layer, out, split)
+        self.whole = needs(self.layer, [Range(0, max(n)) for n in part_sizes(tiled)], {})
+        self.weights = next((key for key in keys_of(self.layer.head) if key[2]), None)
+        self.bindings = self.layer.bindings
+        shape, strides = self.layer.result.shape, self.layer.result.storage.strides
+        self.order = order_of(shape, strides)
+
+    def plan(self) -> LayerPlan:
+        """Everything, in order."""
+        on_chip = self.layer.result.name in self.held.tensors
+        read = any(name in self.held.tensors for name in self.layer.inputs)
+        moves_only = self.layer.copies and not on_chip and not read
+        if not moves_only:
+            moved = Binding("vector")
+            self.bindings = tuple(moved if b.engine == "copy" else b for b in self.bindings)
+        own = [key for key in self._keys() if self._home(key) is None]
+        inputs = {key: self._input(key) for key in own}
+        names = {key: buffer.name for key, buffer in inputs.items()}
+        names |= {key: home for key in self._keys() if (home := self._home(key)) is not None}
+        computes = () if moves_only else self._computes(names)
+        result = next(iter(names.values())) if moves_only else self.computes_into
+        loads = [
+            (b.name, self._copy_engine(self.homes(key[0]), b.role)) for key, b in inputs.items()
+        ]
+        loads.sort(key=lambda pair: self.buffers[pair[0]].level)
+        stays = on_chip or not self.stored
+        home = self.homes(self.layer.result.name)
+        store = None if stays else self._copy_engine(self.buffers[result].role, home)
+        return LayerPlan(
+            self.tiled, self.position, self.buffers, tuple(loads), computes, result, store,
+            self.out_level,
+        )  # fmt: skip
+
+    def _keys(self) -> list[Key]:
+        keys = (key for nest in self.layer.nests for key in keys_of(nest))
+        return [k for k in dict.fromkeys(keys) if k[0] not in self.layer.inside]
+
+    def _home(self, key: Key) -> str | None:
+        """The group's buffer that holds `key`, if one does."""
+        found = self.held.tensors.get(key[0])
+        return found or self.held.constants.get((self.position, key))
+
+    def _copy_engine(self, source: str, target: str) -> str:
+        return engine_between(source, target, self.arch, self.layer.name)
+
+    def _input(self, key: Key) -> TileBuffer:
+        region = self._region(key)
+        level = self._level(region)
+        turns = math.prod(self._tile_count(loop) for loop in range(level))
+        name = key[0] if key[1] is None else f"{key[0]}+border"
+        return self._add(
+            name, role_of(self.layer, key, self.arch), self.layer.tensors[key[0]].dtype,
+            region.padded, input_strides(self.layer, key, region, self.arch),
+            slots=self.slots if turns > 1 else 1, level=level, key=key,
+            room=int(room_of(self.layer, key, region.padded)),
+        )  # fmt: skip
+
+    def _region(self, key: Key) -> Region:
+        """What a buffer holds of `key` at a time: the need of a tile, or of all tiles at once."""
+        tile, whole = self.needs.regions[key], self.whole.regions[key]
+        tensor = self.layer.tensors[key[0]]
+        if tensor.data is None or tile.bordered or key == self.weights:
+            return tile
+        size = math.prod(whole.padded) * size_of(tensor.dtype)
+        return whole if loaded_once(size, self._streamed()) else tile
+
+    def _streamed(self) -> int:
+        """Bytes of constant weights that are on chip while they pass through."""
+        key = self.weights
+        if key is None or self._home(key) is not None:
+            return 0
+        tensor, region = self.layer.tensors[key[0]], self.needs.regions[key]
+        if tensor.data is None or not self._level(region):
+            return 0
+        return self.slots * math.prod(region.padded) * size_of(tensor.dtype)
+
+    def _level(self, region: Region) -> int:
+        moved = {name for span in region.ranges for name, _ in span.terms}
+        levels = [i + 1 for i in range(self.depth) if variable(i) in moved]
+        return max(levels, default=0)
+
+    def _tile_count(self, level: int) -> int:
+        loop = self.tiled.loops[level]
+        if loop.reduction:
+            extent = self.layer.head.dims[loop.dim].extent
+        else:
+            extent = max(part[loop.dim][1] for part in self.tiled.parts)
+        return -(-extent // loop.size)
+
+    def _add(
+        self, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
+        *, slots: int, level: int, key: Key | None = None, room: int | None = None,
+    ) -> TileBuffer:  # fmt: skip
+        name = unused(name, self.buffers)
+        buffer = make_buffer(
+            self.arch, name, role, dtype, shape, strides, slots=slots, level=level, key=key,
+            layer=self.position, first=self.position, last=self.position, room=room,
+        )  # fmt: skip
+        self.buffers[name] = buffer
+        return buffer
+
+    def _result_buffer(self, name: str, dtype: str, position: int, role: str, *, slots: int) -> str:
+        """A buffer for the result of the nest at `position`."""
+        nest = self.layer.nests[position]
+        shape = tuple(span.size for span in self.needs.loops[position][: nest.rank])
+        order = self.order if len(self.order) == nest.rank else tuple(range(nest.rank))
+        strides = tuple(size_of(dtype) * s for s in dense(shape, order))
+        return self._add(name, role, dtype, shape, strides, slots=slots, level=self.out_level).name
+
+    def _computes(self, inputs: Mapping[Key, str]) -> tuple[Compute, ...]:
+        computes = []
+        inside: dict[str, str] = {}
+        for position, (nest, way) in enumerate(zip(self.layer.nests, self.bindings, strict=True)):
+            reads = tuple(
+                inside[key[0]] if key[0] in self.layer.inside else inputs[key]
+                for key in keys_of(nest)
+            )
+            inside[nest.tensor] = writes = self._output_buffer(position, nest, way)
+            sums = self._sums(position, nest, way)
+            scratch = self._scratch(position, nest, way)
+            level = self.depth if way.product else self.out_level
+            steps = tuple(
+                moves(access, self.buffers[name].strides, len(nest.dims))
+                for access, name in zip(nest.reads, reads, strict=True)
+            )
+            computes.append(
+                Compute(nest, position, way, level, reads, steps, writes, sums, scratch)
+            )
+        self.computes_into = writes
+        return tuple(computes)
+
+    def _output_buffer(self, position: int, nest: Nest, way: Binding) -> str:
+        last = position == len(self.layer.nests) - 1
+        if last:
+            held = self.held.tensors.get(nest.tensor)
+            if held is not None:
+                return held
+            dtype = self.layer.tensors[nest.tensor].dtype
+            slots = self.slots if self.depth or self.looped else 1
+            return self._result_buffer(nest.tensor, dtype, position, "local", slots=slots)
+        crossing = way.finisher == "matrix" and self.depth > 0
+        slots = self.slots if crossing else 1
+        return self._result_buffer(
+            nest.tensor, self._inside_type(nest), position, "local", slots=slots
+        )
+
+    def _inside_type(self, nest: Nest) -> str:
+        """Integers keep their type; real values are as wide as the vector engine allows."""
+        dtype = self.layer.tensors[nest.tensor].dtype
+        wide = temporary_type(self.arch)
+        return wide if is_float(dtype) and size_of(wide) > size_of(dtype) else dtype
+
+    def _sums(self, position: int, nest: Nest, way: Binding) -> str | None:
+        if not way.product:
+            return None
+        kind = accumulator_of(self.layer.tensors[nest.operands[0].tensor].dtype)
+        apart = way.engine != way.finisher and not way.direct  # one goes on while one finishes
+        slots = self.slots if apart and self.out_level else 1
+        if way.direct and not self._accumulates(nest):
+            return None
+        return self._result_buffer(f"{nest.tensor}+sums", kind, position, way.sums, slots=slots)
+
+    def _accumulates(self, nest: Nest) -> bool:
+        """Whether sums outlive one instruction: a split reduction, or taps one by one."""
+        if any(loop.reduction for loop in self.tiled.loops):
+            return True
+        grain = self.arch.matrix.granularity
+        found = roles(nest)
+        positions = math.prod(nest.dims[tap.dim].extent for tap in found.taps)
+        if grain == "conv" or (nest.depthwise and self.arch.matrix.depthwise):
+            return False
+        if positions > 1 or grain == "gemm":
+            return positions > 1
+        depth = self.needs.loops[0][found.k].size if found.k is not None else 1
+        engine = self.arch.matrix
+        return depth > (engine.depth if engine.kind == "cube" else engine.rows)
+
+    def _scratch(self, position: int, nest: Nest, way: Binding) -> tuple[str, ...]:
+        """Space for values between the vector instructions of one nest."""
+        if len(links_of(nest, self.layer.tensors, way, self.arch)) <= 1:
+            return ()
+        kind = between_type(self.arch)
+        return (self._result_buffer(f"{nest.tensor}+scratch", kind, position, "local", slots=1),)
+
+
+def moves(access: Access, strides: tuple[int, ...], loops: int) -> tuple[int, ...]:
+    """Bytes by which each of `loops` loops moves `access` in a buffer of these strides."""
+    steps = [0] * loops
+    for affine, stride in zip(access.index, strides, strict=True):
+        for dim, factor in affine.terms:
+            steps[dim] += factor * stride
+    return tuple(steps)
+
 
 DOUBLE = 2
 """Slots of a buffer that one engine fills while another empties it."""
@@ -44,7 +300,7 @@ class MakePlan:
     """Slots of streamed buffers."""
     attempts: Count = 6
     """Schedules of a group that are planned and placed before it is given up."""
-    walking: Walking = field(default_factory=Walking)
+    walking: TraceOptions = field(default_factory=TraceOptions)
     """Which tiles are loops, and which buffers hold a whole tensor."""
 
     def apply(self, schedule: Schedule, arch: Arch) -> Plan:
@@ -69,7 +325,7 @@ def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
     last = len(plan.layers) - 1
     buffers = [b for b in plan.buffers.values() if b.role == role]
 
-    def live(position: int) -> list[Buffer]:
+    def live(position: int) -> list[TileBuffer]:
         return [b for b in buffers if alive(b, position, last)]
 
     fullest = max(range(last + 1), key=lambda p: sum(b.bytes * b.slots for b in live(p)))
@@ -92,22 +348,22 @@ def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
 class _GroupPlanner:
     """Collects buffers: those of the group, then layer by layer."""
 
-    def __init__(self, schedule: Schedule, arch: Arch, slots: int, walking: Walking) -> None:
+    def __init__(self, schedule: Schedule, arch: Arch, slots: int, walking: TraceOptions) -> None:
         self.schedule = schedule
         self.group: Group = schedule.group
         self.arch = arch
         self.slots = slots
         self.walking = walking
-        self.holder = Holder(schedule, slots, Facts(arch))
+        self.holder = GroupBufferMaker(schedule, slots, Facts(arch))
         self.buffers = self.holder.buffers
 
     def plan(self) -> Plan:
         """Everything, in order."""
-        walked = self._walked()
-        held = self.holder.held(walked)
+        walked = self._tile_traces()
+        held = self.holder.make_buffers(walked)
         tensors = held.tensors
         layers = tuple(
-            self._layer(tiled, position, held, walked)
+            self._plan_layer(tiled, position, held, walked)
             for position, tiled in enumerate(self.schedule.layers)
         )
         home = self.group.home
@@ -119,14 +375,14 @@ class _GroupPlanner:
         loads = tuple(self.holder.loads)
         return Plan(self.schedule, self.buffers, layers, loads, stores, walked, tensors, self.slots)
 
-    def _walked(self) -> tuple[Walked, ...]:
+    def _tile_traces(self) -> tuple[TileTrace, ...]:
         if self.group.alone and not self.schedule.loops:
             return ()
-        memory = Memory(self.walking)
-        return walk_parts(self.group, self.schedule.loops, self.schedule.parts, memory)
+        memory = TraceCache(self.walking)
+        return trace_parts(self.group, self.schedule.loops, self.schedule.parts, memory)
 
-    def _layer(
-        self, tiled: Tiled, position: int, held: Held, walked: tuple[Walked, ...]
+    def _plan_layer(
+        self, tiled: Tiled, position: int, held: GroupBuffers, walked: tuple[TileTrace, ...]
     ) -> LayerPlan:
         if walked:
             sizes = (size for w in walked for size in w.work_sizes(position))

@@ -1,10 +1,9 @@
 """Instructions, one class per family member: engine, cycles, traffic, effect, text."""
 
-from simmodel.isa.base import Flow, Instruction, Item, Loop, View
-from simmodel.isa.copy import Copy, Fill
-from simmodel.isa.indirect import Gather, Indirect, Scatter
+from simmodel.arch.base import Registry
+from simmodel.isa.base import Instruction, Item, Loop, OperandTraffic, View
+from simmodel.isa.copy import Copy, Fill, Gather, Indirect, Scatter
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm, MatrixInstruction, Tile
-from simmodel.isa.product import Product
 from simmodel.isa.scalar import (
     HOST,
     HostCall,
@@ -18,6 +17,7 @@ from simmodel.isa.scalar import (
 from simmodel.isa.sync import Arrive, Await, Claim, Sync
 from simmodel.isa.vector import (
     Binary,
+    Product,
     Reduce,
     Splat,
     Ternary,
@@ -26,7 +26,6 @@ from simmodel.isa.vector import (
     VectorInstruction,
     Window,
 )
-from simmodel.registry import Registry
 
 _FAMILIES: tuple[type[Instruction], ...] = (
     Copy, Gather, Scatter, Fill,
@@ -51,7 +50,6 @@ __all__ = [
     "Copy",
     "DepthwiseConv",
     "Fill",
-    "Flow",
     "Gather",
     "Gemm",
     "HostCall",
@@ -60,6 +58,7 @@ __all__ = [
     "Item",
     "Loop",
     "MatrixInstruction",
+    "OperandTraffic",
     "Product",
     "Reduce",
     "ScalarBinary",

@@ -2,7 +2,7 @@
 
 One frozen dataclass per instruction is its whole definition (law 7). The timing side uses
 `startup`, `cycles` and `traffic`; the executor uses `execute`; the verifier `reads`, `writes` and
-`encodable`; the text form is derived from the dataclass fields by `simmodel.asm`.
+`encodable`; the text form is derived from the dataclass fields by `simmodel.program.assembly`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.arch import Arch, Dram
-from simmodel.dtype import NAMES, PACKED, STORED, is_float, largest, real_limits
-from simmodel.isa.contract import Breaches, sound
-from simmodel.region import Operand
+from simmodel.arch.dtype import NAMES, PACKED, STORED, is_float, largest, real_limits
+from simmodel.arch.record import Arch, Dram
+from simmodel.isa.operand_rules import Breaches, sound
+from simmodel.isa.region import Operand
 
 Array = NDArray[Any]
 View = Callable[[Operand], Array]
@@ -31,7 +31,7 @@ Notices = tuple[tuple[str, int, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
-class Flow:
+class OperandTraffic:
     """Bytes that an instruction moves through one memory."""
 
     operand: Operand
@@ -90,10 +90,12 @@ class Instruction(ABC):
     def startup(self, arch: Arch) -> int:
         """Cycles before the first operand moves: the engine's start-up and access latencies."""
 
-    def traffic(self, arch: Arch) -> tuple[Flow, ...]:
+    def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         """Bytes moved through each operand's memory; each operand once unless overridden."""
-        reads = (Flow(o, False, o.traffic(granule(arch, o.memory))) for o in self.reads())
-        writes = (Flow(o, True, o.traffic(granule(arch, o.memory))) for o in self.writes())
+        reads = (OperandTraffic(o, False, o.traffic(granule(arch, o.memory))) for o in self.reads())
+        writes = (
+            OperandTraffic(o, True, o.traffic(granule(arch, o.memory))) for o in self.writes()
+        )
         return (*reads, *writes)
 
     @abstractmethod

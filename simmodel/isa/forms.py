@@ -15,15 +15,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.isa import INSTRUCTIONS, Instruction, MatrixInstruction, VectorFamily
-from simmodel.isa.copy import Copy, Fill
+from simmodel.isa.copy import Copy, Fill, Indirect
 from simmodel.isa.functions import Function
-from simmodel.isa.indirect import Indirect
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm
-from simmodel.isa.product import Product
 from simmodel.isa.scalar import HostCall, ScalarFamily, ScalarNop
-from simmodel.isa.vector import Splat, VectorInstruction, Window
+from simmodel.isa.vector import Product, Splat, VectorInstruction, Window
 
 NEEDED = ("vector.splat", "vector.unary.move", "vector.binary.add", "vector.binary.mul")
 """Forms that the compiler finishes results with: every machine has them."""

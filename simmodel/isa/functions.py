@@ -1,34 +1,187 @@
 """The vector engine's arithmetic: each function once, with its numpy meaning and its cost class.
 
 All functions take and give fp32; those with a `whole` meaning compute integers and truth values
-among themselves exactly (`exact`). Cost classes are the fields of `simmodel.arch.VectorCost`.
+among themselves exactly (`exact`). Cost classes are the fields of
+`simmodel.arch.record.VectorCost`.
 """
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from simmodel.arch import VectorCost
-from simmodel.dtype import NUMPY
+from simmodel.arch.base import Registry
+from simmodel.arch.dtype import NUMPY, STORED, is_float
+from simmodel.arch.record import VectorCost
 from simmodel.isa.base import Array
-from simmodel.isa.terms import Term, term_of
-from simmodel.isa.whole import (
-    Whole,
-    divided,
-    modulo,
-    power,
-    remainder,
-    shifted_left,
-    shifted_right,
-    stands_for_itself,
-)
-from simmodel.region import Operand
-from simmodel.registry import Registry
+from simmodel.isa.region import Operand
+
+# What one function of the vector engine does, in others: `x * sigmoid(x)`.
+
+Term = str | float | tuple["Term", ...]
+"""An operand or parameter by its name, a number, or a function of terms, its name first."""
+
+SIGNS: dict[type[ast.AST], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow",
+}  # fmt: skip
+"""Functions of two operands that have a sign in Python's grammar."""
+_NUMBERS: dict[type[ast.AST], Callable[[float, float], float]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.Pow: operator.pow,
+}  # fmt: skip
+
+
+@cache
+def term_of(text: str) -> Term:
+    """The term in `text`; raises ValueError, in words."""
+    try:
+        (line,) = ast.parse(text.strip()).body
+    except (SyntaxError, ValueError) as mistake:
+        raise ValueError(f"{text!r} is no expression: {mistake}") from None
+    if not isinstance(line, ast.Expr):
+        raise ValueError(f"{text!r} is no expression; write what the result is, x * sigmoid(x)")
+    return _term(line.value)
+
+
+def _term(node: ast.expr) -> Term:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return float(value)
+        case ast.Name(id=name):
+            return name
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _term(operand)
+            return -inner if isinstance(inner, float) else ("neg", inner)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return ("not", _term(operand))
+        case ast.BinOp(op=op) if type(op) in SIGNS:
+            return _combine_terms(op, _term(node.left), _term(node.right))
+        case ast.Call(func=ast.Name(id=name), keywords=[]):
+            return (name, *map(_term, node.args))
+    raise ValueError(f"{ast.unparse(node)!r} is no value of an operand, nor a function of such")
+
+
+def _combine_terms(op: ast.operator, left: Term, right: Term) -> Term:
+    """Two terms with a sign between them: of two numbers, the number."""
+    if isinstance(left, float) and isinstance(right, float):
+        return float(_NUMBERS[type(op)](left, right))
+    return (SIGNS[type(op)], left, right)
+
+
+def names_in(term: Term) -> set[str]:
+    """Operands and parameters that `term` is about."""
+    if isinstance(term, tuple):
+        return set[str]().union(*map(names_in, term[1:]))
+    return {term} if isinstance(term, str) else set()
+
+
+def functions_in(term: Term) -> set[tuple[str, int]]:
+    """Functions in `term` and how many operands each is given."""
+    if not isinstance(term, tuple):
+        return set()
+    inner = set[tuple[str, int]]().union(*map(functions_in, term[1:]))
+    return {(str(term[0]), len(term) - 1)} | inner
+
+
+def about(text: str, names: Collection[str]) -> Term:
+    """The term in `text`, which is about these `names` alone; raises ValueError, in words."""
+    term = term_of(text)
+    unknown = sorted(names_in(term) - set(names))
+    if unknown:
+        known = ", ".join(names)
+        raise ValueError(
+            f"{text!r} is about {unknown[0]!r}, which is no operand; there are {known}"
+        )
+    return term
+
+
+# Whole numbers on the vector engine: functions of integers and truth values, computed exactly.
+
+Whole = Callable[..., Array]
+"""A function of arrays of int64 or uint64, all alike, and of its parameters."""
+
+
+def stands_for_itself(operand: Operand) -> bool:
+    """Whether the raw values of `operand` are the whole numbers or truth values that it means."""
+    whole = not is_float(operand.dtype) and operand.dtype not in STORED
+    return whole and operand.scale is None and operand.zero == 0
+
+
+def widened(*raw: Array) -> list[Array]:
+    """Raw values of integers and truth values in the type in which all of them are computed."""
+    wide = np.uint64 if any(each.dtype == np.uint64 for each in raw) else np.int64
+    return [each.astype(wide) for each in raw]
+
+
+def stored(values: Array, dtype: np.dtype[Any], low: float, high: float, *, wraps: bool) -> Array:
+    """Exact `values` as elements of `dtype`, clipped to [low, high].
+
+    Args:
+        values: int64, uint64 or bool.
+        dtype: of the result: an integer type or bool, of which all but 0 is true.
+        low, high: bounds of the result; infinite: none.
+        wraps: whether numbers beyond `dtype` keep their low bits, else they saturate.
+    """
+    if values.dtype == np.bool_ or dtype == np.bool_:
+        return values.astype(dtype)
+    kept = values.astype(dtype) if wraps else values
+    ranges = np.iinfo(dtype), np.iinfo(kept.dtype)
+    least = max(int(each.min) for each in ranges)
+    most = min(int(each.max) for each in ranges)
+    bottom = least if low <= least else min(math.ceil(low), most)
+    top = most if high >= most else max(math.floor(high), least)
+    clipped: Array = np.clip(kept, bottom, top).astype(dtype, copy=False)
+    return clipped
+
+
+def divided(x: Array, y: Array) -> Array:
+    """x / y, cut off towards zero."""
+    whole = _nonzero(y)
+    quotient = x // whole
+    towards_zero = (x % whole != 0) & ((x < 0) != (whole < 0))
+    return np.where(y == 0, 0, quotient + towards_zero).astype(x.dtype)
+
+
+def modulo(x: Array, y: Array) -> Array:
+    """What is left of x, with the sign of y."""
+    return np.where(y == 0, 0, np.mod(x, _nonzero(y))).astype(x.dtype)
+
+
+def remainder(x: Array, y: Array) -> Array:
+    """What is left of x, with its sign."""
+    return np.where(y == 0, 0, np.fmod(x, _nonzero(y))).astype(x.dtype)
+
+
+def _nonzero(y: Array) -> Array:
+    return np.where(y == 0, 1, y).astype(y.dtype)
+
+
+def power(x: Array, y: Array) -> Array:
+    """x to the power of y; with a negative y what is left of the fraction, cut off towards zero."""
+    raised: Array = np.power(x, np.maximum(y, 0))
+    fraction = np.where(np.abs(x) == 1, np.where(y % 2 == 0, 1, x), 0)
+    return np.where(y < 0, fraction, raised).astype(x.dtype)
+
+
+def shifted_left(x: Array, y: Array) -> Array:
+    """The bits of x, y places to the left; 0 where y is negative or beyond the bits."""
+    moved = np.left_shift(x, np.clip(y, 0, 63))
+    return np.where((y < 0) | (y > 63), 0, moved).astype(x.dtype)
+
+
+def shifted_right(x: Array, y: Array) -> Array:
+    """The bits of x, y places to the right, filled up with its sign; nothing but that where y is
+    negative or beyond the bits."""
+    moved = np.right_shift(x, np.clip(y, 0, 63))
+    return np.where((y < 0) | (y > 63), -(x < 0).astype(x.dtype), moved).astype(x.dtype)
+
 
 COSTS = tuple(VectorCost.model_fields)
 """Classes of functions that a machine's file gives cycles for."""
@@ -52,11 +205,12 @@ class Function:
     bits: bool = False
     """Whether it is about the bits of whole numbers, and means nothing for others."""
     does: tuple[str, ...] = ()
-    """The same in other functions (`simmodel.isa.terms`); of several the machine's costs choose."""
+    """The same in other functions (`simmodel.isa.functions`); of several the machine's costs
+    choose."""
     operands: tuple[str, ...] = ("x", "y", "z")
     """What `does` calls them."""
     place: str = ""
-    """File and line of one that an extension added (`simmodel.isa.own`)."""
+    """File and line of one that an extension added (`simmodel.isa.extensions`)."""
 
     def __post_init__(self) -> None:
         if self.cost not in COSTS:
@@ -148,7 +302,7 @@ def _truth(function: Callable[..., Any], *does: str) -> Function:
     )
 
 
-def _alike(
+def _same_for_integers(
     cost: str,
     function: Callable[..., Any],
     exactly: Whole | None = None,
@@ -185,23 +339,23 @@ _BELOW = "(exp(min(x, 0)) - 1)"
 UNARY: dict[str, Function] = Registry(
     "function of one operand",
     {
-        "move": _alike("simple", _same, wraps=False),
-        "wrap": _alike("simple", _same),
-        "relu": _alike("simple", lambda x: np.maximum(x, 0), does=("max(x, 0)",)),
-        "abs": _alike("simple", np.abs, does=("max(x, x * -1)",)),
-        "neg": _alike("simple", np.negative, does=("x * -1",)),
-        "sign": _alike("simple", np.sign),
-        "floor": _alike("simple", np.floor, _same, does=("-ceil(-x)",)),
-        "ceil": _alike("simple", np.ceil, _same, does=("-floor(-x)",)),
-        "round": _alike("simple", np.rint, _same),
-        "trunc": _alike("simple", np.trunc, _same),
+        "move": _same_for_integers("simple", _same, wraps=False),
+        "wrap": _same_for_integers("simple", _same),
+        "relu": _same_for_integers("simple", lambda x: np.maximum(x, 0), does=("max(x, 0)",)),
+        "abs": _same_for_integers("simple", np.abs, does=("max(x, x * -1)",)),
+        "neg": _same_for_integers("simple", np.negative, does=("x * -1",)),
+        "sign": _same_for_integers("simple", np.sign),
+        "floor": _same_for_integers("simple", np.floor, _same, does=("-ceil(-x)",)),
+        "ceil": _same_for_integers("simple", np.ceil, _same, does=("-floor(-x)",)),
+        "round": _same_for_integers("simple", np.rint, _same),
+        "trunc": _same_for_integers("simple", np.trunc, _same),
         "not": _truth(np.logical_not),
         "bitwise_not": _bitwise(np.bitwise_not),
         "is_nan": Function("simple", lambda x: np.isnan(x).astype(np.float32)),
         "is_inf": Function("simple", _is_infinite, ("negative", "positive")),
         "round_fp16": Function("simple", _rounded("fp16"), rounds_to="fp16"),
         "round_bf16": Function("simple", _rounded("bf16"), rounds_to="bf16"),
-        "square": _alike("multiply", np.square, does=("x * x",)),
+        "square": _same_for_integers("multiply", np.square, does=("x * x",)),
         "leaky_relu": Function(
             "multiply", _leaky_relu, ("alpha",), does=("max(x, 0) + min(x, 0) * alpha",)
         ),
@@ -253,15 +407,15 @@ UNARY: dict[str, Function] = Registry(
 BINARY: dict[str, Function] = Registry(
     "function of two operands",
     {
-        "add": _alike("simple", np.add),
-        "sub": _alike("simple", np.subtract, does=("x + y * -1",)),
-        "max": _alike("simple", np.maximum, does=("-min(-x, -y)",)),
-        "min": _alike("simple", np.minimum, does=("-max(-x, -y)",)),
-        "mul": _alike("multiply", np.multiply),
-        "div": _alike("divide", np.divide, divided, does=("x * reciprocal(y)",)),
-        "mod": _alike("divide", np.mod, modulo),
-        "fmod": _alike("divide", np.fmod, remainder),
-        "pow": _alike("special", np.power, power),
+        "add": _same_for_integers("simple", np.add),
+        "sub": _same_for_integers("simple", np.subtract, does=("x + y * -1",)),
+        "max": _same_for_integers("simple", np.maximum, does=("-min(-x, -y)",)),
+        "min": _same_for_integers("simple", np.minimum, does=("-max(-x, -y)",)),
+        "mul": _same_for_integers("multiply", np.multiply),
+        "div": _same_for_integers("divide", np.divide, divided, does=("x * reciprocal(y)",)),
+        "mod": _same_for_integers("divide", np.mod, modulo),
+        "fmod": _same_for_integers("divide", np.fmod, remainder),
+        "pow": _same_for_integers("special", np.power, power),
         "prelu": Function(
             "multiply",
             lambda x, slope: np.where(x >= 0, x, slope * x),
@@ -286,18 +440,18 @@ BINARY: dict[str, Function] = Registry(
 TERNARY: dict[str, Function] = Registry(
     "function of three operands",
     {
-        "select": _alike("simple", _select),
-        "fma": _alike("multiply", lambda x, y, z: x * y + z, does=("x * y + z",)),
+        "select": _same_for_integers("simple", _select),
+        "fma": _same_for_integers("multiply", lambda x, y, z: x * y + z, does=("x * y + z",)),
     },
 )
 
 REDUCE: dict[str, Function] = Registry(
     "reduction",
     {
-        "sum": _alike("simple", np.sum),
-        "max": _alike("simple", np.max),
-        "min": _alike("simple", np.min),
-        "prod": _alike("multiply", np.prod),
+        "sum": _same_for_integers("simple", np.sum),
+        "max": _same_for_integers("simple", np.max),
+        "min": _same_for_integers("simple", np.min),
+        "prod": _same_for_integers("multiply", np.prod),
     },
 )
 

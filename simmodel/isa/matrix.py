@@ -18,13 +18,26 @@ from typing import ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from simmodel.arch import Arch
-from simmodel.dtype import accumulator_of, is_float, product_type
-from simmodel.isa.base import Array, Flow, Instruction, View, access_latency, encode, granule
-from simmodel.isa.contract import Breaches, alike, distinct, ordered, shaped, typed, windowed
-from simmodel.isa.contraction import contraction, exact_type
-from simmodel.isa.cycles import depthwise_cycles, product_cycles, streams
-from simmodel.region import Operand
+from simmodel.arch.dtype import accumulator_of, is_float, product_type
+from simmodel.arch.record import Arch
+from simmodel.isa.base import (
+    Array,
+    Instruction,
+    OperandTraffic,
+    View,
+    access_latency,
+    encode,
+    granule,
+)
+from simmodel.isa.contraction import (
+    contraction,
+    depthwise_cycles,
+    exact_type,
+    product_cycles,
+    streams,
+)
+from simmodel.isa.operand_rules import Breaches, alike, distinct, ordered, shaped, typed, windowed
+from simmodel.isa.region import Operand
 
 INFINITY = math.inf
 
@@ -108,16 +121,16 @@ class MatrixInstruction(Instruction):
         dtype = product_type(self.a.dtype)
         return int(product_cycles(arch.matrix, dtype, m, n, k, positions, behind=behind))
 
-    def traffic(self, arch: Arch) -> tuple[Flow, ...]:
+    def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         m, n, k, positions = self.extents()
         left, right = streams(arch.matrix, m, n, k * positions)
         flows = [
-            Flow(self.a, False, m * k * positions * self.a.itemsize * left),
-            Flow(self.w, False, self.w.distinct * right),
-            Flow(self.dst, True, self.dst.traffic(granule(arch, self.dst.memory))),
+            OperandTraffic(self.a, False, m * k * positions * self.a.itemsize * left),
+            OperandTraffic(self.w, False, self.w.distinct * right),
+            OperandTraffic(self.dst, True, self.dst.traffic(granule(arch, self.dst.memory))),
         ]
         extras = self.reads()[2:]
-        flows += [Flow(x, False, x.traffic(granule(arch, x.memory))) for x in extras]
+        flows += [OperandTraffic(x, False, x.traffic(granule(arch, x.memory))) for x in extras]
         return tuple(flows)
 
     def macs(self) -> int:
@@ -131,21 +144,21 @@ class MatrixInstruction(Instruction):
         target = view(self.dst)
         lead = len(self.dst.shape) - self.RESULT_RANK
         if self.partial is not None:
-            total = total + _once(view(self.partial), self.dst, lead).astype(exact)
+            total = total + _drop_broadcast(view(self.partial), self.dst, lead).astype(exact)
         if self.bias is not None:
             total = total + self._per_channel(self.bias, view).astype(exact)
         if self.multiplier is not None:
             total = total.astype(np.float32) * self._per_channel(self.multiplier, view)
         if self.low > -INFINITY or self.high < INFINITY:
             total = np.clip(total, self.low, self.high)
-        encode(total, self.dst, _once(target, self.dst, lead))
+        encode(total, self.dst, _drop_broadcast(target, self.dst, lead))
 
     def _per_channel(self, operand: Operand, view: View) -> Array:
         """Values per output channel, to meet sums that lack the loops that do not move dst."""
         lead = len(self.dst.shape) - self.RESULT_RANK
         values = view(operand)
         values = values.reshape(*values.shape[:lead], *(1,) * (self.RESULT_RANK - 1), -1)
-        return _once(values, self.dst, lead)
+        return _drop_broadcast(values, self.dst, lead)
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.matrix
@@ -178,7 +191,7 @@ def _moving(operand: Operand, lead: int) -> tuple[bool, ...]:
     return tuple(extent > 1 and stride != 0 for extent, stride in front)
 
 
-def _once(array: Array, operand: Operand, lead: int) -> Array:
+def _drop_broadcast(array: Array, operand: Operand, lead: int) -> Array:
     """The array without the leading dimensions that do not move `operand`."""
     return array[tuple(slice(None) if moves else 0 for moves in _moving(operand, lead))]
 
@@ -190,14 +203,14 @@ def _letters(operand: Operand, lead: int) -> str:
     )
 
 
-def _product(
+def _matrix_product(
     instruction: MatrixInstruction, a: Array, w: Array, dims: tuple[str, str, str]
 ) -> Array:
     a_dims, w_dims, out_dims = dims
     lead = len(instruction.dst.shape) - instruction.RESULT_RANK
     a_lead, w_lead = _letters(instruction.a, lead), _letters(instruction.w, lead)
     d_lead = _letters(instruction.dst, lead)
-    left, right = _once(a, instruction.a, lead), _once(w, instruction.w, lead)
+    left, right = _drop_broadcast(a, instruction.a, lead), _drop_broadcast(w, instruction.w, lead)
     kind = exact_type(left, right, math.prod(w.shape[:-1]))
     left, right = left.astype(kind, "C", copy=False), right.astype(kind, "C", copy=False)
     if isinstance(instruction, Windowed):
@@ -223,7 +236,7 @@ class Gemm(MatrixInstruction):
         return math.prod(self.a.shape[-4:-1]), self.w.shape[-1], self.a.shape[-1], 1
 
     def sums(self, a: Array, w: Array) -> Array:
-        return _product(self, a, w, ("byxk", "kn", "byxn"))
+        return _matrix_product(self, a, w, ("byxk", "kn", "byxn"))
 
     def unencodable(self, arch: Arch) -> str | None:
         if arch.matrix.granularity == "tile":
@@ -277,11 +290,11 @@ class Windowed(MatrixInstruction):
         rows, cols = self.dst.shape[-3], self.dst.shape[-2]
         return windows(a, rows, cols, kernel, (*self.stride, *self.dilation))
 
-    def traffic(self, arch: Arch) -> tuple[Flow, ...]:
+    def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         """The engine forms the windows: input is read once for each time it is streamed."""
         _, *others = super().traffic(arch)
         once = self.a.traffic(granule(arch, self.a.memory))
-        return (Flow(self.a, False, once * self.passes(arch)), *others)
+        return (OperandTraffic(self.a, False, once * self.passes(arch)), *others)
 
     def passes(self, arch: Arch) -> int:
         """How often the input is streamed: again for each set of columns."""
@@ -302,7 +315,7 @@ class Conv(Windowed):
         return math.prod(self.dst.shape[-4:-1]), n, c, i * j
 
     def sums(self, a: Array, w: Array) -> Array:
-        return _product(self, a, w, ("byxijc", "ijcn", "byxn"))
+        return _matrix_product(self, a, w, ("byxijc", "ijcn", "byxn"))
 
     def unencodable(self, arch: Arch) -> str | None:
         if arch.matrix.granularity != "conv":

@@ -13,11 +13,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.isa.base import Instruction, View, access_latency
-from simmodel.isa.contract import Breaches, distinct
+from simmodel.isa.operand_rules import Breaches, distinct
+from simmodel.isa.region import Operand
 from simmodel.isa.vector import Binary, Reduce, Ternary, Unary, VectorInstruction
-from simmodel.region import Operand
 
 HOST = "host"
 """Engine name of the host processor: one for the chip, fed from the first core's stream."""

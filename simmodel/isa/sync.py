@@ -18,10 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simmodel.arch import Arch
-from simmodel.isa.base import Flow, Instruction, View
-from simmodel.isa.contract import Breaches
-from simmodel.region import Operand
+from simmodel.arch.record import Arch
+from simmodel.isa.base import Instruction, OperandTraffic, View
+from simmodel.isa.operand_rules import Breaches
+from simmodel.isa.region import Operand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,5 +79,5 @@ class Claim(Sync):
     def writes(self) -> tuple[Operand, ...]:
         return (self.dst,)
 
-    def traffic(self, arch: Arch) -> tuple[Flow, ...]:
+    def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         return ()

@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import gc
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.errors import Deadlock, NotRunnable
-from simmodel.expand import Expansion
 from simmodel.isa import HOST, Item
-from simmodel.machine.clock import Clock
 from simmodel.machine.connect import Sockets, bind
 from simmodel.machine.engine import Engine
 from simmodel.machine.fabric import Fabric
-from simmodel.machine.front_end import FrontEnd, Issued
-from simmodel.machine.link import Links
-from simmodel.machine.memory import Memories
-from simmodel.machine.pace import pace
+from simmodel.machine.front_end import FrontEndProcess, Issued, pace
+from simmodel.machine.memory import Links, MemoryInstances
+from simmodel.machine.queue import Clock
 from simmodel.machine.recorder import Recorder
 from simmodel.machine.scoreboard import Scoreboard
 from simmodel.machine.token import Barrier, Token
 from simmodel.machine.work import Work
-from simmodel.program import Origin, Program
-from simmodel.words import joined
+from simmodel.program.encoding import joins_previous_word
+from simmodel.program.expand import Expansion
+from simmodel.program.program import Origin, Program
 
 
 class Machine:
@@ -37,14 +35,14 @@ class Machine:
         self.env = Clock()
         self.engine_names = (*arch.engines(), HOST)
         self.recorder = Recorder(levels) if trace else None
-        self.memories = Memories(self.env, arch)
+        self.memories = MemoryInstances(self.env, arch)
         self.links = Links(self.env, arch)
         self._fabric = Fabric(self.env, self.recorder if levels else None)
         self.engines = [self._engines_of(core) for core in range(arch.core_count)]
         self.host = self._engine(HOST, -1)
         self.works: list[list[Work]] = []
         """Per core of the program, the work of each site."""
-        self.front_ends: list[FrontEnd] = []
+        self.front_ends: list[FrontEndProcess] = []
         self._origins: tuple[Origin, ...] = ()
 
     def _engines_of(self, core: int) -> dict[str, Engine]:
@@ -84,10 +82,10 @@ class Machine:
         scoreboard = None
         if self.arch.front_end.sync == "interlock":
             scoreboard = Scoreboard(self.env)
-        beside = joined(stream.sites, self.arch.front_end.bundle)
+        beside = joins_previous_word(stream.sites, self.arch.front_end.bundle)
         paced = pace(self.arch, items, stream, beside)
         issued = Issued(works, stream.order.tolist(), beside, paced)
-        front_end = FrontEnd(self.env, issued, scoreboard)
+        front_end = FrontEndProcess(self.env, issued, scoreboard)
         self.works.append(works)
         self.front_ends.append(front_end)
 
@@ -118,7 +116,7 @@ class Machine:
             if not engine.queue.entries:
                 continue
             work = engine.queue.entries[0][0]
-            lines.append(f"  {_place(work)} {self._label(work)} waits for {engine.awaited}")
+            lines.append(f"  {_work_label(work)} {self._label(work)} waits for {engine.awaited}")
         for front_end in self.front_ends:
             work_left = front_end.stuck
             if work_left is not None:
@@ -133,5 +131,5 @@ class Machine:
         return f"site {work.number} {work}{node}"
 
 
-def _place(work: Work) -> str:
+def _work_label(work: Work) -> str:
     return f"core {work.core}: {work.engine.name}:"

@@ -13,20 +13,19 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.errors import NotRunnable
-from simmodel.expand import Site
 from simmodel.isa import HOST, Arrive, Await, Copy, Instruction
-from simmodel.isa.base import Flow as Bytes
 from simmodel.isa.base import Notices as Named
+from simmodel.isa.base import OperandTraffic as Bytes
 from simmodel.isa.base import Sync
+from simmodel.isa.region import Operand
 from simmodel.machine.engine import Engine
 from simmodel.machine.flow import Resource
-from simmodel.machine.link import Links, is_store
-from simmodel.machine.memory import Memories
+from simmodel.machine.memory import Links, MemoryInstances, is_store
 from simmodel.machine.token import Barrier, Token
 from simmodel.machine.work import Notices, Profile, Span, Waits, Work
-from simmodel.region import Operand
+from simmodel.program.expand import Site
 from simmodel.trace import CORE, DATA, ENGINE, STORE
 
 T = TypeVar("T")
@@ -42,7 +41,7 @@ class Sockets:
     tokens: Sequence[Mapping[str, Token]]
     """Of every core of the program."""
     barriers: Mapping[str, Barrier]
-    memories: Memories
+    memories: MemoryInstances
     links: Links
     known_waits: dict[Sync, Waits] = field(default_factory=dict)
     """Tokens by how instructions name them: where cores meet, all others again and again."""
@@ -53,8 +52,8 @@ def bind(site: Site, number: int, sockets: Sockets) -> Work:
     """The work of `site`, the `number`th of its core; NotRunnable names a missing part."""
     instruction, arch = site.instruction, sockets.arch
     for operand in (*instruction.reads(), *instruction.writes()):
-        _check(operand, instruction, sockets)
-    engine = _found(sockets.engines, instruction.engine, "engine", instruction)
+        _check_operand(operand, instruction, sockets)
+    engine = _lookup_part(sockets.engines, instruction.engine, "engine", instruction)
     costs = (instruction.startup(arch), instruction.cycles(arch), site.times)
     work = Work(instruction, (sockets.core, number), engine, costs, _cause(instruction, arch))
     work.gain = instruction.overlap(arch)
@@ -62,11 +61,11 @@ def bind(site: Site, number: int, sockets: Sockets) -> Work:
     work.notices = _notices(instruction, sockets)
     _attach_profile(work, site, sockets)
     if arch.front_end.sync == "interlock":
-        work.spans_at = _spans(site, sockets)
+        work.spans_at = _spans_by_occurrence(site, sockets)
     return work
 
 
-def _found(parts: Mapping[str, T], name: str, kind: str, instruction: Instruction) -> T:
+def _lookup_part(parts: Mapping[str, T], name: str, kind: str, instruction: Instruction) -> T:
     part = parts.get(name)
     if part is None:
         known = ", ".join(parts) or "none"
@@ -74,7 +73,7 @@ def _found(parts: Mapping[str, T], name: str, kind: str, instruction: Instructio
     return part
 
 
-def _check(operand: Operand, instruction: Instruction, sockets: Sockets) -> None:
+def _check_operand(operand: Operand, instruction: Instruction, sockets: Sockets) -> None:
     arch = sockets.arch
     if arch.memories.get(operand.memory) is None:
         raise NotRunnable(f"{instruction.MNEMONIC}: {arch.name} has no memory {operand.memory!r}")
@@ -87,7 +86,7 @@ def _synchronization(instruction: Instruction, sockets: Sockets) -> tuple[Waits,
     waits = _tokens(instruction.waits, instruction, sockets)
     signals = _tokens(instruction.signals, instruction, sockets)
     if isinstance(instruction, Await | Arrive):
-        barrier = _found(sockets.barriers, instruction.barrier, "barrier", instruction), 1
+        barrier = _lookup_part(sockets.barriers, instruction.barrier, "barrier", instruction), 1
         if isinstance(instruction, Await):
             waits = (*waits, barrier)
         else:
@@ -107,7 +106,7 @@ def _tokens(names: Sync, instruction: Instruction, sockets: Sockets) -> Waits:
 def _token(name: str, core: int, instruction: Instruction, sockets: Sockets) -> Token:
     if not 0 <= core < len(sockets.tokens):
         raise NotRunnable(f"{instruction.MNEMONIC}: no stream of core {core} has token {name!r}")
-    return _found(sockets.tokens[core], name, "token", instruction)
+    return _lookup_part(sockets.tokens[core], name, "token", instruction)
 
 
 def _notices(instruction: Instruction, sockets: Sockets) -> Notices:
@@ -146,12 +145,12 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
         moved: dict[Resource, float] = {}
         for flow, index in zip(flows, where, strict=True):
             operand = site.operands[index]
-            for resource, amount in memories.moved(
+            for resource, amount in memories.resource_bytes(
                 operand, core, flow.write, flow.bytes, addresses[index]
             ):
                 moved[resource] = moved.get(resource, 0.0) + amount
         if isinstance(instruction, Copy):
-            for resource, amount in sockets.links.moved(instruction, core):
+            for resource, amount in sockets.links.lane_bytes(instruction, core):
                 moved[resource] = moved.get(resource, 0.0) + amount
         usage = tuple(moved.items())
         alone = Profile(work.cycles, usage)
@@ -211,7 +210,9 @@ def _told_apart(which: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[
     return inverse.reshape(-1)
 
 
-def _spans(site: Site, sockets: Sockets) -> Callable[[int], tuple[Sequence[Span], Sequence[Span]]]:
+def _spans_by_occurrence(
+    site: Site, sockets: Sockets
+) -> Callable[[int], tuple[Sequence[Span], Sequence[Span]]]:
     """Bytes that an occurrence reads and writes, by memory instance."""
     instances = [sockets.memories.instances(o, sockets.core) for o in site.operands]
     spans = [operand.span for operand in site.operands]

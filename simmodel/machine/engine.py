@@ -6,21 +6,77 @@ them is what their instructions answer (start-up, cycles, traffic).
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 from simpy import Event
 from simpy.events import Timeout
 
-from simmodel.machine.burst import Burst
-from simmodel.machine.clock import Clock
 from simmodel.machine.fabric import Fabric
 from simmodel.machine.flow import Flow, Usage
-from simmodel.machine.queue import Queue
+from simmodel.machine.queue import Clock, Queue
 from simmodel.machine.recorder import Recorder
 from simmodel.machine.scoreboard import Hazards
 from simmodel.machine.token import Token
 from simmodel.machine.work import Profile, Work
 from simmodel.trace import BANDWIDTH, CONFLICT, CORE, FILL, FRONT_END
+
+# A burst: n instructions of one site, issued one after another, as one entry of the queue.
+
+
+class Burst:
+    """What the front end and the engine tell each other about one burst.
+
+    Times of the front end are in ticks, `per_cycle` ticks a cycle: from the issue of the first item
+    to the next, and `interval` ticks from issue to issue behind that.
+    """
+
+    __slots__ = ("_begun", "_first", "_late", "_pitch", "depth", "interval", "per_cycle", "stamps",
+                 "started", "times")  # fmt: skip
+
+    def __init__(self, times: int, depth: int, intervals: tuple[int, int], per_cycle: int) -> None:
+        self.times = times
+        self.depth = depth
+        self._first, self.interval = intervals
+        self.per_cycle = per_cycle
+        self.stamps: list[int] = []
+        """Ticks at which the first items were issued."""
+        self.started = False
+        self._begun = self._pitch = self._late = 0
+
+    def start(self, now: int, pitch: int) -> None:
+        """Item 0 starts at cycle `now`; each item takes `pitch` cycles."""
+        self.started = True
+        self._begun, self._pitch = now, pitch
+        interval = self._first if len(self.stamps) == 1 else self.interval
+        self._late = max(self.stamps[-1] + interval, now * self.per_cycle)
+
+    def _issue(self, item: int) -> int:
+        known = len(self.stamps)
+        if item < known:
+            return self.stamps[item]
+        return self._late + (item - known) * self.interval
+
+    def _start(self, item: int) -> int:
+        return max(self._begun + item * self._pitch, self._issue(item) // self.per_cycle)
+
+    @property
+    def length(self) -> int:
+        """Cycles from the start of the first item to the end of the last."""
+        return self._start(self.times - 1) + self._pitch - self._begun
+
+    @property
+    def next_issue(self) -> int:
+        """Ticks at which the front end can issue what follows."""
+        last = self._issue(self.times - 1)
+        if self.times > len(self.stamps):
+            last = max(last, self._start(self.times - 1 - self.depth) * self.per_cycle)
+        return last + self.interval
+
+    def releases(self) -> Iterator[int]:
+        """Cycles at which items start whose slots are left to what follows in the queue."""
+        taken = self.times - len(self.stamps)
+        return (self._start(item) for item in range(taken, self.times))
+
 
 Steps = Generator[Event, int, None]
 """Yields events; what waits for a token or for operands is sent the cause."""
@@ -55,9 +111,9 @@ class Engine:
         self._fabric = fabric
         self._flow = Flow()
         self._recorder = recorder
-        env.process(self._run())
+        env.process(self._engine_process())
 
-    def _run(self) -> Steps:
+    def _engine_process(self) -> Steps:
         env, queue, fabric, flow = self.env, self.queue, self._fabric, self._flow
         entries = queue.entries
         while True:

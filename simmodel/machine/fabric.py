@@ -12,8 +12,8 @@ from collections import Counter
 from simpy import Event
 from simpy.events import Timeout
 
-from simmodel.machine.clock import Clock
-from simmodel.machine.flow import SLACK, Flow, Resource, Usage, whole
+from simmodel.machine.flow import SLACK, Flow, Resource, Usage, round_up_cycles
+from simmodel.machine.queue import Clock
 from simmodel.machine.recorder import Recorder
 
 Binding = dict[Flow, Resource]
@@ -55,12 +55,12 @@ class Fabric:
                     self._changes += 1
                 seeds = [resource] if seeds is None else [*seeds, resource]
         if seeds is not None:
-            self._share(seeds, now)
+            self._share_bandwidth(seeds, now)
         if self._recorder is not None:
             self._record(self._recorder, flow)
         alarm = flow.alarm
         if alarm is None:
-            alarm = flow.alarm = Timeout(self._env, whole(length))
+            alarm = flow.alarm = Timeout(self._env, round_up_cycles(length))
         return alarm
 
     def end(self, flow: Flow, now: int) -> None:
@@ -82,11 +82,11 @@ class Fabric:
                     del self._crowded[resource]
                     self._changes += 1
         if seeds is not None:
-            self._share(seeds, now)
+            self._share_bandwidth(seeds, now)
         if self._recorder is not None:
             self._record(self._recorder, flow)
 
-    def _share(self, seeds: list[Resource], now: int) -> None:
+    def _share_bandwidth(self, seeds: list[Resource], now: int) -> None:
         if len(seeds) == 1 and len(self._crowded) <= (seeds[0] in self._crowded):
             self._share_alone(seeds[0], now)
             return
@@ -135,7 +135,7 @@ class Fabric:
     def _free(self, flow: Flow) -> None:
         """Let a flow that was bound end by itself: its engine's callbacks move to a new alarm."""
         waited = flow.alarm
-        flow.alarm = Timeout(self._env, whole(flow.left))
+        flow.alarm = Timeout(self._env, round_up_cycles(flow.left))
         if waited is not None:
             flow.alarm.callbacks, waited.callbacks = waited.callbacks, []
 
@@ -201,7 +201,7 @@ def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
     left = dict.fromkeys(flows)
     while left:
         offers = {r: levels.get(r, room[r] / waiting[r]) for r in crowded if waiting[r]}
-        bounds = {flow: _bound(flow.narrow, offers) for flow in left}
+        bounds = {flow: _limiting_resource(flow.narrow, offers) for flow in left}
         settled = _settled(bounds, waiting)
         for flow in settled:
             resource = bounds[flow][1]
@@ -223,7 +223,7 @@ def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
 Bounds = dict[Flow, tuple[float, Resource | None]]
 
 
-def _bound(narrow: Usage, offers: Levels) -> tuple[float, Resource | None]:
+def _limiting_resource(narrow: Usage, offers: Levels) -> tuple[float, Resource | None]:
     """Speed of a flow under `offers`, and the resource that holds it back."""
     speed = 1.0
     bound: Resource | None = None

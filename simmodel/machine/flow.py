@@ -17,7 +17,7 @@ from itertools import count
 from simpy import Event
 from simpy.events import Timeout
 
-from simmodel.machine.clock import Clock
+from simmodel.machine.queue import Clock
 from simmodel.trace import BANDWIDTH
 
 SLACK = 1 + 1e-9
@@ -37,7 +37,7 @@ class Alarm(Event):
             callback(self)
 
 
-def whole(cycles: float) -> int:
+def round_up_cycles(cycles: float) -> int:
     """Whole cycles, rounded up, not below zero."""
     return max(0, math.ceil(cycles - ROUNDING))
 
@@ -163,7 +163,7 @@ class Resource:
             heappop(due)
         if not due:
             return
-        end = now + whole((due[0][0] - self._moved) / self.level)
+        end = now + round_up_cycles((due[0][0] - self._moved) / self.level)
         if self._armed < now or end < self._armed:
             self._armed = end
             Timeout(self.env, end - now).callbacks.append(self._ring)

@@ -6,16 +6,66 @@ stops it. Its clock counts ticks, a fraction of a cycle, so that the issue inter
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
-from simmodel.machine.burst import Burst
-from simmodel.machine.clock import Clock
-from simmodel.machine.pace import Pace
-from simmodel.machine.queue import Queue
+import numpy as np
+
+from simmodel.arch.record import Arch
+from simmodel.isa import Item
+from simmodel.machine.engine import Burst
+from simmodel.machine.queue import Clock, Queue
 from simmodel.machine.scoreboard import Scoreboard
 from simmodel.machine.work import Work
+from simmodel.program.encoding import fetched
+from simmodel.program.expand import Expansion
+from simmodel.program.loop_buffer import at_hand
+
+# How fast a front end issues: the slower of issue width and instruction fetch, word by word.
+
+_EXACT = 10**6
+"""Largest denominator of the cycles that fetching a byte takes."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """From the issue of a word, as far as it goes up to an instruction, to that of the next."""
+
+    first: list[int]
+    """Ticks, of every occurrence in program order; of bursts, from the first item on."""
+    others: list[int]
+    """Of each site, ticks from one item of a burst to the next behind that."""
+    per_cycle: int
+    """Ticks a cycle."""
+
+
+def pace(arch: Arch, items: Sequence[Item], stream: Expansion, beside: Sequence[bool]) -> Pace:
+    """The pace of one core's stream.
+
+    Args:
+        arch: the machine.
+        items: the stream.
+        stream: its sites and their order.
+        beside: of each site, whether it is in the word of the one before.
+    """
+    front = arch.front_end
+    width = Fraction(1, front.issue_width)
+    if front.fetch_bandwidth is None:
+        return Pace([1] * len(stream.order), [1] * len(stream.sites), front.issue_width)
+    each = Fraction(1 / front.fetch_bandwidth.at(arch.clock)).limit_denominator(_EXACT)
+    sizes = fetched(arch, stream.sites, beside)
+    waits = [max(width, size * each) for size in sizes]
+    per_cycle = math.lcm(*{wait.denominator for wait in (width, *waits)})
+    ticks = np.array([int(wait * per_cycle) for wait in waits], np.int64)
+    least = int(width * per_cycle)
+    first = np.where(at_hand(items, stream, arch), least, ticks[stream.order])
+    held = np.array(sizes) <= (front.loop_buffer or 0)
+    others = np.where(held, least, ticks)
+    return Pace(first.tolist(), others.tolist(), per_cycle)
+
 
 Blocking = Generator[Queue[Any], None, None]
 """Yields each full queue that it has to wait for."""
@@ -33,7 +83,7 @@ class Issued:
     pace: Pace
 
 
-class FrontEnd:
+class FrontEndProcess:
     """Walks one core's stream."""
 
     def __init__(self, env: Clock, issued: Issued, scoreboard: Scoreboard | None) -> None:

@@ -7,11 +7,12 @@ access of some length meets all of them. With blocked banks each bank is a resou
 
 from __future__ import annotations
 
-from simmodel.arch import Arch, Dram, Memory, SharedMemory
-from simmodel.machine.clock import Clock
+from simmodel.arch.record import Arch, Dram, Link, Memory, SharedMemory
+from simmodel.isa import Copy
+from simmodel.isa.region import Operand
 from simmodel.machine.flow import Resource, Usage
-from simmodel.places import places
-from simmodel.region import Operand
+from simmodel.machine.queue import Clock
+from simmodel.program.program import places
 from simmodel.trace import BANDWIDTH, CONFLICT
 
 
@@ -55,7 +56,7 @@ def _directed(env: Clock, name: str, memory: Memory, write: bool) -> list[Resour
     ]
 
 
-class Memories:
+class MemoryInstances:
     """All instances of all memories of the chip."""
 
     def __init__(self, env: Clock, arch: Arch) -> None:
@@ -67,7 +68,7 @@ class Memories:
         self._ports: list[Ports] = []
         self._add("dram", 1, arch.memories.dram)
         for role, memory in arch.memories.on_chip().items():
-            self._add(role, self._count(memory), memory)
+            self._add(role, self._memory_instances(memory), memory)
 
     def _add(self, role: str, count: int, memory: Memory | Dram) -> None:
         for index in range(count):
@@ -75,7 +76,7 @@ class Memories:
             name = role if count == 1 else f"{role}{index}"
             self._ports.append(Ports(self._env, name, memory, self._arch))
 
-    def _count(self, memory: Memory) -> int:
+    def _memory_instances(self, memory: Memory) -> int:
         if not isinstance(memory, SharedMemory):
             return self._arch.core_count
         return self._arch.clusters if memory.level == "cluster" else 1
@@ -97,7 +98,9 @@ class Memories:
         """Bytes in one bank of the memory of `operand`; in all, where banks are interleaved."""
         return self._ports[self.instances(operand, core)[0]].bank_size
 
-    def moved(self, operand: Operand, core: int, write: bool, amount: int, address: int) -> Usage:
+    def resource_bytes(
+        self, operand: Operand, core: int, write: bool, amount: int, address: int
+    ) -> Usage:
         """Bytes through each resource when `amount` bytes of `operand` at `address` are moved."""
         low, high = operand.span
         usage: list[tuple[Resource, float]] = []
@@ -105,3 +108,80 @@ class Memories:
             through = self._ports[number].through(write, address + low, address + high)
             usage += [(resource, amount / len(through)) for resource in through]
         return tuple(usage)
+
+
+# Links: the buses and networks that copies between two sets of memories cross.
+
+OUTWARD = {"accumulators": 0, "weights": 1, "local": 1, "shared": 2, "dram": 3}
+"""How far from the engines a memory is; copies to farther ones are stores."""
+
+
+def is_store(copy: Copy) -> bool:
+    """Whether a copy brings data away from the engines."""
+    return OUTWARD[copy.dst.memory] > OUTWARD[copy.src.memory]
+
+
+def crossed(arch: Arch, copy: Copy) -> tuple[str, ...]:
+    """Names of the links between the memories of `copy`."""
+    source, target = copy.src.memory, copy.dst.memory
+    return tuple(n for n, link in arch.links.items() if source in link.from_ and target in link.to)
+
+
+Crossing = tuple[int, bool]
+"""Number of a link's instance, and whether it is crossed outward."""
+
+
+def crossings(arch: Arch, name: str, copy: Copy, core: int) -> tuple[Crossing, ...]:
+    """Where `copy`, issued by `core`, crosses link `name`: a broadcast crosses each lane once.
+
+    What is stored leaves through the instance of the core that it lies in, what is loaded enters
+    through those of the cores that receive it; from core to core it does both.
+    """
+    outward = is_store(copy)
+    size = {"chip": arch.core_count, "cluster": arch.cores, "core": 1}[arch.links[name].scope]
+    senders = dict.fromkeys(owner // size for owner in copy.src.cores or (core,))
+    receivers = dict.fromkeys(owner // size for owner in copy.dst.cores or (core,))
+    if outward:
+        return tuple((index, True) for index in senders)
+    entered = tuple((index, False) for index in receivers)
+    if OUTWARD[copy.dst.memory] < OUTWARD[copy.src.memory]:
+        return entered
+    left = tuple((index, True) for index in senders if tuple(receivers) != (index,))
+    return (*left, *entered)
+
+
+class Links:
+    """All instances of all links, in both directions."""
+
+    def __init__(self, env: Clock, arch: Arch) -> None:
+        self._env = env
+        self._arch = arch
+        self._lanes: dict[tuple[str, int, bool], Resource] = {}
+        for name, link in arch.links.items():
+            for index in range(self._link_instances(link)):
+                self._add(name, link, index)
+
+    def _link_instances(self, link: Link) -> int:
+        counts = {"chip": 1, "cluster": self._arch.clusters, "core": self._arch.core_count}
+        return counts[link.scope]
+
+    def _add(self, name: str, link: Link, index: int) -> None:
+        rate = link.bandwidth.at(self._arch.clock)
+        label = f"link.{name}" if link.scope == "chip" else f"link.{name}{index}"
+        if not link.duplex:
+            both = Resource(self._env, label, rate, BANDWIDTH)
+            self._lanes[name, index, False] = self._lanes[name, index, True] = both
+            return
+        for outward, suffix in ((False, "in"), (True, "out")):
+            self._lanes[name, index, outward] = Resource(
+                self._env, f"{label}.{suffix}", rate, BANDWIDTH
+            )
+
+    def lane_bytes(self, copy: Copy, core: int) -> Usage:
+        """Bytes of one `copy` issued by `core` through each lane that it crosses."""
+        lanes = {
+            self._lanes[name, index, outward]: float(copy.source_bytes)
+            for name in crossed(self._arch, copy)
+            for index, outward in crossings(self._arch, name, copy, core)
+        }
+        return tuple(lanes.items())

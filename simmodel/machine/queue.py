@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Generic, Protocol, TypeVar
 
-from simpy import Event
+from simpy import Environment, Event
 
 Entry = TypeVar("Entry")
 
@@ -45,3 +45,15 @@ class Queue(Generic[Entry]):
     def resume(self) -> None:
         """A slot is free: let the front end go on that waited first."""
         self.blocked.popleft().advance()
+
+
+# The machine's clock: SimPy's environment with time in whole cycles.
+
+
+class Clock(Environment):
+    """Starts at cycle 0; every delay is a whole number of cycles, so `now` is one too."""
+
+    @property
+    def now(self) -> int:
+        """The current cycle."""
+        return self._now  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from simpy import Event
 
-from simmodel.machine.clock import Clock
+from simmodel.machine.queue import Clock
 from simmodel.machine.work import Span, Work
 
 
@@ -80,16 +80,16 @@ class Scoreboard:
         hazards = Hazards(self._env, work, occurrence, self._flying)
         self._flying[hazards] = None
         for span in hazards.reads:
-            self._check(hazards, span, self._writes)
+            self._follow_conflicts(hazards, span, self._writes)
         for span in hazards.writes:
-            self._check(hazards, span, self._writes)
-            self._check(hazards, span, self._reads)
+            self._follow_conflicts(hazards, span, self._writes)
+            self._follow_conflicts(hazards, span, self._reads)
         for spans, marks in ((hazards.reads, self._reads), (hazards.writes, self._writes)):
             for memory, low, high in spans:
                 marks.setdefault(memory, []).append((low, high, hazards))
         return hazards
 
-    def _check(self, hazards: Hazards, span: Span, marks: Marks) -> None:
+    def _follow_conflicts(self, hazards: Hazards, span: Span, marks: Marks) -> None:
         """Follow everyone in flight on another engine who marked bytes of `span`."""
         memory, low, high = span
         marked = marks.get(memory)

@@ -11,7 +11,7 @@ from collections import deque
 from simpy import Event
 from simpy.events import Timeout
 
-from simmodel.machine.clock import Clock
+from simmodel.machine.queue import Clock
 
 
 class Token:

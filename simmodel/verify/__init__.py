@@ -12,19 +12,23 @@ Each stage assumes the ones before it, so the first stage that finds something e
 
 from __future__ import annotations
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.errors import TooLong
-from simmodel.functional import legal_edges
-from simmodel.lengths import longest
-from simmodel.order import Clocks, Stuck, sequence, timeline
-from simmodel.overlap import accesses
-from simmodel.program import Program
-from simmodel.verify.bounds import operand_bounds, storage_bounds
+from simmodel.program.program import Program
+from simmodel.program.sizes import longest
 from simmodel.verify.finding import Finding, Report, VerifyError
-from simmodel.verify.hazards import guarded, race_findings, touching, written_findings
-from simmodel.verify.open import open_findings
-from simmodel.verify.static import static_findings
-from simmodel.verify.sync import barrier_findings, token_findings
+from simmodel.verify.happens_before import Clocks, Stuck, sequence, timeline
+from simmodel.verify.hazards import (
+    barrier_findings,
+    guarded,
+    race_findings,
+    token_findings,
+    touching,
+    written_findings,
+)
+from simmodel.verify.instructions import operand_bounds, static_findings, storage_bounds
+from simmodel.verify.overlap import accesses, legal_edges
+from simmodel.verify.symbolic import open_findings
 
 __all__ = ["Finding", "Report", "VerifyError", "check_open", "findings", "verify"]
 
@@ -33,7 +37,7 @@ def verify(program: Program, arch: Arch) -> Report:
     """Check every rule of `program` on `arch`.
 
     Of a program with registers this is what it is at their upper edge; what it is for other
-    lengths (`simmodel.lengths.settled`) is checked by itself.
+    lengths (`simmodel.program.sizes.specialize`) is checked by itself.
 
     Raises:
         VerifyError: it breaks some; `.findings` lists them.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simmodel.asm import print_item
 from simmodel.isa import Instruction
-from simmodel.program import Program
+from simmodel.program.assembly import print_item
+from simmodel.program.program import Program
 
 SHOWN = 20
 """Most findings listed in an error."""

@@ -12,14 +12,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.isa import Claim
-from simmodel.order import Clocks, Ints, Timeline
-from simmodel.overlap import Accesses, Bools, Ends, Rivalries, apart, rivalries
-from simmodel.places import Place
-from simmodel.program import Program
-from simmodel.region import Operand
+from simmodel.isa.region import Operand
+from simmodel.program.program import Place, Program
 from simmodel.verify.finding import Finding, found_at
+from simmodel.verify.happens_before import Clocks, Ints, Timeline, TokenUse, barrier_uses
+from simmodel.verify.overlap import Accesses, Bools, Ends, Rivalries, disjoint_in_time, rivalries
 
 LISTED = 20
 """Hazards of one kind that are spelled out."""
@@ -42,7 +41,7 @@ def guarded(line: Timeline, arch: Arch, clocks: Clocks, table: Accesses) -> Riva
 
     def allowed(first: Ends, second: Ends) -> Bools:
         guarded = (core[first.queue] != core[second.queue]) | (not hardware)
-        return np.asarray(guarded & ~apart(clocks, first, second))
+        return np.asarray(guarded & ~disjoint_in_time(clocks, first, second))
 
     return rivalries(line, table, allowed)
 
@@ -107,7 +106,9 @@ def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[F
     _, first = np.unique(key[sorted_], return_index=True)
     work = sorted_[first]
     work = work[np.lexsort((table.write[work], rank[table.occurrence[work]]))]
-    written = _initial(line.program, _ends(line.program, table.places, table.place, table.end))
+    written = _initial(
+        line.program, _memory_ends(line.program, table.places, table.place, table.end)
+    )
     seen: set[tuple[int, int]] = set()
     for access in work.tolist():
         occurrence, index = int(table.occurrence[access]), int(table.operand[access])
@@ -133,7 +134,9 @@ def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[F
             yield Finding("output", f"{missing} bytes of output {port.name!r} are never written")
 
 
-def _ends(program: Program, spots: tuple[Place, ...], place: Ints, end: Ints) -> dict[Place, int]:
+def _memory_ends(
+    program: Program, spots: tuple[Place, ...], place: Ints, end: Ints
+) -> dict[Place, int]:
     ends = {("dram", 0): 1}
     for index, spot in enumerate(spots):
         ends[spot] = max(ends.get(spot, 1), int(end[place == index].max(initial=1)))
@@ -151,3 +154,44 @@ def _initial(program: Program, ends: dict[Place, int]) -> _Written:
     for port in program.inputs:
         written.at(("dram", 0), port.operand, port.operand.address.base)[...] = True
     return written
+
+
+# Tokens and barriers: one giver and one taker, balance, arrivals, and no wait without an end.
+
+COUNT = 2**31
+"""What a token holds, and what one instruction gives or takes, stays below it."""
+
+
+def token_findings(line: Timeline) -> Iterator[Finding]:
+    """Tokens with several givers or takers, and tokens that do not balance."""
+    for use in line.token_uses:
+        for role, occurrences in (("signalled", use.givers), ("awaited", use.takers)):
+            queues = _queues(line, occurrences, use.core)
+            if len(queues) > 1:
+                message = f"token {use.name!r} is {role} by {' and '.join(queues)}"
+                yield Finding("token-queues", message, use.core)
+        yield from _balance(use)
+
+
+def _queues(line: Timeline, occurrences: Ints, home: int) -> list[str]:
+    """Engines, those of other cores than `home` with their core."""
+    found = (line.queues[queue] for queue in np.unique(line.queue[occurrences]))
+    return [engine if core == home else f"{engine} of core {core}" for core, engine in found]
+
+
+def _balance(use: TokenUse) -> Iterator[Finding]:
+    given, taken = int(use.given.sum()), int(use.taken.sum())
+    if not 0 <= use.initial < COUNT:
+        yield Finding("balance", f"token {use.name!r} starts with {use.initial}", use.core)
+    if given != taken:
+        message = f"token {use.name!r} is given {given} and taken {taken} times"
+        yield Finding("balance", message, use.core)
+
+
+def barrier_findings(line: Timeline) -> Iterator[Finding]:
+    """Barriers whose arrivals differ from what is declared."""
+    uses = barrier_uses(line)
+    for name, declared in line.program.barriers.items():
+        arrivals = len(uses[name][0]) if name in uses else 0
+        if arrivals != declared:
+            yield Finding("barrier", f"barrier {name!r}: {arrivals} arrivals, declared {declared}")

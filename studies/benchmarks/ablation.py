@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 
 from tables import QUICK, Case, Figures, Result, arguments, machines, ratio, run_all, table
 
-from compiler.emit.order import OrderInstructions
-from compiler.fuse.strategies import STRATEGIES
-from compiler.homes import ChooseHomes
-from compiler.keep import KeepTensors
-from compiler.stages import Stages
-from simmodel.arch import Arch
+from compiler.codegen.issue_order.order import OrderInstructions
+from compiler.options import Stages
+from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule.residency.activations import KeepTensors
+from compiler.schedule.residency.shared_memory import ChooseHomes
+from simmodel.arch.record import Arch
 from simmodel.trace import OriginTrace
 
 ROWS = tuple(

@@ -23,12 +23,12 @@ from tables import table
 from archgen.models.load import open_model
 from archgen.schema import load_arch
 from archgen.studies.prepare import prepare
-from compiler import search
-from compiler.driver import CompileOptions, prepared
-from compiler.effort import stages_for
-from compiler.emit.program import ProgramEmitter
-from compiler.tile.price_group import GroupPricer
-from simmodel.simulate import simulate
+from compiler.codegen.program import ProgramEmitter
+from compiler.options import stages_for
+from compiler.pipeline import CompileOptions, prepared
+from compiler.schedule.tiling.group_price import GroupPricer
+from compiler.search import best_program
+from simmodel.machine.run import simulate
 
 MACHINES = ("cocco-simba-1c", "gemmini-16", "stcp920")
 STAGES = ("emit", "verify", "simulate")
@@ -73,7 +73,7 @@ def watched(spent: Spent) -> Iterator[None]:
     """Stages and prices of what is compiled meanwhile are noted in `spent`."""
     places: list[tuple[Any, str, Callable[..., Any]]] = [
         (ProgramEmitter, "program", spent.timed("emit", ProgramEmitter.program)),
-        (search, "verify", spent.timed("verify", search.verify)),
+        (best_program, "verify", spent.timed("verify", best_program.verify)),
         (GroupPricer, "price", spent.counted("prices", GroupPricer.price)),
         (GroupPricer, "floor", spent.counted("floors", GroupPricer.floor)),
     ]
@@ -93,12 +93,12 @@ def row(machine: str, effort: int, model: str) -> tuple[object, ...]:
     dtype = arch.types[0]
     network = prepared(prepare(open_model(model, 1, {}), dtype).proto, model, stages)
     options = CompileOptions(dtype=dtype, stages=stages)
-    wanted = search.Wanted(network, arch, options, search.alternatives(effort, stages))
+    wanted = best_program.Wanted(network, arch, options, best_program.alternatives(effort, stages))
     spent = Spent()
     judge = spent.timed("simulate", simulate)
     with watched(spent):
         started = time.process_time()
-        best = search.best_program(wanted, judge)
+        best = best_program.best_program(wanted, judge)
         if best.trace is None:
             judge(best.result.program, arch)
         seconds = time.process_time() - started

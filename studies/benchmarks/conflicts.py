@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from tables import QUICK, Case, Result, arguments, machines, ratio, run_all, table, with_local
 
 from archgen.schema import shipped_names
-from compiler.alloc.on_chip import PlaceBuffers
-from compiler.stages import Stages
-from simmodel.arch import Arch
+from compiler.memory.on_chip import PlaceBuffers
+from compiler.options import Stages
+from simmodel.arch.record import Arch
 
 MODELS = ("resnet18", "mobilenet_v2")
 FEW = 16

@@ -21,10 +21,10 @@ from collections.abc import Mapping, Sequence
 
 from tables import Case, Result, arguments, machines, ratio, run_all, table
 
-from compiler.alloc.on_chip import PlaceBuffers
-from compiler.emit.order import OrderInstructions
+from compiler.codegen.issue_order.order import OrderInstructions
+from compiler.memory.on_chip import PlaceBuffers
+from compiler.options import Stages
 from compiler.plan.make_plan import MakePlan
-from compiler.stages import Stages
 
 NO_ROOM, NO_ORDER = PlaceBuffers(ahead=False), OrderInstructions(enabled=False)
 VARIANTS: Mapping[str, Stages] = {

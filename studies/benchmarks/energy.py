@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 from tables import QUICK, Case, Result, arguments, run_all, table
 
-from archgen.energy import Costs, costs_of
-from archgen.energy.ranges import Range, total
+from archgen.energy import EnergyCosts, costs_of
+from archgen.energy.ranges import UncertainValue, total
 from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import shipped_table
 from archgen.schema import load_arch
-from simmodel.arch import Arch
-from simmodel.stated_costs import EnergyTable
+from simmodel.arch.costs import EnergyTable
+from simmodel.arch.record import Arch
 
 COLUMNS = ("chip", "figure", "published", "model", "ratio", "low", "high", "status")
 NVDLA_MM2 = {
@@ -47,7 +47,7 @@ class Line:
     chip: str
     figure: str
     published: float
-    model: Range
+    model: UncertainValue
     status: str
 
     def row(self) -> Sequence[object]:
@@ -78,7 +78,7 @@ def nvdla(macs: int, node: float) -> Arch:
     return Arch.model_validate(plain)
 
 
-def at_node(name: str, clock: float | None = None, **energy: object) -> tuple[Arch, Costs]:
+def at_node(name: str, clock: float | None = None, **energy: object) -> tuple[Arch, EnergyCosts]:
     """A shipped machine with another section `energy` (and clock), and what its events cost."""
     arch = load_arch(name)
     other = {"energy": EnergyTable.model_validate(energy), "clock": clock or arch.clock}
@@ -112,7 +112,7 @@ def areas() -> Iterator[Line]:
     yield Line("Simba 16 nm", "chiplet, 752 KiB", 6.0, costs_of(chiplet).area.core, "more")
 
 
-def _sum(costs: Costs, *parts: str) -> Range:
+def _sum(costs: EnergyCosts, *parts: str) -> UncertainValue:
     return total(costs.area.parts[name] for name in parts)
 
 
@@ -132,7 +132,7 @@ def powers() -> Iterator[Line]:
     yield Line("Eyeriss 65 nm", "mJ, AlexNet without DRAM", 278 / 34.7, _eyeriss(), "more")
 
 
-def _eyeriss() -> Range:
+def _eyeriss() -> UncertainValue:
     """mJ of AlexNet's convolutions: multiplier, three scratchpads, and nothing around them."""
     _, costs = at_node("tpu-v1", clock=200e6, node=65)
     figures = shipped_table()
@@ -142,7 +142,7 @@ def _eyeriss() -> Range:
     pads = 2 * (filters.read + inputs.read + sums.read + sums.write)
     fit = figures.sram
     return total(
-        (costs.mac["int16"], Range.within(pads, fit.low, fit.high))
+        (costs.mac["int16"], UncertainValue.within(pads, fit.low, fit.high))
     ).times(1e-9 * 666e6)  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def runs(quick: bool) -> Iterator[tuple[Case, str, float, str]]:
     yield Case(load_arch("cocco-simba-1c"), model), "Simba 16 nm", 2 * 4.1 / 6.1, "less"
 
 
-def on_chip(result: Result) -> Range | None:
+def on_chip(result: Result) -> UncertainValue | None:
     """mJ without DRAM; its range is that of the whole run, in proportion."""
     row = result.outcome.row
     if result.figures is None:
@@ -165,7 +165,7 @@ def on_chip(result: Result) -> Range | None:
         float(row[name] or 0)
         for name in ("energy_mj", "energy_low_mj", "energy_high_mj", "energy_dram_mj")
     )
-    return Range.within(whole - dram, low / whole, high / whole)
+    return UncertainValue.within(whole - dram, low / whole, high / whole)
 
 
 def main(given: Sequence[str] | None = None) -> None:

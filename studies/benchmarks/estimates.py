@@ -35,22 +35,21 @@ import pandas as pd
 from tables import Case, arguments, compiled, machines, mapped, table
 
 from archgen.schema import shipped_names
-from compiler.bind.facts import Unholdable
-from compiler.driver import CompileResult
-from compiler.effort import stages_for
-from compiler.emit.program import Placed
+from compiler.codegen.program import PlacedGroup
+from compiler.decisions.fallback import emit_with_fallbacks
+from compiler.decisions.group_costs import GroupCosts
 from compiler.errors import CompilerError
-from compiler.estimate import expected
-from compiler.fit import Fitter
-from compiler.fuse.strategies import STRATEGIES
-from compiler.geometry.walk import Unwalkable
-from compiler.group import Group
-from compiler.nest.ir import NestGraph
-from compiler.repair import emitted
-from compiler.schedule import Schedule, single
-from compiler.stages import Stages
-from compiler.tile.objective import SCORES
-from simmodel.simulate import simulate
+from compiler.estimate.estimate import expected
+from compiler.geometry.tile_trace import Unwalkable
+from compiler.options import Stages, stages_for
+from compiler.pipeline import CompileResult
+from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule.tiling.objective import SCORES
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import Schedule, single
+from compiler.target.group_facts import Unholdable
+from compiler.tensor_ir.nest import NestGraph
+from simmodel.machine.run import simulate
 
 MODELS = (
     "resnet18:image=32", "mobilenet_v2:image=32", "squeezenet:image=32", "googlenet:image=32",
@@ -130,7 +129,7 @@ def pairs(case: Case, made: CompileResult) -> Iterator[Pair]:
                 yield Pair(case.arch.name, case.model, case.variant, name, place, *figures)
 
 
-def sampled(groups: Sequence[Group], fitter: Fitter) -> list[Group]:
+def sampled(groups: Sequence[Group], fitter: GroupCosts) -> list[Group]:
     """Groups of different kinds, from the dearest to the cheapest."""
     kinds = {fitter.search.outlines.of(group): group for group in reversed(groups)}
     ordered = sorted(kinds.values(), key=fitter.price, reverse=True)
@@ -138,7 +137,7 @@ def sampled(groups: Sequence[Group], fitter: Fitter) -> list[Group]:
     return [ordered[round(position)] for position in chosen]
 
 
-def schedules(group: Group, fitter: Fitter) -> list[Schedule]:
+def schedules(group: Group, fitter: GroupCosts) -> list[Schedule]:
     """What the search has to choose from, the best first."""
     if len(group.layers) > 1 or group.kept:
         return fitter.schedules(group)
@@ -147,12 +146,12 @@ def schedules(group: Group, fitter: Fitter) -> list[Schedule]:
     return [single(tiled, group) for tiled in found]
 
 
-def alone(schedule: Schedule, graph: NestGraph, fitter: Fitter) -> int:
+def alone(schedule: Schedule, graph: NestGraph, fitter: GroupCosts) -> int:
     """Simulated cycles of a program of this schedule only; 0 where it finds no place."""
     try:
         plan = fitter.stages.plan.apply(schedule, fitter.arch)
         places = fitter.stages.alloc.apply(plan, fitter.arch)
-        made = emitted(graph, fitter, (Placed(plan, places),))
+        made = emit_with_fallbacks(graph, fitter, (PlacedGroup(plan, places),))
     except (CompilerError, Unwalkable, Unholdable):
         return 0
     return 0 if made.note else simulate(made.program, fitter.arch).cycles

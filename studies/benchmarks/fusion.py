@@ -27,10 +27,10 @@ from tables import (
 )
 
 from archgen.schema import shipped_names
-from compiler.fuse.partition import Unfused
-from compiler.homes import ChooseHomes
-from compiler.keep import KeepTensors
-from compiler.stages import Stages
+from compiler.options import Stages
+from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.residency.activations import KeepTensors
+from compiler.schedule.residency.shared_memory import ChooseHomes
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "googlenet", "densenet121", "squeezenet")
 BOUND = 0.5

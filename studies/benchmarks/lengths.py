@@ -26,16 +26,15 @@ from itertools import pairwise
 
 from tables import arguments, mapped, ratio, table
 
-from archgen.loadable import encoded
-from archgen.models.extents import Range, extents
-from archgen.outcomes.point import Point
+from archgen.models.extents import SizeRange, extents
+from archgen.outcomes.points import Point
+from archgen.program_files import encoded
 from archgen.scheduling import choice
 from archgen.schema import load_arch
-from archgen.standard import STANDARD
 from archgen.studies.run import Workbench
-from archgen.toolchain import Compiled, Request
-from simmodel.arch import Arch
-from simmodel.asm import print_program
+from archgen.toolchain import STANDARD, Compiled, Request
+from simmodel.arch.record import Arch
+from simmodel.program.assembly import print_program
 
 MACHINES = ("soma-edge", "ascend-310-like", "tpu-v3-like", "gemmini-16")
 TIMES = ("machine", "network", "range", "length", "bucket", "exact", "x exact", "executed")
@@ -132,7 +131,7 @@ def figures(case: Case) -> Figures:
     return Figures(case, tuple(rows), bytes_)
 
 
-def point(case: Case, arch: Arch, length: int, span: Range | None) -> Point:
+def point(case: Case, arch: Arch, length: int, span: SizeRange | None) -> Point:
     """The network at one length, of the program for `span`, or of its own."""
     network = case.network
     batch = length if network.dim == "batch" else 1
@@ -161,7 +160,7 @@ def drawn(case: Case, count: int) -> Sequence[object]:
     return case.arch, network.name, network.span, len(rows), len(rows) - len(off), told
 
 
-def total(sampled: Mapping[int, int], span: Range) -> float:
+def total(sampled: Mapping[int, int], span: SizeRange) -> float:
     """The sum over all lengths of `span`, straight lines between those that are sampled."""
     points = sorted(sampled.items())
     found = float(points[0][1] * (points[0][0] - span.low + 1))

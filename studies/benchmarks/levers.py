@@ -21,17 +21,16 @@ from pathlib import Path
 
 from tables import arguments, table
 
-from archgen.outcomes.tried import AT_MOST
+from archgen.outcomes.bottleneck import AT_MOST
 from archgen.report.account import account
 from archgen.report.levers import Lever, levers
 from archgen.report.points import views
 from archgen.schema import load_arch
 from archgen.schema.rewritten import changed
-from archgen.standard import STANDARD
 from archgen.studies.results import Study
 from archgen.studies.sweep import study
-from archgen.toolchain import Toolchain
-from simmodel.arch import Arch
+from archgen.toolchain import STANDARD, Toolchain
+from simmodel.arch.record import Arch
 
 HERE = Path(__file__).parent
 MACHINES = (

@@ -27,15 +27,14 @@ from typing import Any
 from tables import QUICK, arguments, mapped, table
 
 import archgen
-from archgen.loadable import encoded
+from archgen.program_files import encoded
 from archgen.schema import shipped_names
 from compiler.api import CompilerError
-from simmodel.arch import Arch
-from simmodel.encoding import fetched, program_bytes
-from simmodel.loadable import from_bytes
-from simmodel.loadable.kinds import commands
-from simmodel.loadable.program import unpacked
-from simmodel.program import Program
+from simmodel.arch.record import Arch
+from simmodel.program.command_fields import commands
+from simmodel.program.encoding import fetched, program_bytes
+from simmodel.program.loadable import from_bytes, unpacked
+from simmodel.program.program import Program
 
 MODELS = ("resnet50", "mobilenet_v2", "squeezenet", "bert_base:sequence=128", "gpt2:sequence=64",
           "vit_tiny")  # fmt: skip

@@ -27,11 +27,10 @@ from functools import partial
 from typing import Any
 
 import archgen
-from archgen.loadable import encoded
-from simmodel.asm import print_program
-from simmodel.loadable import LoadableError, from_bytes
-from simmodel.loadable.program import packed, unpacked
-from simmodel.program import Program
+from archgen.program_files import encoded
+from simmodel.program.assembly import print_program
+from simmodel.program.loadable import LoadableError, from_bytes, packed, unpacked
+from simmodel.program.program import Program
 
 SMALL = "layers=1,hidden=16,heads=2,vocabulary=20"
 POINTS: tuple[tuple[str, str, dict[str, str]], ...] = (

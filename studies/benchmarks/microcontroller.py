@@ -24,10 +24,10 @@ from collections.abc import Mapping, Sequence
 
 from tables import QUICK, Case, Result, arguments, machines, ratio, run, run_all, table, with_local
 
-from archgen.process.threads import collect_rarely
-from compiler.stages import Stages
-from compiler.tile.choose_tiles import ChooseTiles
-from simmodel.arch import Arch
+from archgen.process.guard import collect_rarely
+from compiler.options import Stages
+from compiler.schedule.tiling.choose_tiles import ChooseTiles
+from simmodel.arch.record import Arch
 
 TARGETS: Mapping[str, int] = {"mobilenet_v1": 300_000, "mobilenet_v2": 172_000}
 SMALL: Mapping[str, int] = {f"mobilenet_v1{QUICK}": 60_000, f"mobilenet_v2{QUICK}": 50_000}

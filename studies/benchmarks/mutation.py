@@ -36,9 +36,8 @@ ROOT = Path(__file__).parents[2]
 CARRIED = ("archgen", "archs", "compiler", "simmodel", "studies", "tests", "pyproject.toml")
 """What a copy of the checkout consists of."""
 DECIDING = (
-    "compiler/cost", "compiler/bind", "compiler/geometry", "compiler/hold", "compiler/homes.py",
-    "compiler/keep.py", "compiler/priced.py", "compiler/tile", "compiler/fuse", "compiler/plan",
-    "compiler/alloc",
+    "compiler/cost", "compiler/target", "compiler/geometry", "compiler/schedule/residency",
+    "compiler/schedule/tiling", "compiler/schedule/fusion", "compiler/plan", "compiler/memory",
 )  # fmt: skip
 """Modules and packages whose mutants are made."""
 FIRST = tuple(

@@ -47,8 +47,8 @@ from archgen.check.reference import run_reference
 from archgen.models.load import ModelError
 from archgen.schema import load_arch
 from compiler.api import CompilerError, other_ports
-from compiler.graph.outside import outside
-from simmodel.dtype import EPSILON, NAMES
+from compiler.frontend.reference_types import outside
+from simmodel.arch.dtype import EPSILON, NAMES
 
 FOLDER = Path(__file__).parent
 TABLE = FOLDER / "onnx_nodes.txt"

@@ -26,11 +26,11 @@ from typing import Any
 import pandas as pd
 from tables import table
 
-from archgen.schema.shipped import shipped_names
+from archgen.schema.extends import shipped_names
 from archgen.studies.design import Design
+from archgen.studies.estimated import run_estimated
 from archgen.studies.options import Running
 from archgen.studies.plan import load_study
-from archgen.studies.quick import run_estimated
 from archgen.studies.sweep import run_study
 
 KEPT = Path(__file__).with_suffix(".csv")

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.alloc.pack import Item, Packing, lower_bound, pack
+from compiler.memory.packing import Item, Packing, lower_bound, pack
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 
 from tables import QUICK, Case, Result, arguments, machines, mapped, ratio, run, table
 
-from compiler.fuse.dependence import members
-from compiler.fuse.optimal import Optimal
-from compiler.fuse.partition import Costs, PartitionStrategy, runnable
-from compiler.stages import Stages
+from compiler.options import Stages
+from compiler.schedule.fusion.dependence import members
+from compiler.schedule.fusion.optimal import Optimal
+from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable
 
 MODELS = ("resnet18", "squeezenet", "mobilenet_v2")
 MACHINES = ("cocco-simba-1c", "cocco-simba-4c", "ascend-310-like")
@@ -44,7 +44,7 @@ class Timed(Optimal):
     spent: list[float] = field(default_factory=list, compare=False)
     """CPU seconds of each partition."""
 
-    def groups(self, costs: Costs) -> list[int]:
+    def groups(self, costs: PartitionCosts) -> list[int]:
         """As the guided search, timed."""
         begun = time.process_time()
         found = super().groups(costs)
@@ -66,7 +66,7 @@ class Evolve(PartitionStrategy):
     population: int = 16
     """Partitions that live at the same time."""
 
-    def groups(self, costs: Costs) -> list[int]:
+    def groups(self, costs: PartitionCosts) -> list[int]:
         """The best partition when the time is over."""
         return list(_Population(costs, self, random.Random(self.seed)).best())
 
@@ -74,7 +74,7 @@ class Evolve(PartitionStrategy):
 class _Population:
     """Partitions, the cheapest first."""
 
-    def __init__(self, costs: Costs, options: Evolve, chance: random.Random) -> None:
+    def __init__(self, costs: PartitionCosts, options: Evolve, chance: random.Random) -> None:
         self.costs, self.options, self.chance = costs, options, chance
         alone = tuple(1 << position for position in members(costs.net.layers))
         self.living = [(self._total(alone), alone)]

@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 import simpy
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Gemm, Item, Loop, Unary
-from simmodel.program import Origin, Program
-from simmodel.region import Address, Operand, Ring, contiguous
-from simmodel.simulate import simulate
+from simmodel.isa.region import Address, Operand, Ring, contiguous
+from simmodel.machine.run import simulate
+from simmodel.program.program import Origin, Program
 
 TILE = 4096
 TILES = 10_000

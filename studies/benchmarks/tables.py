@@ -18,20 +18,19 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TypeVar
 
-from archgen.outcomes.point import Outcome, Point
-from archgen.process.threads import collect_rarely, one_thread_each
+from archgen.outcomes.points import Outcome, Point
+from archgen.process.guard import collect_rarely, one_thread_each
 from archgen.schema import load_arch
-from archgen.standard import STANDARD, report
 from archgen.studies.run import Workbench
-from archgen.toolchain import Compiled, Request
-from compiler.driver import CompileOptions, CompileResult, compile_model
-from compiler.schedule import Estimate
-from compiler.stages import Stages
-from simmodel.arch import Arch
-from simmodel.dtype import size_of
+from archgen.toolchain import STANDARD, Compiled, Request, compiled_report
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, CompileResult, compile_model
+from compiler.schedule_ir.schedule import Estimate
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Item, Loop
 from simmodel.metrics import Metrics, measure
-from simmodel.program import Program
+from simmodel.program.program import Program
 from simmodel.trace import OriginTrace, Trace
 from simmodel.verify import verify
 
@@ -146,7 +145,10 @@ class _Probe:
         self.result = compile_model(request.model, request.arch, options)
         verify(self.result.program, request.arch)
         return Compiled(
-            self.result.program, report(self.result), self.result.probes, self.result.recipe
+            self.result.program,
+            compiled_report(self.result),
+            self.result.probes,
+            self.result.recipe,
         )
 
     def simulate(self, program: Program, arch: Arch) -> Trace:

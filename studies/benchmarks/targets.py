@@ -23,9 +23,9 @@ from functools import partial
 
 from tables import arguments, machines, mapped, ratio, table
 
-from archgen.outcomes.point import Outcome, Point
-from archgen.standard import STANDARD
+from archgen.outcomes.points import Outcome, Point
 from archgen.studies.run import Workbench
+from archgen.toolchain import STANDARD
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 from tables import Case, Result, arguments, machines, run_all, table
 
 from archgen.zoo.catalog import build
-from compiler.bind.keep_narrow import KeepNarrow
-from compiler.stages import Stages
-from simmodel.arch import Arch
-from simmodel.dtype import pack
+from compiler.options import Stages
+from compiler.target.narrow_weights import KeepNarrow
+from simmodel.arch.dtype import pack
+from simmodel.arch.record import Arch
 
 MACHINE, PAST, BLOCK = "ascend-310-like", 512, 32
 SIZES = {

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from archgen.toolchain import Compiled
-from compiler.recompute import Recipe, Stage
+from compiler.numerics.expected_values import Stage, VerificationPlan
 
 
 def fused(made: Compiled, nests: int) -> Compiled:
@@ -18,7 +18,7 @@ def fused(made: Compiled, nests: int) -> Compiled:
     return replace(made, recipe=recipe, probes=probes)
 
 
-def _merged(recipe: Recipe, nests: int) -> Iterator[Stage]:
+def _merged(recipe: VerificationPlan, nests: int) -> Iterator[Stage]:
     run: list[Stage] = []
     for number, stage in enumerate(recipe.stages):
         ahead = recipe.stages[number + 1 :]
@@ -32,7 +32,7 @@ def _merged(recipe: Recipe, nests: int) -> Iterator[Stage]:
             run = []
 
 
-def _as_one(recipe: Recipe, run: list[Stage], ahead: Iterable[Stage]) -> Stage:
+def _as_one(recipe: VerificationPlan, run: list[Stage], ahead: Iterable[Stage]) -> Stage:
     tensors = recipe.graph.tensors
     later = {access.tensor for stage in ahead for nest in stage.nests for access in nest.reads}
     buffers = {tensors[name].storage.buffer for name in (*later, *recipe.graph.outputs)}

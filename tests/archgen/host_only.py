@@ -14,16 +14,15 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.standard import execute
-from archgen.toolchain import Compiled, Request, Toolchain
+from archgen.toolchain import Compiled, Request, Toolchain, execute
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.stages import Stages
-from simmodel.dtype import NAMES, size_of
+from compiler.options import Stages
+from simmodel.arch.dtype import NAMES, size_of
 from simmodel.isa import HostCall
+from simmodel.isa.region import Address, Operand, contiguous
+from simmodel.machine.run import simulate
 from simmodel.metrics import measure
-from simmodel.program import Buffer, Origin, Port, Program
-from simmodel.region import Address, Operand, contiguous
-from simmodel.simulate import simulate
+from simmodel.program.program import Buffer, Origin, Port, Program
 from simmodel.verify import verify
 
 LOG = "HOST_ONLY_LOG"

@@ -19,14 +19,14 @@ from typing import Any
 
 from host_only import HOST_ONLY, LOG, compile_host_only
 
-from archgen.cache import code_version
+from archgen.process.cache import code_version
 from archgen.schema import load_arch
 from archgen.studies.design import Design, designed, points
 from archgen.studies.options import Running
 from archgen.studies.store import Store
 from archgen.studies.sweep import run_study
 from archgen.toolchain import Compiled, Request
-from simmodel.simulate import traced
+from simmodel.machine.run import traced
 
 ROUND = "ARCHGEN_TEST_ROUND"
 """Environment variable that marks the processes which a round has started."""

@@ -8,13 +8,12 @@ from dataclasses import replace
 from host_only import as_it_is, compile_host_only
 
 from archgen.schema import load_arch
-from archgen.standard import execute
-from archgen.toolchain import Compiled, Request, Toolchain
+from archgen.toolchain import Compiled, Request, Toolchain, execute
 from compiler.errors import DoesNotFit
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
 from simmodel.metrics import Metrics, measure
-from simmodel.program import Program
-from simmodel.simulate import simulate
+from simmodel.program.program import Program
 from simmodel.trace import Trace
 
 SCHEDULES = {"s64": 1000, "s128": 1500, "s256": 900, "s512": 1200}

@@ -11,9 +11,8 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from archgen.outcomes.about import About
 from archgen.outcomes.frame import read_table, table_bytes
-from archgen.outcomes.point import Outcome, Row
+from archgen.outcomes.points import Outcome, Row, StudyMetadata
 from archgen.schema.rewritten import fields_of
 from archgen.schema.tree import Node, Table
 from archgen.schema.variants import Variant, spelled, variant
@@ -34,7 +33,7 @@ def sweep(made: Study, sizes: int, bandwidths: int) -> Study:
     ]
     outcomes = tuple(_outcomes(first, machines))
     return Study(
-        outcomes, tuple(each.arch for each in machines), About("sweep", total=len(outcomes))
+        outcomes, tuple(each.arch for each in machines), StudyMetadata("sweep", total=len(outcomes))
     )
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Gemm, Loop, Unary
-from simmodel.program import Buffer, Origin, Program
-from simmodel.region import Address, Operand, contiguous
+from simmodel.isa.region import Address, Operand, contiguous
+from simmodel.program.program import Buffer, Origin, Program
 
 
 def machine(**local: Any) -> Arch:

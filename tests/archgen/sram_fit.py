@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import archgen.energy
-from archgen.energy.scaling import at_node
+from archgen.energy.ranges import at_node
 from archgen.energy.sram import (
     area_of_ports,
     bit_energy,

@@ -15,13 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from role_nets import net, saved, text
 
-from archgen.models.extents import Range
-from archgen.outcomes.point import Point
+from archgen.models.extents import SizeRange
+from archgen.outcomes.points import Point
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
-from archgen.standard import STANDARD, compile_request
 from archgen.studies.run import Workbench
-from archgen.toolchain import Array, Compiled, Request
+from archgen.toolchain import STANDARD, Array, Compiled, Request, compile_request
 
 PIECES = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16"
 LLAMA = "llama:sequence=1,layers=1,hidden=16,heads=2,groups=1,wide=16"
@@ -34,7 +33,7 @@ def bench(model: str, arch: str) -> Workbench:
     return Workbench(STANDARD)
 
 
-def check(model: str, arch: str, dtype: str, name: str, length: int, span: Range) -> None:
+def check(model: str, arch: str, dtype: str, name: str, length: int, span: SizeRange) -> None:
     """That a program for a range computes right at one length of it."""
     point = Point(
         key="", arch=load_arch(arch), model=model, batch=1, dtype=dtype, dims=((name, length),),
@@ -90,7 +89,7 @@ def test_a_network_for_a_range_is_right_at_any_length(
     @settings(max_examples=3)
     @given(st.integers(1, 30))
     def at(length: int) -> None:
-        check(model, arch, dtype, "rows", length, Range(1, 30))
+        check(model, arch, dtype, "rows", length, SizeRange(1, 30))
 
     at()
 
@@ -121,7 +120,7 @@ def test_windows_in_steps_are_right_at_all_lengths(
 ) -> None:
     model = file_of(name, tmp_path)
     for length in range(low, 14):
-        check(model, arch, dtype, "rows", length, Range(low, 13))
+        check(model, arch, dtype, "rows", length, SizeRange(low, 13))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_sums_over_a_length_end_at_all_lengths(arch: str, dtype: str, tmp_path: 
     """gemmini-16 multiplies 16 at once."""
     model = file_of("summed", tmp_path)
     for length in (1, 15, 16, 17, 31, 32, 33, 49, 50):
-        check(model, arch, dtype, "rows", length, Range(1, 50))
+        check(model, arch, dtype, "rows", length, SizeRange(1, 50))
 
 
 @pytest.mark.parametrize("arch", ["gemmini-16", "ethos-u65-like"])
@@ -151,19 +150,19 @@ def test_a_mean_that_engines_of_integers_do_not_finish_is_made_by_the_host(
         "float[1,8,rows] x) => (float[1,4] y", w=(16, 8, 3), v=(16, 4),
     )  # fmt: skip
     for length in (1, 7, 20):
-        check(model, arch, "int8", "rows", length, Range(1, 20))
+        check(model, arch, "int8", "rows", length, SizeRange(1, 20))
 
 
 def test_windows_in_steps_whose_share_many_cores_have(tmp_path: Path) -> None:
     model = file_of("patches", tmp_path)
     for length in (4, 7, 33, 63, 64):
-        check(model, "stcp920", "fp16", "rows", length, Range(4, 64))
+        check(model, "stcp920", "fp16", "rows", length, SizeRange(4, 64))
 
 
 @settings(max_examples=3)
 @given(past=st.integers(1, 40))
 def test_a_cache_of_integers_of_any_size(past: int) -> None:
-    check(LLAMA, "soma-edge", "int8", "past", past, Range(1, 40))
+    check(LLAMA, "soma-edge", "int8", "past", past, SizeRange(1, 40))
 
 
 def pieces(past: int, sequence: int) -> Point:
@@ -172,7 +171,8 @@ def pieces(past: int, sequence: int) -> Point:
     return Point(
         key="", arch=load_arch("stcp920"), model=PIECES, batch=1, dtype="fp16",
         dims=(("past", past), ("sequence", sequence)),
-        ranges=(("past", Range(1, 9)), ("sequence", Range(1, 6))), scheduling=Scheduling(effort=0),
+        ranges=(("past", SizeRange(1, 9)), ("sequence", SizeRange(1, 6))),
+        scheduling=Scheduling(effort=0),
     )  # fmt: skip
 
 
@@ -211,7 +211,7 @@ SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
     ],
 )  # fmt: skip
 def test_several_lengths_at_once(name: str, arch: str, dtype: str, ranges: dict[str, int]) -> None:
-    spans = tuple((dim, Range(1, most)) for dim, most in ranges.items())
+    spans = tuple((dim, SizeRange(1, most)) for dim, most in ranges.items())
 
     @settings(max_examples=3)
     @given(st.tuples(*(st.integers(1, most) for most in ranges.values())))
@@ -248,7 +248,7 @@ def test_open_dimensions_that_a_network_merges(
 ) -> None:
     model = file_of(name, tmp_path_factory.mktemp("merged"))
     most = {"batch": 4, "rows": 20}
-    spans = tuple((name, Range(1, size)) for name, size in most.items())
+    spans = tuple((name, SizeRange(1, size)) for name, size in most.items())
 
     @settings(max_examples=3)
     @given(st.tuples(*(st.integers(1, size) for size in most.values())))
@@ -269,7 +269,7 @@ def test_open_rows_of_a_fixed_batch_that_a_network_merges(tmp_path: Path) -> Non
     model = file_of("flat", tmp_path)
     point = Point(
         key="", arch=load_arch("stcp920"), model=model, batch=3, dtype="fp16",
-        dims=(("batch", 3), ("rows", 5)), ranges=(("rows", Range(1, 9)),),
+        dims=(("batch", 3), ("rows", 5)), ranges=(("rows", SizeRange(1, 9)),),
         scheduling=Scheduling(effort=0),
     )  # fmt: skip
     row = bench(model, "stcp920").run(point).row
@@ -296,7 +296,8 @@ def test_merged_dimensions_that_stay_merged_are_refused(
     point = Point(
         key="", arch=load_arch("stcp920"), model=path, batch=3, dtype="fp16",
         dims=(("batch", 3), ("rows", 5)),
-        ranges=(("batch", Range(1, 3)), ("rows", Range(1, 9))), scheduling=Scheduling(effort=0),
+        ranges=(("batch", SizeRange(1, 3)), ("rows", SizeRange(1, 9))),
+        scheduling=Scheduling(effort=0),
     )  # fmt: skip
     row = bench(path, "stcp920").run(point).row
     assert row["status"] == "unsupported"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from archgen.schema import load_arch, load_archs, shipped_names
-from archgen.schema.peaks import peaks
-from archgen.schema.shipped import shipped_folder
+from archgen.schema.extends import shipped_folder
+from archgen.schema.rewritten import peaks
 from simmodel.arch_rules import problems
 
 ARCHS = {arch.name: arch for arch in load_archs(shipped_names())}

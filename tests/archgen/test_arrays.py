@@ -14,9 +14,8 @@ from numpy.lib import format as npy
 
 from archgen.check.quantize import quantize
 from archgen.cli.main import cli
-from archgen.models.arrays import arrays_in
 from archgen.models.errors import ModelError
-from archgen.models.load import open_model
+from archgen.models.load import arrays_in, open_model
 from archgen.scheduling import OptionError
 
 pytestmark = pytest.mark.usefixtures("own_cache")

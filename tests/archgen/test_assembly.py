@@ -13,10 +13,10 @@ from host_only import small_model
 from small_run import two_layers
 
 import archgen
-from archgen.assembly import AssemblyError, constants_beside, read_assembly, write_assembly
 from archgen.cli.main import cli
-from simmodel.asm import print_program
-from simmodel.program import Constant, Program
+from archgen.program_files import AssemblyError, constants_beside, read_assembly, write_assembly
+from simmodel.program.assembly import print_program
+from simmodel.program.program import Constant, Program
 from simmodel.verify import verify
 
 NAMES = ("file", "a/../b", 'quoted "\0"', "w.npy", "w")

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from archgen.outcomes.axes import Axis, axes, workload
+from archgen.outcomes.axes import StudyAxis, axes, completed, workload
 from archgen.outcomes.frame import Frame, records, results_frame
-from archgen.outcomes.held import completed
-from archgen.outcomes.point import Outcome
+from archgen.outcomes.points import Outcome
 from archgen.studies.design import Content, Design, StudyError, points
 from archgen.studies.plan import load_study
 
@@ -41,7 +40,7 @@ def drawn(text: str, folder: Path) -> tuple[Frame, Design]:
     return completed(results_frame(outcomes), design.archs), design
 
 
-def found(text: str, folder: Path) -> dict[str, Axis]:
+def found(text: str, folder: Path) -> dict[str, StudyAxis]:
     frame, design = drawn(text, folder)
     return {axis.label: axis for axis in axes(frame, {arch.name: arch for arch in design.archs})}
 

@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 
 from archgen.schema import load_arch
-from compiler.fuse.strategies import STRATEGIES
-from compiler.homes import ChooseHomes
-from compiler.stages import Stages
+from compiler.options import Stages
+from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule.residency.shared_memory import ChooseHomes
 
 FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
 SCRIPTS = [

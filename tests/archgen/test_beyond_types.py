@@ -13,15 +13,15 @@ import pytest
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.check.deviation import with_losses
+from archgen.check.quantizer_input import widened_but_for_casts
 from archgen.check.reference import run_reference
+from archgen.check.stored_values import with_losses
 from archgen.check.verify import Comparison
-from archgen.check.widen import widened_but_for_casts
-from archgen.outcomes.point import Point, Row
+from archgen.outcomes.points import Point, Row
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
-from archgen.standard import STANDARD
 from archgen.studies.run import Workbench
+from archgen.toolchain import STANDARD
 
 ARCH = """
 name: wide

@@ -14,8 +14,14 @@ from host_only import HOST_ONLY, small_model
 from archgen.cli import models
 from archgen.cli.main import cli
 from archgen.process import guard, steps
-from archgen.process.guard import Bounds, Exceeded, fork_context, guarded
-from archgen.process.memory import grant, machine_memory
+from archgen.process.guard import (
+    Exceeded,
+    ResourceLimits,
+    fork_context,
+    grant,
+    guarded,
+    machine_memory,
+)
 from archgen.process.steps import step
 from archgen.studies.options import Running
 from archgen.studies.sweep import study
@@ -142,7 +148,7 @@ def test_work_that_dies_is_told_with_its_step() -> None:
 def test_work_that_takes_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "_LOOK", 0.05)
     with pytest.raises(Exceeded, match=r"no result after 0.2 s \(--timeout\)"):
-        guarded(lambda: time.sleep(60), Bounds(timeout=0.2))
+        guarded(lambda: time.sleep(60), ResourceLimits(timeout=0.2))
 
 
 @pytest.mark.usefixtures("hurried")

@@ -15,8 +15,8 @@ from test_run import growing
 
 import archgen
 from archgen.cli.main import cli, complain
-from archgen.loadable import write
-from simmodel.loadable import LoadableError
+from archgen.program_files import write
+from simmodel.program.loadable import LoadableError
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 TOKEN = np.ones((1, 4), np.float32)

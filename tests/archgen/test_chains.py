@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from role_nets import net
 
-from archgen.check.chains import calibration_sets
+from archgen.check.calibration import calibration_sets
 from archgen.check.reference import run_reference, sample_sets
 
 COUNTING = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from archgen.outcomes.merit import merit_row
-from archgen.outcomes.point import Outcome, Row
+from archgen.outcomes.points import Outcome, Row
+from archgen.outcomes.rows import merit_row
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study

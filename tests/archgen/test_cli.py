@@ -66,7 +66,7 @@ def test_help_imports_no_heavy_package() -> None:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-COMPILING = ("onnx_ir", "sympy", "onnxruntime", "compiler.stages", "compiler.driver")
+COMPILING = ("onnx_ir", "sympy", "onnxruntime", "compiler.options", "compiler.pipeline")
 DRAWING = ("pandas", "pyarrow", "matplotlib", "jinja2", "simpy")
 
 

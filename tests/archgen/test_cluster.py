@@ -16,7 +16,7 @@ import pytest
 from host_only import LOG, small_model
 from killed import SLOW, many, quiet
 
-from archgen.outcomes.point import Outcome
+from archgen.outcomes.points import Outcome
 from archgen.studies.design import StudyError, designed
 from archgen.studies.executors import cluster
 from archgen.studies.sweep import run_study

@@ -20,8 +20,8 @@ import archgen
 from archgen.cli.main import cli
 from archgen.scheduling import OptionError
 from simmodel.isa import Loop
-from simmodel.program import Program
-from simmodel.region import Address, Ring
+from simmodel.isa.region import Address, Ring
+from simmodel.program.program import Program
 
 ROOT = Path(__file__).parents[2]
 ARCH = "cocco-simba-2c"

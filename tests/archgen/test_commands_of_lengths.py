@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 import archgen
 from archgen.cli.main import cli
-from archgen.loadable import Loaded
-from simmodel.lengths import LengthError, settled
+from archgen.program_files import Loaded
+from simmodel.program.sizes import LengthError, specialize
 
 GPT2 = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16"
 
@@ -49,7 +49,7 @@ def test_open_lengths_are_terms_of_addresses_and_limits(loaded: Loaded) -> None:
 
 def test_commands_at_a_length_are_those_that_the_front_end_makes_then(loaded: Loaded) -> None:
     lengths = {"past": 4, "sequence": 1}
-    there = settled(loaded.program, lengths)
+    there = specialize(loaded.program, lengths)
     frame = archgen.commands(loaded.program, loaded.arch, dims=lengths)
     assert frame["control"].tolist() == archgen.commands(there)["control"].tolist()
     assert not frame["control"].str.contains("past|sequence").any()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from archgen.check.deviation import deviation
+from archgen.check.stored_values import deviation
 from archgen.check.verify import Array, Comparison, compare
-from compiler.recompute import Made, Stored
+from compiler.numerics.expected_values import ExpectedValue, StoredTensorCheck
 
 REFERENCE = np.linspace(-1, 1, 16, dtype=np.float32)
 
 
 def verdict(values: Array, error: Array | None, reference: Array = REFERENCE) -> Comparison:
-    return compare({"y": Made(values, error)}, {"y": reference})
+    return compare({"y": ExpectedValue(values, error)}, {"y": reference})
 
 
 def off_by(error: float, at: int = 3) -> Array:
@@ -94,7 +94,10 @@ def test_an_undefined_output_is_not_checked() -> None:
 
 
 def test_a_value_on_the_way_that_may_be_anything_leaves_the_outputs_checked() -> None:
-    made = {"y": Made(REFERENCE, None), "inside": Made(REFERENCE, np.full(16, np.inf))}
+    made = {
+        "y": ExpectedValue(REFERENCE, None),
+        "inside": ExpectedValue(REFERENCE, np.full(16, np.inf)),
+    }
     found = compare(made, {"y": REFERENCE, "inside": REFERENCE}, outputs=["y"])
     assert found.verified is True
     assert found.unchecked == 1
@@ -115,12 +118,12 @@ def test_a_reference_is_rounded_to_the_type_that_the_host_stored() -> None:
         ((np.inf, 2048, 1), True), ((np.inf, 2050, 1), True),
         ((65504, 2048, 1), False), ((np.inf, 2048, 1.001), False),
     ):  # fmt: skip
-        made = Made(np.array(stored, np.float32), tiny, rounded="fp16")
+        made = ExpectedValue(np.array(stored, np.float32), tiny, rounded="fp16")
         assert compare({"y": made}, {"y": reference}).verified is right
 
 
-@pytest.mark.parametrize("made", [{}, {"y": Made(np.zeros(4, np.float32), None)}])
-def test_missing_outputs_and_other_shapes_are_wrong(made: dict[str, Made]) -> None:
+@pytest.mark.parametrize("made", [{}, {"y": ExpectedValue(np.zeros(4, np.float32), None)}])
+def test_missing_outputs_and_other_shapes_are_wrong(made: dict[str, ExpectedValue]) -> None:
     assert compare(made, {"y": REFERENCE}).verified is False
 
 
@@ -129,6 +132,6 @@ def test_differences_that_are_small_but_everywhere_are_found() -> None:
     expected = random.standard_normal(4000).astype(np.float32)
     error = np.full(4000, 1e-3)
     usual = (random.standard_normal(4000) * 2e-4).astype(np.float32)
-    assert deviation(Stored("t", expected + usual, expected, error)).excess < 1
+    assert deviation(StoredTensorCheck("t", expected + usual, expected, error)).excess < 1
     everywhere = np.full(4000, 8e-4, np.float32)
-    assert deviation(Stored("t", expected + everywhere, expected, error)).excess > 1
+    assert deviation(StoredTensorCheck("t", expected + everywhere, expected, error)).excess > 1

@@ -12,23 +12,22 @@ from host_only import HOST_ONLY, small_model
 
 import archgen
 from archgen.cli import compare as verb
-from archgen.cli.compare import Share, compare
+from archgen.cli.compare import ShareParam, compare
 from archgen.cli.compare_report import gate_findings, gate_lines, lines
-from archgen.cli.gates import Finding, annotation
+from archgen.cli.gates import GateFinding, annotation
 from archgen.cli.main import cli
-from archgen.outcomes.about import About
-from archgen.outcomes.point import Outcome
-from archgen.outcomes.stalls import STALLS
+from archgen.compare.comparison import StudyComparison
+from archgen.compare.comparison import compare as compared
+from archgen.compare.gates import gates_of, judged, usual_gates
+from archgen.compare.inputs import ComparedStudy
+from archgen.outcomes.bottleneck import STALLS
+from archgen.outcomes.points import Outcome, StudyMetadata
 from archgen.schema import load_arch
-from archgen.schema.shipped import locate
-from archgen.studies.comparison import StudyComparison
-from archgen.studies.comparison import compare as compared
+from archgen.schema.extends import locate
 from archgen.studies.design import StudyError
-from archgen.studies.gates import gates_of, judged, usual_gates
 from archgen.studies.results import Study
-from archgen.studies.sides import Side
 from archgen.studies.sweep import study
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 NONE = dict.fromkeys((f"stall_{cause}" for cause in STALLS), 0.0)
 
@@ -61,9 +60,9 @@ def test_what_got_worse_is_annotated_at_the_field_of_the_machine_that_is_another
     edge, plain = load_arch("edge.yaml"), load_arch("soma-edge").model_copy(update={"name": "edge"})
     shipped = str(locate("soma-edge")[0])
 
-    def finding(before: Arch, file: str) -> Finding:
+    def finding(before: Arch, file: str) -> GateFinding:
         sides = (
-            Study((point(cycles=cycles),), (arch,), About(files={"edge": file}))
+            Study((point(cycles=cycles),), (arch,), StudyMetadata(files={"edge": file}))
             for cycles, arch in ((1000, before), (2000, edge))
         )
         studies = list(sides)
@@ -312,9 +311,9 @@ def test_gates_end_with_a_code_of_their_own(
         return worse
 
     monkeypatch.setattr(verb, "compared", answer)
-    monkeypatch.setattr(verb, "side_of", lambda text, _: Side(text, of()))
+    monkeypatch.setattr(verb, "side_of", lambda text, _: ComparedStudy(text, of()))
     result = CliRunner().invoke(cli, ["compare", *gates, "before", "after"])
-    assert given == [Side("before", of()), Side("after", of())]
+    assert given == [ComparedStudy("before", of()), ComparedStudy("after", of())]
     assert (2 if isinstance(result.exception, StudyError) else result.exit_code) == code
 
 
@@ -341,4 +340,4 @@ def test_nothing_to_compare_is_no_success(folders: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("2.5 %", 0.025), ("0.1", 0.1)])
 def test_shares_are_read(text: str, share: float) -> None:
-    assert Share().convert(text, None, None) == pytest.approx(share)
+    assert ShareParam().convert(text, None, None) == pytest.approx(share)

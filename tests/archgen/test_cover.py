@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archgen.outcomes.cover import covering, plateaus
-from archgen.outcomes.fronts import dominates, front
+from archgen.outcomes.fronts import covering, dominates, front, plateaus
 
 CLOSE = 0.05
 FLAT = [(1.00, 20), (1.01, 18), (1.02, 16), (1.04, 14), (2.0, 8), (4.0, 7), (8.0, 1), (8.1, 30)]

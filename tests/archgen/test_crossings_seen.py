@@ -12,11 +12,11 @@ import pytest
 
 from archgen.outcomes.columns import column
 from archgen.outcomes.rows import traffic_row
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Loop, Unary
-from simmodel.program import Origin, Program
-from simmodel.region import Address, Operand, contiguous
-from simmodel.simulate import simulate
+from simmodel.isa.region import Address, Operand, contiguous
+from simmodel.machine.run import simulate
+from simmodel.program.program import Origin, Program
 
 SIZE = 160
 

@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 from host_only import HOST_ONLY, small_model
 
-from archgen.files import DamagedFile, read_sealed, write_sealed
+from archgen.process.files import DamagedFile, read_sealed, write_sealed
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study, open_study
 from archgen.studies.store import Store
 from archgen.studies.sweep import study
-from simmodel.simulate import traced
+from simmodel.machine.run import traced
 
 ARCH = "mcu-npu"
 TRACED = replace(HOST_ONLY, simulate=traced)

@@ -12,10 +12,10 @@ from host_only import HOST_ONLY
 from onnx import TensorProto, helper
 
 from archgen.cli.main import cli
+from archgen.compare.comparison import compare
 from archgen.models.extents import extents
 from archgen.outcomes.axes import workload
 from archgen.plots.saving import point_folder
-from archgen.studies.comparison import compare
 from archgen.studies.plan import load_study
 from archgen.studies.query import where
 from archgen.studies.sweep import study

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from archgen.schema import load_arch, shipped_names
-from archgen.schema.amounts import LESS, MORE, is_one_of
-from archgen.studies.dominance import at_least, fields_of
-from simmodel.arch import Arch
+from archgen.schema.variants import LESS, MORE, is_one_of
+from archgen.studies.schedule_transfer import at_least, fields_of
+from simmodel.arch.record import Arch
 
 OTHER_HARDWARE = (
     "clock", "types", "matrix.*", "vector.*", "isa.*", "scalar.types",

@@ -23,21 +23,20 @@ from sram_fit import (
     standard_error,
 )
 
-from archgen.energy import Costs, costs_of
-from archgen.energy.events import count_events
-from archgen.energy.model import energy_of
-from archgen.energy.ranges import Range, total
+from archgen.energy import EnergyCosts, costs_of
+from archgen.energy.model import count_events, energy_of
+from archgen.energy.ranges import UncertainValue, total
 from archgen.energy.sensitivity import events_of
 from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import SHIPPED, load_table, shipped_table
 from archgen.outcomes.rows import energy_row
 from archgen.schema import load_archs, shipped_names
-from simmodel.arch import Arch
-from simmodel.dtype import size_of
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
 from simmodel.isa import Binary, Copy, Gemm, Item, Loop, Unary, Window
-from simmodel.program import Constant, Origin, Program
-from simmodel.region import Address, Operand, contiguous
-from simmodel.simulate import simulate
+from simmodel.isa.region import Address, Operand, contiguous
+from simmodel.machine.run import simulate
+from simmodel.program.program import Constant, Origin, Program
 from simmodel.verify import verify
 
 FIGURES = shipped_table()
@@ -174,7 +173,7 @@ def test_parts_of_the_table_added_up_by_hand() -> None:
 def test_an_instruction_of_a_word_costs_its_slot() -> None:
     """At 45 nm: 25 pJ for 4 bytes, as the root of their number; queues of 5 x 8 entries."""
 
-    def at(**front_end: Any) -> Costs:
+    def at(**front_end: Any) -> EnergyCosts:
         slow = {"clock": "400 MHz", "front_end": {"sync": "interlock"} | front_end}
         return costs_of(changed(slow, node=45))
 
@@ -196,7 +195,7 @@ def test_an_instruction_of_a_word_costs_its_slot() -> None:
 def test_a_clock_beyond_what_the_node_gives_costs_area_and_energy() -> None:
     """At 40 nm a cycle of 2 ns asks for nothing; half of it for the mean of six units."""
 
-    def at(clock: str, **energy: Any) -> Costs:
+    def at(clock: str, **energy: Any) -> EnergyCosts:
         wide = machine().model_dump(mode="json", by_alias=True, exclude_none=True)["memories"]
         wide["dram"]["bandwidth"] = "1 GB/s"
         return costs_of(changed({"clock": clock, "memories": wide}, node=40, **energy))
@@ -430,7 +429,7 @@ def test_a_lower_supply_saves_on_the_chip_alone() -> None:
 
 
 def test_ranges_add_up_end_by_end() -> None:
-    joined = total((Range.within(2, 0.5, 2), Range(1, 1, 1, stated=True)))
+    joined = total((UncertainValue.within(2, 0.5, 2), UncertainValue(1, 1, 1, stated=True)))
     assert (joined.value, joined.low, joined.high, joined.stated) == (3, 2, 5, False)
 
 

@@ -13,12 +13,11 @@ from click.testing import CliRunner
 
 from archgen.cli.check import check
 from archgen.energy import costs_of
-from archgen.energy.sources import HwComponents, MissingSource
-from archgen.energy.sram import Sram, sram_cost
+from archgen.energy.sram import HwComponents, MissingSource, Sram, sram_cost
 from archgen.energy.table import shipped_table
 from archgen.schema import load_arch
-from simmodel.arch import Arch
-from simmodel.stated_costs import EnergyTable
+from simmodel.arch.costs import EnergyTable
+from simmodel.arch.record import Arch
 
 
 def asking() -> Arch:

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 import archgen
 from archgen.outcomes.estimated import ESTIMATED, like_with_like, run_of, runs
 from archgen.outcomes.frame import records
-from archgen.outcomes.merit import merit_row
-from archgen.outcomes.point import Outcome, Row
+from archgen.outcomes.points import Outcome, Row
+from archgen.outcomes.rows import merit_row
 from archgen.plots.saving import overview_figures
 from archgen.studies.results import Study
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 SIZE = "arch.memories.local.size"
 GUESSES = {64: 4.0, 128: 2.0, 256: 1.0}

@@ -13,17 +13,16 @@ from conv_net import conv_net
 from depth_net import depth_net
 
 import archgen
-from archgen.cli.fields import parts
+from archgen.cli.topics import parts
 from archgen.energy import costs_of
-from archgen.energy.sensitivity import effects
-from archgen.energy.unpriced import ELSEWHERE, TIME
+from archgen.energy.sensitivity import ELSEWHERE, TIME, effects
 from archgen.schema import load_arch
 from archgen.schema.json_schema import arch_view
 from archgen.schema.rewritten import changed
 from compiler.errors import DoesNotFit
-from simmodel.arch import Arch
-from simmodel.program import Program
-from simmodel.simulate import simulate
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
+from simmodel.program.program import Program
 
 WHOLE = Path(__file__).with_name("whole_machine.yaml")
 STATED = {

@@ -21,20 +21,20 @@ from trade_off import KIB, OFF, RIGHT, TRADE_OFF, cycles_of
 
 from archgen.cli.main import cli
 from archgen.energy import costs_of
-from archgen.exploration.constraints import parse_constraint
-from archgen.exploration.evaluate import Means
-from archgen.exploration.plan import load_exploration, load_surroundings
-from archgen.exploration.ranges import values_of
-from archgen.exploration.search import Found, search
+from archgen.exploration.evaluate import EvaluationTools
+from archgen.exploration.measures import parse_constraint
+from archgen.exploration.plan import load_exploration, load_sensitivity_plan
+from archgen.exploration.search import ExplorationResult, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
+from archgen.exploration.space import values_of
 from archgen.exploration.target import smallest
 from archgen.outcomes.fronts import dominates, front, ranks
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
+from archgen.studies.file import ValueRange
 from archgen.studies.options import Running
 from archgen.studies.results import Study
-from archgen.studies.sections import Range
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 BASE = "cocco-simba-1c"
 ARCH = load_arch(BASE)
@@ -59,11 +59,13 @@ def asked(folder: Path, section: str = "explore", **options: Any) -> dict[str, A
     return {**study, section: {"parameters": parameters, **options}}
 
 
-def means(out: Path | None = None, estimator: Any = RIGHT, **options: Any) -> Means:
-    return Means(Running(out=out, plots=False), tools=TRADE_OFF, estimator=estimator, **options)
+def means(out: Path | None = None, estimator: Any = RIGHT, **options: Any) -> EvaluationTools:
+    return EvaluationTools(
+        Running(out=out, plots=False), tools=TRADE_OFF, estimator=estimator, **options
+    )
 
 
-def found(folder: Path, how: Means, **options: Any) -> Found:
+def found(folder: Path, how: EvaluationTools, **options: Any) -> ExplorationResult:
     return search(load_exploration(asked(folder, **options)), how)
 
 
@@ -85,7 +87,7 @@ def best_by_hand(archs: list[Arch]) -> set[str]:
     }
 
 
-def names(result: Found) -> set[str]:
+def names(result: ExplorationResult) -> set[str]:
     return {judged.machine.arch.name for judged in result.front}
 
 
@@ -158,7 +160,7 @@ def test_ranks_count_the_fronts_before(costs: list[tuple[int]]) -> None:
     ],
 )  # fmt: skip
 def test_ranges_are_lists(given_range: dict[str, Any], values: list[Any]) -> None:
-    assert values_of(Range.model_validate(given_range)) == values
+    assert values_of(ValueRange.model_validate(given_range)) == values
 
 
 def test_what_rules_forbid_is_told_and_not_counted(tmp_path: Path) -> None:
@@ -341,7 +343,7 @@ def test_no_machine_is_an_answer_and_exact_runs_them_all(tmp_path: Path) -> None
 def around(folder: Path, **options: Any) -> Sensitivities:
     study = asked(folder, "sensitivity", **options)
     study["archs"] = {"extends": BASE, "set": {"memories.local.size": "256 KiB"}}
-    return sensitivities(load_surroundings(study), means())
+    return sensitivities(load_sensitivity_plan(study), means())
 
 
 def test_sensitivities_by_hand(tmp_path: Path) -> None:
@@ -410,7 +412,7 @@ def test_the_shipped_studies_are_right(name: str) -> None:
     if "explore" in name:
         assert load_exploration(path).space.size > 20
     else:
-        assert load_surroundings(path).metric.measure == "latency_ms"
+        assert load_sensitivity_plan(path).metric.measure == "latency_ms"
 
 
 def test_machines_that_are_explored_lend_each_other_their_schedules(tmp_path: Path) -> None:
@@ -420,7 +422,9 @@ def test_machines_that_are_explored_lend_each_other_their_schedules(tmp_path: Pa
     )
 
     def explored() -> Study:
-        how = Means(Running(out=tmp_path / "out", plots=False), tools=BY_SIZE, estimator=RIGHT)
+        how = EvaluationTools(
+            Running(out=tmp_path / "out", plots=False), tools=BY_SIZE, estimator=RIGHT
+        )
         return search(plan, how).study
 
     found = explored()

@@ -10,10 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import archgen
+from archgen.models.binding import derived
 from archgen.models.errors import ModelError
-from archgen.models.expressions import derived
-from archgen.models.extents import Range
-from archgen.models.family import open_family
+from archgen.models.extents import SizeRange, open_family
 from archgen.models.load import open_model
 
 
@@ -72,7 +71,7 @@ def test_sizes_that_contradict_each_other_are_said_all_at_once(tmp_path: Path) -
 
 
 def test_what_follows_from_ranges_is_no_range_of_its_own(tmp_path: Path) -> None:
-    ranges = {name: Range(1, 2) for name in ("seq", "past")} | {"mask:0": Range(2, 4)}
+    ranges = {name: SizeRange(1, 2) for name in ("seq", "past")} | {"mask:0": SizeRange(2, 4)}
     with pytest.raises(
         ModelError, match=r"mask:0=2\.\.4: .* follows from seq=1\.\.2, past=1\.\.2;"
     ):

@@ -129,7 +129,7 @@ def test_extensions_here_are_those_of_the_study_and_no_others(tmp_path: Path) ->
     ("text", "said"),
     [
         ("1 +", "is not Python"),
-        ("from compiler.ops.lower import TABEL", "ImportError"),
+        ("from compiler.lowering.lower import TABEL", "ImportError"),
         ("\nraise ValueError('no')", "broken.py:2: ValueError: no"),
         (
             "from simmodel.isa.functions import Function\nFunction('dear', abs)",

@@ -13,17 +13,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import archgen
+from archgen.check.quantize import with_scales_of
 from archgen.check.reference import run_reference, sample_inputs
-from archgen.check.same_scales import with_scales_of
 from archgen.models.errors import ModelError
-from archgen.models.extents import Extents, Range, extents
-from archgen.models.family import open_family
+from archgen.models.extents import Extents, SizeRange, extents, open_family
 from archgen.models.load import open_model
 from archgen.outcomes.rows import host_calls
 from archgen.studies.design import StudyError
-from archgen.studies.family import PreparedFamily, prepare_family
 from archgen.studies.plan import load_study
-from archgen.studies.prepare import prepare
+from archgen.studies.prepare import PreparedSymbolicModel, prepare, prepare_symbolic_model
 
 GPT2 = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16,sequence=1"
 
@@ -59,8 +57,8 @@ def test_one_program_computes_any_length_of_its_range(tmp_path: Path, dtype: str
 
 
 def test_scales_of_any_length_are_those_of_the_edge(tmp_path: Path) -> None:
-    source = open_family(product(tmp_path / "net.onnx"), None, {}, {"rows": Range(1, 9)}, {})
-    family = prepare_family(source, "int8")
+    source = open_family(product(tmp_path / "net.onnx"), None, {}, {"rows": SizeRange(1, 9)}, {})
+    family = prepare_symbolic_model(source, "int8")
     edge, other = (
         {t.name: numpy_helper.to_array(t).tolist() for t in each.proto.graph.initializer}
         for each in (family.edge, family.at({"rows": 2}))
@@ -86,7 +84,7 @@ def mean(path: Path, width: int = 4) -> Path:
     return path
 
 
-def int8_error(family: PreparedFamily, rows: int) -> float:
+def int8_error(family: PreparedSymbolicModel, rows: int) -> float:
     """Of the values, as a share of them."""
     source, made = (each.at({"rows": rows}).proto for each in (family.source, family))
     sets = [sample_inputs(source, seed) for seed in range(100, 110)]
@@ -98,9 +96,9 @@ def int8_error(family: PreparedFamily, rows: int) -> float:
 
 def test_scales_of_a_range_suit_all_its_lengths(tmp_path: Path) -> None:
     """The range of a mean shrinks with the rows: scales of the most rows cut off that of few."""
-    source = open_family(mean(tmp_path / "net.onnx", 32), None, {}, {"rows": Range(1, 64)}, {})
-    made = prepare_family(source, "int8")
-    at_the_edge = PreparedFamily(source, "int8", prepare(source.edge, "int8"))
+    source = open_family(mean(tmp_path / "net.onnx", 32), None, {}, {"rows": SizeRange(1, 64)}, {})
+    made = prepare_symbolic_model(source, "int8")
+    at_the_edge = PreparedSymbolicModel(source, "int8", prepare(source.edge, "int8"))
     assert "4 seeded random samples, also at rows 1 and at rows 8" in made.edge.note
     assert max(int8_error(made, rows) for rows in (1, 2, 8)) < 0.05
     assert min(int8_error(at_the_edge, rows) for rows in (1, 2)) > 0.3
@@ -110,8 +108,8 @@ def test_scales_of_a_range_suit_all_its_lengths(tmp_path: Path) -> None:
 def test_given_samples_are_cut_to_the_length(tmp_path: Path) -> None:
     """Only the first row of both samples is large, and only alone its mean is."""
     samples = np.concatenate([np.full((2, 1, 4), 50.0), np.zeros((2, 8, 4))], axis=1)
-    source = open_family(mean(tmp_path / "net.onnx"), None, {}, {"rows": Range(1, 9)}, {})
-    made = prepare_family(source, "int8", {"x": samples})
+    source = open_family(mean(tmp_path / "net.onnx"), None, {}, {"rows": SizeRange(1, 9)}, {})
+    made = prepare_symbolic_model(source, "int8", {"x": samples})
     scales = {t.name: t for t in made.edge.proto.graph.initializer}
     assert numpy_helper.to_array(scales["m_scale"]) == pytest.approx(50 / 255)
     assert "on 2 given samples, also at rows 1 and at rows 3" in made.edge.note
@@ -127,9 +125,9 @@ def test_a_length_at_which_there_is_no_network_is_named(tmp_path: Path) -> None:
     graph = helper.make_graph([node], "g", ports[:1], ports[1:], [weights])
     net = tmp_path / "net.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), net)
-    source = open_family(net, None, {}, {"rows": Range(1, 9)}, {})
+    source = open_family(net, None, {}, {"rows": SizeRange(1, 9)}, {})
     with pytest.raises(ModelError, match=r"^g at rows 1: ONNX Runtime cannot run node 'three'"):
-        prepare_family(source, "int8")
+        prepare_symbolic_model(source, "int8")
 
 
 def test_a_constant_with_other_numbers_keeps_its_own_scale() -> None:
@@ -149,7 +147,7 @@ def test_a_constant_with_other_numbers_keeps_its_own_scale() -> None:
 
 
 def test_what_follows_from_a_length_is_known_at_each() -> None:
-    family = open_family(GPT2, None, {}, {"past": Range(1, 12)}, {})
+    family = open_family(GPT2, None, {}, {"past": SizeRange(1, 12)}, {})
     table = next(t for t in family.edge.proto.graph.initializer if t.name == "wpe.weight")
     rows = numpy_helper.to_array(table)
     found = family.constants(["wpe", "wpe.weight", "embedded"], {"past": 3})
@@ -164,7 +162,7 @@ def test_dimensions_of_a_zoo_network_are_its_options() -> None:
     with pytest.raises(ModelError, match="--dim rows is another one than rows=9"):
         open_model("dlrm:rows=9,tables=2", dims={"rows": 3})
     with pytest.raises(ModelError, match=r"--dim sequence=1\.\.3: .* has no such free dimension"):
-        open_family("dlrm:rows=9", None, {}, {"sequence": Range(1, 3)}, {})
+        open_family("dlrm:rows=9", None, {}, {"sequence": SizeRange(1, 3)}, {})
     with pytest.raises(ModelError) as found:
         open_model("gpt2", dims={"pasts": 3, "sequenc": 1})
     assert str(found.value).splitlines() == [
@@ -173,11 +171,11 @@ def test_dimensions_of_a_zoo_network_are_its_options() -> None:
         for asked, meant in (("pasts=3", "past"), ("sequenc=1", "sequence"))
     ]
     with pytest.raises(ModelError, match="over its 16 positions"):
-        open_family(GPT2, None, {}, {"past": Range(1, 99)}, {})
+        open_family(GPT2, None, {}, {"past": SizeRange(1, 99)}, {})
 
 
 def test_ranges_are_read() -> None:
-    assert extents("1..8, 16", ranges=True) == Extents((16,), (Range(1, 8),))
+    assert extents("1..8, 16", ranges=True) == Extents((16,), (SizeRange(1, 8),))
     for wrong in ("0..8", "8..1", "1..", "1...8", "1..8"):
         with pytest.raises(ValueError, match="expected a size such as 128"):
             extents(wrong, ranges=wrong != "1..8")
@@ -223,7 +221,7 @@ def test_a_study_says_how_far_int8_is_off_at_each_length(tmp_path: Path) -> None
     net = mean(tmp_path / "net.onnx", 32)
     asked = {"dims": {"rows": "1..8"}, "dtype": "int8", "effort": 0, "plots": False}
     found = archgen.study("stcp920", net, out=tmp_path / "out", **asked).frame
-    source = open_family(net, None, {}, {"rows": Range(1, 8)}, {})
+    source = open_family(net, None, {}, {"rows": SizeRange(1, 8)}, {})
     inputs = [sample_inputs(source.at({"rows": rows}).proto)["x"] for rows in (1, 2, 4, 8)]
     assert found["dim.rows"].tolist() == [1, 2, 4, 8]
     assert ((found["quantization_error"] > 0) & (found["quantization_error"] < 0.05)).all()
@@ -255,7 +253,7 @@ def test_ranges_stand_in_study_files_too(tmp_path: Path) -> None:
     path.write_text("archs: mcu-npu\nmodels: [{model: net.onnx, dims: {rows: 1..4}}]\n")
     loads = load_study(path).workloads
     assert [load.dims for load in loads] == [(("rows", n),) for n in (1, 2, 4)]
-    assert {load.ranges for load in loads} == {(("rows", Range(1, 4)),)}
+    assert {load.ranges for load in loads} == {(("rows", SizeRange(1, 4)),)}
     path.write_text("archs: mcu-npu\nmodels: [{model: net.onnx, dims: {rows: 4..1}}]\n")
     with pytest.raises(StudyError, match=r"dims.rows: expected a whole number .*got '4\.\.1'"):
         load_study(path)

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from archgen.cli.main import cli
 from archgen.outcomes.estimated import ESTIMATED
-from archgen.outcomes.flat import flat_notes
 from archgen.outcomes.frame import results_frame
-from archgen.outcomes.point import Outcome, Row
+from archgen.outcomes.insensitive import flat_notes
+from archgen.outcomes.points import Outcome, Row
 
 CORES, BANKS, DRAM = "arch.cores", "arch.memories.local.banks", "arch.memories.dram.bandwidth"
 GB = 1e9

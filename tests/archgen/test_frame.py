@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from archgen.outcomes.bottleneck import STALLS
 from archgen.outcomes.columns import COLUMNS, column, ordered
 from archgen.outcomes.frame import save_frame, typed_frame
-from archgen.outcomes.stalls import STALLS
 from simmodel.trace import CAUSES
 
 

@@ -23,7 +23,7 @@ from fuzzing.judge import judged
 from fuzzing.machines import machine
 from fuzzing.shrink import shrunk
 
-from archgen.standard import STANDARD
+from archgen.toolchain import STANDARD
 from compiler.errors import DoesNotFit
 
 BROKEN, SHARE = 30, 10

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from archgen.cli.codes import Code
+from archgen.cli.codes import ExitCode
 
 SCRIPT = Path(__file__).parents[2] / "studies" / "ci" / "gate.sh"
 ARCHGEN = """#!/bin/sh
@@ -35,34 +35,37 @@ def ends(
 @pytest.mark.parametrize(
     ("study", "compare", "code"),
     [
-        (Code.GOOD, Code.GOOD, Code.GOOD),
-        (Code.GOOD, Code.WORSE, Code.WORSE),
-        (Code.BROKEN_BUDGET, Code.GOOD, Code.BROKEN_BUDGET),
-        (Code.BROKEN_BUDGET, Code.WORSE, Code.WORSE),
-        (Code.BAD, Code.WORSE, Code.BAD),
-        (Code.BROKEN_BUDGET, Code.NOTHING_JUDGED, Code.BROKEN_BUDGET),
+        (ExitCode.GOOD, ExitCode.GOOD, ExitCode.GOOD),
+        (ExitCode.GOOD, ExitCode.WORSE, ExitCode.WORSE),
+        (ExitCode.BROKEN_BUDGET, ExitCode.GOOD, ExitCode.BROKEN_BUDGET),
+        (ExitCode.BROKEN_BUDGET, ExitCode.WORSE, ExitCode.WORSE),
+        (ExitCode.BAD, ExitCode.WORSE, ExitCode.BAD),
+        (ExitCode.BROKEN_BUDGET, ExitCode.NOTHING_JUDGED, ExitCode.BROKEN_BUDGET),
     ],
 )
 def test_both_gates_are_asked_and_the_first_code_of_the_list_is_given(
-    tmp_path: Path, study: Code, compare: Code, code: Code
+    tmp_path: Path, study: ExitCode, compare: ExitCode, code: ExitCode
 ) -> None:
     assert ends(tmp_path, study, compare, "accepted") == (code, ["check", "study", "compare"])
 
 
-@pytest.mark.parametrize("study", [Code.WRONG_INPUT, Code.INTERRUPTED])
-def test_what_did_not_run_is_not_compared(tmp_path: Path, study: Code) -> None:
-    assert ends(tmp_path, study, Code.GOOD, "accepted") == (study, ["check", "study"])
+@pytest.mark.parametrize("study", [ExitCode.WRONG_INPUT, ExitCode.INTERRUPTED])
+def test_what_did_not_run_is_not_compared(tmp_path: Path, study: ExitCode) -> None:
+    assert ends(tmp_path, study, ExitCode.GOOD, "accepted") == (study, ["check", "study"])
 
 
 @pytest.mark.parametrize("baseline", [(), ("",)])
 def test_without_a_baseline_budgets_alone_are_checked(
     tmp_path: Path, baseline: tuple[str, ...]
 ) -> None:
-    assert ends(tmp_path, Code.UNVERIFIED, Code.WORSE, *baseline) == (
-        Code.UNVERIFIED, ["check", "study"]
+    assert ends(tmp_path, ExitCode.UNVERIFIED, ExitCode.WORSE, *baseline) == (
+        ExitCode.UNVERIFIED, ["check", "study"]
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("check", [Code.BAD, Code.WRONG_INPUT])
-def test_a_machine_that_nobody_builds_is_not_run(tmp_path: Path, check: Code) -> None:
-    assert ends(tmp_path, Code.GOOD, Code.GOOD, "accepted", check=check) == (check, ["check"])
+@pytest.mark.parametrize("check", [ExitCode.BAD, ExitCode.WRONG_INPUT])
+def test_a_machine_that_nobody_builds_is_not_run(tmp_path: Path, check: ExitCode) -> None:
+    assert ends(tmp_path, ExitCode.GOOD, ExitCode.GOOD, "accepted", check=check) == (
+        check,
+        ["check"],
+    )

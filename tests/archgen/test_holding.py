@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from archgen.outcomes.holding import held_words, holding_row
-from archgen.outcomes.point import Row
+from archgen.outcomes.bottleneck import bottleneck_row, bottleneck_words
+from archgen.outcomes.points import Row
 
 NEAR: Row = {
     "bound_by": "bandwidth", "of_bound": 0.6, "work_products": 0.35, "work_padding": 0.1,
@@ -30,10 +30,10 @@ NEAR: Row = {
     ],
 )  # fmt: skip
 def test_the_longest_share_of_the_time_holds_a_run(more: Row, held: str, words: str) -> None:
-    assert holding_row(NEAR | more) == {"held_by": held}
-    assert held_words(held) == words
+    assert bottleneck_row(NEAR | more) == {"held_by": held}
+    assert bottleneck_words(held) == words
 
 
 def test_a_program_without_instructions_is_held_by_nothing() -> None:
-    assert holding_row({"bound_by": "matrix", "of_bound": 0.0, "stall_data": 0.0}) == {}
-    assert holding_row({"latency_ms": 0.0}) == {}
+    assert bottleneck_row({"bound_by": "matrix", "of_bound": 0.0, "stall_data": 0.0}) == {}
+    assert bottleneck_row({"latency_ms": 0.0}) == {}

@@ -10,9 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import archgen
-from archgen.knobs import Settings
-from archgen.outcomes.idle import idle_note
-from archgen.scheduling import DEFAULT, Scheduling
+from archgen.outcomes.bottleneck import idle_note
+from archgen.scheduling import DEFAULT, Scheduling, Settings
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ROWS = "at rows=1 7 of the 8 cores that share a layer have no work, as the program for rows=1..64"

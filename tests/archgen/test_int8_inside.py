@@ -11,13 +11,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.quantize import quantize
-from archgen.check.quantized_parts import products
+from archgen.check.quantizer_input import products
 from archgen.check.reference import run_reference, sample_inputs
 from archgen.models.load import SourceModel
-from archgen.outcomes.point import Point
+from archgen.outcomes.points import Point
 from archgen.schema import load_arch
-from archgen.standard import STANDARD
 from archgen.studies.run import Workbench
+from archgen.toolchain import STANDARD
 from compiler.api import Load
 
 HIDDEN = 8

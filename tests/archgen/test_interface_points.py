@@ -7,7 +7,7 @@ from statistics import geometric_mean
 
 import pytest
 
-from archgen.energy.scaling import at_node
+from archgen.energy.ranges import at_node
 from archgen.energy.table import SHIPPED, shipped_table
 
 FIGURES = shipped_table()

@@ -8,9 +8,9 @@ import traceback
 
 import pytest
 
-from archgen.internal import said, written
+from archgen.process.internal_errors import error_line, written
 from compiler.errors import UnsupportedModel, on
-from compiler.graph.infer import broadcast
+from compiler.frontend.shapes import broadcast
 from compiler.passes import PassFailed
 
 
@@ -26,18 +26,23 @@ def test_an_error_says_where_it_happened_and_to_what() -> None:
         r"internal error in compiler/graph/infer\.py:\d+ on node 'a' \(Add\): "
         r"ValueError: shapes \(\(2,\), \(3,\)\) do not broadcast"
     )
-    assert re.fullmatch(expected, said(mistaken()))
+    assert re.fullmatch(expected, error_line(mistaken()))
 
 
 def test_an_error_of_another_process_says_the_same() -> None:
     """Sent from there it has no frames, only a note of them."""
     here = mistaken()
     here.add_note("".join(traceback.format_exception(here)))
-    assert said(pickle.loads(pickle.dumps(here))) == said(here) == said(mistaken())
+    assert (
+        error_line(pickle.loads(pickle.dumps(here))) == error_line(here) == error_line(mistaken())
+    )
 
 
 def test_an_error_of_a_pass_names_it() -> None:
-    assert said(PassFailed("fold-pad (apply): x")) == "internal error in pass fold-pad (apply): x"
+    assert (
+        error_line(PassFailed("fold-pad (apply): x"))
+        == "internal error in pass fold-pad (apply): x"
+    )
 
 
 def test_a_refusal_passes_as_it_is() -> None:
@@ -48,7 +53,7 @@ def test_a_refusal_passes_as_it_is() -> None:
 
 def test_the_file_holds_what_was_done_and_all_frames() -> None:
     text = written(mistaken(), {"model": "net.onnx", "batch": 2, "calibration": None})
-    assert text.splitlines()[:4] == [said(mistaken()), "", "model: net.onnx", "batch: 2"]
+    assert text.splitlines()[:4] == [error_line(mistaken()), "", "model: net.onnx", "batch: 2"]
     for part in ("archgen: ", "python: 3.", "Traceback", "in broadcast", "on node 'a' (Add)"):
         assert part in text
     assert "calibration" not in text

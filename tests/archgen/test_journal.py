@@ -7,7 +7,7 @@ from pathlib import Path
 import optuna
 from test_exploration import found, means
 
-from archgen.exploration.ranges import base_value
+from archgen.exploration.space import base_value
 
 
 def test_the_journal_holds_what_machines_have(tmp_path: Path) -> None:

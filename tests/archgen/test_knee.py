@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archgen.outcomes.knee import knee
+from archgen.outcomes.fronts import knee
 
 
 def test_knees_by_hand() -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from lending_tools import BY_TABLE, SCHEDULES, SLOWER, TIGHT, machine
 
 from archgen.cli.main import cli
-from archgen.outcomes.point import Outcome, Point
+from archgen.outcomes.points import Outcome, Point
 from archgen.scheduling import Scheduling
-from archgen.studies.lending import lend, settled
 from archgen.studies.results import open_study
+from archgen.studies.schedule_transfer import reported_outcomes, transfer_schedules
 from archgen.studies.sweep import study
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -67,7 +67,7 @@ def test_failures_and_wrong_results_are_not_covered_up(name: str) -> None:
     points = [Point(key, machine(key), "net", 1, "int8") for key in ("s64", "s128")]
     good = {"status": "ok", "latency_cycles": 1, "verified": True}
     done = {"s64": Outcome("s64", "", good), "s128": Outcome("s128", "", own)}  # type: ignore[arg-type]
-    assert lend(points, done, lambda wanted: pytest.fail(str(wanted))) == {}
+    assert transfer_schedules(points, done, lambda wanted: pytest.fail(str(wanted))) == {}
 
 
 def test_other_objectives_than_time_lend_nothing(tmp_path: Path) -> None:
@@ -125,7 +125,10 @@ def test_answers_depend_on_no_order_and_only_hardware_is_slower(
     def answers(order: Sequence[str]) -> dict[str, dict[str, object]]:
         wanted = points(order)
         own = {outcome.key: outcome for outcome in ran(wanted)}
-        return {key: each.row for key, each in settled(own, lend(wanted, own, ran)).items()}
+        return {
+            key: each.row
+            for key, each in reported_outcomes(own, transfer_schedules(wanted, own, ran)).items()
+        }
 
     found = answers(names)
     shuffled = list(names)
@@ -151,4 +154,4 @@ def test_schedules_are_lent_between_points_of_the_same_work() -> None:
     row = {"status": "ok", "arch": "x"}
     done = {"a": Outcome("a", "", row | {"latency_cycles": 1})}
     done |= {p.key: Outcome(p.key, "", row | {"latency_cycles": 9}) for p in others}
-    assert lend([own, *others], done, lambda points: pytest.fail(str(points))) == {}
+    assert transfer_schedules([own, *others], done, lambda points: pytest.fail(str(points))) == {}

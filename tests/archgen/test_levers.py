@@ -10,28 +10,20 @@ import pytest
 from conv_net import conv_net
 from small_nets import saved
 
-from archgen.outcomes.tried import (
-    ANEW,
-    AT_MOST,
-    ESTIMATED,
-    SIMULATED,
-    Tried,
-    key_of,
-)
+from archgen.outcomes.bottleneck import ANEW, AT_MOST, ESTIMATED, SIMULATED, TriedChange, key_of
 from archgen.report.account import Account, account
 from archgen.report.levers import LEAST, Lever, levers, without_gain
 from archgen.report.points import views
 from archgen.report.ranking import rank
 from archgen.report.summary import sentences
-from archgen.report.trying import WORTH
+from archgen.report.tried_levers import WORTH
 from archgen.schema import load_arch
 from archgen.schema.rewritten import Fields, changed
-from archgen.standard import STANDARD
 from archgen.studies.options import Running
 from archgen.studies.results import Study
 from archgen.studies.sweep import study
-from archgen.toolchain import Compiled, Request, Toolchain
-from simmodel.arch import Arch
+from archgen.toolchain import STANDARD, Compiled, Request, Toolchain
+from simmodel.arch.record import Arch
 
 SLOW: Fields = {"copy.load.bandwidth": "1 B/cycle", "name": "slow-load"}
 """DRAM gives soma-edge 16 bytes a cycle: its load engine alone is what loads wait for."""
@@ -82,7 +74,7 @@ def test_bounds_come_after_what_was_tried(slow: tuple[Study, list[Lever], Accoun
 def test_what_was_tried_overrules_a_bound(slow: tuple[Study, list[Lever], Account]) -> None:
     _, changes, own = slow
     arch, first = own.point.arch, changes[0]
-    none = Tried(first.fields, -0.001, SIMULATED)
+    none = TriedChange(first.fields, -0.001, SIMULATED)
     idle = replace(own, tried={key_of(first.fields): none})
     assert first.title in without_gain(arch, [idle])
     assert first.title not in [lever.title for lever in levers(arch, [idle])]

@@ -13,11 +13,11 @@ from onnx.parser import parse_model
 
 from archgen.cli.main import cli
 from archgen.lint import RULES, findings
+from archgen.lint.engine_rules import ArrayProduct
 from archgen.lint.findings import CHECKS
-from archgen.lint.product import Product
-from archgen.models.traits import kinds_of
+from archgen.models.sizes import kinds_of
 from archgen.schema import load_arch, shipped_names
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
 
 
@@ -115,10 +115,10 @@ def test_a_unit_mistaken_by_a_thousand_or_a_placeholder_is_seen(
 def test_the_best_product_of_a_systolic_array_by_hand() -> None:
     """TPU v1: 4096 entries of sums, half of them for one product; each cycle 256 inputs are read
     and 256 sums of 4 bytes read, added to and written."""
-    product = Product.best(load_arch("tpu-v1"))
+    product = ArrayProduct.best(load_arch("tpu-v1"))
     assert (product.m, product.n, product.k) == (2048, 256, 256)
     assert product.cycles == 2048
-    assert product.moved() == {
+    assert product.traffic() == {
         "local": (2048 * 256, 0),
         "weights": (256 * 256, 0),
         "accumulators": (2048 * 1024, 2048 * 1024),

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from archgen.process.files import Locks
 from archgen.process.guard import fork_context
-from archgen.process.locks import Locks
 
 CODE = """
 import sys, time
 from pathlib import Path
-from archgen.process.locks import alone
+from archgen.process.files import alone
 folder = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -53,7 +53,7 @@ def test_one_process_makes_and_the_others_take(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from archgen.process.locks import Locks
+from archgen.process.files import Locks
 locks = Locks(Path(sys.argv[1]))
 print(locks.take("one"), locks.take("one"), locks.take("two"), flush=True)
 locks.release("two")
@@ -84,7 +84,7 @@ def test_a_name_is_held_by_one_process_until_that_releases_it_or_is_killed(tmp_p
 FORKED = """
 import os, sys, time
 from pathlib import Path
-from archgen.process.locks import Locks
+from archgen.process.files import Locks
 locks = Locks(Path(sys.argv[1]))
 locks.take("one")
 if not os.fork():  # only now has the child let go of what its parent held

@@ -5,8 +5,8 @@ from __future__ import annotations
 import archgen
 from archgen.api import prepared_for, request_for
 from archgen.scheduling import choice
-from archgen.standard import STANDARD
-from simmodel.arch import Arch
+from archgen.toolchain import STANDARD
+from simmodel.arch.record import Arch
 
 
 def behind_dram(cores: int) -> Arch:

@@ -15,9 +15,9 @@ from archgen.cli.main import cli
 from archgen.extensions import ExtensionError, activate, extension
 from archgen.schema import load_arch
 from archgen.studies.sweep import study
-from simmodel.arch import FORM_LIMITS
-from simmodel.asm import parse_item, print_item, print_program
+from simmodel.arch.record import FORM_LIMITS
 from simmodel.isa.forms import forms
+from simmodel.program.assembly import parse_item, print_item, print_program
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 MACHINE = "tpu-v3-like"

@@ -14,7 +14,7 @@ from archgen.api import compile_model, execute, load_arch, load_model
 from archgen.extensions import activate, extension
 from archgen.studies.sweep import study
 from compiler.api import CompilerError
-from simmodel.asm import print_program
+from simmodel.program.assembly import print_program
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 MACHINE = "tpu-v3-like"
@@ -128,7 +128,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 from archgen.op import instruction, kernel
 from simmodel.isa import VectorFamily
-from simmodel.region import Operand
+from simmodel.isa.region import Operand
 
 @instruction
 @dataclass(frozen=True, kw_only=True)

@@ -24,9 +24,9 @@ from archgen.cli.main import cli
 from archgen.perfetto import document, trace_bytes, write_trace
 from archgen.perfetto.counters import Counter, _thinned
 from archgen.schema import load_arch
-from simmodel.arch import Arch
-from simmodel.program import Program
-from simmodel.simulate import simulate, traced
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate, traced
+from simmodel.program.program import Program
 
 BEGIN, END, SAMPLE = 1, 2, 4
 FIRST, LATER = 1, 2

@@ -12,7 +12,7 @@ from matplotlib.transforms import BboxBase
 
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import Frame, typed_frame
-from archgen.outcomes.point import Row
+from archgen.outcomes.points import Row
 from archgen.plots import (
     area_figure,
     energy_figure,
@@ -29,7 +29,7 @@ from archgen.plots import (
 from archgen.plots.style import CAUSES as COLOURS
 from archgen.plots.style import MEMORIES, MOVED, WORK, title
 from archgen.schema import load_arch, shipped_names
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.trace import CAUSES
 
 ARCHS = {name: load_arch(name) for name in shipped_names()}

@@ -16,10 +16,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from archgen.files import DamagedFile
 from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
 from archgen.outcomes.frame import Frame, typed_frame
-from archgen.outcomes.point import Row
+from archgen.outcomes.points import Row
 from archgen.plots import (
     area_figure,
     as_svg,
@@ -37,12 +36,19 @@ from archgen.plots import (
     utilization_figure,
 )
 from archgen.plots.group_roofline import group_points
-from archgen.plots.kept import DRAWN, EXPLORE, keep_only
+from archgen.plots.over_time import stretches
 from archgen.plots.pareto import front
-from archgen.plots.saving import OVERVIEWS, detail_figures, overview_figures
+from archgen.plots.saving import (
+    DRAWN,
+    EXPLORE,
+    OVERVIEWS,
+    detail_figures,
+    keep_only,
+    overview_figures,
+)
 from archgen.plots.scaling import scaling_lines
 from archgen.plots.style import CAUSES, COMPONENTS, HATCHES, MEMORIES, WORK, engine_colour
-from archgen.plots.timeline import stretches
+from archgen.process.files import DamagedFile
 from archgen.schema import load_arch
 
 EDGE = load_arch("soma-edge")

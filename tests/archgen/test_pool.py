@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from archgen.models.extents import Range
-from archgen.outcomes.point import Outcome, Point
-from archgen.process.steps import Step
+from archgen.models.extents import SizeRange
+from archgen.outcomes.points import Outcome, Point
+from archgen.process.steps import ProcessStep
 from archgen.schema import load_arch
 from archgen.studies.pool import run_points
 
@@ -15,7 +15,7 @@ ARCH = load_arch("mcu-npu")
 
 def bucket(name: str, *sizes: int) -> list[Point]:
     """Points of one range."""
-    span = (("rows", Range(1, 9)),)
+    span = (("rows", SizeRange(1, 9)),)
     return [
         Point(f"{name}{size}", ARCH, name, size, "int8", (("rows", size),), span) for size in sizes
     ]
@@ -39,15 +39,15 @@ class Benches:
     def submit(self, point: Point) -> Future[Outcome]:
         busy = {number for number, _ in self.under.values()}
         free = [n for n in range(len(self.has)) if n not in busy]
-        number = min(free, key=lambda n: self.has[n] != point.bucket)
-        made = "+" if self.has[number] != point.bucket else ""
+        number = min(free, key=lambda n: self.has[n] != point.range_point)
+        made = "+" if self.has[number] != point.range_point else ""
         self.begun.append(f"{point.key}{made}")
-        self.has[number] = point.bucket
+        self.has[number] = point.range_point
         future: Future[Outcome] = Future()
         self.under[future] = number, point
         return future
 
-    def at(self, future: Future[Outcome]) -> Step | None:
+    def at(self, future: Future[Outcome]) -> ProcessStep | None:
         if future is next(iter(self.under)):
             _, point = self.under.pop(future)
             future.set_result(Outcome(point.key, point.key, {"status": "ok"}))

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from archgen.check import quantize as module
 from archgen.check.quantize import quantize
 from archgen.check.reference import run_reference, sample_inputs
-from archgen.files import DamagedFile
 from archgen.models.load import ModelError, SourceModel, open_model
+from archgen.process.files import DamagedFile
 
 _SMALL_BERT = "bert_base:sequence=16,layers=2,hidden=64,heads=2,vocabulary=100"
 

@@ -17,8 +17,8 @@ from archgen.check.reference import (
     run_reference,
     sample_inputs,
 )
-from archgen.files import DamagedFile
 from archgen.models.load import ModelError
+from archgen.process.files import DamagedFile
 from archgen.zoo.catalog import build
 
 

@@ -16,21 +16,20 @@ from rich.console import Console
 
 from archgen.cli.compile_report import parts
 from archgen.cli.main import cli
-from archgen.explanation import Explained, Explanation, Simulated
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
-from archgen.standard import STANDARD
 from archgen.studies.sweep import study
-from compiler.attainable import Attainable
-from compiler.dump import FORMS
-from compiler.forms import FormReport
-from compiler.nest.parse import parse_graph
-from compiler.nest.text import print_graph
-from compiler.rejected import Option
-from compiler.report import BufferReport, Choice, Constants, GroupReport, LayerReport
-from compiler.schedule import Estimate
-from compiler.search import Tried
-from simmodel.arch import Arch
-from simmodel.program import Program
+from archgen.toolchain import STANDARD, Explained, Explanation, Simulated
+from compiler.estimate.network_bound import Attainable
+from compiler.explain.dump import FORMS
+from compiler.explain.forms import FormReport
+from compiler.explain.rejected import RejectedOption
+from compiler.explain.report import BufferReport, Choice, Constants, GroupReport, LayerReport
+from compiler.schedule_ir.schedule import Estimate
+from compiler.search.best_program import SimulatedProgram
+from compiler.tensor_ir.parse import parse_graph
+from compiler.tensor_ir.text import print_graph
+from simmodel.arch.record import Arch
+from simmodel.program.program import Program
 from simmodel.trace import Trace
 from simmodel.waterfall import Waterfall
 
@@ -72,12 +71,12 @@ def example() -> Explanation:
             (Constants(2048, "weights", True, "6 KiB more to load"),),
             (
                 FormReport("b", "engine", "matrix", 400.0, (
-                    Option("host", 9000.0, 400.0),
-                    Option("vector", None, 400.0, "npu has no vector.ternary.fma"),
+                    RejectedOption("host", 9000.0, 400.0),
+                    RejectedOption("vector", None, 400.0, "npu has no vector.ternary.fma"),
                 )),
                 FormReport("b", "matrix.conv", "4 x [16 x 4 x 36]", 100.0, ()),
                 FormReport("relu", "vector.unary.relu", "2 x 3 x [4 x 8]", 60.0, (
-                    Option("48 x [4]", 480.0, 60.0),
+                    RejectedOption("48 x [4]", 480.0, 60.0),
                 )),
             ),
         ),
@@ -86,13 +85,13 @@ def example() -> Explanation:
         BufferReport("x", "local", "input", 512, 2, 0, 0, 0),
         BufferReport("a.y", "local", "between layers", 1024, 1, 1024, 0, 1),
     )
-    joined = Option("one group with group 1", None, 2100.0, "does not fit")
-    cut = Option("cut before b", 900.0, 1000.0, "partition line was better as simulated")
+    joined = RejectedOption("one group with group 1", None, 2100.0, "does not fit")
+    cut = RejectedOption("cut before b", 900.0, 1000.0, "partition line was better as simulated")
     group = GroupReport(
         0, "a .. b", ("a", "b", "relu"), "h 2 of 8", 4, "rolling", "2 cores, h / 2",
         Estimate(1000, 800, 100, 500, 4096), 1000.0, (
             Choice("group", "2 layers share tiles", cut),
-            Choice("halo", "rolling", Option("recompute, h 4 of 8", 1200.0, 1000.0)),
+            Choice("halo", "rolling", RejectedOption("recompute, h 4 of 8", 1200.0, 1000.0)),
             Choice("cores", "2 cores, h / 2", None),
         ),
         (joined, cut), layers, buffers, {"local": 2048}, (),
@@ -108,7 +107,8 @@ def example() -> Explanation:
             {"compulsory": 400.0, "again": 100.0, "idle": 600.0},
         ),
         (Explained(group, took),),
-        {"local": 4096}, (), "line", (Tried("optimal", 4096, 1200), Tried("line", 4096, 1100)),
+        {"local": 4096}, (), "line", (SimulatedProgram("optimal", 4096, 1200),
+            SimulatedProgram("line", 4096, 1100)),
         ("nothing is kept between groups, because with it there is no room",),
     )  # fmt: skip
 

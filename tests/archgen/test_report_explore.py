@@ -19,11 +19,10 @@ from many_points import BANDWIDTH, NETWORKS, sweep
 
 from archgen.report import page as pages
 from archgen.report import report_html, write_report
-from archgen.report.alike import content, measured
 from archgen.report.explorer import Explorer, explorer
 from archgen.report.points import views
-from archgen.report.ranking import rank
-from archgen.report.sheet import Cell, Heading, Made, sheet
+from archgen.report.ranking import content, measured, rank
+from archgen.report.sheet import Cell, ComputedColumn, Heading, sheet
 from archgen.report.tables import points_sheet, swept
 from archgen.studies.results import Study
 from archgen.studies.sweep import study
@@ -236,8 +235,8 @@ def test_few_points_need_no_plots(one_run: Study) -> None:
 def test_names_of_columns_are_no_markup() -> None:
     hostile = "</script><b>"
     columns = [
-        Made(Heading("Latency"), lambda value: Cell("1", f"{value}")),
-        Made(Heading(hostile), lambda value: Cell("2", f"{value}")),
+        ComputedColumn(Heading("Latency"), lambda value: Cell("1", f"{value}")),
+        ComputedColumn(Heading(hostile), lambda value: Cell("2", f"{value}")),
     ]
     found = explorer(sheet("points", "", columns, range(1, 9)), [Heading(hostile)])
     assert found is not None

@@ -25,27 +25,26 @@ from archgen.cli.study import study as study_verb
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.outcomes.frame import records, results_frame
-from archgen.outcomes.point import Outcome
+from archgen.outcomes.points import Outcome
 from archgen.outcomes.rows import energy_row, layer_rows, metrics_row
 from archgen.outcomes.timeline import tables
 from archgen.report import card_html, report_html
 from archgen.report.account import Account, account
-from archgen.report.levers import LEAST, levers
+from archgen.report.lever_rules import rules_for
+from archgen.report.levers import LEAST, levers, trial_study
 from archgen.report.points import PointView, views
 from archgen.report.ranking import rank
-from archgen.report.rules import rules_for
+from archgen.report.sheet import percent
 from archgen.report.tables import waterfall_sheet
-from archgen.report.trial import trial_study
-from archgen.report.words import percent
 from archgen.scheduling import DEFAULT
 from archgen.schema import load_arch, shipped_names
 from archgen.schema.rewritten import changed, fields_of, scaled
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate, traced
 from simmodel.metrics import measure
-from simmodel.program import Program
-from simmodel.simulate import simulate, traced
+from simmodel.program.program import Program
 
 HOSTILE = '<script>alert("x")</script>&\'</details>'
 MACHINES = ("cocco-simba-1c", "ethos-u65-like", "tpu-v3-like")

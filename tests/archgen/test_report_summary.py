@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from archgen.outcomes.point import Outcome
+from archgen.outcomes.points import Outcome
 from archgen.report.points import views
 from archgen.report.ranking import rank
+from archgen.report.sheet import percent
 from archgen.report.summary import sentences
-from archgen.report.words import percent
 from archgen.schema import load_arch
 from archgen.studies.results import Study
 

@@ -12,16 +12,16 @@ from click.testing import CliRunner, Result
 from host_only import HOST_ONLY, small_model
 
 from archgen.cli.main import cli
-from archgen.files import DamagedFile, write_sealed
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import typed_frame
+from archgen.process.files import DamagedFile, write_sealed
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.query import where
 from archgen.studies.results import MANIFEST, open_study
 from archgen.studies.store import StoreError
 from archgen.studies.sweep import study
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 ROWS = [
     {"arch": "tpu-v1", "batch": 1, "latency_ms": 5.0, "status": "ok", "verified": True},

@@ -25,7 +25,7 @@ from archgen.api import states
 from archgen.check.quantize import quantize
 from archgen.check.reference import run_reference, sample_inputs
 from archgen.models.load import BatchError, ModelError, SourceModel, open_model, roles_of
-from archgen.roles import tell
+from archgen.models.roles import infer_roles
 
 
 def shapes(model: SourceModel) -> dict[str, list[int]]:
@@ -48,7 +48,7 @@ def shapes(model: SourceModel) -> dict[str, list[int]]:
     ],
 )  # fmt: skip
 def test_roles_are_found_by_what_operators_do(text: str, expected: str) -> None:
-    found = tell(net(text)).roles
+    found = infer_roles(net(text)).roles
     assert " ".join(f"{name}={role.shown}" for name, role in found.items()) == expected
 
 
@@ -98,7 +98,7 @@ SUM = "kept (float[8] m, float[4,8] x) => (float[8] n) { s = ReduceSum (x) n = A
 def test_a_state_alone_carries_no_batch(tmp_path: Path, text: str, roles: dict[str, str]) -> None:
     model = open_model(saved(net(text), tmp_path), batch=1, roles=roles)
     name = next(iter(shapes(model)))
-    found = tell(model.proto).roles[name]
+    found = infer_roles(model.proto).roles[name]
     assert (shapes(model)[name], found.shown) == ([8], "state")
     assert "no batch: a state" in found.axis_evidence
 
@@ -112,7 +112,7 @@ def test_a_state_that_meets_the_batch_of_data_has_it() -> None:
         => (float[2,8] ho, float[2,8] o) { ho = Add (h, e) o = Sigmoid (ho) }>
     }
     """
-    roles = tell(net(text)).roles
+    roles = infer_roles(net(text)).roles
     assert (roles["x"].shown, roles["h0"].axis) == ("data:0", 0)
 
 
@@ -154,7 +154,7 @@ def test_what_is_stated_goes_over_evidence_and_into_the_model(tmp_path: Path) ->
     plain = open_model(path, batch=1)
     stated = open_model(path, batch=1, roles={"conv_cache": "parameter"})
     assert stated.content_key != plain.content_key
-    assert tell(stated.proto).roles["conv_cache"].shown == "parameter"
+    assert infer_roles(stated.proto).roles["conv_cache"].shown == "parameter"
     assert (sample_inputs(stated.proto)["conv_cache"] > 0).all()
     again = saved(stated.proto, tmp_path, "stated")
     assert roles_of(again).roles["conv_cache"].shown == "parameter"
@@ -176,7 +176,7 @@ def test_what_a_state_becomes_may_be_said(tmp_path: Path) -> None:
     assert states(open_model(path)) == {}
     said = open_model(path, roles={"a": "state::p", "b": "state:0:q"})
     assert states(said) == {"a": "p", "b": "q"}
-    roles = tell(said.proto).roles
+    roles = infer_roles(said.proto).roles
     assert (roles["a"].shown, roles["a"].evidence) == (
         "state:0",
         "as stated, it becomes output 'p'",
@@ -244,12 +244,12 @@ cached (float[1, 1, 8] x, float[1, 16, 8] cache, int64[1] pos) => (float[1, 16, 
     ],
 )
 def test_roles_of_further_networks(text: str, expected: str) -> None:
-    found = tell(net(text)).roles
+    found = infer_roles(net(text)).roles
     assert " ".join(f"{name}={role.shown}" for name, role in found.items()) == expected
 
 
 def test_a_cache_written_in_place_is_a_state_and_has_positions() -> None:
-    found = tell(net(IN_PLACE)).roles
+    found = infer_roles(net(IN_PLACE)).roles
     assert found["cache"].kind == "state"
     assert (found["pos"].kind, found["pos"].high) == ("index", 15)
 
@@ -318,7 +318,7 @@ def test_indices_stay_where_operators_can_take_them(body: str, low: int, high: i
     constants = "int64 zero = {0}, int64 three = {3}, int64 eight = {8}, int64 nine = {9}"
     lists = "int64[1] last = {-1}, float[2] values, float[9, 5] t"
     proto = net(f"g (int64[400] x) => (y)\n<{constants}, {lists}>\n{{ {body} }}")
-    role = tell(proto).roles["x"]
+    role = infer_roles(proto).roles["x"]
     assert (role.kind, role.low, role.high) == ("index", low, high)
     assert "y" in run_reference(proto, sample_inputs(proto))
 
@@ -355,7 +355,7 @@ def test_indices_are_followed_into_branches_and_functions() -> None:
     proto = net("g (bool on, int64[4] x) => (float[4, 2] y)\n<float[6, 2] t>\n{ a = Identity (t) }")
     node = helper.make_node("If", ["on"], ["y"], then_branch=branch, else_branch=branch)
     proto.graph.node.append(node)
-    found = tell(proto).roles
+    found = infer_roles(proto).roles
     assert (found["x"].kind, found["x"].high) == ("index", 5)
     assert found["on"].evidence == "chooses the branch of If"
     inside = parser.parse_model(
@@ -363,7 +363,7 @@ def test_indices_are_followed_into_branches_and_functions() -> None:
         "g (int64[4] x) => (float[4, 2] y) <float[6, 2] t> { y = own.pick (t, x) }\n"
         '<domain: "own", opset_import: ["" : 17]> pick (t, x) => (y) { y = Gather (t, x) }'
     )
-    assert tell(inside).roles["x"].high == 5
+    assert infer_roles(inside).roles["x"].high == 5
 
 
 # Only the batch.

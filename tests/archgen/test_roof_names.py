@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from archgen.plots.roof_names import Roofs, name_roofs
+from archgen.plots.roofline import Roofs, name_roofs
 
 SPAN = (5.0, 500.0)
 PEAK = 1000.0

@@ -13,10 +13,9 @@ from onnx import TensorProto, helper
 
 from archgen.cli.summary import reasons
 from archgen.outcomes.frame import results_frame
-from archgen.outcomes.point import Outcome, Row
-from archgen.standard import STANDARD
+from archgen.outcomes.points import Outcome, Row
 from archgen.studies.sweep import study
-from archgen.toolchain import Compiled, Request
+from archgen.toolchain import STANDARD, Compiled, Request
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -14,10 +14,10 @@ from role_nets import STREAMING, net, saved
 
 import archgen
 from archgen.cli.main import cli, complain
-from archgen.loadable import read
-from simmodel.asm import print_program
-from simmodel.lengths import settled
-from simmodel.program import Program
+from archgen.program_files import read
+from simmodel.program.assembly import print_program
+from simmodel.program.program import Program
+from simmodel.program.sizes import specialize
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -80,12 +80,12 @@ def test_a_program_knows_its_batch_in_every_form(tmp_path: Path) -> None:
         made,
         *(archgen.load(tmp_path / file).program for file in ("saved.npu", "net.npu")),
         archgen.read_assembly(tmp_path / "net.asm"),
-        settled(ranged, {"n": 4}),
+        specialize(ranged, {"n": 4}),
     ]
     for program in programs:
         metrics = archgen.measure(archgen.simulate(program, arch), program, arch)
         assert metrics.throughput == pytest.approx(4e3 / metrics.latency_ms)
-    assert settled(ranged, {"n": 3}).batch == 3
+    assert specialize(ranged, {"n": 3}).batch == 3
 
 
 def test_places_and_inputs_that_do_not_fit_are_said(

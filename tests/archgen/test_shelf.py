@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from conv_net import conv_net
 
-from archgen.files import DamagedFile
+from archgen.process.files import DamagedFile
 from archgen.schema.load import load_arch
-from archgen.studies.shelf import DecisionShelf
+from archgen.studies.schedule_cache import StudyScheduleCache
 from archgen.studies.sweep import study
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -61,18 +61,18 @@ def test_answers_depend_neither_on_order_nor_on_interruption_nor_on_damage(tmp_p
     with pytest.warns(DamagedFile):
         again = frame(archs, net, out=out)
     pd.testing.assert_frame_equal(again, made, check_like=True)
-    shelf = DecisionShelf(out / "decisions")
+    shelf = StudyScheduleCache(out / "decisions")
     assert all(shelf.get(path.stem) for path in decided), "a damaged file is made again"
 
 
 def test_a_shelf_is_bounded_and_does_without_a_folder(tmp_path: Path) -> None:
-    shelf = DecisionShelf(tmp_path / "decisions", most=20)
+    shelf = StudyScheduleCache(tmp_path / "decisions", most=20)
     for number in range(50):
         shelf.put(f"a.b.{number}", '{\n "text": 1\n}')
     assert len(shelf.names("a.")) <= 22
     assert shelf.get("a.b.49") is not None
     assert shelf.names("b.") == []
     (tmp_path / "file").write_text("")
-    nowhere = DecisionShelf(tmp_path / "file" / "decisions")
+    nowhere = StudyScheduleCache(tmp_path / "file" / "decisions")
     nowhere.put("a.b.c", '{\n "text": 1\n}')
     assert nowhere.get("a.b.c") is None

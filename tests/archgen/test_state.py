@@ -16,9 +16,9 @@ import pytest
 
 import archgen
 from archgen.check.reference import run_reference, sample_inputs
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed
-from simmodel.program import Port, Program
+from simmodel.program.program import Port, Program
 
 SMALL = "llama:sequence={tokens},layers=2,hidden=64,heads=4,groups=2,wide=96,past={past}"
 WIDTH = 16

@@ -11,8 +11,8 @@ from archgen.energy import costs_of
 from archgen.energy.area import Area
 from archgen.schema import load_arch, load_archs, shipped_names
 from archgen.schema.rewritten import changed
-from simmodel.arch import Arch
-from simmodel.area_terms import parts, terms
+from simmodel.arch.area_terms import parts, terms
+from simmodel.arch.record import Arch
 
 WHOLE = Path(__file__).with_name("whole_machine.yaml")
 APART = {"other", "dram"}

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from host_only import small_model
 
 from archgen.cli.main import cli
-from archgen.exploration.plan import load_surroundings
+from archgen.exploration.plan import load_sensitivity_plan
 from archgen.schema.load import load_arch
 from archgen.schema.rewritten import another
-from archgen.schema.steps import factor_of
+from archgen.schema.variants import factor_of
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def study(folder: Path, **parameters: Any) -> dict[str, Any]:
 
 
 def values(given: dict[str, Any], by: float | None) -> dict[str, tuple[str, ...]]:
-    return {each.name: each.texts for each in load_surroundings(given, by).space.parameters}
+    return {each.name: each.texts for each in load_sensitivity_plan(given, by).space.parameters}
 
 
 def test_one_step_for_all_fields_but_those_with_values_of_their_own(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ import pytest
 from host_only import HOST_ONLY, small_model
 from killed import MACHINES, SLOW, many, quiet
 
-from archgen import files
-from archgen.files import DamagedFile
-from archgen.process import locks
+from archgen.process import files
+from archgen.process.files import DamagedFile
 from archgen.studies.results import open_study
 from archgen.studies.store import Store, StoreError
 from archgen.studies.sweep import run_study, study
@@ -188,5 +187,5 @@ def test_a_file_system_without_locks_is_written_all_the_same(
     def none(*arguments: object, **options: object) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(locks.FileLock, "acquire", none)
+    monkeypatch.setattr(files.FileLock, "acquire", none)
     assert Store(tmp_path).claim("a" * 64)

@@ -16,12 +16,12 @@ import pytest
 from host_only import HOST_ONLY, small_model
 from role_nets import LEFT_OVER, STREAMING, net, saved
 
-from archgen.cache import code_version
 from archgen.cli.summary import reasons
-from archgen.files import DamagedFile
 from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, column
 from archgen.outcomes.frame import records
-from archgen.outcomes.point import Outcome
+from archgen.outcomes.points import Outcome
+from archgen.process.cache import code_version
+from archgen.process.files import DamagedFile
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.estimated import like_with_like
 from archgen.outcomes.frame import Frame, typed_frame
-from archgen.outcomes.point import Row
+from archgen.outcomes.points import Row
 from archgen.plots import (
     map_figure,
     parallel_figure,
@@ -26,13 +26,13 @@ from archgen.plots import (
     scatter_figure,
     sweep_figure,
 )
-from archgen.plots.lines import sweep_columns
 from archgen.plots.maps import map_columns
 from archgen.plots.saving import overview_figures
 from archgen.plots.style import decades, folded
+from archgen.plots.sweep_lines import sweep_columns
 from archgen.schema import load_arch
-from simmodel.arch import Arch
-from simmodel.units import Bandwidth
+from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth
 
 EDGE = load_arch("soma-edge")
 SIZE, RATE, LANES = "arch.memories.local.size", "arch.memories.dram.bandwidth", "arch.vector.lanes"

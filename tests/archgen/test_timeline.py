@@ -14,7 +14,7 @@ from small_run import machine, two_layers
 from archgen.outcomes.columns import LEVEL_COLUMNS, SPAN_COLUMNS, ordered
 from archgen.outcomes.timeline import levels_table, spans_table, spread
 from archgen.studies.sweep import Study, study
-from simmodel.simulate import traced
+from simmodel.machine.run import traced
 from simmodel.trace import Spans
 
 

@@ -19,18 +19,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.quantize import quantize
 from archgen.check.reference import run_node, run_reference, sample_inputs
-from archgen.check.stagewise import OWN, cut, run_cut
+from archgen.check.stored_values import OWN, cut, run_cut
 from archgen.models.load import open_model
-from archgen.outcomes.point import Point, Row
+from archgen.outcomes.points import Point, Row
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
-from archgen.standard import STANDARD, compile_request
 from archgen.studies.run import Workbench
-from archgen.toolchain import Array, Compiled, Request
-from compiler.stages import Stages
-from simmodel.functional import run
-from simmodel.order import random_order
-from simmodel.program import Constant, Program
+from archgen.toolchain import STANDARD, Array, Compiled, Request, compile_request
+from compiler.options import Stages
+from simmodel.execute import run
+from simmodel.program.program import Constant, Program
+from simmodel.verify.happens_before import random_order
 
 LAYERS, CHANNELS = 6, 16
 DEPTHS = (1, 100)

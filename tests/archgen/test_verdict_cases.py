@@ -19,15 +19,14 @@ from onnx import helper, numpy_helper
 from small_nets import NETS, SHAPES, saved
 
 from archgen.backend.base import DEFAULT
-from archgen.outcomes.point import Point, Row
+from archgen.outcomes.points import Point, Row
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
-from archgen.standard import STANDARD
 from archgen.studies.run import Workbench
-from archgen.toolchain import Array, Compiled, Request, Toolchain
-from compiler.stages import Stages
-from simmodel.arch import Arch
-from simmodel.functional import Run
+from archgen.toolchain import STANDARD, Array, Compiled, Request, Toolchain
+from compiler.options import Stages
+from simmodel.arch.record import Arch
+from simmodel.execute import Run
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from archgen.check.quantizer_input import widened
 from archgen.check.reference import run_reference
-from archgen.check.widen import widened
 
 
 def half_model(kind: int) -> onnx.ModelProto:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from host_only import HOST_ONLY, LOG, small_model
 
-from archgen.process.memory import resident
+from archgen.process.guard import resident
 from archgen.studies import workers
 from archgen.studies.design import designed, points
 from archgen.studies.options import Running

@@ -7,15 +7,15 @@ from test_zoo import SMALL
 
 from archgen.schema import load_arch
 from archgen.zoo.catalog import CATALOG, build
-from compiler.bind.bind import parse_bound
-from compiler.driver import CompileOptions, layers, nests, prepared
-from compiler.dump import text_of
-from compiler.fuse.line import Line
-from compiler.layer import Layer
-from compiler.nest.text import constants, parse_graph, payloads, print_graph
-from compiler.stages import Stages
-from compiler.tree.made import remarks_of, tree_of
-from compiler.tree.text import parse_tree, print_tree
+from compiler.decisions.text.extract import extract_tree, remarks_of
+from compiler.decisions.text.text import parse_tree, print_tree
+from compiler.explain.dump import text_of
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, layers, nests, prepared
+from compiler.schedule.fusion.greedy import Line
+from compiler.schedule_ir.layer import Layer
+from compiler.target.bind import parse_bound
+from compiler.tensor_ir.text import constants, parse_graph, payloads, print_graph
 
 
 @pytest.mark.parametrize("name", CATALOG)
@@ -33,5 +33,5 @@ def test_nests_and_groups_read_back(name: str) -> None:
         for nest, ways in zip(layer.nests, layer.ways, strict=True)
     }
     groups = Line(max_layers=3).apply(parts, graph, lambda group: 1.0)
-    tree = tree_of(name, groups)
+    tree = extract_tree(name, groups)
     assert parse_tree(print_tree(tree, remarks_of(tree, groups))) == tree

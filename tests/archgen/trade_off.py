@@ -13,15 +13,14 @@ from pathlib import Path
 import onnx
 from host_only import LOG, as_it_is, compile_host_only
 
-from archgen.standard import execute
 from archgen.studies.estimate import Estimator
-from archgen.toolchain import Request, Toolchain
+from archgen.toolchain import Request, Toolchain, execute
 from compiler.api import NetworkEstimate
-from compiler.stages import Stages
-from simmodel.arch import Arch
+from compiler.options import Stages
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
 from simmodel.metrics import Metrics, measure
-from simmodel.program import Program
-from simmodel.simulate import simulate
+from simmodel.program.program import Program
 from simmodel.trace import Trace
 
 KIB = 1024

@@ -20,13 +20,12 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.arch import Arch
-from simmodel.functional import legal_edges
+from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await, Claim, Instruction, Item, Loop, Sync
-from simmodel.order import Clocks, Timeline, sequence, timeline
-from simmodel.places import Place, places
-from simmodel.program import Program
-from simmodel.region import Operand
+from simmodel.isa.region import Operand
+from simmodel.program.program import Place, Program, places
+from simmodel.verify.happens_before import Clocks, Timeline, sequence, timeline
+from simmodel.verify.overlap import legal_edges
 
 Path = tuple[int, ...]
 Word = tuple[int, str]

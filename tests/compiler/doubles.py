@@ -11,24 +11,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from compiler.bind.facts import Facts
-from compiler.cost.sharing import Way
-from compiler.driver import CompileOptions
-from compiler.fuse.dependence import members
-from compiler.fuse.partition import Costs, PartitionStrategy, runnable
-from compiler.group import Group
-from compiler.homes import ChooseHomes
-from compiler.keep import KeepTensors
-from compiler.nest.ir import NestGraph
-from compiler.pin import PinConstants
+from compiler.cost.multicast import MulticastRoute
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions
 from compiler.plan.make_plan import MakePlan
-from compiler.priced import Part, Prices
-from compiler.schedule import Schedule
-from compiler.stages import Stages
-from compiler.tile.choose_group import GroupSearch
-from compiler.tile.choose_tiles import ChooseTiles
-from simmodel.arch import Arch
-from simmodel.dtype import size_of
+from compiler.schedule.fusion.dependence import members
+from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable
+from compiler.schedule.residency.activations import KeepTensors
+from compiler.schedule.residency.placement_state import Part, Prices
+from compiler.schedule.residency.shared_memory import ChooseHomes
+from compiler.schedule.residency.weights import PinConstants
+from compiler.schedule.tiling.choose_group import GroupSearch
+from compiler.schedule.tiling.choose_tiles import ChooseTiles
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import Schedule
+from compiler.target.group_facts import Facts
+from compiler.tensor_ir.nest import NestGraph
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Eager(PartitionStrategy):
     chance: float = 0.95
     """Of merging another pair."""
 
-    def groups(self, costs: Costs) -> list[int]:
+    def groups(self, costs: PartitionCosts) -> list[int]:
         """Pairs of neighbours merged in any order."""
         rng = random.Random(self.seed)
         net = costs.net
@@ -54,7 +54,7 @@ class Eager(PartitionStrategy):
                 groups = joined
         return groups
 
-    def _fits(self, costs: Costs, one: int, two: int) -> bool:
+    def _fits(self, costs: PartitionCosts, one: int, two: int) -> bool:
         joined, net = one | two, costs.net
         near = any(net.after[i] & two or net.before[i] & two for i in members(one))
         few = joined.bit_count() <= self.max_layers
@@ -67,7 +67,7 @@ class AnyTiles(ChooseTiles):
 
     seed: int = 0
 
-    def together(self, arch: Arch, slots: int, way: Way | None) -> GroupSearch:
+    def together(self, arch: Arch, slots: int, way: MulticastRoute | None) -> GroupSearch:
         """A search whose answers come in any order."""
         cores = min(self.cores or arch.core_count, arch.core_count)
         return _AnySearch(arch, slots, cores, self.rolling, seed=self.seed, way=way)
@@ -154,7 +154,7 @@ class _Bargain:
         return 0.0, 0.0
 
     def bound(self, group: Group) -> float:
-        return self.real.bound(group)
+        return self.real.lower_bound(group)
 
 
 def anything(seed: int, *, rolling: bool | None, slots: int = 2, cores: int | None = None,

@@ -12,10 +12,19 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from compiler.binding import Binding
-from compiler.group import Group
-from compiler.layer import Layer, fresh
-from compiler.nest.ir import Access, Dim, HostNode, Nest, NestGraph, Step, Storage, Tensor, at
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Binding, Layer, fresh
+from compiler.tensor_ir.nest import (
+    Access,
+    Dim,
+    HostNode,
+    Nest,
+    NestGraph,
+    Step,
+    Storage,
+    Tensor,
+    at,
+)
 
 Part = Layer | HostNode
 
@@ -72,7 +81,7 @@ def _step(words: str, reads: list[str], tensors: Mapping[str, Tensor]) -> Step:
 def shown(parts: tuple[Group | HostNode, ...]) -> str:
     """Groups as `{a b}`, host nodes by their name."""
     return " ".join(
-        part.origin if isinstance(part, HostNode) else "{" + " ".join(part.made) + "}"
+        part.origin if isinstance(part, HostNode) else "{" + " ".join(part.producer_positions) + "}"
         for part in parts
     )
 
@@ -84,7 +93,7 @@ def bytes_moved(group: Group) -> int:
 
 def bytes_held(group: Group) -> int:
     """What passes between its layers."""
-    return sum(group.tensors[name].elements for name in group.held)
+    return sum(group.tensors[name].elements for name in group.internal_readers)
 
 
 @st.composite

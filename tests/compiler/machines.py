@@ -14,7 +14,7 @@ from _pytest.mark import ParameterSet
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
 
 WRITEBACK = ("bias", "clip", "requantize")

@@ -22,20 +22,20 @@ import pytest
 from machines import NAMED
 from networks import Net, feeds_of
 
-import simmodel.functional
+import simmodel.execute
 from archgen.check.reference import run_node
-from compiler.bind.place_on_host import PlaceOnHost
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.stages import Stages
-from simmodel.arch import Arch
-from simmodel.asm import ParseError, constant_data, parse_program, print_program
-from simmodel.dtype import SIZES
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from compiler.target.place_on_host import PlaceOnHost
+from simmodel.arch.dtype import SIZES
+from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed
-from simmodel.functional import allocate, execute
+from simmodel.execute import allocate, execute
 from simmodel.isa import Instruction, Item, Loop
-from simmodel.program import Program
-from simmodel.region import Address, Operand, Ring
-from simmodel.simulate import simulate
+from simmodel.isa.region import Address, Operand, Ring
+from simmodel.machine.run import simulate
+from simmodel.program.assembly import ParseError, constant_data, parse_program, print_program
+from simmodel.program.program import Program
 from simmodel.verify import findings
 
 Array = np.ndarray[Any, Any]

@@ -21,20 +21,20 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, CompileResult, compile_model, nests, prepared
+from compiler.decisions.text.extract import extract_tree, remarks_of
+from compiler.decisions.text.interpreter import run_schedules
+from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.nest.interp import run
-from compiler.nest.ir import HostNode
+from compiler.options import Stages
 from compiler.passes import run_passes
-from compiler.stages import Stages
-from compiler.tree.interp import run_schedules
-from compiler.tree.made import remarks_of, tree_of
-from compiler.tree.text import parse_tree, print_tree
-from simmodel.arch import Arch
-from simmodel.asm import print_program
-from simmodel.functional import execute
+from compiler.pipeline import CompileOptions, CompileResult, compile_model, nests, prepared
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import HostNode
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
+from simmodel.machine.run import simulate
 from simmodel.metrics import measure
-from simmodel.simulate import simulate
+from simmodel.program.assembly import print_program
 from simmodel.trace import Trace
 from simmodel.verify import verify
 
@@ -203,7 +203,7 @@ def followed(
     network means."""
     assert compiled.search is not None
     network = compiled.search.graph
-    tree = tree_of(network.name, compiled.steps, addresses=True)
+    tree = extract_tree(network.name, compiled.steps, addresses=True)
     assert parse_tree(print_tree(tree, remarks_of(tree, compiled.steps))) == tree
     again = compile_model(graph, arch, replace(options, tree=tree))
     assert print_program(again.program) == print_program(compiled.program)

@@ -11,10 +11,10 @@ import onnxruntime
 from networks import cleaned
 from onnx import helper, numpy_helper
 
-from compiler.load import load
-from compiler.nest.interp import run
-from compiler.nest.ir import Array, HostNode, NestGraph
-from compiler.ops.lower import lower
+from compiler.frontend.importer import load
+from compiler.lowering.lower import lower
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import Array, HostNode, NestGraph
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,14 @@ from pathlib import Path
 from blocks import conv
 from networks import Net
 
-from archgen.loadable import encoded
+from archgen.program_files import encoded
 from archgen.schema import load_arch, shipped_names
-from compiler.driver import CompileOptions, compile_model, prepared
-from simmodel.arch import Arch
-from simmodel.asm import print_program
-from simmodel.loadable import from_bytes
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
 from simmodel.metrics import measure
-from simmodel.simulate import simulate
+from simmodel.program.assembly import print_program
+from simmodel.program.loadable import from_bytes
 from simmodel.verify import verify
 
 TABLE = Path(__file__).with_name("replay.txt")

@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net
 
-from compiler.alloc.conflicts import Ints, traffic
-from compiler.alloc.on_chip import PlaceBuffers
-from compiler.alloc.separate import Places, Space, Waits, separate
-from compiler.alloc.steady import SAMPLES, Phase, Stream, Task
-from compiler.driver import CompileOptions, CompileResult, compile_model
-from compiler.hold.buffer import Buffer
-from compiler.stages import Stages
-from simmodel.arch import Arch, Memory
-from simmodel.simulate import simulate
+from compiler.memory.bank_assignment import BankedMemory, Ints, Places, Waits, separate, traffic
+from compiler.memory.on_chip import PlaceBuffers
+from compiler.memory.steady_state import SAMPLES, Phase, Stream, Task
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, CompileResult, compile_model
+from compiler.schedule.residency.buffer import TileBuffer
+from simmodel.arch.record import Arch, Memory
+from simmodel.machine.run import simulate
 from simmodel.verify import verify
 
 BANKS, BANK = 4, 1024
@@ -32,19 +31,19 @@ MEMORY = Memory.model_validate(
 )  # fmt: skip
 
 
-def buffer(name: str, size: int, slots: int = 1, first: int = 0, last: int = 0) -> Buffer:
-    return Buffer(name, "local", "int8", (), (), size, slots, 0, first=first, last=last)
+def buffer(name: str, size: int, slots: int = 1, first: int = 0, last: int = 0) -> TileBuffer:
+    return TileBuffer(name, "local", "int8", (), (), size, slots, 0, first=first, last=last)
 
 
-def task(engine: str, held: Buffer, rate: float, ahead: int = 0, cycles: float = 100.0) -> Task:
+def task(engine: str, held: TileBuffer, rate: float, ahead: int = 0, cycles: float = 100.0) -> Task:
     """Works on all of a slot at `rate` bytes per cycle, `ahead` slots in front of the others."""
     slot = tuple((sample + ahead) % held.slots for sample in range(SAMPLES))
     moved = Stream(held.name, engine == "load", rate * cycles, slot, (0,) * SAMPLES, held.bytes)
     return Task(engine, cycles, 1, (moved,))
 
 
-def space(size: int = MEMORY.size) -> Space:
-    return Space(size, BANK, lambda b: 16)
+def space(size: int = MEMORY.size) -> BankedMemory:
+    return BankedMemory(size, BANK, lambda b: 16)
 
 
 def waits(between: float = math.inf) -> Waits:
@@ -66,7 +65,7 @@ def _column(value: int) -> Ints:
     return np.array([value])
 
 
-def moved(tasks: list[Task], buffers: list[Buffer], start: Places) -> Places:
+def moved(tasks: list[Task], buffers: list[TileBuffer], start: Places) -> Places:
     seen = traffic([Phase(tuple(tasks), 1)], [b.name for b in buffers], MEMORY)
     return separate(start, buffers, seen, space(), waits())[0]
 
@@ -137,12 +136,12 @@ def test_space_is_not_used_again_where_the_wait_costs_more() -> None:
     assert lost(tasks, {n: cheap[n] for n in ("a", "hot")}) == 0
 
 
-def _between(price: float) -> Callable[[Buffer, Buffer], float]:
+def _between(price: float) -> Callable[[TileBuffer, TileBuffer], float]:
     return lambda a, b: math.inf if a.first == b.first else price
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[list[Buffer], Places, list[Phase]]:
+def cases(draw: st.DrawFn) -> tuple[list[TileBuffer], Places, list[Phase]]:
     buffers, places, end = [], {}, 0
     for number in range(draw(st.integers(1, 6))):
         size = 16 * draw(st.integers(1, 24))
@@ -167,7 +166,7 @@ def cases(draw: st.DrawFn) -> tuple[list[Buffer], Places, list[Phase]]:
 
 @given(cases())
 def test_live_buffers_never_meet_and_nothing_leaves_the_memory(
-    case: tuple[list[Buffer], Places, list[Phase]],
+    case: tuple[list[TileBuffer], Places, list[Phase]],
 ) -> None:
     buffers, start, phases = case
     seen = traffic(phases, start, MEMORY)

@@ -8,24 +8,23 @@ from types import SimpleNamespace
 import pytest
 from machines import machine
 
-from compiler.alloc.lives import Lives, ahead, depths, turning
-from compiler.alloc.on_chip import PlaceBuffers, Places
-from compiler.group import Group
-from compiler.hold.buffer import Buffer
-from compiler.plan.ir import Plan
-from compiler.schedule import OuterLoop
+from compiler.memory.on_chip import Lives, PlaceBuffers, Places, ahead, depths, turning
+from compiler.plan.plan import Plan
+from compiler.schedule.residency.buffer import TileBuffer
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import OuterLoop
 
 GRAIN = 64
 
 
-def held(name: str, size: int, first: int, last: int, *, lasting: bool = False) -> Buffer:
+def held(name: str, size: int, first: int, last: int, *, lasting: bool = False) -> TileBuffer:
     """What layers work on."""
-    return Buffer(
+    return TileBuffer(
         name, "local", "int8", (), (), size, 1, 1, first=first, last=last, lasting=lasting
     )
 
 
-def loaded(name: str, size: int, layer: int) -> Buffer:
+def loaded(name: str, size: int, layer: int) -> TileBuffer:
     """What one layer of each tile finds in DRAM."""
     return replace(held(name, size, layer, layer), key=(name, None, False))
 
@@ -33,7 +32,9 @@ def loaded(name: str, size: int, layer: int) -> Buffer:
 class Looped(Plan):
     """Buffers of a group of some layers in a loop over tiles."""
 
-    def __init__(self, buffers: list[Buffer], layers: int, stores: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, buffers: list[TileBuffer], layers: int, stores: tuple[str, ...] = ()
+    ) -> None:
         for name, value in (
             ("buffers", {b.name: b for b in buffers}),
             ("layers", (None,) * layers),
@@ -46,12 +47,12 @@ class Looped(Plan):
             object.__setattr__(self, name, value)
 
 
-def placed(buffers: list[Buffer], layers: int, size: int, *stores: str) -> Places:
+def placed(buffers: list[TileBuffer], layers: int, size: int, *stores: str) -> Places:
     local = {"size": size, "banks": 1, "bank_width": GRAIN}
     return PlaceBuffers().apply(Looped(buffers, layers, stores), machine(local=local))
 
 
-def share(places: Places, a: Buffer, b: Buffer) -> bool:
+def share(places: Places, a: TileBuffer, b: TileBuffer) -> bool:
     """Whether two buffers have bytes in common."""
     low, high = (places[x.name][0] for x in (a, b))
     return low < high + b.bytes and high < low + a.bytes

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.alloc.pack import Item, Packing, lower_bound, pack
-from compiler.alloc.pack_items import in_separate_times
+from compiler.memory.packing import Item, Packing, in_separate_times, lower_bound, pack
 
 # Every greedy sweep ends at 8 at least. The lowest end is 7, and steps 3 and 4 are full there:
 #

@@ -11,28 +11,27 @@ from hypothesis import strategies as st
 from machines import NAMED, machine
 from networks import Net
 
-from compiler.alloc.on_chip import PlaceBuffers
-from compiler.driver import compile_model
-from compiler.group import Group
-from compiler.hold.buffer import Buffer, alive
-from compiler.hold.spans import GRAIN, Span, place
-from compiler.plan.ir import Plan
-from simmodel.arch import Arch
-from simmodel.dtype import size_of
+from compiler.memory.on_chip import PlaceBuffers
+from compiler.pipeline import compile_model
+from compiler.plan.plan import Plan
+from compiler.schedule.residency.buffer import GRAIN, LiveRange, TileBuffer, alive, place
+from compiler.schedule_ir.group import Group
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
 
 
 @st.composite
-def spans(draw: st.DrawFn) -> list[Span]:
+def spans(draw: st.DrawFn) -> list[LiveRange]:
     made = []
     for number in range(draw(st.integers(0, 14))):
         first = draw(st.integers(0, 6))
         size = draw(st.sampled_from((1, 63, 64, 65, 500)))
-        made.append(Span(f"b{number}", size, first, first + draw(st.integers(0, 4))))
+        made.append(LiveRange(f"b{number}", size, first, first + draw(st.integers(0, 4))))
     return made
 
 
 @given(spans(), st.sampled_from((0, 64, 640)))
-def test_buffers_in_dram_do_not_meet(found: list[Span], start: int) -> None:
+def test_buffers_in_dram_do_not_meet(found: list[LiveRange], start: int) -> None:
     addresses, end = place(found, start)
     assert set(addresses) == {span.name for span in found}
     for number, a in enumerate(found):
@@ -45,14 +44,14 @@ def test_buffers_in_dram_do_not_meet(found: list[Span], start: int) -> None:
 
 
 def test_space_in_dram_is_used_again() -> None:
-    chain = [Span(f"b{i}", 640, i, i + 1) for i in range(20)]
+    chain = [LiveRange(f"b{i}", 640, i, i + 1) for i in range(20)]
     assert place(chain)[1] == 2 * 640
 
 
 class Sketch(Plan):
     """A plan of buffers alone."""
 
-    def __init__(self, buffers: list[Buffer]) -> None:
+    def __init__(self, buffers: list[TileBuffer]) -> None:
         for name, value in (
             ("buffers", {b.name: b for b in buffers}),
             ("layers", (None,)),
@@ -70,7 +69,7 @@ def sketches(draw: st.DrawFn) -> tuple[Sketch, Arch]:
         dtype = draw(st.sampled_from(("int8", "fp16", "fp32")))
         grain = max(alignment, size_of(dtype))
         size = draw(st.integers(1, 20)) * grain
-        buffers.append(Buffer(f"b{number}", "local", dtype, (), (), size,
+        buffers.append(TileBuffer(f"b{number}", "local", dtype, (), (), size,
                               draw(st.integers(1, 3)), 0))  # fmt: skip
     total = sum(b.bytes * b.slots for b in buffers)
     room = draw(st.sampled_from((0, 0, 256, 4096)))
@@ -115,5 +114,5 @@ def test_the_buffers_of_a_program_do_not_meet(arch: Arch) -> None:
                 assert high <= other or end <= low or not together, (a, b)
 
 
-def _span(buffer: Buffer, place: tuple[int, int]) -> tuple[int, int]:
+def _span(buffer: TileBuffer, place: tuple[int, int]) -> tuple[int, int]:
     return place[0], place[0] + place[1] * (buffer.slots - 1) + buffer.bytes

@@ -7,22 +7,21 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.alloc.prefetch import Block, Pace, prefetched
-from compiler.hold.buffer import Buffer
-from compiler.hold.prefetch import earliest
+from compiler.memory.prefetch_addresses import Block, LoadPacing, prefetched
+from compiler.schedule.residency.buffer import TileBuffer, earliest
 
 GRAIN = 64
 
 
-def held(name: str, size: int, first: int, last: int) -> Buffer:
+def held(name: str, size: int, first: int, last: int) -> TileBuffer:
     """What layers work on."""
-    return Buffer(name, "local", "int8", (), (), size, 1, 0, first=first, last=last)
+    return TileBuffer(name, "local", "int8", (), (), size, 1, 0, first=first, last=last)
 
 
-def loaded(name: str, size: int, layer: int, slots: int = 1) -> Buffer:
+def loaded(name: str, size: int, layer: int, slots: int = 1) -> TileBuffer:
     """A constant of one layer."""
     key = (name, None, True)
-    return Buffer(
+    return TileBuffer(
         name, "local", "int8", (), (), size, slots, 0, key=key, layer=layer, first=layer, last=layer
     )
 
@@ -32,7 +31,7 @@ def meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
     return a[0] <= b[1] and b[0] <= a[1]
 
 
-def span(buffer: Buffer, place: tuple[int, int]) -> tuple[int, int]:
+def span(buffer: TileBuffer, place: tuple[int, int]) -> tuple[int, int]:
     """First and last byte."""
     return place[0], place[0] + place[1] * (buffer.slots - 1) + buffer.bytes - 1
 
@@ -52,9 +51,9 @@ def test_room_is_never_given_twice(sizes: list[int], size: int) -> None:
         assert sum(there) <= size
 
 
-def pace(*work: float, rate: float = 1.0) -> Pace:
+def pace(*work: float, rate: float = 1.0) -> LoadPacing:
     """Layers of these cycles."""
-    return Pace(tuple(work), rate)
+    return LoadPacing(tuple(work), rate)
 
 
 def test_a_wait_that_room_avoids_is_avoided() -> None:
@@ -84,7 +83,7 @@ def test_the_end_waits_for_loads_and_for_the_room_that_they_take() -> None:
 
 
 @st.composite
-def groups(draw: st.DrawFn) -> tuple[list[Buffer], tuple[float, ...]]:
+def groups(draw: st.DrawFn) -> tuple[list[TileBuffer], tuple[float, ...]]:
     layers = draw(st.integers(3, 10))
     buffers = []
     for layer in range(layers):
@@ -99,14 +98,14 @@ def groups(draw: st.DrawFn) -> tuple[list[Buffer], tuple[float, ...]]:
 
 @given(groups(), st.integers(0, 40))
 def test_what_is_alive_together_lies_apart(
-    case: tuple[list[Buffer], tuple[float, ...]], more: int
+    case: tuple[list[TileBuffer], tuple[float, ...]], more: int
 ) -> None:
     buffers, work = case
     worst = {b.name: (0, b.bytes) for b in buffers}
     layers = range(len(work))
     most = max(sum(2 * b.bytes for b in buffers if b.first <= p <= b.last) for p in layers)
     size = -(-most // GRAIN) * GRAIN + more * GRAIN
-    found = prefetched(worst, buffers, Pace(work, 1.0), (size, GRAIN), [(0, 128)])
+    found = prefetched(worst, buffers, LoadPacing(work, 1.0), (size, GRAIN), [(0, 128)])
     if found is None:
         return
     places, lives = found

@@ -14,12 +14,12 @@ from machines import machine, machines
 from networks import Net
 from test_closed_forms import free
 
-from compiler.attainable import Attainable, bound_of
-from compiler.driver import CompileOptions, compile_model
 from compiler.errors import DoesNotFit, UnsupportedModel
-from simmodel.arch import Arch
+from compiler.estimate.network_bound import Attainable, bound_of
+from compiler.pipeline import CompileOptions, compile_model
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
 from simmodel.metrics import measure
-from simmodel.simulate import simulate
 
 CUBE = {"kind": "cube", "rows": 10, "cols": 32, "depth": 32, "overlap": False}
 

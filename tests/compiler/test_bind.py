@@ -10,14 +10,13 @@ import pytest
 from machines import machine
 from networks import Net, check
 
-from compiler.bind.bind import Bind, check_bound, parse_bound
-from compiler.binding import Binding
-from compiler.driver import CompileOptions, layers, nests, prepared
-from compiler.forms import engine_report
-from compiler.layer import Layer
-from compiler.nest.ir import Access, Dim, Nest, Storage, Tensor, at, row_major
+from compiler.explain.forms import engine_report
+from compiler.options import Stages
 from compiler.passes import ContractBroken
-from compiler.stages import Stages
+from compiler.pipeline import CompileOptions, layers, nests, prepared
+from compiler.schedule_ir.layer import Binding, Layer
+from compiler.target.bind import Bind, check_bound, parse_bound
+from compiler.tensor_ir.nest import Access, Dim, Nest, Storage, Tensor, at, row_major
 
 CUBE = {"kind": "cube", "rows": 4, "cols": 16, "depth": 16, "depthwise": True}
 ARCH = machine(types=("fp16",), matrix=CUBE, vector={"lanes": 1})

@@ -8,10 +8,10 @@ import pytest
 from machines import NAMED
 from networks import Net, check
 
-from compiler.driver import CompileOptions
-from compiler.fuse.strategies import STRATEGIES
-from compiler.nest.bounds import Box, clipped, union
-from compiler.stages import Stages
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions
+from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.tensor_ir.bounds import Box, clipped, union
 
 
 def spans(box: Box) -> tuple[int, int]:

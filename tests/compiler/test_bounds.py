@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.nest.bounds import Box, clipped, full, needed, union
-from compiler.nest.ir import Access, Affine, Dim, Nest
+from compiler.tensor_ir.bounds import Box, clipped, full, needed, union
+from compiler.tensor_ir.nest import Access, Affine, Dim, Nest
 
 ranges = st.tuples(st.integers(0, 5), st.integers(1, 4))
 affines = st.builds(

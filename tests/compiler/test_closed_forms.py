@@ -14,10 +14,10 @@ from blocks import conv
 from machines import machine
 from networks import Net
 
-from compiler.driver import CompileOptions, compile_model
-from simmodel.arch import Arch
-from simmodel.isa.cycles import product_cycles
-from simmodel.simulate import simulate
+from compiler.pipeline import CompileOptions, compile_model
+from simmodel.arch.record import Arch
+from simmodel.isa.contraction import product_cycles
+from simmodel.machine.run import simulate
 
 DATAFLOWS = ("output-stationary", "weight-stationary", "input-stationary")
 LAYERS = {

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from machines import machine
 
-from compiler.cost.sharing import Cores, Way, way_to_all
-from compiler.cost.transfer import Flow, Path, traffic
+from compiler.cost.multicast import Cores, MulticastRoute, find_multicast_route
+from compiler.cost.transfer import Path, RepeatedTransfer, traffic
 from compiler.geometry.cuts import boxes
 
 
-def way(gain: float = 1.5, among: str = "load") -> Way:
-    found = way_to_all(machine(cores=4, among=among), gain)
+def way(gain: float = 1.5, among: str = "load") -> MulticastRoute:
+    found = find_multicast_route(machine(cores=4, among=among), gain)
     assert found is not None
     return found
 
@@ -21,17 +21,17 @@ def way(gain: float = 1.5, among: str = "load") -> Way:
 def test_cores_that_differ_in_rows_alone_load_the_same_columns() -> None:
     cores = Cores.of(boxes((1, 64, 8), {1: 2, 2: 2}, {}), way())
     everywhere = {0: True, 1: True, 2: True}
-    assert cores.alike((1).__eq__, everywhere) == 2
-    assert cores.alike((2).__eq__, everywhere) == 2
-    assert cores.alike((0).__eq__, everywhere) == 4
+    assert cores.replication((1).__eq__, everywhere) == 2
+    assert cores.replication((2).__eq__, everywhere) == 2
+    assert cores.replication((0).__eq__, everywhere) == 4
 
 
 def test_machines_that_cannot_share_have_cores_that_are_all_alike_to_memory() -> None:
     parts = boxes((1, 64, 8), {1: 2, 2: 2}, {})
     assert Cores.of(parts, None) == Cores(4)
-    assert Cores.of(parts, None).alike((1).__eq__, {}) == 1
-    assert way_to_all(machine(cores=4), 1.5) is None
-    assert way_to_all(machine(cores=1, among="load"), 1.5) is None
+    assert Cores.of(parts, None).replication((1).__eq__, {}) == 1
+    assert find_multicast_route(machine(cores=4), 1.5) is None
+    assert find_multicast_route(machine(cores=1, among="load"), 1.5) is None
 
 
 @pytest.mark.parametrize("among", ["load", "peer"])
@@ -54,9 +54,9 @@ def test_one_part_is_passed_on_while_the_next_is_loaded() -> None:
     assert load.busy < load.cycles
 
 
-def staged(shared: dict[str, Any], clusters: int = 1, room: float = 0.25) -> Way | None:
+def staged(shared: dict[str, Any], clusters: int = 1, room: float = 0.25) -> MulticastRoute | None:
     """How four cores of each cluster share loads that nothing gives to several of them."""
-    return way_to_all(machine(clusters=clusters, cores=4, shared=shared), 1.5, room)
+    return find_multicast_route(machine(clusters=clusters, cores=4, shared=shared), 1.5, room)
 
 
 def test_cores_share_through_a_memory_that_they_see() -> None:
@@ -77,16 +77,16 @@ def test_cores_see_the_memory_of_their_cluster() -> None:
     # By rows, then columns: the cores of a cluster have one half of the rows.
     cores = Cores.of(boxes((1, 64, 8), {1: 4, 2: 2}, {}), found)
     everywhere = {0: True, 1: True, 2: True}
-    assert cores.alike((1).__eq__, everywhere) == 2
-    assert cores.alike((2).__eq__, everywhere) == 2
-    assert cores.alike((0).__eq__, everywhere) == 4
+    assert cores.replication((1).__eq__, everywhere) == 2
+    assert cores.replication((2).__eq__, everywhere) == 2
+    assert cores.replication((0).__eq__, everywhere) == 4
 
 
 def test_a_load_through_shared_memory_by_hand() -> None:
     """4096 bytes for each of four cores, 64 B/cycle on chip, 16 from DRAM: alone 20 + 1024 cycles.
     A part takes 20 + 256 from DRAM, is stored in 16 cycles, and the others' are loaded in 48."""
     arch = machine(cores=4, copy={"bandwidth": "64 B/cycle"}, shared={"banks": 32})
-    found = way_to_all(arch, 1.5, 0.25)
+    found = find_multicast_route(arch, 1.5, 0.25)
     load = Path(arch, 4, "dram", "local", alike=4, way=found).run(4096)
     assert float(load.bytes) == 1024
     assert float(load.passing) == 16
@@ -101,7 +101,7 @@ def test_a_load_through_shared_memory_by_hand() -> None:
 
 def test_the_engine_that_stores_parts_is_busy_with_them() -> None:
     arch = machine(cores=4, copy={"bandwidth": "64 B/cycle"}, shared={"banks": 32})
-    load = Path(arch, 4, "dram", "local", alike=4, way=way_to_all(arch, 1.5, 0.25))
-    moved = traffic(arch, 4, [Flow(load, 10, load.run(4096))])
+    load = Path(arch, 4, "dram", "local", alike=4, way=find_multicast_route(arch, 1.5, 0.25))
+    moved = traffic(arch, 4, [RepeatedTransfer(load, 10, load.run(4096))])
     assert float(moved.store[0]) == 10 * 16
     assert float(moved.far["shared"][0]) == 10 * 4 * 4096 / arch.memories.shared.bytes_per_cycle()

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net
 
-from compiler.cost.rates import pipelined
-from compiler.cost.transfer import Flow, Path, traffic
-from compiler.driver import CompileOptions, CompileResult, compile_model
-from compiler.emit.legal import Names, legal_copy
-from compiler.nest.ir import Storage, Tensor, dense
-from simmodel.arch import Arch
+from compiler.codegen.legalize import Names, legal_copy
+from compiler.cost.overlap import pipelined
+from compiler.cost.transfer import Path, RepeatedTransfer, traffic
+from compiler.pipeline import CompileOptions, CompileResult, compile_model
+from compiler.tensor_ir.nest import Storage, Tensor, dense
+from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Item, Loop
-from simmodel.program import Program
-from simmodel.region import Address, Operand
-from simmodel.simulate import simulate
+from simmodel.isa.region import Address, Operand
+from simmodel.machine.run import simulate
+from simmodel.program.program import Program
 
 
 def taken(item: Item, arch: Arch) -> float:
@@ -98,7 +98,10 @@ def test_stores_hold_up_the_loads_that_they_meet(rate: int, latency: int, late: 
     times, load, store = 25, 1600, 800
     arch = machine(latency=latency, copy={"bandwidth": f"{rate} B/cycle", "outstanding": 64})
     ways = Path(arch, 1, "dram", "local"), Path(arch, 1, "dram", "local", store=True)
-    flows = [Flow(way, times, way.run(size)) for way, size in zip(ways, (load, store), strict=True)]
+    flows = [
+        RepeatedTransfer(way, times, way.run(size))
+        for way, size in zip(ways, (load, store), strict=True)
+    ]
     expected = float(traffic(arch, 1, flows).load[0])
     alone = times * float(flows[0].once.cycles)
     assert expected - alone == pytest.approx(late, rel=0.05)

@@ -9,9 +9,9 @@ import pytest
 from machines import machine
 from networks import Net
 
-from compiler.driver import CompileOptions, compile_model
-from simmodel.arch import Arch
-from simmodel.simulate import simulate
+from compiler.pipeline import CompileOptions, compile_model
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
 
 ENGINES: dict[str, dict[str, Any]] = {
     "three dimensions": {"rank": 3},

@@ -20,13 +20,13 @@ from doubles import Clinging
 from machines import machine
 from networks import Net, feeds_of
 
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.stages import Stages
-from simmodel.arch import Arch
-from simmodel.functional import execute
-from simmodel.order import starving_order
-from simmodel.program import Program
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
+from simmodel.program.program import Program
 from simmodel.verify import findings
+from simmodel.verify.happens_before import starving_order
 
 EACH = 5
 """Mutants of each kind that are tried of a program."""

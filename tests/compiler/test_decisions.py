@@ -14,16 +14,16 @@ from machines import NAMED, machine, machines
 from networks import Net
 from pydantic import ValidationError
 
-from compiler.decisions import Decisions
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.effort import stages_for
+from compiler.decisions.cache import Decisions
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.remember import Remembered
-from simmodel.arch import Arch
+from compiler.options import stages_for
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from compiler.schedule.tracking import TrackedCache
+from simmodel.arch.base import FrozenModel, MemoryRole
+from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth, Delay
 from simmodel.arch_rules import problems
-from simmodel.asm import print_program
-from simmodel.part import MemoryRole, Part
-from simmodel.units import Bandwidth, Delay
+from simmodel.program.assembly import print_program
 
 QUICK = CompileOptions(stages=stages_for(0))
 BASE = machine(
@@ -93,12 +93,14 @@ def changed(arch: Arch) -> Iterator[tuple[str, Arch]]:
     """Machines that differ from `arch` in one field each, over all fields of the schema."""
     whole = arch.model_dump(by_alias=True)
 
-    def below(part: Part, name: str, into: dict[str, Any]) -> Iterator[tuple[str, Arch]]:
+    def below(part: FrozenModel, name: str, into: dict[str, Any]) -> Iterator[tuple[str, Arch]]:
         for field, info in type(part).model_fields.items():
             value, key = getattr(part, field), info.alias or field
             inner = value.items() if isinstance(value, dict) else ()
-            parts = [(key, value, into[key])] if isinstance(value, Part) else []
-            parts += [(f"{key}.{k}", v, into[key][k]) for k, v in inner if isinstance(v, Part)]
+            parts = [(key, value, into[key])] if isinstance(value, FrozenModel) else []
+            parts += [
+                (f"{key}.{k}", v, into[key][k]) for k, v in inner if isinstance(v, FrozenModel)
+            ]
             for path, each, place in parts:
                 yield from below(each, f"{name}{path}.", place)
             for other in () if parts else others(value, info.annotation):
@@ -179,7 +181,7 @@ def test_machines_whose_schedules_differ_share_how_layers_are_cut() -> None:
 
 
 def test_what_is_remembered_is_what_a_machine_gives_and_is_read_while_it_is_made() -> None:
-    known: Remembered[int] = Remembered(most=2)
+    known: TrackedCache[int] = TrackedCache(most=2)
 
     def size_of(arch: Arch) -> int:
         return known.of("size", arch, {}, lambda seen: seen.memories.local.size)
@@ -192,6 +194,6 @@ def test_what_is_remembered_is_what_a_machine_gives_and_is_read_while_it_is_made
     assert size_of(machine(local={"size": 4096})) == 4096
     assert len(known.kept) == 2
     views: list[Arch] = []
-    Remembered[None](most=2).of("late", BASE, {}, views.append)
+    TrackedCache[None](most=2).of("late", BASE, {}, views.append)
     with pytest.raises(AttributeError, match="cores is read when nobody notes it"):
         _ = views[0].cores

@@ -9,11 +9,11 @@ import pytest
 from machines import NAMED
 from networks import Net, check
 
-from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.pipeline import CompileOptions, compile_model, prepared
 from simmodel.errors import Impossible
+from simmodel.machine.run import simulate
 from simmodel.metrics import measure
-from simmodel.program import Program
-from simmodel.simulate import simulate
+from simmodel.program.program import Program
 
 Build = Callable[[Net], tuple[str, ...]]
 

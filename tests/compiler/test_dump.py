@@ -5,10 +5,10 @@ from __future__ import annotations
 from machines import machine
 from networks import Net
 
-from compiler.driver import CompileOptions
-from compiler.dump import form_after
-from compiler.stages import Stages
-from compiler.tree.text import parse_tree
+from compiler.decisions.text.text import parse_tree
+from compiler.explain.dump import form_after
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions
 
 
 def test_tiles_are_first_middle_and_last() -> None:

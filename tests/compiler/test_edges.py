@@ -11,12 +11,12 @@ import pytest
 
 from archgen.check.reference import run_node
 from archgen.schema import load_arch
-from compiler.driver import CompileOptions, CompileResult, compile_model
-from compiler.effort import stages_for
 from compiler.errors import UnsupportedModel
-from compiler.nest.ir import Array
-from compiler.ops.node import NoNest, numpy_type
-from simmodel.functional import run
+from compiler.lowering.node import NoNest, numpy_type
+from compiler.options import stages_for
+from compiler.pipeline import CompileOptions, CompileResult, compile_model
+from compiler.tensor_ir.nest import Array
+from simmodel.execute import run
 from simmodel.verify import verify
 
 INTEGER = "cocco-simba-1c"

@@ -8,11 +8,11 @@ from test_attainable import CUBE, convolution
 from test_closed_forms import free
 from test_group_depthwise import SLOW, narrow, window
 
-from compiler.bind.group_depthwise import GroupDepthwise
-from compiler.bind.machine import product_startup
-from compiler.driver import CompileOptions, compile_model
-from compiler.elsewhere import products_on
-from compiler.stages import Stages
+from compiler.estimate.estimate import product_cycles_on
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model
+from compiler.target.group_depthwise import GroupDepthwise
+from compiler.target.machine import product_startup
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from compiler.stages import Stages
 def test_a_larger_array_gains_whole_folds(wider: dict[str, int], cycles: int) -> None:
     """Ten blocks of ten pixels, 32 channels at nine kernel positions, 32 filters."""
     made = compile_model(convolution(32), free(CUBE), CompileOptions(dtype="fp16"))
-    found = products_on(made, free(CUBE | wider))
+    found = product_cycles_on(made, free(CUBE | wider))
     assert list(found.dense.values()) == [cycles]
     assert found.depthwise == {}
 
@@ -43,7 +43,7 @@ def test_depthwise_layers_take_the_same_elsewhere_whatever_they_are_here(togethe
     options = CompileOptions(dtype="int8", stages=stages)
     made = compile_model(net.model(window(net, net.input(1, 64, 10, 10), 64)), narrow(), options)
     native, lanes = narrow(depthwise=True), narrow()
-    (on_array,) = products_on(made, native).depthwise.values()
+    (on_array,) = product_cycles_on(made, native).depthwise.values()
     assert on_array == 18 * 10 * SLOW + product_startup(native)
-    (on_lanes,) = products_on(made, lanes).depthwise.values()
+    (on_lanes,) = product_cycles_on(made, lanes).depthwise.values()
     assert 6400 * 9 * SLOW <= on_lanes <= 6400 * 10 * SLOW

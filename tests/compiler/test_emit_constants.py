@@ -11,21 +11,21 @@ from machines import machine
 from networks import Net
 from networks import check as checked
 
-from compiler.bind.bind import Bind
-from compiler.bind.roles import roles
-from compiler.driver import prepared
-from compiler.emit.constants import Packed, packed, packed_data
-from compiler.emit.tile import Places, Tile, Turn
+from compiler.codegen.constants import PackedWeights, packed, packed_data
+from compiler.codegen.tile import Places, TilePosition, Turn
+from compiler.geometry.boxes import Range, keys_of
 from compiler.geometry.cuts import boxes
-from compiler.geometry.ranges import Range, keys_of
-from compiler.group import Group
-from compiler.layer import Layer
-from compiler.nest.bounds import Box
-from compiler.nest.ir import Array, Nest
-from compiler.ops.lower import lower
-from compiler.plan.ir import LayerPlan
+from compiler.lowering.lower import lower
+from compiler.pipeline import prepared
 from compiler.plan.make_plan import MakePlan
-from compiler.schedule import Estimate, Tiled, TileLoop, single
+from compiler.plan.plan import LayerPlan
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import Estimate, Tiled, TileLoop, single
+from compiler.target.array_mapping import roles
+from compiler.target.bind import Bind
+from compiler.tensor_ir.bounds import Box
+from compiler.tensor_ir.nest import Array, Nest
 
 Grow = Callable[[Net], str]
 Extent = tuple[int, int]
@@ -86,7 +86,7 @@ def test_every_block_is_where_its_operand_says(
 
 def tile_at(
     plan: LayerPlan, part: Box, columns: dict[int, Extent], depth: dict[int, Extent]
-) -> Tile:
+) -> TilePosition:
     """The tile at these columns and this piece of the reduction, at the last batch position."""
     batch = [loop.dim for loop in plan.tiled.loops if loop.size == 1]
     out = [
@@ -96,10 +96,10 @@ def tile_at(
     for d, span in columns.items():
         out[d] = Range(*span)
     split = {d: Range(*span) for d, span in depth.items()}
-    return Tile(plan, tuple(out), split, (Turn(),) * 4)
+    return TilePosition(plan, tuple(out), split, (Turn(),) * 4)
 
 
-def check(tile: Tile, pack: Packed, flat: Array, data: Array) -> None:
+def check(tile: TilePosition, pack: PackedWeights, flat: Array, data: Array) -> None:
     """The block that `tile` loads is contiguous for each position of the batch, and holds the
     weights that it needs."""
     key = keys_of(tile.plan.tiled.layer.head)[1]

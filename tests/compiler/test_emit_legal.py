@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from machines import machine
 from numpy.typing import NDArray
 
-from compiler.emit.legal import Names, legal_copy, legal_vector
-from simmodel.arch import Arch
-from simmodel.dtype import NUMPY
+from compiler.codegen.legalize import Names, legal_copy, legal_vector
+from simmodel.arch.dtype import NUMPY
+from simmodel.arch.record import Arch
 from simmodel.isa import Binary, Copy, Instruction, Item, Loop, Reduce, Splat, Unary, Window
+from simmodel.isa.region import Address, Operand
 from simmodel.isa.vector import VectorFamily
-from simmodel.region import Address, Operand
 
 SPACE = 1 << 16
 Memory = dict[str, NDArray[np.uint8]]

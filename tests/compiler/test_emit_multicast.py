@@ -11,32 +11,34 @@ import pytest
 from machines import machine
 from networks import Net, feeds_of
 
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.emit.legal import Names
-from compiler.emit.multicast import ShareLoads
-from compiler.emit.nodes import Leaf, Node, Use, Walk
-from compiler.stages import Stages
-from simmodel.arch import Arch
-from simmodel.asm import print_item
-from simmodel.functional import execute
+from compiler.codegen.legalize import Names
+from compiler.codegen.multicast import ShareLoads
+from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
 from simmodel.isa import Copy, Instruction, Item, Loop
-from simmodel.order import random_order
-from simmodel.program import Program
-from simmodel.region import Address, Operand, contiguous
-from simmodel.simulate import simulate
+from simmodel.isa.region import Address, Operand, contiguous
+from simmodel.machine.run import simulate
+from simmodel.program.assembly import print_item
+from simmodel.program.program import Program
 from simmodel.verify import findings
+from simmodel.verify.happens_before import random_order
 
 ALONE = CompileOptions(stages=Stages(share=ShareLoads(enabled=False)))
 
 
-def load(size: int, source: int = 0, *, buffer: str = "w", ahead: tuple[Item, ...] = ()) -> Leaf:
+def load(
+    size: int, source: int = 0, *, buffer: str = "w", ahead: tuple[Item, ...] = ()
+) -> EngineStep:
     """A step that fills the buffer at 0 with `size` bytes from `source`."""
     there, here = (
         Operand(role, Address(at), (size,), contiguous((size,), 1), "int8")
         for role, at in (("dram", source), ("local", 0))
     )
     use = Use(buffer, "local", 0, size, 1, 0, 0, True)
-    return Leaf("load", (*ahead, Copy(engine="load", src=there, dst=here)), (use,))
+    return EngineStep("load", (*ahead, Copy(engine="load", src=there, dst=here)), (use,))
 
 
 def texts(nodes: list[Node]) -> list[str]:
@@ -44,7 +46,9 @@ def texts(nodes: list[Node]) -> list[str]:
     found = []
     for node in nodes:
         steps = (
-            [s for part in node.segments for s in part.body] if isinstance(node, Walk) else [node]
+            [s for part in node.segments for s in part.body]
+            if isinstance(node, SegmentedLoop)
+            else [node]
         )
         found += [print_item(item) for step in steps for item in step.leaves[0].items]
     return found
@@ -101,7 +105,7 @@ def test_between_peers_each_half_is_passed_on() -> None:
     ]
     # The step that passes on reads what was loaded, and writes what comes from the other core.
     passing = second[1]
-    assert isinstance(passing, Leaf)
+    assert isinstance(passing, EngineStep)
     assert [use.write for use in passing.uses] == [False, True]
 
 
@@ -119,7 +123,7 @@ def test_through_shared_memory_each_half_is_stored_for_the_other_core() -> None:
         'notify "full@1" 1 @0',
         'copy load dst=local[0x0]:int8[512] src=shared[0x100]:int8[512] wait "full@0" 1',
     ]
-    steps = [node for node in first if isinstance(node, Leaf)]
+    steps = [node for node in first if isinstance(node, EngineStep)]
     assert [step.staged for step in steps] == ["", "w of 1024", "w of 1024"]
     # The store reads what was loaded, and what others stored fills the buffer.
     assert [[use.write for use in step.uses] for step in steps] == [[True], [False], [True]]

@@ -14,17 +14,17 @@ from machines import NAMED, machine, machines
 from networks import Net, feeds_of, networks
 
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.emit.order import OrderInstructions
-from compiler.emit.order_atoms import Pricer
-from compiler.emit.order_clock import Clock
+from compiler.codegen.issue_order.clock import IssueClock
+from compiler.codegen.issue_order.order import OrderInstructions
+from compiler.codegen.issue_order.units import Pricer
 from compiler.errors import DoesNotFit, UnsupportedModel
-from simmodel.arch import Arch
-from simmodel.functional import execute
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
 from simmodel.isa import Copy, Item, Loop, Unary
-from simmodel.program import Program
-from simmodel.region import Address, Operand, Ring
-from simmodel.simulate import simulate, traced
+from simmodel.isa.region import Address, Operand, Ring
+from simmodel.machine.run import simulate, traced
+from simmodel.program.program import Program
 from simmodel.verify import verify
 
 Values = dict[str, int]
@@ -121,8 +121,8 @@ def test_every_instruction_of_a_burst_needs_a_slot(times: int) -> None:
     trace = traced(program_of(items), arch)
     assert trace.spans is not None
     (begun,) = trace.spans.start[trace.spans.engine == trace.engine_names.index("load")]
-    pricer, clock = Pricer(arch, {}), Clock(arch, {}, {}, 0, queues=True)
-    starts = [clock.play(pricer.atom(item))[0] for item in items]
+    pricer, clock = Pricer(arch, {}), IssueClock(arch, {}, {}, 0, queues=True)
+    starts = [clock.play(pricer.issue_unit(item))[0] for item in items]
     assert starts[-1] == pytest.approx(begun, abs=4)
 
 

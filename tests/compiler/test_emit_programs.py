@@ -11,12 +11,12 @@ import pytest
 from machines import NAMED
 from networks import Net, check
 
-from compiler.driver import CompileOptions, compile_model
 from compiler.errors import DoesNotFit
-from compiler.fuse.partition import Unfused
-from compiler.stages import Stages
-from simmodel.arch import Arch
-from simmodel.asm import print_program
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model
+from compiler.schedule.fusion.partition import Unfused
+from simmodel.arch.record import Arch
+from simmodel.program.assembly import print_program
 
 
 def small_network(side: int = 9, batch: int = 1) -> Net:

@@ -6,36 +6,36 @@ from dataclasses import replace
 
 from machines import machine
 
-from compiler.emit.nodes import Leaf, Node, Use
-from compiler.emit.split_loads import SplitLoads
+from compiler.codegen.nodes import EngineStep, Node, Use
+from compiler.codegen.split_loads import SplitLoads
 from simmodel.isa import Copy, Sync
-from simmodel.region import Address, Operand
+from simmodel.isa.region import Address, Operand
 
 ARCH = machine(latency=20)
 """A load starts after 20 cycles and moves 16 bytes a cycle, whatever its engine could."""
 KIB = 1024
 
 
-def loaded(low: int, size: int, *, far: int = 0) -> Leaf:
+def loaded(low: int, size: int, *, far: int = 0) -> EngineStep:
     """A load of `size` bytes of constants to `low`."""
     dst, src = (
         Operand(memory, Address(base), (size,), (1,), "int8")
         for memory, base in (("local", low), ("dram", far))
     )
     use = Use("w", "local", low, low + size, 1, 0, 0, True)
-    return Leaf("load", (Copy(engine="load", dst=dst, src=src),), (use,))
+    return EngineStep("load", (Copy(engine="load", dst=dst, src=src),), (use,))
 
 
-def product(low: int, high: int) -> Leaf:
+def product(low: int, high: int) -> EngineStep:
     """Work on bytes `low` .. `high`."""
     use = Use("x", "local", low, high, 1, 0, 0, False)
-    return Leaf("matrix", (Sync(engine="matrix"),), (use,))
+    return EngineStep("matrix", (Sync(engine="matrix"),), (use,))
 
 
 def pieces(nodes: list[Node], split: SplitLoads | None = None) -> list[tuple[int, int, int]]:
     """Where each load puts how many bytes, and from where it takes them."""
     made = (split or SplitLoads()).apply(nodes, ARCH)
-    copies = (item for node in made if isinstance(node, Leaf) for item in node.items)
+    copies = (item for node in made if isinstance(node, EngineStep) for item in node.items)
     return [
         (copy.dst.address.base, copy.dst.elements, copy.src.address.base)
         for copy in copies
@@ -65,7 +65,9 @@ def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
     part = loaded(20 * KIB, 20 * KIB)
     shared = replace(part, uses=(replace(part.uses[0], low=0, high=40 * KIB),))
     before: list[Node] = [product(30 * KIB, 40 * KIB), product(20 * KIB, 30 * KIB)]
-    made = [leaf for leaf in SplitLoads().apply([*before, shared], ARCH) if isinstance(leaf, Leaf)]
+    made = [
+        leaf for leaf in SplitLoads().apply([*before, shared], ARCH) if isinstance(leaf, EngineStep)
+    ]
     assert [(leaf.uses[0].low, leaf.uses[0].high) for leaf in made if leaf.engine == "load"] == [
         (30 * KIB, 40 * KIB),
         (20 * KIB, 30 * KIB),

@@ -10,12 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 
-from compiler.emit.nodes import Leaf, Node, Segment, Use, Walk, emptied
-from compiler.emit.order_tokens import plays
-from compiler.emit.sync import SHARING, TURNS, Chain, Sharing, Synchronizer, chains, merged
+from compiler.codegen.issue_order.units import plays
+from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, emptied
+from compiler.codegen.tokens import (
+    SHARING,
+    TURNS,
+    Sharing,
+    Synchronizer,
+    TokenChain,
+    chains,
+    merged,
+)
 from simmodel.isa import Copy, Item, Loop, Sync, Unary
-from simmodel.program import Buffer, Origin, Port, Program
-from simmodel.region import Address, Operand, Ring
+from simmodel.isa.region import Address, Operand, Ring
+from simmodel.program.program import Buffer, Origin, Port, Program
 from simmodel.verify import verify
 
 ANY = settings(derandomize=True)
@@ -35,21 +43,21 @@ def test_a_buffer_of_one_slot() -> None:
     fill = touch("load", use("x", 0, write=True))
     read = touch("matrix", use("x", 0, write=False))
     assert chains((fill, read), 1) == [
-        Chain("load", "matrix", 0, (0,), (1,)),  # full
-        Chain("matrix", "load", 1, (1,), (0,)),  # free: the next load waits for this product
+        TokenChain("load", "matrix", 0, (0,), (1,)),  # full
+        TokenChain("matrix", "load", 1, (1,), (0,)),  # free: the next load waits for this product
     ]
 
 
 def test_two_slots_are_two_iterations_apart() -> None:
     fill = touch("load", use("x", 0, write=True, slots=2))
     read = touch("matrix", use("x", 0, write=False, slots=2))
-    assert chains((fill, read), 1)[1] == Chain("matrix", "load", 2, (1,), (0,))
+    assert chains((fill, read), 1)[1] == TokenChain("matrix", "load", 2, (1,), (0,))
 
 
 def test_outside_loops_nothing_comes_again() -> None:
     fill = touch("load", use("x", 0, write=True, home=0))
     read = touch("matrix", use("x", 0, write=False, home=0))
-    assert chains((fill, read), 0) == [Chain("load", "matrix", 0, (0,), (1,))]
+    assert chains((fill, read), 0) == [TokenChain("load", "matrix", 0, (0,), (1,))]
 
 
 def test_buffers_of_other_slots_keep_chains_of_their_own() -> None:
@@ -61,12 +69,12 @@ def test_buffers_of_other_slots_keep_chains_of_their_own() -> None:
     )
     found = chains(steps, 1)
     assert [c for c in found if c.distance] == [
-        Chain("matrix", "load", 1, (3,), (1,)),
-        Chain("matrix", "load", 2, (2,), (0,)),
+        TokenChain("matrix", "load", 1, (3,), (1,)),
+        TokenChain("matrix", "load", 2, (2,), (0,)),
     ]
     assert merged(found) == [
         *(c for c in found if not c.distance),
-        Chain("matrix", "load", 1, (3,), (0,)),
+        TokenChain("matrix", "load", 1, (3,), (0,)),
     ]
 
 
@@ -81,12 +89,12 @@ def test_chains_of_different_distances_never_share_a_token() -> None:
         sync_leaf("matrix", vector[2]),
     ]
     sync = Synchronizer()
-    stream = sync.stream([Walk("i", (Segment(5, tuple(steps)),))])
+    stream = sync.stream([SegmentedLoop("i", (LoopSegment(5, tuple(steps)),))])
     assert plays(stream, sync.initial)
 
 
-def sync_leaf(engine: str, *uses: Use) -> Leaf:
-    return Leaf(engine, (Sync(engine=engine, origin=0),), uses)
+def sync_leaf(engine: str, *uses: Use) -> EngineStep:
+    return EngineStep(engine, (Sync(engine=engine, origin=0),), uses)
 
 
 def test_engines_in_turns_take_one_token_each() -> None:
@@ -95,7 +103,7 @@ def test_engines_in_turns_take_one_token_each() -> None:
     work = sync_leaf("matrix", use("x", 0, write=False))
     move = sync_leaf("store", use("x", 0, write=False))
     sync = Synchronizer(sharing=TURNS)
-    walk = Walk("i", (Segment(3, (fill, work)),))
+    walk = SegmentedLoop("i", (LoopSegment(3, (fill, work)),))
     (loop, *rest) = sync.stream([walk, move])
     assert isinstance(loop, Loop)
     assert sync.initial == {"turn_load": 0, "turn_matrix": 0, "turn_store": 0}
@@ -114,10 +122,10 @@ def test_engines_in_turns_take_one_token_each() -> None:
 
 
 def test_a_step_in_a_deeper_loop_is_bracketed() -> None:
-    inner = Walk("j", (Segment(4, (sync_leaf("matrix", use("x", 0, write=False)),)),))
+    inner = SegmentedLoop("j", (LoopSegment(4, (sync_leaf("matrix", use("x", 0, write=False)),)),))
     load = sync_leaf("load", use("x", 0, write=True))
     sync = Synchronizer()
-    (loop,) = sync.stream([Walk("i", (Segment(3, (load, inner)),))])
+    (loop,) = sync.stream([SegmentedLoop("i", (LoopSegment(3, (load, inner)),))])
     assert isinstance(loop, Loop)
     first, before, deep, after = loop.body
     assert isinstance(deep, Loop)
@@ -166,10 +174,10 @@ def trees(draw: st.DrawFn) -> tuple[list[Node], list[Space]]:
                     idle = draw(st.integers(0, 5)) == 0
                     nodes_of = tuple(_turned(n, variable, count, turned) for n in inside)
                     segments.append(
-                        Segment(count, tuple(map(emptied, nodes_of)) if idle else nodes_of)
+                        LoopSegment(count, tuple(map(emptied, nodes_of)) if idle else nodes_of)
                     )
                     turned += count
-                nodes.append(Walk(variable, tuple(segments)))
+                nodes.append(SegmentedLoop(variable, tuple(segments)))
             else:
                 written = [s for s in spaces if s.home == depth]
                 read = [s for s in spaces if s.home <= depth]
@@ -182,18 +190,20 @@ def trees(draw: st.DrawFn) -> tuple[list[Node], list[Space]]:
 
 def _turned(node: Node, variable: str, count: int, first: int) -> Node:
     """`node` in a segment of a loop: rings count on from the segments before."""
-    if isinstance(node, Walk):
+    if isinstance(node, SegmentedLoop):
         segments = tuple(
-            Segment(s.count, tuple(_turned(n, variable, count, first) for n in s.body))
+            LoopSegment(s.count, tuple(_turned(n, variable, count, first) for n in s.body))
             for s in node.segments
         )
-        return Walk(node.variable, segments)
+        return SegmentedLoop(node.variable, segments)
     depth = int(variable[1:]) + 1
     items = tuple(_ringed(item, node, variable, count, first, depth) for item in node.items)
-    return Leaf(node.engine, items, node.uses, node.origin)
+    return EngineStep(node.engine, items, node.uses, node.origin)
 
 
-def _ringed(item: Item, leaf: Leaf, variable: str, count: int, first: int, depth: int) -> Item:
+def _ringed(
+    item: Item, leaf: EngineStep, variable: str, count: int, first: int, depth: int
+) -> Item:
     assert isinstance(item, Copy | Unary)
     operands = {"dst": item.dst} | ({"src": item.src} if isinstance(item, Copy) else {"a": item.a})
     homes = {each.low: each for each in leaf.uses}
@@ -216,7 +226,9 @@ def _replaced(item: Copy | Unary, operands: dict[str, Operand]) -> Item:
     return Unary(engine="vector", origin=0, function="move", dst=dst, a=operands.get("a", item.a))
 
 
-def _step(draw: st.DrawFn, written: Sequence[Space], read: Sequence[Space], number: int) -> Leaf:
+def _step(
+    draw: st.DrawFn, written: Sequence[Space], read: Sequence[Space], number: int
+) -> EngineStep:
     """A load, a move or a store; each has its own bytes off chip. What is written in a loop turns
     in that loop; what turns further out stays as it is."""
     engine = draw(st.sampled_from(ENGINES))
@@ -226,16 +238,16 @@ def _step(draw: st.DrawFn, written: Sequence[Space], read: Sequence[Space], numb
     near = _operand("local", one.base)
     if engine == "load":
         item: Item = Copy(engine="load", origin=0, dst=near, src=_operand("dram", 0))
-        return Leaf(engine, (item,), (_use(one, write=True),))
+        return EngineStep(engine, (item,), (_use(one, write=True),))
     if engine == "store":
         item = Copy(engine="store", origin=0, dst=far, src=near)
-        return Leaf(engine, (item,), (_use(one, write=False),))
+        return EngineStep(engine, (item,), (_use(one, write=False),))
     if one.base < two.base + SIZE * two.slots and two.base < one.base + SIZE * one.slots:
         two = one  # in place, or apart
     item = Unary(
         engine="vector", origin=0, function="move", dst=near, a=_operand("local", two.base)
     )
-    return Leaf(engine, (item,), (_use(two, write=False), _use(one, write=True)))
+    return EngineStep(engine, (item,), (_use(two, write=False), _use(one, write=True)))
 
 
 def _use(space: Space, *, write: bool) -> Use:
@@ -263,7 +275,7 @@ def test_conflicts_keep_their_order(sharing: Sharing, tree: tuple[list[Node], li
     nodes, _ = tree
     whole = Operand("local", Address(0), (SPACE,), (1,), "int8")
     source = Operand("dram", Address(0), (SPACE,), (1,), "int8")
-    start = Leaf(
+    start = EngineStep(
         "load", (Copy(engine="load", origin=0, dst=whole, src=source),),
         (Use("all", "local", 0, SPACE, 1, 0, 0, True),),
     )  # fmt: skip

@@ -13,8 +13,8 @@ import pytest
 from machines import NAMED, machine
 from networks import Net, check
 
-from compiler.bind.units import Columns, cut_dim, largest
-from simmodel.arch import Arch
+from compiler.target.equal_engines import Columns, cut_dim, largest
+from simmodel.arch.record import Arch
 from simmodel.trace import Trace
 
 

@@ -14,18 +14,18 @@ from machines import machine
 from onnx import TensorProto, helper
 
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, compile_model
-from compiler.effort import stages_for
-from compiler.graph.defined import DEFINED
-from compiler.graph.defined import expression as registered
-from compiler.graph.expression import evaluate, expression
-from compiler.load import load
-from compiler.nest.build import Builder
-from compiler.nest.interp import run
-from compiler.nest.ir import HostNode, Nest
-from compiler.ops.lower import host_node, lower
-from compiler.ops.node import Limits
-from simmodel.functional import run as execute
+from compiler.frontend.importer import load
+from compiler.frontend.operators.expression import evaluate, expression
+from compiler.frontend.operators.functions import DEFINED
+from compiler.frontend.operators.functions import expression as registered
+from compiler.lowering.lower import host_node, lower
+from compiler.lowering.node import LoweringLimits
+from compiler.options import stages_for
+from compiler.pipeline import CompileOptions, compile_model
+from compiler.tensor_ir.build import NestGraphBuilder
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import HostNode, Nest
+from simmodel.execute import run as execute
 from simmodel.verify import verify
 
 SHAPES = {"x": (3, 10), "w": (4, 5), "v": (10,)}
@@ -194,7 +194,7 @@ def test_nests_and_the_host_compute_the_expression(text: str) -> None:
     assert all(isinstance(step, Nest) for step in graph.steps)
     assert np.allclose(run(graph, FEEDS)["y"], wanted, atol=1e-5, rtol=1e-5)
     host: HostNode = host_node(
-        model.graph.node(0), Builder("net", "fp32"), model, "asked", Limits()
+        model.graph.node(0), NestGraphBuilder("net", "fp32"), model, "asked", LoweringLimits()
     )
     (made,) = run_node(host.payload, [FEEDS[name] for name in host.inputs])
     assert np.allclose(made, wanted, atol=1e-5, rtol=1e-5)

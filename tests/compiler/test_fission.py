@@ -10,10 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.loops.fission import Link, fission, printed
-from compiler.nest.build import plain
-from compiler.nest.interp import run
-from compiler.nest.ir import Access, Affine, Dim, Nest, NestGraph, Storage, Tensor, at, row_major
+from compiler.target.loops.split import SplitInstruction, fission, print_links
+from compiler.tensor_ir.build import plain
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import (
+    Access,
+    Affine,
+    Dim,
+    Nest,
+    NestGraph,
+    Storage,
+    Tensor,
+    at,
+    row_major,
+)
 
 NAMES = ("x", "w", "b", "f")
 
@@ -51,11 +61,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("links", "text"), CASES)
-def test_the_links_of_an_operator(links: list[Link], text: str) -> None:
-    assert printed(links, NAMES) == text
+def test_the_links_of_an_operator(links: list[SplitInstruction], text: str) -> None:
+    assert print_links(links, NAMES) == text
 
 
-def nests_of(nest: Nest, links: list[Link]) -> Iterator[Nest]:
+def nests_of(nest: Nest, links: list[SplitInstruction]) -> Iterator[Nest]:
     """Each link as an operator of its own, `t0`, `t1`, ... between them."""
     whole = tuple(at(d) for d in range(nest.rank))
     for number, link in enumerate(links):

@@ -11,16 +11,16 @@ from doubles import anything
 from machines import machine
 from networks import Net, check, refused
 
-from compiler.driver import CompileOptions, compile_model
+from compiler.decisions.text.extract import extract_tree
 from compiler.errors import DoesNotFit
-from compiler.fuse.partition import Unfused
-from compiler.group import Group
-from compiler.keep import KeepTensors
-from compiler.nest.ir import NestGraph
-from compiler.priced import Part, Prices
-from compiler.stages import Stages
-from compiler.tree.made import tree_of
-from simmodel.asm import print_program
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model
+from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.residency.activations import KeepTensors
+from compiler.schedule.residency.placement_state import Part, Prices
+from compiler.schedule_ir.group import Group
+from compiler.tensor_ir.nest import NestGraph
+from simmodel.program.assembly import print_program
 
 
 def chain(layers: int) -> Net:
@@ -49,7 +49,7 @@ def test_an_operator_that_fits_with_one_slot_alone_takes_one() -> None:
     little = machine(local={"size": 128, "banks": 1})
     made = check(model, little, "fp32").compiled
     assert [decision.plan.slots for decision in made.decisions] == [1]
-    tree = tree_of("net", made.steps)  # which says so, and the compiler is not asked again
+    tree = extract_tree("net", made.steps)  # which says so, and the compiler is not asked again
     again = compile_model(model, little, CompileOptions("fp32", tree=tree))
     assert print_program(again.program) == print_program(made.program)
     with pytest.raises(DoesNotFit) as why:

@@ -18,18 +18,16 @@ from machines import machine
 from networks import Net, networks
 
 from archgen.check.reference import run_node
-from compiler.bind.place_on_host import PlaceOnHost
-from compiler.driver import prepared
 from compiler.errors import UnsupportedModel
-from compiler.nest.fold_bias import FoldBias
-from compiler.nest.fold_clips import FoldClips
-from compiler.nest.fold_conversions import FoldConversions
-from compiler.nest.interp import run
-from compiler.nest.ir import Array, HostNode, Nest, NestGraph
-from compiler.nest.text import parse_graph, print_graph
-from compiler.ops.lower import lower
+from compiler.lowering.lower import lower
 from compiler.passes import Pass, run_pass
-from simmodel.dtype import NUMPY
+from compiler.pipeline import prepared
+from compiler.target.place_on_host import PlaceOnHost
+from compiler.tensor_ir.fold import FoldBias, FoldClips, FoldConversions
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import Array, HostNode, Nest, NestGraph
+from compiler.tensor_ir.text import parse_graph, print_graph
+from simmodel.arch.dtype import NUMPY
 
 PASSES: dict[str, Pass[NestGraph]] = {
     step.name: step for step in (FoldBias(), FoldClips(), FoldConversions())

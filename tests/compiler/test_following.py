@@ -11,10 +11,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import archgen
 from archgen.check.reference import run_node
-from simmodel.arch import Arch
-from simmodel.functional import execute
-from simmodel.lengths import settled
-from simmodel.program import Program
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
+from simmodel.program.program import Program
+from simmodel.program.sizes import specialize
 from simmodel.verify import verify
 
 ROWS, WIDE = 64, 32
@@ -64,7 +64,7 @@ def test_each_core_has_its_share_of_any_length(
     program = compiled(tmp_path, arch, products)
     assert [each.name for each in program.registers] == ["rows", f"rows/{cores}"]
     for rows in (1, 17, 40, ROWS):
-        made = settled(program, {"rows": rows})
+        made = specialize(program, {"rows": rows})
         verify(made, arch)
         most = -(-rows // cores)
         assert stored(made) == [max(0, min(most, rows - most * core)) for core in range(cores)]

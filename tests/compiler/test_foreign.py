@@ -13,12 +13,12 @@ from archgen.check.reference import run_node
 from archgen.models.load import SourceModel
 from archgen.schema import load_arch
 from archgen.studies.prepare import prepare
-from compiler.driver import CompileOptions, compile_model
-from compiler.effort import stages_for
 from compiler.errors import UnsupportedModel
-from compiler.load import load
-from compiler.nest.ir import Array
-from simmodel.functional import run
+from compiler.frontend.importer import load
+from compiler.options import stages_for
+from compiler.pipeline import CompileOptions, compile_model
+from compiler.tensor_ir.nest import Array
+from simmodel.execute import run
 from simmodel.verify import verify
 
 FLOAT, INT32, UINT8 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.UINT8

@@ -13,15 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine
 
-from compiler.bind.alike import match, normal
-from compiler.bind.expand_functions import ExpandFunctions
-from compiler.bind.fuse_functions import FuseFunctions
-from compiler.nest.interp import run
-from compiler.nest.ir import Nest, NestGraph
-from compiler.nest.text import parse_graph
-from simmodel.arch import Arch, FormLimits, Isa, VectorCost
-from simmodel.isa.functions import BINARY, TERNARY, UNARY
-from simmodel.isa.terms import functions_in, term_of
+from compiler.target.fuse_functions import FuseFunctions
+from compiler.target.vector_functions import ExpandFunctions, match, normal
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import Nest, NestGraph
+from compiler.tensor_ir.text import parse_graph
+from simmodel.arch.record import Arch, FormLimits, Isa, VectorCost
+from simmodel.isa.functions import BINARY, TERNARY, UNARY, functions_in, term_of
 
 WIDE = machine(types=("fp32",), vector={"types": ("fp32", "fp16"), "cost": VectorCost(divide=9)})
 MADE_OF_SEVERAL = [

@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layers import Part, bytes_held, bytes_moved, lines, network, shown
 
-from compiler.fuse.chained import chained
-from compiler.fuse.dependence import dependences, legal
-from compiler.fuse.optimal import Optimal
-from compiler.fuse.partition import Price
-from compiler.fuse.strategies import STRATEGIES
-from compiler.group import Group
-from compiler.layer import Layer
-from compiler.nest.ir import HostNode, NestGraph
+from compiler.schedule.fusion.dependence import dependences, legal
+from compiler.schedule.fusion.optimal import Optimal
+from compiler.schedule.fusion.partition import Price
+from compiler.schedule.fusion.reorder import chained
+from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
+from compiler.tensor_ir.nest import HostNode, NestGraph
 
 CHAIN = ("a = x", "b = a", "c = b", "d = c")
 DIAMOND = ("a = x", "b = a", "c = a", "d = b c", "e = d")
@@ -99,7 +99,10 @@ def test_what_is_read_as_part_of_a_whole_goes_through_memory() -> None:
         groups = STRATEGIES[name]().apply(parts, graph, price())
         sound(parts, graph, groups)
         home = {
-            layer: group for group in groups if isinstance(group, Group) for layer in group.made
+            layer: group
+            for group in groups
+            if isinstance(group, Group)
+            for layer in group.producer_positions
         }
         assert home["z"] is not home["a"]
         assert home["z"] is not home["b"]
@@ -262,7 +265,9 @@ def visible(parts: tuple[Part, ...], graph: NestGraph, group: Group) -> set[str]
     inside = {id(layer) for layer in group.layers}
     read = {name for part in parts if id(part) not in inside for name in part.inputs}
     buffers = {graph.tensors[name].storage.buffer for name in (*read, *graph.outputs)}
-    return {name for name in group.made if graph.tensors[name].storage.buffer in buffers}
+    return {
+        name for name in group.producer_positions if graph.tensors[name].storage.buffer in buffers
+    }
 
 
 def made(part: Part) -> tuple[str, ...]:
@@ -274,7 +279,7 @@ def test_a_line_is_straight(text: tuple[str, ...]) -> None:
     parts, graph = network(*text)
     for group in STRATEGIES["line"]().apply(parts, graph, price()):
         assert isinstance(group, Group)
-        assert group.held == {
+        assert group.internal_readers == {
             first.result.name: (position + 1,)
             for position, (first, _) in enumerate(pairwise(group.layers))
         }

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layers import lines, network, shown
 
-from compiler.fuse.dependence import Dependences, dependences, made_by
-from compiler.fuse.partition import Unfused
-from compiler.fuse.reorder import Reorder
+from compiler.schedule.fusion.dependence import Dependences, dependences, made_by
+from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.fusion.reorder import Reorder
 
 
 def named(net: Dependences, positions: tuple[int, ...]) -> str:
@@ -91,7 +91,7 @@ def peak_of(net: Dependences, order: tuple[int, ...]) -> int:
     moment = {part: time for time, part in enumerate(order)}
     bytes_at = [0] * len(order)
     for part in order:
-        for size, readers in net.made(part):
+        for size, readers in net.produced_tensors(part):
             last = max((moment[i] for i in order if readers >> i & 1), default=moment[part])
             for time in range(moment[part], last + 1):
                 bytes_at[time] += size

@@ -7,10 +7,10 @@ import pytest
 from machines import NAMED
 from networks import Net, check
 
-from compiler.driver import prepared
-from compiler.fuse.fuse_tails import FuseTails
-from compiler.nest.ir import HostNode
-from compiler.ops.lower import lower
+from compiler.lowering.lower import lower
+from compiler.pipeline import prepared
+from compiler.schedule.fusion.fuse_tails import FuseTails
+from compiler.tensor_ir.nest import HostNode
 
 
 def layers(model: onnx.ModelProto) -> str:

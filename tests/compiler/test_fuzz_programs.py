@@ -17,9 +17,8 @@ from doubles import anything
 from fuzzing.cases import case_of
 from fuzzing.judge import judged
 
-from archgen.standard import STANDARD, report
-from archgen.toolchain import Compiled, Request, Toolchain
-from compiler.driver import CompileOptions, compile_model
+from archgen.toolchain import STANDARD, Compiled, Request, Toolchain, compiled_report
+from compiler.pipeline import CompileOptions, compile_model
 from simmodel.verify import verify
 
 SEEDS, MORE, CORES, STRANGE, SHARE = 50, 60, 20, 20, 5
@@ -82,6 +81,6 @@ def careless(seed: int) -> Toolchain:
             request.model, request.arch, CompileOptions(request.dtype, request.host, options.stages)
         )
         verify(made.program, request.arch)
-        return Compiled(made.program, report(made), made.probes, made.recipe)
+        return Compiled(made.program, compiled_report(made), made.probes, made.recipe)
 
     return replace(STANDARD, compile=compiled, tries=False)

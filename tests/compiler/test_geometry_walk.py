@@ -12,17 +12,25 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net
 
-from compiler.bind.bind import Bind
-from compiler.driver import prepared
-from compiler.fuse.dependence import dependences
-from compiler.fuse.fuse_tails import FuseTails
 from compiler.geometry.needs import layer_needs
-from compiler.geometry.walk import Memory, Unwalkable, Walked, Walker, kept, largest, walk_parts
-from compiler.group import Group
-from compiler.layer import Layer
-from compiler.nest.bounds import Box
-from compiler.ops.lower import lower
-from compiler.schedule import OuterLoop
+from compiler.geometry.tile_trace import (
+    TileTrace,
+    TileTracer,
+    TraceCache,
+    Unwalkable,
+    largest,
+    overlap_with_next,
+    trace_parts,
+)
+from compiler.lowering.lower import lower
+from compiler.pipeline import prepared
+from compiler.schedule.fusion.dependence import dependences
+from compiler.schedule.fusion.fuse_tails import FuseTails
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import OuterLoop
+from compiler.target.bind import Bind
+from compiler.tensor_ir.bounds import Box
 
 ANY = settings(derandomize=True)
 Window = tuple[int, int, int, int]
@@ -45,18 +53,18 @@ def chain(high: int, *windows: Window) -> Group:
     return group_of(net, x)
 
 
-def walk(group: Group, size: int, *, rolling: bool, inputs: bool = False) -> Walked:
+def walk(group: Group, size: int, *, rolling: bool, inputs: bool = False) -> TileTrace:
     held = frozenset(group.inputs) if inputs else frozenset[str]()
     data = frozenset(n for n in held if group.tensors[n].data is None)
     whole = tuple((0, n) for n in group.tensors[group.results[-1]].shape)
-    return Walker(group, data).walk((OuterLoop(2, size, rolling=rolling),), whole)
+    return TileTracer(group, data).walk((OuterLoop(2, size, rolling=rolling),), whole)
 
 
 def rows(box: Box | None) -> tuple[int, int] | None:
     return None if box is None else box[2]
 
 
-def work(walked: Walked, layer: int) -> list[tuple[int, int] | None]:
+def work(walked: TileTrace, layer: int) -> list[tuple[int, int] | None]:
     return [rows(moment.work[layer]) for moment in walked.moments]
 
 
@@ -66,22 +74,22 @@ SAME = (3, 1, 1, 1)
 def test_rolling_tiles_compute_each_row_once() -> None:
     group = chain(12, SAME, SAME)
     walked = walk(group, 4, rolling=True)
-    between = next(iter(group.held))
+    between = next(iter(group.internal_readers))
     # Rows 0 .. 3 need rows -1 .. 4; the next tile's rows 3 .. 8 keep rows 3 and 4.
     assert work(walked, 0) == [(0, 5), (5, 4), (9, 3)]
     assert work(walked, 1) == [(0, 4), (4, 4), (8, 4)]
     holds = [m.holds[between] for m in walked.moments]
     assert [rows(h.box) for h in holds] == [(0, 5), (3, 6), (7, 5)]
     assert [(h.before[2], h.after[2]) for h in holds] == [(1, 0), (0, 0), (0, 1)]
-    assert [kept(a, b) for a, b in pairwise(holds)] == [(2, 4, 2), (2, 4, 2)]
+    assert [overlap_with_next(a, b) for a, b in pairwise(holds)] == [(2, 4, 2), (2, 4, 2)]
     assert largest(walked.hold_sizes(between), 4) == (1, 1, 6, 1)
 
 
 def test_a_window_larger_than_what_is_left_makes_the_buffer_whole() -> None:
     group = chain(8, SAME, (7, 1, 3, 3))
     part = ((0, 1), (0, 1), (0, 8), (0, 1))
-    (walked,) = walk_parts(group, (OuterLoop(2, 2, rolling=True),), (part,), Memory())
-    between = next(iter(group.held))
+    (walked,) = trace_parts(group, (OuterLoop(2, 2, rolling=True),), (part,), TraceCache())
+    between = next(iter(group.internal_readers))
     # Tiles need rows 0..4, 0..6, 1..7 and 3..7: nearly all of 8, so nothing is moved about.
     assert {m.holds[between].origin[2] for m in walked.moments} == {-3}
     assert walked.rolled == ()
@@ -91,8 +99,8 @@ def test_a_window_larger_than_what_is_left_makes_the_buffer_whole() -> None:
 def test_two_tiles_are_enough_for_a_whole_buffer() -> None:
     group = chain(8, SAME, (7, 1, 3, 3))
     part = ((0, 1), (0, 1), (0, 8), (0, 1))
-    (walked,) = walk_parts(group, (OuterLoop(2, 4, rolling=True),), (part,), Memory())
-    between = next(iter(group.held))
+    (walked,) = trace_parts(group, (OuterLoop(2, 4, rolling=True),), (part,), TraceCache())
+    between = next(iter(group.internal_readers))
     # Rows 0..6 and 1..7 of 8.
     assert {m.holds[between].origin[2] for m in walked.moments} == {-3}
     assert work(walked, 0) == [(0, 7), (7, 1)]
@@ -106,9 +114,9 @@ def test_outer_loops_must_divide() -> None:
     group = group_of(net, x)
     loops = (OuterLoop(0, 2), OuterLoop(2, 4, rolling=True))
     with pytest.raises(Unwalkable, match="2 does not divide 3"):
-        Walker(group, frozenset()).walk(loops, ((0, 3), (0, 1), (0, 8), (0, 1)))
+        TileTracer(group, frozenset()).walk(loops, ((0, 3), (0, 1), (0, 8), (0, 1)))
     loops = (OuterLoop(0, 1), OuterLoop(2, 4, rolling=True))
-    walked = Walker(group, frozenset()).walk(loops, ((0, 3), (0, 1), (0, 8), (0, 1)))
+    walked = TileTracer(group, frozenset()).walk(loops, ((0, 3), (0, 1), (0, 8), (0, 1)))
     assert walked.repeats == 3
     assert walked.strides is not None
     assert walked.strides[group.results[0]] == (1, 0, 0, 0)
@@ -119,7 +127,7 @@ def test_a_result_without_the_axis_is_made_in_one_tile() -> None:
     low = net.op("Relu", net.input(8, 6))
     group = group_of(net, low, net.op("Mul", net.input(3, 8, 6), low))
     part: Box = ((0, 3), (0, 8), (0, 6))
-    walker = Walker(group, frozenset())
+    walker = TileTracer(group, frozenset())
     with pytest.raises(Unwalkable, match="no such axis"):
         walker.walk((OuterLoop(2, 3),), part)
     (moment,) = walker.walk((OuterLoop(2, 6),), part).moments
@@ -158,7 +166,7 @@ def test_every_tile_has_what_it_needs(
             _needs_are_held(layer, moment.work[position], moment.holds)
 
 
-def _stored_once(group: Group, walked: Walked) -> None:
+def _stored_once(group: Group, walked: TileTrace) -> None:
     for name in group.results:
         count = np.zeros(group.tensors[name].shape, int)
         for moment in walked.moments:
@@ -166,7 +174,7 @@ def _stored_once(group: Group, walked: Walked) -> None:
         assert (count == 1).all()
 
 
-def _computed(group: Group, walked: Walked, position: int, *, rolling: bool) -> None:
+def _computed(group: Group, walked: TileTrace, position: int, *, rolling: bool) -> None:
     """All that is held was computed before; rolling: once."""
     name = group.layers[position].result.name
     count = np.zeros(group.tensors[name].shape, int)

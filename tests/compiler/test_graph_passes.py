@@ -19,17 +19,16 @@ import onnxruntime
 import pytest
 from networks import cleaned
 
-from compiler.graph.base import GraphPass
-from compiler.graph.evaluate import evaluate
-from compiler.graph.open_axes import mark_open, open_axes
-from compiler.graph.rewrite import ARCHGEN, COMPOSITE, ORIGIN, Array
-from compiler.load import load
+from compiler.frontend.canonicalize.symbolic_axes import mark_open, open_axes
+from compiler.frontend.constants import evaluate
+from compiler.frontend.importer import load
+from compiler.frontend.rewrite import ARCHGEN, COMPOSITE, ORIGIN, Array, GraphPass
+from compiler.options import GRAPH_PASSES
 from compiler.passes import (
     PassFailed,
     run_pass,
     run_passes,
 )
-from compiler.stages import GRAPH_PASSES
 
 CASES = Path(__file__).parents[1] / "cases"
 PASSES = {step.name: step for step in GRAPH_PASSES}

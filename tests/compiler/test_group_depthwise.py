@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from machines import machine, machines
 from networks import Net, check, refused
 
-from compiler.bind.group_depthwise import GroupDepthwise
-from compiler.driver import CompileOptions, nests, prepared
-from compiler.emit.program import Placed
+from compiler.codegen.program import PlacedGroup
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.nest.ir import Nest
-from compiler.nest.text import constants, parse_graph, print_graph
-from compiler.report import report
-from compiler.stages import Stages
-from simmodel.arch import Arch
+from compiler.explain.report import report
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, nests, prepared
+from compiler.target.group_depthwise import GroupDepthwise
+from compiler.tensor_ir.nest import Nest
+from compiler.tensor_ir.text import constants, parse_graph, print_graph
+from simmodel.arch.record import Arch
 
 SLOW = 256
 CUBE = {"kind": "cube", "rows": 10, "cols": 32, "depth": 32, "granularity": "conv"}
@@ -112,7 +112,7 @@ def test_layers_share_tiles_with_channels_that_go_together() -> None:
     x = window(net, net.input(1, 64, 32, 32), 64)
     model = net.model(net.op("Conv", x, net.weight(8, 64, 1, 1)))
     made = check(model, arch, "int8")
-    placed = (step for step in made.compiled.steps if isinstance(step, Placed))
+    placed = (step for step in made.compiled.steps if isinstance(step, PlacedGroup))
     groups = [step.plan.schedule.group for step in placed]
     (shared,) = (group for group in groups if any(y.head.sparse > 1 for y in group.layers))
     first, second = (layer for layer in shared.layers if layer.head.macs)

@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from networks import Net, feeds_of, reference
 
-from compiler.graph.hoist_quantize import HoistQuantize
-from compiler.graph.sink_dequantize import SinkDequantize
-from compiler.load import load
+from compiler.frontend.importer import load
+from compiler.frontend.quantization.move_quantize import HoistQuantize, SinkDequantize
 from compiler.passes import run_passes
 
 INPUT = (2, 3, 4)

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from machines import NAMED, machine, machines
 from networks import Checked, Net, check, refused
 
-from compiler.bind.place_on_host import PlaceOnHost
-from compiler.driver import CompileOptions, layers, prepared
-from compiler.emit.multicast import ShareLoads
+from compiler.codegen.multicast import ShareLoads
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.fuse.dependence import dependences
-from compiler.fuse.partition import Unfused
-from compiler.hold.spans import Span, lowest
-from compiler.homes import ChooseHomes
-from compiler.keep import KeepTensors
-from compiler.ops.lower import lower
-from compiler.stages import Stages
-from simmodel.arch import Arch
-from simmodel.program import Buffer
+from compiler.lowering.lower import lower
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, layers, prepared
+from compiler.schedule.fusion.dependence import dependences
+from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.residency.activations import KeepTensors
+from compiler.schedule.residency.buffer import LiveRange, lowest
+from compiler.schedule.residency.shared_memory import ChooseHomes
+from compiler.target.place_on_host import PlaceOnHost
+from simmodel.arch.record import Arch
+from simmodel.program.program import Buffer
 
 
 def apart(homes: ChooseHomes | None = None, **stages: Any) -> CompileOptions:
@@ -88,7 +88,7 @@ def test_groups_are_formed_in_the_hope_of_room_that_there_is(size: int, hoped: f
     arch, weights = machine(cores=2, shared={"size": size}), 8 * 8 * 4
     graph = lower(prepared(chain(), "net"), "fp32")
     middle = dependences(layers(graph, arch, Stages()), graph).group(0b010)
-    at_best, at_worst = ChooseHomes().outlooks(graph, Moved(arch))
+    at_best, at_worst = ChooseHomes().optimistic_costs(graph, Moved(arch))
     assert at_best.price(middle) == hoped + weights
     assert at_worst.price(middle) == 2 * TENSOR + weights
 
@@ -149,10 +149,10 @@ def test_no_cluster_reads_the_slice_of_another() -> None:
 )
 def test_lowest_address(first: int, last: int, size: int, expected: int) -> None:
     """By hand: bytes 0..64 are taken in steps 0 and 1, 128..192 in steps 0 to 2."""
-    placed = [(0, Span("a", 64, 0, 1)), (128, Span("b", 64, 0, 2))]
+    placed = [(0, LiveRange("a", 64, 0, 1)), (128, LiveRange("b", 64, 0, 2))]
     if (first, last) == (0, 1):
-        placed.append((64, Span("c", 64, 1, 1)))
-    assert lowest(Span("new", size, first, last), placed) == expected
+        placed.append((64, LiveRange("c", 64, 1, 1)))
+    assert lowest(LiveRange("new", size, first, last), placed) == expected
 
 
 @settings(derandomize=True)

@@ -12,13 +12,13 @@ from onnx import parser
 
 from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
-from compiler import estimate
-from compiler.bind.place_on_host import PlaceOnHost
-from compiler.driver import CompileOptions, CompileResult, compile_model
-from compiler.stages import Stages
-from simmodel.functional import execute
+from compiler.estimate import estimate
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, CompileResult, compile_model
+from compiler.target.place_on_host import PlaceOnHost
+from simmodel.execute import execute
 from simmodel.isa import HostCall
-from simmodel.simulate import simulate
+from simmodel.machine.run import simulate
 from simmodel.verify import verify
 
 KEPT = Stages(host=PlaceOnHost(kept="Acos, Asin, Atan, Equal, IsNaN, Mod, Not, Where"))

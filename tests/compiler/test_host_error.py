@@ -7,8 +7,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_node
-from compiler.host_error import tied
-from compiler.nest.ir import Array
+from compiler.numerics.host_error import tied
+from compiler.tensor_ir.nest import Array
 
 
 def payload(

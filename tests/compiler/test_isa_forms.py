@@ -16,23 +16,23 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net, check
 
-from compiler.bind.bind import Bind
-from compiler.bind.expand_functions import ExpandFunctions
-from compiler.bind.group_depthwise import GroupDepthwise
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.nest.interp import run
-from compiler.nest.ir import Nest, NestGraph
-from compiler.nest.text import parse_graph
-from compiler.ops.lower import Lower
-from compiler.stages import Stages
-from simmodel.arch import Arch, FormLimits, Isa, Scalar
-from simmodel.dtype import NUMPY
-from simmodel.functional import execute
+from compiler.lowering.lower import Lower
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from compiler.target.bind import Bind
+from compiler.target.group_depthwise import GroupDepthwise
+from compiler.target.vector_functions import ExpandFunctions
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import Nest, NestGraph
+from compiler.tensor_ir.text import parse_graph
+from simmodel.arch.dtype import NUMPY
+from simmodel.arch.record import Arch, FormLimits, Isa, Scalar
+from simmodel.execute import execute
 from simmodel.isa import Instruction, Loop, VectorFamily
 from simmodel.isa.forms import Form, absent, elementwise_form, forms
 from simmodel.isa.functions import BINARY, UNARY
-from simmodel.program import Program
-from simmodel.simulate import simulate
+from simmodel.machine.run import simulate
+from simmodel.program.program import Program
 from simmodel.verify import verify
 
 EVERY = ("fp32", "fp16", "bf16", "int8", "int16", "int32")

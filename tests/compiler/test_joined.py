@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Checked, Net, check
 
-from compiler.driver import CompileOptions
-from compiler.fuse.partition import Unfused
-from compiler.keep import KeepTensors
-from compiler.stages import Stages
-from simmodel.arch import Arch
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions
+from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.residency.activations import KeepTensors
+from simmodel.arch.record import Arch
 
 LARGE = machine(local={"size": 1 << 20})
 APART = Stages(partition=Unfused())

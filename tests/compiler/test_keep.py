@@ -6,11 +6,17 @@ from doubles import Moved
 from layers import network
 from machines import machine
 
-from compiler.fuse.partition import Costs, PartitionStrategy, Unfused
-from compiler.group import Group
-from compiler.keep import Candidate, Given, KeepTensors, candidates, kept_as_given
-from compiler.nest.ir import NestGraph
-from compiler.priced import Part
+from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, Unfused
+from compiler.schedule.residency.activations import (
+    KeepTensors,
+    ResidencyCandidate,
+    ResidencyRequest,
+    candidates,
+    kept_as_given,
+)
+from compiler.schedule.residency.placement_state import Part
+from compiler.schedule_ir.group import Group
+from compiler.tensor_ir.nest import NestGraph
 
 ARCH = machine(local={"size": 1024, "alignment": 1})
 CHAIN = ("a = x", "b = a", "c = b a", "y = c")
@@ -22,7 +28,7 @@ def apart(*lines: str) -> tuple[tuple[Part, ...], NestGraph]:
     return Unfused().apply(parts, graph, lambda group: 1.0), graph
 
 
-def found(*lines: str) -> dict[str, Candidate]:
+def found(*lines: str) -> dict[str, ResidencyCandidate]:
     return {each.name: each for each in candidates(*apart(*lines), Moved(ARCH))}
 
 
@@ -35,7 +41,7 @@ def test_candidates_are_what_later_groups_alone_read() -> None:
     assert (a.saved, a.worth, b.saved, b.worth) == (30, 1.5, 20, 2.0)
 
 
-def joined(*lines: str) -> dict[str, Candidate]:
+def joined(*lines: str) -> dict[str, ResidencyCandidate]:
     """Candidates where a and b are the two halves of ab."""
     places = {"a": ("ab", 0), "b": ("ab", 10), "ab": ("ab", 0)}
     parts, graph = network(*lines, sizes={"ab": 20}, places=places)
@@ -65,13 +71,15 @@ def _kept(part: Part) -> dict[str, int]:
 
 def test_a_place_by_hand_is_taken() -> None:
     parts, graph = apart(*CHAIN)
-    made = kept_as_given(parts, graph, Moved(ARCH), {"a": Given(0), "b": Given()})
+    made = kept_as_given(
+        parts, graph, Moved(ARCH), {"a": ResidencyRequest(0), "b": ResidencyRequest()}
+    )
     assert [_kept(part) for part in made[:3]] == [{"a": 0}, {"a": 0, "b": 960}, {"a": 0, "b": 960}]
 
 
 class Halves(PartitionStrategy):
     """All layers but the last one, and that."""
 
-    def groups(self, costs: Costs) -> list[int]:
+    def groups(self, costs: PartitionCosts) -> list[int]:
         last = 1 << (costs.net.layers.bit_length() - 1)
         return [costs.net.layers ^ last, last]

@@ -15,8 +15,8 @@ from networks import Net, check, refused
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.errors import DoesNotFit, UnsupportedModel
-from simmodel.arch import Arch
-from simmodel.dtype import STORED, bytes_for
+from simmodel.arch.dtype import STORED, bytes_for
+from simmodel.arch.record import Arch
 
 KINDS: dict[str, tuple[int, Any]] = {
     "int8": (TensorProto.INT8, np.int8), "uint8": (TensorProto.UINT8, np.uint8),

@@ -10,19 +10,19 @@ import pytest
 from machines import SYSTOLIC, machine
 from networks import Net, check
 
-from compiler.bind.bind import Bind
-from compiler.bind.roles import roles
-from compiler.cost.sharing import Cores
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.layer import Layer
-from compiler.nest.ir import Nest
-from compiler.ops.lower import lower
-from compiler.schedule import TileLoop
-from compiler.tile.choice import Choice
-from compiler.tile.price import Problem, price
-from compiler.tree.made import tree_of
-from compiler.tree.text import TreeError, parse_tree, print_tree
-from simmodel.arch import Arch
+from compiler.cost.multicast import Cores
+from compiler.decisions.text.extract import extract_tree
+from compiler.decisions.text.text import TreeError, parse_tree, print_tree
+from compiler.lowering.lower import lower
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from compiler.schedule.tiling.layer_price import TilingProblem, price
+from compiler.schedule.tiling.tile_sizes import TileSizes
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import TileLoop
+from compiler.target.array_mapping import roles
+from compiler.target.bind import Bind
+from compiler.tensor_ir.nest import Nest
+from simmodel.arch.record import Arch
 
 GEMM: dict[str, Any] = SYSTOLIC | {"granularity": "gemm"}
 TILE: dict[str, Any] = SYSTOLIC | {"granularity": "tile", "max_pixels": 16}
@@ -41,7 +41,7 @@ def by_hand(net: Net, arch: Arch, extra: str) -> None:
     model = net.model(net.nodes[-1].output[0])
     options = CompileOptions(dtype="fp32")
     made = compile_model(prepared(model, "net"), arch, options)
-    lines = print_tree(tree_of("net", made.steps)).splitlines()
+    lines = print_tree(extract_tree("net", made.steps)).splitlines()
     last = max(n for n, line in enumerate(lines) if line.startswith("  layer"))
     lines[last] = f"{lines[last].split(':')[0]}: {extra}"
     check(model, arch, "fp32", replace(options, tree=parse_tree("\n".join(lines) + "\n")))
@@ -83,18 +83,20 @@ def test_a_row_of_the_kernel_costs_a_third_of_the_weights() -> None:
     layer, head = head_of(arch, two((3, 3)))
     found = roles(head)
     source = frozenset({head.operands[0].tensor})
-    problem = Problem(layer, arch, found, head.shape, Cores(1), 2, held=source)
+    problem = TilingProblem(layer, arch, found, head.shape, Cores(1), 2, held=source)
     assert problem.rows == found.taps[0].dim
     b, y, x, n, k = (
         np.array([problem.extent(d)] * 2) for d in (found.b, found.y, found.x, found.col, found.k)
     )
     whole, row = np.broadcast_to(
-        price(problem, Choice(b, y, x, n, k, np.array([3, 1]), np.zeros(2))).fits, (2,)
+        price(problem, TileSizes(b, y, x, n, k, np.array([3, 1]), np.zeros(2))).fits, (2,)
     )
     assert (whole, row) == (False, True)
     roomy = machine(weights=1 << 16, accumulators=8192, matrix=GEMM | {"rows": 16, "cols": 12})
-    assert Problem(layer, roomy, found, head.shape, Cores(1), 2, held=source).rows is None
-    assert Problem(layer, arch, found, head.shape, Cores(1), 2).rows is None  # which is loaded
+    assert TilingProblem(layer, roomy, found, head.shape, Cores(1), 2, held=source).rows is None
+    assert (
+        TilingProblem(layer, arch, found, head.shape, Cores(1), 2).rows is None
+    )  # which is loaded
 
 
 def test_the_search_takes_rows_where_the_array_is_full_with_them() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_node import Case, case, check, lowered, model_of, reference
 
-from compiler.nest.interp import run as execute
+from compiler.tensor_ir.interpreter import run as execute
 
 
 @st.composite

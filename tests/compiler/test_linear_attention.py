@@ -14,18 +14,17 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, compile_model
-from compiler.effort import stages_for
 from compiler.errors import UnsupportedModel
-from compiler.fuse.partition import Unfused
-from compiler.graph.evaluate import evaluate
-from compiler.graph.linear_attention import RULES, in_numpy
-from compiler.load import Load, load
-from compiler.nest.interp import run
-from compiler.nest.ir import HostNode
-from compiler.ops.lower import lower
-from compiler.stages import Stages
-from simmodel.functional import run as execute
+from compiler.frontend.constants import evaluate
+from compiler.frontend.importer import Load, load
+from compiler.frontend.operators.attention import RULES, in_numpy
+from compiler.lowering.lower import lower
+from compiler.options import Stages, stages_for
+from compiler.pipeline import CompileOptions, compile_model
+from compiler.schedule.fusion.partition import Unfused
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import HostNode
+from simmodel.execute import run as execute
 from simmodel.verify import verify
 
 Feeds = dict[str, Any]

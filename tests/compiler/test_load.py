@@ -16,9 +16,9 @@ from networks import cleaned
 from onnx.reference import ReferenceEvaluator
 
 from compiler.errors import UnsupportedModel
-from compiler.graph.evaluate import evaluate
-from compiler.graph.rewrite import ORIGIN, Array
-from compiler.load import load
+from compiler.frontend.constants import evaluate
+from compiler.frontend.importer import load
+from compiler.frontend.rewrite import ORIGIN, Array
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 

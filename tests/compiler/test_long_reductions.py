@@ -10,11 +10,11 @@ from machines import machine
 from networks import Net, check, feeds_of, reference
 
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, nests, prepared
-from compiler.emit.nodes import instructions
-from compiler.nest.interp import run
-from compiler.ops.lower import Lower
-from compiler.stages import Stages
+from compiler.codegen.nodes import instructions
+from compiler.lowering.lower import Lower
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, nests, prepared
+from compiler.tensor_ir.interpreter import run
 
 SMALL = machine(local={"size": 65536})
 

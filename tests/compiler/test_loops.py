@@ -10,16 +10,21 @@ from hypothesis import strategies as st
 from machines import machine
 from test_emit_legal import flat, vectors
 
-from compiler.emit.legal import Names, legal_vector
-from compiler.emit.operands import axes_of
-from compiler.loops.collapse import collapse
-from compiler.loops.cover import Kind, Port, Unit, cheapest, covers, shown
-from compiler.loops.partition import cuts
-from compiler.loops.runs import Reach, ends, runs
-from compiler.loops.runs import printed as runs_text
-from compiler.loops.unit import Held, unit_of
-from compiler.loops.walk import parsed, printed
-from simmodel.arch import Arch
+from compiler.codegen.legalize import Names, axes_of, legal_vector
+from compiler.target.loops.cover import (
+    OperandPort,
+    ReductionKind,
+    StoredOperand,
+    Unit,
+    cheapest,
+    covers,
+    shown,
+    unit_of,
+)
+from compiler.target.loops.split import Reach, collapse, ends, runs
+from compiler.target.loops.split import print_runs as runs_text
+from compiler.target.loops.walk import cuts, parsed, printed
+from simmodel.arch.record import Arch
 from simmodel.isa import Reduce, VectorFamily
 
 WIDE = {"size": 1 << 20, "banks": 64, "bank_width": 512}
@@ -66,7 +71,7 @@ def test_a_long_row_is_cut_in_longest_or_in_equal_pieces(
 def test_a_cover_says_loops_around_what_is_walked(
     rank: int, longest: int, loops: str, text: str
 ) -> None:
-    port = Port(("local", False), 1, 1, 64.0)
+    port = OperandPort(("local", False), 1, 1, 64.0)
     unit = Unit(rank, longest, 16, 1.0, 6, 0.0, (port, port), port)
     found = collapse(parsed(loops))
     assert shown(cheapest(unit, found), found) == text
@@ -75,16 +80,18 @@ def test_a_cover_says_loops_around_what_is_walked(
 def test_a_reduction_walks_what_is_not_reduced_where_that_is_quicker() -> None:
     """A mean over 49 rows of 512 channels by an engine of one dimension, 16 lanes, rows of 256 at
     most, 6 cycles of start-up: 512 instructions of 4 vectors, or 49 times 2 of 16 vectors."""
-    ports = Port(("local", False), 4, 1, 1e9), Port(("local", False), 1, 1, 1e9)
+    ports = OperandPort(("local", False), 4, 1, 1e9), OperandPort(("local", False), 1, 1, 1e9)
     unit = Unit(1, 256, 16, 1.0, 6, 0.0, ports, ports[0])
     loops = collapse(parsed("49 x 512   dst 0 4   a 512 1"), 1)
-    found = {cover.inside: cover.cycles for cover in covers(unit, loops, Kind(reduces=True))}
+    found = {
+        cover.inside: cover.cycles for cover in covers(unit, loops, ReductionKind(reduces=True))
+    }
     # What it reads and writes is nothing to such memories but a cycle at least.
     assert found == {(0,): 512 * (6 + 4), (1,): 49 * 2 * (6 + 16)}
-    assert cheapest(unit, loops, Kind(reduces=True)).inside == (1,)
-    said = [shown(cover, loops) for cover in covers(unit, loops, Kind(reduces=True))]
+    assert cheapest(unit, loops, ReductionKind(reduces=True)).inside == (1,)
+    said = [shown(cover, loops) for cover in covers(unit, loops, ReductionKind(reduces=True))]
     assert said == ["49 x 2 x [256]", "512 x [49]"]
-    whole = Kind(reduces=True, joins=False)
+    whole = ReductionKind(reduces=True, joins=False)
     assert [cover.inside for cover in covers(unit, loops, whole)] == [(0,)]
 
 
@@ -95,9 +102,9 @@ def test_a_cover_costs_what_its_instructions_cost(case: tuple[VectorFamily, Arch
         local=WIDE, vector={"rank": arch.vector.rank, "max_extent": arch.vector.max_extent}
     )
     lead, walked = int(isinstance(wide, Reduce)), (wide.dst, *wide.reads())
-    held = [Held(operand.memory, operand.itemsize) for operand in walked]
+    held = [StoredOperand(operand.memory, operand.itemsize) for operand in walked]
     unit = unit_of(arch, (wide.form, wide.cost()), held)
-    cover = cheapest(unit, collapse(axes_of(walked), lead), Kind(bool(lead)))
+    cover = cheapest(unit, collapse(axes_of(walked), lead), ReductionKind(bool(lead)))
     made = [item for item, _ in flat(legal_vector(wide, arch, Names()), {})]
     assert cover.count == len(made)
     assert cover.cycles == pytest.approx(

@@ -21,13 +21,13 @@ from networks import Net, check, refused
 from test_closed_forms import free
 
 from archgen.check.reference import run_reference
-from compiler.driver import CompileOptions, compile_model
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.report import report
-from simmodel.arch import Arch
-from simmodel.asm import print_program
-from simmodel.functional import execute
-from simmodel.simulate import simulate
+from compiler.explain.report import report
+from compiler.pipeline import CompileOptions, compile_model
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
+from simmodel.machine.run import simulate
+from simmodel.program.assembly import print_program
 from simmodel.verify import verify
 
 SLOW = 1 << 14

@@ -8,7 +8,14 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.graph.merged_axes import Piece, Pieces, extents, has_gaps, merged, pieces_of
+from compiler.frontend.canonicalize.symbolic_axes import (
+    Piece,
+    Pieces,
+    extents,
+    has_gaps,
+    merged,
+    pieces_of,
+)
 
 OPEN = (7, 11, 13, 17)
 """Extents of open axes, which no fixed one is a multiple of."""

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archgen.check.verify import differences
-from compiler.nest.error import AGAINST_REFERENCE, against_order, forward_error
-from compiler.nest.interp import run_nest
-from compiler.nest.ir import Access, Array, Dim, Nest, at
-from simmodel.dtype import NUMPY, limits
+from compiler.numerics.nest_error import AGAINST_REFERENCE, against_order, forward_error
+from compiler.tensor_ir.interpreter import run_nest
+from compiler.tensor_ir.nest import Access, Array, Dim, Nest, at
+from simmodel.arch.dtype import NUMPY, limits
 from simmodel.isa.functions import BINARY, UNARY
 
 EXACT = against_order("fp32")

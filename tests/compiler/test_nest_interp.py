@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.nest.bounds import needed
-from compiler.nest.interp import run, run_nest
-from compiler.nest.ir import (
+from compiler.tensor_ir.bounds import needed
+from compiler.tensor_ir.interpreter import run, run_nest
+from compiler.tensor_ir.nest import (
     Access,
     Affine,
     Array,

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from networks import cleaned
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.load import load
-from compiler.nest.interp import run
-from compiler.nest.ir import Array, NestGraph, Storage, Tensor, row_major
-from compiler.nest.join_concat import JoinConcat, Placing, side_by_side
-from compiler.nest.text import parse_graph, print_graph
-from compiler.ops.lower import lower
+from compiler.frontend.importer import load
+from compiler.lowering.lower import lower
 from compiler.passes import run_pass
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.join import JoinConcat, Placing, side_by_side
+from compiler.tensor_ir.nest import Array, NestGraph, Storage, Tensor, row_major
+from compiler.tensor_ir.text import parse_graph, print_graph
 
 FILES = sorted((Path(__file__).parents[1] / "cases/join-concat").glob("*.txt"))
 

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.nest.build import Builder
-from compiler.nest.interp import run
-from compiler.nest.ir import Array, HostNode, NestGraph
-from compiler.nest.join_host import JoinHost
-from compiler.nest.text import print_graph
+from compiler.tensor_ir.build import NestGraphBuilder
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.join import JoinHost
+from compiler.tensor_ir.nest import Array, HostNode, NestGraph
+from compiler.tensor_ir.text import print_graph
 
 Sums = list[tuple[str, str, str]]
 """(result, a, b): result = a + b."""
@@ -41,7 +41,7 @@ def join(
 
 def graph_of(steps: list[tuple[bool, int, int]]) -> NestGraph:
     """Sums of two earlier tensors each, on the host or as nests; the last tensor is the output."""
-    build = Builder("g", "fp32")
+    build = NestGraphBuilder("g", "fp32")
     names = ["x"]
     build.create("x", (2,), "fp32")
     for number, (on_host, a, b) in enumerate(steps):

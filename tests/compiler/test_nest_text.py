@@ -8,17 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.nest.ir import (
-    Access,
-    Affine,
-    Dim,
-    HostNode,
-    Nest,
-    NestGraph,
-    Storage,
-    Tensor,
-)
-from compiler.nest.text import constants, parse_graph, payloads, print_graph, print_step
+from compiler.tensor_ir.nest import Access, Affine, Dim, HostNode, Nest, NestGraph, Storage, Tensor
+from compiler.tensor_ir.text import constants, parse_graph, payloads, print_graph, print_step
 
 names = st.one_of(
     st.sampled_from(

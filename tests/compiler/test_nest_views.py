@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.nest.ir import Access, Affine, Storage, Tensor, at
-from compiler.nest.views import through
+from compiler.tensor_ir.build import through
+from compiler.tensor_ir.nest import Access, Affine, Storage, Tensor, at
 
 BASE = Tensor("base", (1, 3, 1, 8), "fp16", Storage("base", 0, (24, 8, 8, 1)))
 COPY = replace(BASE, name="view")

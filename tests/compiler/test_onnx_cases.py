@@ -13,9 +13,9 @@ from onnx_nodes import Case, by_runtime, cases, difference, floor, with_constant
 
 from archgen.check.reference import run_node
 from compiler.api import Undecided
-from compiler.load import load
-from compiler.nest.interp import run
-from compiler.ops.lower import TABLE, lower
+from compiler.frontend.importer import load
+from compiler.lowering.lower import TABLE, lower
+from compiler.tensor_ir.interpreter import run
 
 HOSTS = {"test_reduce_max_empty_set_bool"}
 """Native by a pass of the machine alone."""

@@ -18,10 +18,10 @@ from one_node import Case, case, check, ints, lowered, model_of, real, reference
 from onnx import helper, numpy_helper
 
 from compiler.errors import UnsupportedModel
-from compiler.load import load
-from compiler.nest.interp import run
-from compiler.nest.ir import Array, HostNode
-from compiler.ops.lower import TABLE, lower
+from compiler.frontend.importer import load
+from compiler.lowering.lower import TABLE, lower
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import Array, HostNode
 
 RNG = np.random.default_rng(7)
 

@@ -19,10 +19,10 @@ from one_node import lowered
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from compiler.driver import CompileOptions, compile_model
-from compiler.nest.interp import run
-from simmodel.arch import Arch
-from simmodel.functional import execute
+from compiler.pipeline import CompileOptions, compile_model
+from compiler.tensor_ir.interpreter import run
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
 from simmodel.verify import verify
 
 Array = NDArray[Any]

@@ -11,21 +11,21 @@ import pytest
 from machines import machine
 from networks import Net, check
 
-from archgen.knobs import Option, options, turned, wrong
+from archgen.scheduling import PassOptionField, options, with_pass_options, wrong
 from archgen.studies.design import points
 from archgen.studies.plan import load_study
 from archgen.studies.sweep import Running, run_study
-from compiler.driver import CompileOptions
-from compiler.graph.fold_constants import FoldConstants
-from compiler.graph.fold_pad import FoldPad
-from compiler.options import Within
-from compiler.stages import Stages
+from compiler.frontend.canonicalize.fold_constants import FoldConstants
+from compiler.frontend.canonicalize.fold_pad import FoldPad
+from compiler.options import Stages
+from compiler.passes import Within
+from compiler.pipeline import CompileOptions
 
 OPTIONS = options(Stages())
 HUGE = 10**30
 
 
-def range_of(option: Option) -> Within | None:
+def range_of(option: PassOptionField) -> Within | None:
     found = option.wanted
     if get_origin(found) is not Annotated:  # `Count | None`
         found = next((part for part in get_args(found) if get_origin(part) is Annotated), None)
@@ -73,7 +73,7 @@ MACHINE = machine(
 def right(settings: dict[str, Any], quantized: bool = False) -> None:
     """The network compiles with these options, at the effort that asks for most, and is right."""
     assert not wrong(settings, Stages())
-    made = CompileOptions(stages=turned(Stages(), tuple(settings.items())))
+    made = CompileOptions(stages=with_pass_options(Stages(), tuple(settings.items())))
     check(network(quantized), MACHINE, "int8" if quantized else "fp32", made)
 
 
@@ -92,7 +92,9 @@ def test_programs_are_right_at_both_ends_of_ranges(stages: list[str], ends: str)
 
 
 def test_all_turns_of_a_pass_have_its_options() -> None:
-    stages = turned(Stages(), (("fold_constants.limit", 1 << 20), ("fold_pad.enabled", False)))
+    stages = with_pass_options(
+        Stages(), (("fold_constants.limit", 1 << 20), ("fold_pad.enabled", False))
+    )
     turns = [step for step in stages.graph if isinstance(step, FoldConstants)]
     assert [step.limit for step in turns] == [1 << 20] * 3
     assert turns[0].keep == ("DequantizeLinear",)

@@ -11,15 +11,15 @@ from machines import NAMED, machine
 from networks import Net
 from replay import NETWORKS
 
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.fit import Fitter
-from compiler.fuse.outline import Outlines
-from compiler.group import Group, Kept, Shared
-from compiler.schedule import Schedule
-from compiler.stages import Stages
-from compiler.tile.choose_group import GroupSearch
-from simmodel.arch import Arch
-from simmodel.asm import print_program
+from compiler.decisions.group_costs import GroupCosts
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from compiler.schedule.fusion.partition import Outlines
+from compiler.schedule.tiling.choose_group import GroupSearch
+from compiler.schedule_ir.group import Group, ResidentTensor, Shared
+from compiler.schedule_ir.schedule import Schedule
+from simmodel.arch.record import Arch
+from simmodel.program.assembly import print_program
 
 
 def groups_of(net: Net, dtype: str = "fp32", arch: Arch | None = None) -> list[Group]:
@@ -48,7 +48,7 @@ def test_names_and_values_make_no_difference_shapes_and_wiring_do() -> None:
     first, second, small, pair = groups[1], groups[2], groups[4], groups[7]
     assert outlines.of(first) == outlines.of(second) != outlines.of(small)
     assert outlines.of(pair) == outlines.of(groups[8]) != outlines.of(groups[9])
-    assert outlines.of(pair) != outlines.of(replace(pair, results=tuple(pair.made)))
+    assert outlines.of(pair) != outlines.of(replace(pair, results=tuple(pair.producer_positions)))
     assert outlines.of(replace(pair, reserved={"local": 64})) != outlines.of(pair)
 
 
@@ -72,7 +72,7 @@ def test_where_tensors_lie_between_groups_makes_a_difference() -> None:
     group = groups_of(chain(3, 3))[1]
     (name,) = (n for n in group.inputs if group.tensors[n].data is None)
     shape = group.tensors[name].shape
-    kept = Kept(shape, (0,) * 4, (0,) * 4, (0, 1, 2, 3), 0.0, 128, name, (0,) * 4, shape)
+    kept = ResidentTensor(shape, (0,) * 4, (0,) * 4, (0, 1, 2, 3), 0.0, 128, name, (0,) * 4, shape)
     ways = [
         group,
         replace(group, kept={name: kept}),
@@ -96,13 +96,13 @@ def test_what_is_alike_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None
         return search(self, group)
 
     monkeypatch.setattr(GroupSearch, "schedules", counted)
-    fitter = Fitter(arch, Stages())
+    fitter = GroupCosts(arch, Stages())
     found = [fitter.schedules(group) for group in pairs]
     assert (len(pairs), len(searched)) == (5, 2)  # the first reads rows, the others pixels
     for group, schedules in zip(pairs, found, strict=True):
         assert all(schedule.group is group for schedule in schedules)
         assert all(t.layer is la for t, la in zip(schedules[0].layers, group.layers, strict=True))
-        alone = Fitter(arch, Stages()).schedules(group)
+        alone = GroupCosts(arch, Stages()).schedules(group)
         assert [s.estimate for s in schedules] == [s.estimate for s in alone]
         assert [s.loops for s in schedules] == [s.loops for s in alone]
 
@@ -117,6 +117,8 @@ def test_programs_are_those_of_groups_each_priced_alone(
     model = prepared(net.model(NETWORKS[network](net)), network)
     options = CompileOptions(dtype="int8")
     shared = compile_model(model, NAMED[name], options).program
-    monkeypatch.setattr("compiler.fuse.outline._outline_of", lambda tensor: (tensor.name,))
+    monkeypatch.setattr(
+        "compiler.schedule.fusion.partition._outline_of", lambda tensor: (tensor.name,)
+    )
     alone = compile_model(model, NAMED[name], options).program
     assert print_program(shared) == print_program(alone)

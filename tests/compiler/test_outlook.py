@@ -6,9 +6,16 @@ import pytest
 from machines import machine
 from networks import Net
 
-from compiler.api import CompileOptions, Outlook, bound_of, compile_model, outlook, prepared
-from compiler.parts import Computed, Part, Parts
-from simmodel.arch import Arch
+from compiler.api import (
+    CompileOptions,
+    QuickEstimator,
+    bound_of,
+    compile_model,
+    prepared,
+    quick_estimate,
+)
+from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition
+from simmodel.arch.record import Arch
 
 OPTIONS = CompileOptions(dtype="fp16")
 
@@ -19,7 +26,7 @@ def taken(count: int, arch: Arch, size: int = 8) -> float:
     x = net.input(1, 32, size, size)
     for _ in range(count):
         x = net.op("Conv", x, net.weight(32, 32, 1, 1))
-    return outlook(prepared(net.model(x), "net"), arch, OPTIONS).cycles
+    return quick_estimate(prepared(net.model(x), "net"), arch, OPTIONS).cycles
 
 
 def test_a_layer_takes_its_products_or_its_bytes_by_hand() -> None:
@@ -59,11 +66,11 @@ def test_cores_load_all_constants_or_compute_some_channels_by_hand() -> None:
     8 bytes a cycle; by channels half, and then gets the half of a map of 128 bytes that is not its
     own: stored by the other, 64 bytes, and all of it loaded."""
     arch = machine(types=("fp16",), cores=2)
-    parts = Parts(arch, 2, None)
+    parts = CorePartition(arch, 2, None)
     (rows,) = parts.of([Computed(2000.0, 1000.0, 2000.0)], [[4096]], [128])
-    assert rows == Part(1000.0, 20 + 4096 / 8, 2 * 4096, 0.0)
+    assert rows == LayerPartition(1000.0, 20 + 4096 / 8, 2 * 4096, 0.0)
     (channels,) = parts.of([Computed(2000.0, 2000.0, 1000.0)], [[4096]], [128])
-    assert channels == Part(1000.0, 20 + 2048 / 8, 4096, 20 + 64 / 8 + 20 + 128 / 8)
+    assert channels == LayerPartition(1000.0, 20 + 2048 / 8, 4096, 20 + 64 / 8 + 20 + 128 / 8)
 
 
 @pytest.mark.parametrize("size", [8, 24, 64])
@@ -83,14 +90,14 @@ def test_machines_that_differ_in_size_and_rate_share_what_they_bind() -> None:
     same = [machine(types=("fp16",), cores=cores) for cores in (1, 2)]
     same += [machine(types=("fp16",), local={"size": size}) for size in (16384, 1 << 20)]
     other = machine(types=("fp16",), matrix={"cols": 16})
-    network = Outlook(model)
+    network = QuickEstimator(model)
     found = [network.on(arch, OPTIONS) for arch in same]
     assert network.bound.found == 3
     (demands,) = network.bound.kept.values()
     assert demands.known.found == 3
     found.append(network.on(other, OPTIONS))
     assert len({estimate.cycles for estimate in found[-2:]}) == 2
-    assert found == [outlook(model, arch, OPTIONS) for arch in (*same, other)]
+    assert found == [quick_estimate(model, arch, OPTIONS) for arch in (*same, other)]
 
 
 @pytest.mark.parametrize("over", [{"cores": 2}, {"local": {"banks": 1}}, {"accumulators": 4096}])
@@ -101,4 +108,4 @@ def test_it_is_never_below_the_bound(over: dict[str, int]) -> None:
     y = net.op("Conv", net.op("Relu", x), net.weight(24, 16, 3, 3), pads=[1] * 4)
     model = net.model(net.op("Add", y, y))
     bound = bound_of(compile_model(model, arch, OPTIONS), arch)
-    assert outlook(prepared(model, "net"), arch, OPTIONS).cycles >= bound.cycles
+    assert quick_estimate(prepared(model, "net"), arch, OPTIONS).cycles >= bound.cycles

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.over_lengths import over_lengths
-from simmodel.program import Program
-from simmodel.region import Register
+from compiler.search.symbolic_sizes import over_lengths
+from simmodel.isa.region import Register
+from simmodel.program.program import Program
 
 BATCH = Register("batch", 1, 8)
 

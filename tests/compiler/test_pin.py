@@ -10,11 +10,11 @@ from doubles import Pinning, anything
 from machines import machine
 from networks import Net, check
 
-from compiler.driver import CompileOptions
-from compiler.fuse.partition import Unfused
-from compiler.pin import PinConstants
-from compiler.stages import Stages
-from simmodel.arch import Arch
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions
+from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.residency.weights import PinConstants
+from simmodel.arch.record import Arch
 
 WEIGHTS = 24 * 24 * 4
 LAYERS = 5

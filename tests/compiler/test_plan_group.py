@@ -6,10 +6,10 @@ import pytest
 from machines import machine
 from test_geometry_walk import SAME, chain
 
-from compiler.group import Group
-from compiler.plan.ir import Plan
 from compiler.plan.make_plan import MakePlan
-from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
+from compiler.plan.plan import Plan
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, Tiled
 
 NOTHING = Estimate(0, 0, 0, 0, 0)
 

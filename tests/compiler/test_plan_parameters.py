@@ -10,7 +10,7 @@ from machines import machine
 from networks import Net, check
 
 from simmodel.isa import Copy, Item, Loop
-from simmodel.program import Program
+from simmodel.program.program import Program
 
 DEEP, WIDE = 64, 128
 """Channels in and out of the product: 32 KiB of weights, 512 bytes of bias."""

@@ -13,9 +13,9 @@ from networks import reference
 from onnx import TensorProto, helper
 
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, compile_model, nests, prepared
-from compiler.nest.interp import run
-from simmodel.functional import execute
+from compiler.pipeline import CompileOptions, compile_model, nests, prepared
+from compiler.tensor_ir.interpreter import run
+from simmodel.execute import execute
 from simmodel.verify import verify
 
 

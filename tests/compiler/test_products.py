@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from archgen.backend.base import DEFAULT
 from archgen.check.reference import run_reference
 from archgen.schema import load_arch
-from compiler.driver import CompileOptions, compile_model
-from simmodel.functional import execute
+from compiler.pipeline import CompileOptions, compile_model
+from simmodel.execute import execute
 from simmodel.verify import verify
 
 FINISHING = str(DEFAULT)

@@ -12,15 +12,20 @@ from networks import Net, feeds_of
 from onnx import TensorProto, helper, numpy_helper
 from test_meaning import NETWORKS, QUANTIZED
 
-from archgen.check.deviation import deviation
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, compile_model
-from compiler.fuse.partition import Unfused
-from compiler.keep import KeepTensors
-from compiler.recompute import Recipe, Recomputed, Stage, recompute
-from compiler.stages import Stages
-from simmodel.arch import Arch
-from simmodel.functional import run
+from archgen.check.stored_values import deviation
+from compiler.numerics.expected_values import (
+    ExpectedValues,
+    Stage,
+    VerificationPlan,
+    compute_expected_values,
+)
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model
+from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.residency.activations import KeepTensors
+from simmodel.arch.record import Arch
+from simmodel.execute import run
 
 HALF_ONLY = machine(
     name="half", types=("fp16", "int8"), vector={"types": ("fp16", "int8", "int32")}
@@ -34,7 +39,7 @@ APART = Stages(partition=Unfused(), keep=KeepTensors(enabled=False))
 
 def made(
     name: str, arch: Arch, dtype: str, stages: Stages = APART
-) -> tuple[Recipe, dict[str, Any], dict[str, Any]]:
+) -> tuple[VerificationPlan, dict[str, Any], dict[str, Any]]:
     """Recipe, inputs and stored tensors of a network of `test_meaning` as executed by `arch`."""
     net = Net(quantized=dtype == "int8")
     model = net.model(NETWORKS[name](net))
@@ -45,8 +50,8 @@ def made(
     return compiled.recipe, feeds, done.probed
 
 
-def again(name: str, arch: Arch, dtype: str) -> Recomputed:
-    return recompute(*made(name, arch, dtype, Stages()))
+def again(name: str, arch: Arch, dtype: str) -> ExpectedValues:
+    return compute_expected_values(*made(name, arch, dtype, Stages()))
 
 
 @pytest.mark.parametrize(("name", "arch"), crossed(QUANTIZED))
@@ -77,14 +82,14 @@ def test_a_mistake_is_found_where_it_is_and_not_behind_it() -> None:
         if any(access.tensor in views for nest in stage.nests for access in nest.reads)
     }
     stored[name] = stored[name] * np.float16(1.05)
-    result = recompute(recipe, feeds, stored)
+    result = compute_expected_values(recipe, feeds, stored)
     assert {pair.name for pair in result.stored if deviation(pair).excess > 1} == {name, *readers}
     assert len(result.stored) > 1 + len(readers)
 
 
 def test_parts_of_a_concatenation_give_the_whole() -> None:
     recipe, feeds, stored = made("branches", NAMED["plain"], "fp32")
-    result = recompute(recipe, feeds, stored)
+    result = compute_expected_values(recipe, feeds, stored)
     joined = next(name for name, array in result.observed.items() if array.shape[1] == 17)
     np.testing.assert_array_equal(result.observed[joined][:, 12:], feeds["x0"])
     np.testing.assert_allclose(result.made[joined].values, result.observed[joined], 1e-5, 1e-6)
@@ -105,7 +110,7 @@ def test_a_part_of_a_concatenation_reads_another_as_it_was_stored() -> None:
     done = run(compiled.program, feeds, arch, run_node, probes=compiled.probes)
     assert compiled.recipe is not None
     assert len({compiled.recipe.graph.tensors[part].storage.buffer for part in parts}) == 1
-    result = recompute(compiled.recipe, feeds, done.probed)
+    result = compute_expected_values(compiled.recipe, feeds, done.probed)
     for node in model.graph.node:
         if node.op_type == "Add":
             left, right = (result.observed[name].astype(np.float32) for name in node.input)
@@ -117,8 +122,10 @@ def test_what_is_stored_on_the_way_is_where_later_operators_start() -> None:
     nests = tuple(nest for stage in recipe.stages for nest in stage.nests)
     names = tuple(name for stage in recipe.stages for name in stage.stored)
     kinds = {name: kind for stage in recipe.stages for name, kind in stage.kinds.items()}
-    whole = recompute(replace(recipe, stages=(Stage(nests, names, kinds),)), feeds, stored)
-    parts = recompute(recipe, feeds, stored)
+    whole = compute_expected_values(
+        replace(recipe, stages=(Stage(nests, names, kinds),)), feeds, stored
+    )
+    parts = compute_expected_values(recipe, feeds, stored)
     for one, other in zip(whole.stored, parts.stored, strict=True):
         np.testing.assert_array_equal(one.expected, other.expected, err_msg=one.name)
         assert (one.error is None) is (other.error is None)
@@ -130,7 +137,9 @@ def test_sums_of_floats_read_by_another_name_are_still_inexact() -> None:
     nests = tuple(nest for stage in recipe.stages for nest in stage.nests)
     last = recipe.stages[-1].stored
     kinds = {name: kind for stage in recipe.stages for name, kind in stage.kinds.items()}
-    (pair,) = recompute(replace(recipe, stages=(Stage(nests, last, kinds),)), feeds, stored).stored
+    (pair,) = compute_expected_values(
+        replace(recipe, stages=(Stage(nests, last, kinds),)), feeds, stored
+    ).stored
     assert pair.error is not None
     assert (pair.error > 0).all()
     assert pair.error.max() < 2e-3
@@ -148,12 +157,12 @@ def test_what_stays_on_chip_between_groups_is_as_inexact_as_it_was_made(
     kept = Stages(partition=Unfused())
     recipe, feeds, stored = made(name, NAMED[machine_name], "fp32", kept)
     within = {n for stage in recipe.stages for n in stage.stored}
-    assert {n for stage in recipe.stages for n in stage.made} - within
-    result = recompute(recipe, feeds, stored)
+    assert {n for stage in recipe.stages for n in stage.computed_tensors} - within
+    result = compute_expected_values(recipe, feeds, stored)
     assert [str(deviation(pair)) for pair in result.stored if deviation(pair).excess > 1] == []
 
 
-def names_of_one_state(kind: str) -> tuple[Recomputed, dict[str, Any]]:
+def names_of_one_state(kind: str) -> tuple[ExpectedValues, dict[str, Any]]:
     """A recurrent layer of one step, whose result and last state are the same bytes, and a part of
     it, which is all of it and another node's."""
     random = np.random.default_rng(0)
@@ -183,7 +192,7 @@ def names_of_one_state(kind: str) -> tuple[Recomputed, dict[str, Any]]:
     feeds = feeds_of(model)
     done = run(compiled.program, feeds, arch, run_node, probes=compiled.probes)
     assert compiled.recipe is not None
-    return recompute(compiled.recipe, feeds, done.probed), done.outputs
+    return compute_expected_values(compiled.recipe, feeds, done.probed), done.outputs
 
 
 @pytest.mark.parametrize("kind", ["fp32", "fp16"])
@@ -218,7 +227,7 @@ def test_a_view_of_what_others_wrote_in_the_own_buffer_is_read_as_they_were_stor
     feeds = feeds_of(model)
     done = run(compiled.program, feeds, NAMED["plain"], run_node, probes=compiled.probes)
     assert compiled.recipe is not None
-    result = recompute(compiled.recipe, feeds, done.probed)
+    result = compute_expected_values(compiled.recipe, feeds, done.probed)
     whole = np.concatenate([result.observed[part] for part in parts], axis=1)
     (output,) = done.outputs
     np.testing.assert_array_equal(result.made[output].values, np.concatenate([whole] * 2, axis=2))

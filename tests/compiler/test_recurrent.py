@@ -13,17 +13,16 @@ from machines import machine
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_node, run_reference
-from compiler.driver import CompileOptions, compile_model
-from compiler.effort import stages_for
 from compiler.errors import UnsupportedModel
-from compiler.fuse.partition import Unfused
-from compiler.graph.evaluate import evaluate
-from compiler.load import Load, load
-from compiler.nest.interp import run
-from compiler.nest.ir import HostNode
-from compiler.ops.lower import lower
-from compiler.stages import Stages
-from simmodel.functional import run as execute
+from compiler.frontend.constants import evaluate
+from compiler.frontend.importer import Load, load
+from compiler.lowering.lower import lower
+from compiler.options import Stages, stages_for
+from compiler.pipeline import CompileOptions, compile_model
+from compiler.schedule.fusion.partition import Unfused
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import HostNode
+from simmodel.execute import run as execute
 from simmodel.verify import verify
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}

@@ -9,13 +9,13 @@ from machines import machine
 from networks import check
 from test_fit import chain
 
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.emit.order import OrderInstructions
+from compiler.codegen.issue_order.order import OrderInstructions
+from compiler.decisions.fallback import strategies
+from compiler.decisions.text.extract import extract_tree
 from compiler.errors import DoesNotFit
-from compiler.repair import ways
-from compiler.stages import Stages
-from compiler.tree.made import tree_of
-from simmodel.asm import print_program
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from simmodel.program.assembly import print_program
 
 SMALL = {"size": 1024, "banks": 1}
 """Local memory in which a layer of `chain` takes many tiles."""
@@ -25,14 +25,14 @@ TIGHT = {"size": 8192, "banks": 4}
 
 
 def test_ways_are_ever_more_sparing() -> None:
-    usual, apart, single, *fewer, turns = ways(Stages(), 5)
+    usual, apart, single, *fewer, turns = strategies(Stages(), 5)
     assert usual.stages == Stages()
     assert not usual.note
     assert not apart.stages.keep.enabled
     assert apart.stages.plan.slots > single.stages.plan.slots == 1
     assert [way.stages.tile.cores for way in fewer] == [2, 1]
     assert turns.stages == replace(single.stages, order=OrderInstructions(turns=True))
-    assert len(list(ways(single.stages, 1))) == 3
+    assert len(list(strategies(single.stages, 1))) == 3
 
 
 def test_cores_do_what_fewer_can_where_tokens_are_too_few() -> None:
@@ -65,7 +65,7 @@ def test_engines_take_turns_where_tokens_are_too_few_for_two_at_once(
     made = check(model, four, "fp32").compiled
     assert len(made.program.tokens[0]) == 4
     assert "one of a core works at a time" in made.notes[0]
-    options = CompileOptions("fp32", tree=tree_of("net", made.steps, addresses=True))
+    options = CompileOptions("fp32", tree=extract_tree("net", made.steps, addresses=True))
     again = compile_model(prepared(model, "net"), four, options)
     assert print_program(again.program) == print_program(made.program)
     with pytest.raises(DoesNotFit) as why:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from one_node import case, ints, lowered, model_of
 from onnx.reference import ReferenceEvaluator
 
-from compiler.nest.interp import run
+from compiler.tensor_ir.interpreter import run
 
 RULES = (
     "half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_crop_and_resize",

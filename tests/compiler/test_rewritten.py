@@ -10,10 +10,10 @@ import pytest
 from networks import cleaned
 
 from archgen.check.reference import run_node, run_reference
-from compiler.load import load
-from compiler.nest.interp import run
-from compiler.nest.ir import Array, HostNode
-from compiler.ops.lower import lower
+from compiler.frontend.importer import load
+from compiler.lowering.lower import lower
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import Array, HostNode
 
 
 def computed(text: str, feeds: dict[str, Array]) -> list[Array]:

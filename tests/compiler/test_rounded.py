@@ -10,12 +10,12 @@ import pytest
 from test_united import node, one, value
 
 from archgen.check.reference import run_node
-from compiler.nest.at_length import at_length
-from compiler.nest.for_lengths import for_lengths
-from compiler.nest.interp import run
-from compiler.nest.ir import NestGraph
-from compiler.nest.registers import Count, counted, fitted, share
-from simmodel.region import Register
+from compiler.symbolic.infer_from_samples import for_lengths
+from compiler.symbolic.specialize import at_length
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import NestGraph
+from compiler.tensor_ir.registers import Count, counted, fitted, share
+from simmodel.isa.region import Register
 
 HALF = Register("n/2", 1, 15, 2, 0, (("n", 1),))
 

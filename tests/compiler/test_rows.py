@@ -15,22 +15,22 @@ from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
-from compiler.bind.rows import CopyRows, lacks
 from compiler.cost.transfer import Path
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.nest.interp import run
-from compiler.nest.ir import HostNode, NestGraph, Picked, Storage, Tensor
-from compiler.nest.read_rows import ReadRows
-from compiler.nest.text import constants, parse_graph, payloads, print_graph
-from compiler.ops.lower import Lower, lower
-from compiler.stages import Stages
-from simmodel.arch import Arch
+from compiler.lowering.lower import Lower, lower
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from compiler.target.rows import CopyRows, lacks
+from compiler.tensor_ir.gather_rows import ReadRows
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import HostNode, NestGraph, Picked, Storage, Tensor
+from compiler.tensor_ir.text import constants, parse_graph, payloads, print_graph
+from simmodel.arch.record import Arch
+from simmodel.arch.units import Delay
 from simmodel.errors import NoSuchRow
-from simmodel.functional import execute
+from simmodel.execute import execute
 from simmodel.isa import Gather
-from simmodel.region import Address, Operand, contiguous
-from simmodel.simulate import simulate
-from simmodel.units import Delay
+from simmodel.isa.region import Address, Operand, contiguous
+from simmodel.machine.run import simulate
 from simmodel.verify import verify
 
 FLOATS = machine(types=("fp32",))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.nest.ir import Storage, Tensor, row_major
-from compiler.nest.registers import Count
-from compiler.tile.short_inputs import charge
+from compiler.schedule.tiling.objective import charge
+from compiler.tensor_ir.nest import Storage, Tensor, row_major
+from compiler.tensor_ir.registers import Count
 
 BATCH = Count(0, (("batch", 1),))
 

@@ -13,9 +13,9 @@ import pytest
 from machines import machine
 from networks import Net, check
 
-from compiler.bind.lanes import kept_dims, lane_of
-from compiler.driver import CompileOptions
-from simmodel.arch import Arch
+from compiler.pipeline import CompileOptions
+from compiler.target.vector import kept_dims, lane_of
+from simmodel.arch.record import Arch
 from simmodel.isa import Instruction, Item, Loop, Product, Splat, Ternary
 
 

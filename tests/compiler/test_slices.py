@@ -19,24 +19,24 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net, check, feeds_of, reference, refused
 
-from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
-from compiler.emit.program import Placed
+from compiler.codegen.program import PlacedGroup
+from compiler.cost.multicast import Handover, handovers
+from compiler.decisions.text.extract import extract_tree
+from compiler.decisions.text.interpreter import run_schedules
+from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.geometry.handover import Handover, handovers
-from compiler.group import Group
-from compiler.slices import Slices, slicings
-from compiler.stages import Stages
-from compiler.tree.interp import run_schedules
-from compiler.tree.made import tree_of
-from compiler.tree.text import parse_tree, print_tree
-from simmodel.arch import Arch
-from simmodel.functional import execute
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, CompileResult, compile_model, prepared
+from compiler.schedule.residency.activations import Slices, slicings
+from compiler.schedule_ir.group import Group
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
 from simmodel.isa import Copy, Instruction, Item, Loop, Sync
-from simmodel.order import random_order
-from simmodel.program import Program
-from simmodel.region import Operand
-from simmodel.simulate import simulate
+from simmodel.isa.region import Operand
+from simmodel.machine.run import simulate
+from simmodel.program.program import Program
 from simmodel.verify import findings
+from simmodel.verify.happens_before import random_order
 
 ROWS, CHANNELS = 16, 8
 PIXEL = CHANNELS * 4
@@ -73,7 +73,7 @@ def home(*cores: str) -> str:
 
 
 def groups(made: CompileResult) -> list[Group]:
-    return [step.plan.schedule.group for step in made.steps if isinstance(step, Placed)]
+    return [step.plan.schedule.group for step in made.steps if isinstance(step, PlacedGroup)]
 
 
 def rows(slices: Slices) -> list[tuple[int, int]]:
@@ -119,9 +119,11 @@ def test_what_is_kept_in_slices_takes_no_dram_and_is_right(arch: Arch) -> None:
     assert kept.padded == (1, CHANNELS, 10, 18)
     trace = simulate(made.program, arch)
     assert trace.traffic["dram.write"] == ROWS * 16 * PIXEL  # the output alone
-    first, last = (step.plan.schedule.estimate for step in made.steps if isinstance(step, Placed))
+    first, last = (
+        step.plan.schedule.estimate for step in made.steps if isinstance(step, PlacedGroup)
+    )
     apart = compiled(model, APART, arch)
-    own = [step.plan.schedule.estimate for step in apart.steps if isinstance(step, Placed)]
+    own = [step.plan.schedule.estimate for step in apart.steps if isinstance(step, PlacedGroup)]
     assert first.bytes + last.bytes < own[0].bytes + own[1].bytes - 2 * ROWS * 16 * PIXEL * 0.9
     right(made.program, model, arch)
 
@@ -143,15 +145,15 @@ def test_cores_pass_each_other_the_rows_that_they_need() -> None:
         # The first layer's products are those of its rows alone, none of them twice.
         assert trace.macs == 2 * ROWS * 16 * CHANNELS * CHANNELS * 9
         right(made.program, model, arch)
-        text = print_tree(tree_of("net", made.steps))
+        text = print_tree(extract_tree("net", made.steps))
         assert f"home {FIRST} local at " in text and " passed\n  core h = 0:9\n" in text
-        assert print_tree(tree_of("net", compiled(model, text, arch).steps)) == text
+        assert print_tree(extract_tree("net", compiled(model, text, arch).steps)) == text
         followed(model, made, arch)
 
 
 def followed(model: onnx.ModelProto, made: CompileResult, arch: Arch) -> None:
     """Tile by tile, with nothing but what is on chip, the schedule computes the same."""
-    steps = [step.plan.schedule for step in made.steps if isinstance(step, Placed)]
+    steps = [step.plan.schedule for step in made.steps if isinstance(step, PlacedGroup)]
     assert made.search is not None
     feeds = feeds_of(model)
     (want,) = reference(model, feeds).values()

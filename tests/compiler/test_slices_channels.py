@@ -17,20 +17,19 @@ from machines import machine
 from networks import Net
 from test_slices import compiled, followed, groups, right, without
 
-from compiler.cost.handover import handover_cycles
-from compiler.driver import CompileResult
-from compiler.emit.program import Placed
+from compiler.codegen.program import PlacedGroup
+from compiler.cost.multicast import Handover, handover_cycles, handovers
+from compiler.decisions.text.extract import extract_tree
+from compiler.decisions.text.text import print_tree
 from compiler.geometry.cuts import split_channels, splits
-from compiler.geometry.handover import Handover, handovers
-from compiler.group import Group
-from compiler.nest.bounds import Box
-from compiler.schedule import Estimate
-from compiler.slices import Slicing, slicings
-from compiler.tree.made import tree_of
-from compiler.tree.text import print_tree
-from simmodel.arch import Arch
+from compiler.pipeline import CompileResult
+from compiler.schedule.residency.activations import Slicing, slicings
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import Estimate
+from compiler.tensor_ir.bounds import Box
+from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Item, Loop
-from simmodel.simulate import simulate
+from simmodel.machine.run import simulate
 from simmodel.verify import findings
 
 CHANNELS, SIDE = 16, 16
@@ -86,9 +85,9 @@ def test_cores_that_split_channels_give_each_other_all_that_they_make(
     assert trace.traffic["dram.write"] == SIDE * SIDE * 2 * 64
     assert trace.macs == 2 * SIDE * SIDE * CHANNELS * CHANNELS * 9  # none of them twice
     right(made.program, model, arch)
-    text = print_tree(tree_of("net", made.steps))
+    text = print_tree(extract_tree("net", made.steps))
     assert " passed\n  core\n  core\n" in text and "  core o = 0:8\n  core o = 8:16\n" in text
-    assert print_tree(tree_of("net", compiled(model, text, arch).steps)) == text
+    assert print_tree(extract_tree("net", compiled(model, text, arch).steps)) == text
     followed(model, made, arch)
 
 
@@ -173,5 +172,5 @@ FAR = "tree net\n" + "".join(WHOLE.partition("step")[1:])
 def estimate(made: CompileResult) -> Estimate:
     """Of the first step."""
     step = made.steps[0]
-    assert isinstance(step, Placed)
+    assert isinstance(step, PlacedGroup)
     return step.plan.schedule.estimate

@@ -14,10 +14,10 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
-from compiler.load import load
-from compiler.nest.interp import run
-from compiler.nest.ir import Array, HostNode
-from compiler.ops.lower import lower
+from compiler.frontend.importer import load
+from compiler.lowering.lower import lower
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import Array, HostNode
 
 REALS = ["FLOAT8E4M3FN", "FLOAT8E5M2", "FLOAT8E4M3FNUZ", "FLOAT8E5M2FNUZ", "FLOAT4E2M1"]
 WHOLE = ["INT4", "UINT4", "INT2", "UINT2"]

@@ -16,25 +16,25 @@ import pytest
 from machines import machine
 from networks import Net
 
-from compiler.alloc.on_chip import PlaceBuffers, Places
-from compiler.bind.bind import Bind
-from compiler.bind.expand_functions import ExpandFunctions
-from compiler.bind.fuse_functions import FuseFunctions
-from compiler.bind.group_depthwise import GroupDepthwise
-from compiler.bind.place_on_host import PlaceOnHost
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.dump import text_of
-from compiler.fuse.fuse_tails import FuseTails
-from compiler.fuse.partition import Costs, Unfused
-from compiler.nest.base import check_nests
-from compiler.nest.ir import HostNode, Nest, NestGraph
-from compiler.nest.join_host import JoinHost
-from compiler.nest.text import parse_graph
-from compiler.ops.lower import lower
+from compiler.explain.dump import text_of
+from compiler.lowering.lower import lower
+from compiler.memory.on_chip import PlaceBuffers, Places
+from compiler.options import Stages
 from compiler.passes import ContractBroken, PassFailed
-from compiler.plan.ir import Plan
-from compiler.stages import Stages
-from simmodel.arch import Arch, Isa
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from compiler.plan.plan import Plan
+from compiler.schedule.fusion.fuse_tails import FuseTails
+from compiler.schedule.fusion.partition import PartitionCosts, Unfused
+from compiler.target.bind import Bind
+from compiler.target.fuse_functions import FuseFunctions
+from compiler.target.group_depthwise import GroupDepthwise
+from compiler.target.place_on_host import PlaceOnHost
+from compiler.target.vector_functions import ExpandFunctions
+from compiler.tensor_ir.join import JoinHost
+from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
+from compiler.tensor_ir.rewrite import check_nests
+from compiler.tensor_ir.text import parse_graph
+from simmodel.arch.record import Arch, Isa
 
 CASES = Path(__file__).parents[1] / "cases"
 INTEGERS = machine(types=("int8",), vector={"types": ("int8", "int32")})
@@ -106,7 +106,7 @@ def test_graphs_of_nests_are_checked() -> None:
 class Forgetful(Unfused):
     """Loses the last layer."""
 
-    def groups(self, costs: Costs) -> list[int]:
+    def groups(self, costs: PartitionCosts) -> list[int]:
         return super().groups(costs)[:-1]
 
 

@@ -11,16 +11,16 @@ from machines import machine
 from onnx import parser
 
 from archgen.check.reference import run_node, run_reference
-from archgen.outcomes.point import Point
+from archgen.outcomes.points import Point
 from archgen.schema import load_arch
-from archgen.standard import STANDARD
 from archgen.studies.run import Workbench
-from compiler.driver import CompileOptions, compile_model
+from archgen.toolchain import STANDARD
 from compiler.errors import Undecided
-from compiler.load import load
-from simmodel.asm import constant_data, print_program
-from simmodel.asm_reader import parse_program
-from simmodel.functional import run
+from compiler.frontend.importer import load
+from compiler.pipeline import CompileOptions, compile_model
+from simmodel.execute import run
+from simmodel.program.assembly import constant_data, print_program
+from simmodel.program.assembly_reader import parse_program
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 NONZERO = """

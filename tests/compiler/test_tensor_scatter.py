@@ -15,18 +15,18 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
-from compiler.bind.rows import CopyRows
-from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
-from compiler.graph.decompose_scatters import DecomposeScatters
-from compiler.nest.interp import run
-from compiler.nest.ir import HostNode
-from compiler.nest.read_rows import ReadRows
-from compiler.ops.lower import lower
-from compiler.stages import Stages
-from simmodel.arch import Arch
+from compiler.frontend.operators.scatter import DecomposeScatters
+from compiler.lowering.lower import lower
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, CompileResult, compile_model, prepared
+from compiler.target.rows import CopyRows
+from compiler.tensor_ir.gather_rows import ReadRows
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import HostNode
+from simmodel.arch.record import Arch
 from simmodel.errors import NoSuchRow
-from simmodel.functional import execute
-from simmodel.simulate import simulate
+from simmodel.execute import execute
+from simmodel.machine.run import simulate
 from simmodel.verify import verify
 
 WITH = machine(types=("fp32",), vector={"types": ("fp32", "int32", "int8")})

@@ -10,17 +10,17 @@ from blocks import conv
 from machines import NAMED, machine
 from networks import Net, check
 
-from compiler.bind.bind import Bind
-from compiler.driver import CompileOptions, prepared
-from compiler.fuse.dependence import dependences
-from compiler.fuse.fuse_tails import FuseTails
-from compiler.geometry.walk import Walker, kept
-from compiler.group import Group
-from compiler.ops.lower import lower
-from compiler.schedule import OuterLoop
-from compiler.stages import Stages
-from compiler.tile.choose_tiles import ChooseTiles
-from simmodel.arch import Arch
+from compiler.geometry.tile_trace import TileTracer, overlap_with_next
+from compiler.lowering.lower import lower
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, prepared
+from compiler.schedule.fusion.dependence import dependences
+from compiler.schedule.fusion.fuse_tails import FuseTails
+from compiler.schedule.tiling.choose_tiles import ChooseTiles
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import OuterLoop
+from compiler.target.bind import Bind
+from simmodel.arch.record import Arch
 
 
 def strip(high: int, wide: int, channels: int = 8, quantized: bool = False) -> onnx.ModelProto:
@@ -45,11 +45,11 @@ def test_columns_are_walked_like_rows() -> None:
         x = conv(net, x, 1, (1, 3), pads=(0, 1, 0, 1), bias=False)
     group = group_of(net.model(x))
     part = ((0, 1), (0, 1), (0, 1), (0, 12))
-    walked = Walker(group, frozenset()).walk((OuterLoop(3, 4, rolling=True),), part)
+    walked = TileTracer(group, frozenset()).walk((OuterLoop(3, 4, rolling=True),), part)
     # Columns 0 .. 3 need columns -1 .. 4; the next tile's columns 3 .. 8 keep columns 3 and 4.
     assert [m.work[0][3] for m in walked.moments if m.work[0]] == [(0, 5), (5, 4), (9, 3)]
-    holds = [m.holds[next(iter(group.held))] for m in walked.moments]
-    assert [kept(a, b) for a, b in pairwise(holds)] == [(3, 4, 2), (3, 4, 2)]
+    holds = [m.holds[next(iter(group.internal_readers))] for m in walked.moments]
+    assert [overlap_with_next(a, b) for a, b in pairwise(holds)] == [(3, 4, 2), (3, 4, 2)]
 
 
 def small(name: str) -> Arch:

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machines
 
-from compiler.cost.sharing import Way
-from compiler.driver import CompileOptions, compile_model
+from compiler.cost.multicast import MulticastRoute
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.nest.bounds import Box
-from compiler.schedule import OuterLoop, Schedule
-from compiler.stages import Stages
-from compiler.tile.choose_group import GroupSearch
-from compiler.tile.choose_tiles import ChooseTiles
-from compiler.tile.price_group import GroupPricer
-from simmodel.arch import Arch
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, compile_model
+from compiler.schedule.tiling.choose_group import GroupSearch
+from compiler.schedule.tiling.choose_tiles import ChooseTiles
+from compiler.schedule.tiling.group_price import GroupPricer
+from compiler.schedule_ir.schedule import OuterLoop, Schedule
+from compiler.tensor_ir.bounds import Box
+from simmodel.arch.record import Arch
 
 ROUNDED = 1 + 1e-9
 
@@ -42,7 +42,7 @@ class _Floored(GroupSearch):
 
 @dataclass(frozen=True)
 class _FlooredTiles(ChooseTiles):
-    def together(self, arch: Arch, slots: int, way: Way | None) -> GroupSearch:
+    def together(self, arch: Arch, slots: int, way: MulticastRoute | None) -> GroupSearch:
         return _Floored(arch, slots, arch.core_count, breadth=self.breadth, way=way)
 
 

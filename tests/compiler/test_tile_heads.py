@@ -9,13 +9,13 @@ from machines import NAMED, machine
 from networks import Net, check, feeds_of, followed, run_node
 from test_tile_columns import group_of
 
-from compiler.driver import CompileOptions, CompileResult, compile_model, nests, prepared
+from compiler.decisions.text.text import parse_tree
 from compiler.geometry.cuts import dividing, heads, shared_axes
-from compiler.layer import Layer
-from compiler.nest.interp import run
-from compiler.tree.text import parse_tree
-from simmodel.arch import Arch
-from simmodel.functional import execute
+from compiler.pipeline import CompileOptions, CompileResult, compile_model, nests, prepared
+from compiler.schedule_ir.layer import Layer
+from compiler.tensor_ir.interpreter import run
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
 from simmodel.verify import verify
 
 

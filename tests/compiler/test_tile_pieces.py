@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net
 
-from compiler.bind.bind import Bind
-from compiler.driver import prepared
-from compiler.emit.segments import segments
+from compiler.codegen.nodes import segments
 from compiler.geometry.cuts import boxes, grids
-from compiler.layer import Layer
-from compiler.nest.bounds import Box
-from compiler.nest.ir import Nest
-from compiler.ops.lower import lower
-from compiler.schedule import TileLoop
+from compiler.lowering.lower import lower
+from compiler.pipeline import prepared
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import TileLoop
+from compiler.target.bind import Bind
+from compiler.tensor_ir.bounds import Box
+from compiler.tensor_ir.nest import Nest
 
 EXTENTS = st.lists(st.integers(1, 13), min_size=1, max_size=3)
 

@@ -12,16 +12,16 @@ from machines import machine
 from networks import Net
 from test_tile_pieces import convolution
 
-from compiler.cost.sharing import Cores
-from compiler.driver import CompileOptions, layers, nests, prepared
-from compiler.fit import Fitter
-from compiler.fuse.dependence import dependences
+from compiler.cost.multicast import Cores
+from compiler.decisions.group_costs import GroupCosts
 from compiler.geometry.needs import LayerNeeds, layer_needs
-from compiler.group import Group
-from compiler.schedule import Estimate
-from compiler.stages import Stages
-from compiler.tile.objective import SCORES
-from compiler.tile.share import Shares
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, layers, nests, prepared
+from compiler.schedule.fusion.dependence import dependences
+from compiler.schedule.tiling.layer_mapping import MappingCache
+from compiler.schedule.tiling.objective import SCORES
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import Estimate
 
 
 def chain(count: int, side: int, channels: int) -> Group:
@@ -55,7 +55,7 @@ def test_needs_read_off_the_maps_are_those_found_step_by_step(data: st.DataObjec
 
 def test_a_share_with_more_room_is_never_slower_and_fits_its_room() -> None:
     layer = convolution(24, 3, (1, 1), 1)
-    front = Shares(machine(), 2, Cores(1)).front(
+    front = MappingCache(machine(), 2, Cores(1)).front(
         layer, layer.result.shape, frozenset(), resident=False
     )
     smallest = front.smallest()
@@ -73,8 +73,8 @@ def test_no_price_is_below_its_bound(cores: int) -> None:
     for objective in SCORES:
         stages = Stages()
         stages = replace(stages, tile=replace(stages.tile, objective=objective, cores=cores))
-        fitter = Fitter(machine(), stages)
-        assert 0 <= fitter.bound(group) <= fitter.price(group)
+        fitter = GroupCosts(machine(), stages)
+        assert 0 <= fitter.lower_bound(group) <= fitter.price(group)
 
 
 @pytest.mark.parametrize("objective", SCORES)
@@ -83,7 +83,7 @@ def test_a_price_below_a_limit_is_that_of_the_best_schedule(objective: str, loca
     group = chain(3, 24, 8)
     stages = Stages()
     stages = replace(stages, tile=replace(stages.tile, objective=objective))
-    search = Fitter(machine(local={"size": local}), stages).search
+    search = GroupCosts(machine(local={"size": local}), stages).search
     scores = [search.score(schedule.estimate) for schedule in search.schedules(group)]
     best = min(scores, default=math.inf)
     for limit in (0.5 * best, best, 1.5 * best, math.inf):
@@ -94,7 +94,7 @@ def test_a_price_below_a_limit_is_that_of_the_best_schedule(objective: str, loca
 
 def test_no_schedule_is_below_the_floor_of_its_loops() -> None:
     group = chain(3, 24, 8)
-    search = Fitter(machine(), Stages()).search
+    search = GroupCosts(machine(), Stages()).search
     pricer = search.pricer(group)
     for schedule in search.schedules(group):
         floor = pricer.floor(schedule.parts, schedule.loops, search.bounds)
@@ -108,7 +108,7 @@ def test_each_objective_is_best_at_what_it_asks_for() -> None:
     for objective in SCORES:
         stages = Stages()
         stages = replace(stages, tile=replace(stages.tile, objective=objective))
-        best[objective] = Fitter(machine(), stages).schedules(group)[0].estimate
+        best[objective] = GroupCosts(machine(), stages).schedules(group)[0].estimate
     assert best["memory"].need == min(estimate.need for estimate in best.values())
     assert best["memory"].need < best["latency"].need
     assert best["energy"].bytes <= best["memory"].bytes

@@ -8,26 +8,26 @@ import pytest
 from machines import machine
 from test_tile_pieces import convolution
 
-from compiler.cost.sharing import Cores
-from compiler.geometry.walk import Moment, Walked
-from compiler.tile.share import Share, Shares
-from compiler.tile.timeline import Timeline, Work
+from compiler.cost.multicast import Cores
+from compiler.geometry.tile_trace import TileStep, TileTrace
+from compiler.schedule.tiling.layer_mapping import LayerMapping, MappingCache
+from compiler.schedule.tiling.timeline import GroupTimeline, TileWork
 
 SLOTS = 2
 PRODUCTS, STREAM, CONSTANTS, BEHIND = 1000.0, 500.0, 400.0, 100.0
 
 
-def share(matrix: float, load: float, arrivals: float) -> Share:
+def share(matrix: float, load: float, arrivals: float) -> LayerMapping:
     """Products of one tile of the result, whose operands arrive in pieces."""
-    return Share((), matrix, 0.0, load, 0.0, 0.0, 0.0, pieces=1, arrivals=arrivals)
+    return LayerMapping((), matrix, 0.0, load, 0.0, 0.0, 0.0, pieces=1, arrivals=arrivals)
 
 
 def cycles(arrivals: float) -> float:
     """A layer whose weights stream, before one whose constants are loaded as a whole."""
     layers = share(PRODUCTS, STREAM, arrivals), share(BEHIND, 0.0, 1)
-    work = Work(layers, {}, {}, {}, {1: CONSTANTS})
-    walked = Walked((Moment({}, (None, None), {}),))
-    timeline = Timeline(((), ("first",)), ("first", "second"), SLOTS)
+    work = TileWork(layers, {}, {}, {}, {1: CONSTANTS})
+    walked = TileTrace((TileStep({}, (None, None), {}),))
+    timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS)
     return timeline.run(walked, lambda run, moment: work)
 
 
@@ -42,9 +42,9 @@ def test_a_stream_through_few_slots_holds_up_a_whole_load_behind_it(arrivals: fl
 def test_a_stream_waits_for_its_layer_but_for_what_has_a_slot(arrivals: float) -> None:
     """Two pieces are there when the layer before is done; the last one is behind all others."""
     layers = share(PRODUCTS, 0.0, 1), share(BEHIND, STREAM, arrivals)
-    timeline = Timeline(((), ("first",)), ("first", "second"), SLOTS)
-    walked = Walked((Moment({}, (None, None), {}),))
-    end = timeline.run(walked, lambda run, moment: Work(layers, {}, {}, {}))
+    timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS)
+    walked = TileTrace((TileStep({}, (None, None), {}),))
+    end = timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {}))
     assert end == pytest.approx(PRODUCTS + STREAM * (1 - SLOTS / arrivals) + BEHIND / arrivals)
 
 
@@ -59,24 +59,24 @@ def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float
     layers = share(PRODUCT, 0.0, 1), replace(share(0.0, 0.0, 1), vector=TAIL)
     # Tiles that differ in form, so that each is played.
     forms = (((0, 1 + tile),) for tile in range(TILES))
-    walked = Walked(tuple(Moment({}, (box, box), {}) for box in forms))
-    timeline = Timeline(((), ("first",)), ("first", "second"), SLOTS, {"first": slots})
-    assert timeline.run(walked, lambda run, moment: Work(layers, {}, {}, {})) == expected
+    walked = TileTrace(tuple(TileStep({}, (box, box), {}) for box in forms))
+    timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS, {"first": slots})
+    assert timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {})) == expected
 
 
-def played(told: frozenset[int] = frozenset()) -> Timeline:
+def played(told: frozenset[int] = frozenset()) -> GroupTimeline:
     """A product of x, then vector work on it and y; both are loaded."""
     layers = share(PRODUCT, 0.0, 1), replace(share(0.0, 0.0, 1), vector=TAIL)
-    timeline = Timeline((("x",), ("y", "first")), ("first", "second"), SLOTS, told=told)
-    work = Work(layers, {"x": 50.0, "y": 70.0}, {}, {})
-    timeline.run(Walked((Moment({}, (None, None), {}),)), lambda run, moment: work)
+    timeline = GroupTimeline((("x",), ("y", "first")), ("first", "second"), SLOTS, told=told)
+    work = TileWork(layers, {"x": 50.0, "y": 70.0}, {}, {})
+    timeline.run(TileTrace((TileStep({}, (None, None), {}),)), lambda run, moment: work)
     return timeline
 
 
 def test_pieces_of_a_reduction_are_arrivals() -> None:
     layer = convolution(24, 3, (1, 1), 1)
     held = frozenset(name for name in layer.inputs if layer.tensors[name].data is None)
-    front = Shares(machine(), SLOTS, Cores(1)).front(
+    front = MappingCache(machine(), SLOTS, Cores(1)).front(
         layer, layer.result.shape, held, resident=False
     )
     shares = [front.make(position) for position in range(len(front.needs))]
@@ -91,16 +91,18 @@ def test_pieces_of_a_reduction_are_arrivals() -> None:
 def test_vector_work_ends_a_piece_behind_the_products() -> None:
     # Products of 4 pieces end at 100; of the vector work, 10 cycles a piece, one piece is left.
     layer = replace(share(PRODUCT, 0.0, 1), vector=40.0, pieces=4)
-    timeline = Timeline(((),), ("first",), SLOTS)
-    work = Work((layer,), {}, {}, {})
-    assert timeline.run(Walked((Moment({}, (None,), {}),)), lambda run, moment: work) == 110
+    timeline = GroupTimeline(((),), ("first",), SLOTS)
+    work = TileWork((layer,), {}, {}, {})
+    assert timeline.run(TileTrace((TileStep({}, (None,), {}),)), lambda run, moment: work) == 110
     # Where it takes longer than the products it is behind them from the first piece on.
     slow = replace(layer, vector=200.0)
-    timeline = Timeline(((),), ("first",), SLOTS)
-    work = Work((slow,), {}, {}, {})
-    assert timeline.run(Walked((Moment({}, (None,), {}),)), lambda run, moment: work) == 225
+    timeline = GroupTimeline(((),), ("first",), SLOTS)
+    work = TileWork((slow,), {}, {}, {})
+    assert timeline.run(TileTrace((TileStep({}, (None,), {}),)), lambda run, moment: work) == 225
     # What follows on the same engine waits for its end, not for the products' alone.
     behind = replace(share(0.0, 0.0, 1), vector=5.0)
-    timeline = Timeline(((), ()), ("first", "second"), SLOTS)
-    work = Work((layer, behind), {}, {}, {})
-    assert timeline.run(Walked((Moment({}, (None, None), {}),)), lambda run, moment: work) == 115
+    timeline = GroupTimeline(((), ()), ("first", "second"), SLOTS)
+    work = TileWork((layer, behind), {}, {}, {})
+    assert (
+        timeline.run(TileTrace((TileStep({}, (None, None), {}),)), lambda run, moment: work) == 115
+    )

@@ -13,16 +13,25 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net, feeds_of, reference
 
-from compiler.alloc.layout import check_layout
-from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
-from compiler.emit.program import Placed
-from compiler.tree.interp import NotThere, _Held
-from compiler.tree.ir import Address, Call, For, Home, Span, Step, Tree, Work
-from compiler.tree.made import tree_of
-from compiler.tree.text import TreeError, parse_tree, print_tree
-from simmodel.arch import Arch
-from simmodel.functional import execute
-from simmodel.simulate import simulate
+from compiler.codegen.program import PlacedGroup
+from compiler.decisions.text.extract import extract_tree
+from compiler.decisions.text.interpreter import NotThere, _ChipTensor
+from compiler.decisions.text.text import TreeError, parse_tree, print_tree
+from compiler.decisions.text.tree import (
+    BufferAddress,
+    Call,
+    For,
+    Home,
+    ScheduleStep,
+    Span,
+    StepLayer,
+    Tree,
+)
+from compiler.memory.on_chip import check_layout
+from compiler.pipeline import CompileOptions, CompileResult, compile_model, prepared
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
+from simmodel.machine.run import simulate
 from simmodel.verify import verify
 
 TEXT = """\
@@ -45,15 +54,15 @@ host p, q
 TREE = Tree(
     "net",
     (
-        Step(
+        ScheduleStep(
             (
-                Work(("conv", "relu"), (For("o", 32), For("c", 64)), resident=True),
-                Work(("x/y",)),
+                StepLayer(("conv", "relu"), (For("o", 32), For("c", 64)), resident=True),
+                StepLayer(("x/y",)),
             ),
             ((Span("h", 0, 4),), (Span("h", 4, 8),)),
             (For("n", 1), For("h", 2, rolling=True)),
             3,
-            (Address("conv", 0, 512),),
+            (BufferAddress("conv", 0, 512),),
         ),
         Call(("p", "q")),
     ),
@@ -74,15 +83,16 @@ COUNTS = st.integers(1, 9999)
 LOOPS = st.lists(st.builds(For, NAMES, COUNTS), max_size=3).map(tuple)
 SPANS = st.lists(st.builds(Span, NAMES, st.integers(0, 99), COUNTS), max_size=2).map(tuple)
 STEPS = st.builds(
-    Step,
+    ScheduleStep,
     st.lists(
-        st.builds(Work, st.lists(NAMES, min_size=1).map(tuple), LOOPS, st.booleans()), min_size=1
+        st.builds(StepLayer, st.lists(NAMES, min_size=1).map(tuple), LOOPS, st.booleans()),
+        min_size=1,
     ).map(tuple),
     st.lists(SPANS, max_size=2).map(tuple),
     st.lists(st.builds(For, NAMES, COUNTS, st.booleans()), max_size=2).map(tuple),
     st.none() | COUNTS,
     st.lists(
-        st.builds(Address, NAMES, st.integers(0, 9999), COUNTS),
+        st.builds(BufferAddress, NAMES, st.integers(0, 9999), COUNTS),
         max_size=2,
         unique_by=lambda address: address.buffer,
     ).map(tuple),
@@ -146,7 +156,7 @@ def told(text: str, arch: Arch = ROOMY) -> list[str]:
 
 
 def test_names_are_those_of_the_network() -> None:
-    own = tree_of("net", compiled(None).steps)
+    own = extract_tree("net", compiled(None).steps)
     assert [nest for step in own.steps for work in step.layers for nest in work.nests] == [
         "t4", "t8", "t12",
     ]  # fmt: skip
@@ -163,7 +173,7 @@ def test_a_tree_by_hand_is_followed_and_computes_the_same(
     made = compiled(THREE.replace("for o 4", loops))
     verify(made.program, ROOMY)
     (step,) = made.steps
-    assert isinstance(step, Placed)
+    assert isinstance(step, PlacedGroup)
     schedule = step.plan.schedule
     assert [(loop.axis, loop.size, loop.rolling) for loop in schedule.loops] == [(2, 4, True)]
     assert [tiled.resident for tiled in schedule.layers] == [True, True, False]
@@ -180,8 +190,8 @@ def test_what_a_tree_leaves_out_is_chosen() -> None:
     made = compiled(text)
     verify(made.program, ROOMY)
     first, second = made.steps
-    assert isinstance(first, Placed)
-    assert isinstance(second, Placed)
+    assert isinstance(first, PlacedGroup)
+    assert isinstance(second, PlacedGroup)
     assert len(first.plan.layers) == 2
     assert len(second.plan.layers) == 1
     assert first.plan.schedule.estimate.total > 0
@@ -200,13 +210,13 @@ def test_schedules_by_hand_are_estimated_like_those_of_the_search() -> None:
     assert made.search is not None
     fitter = made.search.fitter
     (step,) = made.steps
-    assert isinstance(step, Placed)
+    assert isinstance(step, PlacedGroup)
     for schedule in fitter.schedules(step.plan.schedule.group):
         again = fitter.search.estimate(schedule)
         assert again.total == pytest.approx(schedule.estimate.total, rel=0.1)
     by_hand = compiled(THREE)
     (step,) = by_hand.steps
-    assert isinstance(step, Placed)
+    assert isinstance(step, PlacedGroup)
     expected = step.plan.schedule.estimate.total
     assert expected == pytest.approx(simulate(by_hand.program, ROOMY).cycles, rel=0.2)
 
@@ -223,9 +233,9 @@ def test_what_stays_between_steps_takes_no_dram() -> None:
 
 def test_addresses_are_taken_as_they_are_given() -> None:
     made = compiled(THREE)
-    tree = tree_of("net", made.steps, addresses=True)
+    tree = extract_tree("net", made.steps, addresses=True)
     (step,) = tree.steps
-    assert isinstance(step, Step)
+    assert isinstance(step, ScheduleStep)
     moved = replace(step, buffers=tuple(replace(b, start=b.start + 4096) for b in step.buffers))
     again = compiled(print_tree(replace(tree, steps=(moved,))))
     first, second = (
@@ -237,7 +247,7 @@ def test_addresses_are_taken_as_they_are_given() -> None:
 
 def test_places_are_checked_by_what_knows_no_placer() -> None:
     (step,) = compiled(THREE).steps
-    assert isinstance(step, Placed)
+    assert isinstance(step, PlacedGroup)
     plan, places = step.plan, step.places
     assert not list(check_layout(plan, places, ROOMY))
     first, second = (name for name, b in list(plan.buffers.items())[:2] if b.role == "local")
@@ -254,9 +264,9 @@ def test_places_are_checked_by_what_knows_no_placer() -> None:
 
 
 def test_a_tile_that_reads_what_is_not_there_is_no_value() -> None:
-    held = _Held(np.zeros((4, 4)), np.zeros((4, 4), bool))
+    held = _ChipTensor(np.zeros((4, 4)), np.zeros((4, 4), bool))
     held.there[:2] = True
     held.check(((0, 2), (0, 4)), "x")
-    held.keep(((1, 3), (0, 4)))
+    held.forget_outside(((1, 3), (0, 4)))
     with pytest.raises(NotThere, match=r"x .* is not on chip"):
         held.check(((0, 2), (0, 4)), "x")

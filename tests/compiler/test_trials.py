@@ -10,13 +10,11 @@ from machines import machine
 from networks import Net
 
 from archgen.schema import load_arch
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.effort import stages_for
-from compiler.judge_groups import ESTIMATED, JudgeGroups
-from compiler.search import Best, Wanted, best_program
-from compiler.stages import Stages
-from simmodel.arch import Arch
-from simmodel.simulate import traced
+from compiler.options import ESTIMATED, JudgeGroups, Stages, stages_for
+from compiler.pipeline import CompileOptions, compile_model, prepared
+from compiler.search.best_program import Best, Wanted, best_program
+from simmodel.arch.record import Arch
+from simmodel.machine.run import traced
 
 JUDGED = Stages(judge=JudgeGroups(candidates=6, worth=0.0))
 

@@ -13,15 +13,15 @@ from onnx import TensorProto, helper, numpy_helper
 from archgen.check.reference import run_node, sample_inputs
 from archgen.schema import load_arch
 from archgen.zoo.catalog import build
-from compiler.driver import CompileOptions, nests, prepared
 from compiler.errors import UnsupportedModel
-from compiler.nest.at_length import at_length
-from compiler.nest.for_lengths import for_lengths
-from compiler.nest.interp import run
-from compiler.nest.ir import ZERO, Access, Nest, NestGraph, Storage
-from compiler.nest.join_concat import JoinConcat
-from compiler.nest.registers import Count
-from simmodel.region import Register
+from compiler.pipeline import CompileOptions, nests, prepared
+from compiler.symbolic.infer_from_samples import for_lengths
+from compiler.symbolic.specialize import at_length
+from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.join import JoinConcat
+from compiler.tensor_ir.nest import ZERO, Access, Nest, NestGraph, Storage
+from compiler.tensor_ir.registers import Count
+from simmodel.isa.region import Register
 
 MACHINE = load_arch("stcp920")
 BERT = {"layers": 1, "hidden": 16, "heads": 2, "vocabulary": 20}

@@ -8,9 +8,9 @@ from machines import machine
 from networks import Net, check
 from test_closed_forms import free
 
-from compiler.driver import CompileOptions, compile_model
-from simmodel.arch import Arch
-from simmodel.simulate import simulate
+from compiler.pipeline import CompileOptions, compile_model
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
 from simmodel.waterfall import Waterfall, waterfall
 
 SLOW = 1 << 14

@@ -8,10 +8,10 @@ from machines import machine
 from networks import Net, check
 
 from archgen.models.load import open_model
-from compiler.driver import CompileOptions, CompileResult, compile_model
-from compiler.fuse.strategies import STRATEGIES
-from compiler.keep import KeepTensors
-from compiler.stages import Stages
+from compiler.options import Stages
+from compiler.pipeline import CompileOptions, CompileResult, compile_model
+from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule.residency.activations import KeepTensors
 from simmodel.verify import verify
 
 ROOMY = machine(name="roomy", local={"size": 1 << 19, "banks": 8}, matrix={"depthwise": True})

@@ -8,12 +8,12 @@ import onnx
 from machines import machine
 from networks import Net
 
-from compiler.choices import stages_of
-from compiler.driver import CompileOptions, CompileResult, compile_model
-from compiler.fuse.partition import Unfused
-from compiler.working_set import working_set
-from simmodel.arch import Arch
-from simmodel.simulate import simulate
+from compiler.explain.report import working_set
+from compiler.options import stages_of
+from compiler.pipeline import CompileOptions, CompileResult, compile_model
+from compiler.schedule.fusion.partition import Unfused
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
 
 APART = replace(stages_of("line", "auto", "latency", 0), partition=Unfused())
 """Each layer is a group of its own; what passes between them may stay on chip."""

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from archgen.cli.explain import TOPICS
 from archgen.cli.main import VERBS, cli
 from archgen.cli.topics import SECTIONS
-from archgen.knobs import knobs
-from compiler.stages import Stages
+from archgen.scheduling import pass_option_values
+from compiler.options import Stages
 
 
 def explained(*words: str) -> str:
@@ -45,7 +45,7 @@ _NAMES_THAT_SAY_ALL = {
 
 def test_every_option_of_every_pass_is_listed() -> None:
     listed = [entry.name for section in SECTIONS["passes"]() for entry in section.entries]
-    assert listed == list(knobs(Stages()))
+    assert listed == list(pass_option_values(Stages()))
 
 
 def test_the_reference_has_every_verb() -> None:

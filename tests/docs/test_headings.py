@@ -11,12 +11,12 @@ import pytest
 import archgen
 from archgen.cli.check import _LEVELS
 from archgen.cli.compare_report import _FIGURES
-from archgen.cli.fields import parts
+from archgen.cli.explain import meant
 from archgen.cli.summary import _CELLS
+from archgen.cli.topics import parts
 from archgen.cli.vocabulary import HEADINGS
-from archgen.cli.words import meant
+from archgen.outcomes.bottleneck import STALLS
 from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
-from archgen.outcomes.stalls import STALLS
 from archgen.schema.json_schema import arch_view
 from simmodel.waterfall import MOVED, WORK
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from simmodel.arch import Arch
-from simmodel.dtype import size_of
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await, Copy, Gemm, Instruction, Item, Loop, Sync, Unary
-from simmodel.program import Constant, Origin, Port, Program
-from simmodel.region import Address, Operand, Ring, contiguous
+from simmodel.isa.region import Address, Operand, Ring, contiguous
+from simmodel.program.program import Constant, Origin, Port, Program
 
 
 def machine(sync: str = "tokens", cores: int = 1, **changes: Any) -> Arch:

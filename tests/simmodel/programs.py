@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Gemm, Item, ScalarNop, Unary
 from simmodel.isa.base import Sync
-from simmodel.program import Origin, Program
-from simmodel.region import Address, Operand, Terms, contiguous
-from simmodel.simulate import simulate
+from simmodel.isa.region import Address, Operand, Terms, contiguous
+from simmodel.machine.run import simulate
+from simmodel.program.program import Origin, Program
 
 KIB = 1024
 

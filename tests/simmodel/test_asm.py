@@ -11,12 +11,18 @@ from handmade import at, constant, machine, pipeline, program, random_programs, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simmodel.asm import ParseError, constant_data, parse_item, parse_program, print_item
-from simmodel.asm import print_program as printed
-from simmodel.dtype import NUMPY
+from simmodel.arch.dtype import NUMPY
 from simmodel.isa import Conv, HostCall, Instruction, Item, Loop, Reduce, Sync, Unary, Window
-from simmodel.program import Buffer, Origin, Program
-from simmodel.region import Address, Limit, Operand, Ring
+from simmodel.isa.region import Address, Limit, Operand, Ring
+from simmodel.program.assembly import (
+    ParseError,
+    constant_data,
+    parse_item,
+    parse_program,
+    print_item,
+)
+from simmodel.program.assembly import print_program as printed
+from simmodel.program.program import Buffer, Origin, Program
 from simmodel.verify import verify
 
 names = st.one_of(

@@ -17,14 +17,14 @@ from programs import KIB, box, memories
 from programs import machine as plain_machine
 from programs import program as plain_program
 
-from simmodel.arch import Arch
-from simmodel.functional import execute
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
 from simmodel.isa import Arrive, Await, Copy, Fill, Gemm, Instruction, Sync, Unary
-from simmodel.order import random_order
-from simmodel.program import Program
-from simmodel.region import Operand
-from simmodel.simulate import simulate
+from simmodel.isa.region import Operand
+from simmodel.machine.run import simulate
+from simmodel.program.program import Program
 from simmodel.verify import findings, verify
+from simmodel.verify.happens_before import random_order
 
 ROUNDS = 3
 CORES = 2

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from handmade import at, machine, program
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
-from simmodel.encoding import EncodingError, control_words, program_bytes, typical_bytes
 from simmodel.isa import Instruction, Loop, ScalarNop, Unary
+from simmodel.machine.run import simulate
 from simmodel.metrics import measure
-from simmodel.simulate import simulate
+from simmodel.program.encoding import EncodingError, control_words, program_bytes, typical_bytes
 
 
 def packing(**encoding: Any) -> Arch:

@@ -8,9 +8,9 @@ from handmade import at
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simmodel.expand import addresses, expand
 from simmodel.isa import Copy, Item, Loop, Sync
-from simmodel.region import Address, Ring
+from simmodel.isa.region import Address, Ring
+from simmodel.program.expand import addresses, expand
 
 VARIABLES = "abc"
 

@@ -20,12 +20,12 @@ from handmade import (
     relay,
 )
 
-from simmodel.functional import execute
+from simmodel.execute import execute
 from simmodel.isa import Arrive, Await, Copy, Fill, HostCall, Instruction, Loop, Sync
-from simmodel.order import Stuck, random_order
-from simmodel.program import Port, Program
-from simmodel.region import Operand, Ring
+from simmodel.isa.region import Operand, Ring
+from simmodel.program.program import Port, Program
 from simmodel.verify import verify
+from simmodel.verify.happens_before import Stuck, random_order
 
 X = np.random.default_rng(3).integers(-128, 128, (TILES * ROWS, K)).astype(np.int8)
 

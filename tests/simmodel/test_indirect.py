@@ -12,13 +12,13 @@ from handmade import at, constant, machine, port
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simmodel.arch import Arch
-from simmodel.asm import parse_item, print_item
+from simmodel.arch.record import Arch
 from simmodel.errors import NoSuchRow
-from simmodel.functional import execute
+from simmodel.execute import execute
 from simmodel.isa import Copy, Gather, Indirect, Item, Scatter
-from simmodel.program import Origin, Program
-from simmodel.simulate import simulate
+from simmodel.machine.run import simulate
+from simmodel.program.assembly import parse_item, print_item
+from simmodel.program.program import Origin, Program
 from simmodel.verify import findings, verify
 
 TABLE = np.arange(80, dtype=np.int8).reshape(10, 8)
@@ -180,4 +180,4 @@ def test_what_rows_mean(index: list[list[int]], row: list[int], scatters: bool) 
         assert (arrays[id(own)] == wanted[numbers]).all()
     assert parse_item(print_item(item)) == item
     assert not item.breaches
-    assert item.moved == numbers.size * int(np.prod(row)) * 2
+    assert item.source_bytes == numbers.size * int(np.prod(row)) * 2

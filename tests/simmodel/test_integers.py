@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simmodel.dtype import NUMPY, limits
+from simmodel.arch.dtype import NUMPY, limits
 from simmodel.isa import Binary, Instruction, Reduce, Ternary, Unary
-from simmodel.region import Operand
+from simmodel.isa.region import Operand
 
 Array = NDArray[Any]
 KINDS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

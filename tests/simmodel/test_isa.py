@@ -18,9 +18,7 @@ from handmade import at, machine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simmodel.asm import parse_item, print_item
-from simmodel.dtype import NUMPY
-from simmodel.expand import expand
+from simmodel.arch.dtype import NUMPY
 from simmodel.isa import (
     INSTRUCTIONS,
     Arrive,
@@ -52,7 +50,9 @@ from simmodel.isa import (
     Window,
 )
 from simmodel.isa.functions import BINARY, REDUCE, UNARY
-from simmodel.region import Address, Operand
+from simmodel.isa.region import Address, Operand
+from simmodel.program.assembly import parse_item, print_item
+from simmodel.program.expand import expand
 
 Memory = dict[str, np.ndarray]
 Reals = Callable[..., np.ndarray]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from programs import KIB, box, gemm, load, machine, memories, nop, program, relu, spans, store
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.errors import Deadlock
 from simmodel.isa import Arrive, Await, Copy, HostCall, Item, Loop, Splat
+from simmodel.machine.run import simulate
 from simmodel.metrics import measure
-from simmodel.simulate import simulate
 
 
 def test_01_clock_same_trace_twice() -> None:

@@ -11,13 +11,19 @@ from handmade import ROWS, TILES, K, at, machine, pipeline, pipeline_answer, por
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simmodel.asm import constant_data, parse_items, parse_program, print_item, print_program
-from simmodel.functional import execute
+from simmodel.execute import execute
 from simmodel.isa import Claim, HostCall, Item, Loop
-from simmodel.lengths import LengthError, lengths_of, settled, settled_port
-from simmodel.program import Program
-from simmodel.region import Address, Limit, Operand, Register
-from simmodel.simulate import simulate
+from simmodel.isa.region import Address, Limit, Operand, Register
+from simmodel.machine.run import simulate
+from simmodel.program.assembly import (
+    constant_data,
+    parse_items,
+    parse_program,
+    print_item,
+    print_program,
+)
+from simmodel.program.program import Program
+from simmodel.program.sizes import LengthError, lengths_of, specialize, specialize_port
 from simmodel.verify import verify
 
 MOST = TILES * ROWS
@@ -56,7 +62,7 @@ def rows_at_run_time(sync: str = "tokens") -> Program:
 @pytest.mark.parametrize("sync", ["tokens", "interlock"])
 @pytest.mark.parametrize("rows", range(1, MOST + 1))
 def test_every_length_is_verified_and_right(rows: int, sync: str) -> None:
-    made, arch = settled(rows_at_run_time(sync), {"n": rows}), machine(sync)
+    made, arch = specialize(rows_at_run_time(sync), {"n": rows}), machine(sync)
     verify(made, arch)
     x = np.random.default_rng(rows).integers(-128, 128, (rows, K)).astype(np.int8)
     found = execute(made, {"x": x}, arch)["y"]
@@ -64,12 +70,12 @@ def test_every_length_is_verified_and_right(rows: int, sync: str) -> None:
 
 
 def test_the_most_is_the_program_itself() -> None:
-    assert print_program(settled(rows_at_run_time(), {"n": MOST})) == print_program(pipeline())
+    assert print_program(specialize(rows_at_run_time(), {"n": MOST})) == print_program(pipeline())
 
 
 def test_time_follows_the_length() -> None:
     whole, arch = rows_at_run_time(), machine()
-    cycles = [simulate(settled(whole, {"n": rows}), arch).cycles for rows in (4, 8, 12, MOST)]
+    cycles = [simulate(specialize(whole, {"n": rows}), arch).cycles for rows in (4, 8, 12, MOST)]
     assert cycles == sorted(set(cycles))
     assert cycles[-1] == simulate(pipeline(), arch).cycles
 
@@ -82,7 +88,7 @@ def test_a_call_of_the_host_takes_what_there_is() -> None:
         outputs=(Operand("dram", moved, (8, 4), (16, 4), "fp32", limits=rows),),
     )  # fmt: skip
     whole = replace(rows_at_run_time(), cores=((call,),), registers=(Register("n", 1, 8),))
-    ((made,),) = settled(whole, {"n": 6}).cores
+    ((made,),) = specialize(whole, {"n": 6}).cores
     assert print_item(made).strip() == (
         "host.call host payload=0 inputs=(dram[0x0]:fp32[6,4]) outputs=(dram[0xc0]:fp32[6,4]) "
         "operations=600"
@@ -127,7 +133,7 @@ def empty(stream: tuple[Item, ...]) -> Program:
 
 @pytest.mark.parametrize("length", LEFT)
 def test_what_is_left(length: int) -> None:
-    made = settled(empty(parse_items(STREAM)), {"seq": length})
+    made = specialize(empty(parse_items(STREAM)), {"seq": length})
     assert "\n".join(map(print_item, made.cores[0])) == LEFT[length]
 
 
@@ -155,7 +161,7 @@ w=weights[0x0]:int8[2,4]""",
 @pytest.mark.parametrize("length", SUMMED)
 def test_a_sum_starts_where_what_it_would_go_on_from_is_not_there(length: int) -> None:
     whole = replace(empty(parse_items(SUM)), registers=(Register("k", 1, 4),))
-    made = settled(whole, {"k": length}).cores[0]
+    made = specialize(whole, {"k": length}).cores[0]
     assert "\n".join(map(print_item, made)) == SUMMED[length]
 
 
@@ -180,7 +186,7 @@ def test_nested_loops_leave_what_every_turn_leaves(
     whole = replace(empty(parse_items(text)), registers=(Register("seq", 1, most),))
     touched = [
         int(start) + offset
-        for core in settled(whole, {"seq": length}).expanded
+        for core in specialize(whole, {"seq": length}).expanded
         for site in core.sites
         if not isinstance(site.instruction, Claim)
         for start in site.addresses[0]
@@ -201,17 +207,17 @@ def test_a_core_begins_behind_the_shares_of_others() -> None:
     half = Register("seq/2", 1, 32, 2, 0, (("seq", 1),))
     whole = empty(parse_items(text))
     whole = replace(whole, registers=(*whole.registers, half))
-    made = settled(whole, {"seq": 37}).cores[0]
+    made = specialize(whole, {"seq": 37}).cores[0]
     assert [print_item(item) for item in made] == ["copy.fill load dst=local[0x130]:int8[18,16]"]
     assert parse_program(print_program(whole)).registers == whole.registers
     with pytest.raises(LengthError, match="no length of the program, which has seq;"):
-        settled(whole, {"seq/2": 1})
+        specialize(whole, {"seq/2": 1})
 
 
 def test_lengths_that_a_program_has_not() -> None:
     whole = replace(rows_at_run_time(), registers=(Register("n", 1, MOST), Register("m", 2, 4)))
     with pytest.raises(LengthError) as error:
-        settled(whole, {"n": MOST + 1, "k": 3})
+        specialize(whole, {"n": MOST + 1, "k": 3})
     assert str(error.value) == (
         "k is no length of the program, which has n, m; n is 25, expected 1 .. 24; "
         "m is not given, expected 2 .. 4"
@@ -269,5 +275,5 @@ def test_shapes_that_fit_no_lengths(shapes: dict[str, tuple[int, ...]], message:
 
 def test_a_port_lies_where_its_lengths_say() -> None:
     row = port("row", at("dram", 640, (1, 8), terms={"n": 8}))
-    made = settled_port(row, (Register("n", 1, 8),), {"n": 5})
+    made = specialize_port(row, (Register("n", 1, 8),), {"n": 5})
     assert made.operand.address == Address(640 - 3 * 8)

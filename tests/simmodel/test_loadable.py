@@ -19,12 +19,18 @@ from loadable_mutants import Base, base_of, judged, mutant
 from test_asm import items, rich, same
 
 from simmodel import isa
-from simmodel.asm import print_program
 from simmodel.isa import Item
-from simmodel.loadable import Loadable, LoadableError, from_bytes, to_bytes
-from simmodel.loadable.program import packed, unpacked
-from simmodel.program import Program
-from simmodel.relocation import PortBytes
+from simmodel.program.assembly import print_program
+from simmodel.program.loadable import (
+    Loadable,
+    LoadableError,
+    from_bytes,
+    packed,
+    to_bytes,
+    unpacked,
+)
+from simmodel.program.program import Program
+from simmodel.program.relocation import PortBytes
 
 PORTS = (PortBytes("x", "dram", 64, 96, True), PortBytes("y", "dram", 4096, 2, False))
 

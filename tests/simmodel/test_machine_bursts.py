@@ -8,9 +8,9 @@ import random
 import pytest
 from programs import KIB, load, machine, memories, nop, program, relu, store
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.isa import Instruction, Item, Loop
-from simmodel.simulate import simulate
+from simmodel.machine.run import simulate
 from simmodel.trace import CAUSES
 
 TOKENS = {"a": 2, "b": 1}

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from simmodel.machine.clock import Clock
 from simmodel.machine.fabric import Fabric, fill
 from simmodel.machine.flow import ROUNDING, Flow, Resource
+from simmodel.machine.queue import Clock
 from simmodel.trace import BANDWIDTH
 
 

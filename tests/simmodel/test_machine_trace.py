@@ -9,9 +9,9 @@ import pytest
 from programs import KIB, box, gemm, load, machine, memories, nop, program, relu, store
 
 from simmodel.isa import Loop
+from simmodel.machine.run import simulate
 from simmodel.metrics import measure, peak_bytes
-from simmodel.program import Buffer, Constant, Origin, Port, Program
-from simmodel.simulate import simulate
+from simmodel.program.program import Buffer, Constant, Origin, Port, Program
 from simmodel.trace import CAUSES
 
 ORIGINS = (Origin("conv", 0, "Conv"), Origin("act", 1, "Relu"), Origin("unused", 2, "Add"))

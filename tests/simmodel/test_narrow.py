@@ -11,12 +11,22 @@ from handmade import at, constant, machine, port, program
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simmodel.arch import Arch
-from simmodel.asm import parse_item, print_item
-from simmodel.dtype import NUMPY, PACKED, STORED, bytes_for, largest, limits, pack, unpack, widened
-from simmodel.functional import execute
+from simmodel.arch.dtype import (
+    NUMPY,
+    PACKED,
+    STORED,
+    bytes_for,
+    largest,
+    limits,
+    pack,
+    unpack,
+    widened,
+)
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
 from simmodel.isa import Binary, Copy, Instruction, Item, Loop, Unary
-from simmodel.program import Program
+from simmodel.program.assembly import parse_item, print_item
+from simmodel.program.program import Program
 from simmodel.verify import findings
 
 ROWS, ROW = 4, 6

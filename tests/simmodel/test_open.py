@@ -11,9 +11,9 @@ from handmade import machine
 from test_lengths import MOST, rows_at_run_time
 
 from simmodel.isa import Item, Loop
-from simmodel.program import Program
-from simmodel.region import Address, Limit, Operand, Register, Ring
-from simmodel.turns import operands_of
+from simmodel.isa.region import Address, Limit, Operand, Register, Ring
+from simmodel.program.program import Program
+from simmodel.program.substitute import operands_of
 from simmodel.verify import findings
 
 N = Register("n", 1, MOST)

@@ -9,7 +9,7 @@ from handmade import at
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simmodel.region import Address, Operand, Ring, contiguous, walk
+from simmodel.isa.region import Address, Operand, Ring, contiguous, walk
 
 
 def offsets(operand: Operand) -> list[int]:

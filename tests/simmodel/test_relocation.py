@@ -9,9 +9,9 @@ import pytest
 from handmade import at, constant, program
 
 from simmodel.isa import Copy, Loop
-from simmodel.program import Port, Program
-from simmodel.region import Address, Operand, Ring
-from simmodel.relocation import PlaceError, PortBytes, placed, ports_of
+from simmodel.isa.region import Address, Operand, Ring
+from simmodel.program.program import Port, Program
+from simmodel.program.relocation import PlaceError, PortBytes, ports_of, relocate
 
 
 def port(name: str, address: int, size: int) -> Port:
@@ -46,45 +46,45 @@ def test_what_is_of_a_port_moves_with_it_and_nothing_else() -> None:
     assert ports_of(base) == (
         PortBytes("x", "dram", 0, 256, True), PortBytes("y", "dram", 256, 128, True),
     )  # fmt: skip
-    moved = placed(base, {"x": 4096})
+    moved = relocate(base, {"x": 4096})
     (loop, weights) = moved.cores[0]
     assert isinstance(loop, Loop) and weights == base.cores[0][1]
     read, written = loop.body
     assert isinstance(read, Copy) and read.src == moving(4096 + 192, ("t", -64))
     assert written == base.cores[0][0].body[1]  # type: ignore[union-attr]
     assert [each.operand.address.base for each in (*moved.inputs, *moved.outputs)] == [4096, 256]
-    assert placed(moved, {"x": 0}).cores == base.cores
+    assert relocate(moved, {"x": 0}).cores == base.cores
 
 
 def test_ports_may_change_places() -> None:
-    swapped = placed(net(), {"x": 128, "y": 0})
+    swapped = relocate(net(), {"x": 128, "y": 0})
     assert [(each.base, each.size) for each in ports_of(swapped)] == [(128, 256), (0, 128)]
-    assert placed(swapped, {"x": 0, "y": 256}).cores == net().cores
+    assert relocate(swapped, {"x": 0, "y": 256}).cores == net().cores
 
 
 def test_ports_in_one_place_move_together() -> None:
     base = replace(net(), inputs=(port("x", 0, 256), port("before", 256, 128)))
-    assert ports_of(placed(base, {"y": 1024}))[1].base == 1024
+    assert ports_of(relocate(base, {"y": 1024}))[1].base == 1024
     with pytest.raises(PlaceError, match="y: before and y lie in one place, which is asked to"):
-        placed(base, {"before": 1024, "y": 2048})
+        relocate(base, {"before": 1024, "y": 2048})
 
 
 def test_a_port_that_a_command_reaches_across_stays() -> None:
     base = net(copied(at("dram", 224, (64,)), LOCAL))
     assert [each.movable for each in ports_of(base)] == [False, False]
     with pytest.raises(PlaceError, match="x stays where it is: a command reaches from its bytes"):
-        placed(base, {"x": 4096})
+        relocate(base, {"x": 4096})
 
 
 def test_every_reason_is_listed() -> None:
     with pytest.raises(PlaceError) as caught:
-        placed(net(), {"z": 0, "x": -1})
+        relocate(net(), {"z": 0, "x": -1})
     assert str(caught.value).splitlines() == [
         "there is no port 'z'; there are x, y",
         "x: expected an address from 0 on, found -1",
     ]
     with pytest.raises(PlaceError) as caught:
-        placed(net(copied(at("dram", 1024, (64,)), LOCAL)), {"x": 448, "y": 1000})
+        relocate(net(copied(at("dram", 1024, (64,)), LOCAL)), {"x": 448, "y": 1000})
     assert str(caught.value).splitlines() == [
         "x: bytes 0x1c0 .. 0x2c0 are those of constant w, 0x200 .. 0x240; "
         "all from 0x480 on are free",

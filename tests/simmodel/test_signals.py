@@ -14,15 +14,15 @@ import pytest
 from handmade import constant, port
 from programs import KIB, box, load, machine, nop, program, spans, store
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.errors import Deadlock
-from simmodel.functional import execute
+from simmodel.execute import execute
 from simmodel.isa import Claim, Copy, Instruction, Loop, Sync, Unary
-from simmodel.order import random_order
-from simmodel.program import Program
-from simmodel.region import Address, Ring
-from simmodel.simulate import simulate
+from simmodel.isa.region import Address, Ring
+from simmodel.machine.run import simulate
+from simmodel.program.program import Program
 from simmodel.verify import findings, verify
+from simmodel.verify.happens_before import random_order
 
 TILE, TILES, SLOTS = 160, 3, 2
 OUT = KIB

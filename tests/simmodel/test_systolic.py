@@ -14,8 +14,8 @@ import pytest
 from programs import KIB, box, machine, memories, program
 
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Instruction
-from simmodel.isa.cycles import depthwise_cycles, product_cycles
-from simmodel.simulate import simulate
+from simmodel.isa.contraction import depthwise_cycles, product_cycles
+from simmodel.machine.run import simulate
 
 DATAFLOWS = ("output-stationary", "weight-stationary", "input-stationary")
 COLUMNS = [(dataflow, size) for dataflow in DATAFLOWS for size in (32, 128)]

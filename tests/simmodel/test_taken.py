@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simmodel.metrics import taken
-from simmodel.program import Buffer
+from simmodel.program.program import Buffer
 
 
 def test_a_byte_counts_once_while_any_buffer_has_it() -> None:

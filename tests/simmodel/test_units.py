@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from simmodel.units import (
+from simmodel.arch.units import (
     Area,
     Bandwidth,
     Bytes,

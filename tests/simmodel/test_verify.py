@@ -29,7 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simmodel.errors import NotRunnable
-from simmodel.functional import execute
+from simmodel.execute import execute
 from simmodel.isa import (
     Arrive,
     Await,
@@ -40,12 +40,19 @@ from simmodel.isa import (
     Sync,
     Window,
 )
-from simmodel.order import Stuck, Timeline, dependencies, random_order, sequence, timeline
-from simmodel.overlap import Box, meet
-from simmodel.program import Buffer, Program, TileKind
-from simmodel.region import Operand, Ring
-from simmodel.simulate import simulate
+from simmodel.isa.region import Operand, Ring
+from simmodel.machine.run import simulate
+from simmodel.program.program import Buffer, Program, TileKind
 from simmodel.verify import VerifyError, findings, verify
+from simmodel.verify.happens_before import (
+    Stuck,
+    Timeline,
+    dependencies,
+    random_order,
+    sequence,
+    timeline,
+)
+from simmodel.verify.overlap import Box, meet
 
 Change = Callable[[Instruction], Instruction]
 

@@ -30,8 +30,8 @@ import onnx
 from real_nets import TEXTS, real_net
 
 import archgen
-from archgen.outcomes.point import Outcome
-from archgen.process.threads import one_thread_each
+from archgen.outcomes.points import Outcome
+from archgen.process.guard import one_thread_each
 from archgen.zoo.catalog import CATALOG
 
 TABLE = Path(__file__).with_name("smoke.txt")

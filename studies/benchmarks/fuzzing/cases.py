@@ -14,7 +14,7 @@ import onnx
 import yaml
 
 from archgen.models.load import SourceModel
-from archgen.outcomes.point import Point
+from archgen.outcomes.points import Point
 from archgen.scheduling import DEFAULT, Scheduling
 from archgen.schema import load_arch
 from compiler.api import HALOS, OBJECTIVES, STRATEGIES

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from archgen.process.memory import limit
+from archgen.process.guard import limit
 
 _FORK = multiprocessing.get_context("fork")
 Answer = dict[str, Any]

@@ -19,19 +19,18 @@ from typing import Any
 
 import onnx
 
-from archgen.outcomes.point import Outcome
+from archgen.outcomes.points import Outcome
 from archgen.schema import ArchError
-from archgen.standard import STANDARD
 from archgen.studies.run import Workbench
-from archgen.toolchain import Compiled, Request, Toolchain
+from archgen.toolchain import STANDARD, Compiled, Request, Toolchain
 from compiler.errors import DoesNotFit
 from fuzzing.cases import Case
-from simmodel.arch import Arch
-from simmodel.asm import constant_data, print_program
-from simmodel.asm_reader import parse_program
-from simmodel.functional import Host, Run, run
-from simmodel.order import random_order, starving_order
-from simmodel.program import Probe, Program
+from simmodel.arch.record import Arch
+from simmodel.execute import Host, Run, run
+from simmodel.program.assembly import constant_data, print_program
+from simmodel.program.assembly_reader import parse_program
+from simmodel.program.program import Probe, Program
+from simmodel.verify.happens_before import random_order, starving_order
 
 ANSWERS = ("right", "unproven", "does_not_fit", "unsupported")
 ORDERS = {"a random order": random_order, "an order that starves queues": starving_order}

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from simmodel.arch import Arch
+from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
 
 Tree = dict[str, Any]

@@ -1,0 +1,384 @@
+"""A network as ONNX Runtime's quantizer takes it: folded, nodes with names, biases in rows.
+
+The one idea: whatever is rewritten before quantization is rewritten here, and at any length of a
+network alike, so that a value has the same name at each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_converter
+from onnx.reference import ReferenceEvaluator
+
+from compiler.api import Load, hides_products, in_standard_operators
+
+# What of a network is quantized already, and stays as it is when the rest is quantized.
+
+PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+MOVEMENT = (
+    *("Concat", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Split", "Slice"),
+    *("Pad", "Resize", "DepthToSpace", "TensorScatter"),
+)
+_DATA = {"Concat": None, "TensorScatter": 2}
+"""How many of the first inputs of movement are moved, where it is not one; None: all."""
+_CLAMPS = ("Relu", "Clip")
+_KEEPING = {*MOVEMENT, "Identity", "MaxPool", "Gather", "Expand"}
+"""Operators whose results are elements of their first input."""
+_INTEGER_PRODUCTS = (
+    *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QGemm", "QAttention"),
+    "DynamicQuantizeMatMul",
+)
+_INTEGER = (*_INTEGER_PRODUCTS, "QLinear", "DequantizeLinear", "DynamicQuantize")
+"""How the names of operators on quantized numbers begin."""
+_BYTES = (TensorProto.INT8, TensorProto.UINT8)
+
+
+def has_quantized_parts(proto: onnx.ModelProto) -> bool:
+    """Whether any operator of ``proto`` works on quantized numbers."""
+    return any(node.op_type.startswith(_INTEGER) for node in proto.graph.node)
+
+
+def products(proto: onnx.ModelProto) -> tuple[int, list[onnx.NodeProto]]:
+    """How many products of ``proto`` are quantized, and those that are not."""
+    nodes = proto.graph.node
+    quantized = _dequantized(proto.graph, nodes)
+    plain = [node for node in nodes if node.op_type in PRODUCTS]
+    left = [node for node in plain if not quantized.issuperset(node.input[:2])]
+    integer = sum(node.op_type.startswith(_INTEGER_PRODUCTS) for node in nodes)
+    return integer + len(plain) - len(left), left
+
+
+def between_quantizations(proto: onnx.ModelProto) -> list[str]:
+    """Names of the nodes that no quantization is to be added to: products of quantized numbers,
+    what follows on quantized activations up to the next product or quantization, and clamps in
+    front of one."""
+    graph = proto.graph
+    constants = _initializer_names(graph)
+    open_ones = {node.name for node in products(proto)[1]}
+    inside: set[str] = set()
+    names = []
+    for node in graph.node:
+        weights = node.op_type == "DequantizeLinear" and node.input[0] in constants
+        begins = node.op_type.startswith(_INTEGER) and not weights
+        if node.name in open_ones or node.op_type == "QuantizeLinear":
+            continue
+        if begins or inside.intersection(node.input):
+            inside.update(filter(None, node.output))
+            names.append(node.name)
+    return [*names, *(node.name for node in _clamps_before_quantization(graph))]
+
+
+def constant_numbers(proto: onnx.ModelProto) -> set[str]:
+    """Names of initializers and of what is dequantized from them."""
+    constants = _initializer_names(proto.graph)
+    dequantized = [node for node in proto.graph.node if node.op_type == "DequantizeLinear"]
+    return constants | {node.output[0] for node in dequantized if node.input[0] in constants}
+
+
+def unpack_weights(proto: onnx.ModelProto) -> None:
+    """Makes weights in other than 8 bits, or with scales by block, float32 constants, in place:
+    no product of bytes can read them."""
+    graph = proto.graph
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in list(graph.node):
+        names = [name for name in node.input if name]
+        if node.op_type != "DequantizeLinear" or not tensors.keys() >= set(names):
+            continue
+        kind = tensors[names[0]].data_type
+        if kind == TensorProto.INT32 or (kind in _BYTES and not _by_block(node)):
+            continue
+        value = onnx.ValueInfoProto(name=node.output[0])
+        part = helper.make_graph([node], "weights", [], [value], [tensors[n] for n in names])
+        model = helper.make_model(part, opset_imports=proto.opset_import)
+        (numbers,) = ReferenceEvaluator(model).run(None, {})
+        plain = numpy_helper.from_array(np.asarray(numbers), node.output[0])
+        graph.initializer.append(plain)
+        graph.node.remove(node)
+
+
+def _by_block(node: onnx.NodeProto) -> bool:
+    return any(a.name == "block_size" and a.i for a in node.attribute)
+
+
+def without_second_rounding(proto: onnx.ModelProto, before: Collection[str]) -> None:
+    """Takes back, in place, quantizations that were added (by nodes not named in ``before``) where
+    numbers are quantized anyway: in front of a QuantizeLinear that was there, or of its clamp, and
+    behind a DequantizeLinear with nothing but movement between."""
+    graph = proto.graph
+    makers = {name: node for node in graph.node for name in node.output}
+    old = [node for node in graph.node if node.name in before]
+    quantized = _dequantized(graph, old)
+    rounds = {node.name for node in old if node.op_type == "QuantizeLinear"}
+    rounds |= {node.name for node in _clamps_before_quantization(graph)}
+    for node in old:
+        for index, name in enumerate(node.input):
+            source = _quantized_source(name, makers, before)
+            if source and ((node.name in rounds and index == 0) or source in quantized):
+                node.input[index] = source
+    _sweep(graph, before)
+
+
+def _quantized_source(
+    name: str, makers: dict[str, onnx.NodeProto], before: Collection[str]
+) -> str | None:
+    """What an added pair of QuantizeLinear and DequantizeLinear makes ``name`` from."""
+    last = makers.get(name)
+    first = makers.get(last.input[0]) if last is not None else None
+    if last is None or first is None or last.name in before or first.name in before:
+        return None
+    return str(first.input[0])
+
+
+def _clamps_before_quantization(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    readers = _readers(graph)
+    return [
+        node
+        for node in graph.node
+        if node.op_type in _CLAMPS and set(readers[node.output[0]]) == {"QuantizeLinear"}
+    ]
+
+
+def _readers(graph: onnx.GraphProto) -> dict[str, list[str]]:
+    """Operators that read each value; an output of the graph is read by ''."""
+    readers: dict[str, list[str]] = defaultdict(list)
+    for node in graph.node:
+        for name in node.input:
+            readers[name].append(node.op_type)
+    for value in graph.output:
+        readers[value.name].append("")
+    return readers
+
+
+def _sweep(graph: onnx.GraphProto, before: Collection[str]) -> None:
+    """Removes added nodes that nothing reads: a DequantizeLinear, then what it read."""
+    for _ in ("DequantizeLinear", "QuantizeLinear"):
+        readers = _readers(graph)
+        for node in list(graph.node):
+            if node.name not in before and not any(readers[name] for name in node.output):
+                graph.node.remove(node)
+
+
+def _initializer_names(graph: onnx.GraphProto) -> set[str]:
+    return {tensor.name for tensor in graph.initializer}
+
+
+def _dequantized(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """Values that were bytes and have only been moved since, by ``nodes``."""
+    wide = {t.name for t in graph.initializer if t.data_type not in _BYTES}
+    found: set[str] = set()
+    for node in nodes:
+        count = _DATA.get(node.op_type, 1)
+        if node.op_type == "DequantizeLinear":
+            if not _by_block(node) and not wide.intersection((node.input[0], *node.input[2:])):
+                found.update(node.output)
+        elif node.op_type in _KEEPING and found.issuperset(node.input[:count]):
+            found.update(node.output)
+    return found
+
+
+_PER_CHANNEL_OPSET = 13
+_FREE_INITIALIZERS = 4
+"""The first IR version whose initializers need not be inputs."""
+_FATAL = 4
+"""Severity of what ONNX Runtime logs: errors alone."""
+
+
+@dataclass(frozen=True)
+class FoldedNetwork:
+    """A network to be quantized, and whether operators that hide products are written out."""
+
+    proto: onnx.ModelProto
+    written_out: bool
+
+
+def folded(name: str, proto: onnx.ModelProto, load: Load, directory: Path) -> FoldedNetwork:
+    """``proto``, called ``name``, before quantization; files go to ``directory``. What hides
+    products is written out by ``load``, unless parts are quantized already."""
+    given = _without_given_weights(proto)
+    written_out = None
+    if hides_products(proto) and not has_quantized_parts(proto):
+        written_out = in_standard_operators(given, name, load)
+    made = _name_nodes(_rewritten(written_out or _modern(given), directory))
+    unpack_weights(made)
+    _flatten_biases(made)
+    return FoldedNetwork(made, written_out is not None)
+
+
+def _without_given_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` without initializers among its inputs, where old files list them: what can be
+    computed from such an input is no constant to ONNX Runtime."""
+    initialized = {tensor.name for tensor in proto.graph.initializer}
+    if not any(value.name in initialized for value in proto.graph.input):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    free = [value for value in proto.graph.input if value.name not in initialized]
+    del copy.graph.input[:]
+    copy.graph.input.extend(free)
+    copy.ir_version = max(copy.ir_version, _FREE_INITIALIZERS)
+    return copy
+
+
+def _modern(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` in an operator set that has quantization by channel."""
+    opsets = [opset.version for opset in proto.opset_import if opset.domain in ("", "ai.onnx")]
+    if opsets and opsets[0] < _PER_CHANNEL_OPSET:
+        given = onnx.ModelProto()
+        given.CopyFrom(proto)
+        given.ir_version = max(given.ir_version, _FREE_INITIALIZERS)  # or it takes inputs alone
+        return version_converter.convert_version(given, _PER_CHANNEL_OPSET)
+    return proto
+
+
+def _rewritten(proto: onnx.ModelProto, directory: Path) -> onnx.ModelProto:
+    """``proto`` after ONNX Runtime's basic rewriting: BatchNormalization folded into Conv, shape
+    arithmetic computed. MatMul and Add stay apart, as in the source, and it quantizes nothing in a
+    way of its own."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(directory / "folded.onnx")
+    options.log_severity_level = _FATAL
+    options.intra_op_num_threads = 1
+    onnxruntime.InferenceSession(
+        proto.SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=["MatMulAddFusion", "WeightBiasQuantization"],
+    )
+    folded = onnx.load_model(options.optimized_model_filepath)
+    used = {node.domain for node in folded.graph.node} | {""}
+    kept = [opset for opset in folded.opset_import if opset.domain in used]
+    del folded.opset_import[:]
+    folded.opset_import.extend(kept)
+    return folded
+
+
+def _name_nodes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Gives every node a name of its own: exclusion from quantization goes by name."""
+    seen: set[str] = set()
+    for index, node in enumerate(proto.graph.node):
+        if not node.name or node.name in seen:
+            node.name = f"{node.name or node.op_type}_{index}"
+        seen.add(node.name)
+    return proto
+
+
+def _flatten_biases(proto: onnx.ModelProto) -> None:
+    """Gives every constant bias of a Gemm one number per column, in place: the quantizer takes
+    no other shape."""
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        wide = node.op_type == "Gemm" and len(node.input) == 3
+        if not wide or not {*node.input[1:]} <= constants.keys():
+            continue
+        bias = numpy_helper.to_array(constants[node.input[2]])
+        transposed = any(a.name == "transB" and a.i for a in node.attribute)
+        columns = constants[node.input[1]].dims[0 if transposed else 1]
+        if bias.shape == (columns,) or bias.size != (bias.shape or (1,))[-1]:
+            continue
+        row = np.ascontiguousarray(np.broadcast_to(bias.reshape(-1), (columns,)))
+        name = f"{node.name}_bias_per_column"
+        proto.graph.initializer.append(numpy_helper.from_array(row, name))
+        node.input[2] = name
+
+
+# Networks in 16-bit floats as networks in float32: the same graph with wider numbers.
+
+_HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
+"""Attributes that hold an element type."""
+
+
+def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` without 16-bit floats: a copy, or itself where it has none."""
+    if not any(True for _ in _halves(proto)):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for part in list(_halves(copy)):
+        _widen(part)
+    return copy
+
+
+def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` without operators on 16-bit floats: as ``widened`` has it, but what the main graph
+    casts to such a type is rounded to it, and float32 again."""
+    copy = widened(proto)
+    nodes: list[onnx.NodeProto] = []
+    for before, node in zip(proto.graph.node, copy.graph.node, strict=True):
+        nodes.append(node)
+        kind = next((a.i for a in before.attribute if a.name == "to"), 0)
+        if node.op_type == "Cast" and kind in _HALF:
+            rounded = f"{node.output[0]}.rounded"
+            nodes.append(helper.make_node("Cast", [rounded], node.output, to=TensorProto.FLOAT))
+            node.output[0] = rounded
+            node.attribute[0].i = kind
+    made = onnx.ModelProto()
+    made.CopyFrom(copy)
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
+def has_bfloat16(proto: onnx.ModelProto) -> bool:
+    """Whether anything in ``proto`` says or holds a bfloat16."""
+    return any(_element_type(part) == TensorProto.BFLOAT16 for part in _halves(proto))
+
+
+def _element_type(part: _Part) -> int:
+    """The element type that ``part`` says or has."""
+    if isinstance(part, onnx.TypeProto.Tensor):
+        return int(part.elem_type)
+    return int(part.i if isinstance(part, onnx.AttributeProto) else part.data_type)
+
+
+_Part = onnx.TensorProto | onnx.TypeProto.Tensor | onnx.AttributeProto
+
+
+def _widen(part: _Part) -> None:
+    if isinstance(part, onnx.TypeProto.Tensor):
+        part.elem_type = TensorProto.FLOAT
+    elif isinstance(part, onnx.AttributeProto):
+        part.i = TensorProto.FLOAT
+    else:
+        numbers = numpy_helper.to_array(part).astype(np.float32)
+        part.CopyFrom(numpy_helper.from_array(numbers, part.name))
+
+
+def _halves(proto: onnx.ModelProto) -> Iterator[_Part]:
+    """Everything in ``proto`` that says or holds a 16-bit float."""
+    yield from _of_graph(proto.graph)
+    for function in proto.functions:
+        yield from _of_nodes(function.node)
+
+
+def _of_graph(graph: onnx.GraphProto) -> Iterator[_Part]:
+    yield from (tensor for tensor in graph.initializer if tensor.data_type in _HALF)
+    for values in (graph.input, graph.output, graph.value_info):
+        types = (value.type.tensor_type for value in values)
+        yield from (kind for kind in types if kind.elem_type in _HALF)
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Part]:
+    for node in nodes:
+        for attribute in node.attribute:
+            yield from _of_attribute(attribute)
+
+
+def _of_attribute(attribute: onnx.AttributeProto) -> Iterator[_Part]:
+    if attribute.type == AttributeProto.INT:
+        if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _HALF:
+            yield attribute
+    elif attribute.type == AttributeProto.TENSOR:
+        if attribute.t.data_type in _HALF:
+            yield attribute.t
+    elif attribute.type == AttributeProto.GRAPH:
+        yield from _of_graph(attribute.g)

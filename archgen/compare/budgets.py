@@ -1,0 +1,260 @@
+"""Budget files: what figures may be at most, or at least, on which networks and machines.
+
+    verified: true                           # the default: only outputs that were checked
+    budgets:
+      - latency_ms <= 5 on resnet50
+      - energy <= 2 mJ on mobilenet*, squeezenet* for edge-*
+      - {limit: peak_local_bytes <= 512 KiB, on: {batch: 1, dtype: int8}, optional: true}
+
+The one idea: a budget is kept by every point that it is about, and one that is about no point is
+not kept either, unless it says that it is optional.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
+
+from archgen.outcomes.columns import COLUMNS
+from archgen.outcomes.estimated import ESTIMATED
+from archgen.outcomes.figures import (
+    ORDERS,
+    amount,
+    figure_named,
+    figure_of,
+    is_figure,
+    is_of_machine,
+    split_condition,
+    unit_of,
+    with_unit,
+)
+from archgen.outcomes.points import DIMENSION, Outcome
+from archgen.schema.json_schema import View
+from archgen.schema.record import RecordReader
+from archgen.schema.source import BUDGET, read_tree
+from archgen.schema.tree import FilePosition, Mistake, Table, find, guess, plain
+from archgen.studies.design import StudyError, agrees
+from archgen.studies.file import Several
+from simmodel.arch.base import FrozenModel
+
+_FIXED = tuple(known.name for known in COLUMNS if "<" not in known.name)
+_WHOM = re.compile(r"\s+(on|for)\s+")
+_SIDES: Mapping[str, str] = {"on": "model", "for": "arch"}
+_EXAMPLE = "'latency_ms <= 5 on resnet50' or 'energy <= 2 mJ on resnet* for edge-*'"
+
+
+@dataclass(frozen=True)
+class FigureLimit:
+    """A figure and its bound, in the unit of its column."""
+
+    figure: str
+    comparison: str
+    bound: float
+
+
+def limit_of(text: str) -> tuple[FigureLimit, dict[str, tuple[str, ...]]]:
+    """The limit in `text`, and whom it is for: `latency_ms <= 5 on resnet50 for edge-*`.
+
+    Raises ValueError.
+    """
+    condition, *rest = _WHOM.split(text.strip())
+    parts = split_condition(condition)
+    if parts is None or parts[1] not in ORDERS:
+        raise ValueError(f"{text!r}: expected a figure, <= or >=, and a bound, such as {_EXAMPLE}")
+    name, comparison, bound = parts
+    figure = name if is_figure(name) else figure_named(name, _FIXED)
+    whom: dict[str, tuple[str, ...]] = {}
+    for word, names in zip(rest[::2], rest[1::2], strict=True):
+        patterns = tuple(part.strip() for part in names.split(","))
+        if not all(patterns) or _SIDES[word] in whom:
+            raise ValueError(f"{text!r}: expected names behind {word!r}, such as {_EXAMPLE}")
+        whom[_SIDES[word]] = patterns
+    return FigureLimit(figure, comparison, amount(bound, figure, unit_of(figure))), whom
+
+
+def _checked(text: str) -> str:
+    limit_of(text)
+    return text
+
+
+LimitText = Annotated[str, AfterValidator(_checked)]
+
+
+class On(FrozenModel):
+    """The points that a budget is about: those that agree in all that is said."""
+
+    arch: Several[str] | None = None
+    """Names or patterns of machines."""
+    model: Several[str] | None = None
+    """Names or patterns of networks, as the study names them."""
+    batch: Several[PositiveInt] | None = None
+    dtype: Several[str] | None = None
+    dims: dict[str, Several[NonNegativeInt]] = Field(default_factory=dict)
+    """Sizes of free input dimensions."""
+    fusion: Several[str] | None = None
+    halo: Several[str] | None = None
+    objective: Several[str] | None = None
+    effort: Several[int] | None = None
+
+
+class BudgetEntry(FrozenModel):
+    """One budget, where a line of text does not say enough."""
+
+    limit: LimitText
+    """`latency_ms <= 5`, also with `on NETWORK` and `for MACHINE` behind it."""
+    on: On = On()
+    optional: bool = False
+    """Whether it may be about no point: for a file that several studies share."""
+
+
+class BudgetFile(FrozenModel):
+    """What stands in a budget file."""
+
+    verified: bool = True
+    """Whether the outputs behind a figure have to be checked, and right."""
+    budgets: Annotated[tuple[LimitText | BudgetEntry, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One budget of a file."""
+
+    at: FilePosition
+    text: str
+    """As it stands in the file."""
+    limit: FigureLimit
+    on: Mapping[str, Any]
+    """Column -> values or patterns, of the points that it is about."""
+    optional: bool
+    verified: bool
+    """Whether outputs have to be checked."""
+
+    def about(self, outcome: Outcome) -> bool:
+        """Whether it is about this point."""
+        return agrees(outcome.row, self.on)
+
+    def check(self, outcome: Outcome) -> Check:
+        """What it says of a point that it is about."""
+        row, limit = outcome.row, self.limit
+        guessed = row["status"] == ESTIMATED
+        if row["status"] != "ok" and not guessed:
+            reason = str(row.get("reason") or "").partition("\n")[0]
+            return self._check_result(outcome, "broken", f"{row['status']}: {reason}")
+        of_run = not is_of_machine(limit.figure)
+        if of_run and row.get("verified") is False:
+            return self._check_result(outcome, "broken", "its outputs are wrong")
+        value = figure_of(row, limit.figure)
+        if guessed and of_run:
+            known = f"estimated at {with_unit(value, limit.figure)}"
+            told = "no figure of estimates" if math.isnan(value) else known
+            said = f"{limit.figure} is {told}, and it was not run"
+            return self._check_result(outcome, "unverified", said)
+        if math.isnan(value):
+            near = guess(limit.figure, [name for name in row if is_figure(name)])
+            return self._check_result(outcome, "broken", f"it has no {limit.figure}{near}")
+        bound = with_unit(limit.bound, limit.figure)
+        told = f"{limit.figure} {with_unit(value, limit.figure)}, limit {bound}"
+        if not ORDERS[limit.comparison](value, limit.bound):
+            return self._check_result(outcome, "broken", f"{told}: {_excess(value, limit)}")
+        if of_run and self.verified and row.get("verified") is not True:
+            return self._check_result(
+                outcome, "unverified", f"{told}, but its outputs were not checked"
+            )
+        return self._check_result(outcome, "kept", told)
+
+    def _check_result(self, outcome: Outcome, verdict: Verdict, said: str) -> Check:
+        return Check(self, outcome.label, verdict, said)
+
+
+Verdict = Literal["kept", "broken", "unverified", "idle"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a budget says of a point."""
+
+    budget: Budget
+    point: str
+    """Its label; empty where the budget is about no point, or about what is not finished."""
+    verdict: Verdict
+    said: str
+
+    def __str__(self) -> str:
+        whom = f"{self.point}: " if self.point else ""
+        return f"{self.budget.at.file}:{self.budget.at.line}: {whom}{self.said}"
+
+
+def check_budgets(budgets: Sequence[Budget], outcomes: Sequence[Outcome]) -> tuple[Check, ...]:
+    """What each budget says of each point that it is about, and which are about none."""
+    return tuple(check for budget in budgets for check in _checks(budget, outcomes))
+
+
+def _checks(budget: Budget, outcomes: Sequence[Outcome]) -> Iterator[Check]:
+    about = [outcome for outcome in outcomes if budget.about(outcome)]
+    yield from map(budget.check, about)
+    if not about and not budget.optional:
+        said = f"{budget.text!r} is about no point{_nearest(budget, outcomes)}"
+        yield Check(budget, "", "idle", said)
+
+
+def _nearest(budget: Budget, outcomes: Iterable[Outcome]) -> str:
+    """What was probably meant by a pattern that nothing agrees with."""
+    rows = [outcome.row for outcome in outcomes]
+    for column, wanted in budget.on.items():
+        if not any(agrees(row, {column: wanted}) for row in rows):
+            held = list(dict.fromkeys(str(row[column]) for row in rows if column in row))
+            near = guess(str(wanted[0]).strip("*"), held)
+            there = f"; there is {', '.join(map(repr, held[:5]))}" if held else ""
+            return f": none has the {column} {wanted[0]!r}{near or there}"
+    return ""
+
+
+def read_budgets(paths: Iterable[Path]) -> tuple[Budget, ...]:
+    """The budgets in these files. Raises StudyError with everything that is wrong with them."""
+    budgets: list[Budget] = []
+    mistakes: list[Mistake] = []
+    for path in paths:
+        tree, wrong = read_tree(path, str(path), BUDGET)
+        mistakes += wrong
+        if tree is None:
+            continue
+        found, errors = _reader().attempt(plain(tree))
+        mistakes += _reader().to_mistakes(tree, errors)
+        if found is not None:
+            budgets += _budgets(found, tree)
+    if mistakes:
+        raise StudyError(map(str, sorted(set(mistakes))))
+    return tuple(budgets)
+
+
+def _budgets(found: BudgetFile, tree: Table) -> Iterator[Budget]:
+    for index, given in enumerate(found.budgets):
+        entry = given if isinstance(given, BudgetEntry) else BudgetEntry(limit=given)
+        node = find(tree, ("budgets", index))
+        assert node is not None
+        limit, whom = limit_of(entry.limit)
+        on = {name: value for name, value in entry.on if value is not None and name != "dims"}
+        on |= {f"{DIMENSION}{name}": sizes for name, sizes in entry.on.dims.items()}
+        yield Budget(node.at, entry.limit, limit, on | whom, entry.optional, found.verified)
+
+
+@cache
+def _reader() -> RecordReader[BudgetFile]:
+    return RecordReader(
+        BudgetFile, lambda: View(BudgetFile.model_json_schema(by_alias=True)), BUDGET.root
+    )
+
+
+def _excess(value: float, limit: FigureLimit) -> str:
+    by = abs(value - limit.bound)
+    way = "over" if limit.comparison.startswith("<") else "under"
+    if not limit.bound:
+        return f"{with_unit(by, limit.figure)} {way}"
+    return f"{100 * by / abs(limit.bound):.3g} % {way}"

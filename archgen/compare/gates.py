@@ -1,0 +1,146 @@
+"""By how much figures may get worse: `latency:2%`, and which pairs of points they stop.
+
+The one idea: a gate that nothing went through is not open. Each says of a comparison which pairs
+are worse and whether there was any to be judged.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from archgen.compare.comparison import Against, StudyComparison
+from archgen.compare.differences import Pair
+from archgen.outcomes.figures import figure_named, figure_of, more_is_better, with_unit
+from archgen.studies.design import StudyError
+
+_FORM = re.compile(r"\s*([A-Za-z][\w.<>-]*)\s*(?::\s*([\d.]+)\s*(%?)\s*)?")
+USUAL = ("latency_ms", "energy_mj")
+"""Figures that are judged where none is named."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """How much worse a figure may be than in the baseline."""
+
+    figure: str
+    share: float
+
+    @property
+    def text(self) -> str:
+        """`latency_ms:2%`."""
+        return f"{self.figure}:{100 * self.share:.4g}%"
+
+    def judges(self, pair: Pair) -> bool:
+        """Whether there is something to judge: a result before, and the figure, or its loss."""
+        if pair.before["status"] != "ok":
+            return False
+        before, after = self._figure_pair(pair)
+        return pair.verdict == "lost" or not math.isnan(before + after)
+
+    def stops(self, pair: Pair) -> bool:
+        """Whether the pair is worse than allowed, or its result is lost."""
+        if not self.judges(pair):
+            return False
+        if pair.verdict == "lost":
+            return True
+        before, after = self._figure_pair(pair)
+        by = before - after if more_is_better(self.figure) else after - before
+        return by > self.share * abs(before) and not math.isclose(before, after)
+
+    def regression_text(self, pair: Pair) -> str:
+        """How much worse the pair is."""
+        if pair.verdict == "lost":
+            return pair.why
+        before, after = self._figure_pair(pair)
+        by = f"{100 * (after / before - 1):+.2f} %" if before else "from nothing"
+        change = f"{with_unit(before, self.figure)} -> {with_unit(after, self.figure)}"
+        return f"{self.figure} {change} ({by}; allowed {100 * self.share:.4g} %)"
+
+    def _figure_pair(self, pair: Pair) -> tuple[float, float]:
+        return figure_of(pair.before, self.figure), figure_of(pair.after, self.figure)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A pair that a gate stops."""
+
+    study: str
+    pair: Pair
+    gate: Gate
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What gates say of a comparison."""
+
+    stopped: tuple[Stopped, ...]
+    idle: tuple[str, ...]
+    """Where nothing could be judged, in words."""
+
+
+def gates_of(words: Iterable[str], threshold: float, columns: Sequence[str]) -> tuple[Gate, ...]:
+    """The gates that `words` say (`latency:2%`, or `latency` at the `threshold`), of results with
+    these columns. Raises StudyError with everything that is wrong with them."""
+    found: dict[str, Gate] = {}
+    wrong: list[str] = []
+    for word in words:
+        form = _FORM.fullmatch(word)
+        try:
+            if form is None:
+                raise ValueError("expected a figure and a share, such as latency:2%")
+            figure = figure_named(form[1], columns)
+            share = threshold if form[2] is None else _parse_share(form[2], form[3])
+            found[figure] = Gate(figure, share)
+        except ValueError as mistake:
+            wrong.append(f"{word!r}: {mistake}")
+    if wrong:
+        raise StudyError(wrong)
+    return tuple(found.values())
+
+
+def _parse_share(number: str, percent: str) -> float:
+    try:
+        share = float(number) / (100 if percent else 1)
+    except ValueError:
+        raise ValueError(f"{number!r} is no number; expected a share such as 2% or 0.02") from None
+    if share >= 1:
+        raise ValueError(f"expected a share below 100%, such as 2% or 0.02, not {number}{percent}")
+    return share
+
+
+def usual_gates(threshold: float) -> tuple[Gate, ...]:
+    """Those where none is named."""
+    return tuple(Gate(figure, threshold) for figure in USUAL)
+
+
+def judged(found: StudyComparison, gates: Sequence[Gate], all_needed: bool) -> Judgement:
+    """What `gates` say of a comparison; `all_needed`: that each judges something, rather than
+    any."""
+    stopped = tuple(
+        Stopped(each.name, pair, gate)
+        for each in found.against
+        for pair in each.pairs
+        for gate in _stopping(pair, gates)
+    )
+    idle = [why for each in found.against for why in _idle(found, each, gates, all_needed)]
+    return Judgement(stopped, tuple(idle))
+
+
+def _stopping(pair: Pair, gates: Sequence[Gate]) -> Sequence[Gate]:
+    """The gates that stop a pair; of one whose result is lost the first stands for all."""
+    found = [gate for gate in gates if gate.stops(pair)]
+    return found[:1] if pair.verdict == "lost" else found
+
+
+def _idle(
+    found: StudyComparison, each: Against, gates: Sequence[Gate], all_needed: bool
+) -> Iterable[str]:
+    if not each.pairs:
+        return [f"{each.name}: no point of the baseline is in it: {found.no_overlap_reason(each)}"]
+    without = [gate.figure for gate in gates if not any(map(gate.judges, each.pairs))]
+    if without and (all_needed or len(without) == len(gates)):
+        return [f"{each.name}: no pair has {' or '.join(without)} on both sides"]
+    return []

@@ -1,0 +1,305 @@
+"""Area of what fetches, keeps order and issues.
+
+The one idea: everything that waits is held in registers: fetched words, entries of queues, counts
+of semaphores; what makes sure of order compares operands. Loops are kept in a small memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from archgen.energy.ranges import UncertainValue
+from archgen.energy.sram import Source, Sram
+from archgen.energy.table import Figures
+from archgen.energy.terms import Logic, Term
+from archgen.schema.rewritten import instances
+from simmodel.arch.record import Arch, CopyEngine, Link, Memory
+from simmodel.arch.units import show_bytes
+from simmodel.program.encoding import typical_bytes
+
+_WHERE = ("clock", "cores", "clusters")
+_OPERANDS = 3
+
+
+def instruction_bytes(arch: Arch) -> float:
+    """Bytes of one instruction as fetched and as held in queues, its share of a full word where
+    words have a size of their own; of a packing with commands of several sizes, those of an
+    addition in all dimensions that the vector engine walks."""
+    size = typical_bytes(arch, "vector.binary.add", arch.vector.rank)
+    return size if arch.front_end.instruction_bytes is None else size / arch.front_end.bundle
+
+
+def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) -> Iterator[Term]:
+    """The front ends of all cores."""
+    front, cores, known = arch.front_end, arch.core_count, figures.area.front_end
+    slots = front.issue_width * front.bundle
+    yield Term(
+        "front_end", "issue", ("front_end.issue_width", "front_end.bundle", *_WHERE),
+        f"{cores} cores x {slots} instructions a cycle x {known.slot:g} gates",
+        logic.control(logic.gates(known.slot * slots * cores)),
+    )  # fmt: skip
+    size = instruction_bytes(arch)
+    rate = slots * size
+    if front.fetch_bandwidth is not None:
+        rate = max(size * front.bundle, front.fetch_bandwidth.at(arch.clock))
+    bits = 8 * known.fetched * rate
+    yield Term(
+        "front_end", "fetch",
+        ("front_end.fetch_bandwidth", "front_end.instruction_bytes", "front_end.issue_width",
+         "front_end.bundle", *_WHERE),
+        f"{cores} cores x {known.fetched} x {rate:.4g} B",
+        logic.control(logic.registers(bits * cores)),
+    )  # fmt: skip
+    if front.loop_buffer is not None:
+        yield _loop_buffer(arch, front.loop_buffer, figures, source, logic)
+    entries = sum(front.depth(engine) for engine in arch.engines())
+    each = 8 * size
+    yield Term(
+        "front_end", "queues",
+        ("front_end.queue_depth", "front_end.instruction_bytes", "front_end.bundle", *_WHERE),
+        f"{cores} cores x {entries} entries x {each:.4g} bits",
+        logic.control(logic.registers(entries * each * cores)),
+    )  # fmt: skip
+    if front.sync == "tokens":
+        bits = front.tokens * known.counter
+        area = logic.registers(bits) + logic.muxes(bits * len(arch.engines()))
+        text = f"{cores} cores x {front.tokens} counters x {known.counter} bits"
+        yield Term(
+            "front_end", "tokens", ("front_end.tokens", "front_end.sync", *_WHERE),
+            text, logic.control(area * cores),
+        )  # fmt: skip
+    else:
+        compares = entries * len(arch.engines()) * _OPERANDS**2
+        area = compares * figures.area.arithmetic.add["int32"]
+        text = f"{cores} cores x {compares} comparators of addresses"
+        yield Term(
+            "front_end", "interlock", ("front_end.sync", "front_end.queue_depth", *_WHERE),
+            text, logic.control(area * cores),
+        )  # fmt: skip
+
+
+def _loop_buffer(arch: Arch, size: int, figures: Figures, source: Source, logic: Logic) -> Term:
+    """One memory a core, a word wide; registers with a choice where these are smaller."""
+    width = round(instruction_bytes(arch) * arch.front_end.bundle)
+    cores, fit = arch.core_count, figures.area.sram
+    shape = Sram(max(size, width), width, node=arch.energy.node)
+    memory = UncertainValue.within(source.sram(shape).area, fit.low, fit.high).times(cores)
+    bits = 8 * size * cores
+    registers = logic.control(logic.registers(bits) + logic.muxes(bits))
+    small = registers.value < memory.value
+    return Term(
+        "front_end", "loop buffer",
+        ("front_end.loop_buffer", "front_end.instruction_bytes", "front_end.bundle", *_WHERE),
+        f"{cores} cores x {show_bytes(size)} of {'registers' if small else 'memory'}",
+        registers if small else memory,
+    )  # fmt: skip
+
+
+# Area of what moves data on the chip: copy engines and links.
+
+
+def copy_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+    """The copy engines of all cores."""
+    known, cores = figures.area.copy_, arch.core_count
+    for name, engine in arch.copy_.items():
+        path, wide = f"copy.{name}", engine.bandwidth.at(arch.clock)
+        own = known.gates + known.entry * engine.outstanding
+        yield Term(
+            "copy", f"{name}: requests", (f"{path}.outstanding", *_WHERE),
+            f"{cores} x ({known.gates:g} + {engine.outstanding} in flight x {known.entry:g}) gates",
+            logic.control(logic.gates(own * cores)),
+        )  # fmt: skip
+        steps = math.log2(max(2.0, wide))
+        bits = 8 * wide
+        data = logic.muxes(bits * (steps + engine.pad)) + logic.registers(2 * bits)
+        data += logic.gates(figures.area.converter.gates * len(engine.widens) * wide)
+        yield Term(
+            "copy", f"{name}: data",
+            (f"{path}.bandwidth", f"{path}.pad", f"{path}.widens", *_WHERE),
+            f"{cores} x {wide:.4g} B/cycle: a shifter of {steps:.3g} steps, two registers"
+            f"{', padding' if engine.pad else ''}, {len(engine.widens)} types widened",
+            logic.control(data * cores),
+        )  # fmt: skip
+        held = 8 * engine.request * known.latch
+        yield Term(
+            "copy", f"{name}: buffer", (f"{path}.request", *_WHERE),
+            f"{cores} x a request of {engine.request} B x {known.latch:g} of a register",
+            logic.control(logic.registers(held * cores)),
+        )  # fmt: skip
+        yield _addresses(arch, name, engine, logic)
+
+
+def _addresses(arch: Arch, name: str, engine: CopyEngine, logic: Logic) -> Term:
+    """What makes addresses: dimensions of both sides, lists of rows, other cores."""
+    path, cores = f"copy.{name}", arch.core_count
+    walked = 2 * engine.rank + (engine.indirect is not None)
+    bits = arch.core_count * engine.broadcast + 32 * engine.peer
+    return Term(
+        "copy", f"{name}: addresses",
+        (f"{path}.rank", f"{path}.indirect", f"{path}.broadcast", f"{path}.peer", *_WHERE),
+        f"{cores} x ({walked} dimensions, {bits} bits of targets)",
+        logic.control((logic.walkers(walked) + logic.registers(bits)) * cores),
+    )  # fmt: skip
+
+
+def link_terms(arch: Arch, logic: Logic) -> Iterator[Term]:
+    """Buses and networks: a register and a choice for each memory at either end."""
+    for name, link in arch.links.items():
+        path, bits = f"links.{name}", 8 * link.bandwidth.at(arch.clock) * (2 if link.duplex else 1)
+        count, ends = spans(arch, link), _link_end_count(arch, link)
+        area = (logic.muxes(bits) + logic.registers(2 * bits)) * ends
+        yield Term(
+            "link", name,
+            (f"{path}.bandwidth", f"{path}.duplex", f"{path}.scope", f"{path}.from", f"{path}.to",
+             *_WHERE),
+            f"{count} x {bits:.4g} bits x {ends} ends: a choice and two registers each",
+            logic.control(area * count),
+        )  # fmt: skip
+
+
+def spans(arch: Arch, link: Link) -> int:
+    """Instances of a link on the chip."""
+    return {"chip": 1, "cluster": arch.clusters, "core": arch.core_count}[link.scope]
+
+
+def _link_end_count(arch: Arch, link: Link) -> int:
+    """Memories at both ends of one instance of a link."""
+    roles = {*link.from_, *link.to}
+    counts = (1 if role == "dram" else instances(arch, role) / spans(arch, link) for role in roles)
+    return sum(max(1, math.ceil(count)) for count in counts)
+
+
+# Area of on-chip memories: their banks, and the switch between banks and those who reach them.
+
+_PORTS = ("ports", "read_ports", "write_ports")
+
+
+def memory_terms(
+    arch: Arch, role: str, figures: Figures, source: Source, logic: Logic
+) -> Iterator[Term]:
+    """One of the machine's memories, all its instances."""
+    memory, count, path = arch.memories.on_chip()[role], instances(arch, role), f"memories.{role}"
+    where = ("cores", "clusters") if role != "shared" else ("clusters", f"{path}.level")
+    given = arch.energy.memories.items()
+    stated = next((known.area for name, known in given if name == role), None)
+    if stated is not None:
+        text = f"{count} x {stated:.4g} mm2 (energy.memories.{role}.area)"
+        one = UncertainValue(stated, stated, stated, stated=True)
+        yield Term(role, "memory", where, text, one.times(count))
+        return
+    shape = Sram.of(memory, arch.energy.node)
+    fit = figures.area.sram
+    banks = UncertainValue.within(source.sram(shape).area, fit.low, fit.high).times(count)
+    yield Term(
+        role, "banks",
+        (*(f"{path}.{name}" for name in ("size", "banks", "bank_width", *_PORTS)), *where),
+        f"{count} x {memory.banks} banks of {show_bytes(memory.bank_size)}, {8 * shape.width} bits "
+        f"wide, {shape.ports} ports: {1e6 * banks.value / (8 * memory.size * count):.3g} um2/bit",
+        banks,
+    )  # fmt: skip
+    yield from _switch(arch, role, memory, count, logic)
+
+
+def _switch(arch: Arch, role: str, memory: Memory, count: int, logic: Logic) -> Iterator[Term]:
+    path, ports = f"memories.{role}", Sram.of(memory, arch.energy.node).ports
+    sharing = max(1, arch.core_count // count)
+    reaching = reached_by(arch, role) * sharing
+    bits = 8 * memory.bank_width * memory.banks * ports * count
+    # Both ways: what each bank is given is chosen from all that reach it, what each of these gets
+    # from all banks; a single one of either needs no choice.
+    chosen = (reaching - 1) + reaching * (memory.banks - 1) / memory.banks
+    fields = tuple(f"{path}.{name}" for name in ("banks", "bank_width", *_PORTS))
+    yield Term(
+        role, "switch",
+        (*fields, "matrix.units", "vector.units", "vector.reads", "vector.writes", "copy.*.from",
+         "copy.*.to", "matrix.input", "matrix.weights", "matrix.output", "clock"),
+        f"{bits} bits at ports x {chosen:.3g} two-way choices, {reaching} reach it",
+        logic.control(logic.muxes(bits * chosen)),
+    )  # fmt: skip
+    steps = math.log2(max(1, memory.bank_width / min(memory.alignment, memory.bank_width)))
+    if steps:
+        yield Term(
+            role, "aligners", (f"{path}.alignment", f"{path}.bank_width", f"{path}.banks", "clock"),
+            f"{bits} bits at ports x {steps:.3g} steps of a shifter",
+            logic.control(logic.muxes(bits * steps)),
+        )  # fmt: skip
+
+
+def reached_by(arch: Arch, role: str) -> int:
+    """Engines of one core that read or write the memory in `role`."""
+    matrix, vector = arch.matrix, arch.vector
+    array = matrix.present and role in (matrix.input, matrix.weights, matrix.output)
+    lanes = role in vector.reads or role in vector.writes
+    copies = sum(role in engine.from_ or role in engine.to for engine in arch.copy_.values())
+    return max(1, array * matrix.units + lanes * vector.units + copies)
+
+
+# Area of what stands on the chip for DRAM: an interface of its own, or a port of the system's.
+
+PART = "dram"
+"""The part of these terms. No share of what is not listed is added to it, and it does not leak with
+the logic."""
+_FIELDS = ("energy.interface", "energy.dram")
+
+
+def has_own(arch: Arch) -> bool:
+    """Whether pads and controllers stand on the chip for this machine alone."""
+    return arch.energy.interface == "own" and arch.energy.dram != "sram"
+
+
+def interface_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+    """Pads with what drives them, and controllers; or a port; or what the file states."""
+    given = arch.energy.memories.items()
+    stated = next((known.area for name, known in given if name == "dram"), None)
+    if stated is not None:
+        one = UncertainValue(stated, stated, stated, stated=True)
+        yield Term(PART, "interface", (), f"{stated:.4g} mm2 (energy.memories.dram.area)", one)
+    elif has_own(arch):
+        yield from _own(arch, figures, logic)
+    else:
+        yield from _dram_port_area(arch, figures, logic)
+
+
+def _own(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+    dram, kind = arch.memories.dram, figures.interface[arch.energy.dram]
+    rate = 1e-9 * dram.bandwidth.at(arch.clock) * arch.clock
+    pins = 8 * rate / kind.rate
+    yield Term(
+        PART, "PHY", ("memories.dram.bandwidth", *_FIELDS),
+        f"{rate:.4g} GB/s = {pins:.4g} data pins of {kind.rate:g} Gb/s x {kind.pin:.3g} mm2 "
+        f"({arch.energy.dram}, at every node)",
+        UncertainValue(pins * kind.pin, pins * kind.low, pins * kind.high),
+    )  # fmt: skip
+    known = figures.controller[kind.controller]
+    one = logic.gates(known.gates)
+    yield Term(
+        PART, "controllers", ("memories.dram.channels", *_FIELDS),
+        f"{dram.channels} channels x {known.gates:.3g} gates",
+        logic.scaled(one * dram.channels, known.low / known.gates, known.high / known.gates),
+    )  # fmt: skip
+    yield _bursts(arch, figures, logic)
+
+
+def _dram_port_area(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+    """As a link ends at a memory: a choice and two registers by bit and direction."""
+    bits = 2 * 8 * arch.dram_bytes_per_cycle
+    yield Term(
+        PART, "port", ("memories.dram.bandwidth", "clock", *_FIELDS),
+        f"{bits:.4g} bits both ways: a choice and two registers each, "
+        f"{figures.area.channel.port:g} gates",
+        logic.control(
+            logic.muxes(bits) + logic.registers(2 * bits) + logic.gates(figures.area.channel.port)
+        ),
+    )  # fmt: skip
+    yield _bursts(arch, figures, logic)
+
+
+def _bursts(arch: Arch, figures: Figures, logic: Logic) -> Term:
+    dram, known = arch.memories.dram, figures.area.channel
+    bits = 8 * dram.burst * known.bursts * dram.channels
+    return Term(
+        PART, "bursts", ("memories.dram.channels", "memories.dram.burst"),
+        f"{dram.channels} channels x {known.bursts} bursts of {dram.burst} B",
+        logic.control(logic.registers(bits * figures.area.copy_.latch)),
+    )  # fmt: skip

@@ -1,0 +1,276 @@
+"""The graph of a model as roles see it: one list of nodes and the shapes of all values.
+
+The one idea: what happens inside of a subgraph or a function happens to the input as well. So
+functions are inlined, and nodes of subgraphs stand in the list of all nodes, tied to the values
+outside by nodes of our own: `Identity` for what enters and leaves, `Each` and `Stack` for what a
+Scan or Loop takes apart and puts together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import checker, helper, numpy_helper, shape_inference
+
+from archgen.zoo.shapes import has_data, known_shapes, use_stand_ins, without_data
+
+Dim = int | str | None
+"""An extent, the name of a free one, or unknown."""
+Dims = tuple[Dim, ...]
+Array = NDArray[Any]
+
+LINK = "archgen.link"
+"""Domain of the nodes that tie subgraphs to what is around them."""
+
+ANONYMOUS = ("", "?", "-1", "None")
+"""What exporters write for a dimension they know nothing about."""
+
+
+_OF_SHAPES = ("Shape", "Size", "ConstantOfShape")
+
+
+@dataclass(frozen=True)
+class ModelPort:
+    """An input or output: `dims` has a name for each free dimension, `name:axis` at the least."""
+
+    name: str
+    elem_type: int
+    dims: Dims
+
+
+@dataclass(frozen=True)
+class Net:
+    """A model's nodes in order, its ports and what is known of its values."""
+
+    proto: onnx.ModelProto
+    nodes: tuple[onnx.NodeProto, ...]
+    inputs: Mapping[str, ModelPort]
+    outputs: Mapping[str, ModelPort]
+    shapes: Mapping[str, Dims]
+    types: Mapping[str, int]
+    """Element types, as ONNX numbers them."""
+    constants: Mapping[str, Array]
+    """Values of small constants, flat."""
+    weights: frozenset[str]
+    """Values that are constants, small or not."""
+    opset: int
+
+    @cached_property
+    def readers(self) -> Mapping[str, Sequence[tuple[onnx.NodeProto, int]]]:
+        """For each value who reads it, in which slot."""
+        found: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
+        for node in self.nodes:
+            for slot, name in enumerate(node.input):
+                if name:
+                    found.setdefault(name, []).append((node, slot))
+        return found
+
+    @cached_property
+    def makers(self) -> Mapping[str, onnx.NodeProto]:
+        """For each value the node that makes it."""
+        return {name: node for node in self.nodes for name in node.output if name}
+
+    @cached_property
+    def valued(self) -> frozenset[str]:
+        """Values that depend on what stands in the inputs, not on shapes alone."""
+        found = set(self.inputs)
+        for node in self.nodes:
+            if node.op_type not in _OF_SHAPES and found.intersection(node.input):
+                found.update(name for name in node.output if name)
+        return frozenset(found)
+
+    @cached_property
+    def _computed(self) -> Mapping[str, tuple[int, ...]]:
+        return known_shapes(self.proto)
+
+    def extent(self, name: str, axis: int) -> Dim:
+        """Extent of `axis` of the value `name`, which may count from the end."""
+        dims: Dims = self.shapes.get(name, ())
+        if not -len(dims) <= axis < len(dims):
+            return None
+        if dims[axis] is None and name in self._computed:
+            return self._computed[name][axis]
+        return dims[axis]
+
+    def rank(self, name: str) -> int | None:
+        """Number of axes of the value `name`, where it is known."""
+        return len(self.shapes[name]) if name in self.shapes else None
+
+
+def node_label(node: onnx.NodeProto) -> str:
+    """`Conv 'conv1'`; the type alone where the node has no name."""
+    return f"{node.op_type} {node.name!r}" if node.name else str(node.op_type)
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """The value of an attribute of `node`, or `default`."""
+    for entry in node.attribute:
+        if entry.name == name:
+            return helper.get_attribute_value(entry)
+    return default
+
+
+def is_standard(node: onnx.NodeProto) -> bool:
+    """Whether `node` is of ONNX itself."""
+    return node.domain in ("", "ai.onnx")
+
+
+def read_net(proto: onnx.ModelProto) -> Net:
+    """The graph of `proto`, bound or not; its weights are not looked at."""
+    light = without_data(proto)
+    use_stand_ins(light.graph)
+    graph = light.graph
+    given = {tensor.name for tensor in graph.initializer}
+    ports = [_model_port(value) for value in graph.input if value.name not in given]
+    for value, port in zip((v for v in graph.input if v.name not in given), ports, strict=True):
+        _name_dims(value, port)
+    nodes = tuple(_flat(graph))
+    constants, weights = _small_constants(graph, nodes)
+    shapes, types = _inferred(light)
+    versions = [o.version for o in light.opset_import if o.domain in ("", "ai.onnx")]
+    return Net(
+        proto,
+        nodes,
+        {port.name: port for port in ports},
+        {value.name: _model_port(value) for value in graph.output},
+        shapes,
+        types,
+        constants,
+        weights,
+        max(versions, default=1),
+    )
+
+
+def _model_port(value: onnx.ValueInfoProto) -> ModelPort:
+    kind = value.type.tensor_type
+    dims = tuple(_dim(dim) or f"{value.name}:{axis}" for axis, dim in enumerate(kind.shape.dim))
+    return ModelPort(value.name, kind.elem_type, dims)
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value > 0 else None
+    return None if dim.dim_param in ANONYMOUS else str(dim.dim_param)
+
+
+def _name_dims(value: onnx.ValueInfoProto, port: ModelPort) -> None:
+    """Gives each free dimension its name, so that shape inference carries it on."""
+    for dim, known in zip(value.type.tensor_type.shape.dim, port.dims, strict=True):
+        if isinstance(known, str):
+            dim.dim_param = known
+
+
+def _inferred(light: onnx.ModelProto) -> tuple[dict[str, Dims], dict[str, int]]:
+    """Shapes and element types, as far as they are known."""
+    try:
+        inferred = shape_inference.infer_shapes(light, data_prop=True)
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError):
+        inferred = light  # a graph that cannot be inferred still has what it says of itself
+    shapes: dict[str, Dims] = {}
+    types: dict[str, int] = {}
+    for graph in _graphs(inferred.graph):
+        shapes |= {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+        types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            kind = value.type.tensor_type
+            if kind.elem_type:
+                types.setdefault(value.name, kind.elem_type)
+            if kind.HasField("shape"):
+                shapes.setdefault(value.name, tuple(map(_dim, kind.shape.dim)))
+    return shapes, types
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for entry in node.attribute:
+            if entry.HasField("g"):
+                yield from _graphs(entry.g)
+
+
+def _flat(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of `graph` in order, those of subgraphs before the node that holds them."""
+    for node in graph.node:
+        for entry in node.attribute:
+            if entry.HasField("g"):
+                yield from _enter(node, entry.g)
+                yield from _flat(entry.g)
+                yield from _leave(node, entry.g)
+        yield node
+
+
+def _link(kind: str, source: str, target: str, node: onnx.NodeProto) -> onnx.NodeProto:
+    return helper.make_node(kind, [source], [target], name=node.name, domain=LINK)
+
+
+def _enter(node: onnx.NodeProto, body: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """What a Loop or Scan hands to its body; a branch of an If reads names from outside."""
+    scanned = attribute(node, "num_scan_inputs", 0) if node.op_type == "Scan" else 0
+    states = len(node.input) - scanned
+    for slot, (outer, inner) in enumerate(zip(node.input, body.input, strict=False)):
+        if outer and not (node.op_type == "Loop" and slot < 2):
+            kind = "Each" if scanned and slot >= states else "Identity"
+            yield _link(kind, outer, inner.name, node)
+
+
+def _leave(node: onnx.NodeProto, body: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """What a branch or body hands back: states as they are, the results of all rounds stacked."""
+    results = list(body.output)[1 if node.op_type == "Loop" else 0 :]
+    states = len(node.output)
+    if node.op_type == "Loop":
+        states = len(node.input) - 2
+    elif node.op_type == "Scan":
+        states = len(node.input) - attribute(node, "num_scan_inputs", 0)
+    for index, (outer, inner) in enumerate(zip(node.output, results, strict=False)):
+        if outer:
+            yield _link("Identity" if index < states else "Stack", inner.name, outer, node)
+
+
+# Constants.
+
+_SAME_VALUES = {"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten"}
+
+
+def _small_constants(
+    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]
+) -> tuple[dict[str, Array], frozenset[str]]:
+    """Values of the small constants, flat, and the names of all constants."""
+    values: dict[str, Array] = {}
+    names: set[str] = set()
+    for part in _graphs(graph):
+        for tensor in part.initializer:
+            names.add(tensor.name)
+            if has_data(tensor):
+                values[tensor.name] = numpy_helper.to_array(tensor).ravel()
+    for node in nodes:
+        given = [name for name in node.input if name]
+        if node.op_type == "Constant":
+            names.update(node.output)
+            value = _constant_value(node)
+            if value is not None:
+                values[node.output[0]] = value
+        elif given and all(name in names for name in given):
+            names.update(node.output)
+            if node.op_type in _SAME_VALUES and given[0] in values:
+                values[node.output[0]] = values[given[0]]
+            elif node.op_type == "Concat" and all(name in values for name in given):
+                values[node.output[0]] = np.concatenate([values[name] for name in given])
+    return values, frozenset(names)
+
+
+_MOST = 1024
+
+
+def _constant_value(node: onnx.NodeProto) -> Array | None:
+    entry = node.attribute[0]
+    value = helper.get_attribute_value(entry)
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value).ravel() if math.prod(value.dims) <= _MOST else None
+    return None if isinstance(value, onnx.SparseTensorProto) else np.atleast_1d(np.array(value))

@@ -1,0 +1,362 @@
+"""What to change about a machine first: rules over the account of its runs.
+
+The one idea: a rule gives an upper bound on the share of time that a change can save *with the
+same program*, from measured shares alone. Twice the rate of something halves the time it takes, so
+it saves at most half of that; and no change saves more than what lies above the roofline, or above
+DRAM and the busiest compute engine where it leaves these alone. What a rule has no figure for, it
+does not say. A test doubles parts of real machines under the same programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from archgen.outcomes.bottleneck import STALLS
+from archgen.report.account import Account
+from archgen.report.sheet import listed, percent
+from archgen.schema.rewritten import Fields, changed, scaled
+from compiler import api
+from simmodel.arch.record import Arch
+from simmodel.arch.units import show_bytes
+from simmodel.program.encoding import typical_bytes
+
+DEPTHWISE_TYPES = ("int8", "int32", "fp32")
+"""What a vector engine needs for depthwise layers of integers."""
+NOUNS = {
+    "local": "local memory", "shared": "shared memory", "weights": "weight memory",
+    "accumulators": "accumulators",
+}  # fmt: skip
+"""What memories on the chip are called, by role."""
+_FULL = 0.5
+"""Share of a memory above which a larger one may help: tiles come in halves and doubles."""
+_NODES = 3
+Verdict = tuple[float, str]
+"""Share of the time that is saved at most, and the figures that this rests on."""
+
+
+@dataclass(frozen=True)
+class LeverRule:
+    """A change, and its bound on one run."""
+
+    title: str
+    fields: Callable[[Arch], Fields] | None
+    """What is set, nothing where the machine has no such part; None: the change is no field's."""
+    judge: Callable[[Account], Verdict]
+    how: str
+    """How the bound follows from the figures."""
+    same: Callable[[Arch], bool] = lambda arch: True
+    """Whether the same program shows what the change brings; else it takes another one."""
+
+    def on(self, arch: Arch) -> Fields:
+        """What is set on `arch`."""
+        return {} if self.fields is None else self.fields(arch)
+
+
+def _bandwidth(account: Account) -> Verdict:
+    gain = min(account.dram / 2, 1 - account.compute)
+    waits = account.waiting("data", "store", "bandwidth")
+    return gain, (
+        f"DRAM's bytes take {percent(account.dram)} of the time at its peak rate; matrix engines "
+        f"wait {percent(waits)} for loads, stores and bandwidth"
+    )
+
+
+def _latency(account: Account) -> Verdict:
+    waits = account.waiting("data", "store", "fill")
+    gain = min(waits, account.idle)
+    return gain, (
+        f"matrix engines wait {percent(waits)} for data, stores and the first fill, while DRAM "
+        f"is at its peak rate {percent(account.dram)} of the time"
+    )
+
+
+def _room(role: str) -> Callable[[Account], Verdict]:
+    def judge(account: Account) -> Verdict:
+        size = account.point.arch.memories.on_chip()[role].size
+        peak = account.point.get(f"peak_{role}_bytes")
+        if not peak > _FULL * size:
+            return 0.0, ""
+        waits = account.waiting("data", "store", "bandwidth")
+        said = (
+            f"{show_bytes(peak)} of {show_bytes(size)} {NOUNS[role]} in use at the peak; matrix "
+            f"engines wait {percent(waits)} for loads, stores and bandwidth"
+        )
+        if role == "accumulators":  # larger products are fewer
+            again = max(0.0, account.share("matrix") - account.macs)
+            waits += again
+            said += f" and compute {percent(again)} of the time beyond what the MACs take at peak"
+        return min(waits, account.slack), said
+
+    return judge
+
+
+def _array_verdict(account: Account) -> Verdict:
+    share = account.share("matrix")
+    floor = max(account.dram, account.share("vector"))
+    reached = account.macs / share if share > 0 else 0.0
+    # Twice the array at most halves the time it computes; DRAM and the vector engine stay.
+    return min(share / 2, 1 - floor), (
+        f"matrix engines compute {percent(share)} of the time, at {percent(reached)} of their peak"
+    )
+
+
+def _fit(part: float) -> Callable[[Account], Verdict]:
+    """Of a change that takes off `part` of what matrix engines compute beyond their peak."""
+
+    def judge(account: Account) -> Verdict:
+        share = account.share("matrix")
+        floor = max(account.dram, account.share("vector"))
+        gain = min(part * (share - account.macs), 1 - floor, account.slack)
+        worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
+        return gain, (
+            f"matrix engines compute {percent(share)} of the time; at their peak the MACs would "
+            f"take {percent(account.macs)}"
+            + (f". Most is lost at {listed(worst)}" if worst else "")
+        )
+
+    return judge
+
+
+def _vector(account: Account) -> Verdict:
+    share, waits = account.share("vector"), account.waiting("engine")
+    gain = min(share / 2, 1 - max(account.dram, account.share("matrix")))
+    return gain, (
+        f"vector engines compute {percent(share)} of the time; matrix engines wait "
+        f"{percent(waits)} for other engines"
+    )
+
+
+def _front_end(account: Account) -> Verdict:
+    return _of_cause(account, "front_end")
+
+
+def _conflict(role: str) -> Callable[[Account], Verdict]:
+    def judge(account: Account) -> Verdict:
+        waits = account.waiting_anywhere("conflict")
+        used, banks = account.memories[role], account.point.arch.memories.on_chip()[role].banks
+        # At worst all bytes lie in one bank, whose streams wait for nothing else.
+        return min(waits, account.idle, used * banks), (
+            f"all engines together wait {percent(waits)} of the time for ports and banks of "
+            f"memories on the chip; what passes {NOUNS[role]} takes {percent(used)} of it at the "
+            "rate of all banks"
+        )
+
+    return judge
+
+
+def _cores(account: Account) -> Verdict:
+    # Twice the cores at most halve the time that engines compute; DRAM stays.
+    return min(account.compute / 2, 1 - account.dram), (
+        f"the busiest compute engines work {percent(account.compute)} of the time; DRAM's bytes "
+        f"take {percent(account.dram)} of it at its peak rate"
+    )
+
+
+def _core_waits_verdict(account: Account) -> Verdict:
+    gain, said = _of_cause(account, "core")
+    host = min(account.share("host"), gain)
+    return gain - host, f"{said}; {percent(host)} of that at most for the host" if host else said
+
+
+def _of_cause(account: Account, cause: str) -> Verdict:
+    waits = account.waiting(cause)
+    meaning = STALLS[cause].meaning
+    return min(waits, account.idle), f"matrix engines wait {percent(waits)}: {meaning}"
+
+
+def _host_verdict(part: float) -> Callable[[Account], Verdict]:
+    """Of a change that takes off `part` of the host's time."""
+
+    def judge(account: Account) -> Verdict:
+        share = account.share("host")
+        said = f"the host runs {listed(account.on_host()) or 'operators'} in {percent(share)}"
+        return min(part * share, account.idle), f"{said} of the time"
+
+    return judge
+
+
+def _double(*names: str) -> Callable[[Arch], Fields]:
+    return lambda arch: {k: v for name in names for k, v in scaled(arch, name, 2).items()}
+
+
+def _halve(name: str) -> Callable[[Arch], Fields]:
+    return lambda arch: scaled(arch, name, 0.5)
+
+
+def _merge_core_pairs(arch: Arch) -> Fields:
+    """Two cores as one, with all that both had."""
+    if arch.cores % 2:
+        return {}
+    own = [f"memories.{role}.{part}" for role in arch.memories.on_chip() if role != "shared"
+           for part in ("size", "banks")]  # fmt: skip
+    copies = [f"copy.{name}.bandwidth" for name in arch.copy_]
+    engines = ["matrix.cols"] * arch.matrix.present + ["vector.lanes"]
+    return {**scaled(arch, "cores", 0.5), **_double(*engines, *own, *copies)(arch)}
+
+
+def _im2col(arch: Arch) -> Fields:
+    lacks = arch.matrix.present and not arch.matrix.im2col
+    return {"matrix.im2col": True} if lacks else {}
+
+
+def _quicker_host(arch: Arch) -> Fields:
+    rates = _double("host.compute", "host.bandwidth")(arch)
+    return {**rates, **scaled(arch, "host.latency", 0.5)}
+
+
+def _loop_buffer(arch: Arch) -> Fields:
+    """Where fetching takes time: room for some words, as far as the machine has none."""
+    if arch.front_end.fetch_bandwidth is None:
+        return {}
+    name = "front_end.loop_buffer"
+    return _double(name)(arch) or {name: _LOOP * typical_bytes(arch, "copy", _RANK)}
+
+
+_LOOP, _RANK = 32, 4
+"""Instructions of a body that a first loop buffer holds, and the dimensions of their operands."""
+
+
+def _coarse(arch: Arch) -> bool:
+    """Whether instructions cover layers, not one array's worth: a wider array runs them as is."""
+    return arch.matrix.granularity != "tile"
+
+
+def _never(arch: Arch) -> bool:
+    return False
+
+
+def _tokens(arch: Arch) -> Fields:
+    return _double("front_end.tokens")(arch) if arch.front_end.sync == "tokens" else {}
+
+
+def _semaphores(account: Account) -> Verdict:
+    """Of more of them, where most are taken, or cores have too few to hand each other results."""
+    arch = account.point.arch
+    have, other = arch.front_end.tokens, changed(arch, _tokens(arch))
+    between = api.between_cores
+    apart = other is not None and between(other) is not None and not between(arch)
+    if not (account.tokens > _FULL * have or apart):
+        return 0.0, ""
+    waits = account.waiting("data", "store", "engine", "core")
+    taken = "so few that cores hand each other no results" if apart else (
+        f"{account.tokens:g} of {have} tokens of a core in use"
+    )  # fmt: skip
+    return min(waits, account.slack), (
+        f"{taken}; matrix engines wait {percent(waits)} for loads, stores, other engines and cores"
+    )
+
+
+def _made_apart(account: Account) -> Verdict:
+    return 0.0, ""  # as it takes another program, there is no bound
+
+
+def _enable_depthwise(arch: Arch) -> Fields:
+    lacks = arch.matrix.present and not arch.matrix.depthwise
+    return {"matrix.depthwise": True} if lacks else {}
+
+
+def _types(arch: Arch) -> Fields:
+    """Those that depthwise layers of integers take, where an instruction covers more than a row."""
+    lacks = [name for name in DEPTHWISE_TYPES if not arch.vector.has(name)]
+    able = arch.vector.rank > 1 and bool(lacks) and bool(_enable_depthwise(arch))
+    return {"vector.types": [*arch.vector.types, *lacks]} if able else {}
+
+
+_WAITS = "those waits; DRAM and the busiest compute engine remain"
+_FEW = "those waits, as far as they lie above the roofline; judged where tokens are few"
+_PARTS = (("banks", "banks"), ("bank_width", "bank width"))
+_ROOM = "those waits, as far as they lie above the roofline; judged where more than half is in use"
+_BEYOND = "the time that matrix engines compute beyond what the MACs take at peak"
+_HALF = "half of the time that matrix engines compute; DRAM and the vector engine remain"
+DEPTHWISE = (
+    LeverRule("depthwise products on the array", _enable_depthwise, _made_apart, "", _never),
+    LeverRule("types for depthwise layers on the vector engine", _types, _made_apart, "", _never),
+)
+"""Changes that make another program; `archgen.report.tried_levers` estimates what they bring."""
+SHAPES = tuple(
+    LeverRule(
+        f"twice the {noun} of the array", _double(f"matrix.{field}"), _array_verdict, _HALF, _coarse
+    )
+    for field, noun in (("rows", "rows"), ("cols", "columns"), ("depth", "depth"))
+)
+RULES = (
+    LeverRule("twice the DRAM bandwidth", _double("memories.dram.bandwidth"), _bandwidth,
+         "half of the time that the bytes take at peak rate; the busiest compute engine remains"),
+    LeverRule("half the DRAM latency, as more requests in flight or loads further ahead would hide "
+         "it",
+         _halve("memories.dram.latency"), _latency,
+         "those waits, of which latency, start-ups and the order of transfers have a part; DRAM "
+         "and the busiest compute engine remain"),
+    *SHAPES,
+    *DEPTHWISE,
+    LeverRule("half the start-up of the matrix engine", _halve("matrix.startup"), _fit(0.5),
+         "half of the time that matrix engines compute beyond what the MACs take at peak"),
+    LeverRule("im2col in the matrix engine", _im2col, _fit(1), _BEYOND),
+    LeverRule("a matrix engine that fits the layers: shape, granularity", None, _fit(1), _BEYOND),
+    LeverRule("twice the vector lanes", _double("vector.lanes"), _vector,
+         "half of the time that vector engines compute; DRAM and the matrix engine remain"),
+    LeverRule("a quicker front end: twice the issue width and deeper queues",
+         _double("front_end.issue_width", "front_end.queue_depth"), _front_end, _WAITS),
+    LeverRule("twice the rate of fetching instructions", _double("front_end.fetch_bandwidth"),
+         _front_end, _WAITS),
+    LeverRule("a loop buffer, or twice as large a one", _loop_buffer, _front_end, _WAITS),
+    LeverRule("twice the tokens", _tokens, _semaphores, _FEW, _never),
+    LeverRule("twice the cores", _double("cores"), _cores,
+         "half of the time that the busiest compute engines work; DRAM remains", _never),
+    LeverRule("half the cores, each twice as large", _merge_core_pairs, _core_waits_verdict, _WAITS,
+        _never),
+    LeverRule("a host twice as quick, at half the latency", _quicker_host, _host_verdict(0.5),
+         "half of the host's own time; DRAM and the busiest compute engine remain"),
+    LeverRule("the host's operators on the machine", None, _host_verdict(1),
+         "the host's own time; DRAM and the busiest compute engine remain"),
+)  # fmt: skip
+
+
+def rules_for(arch: Arch) -> list[LeverRule]:
+    """Those of `RULES` that say something of `arch`, and some for each of its memories on the chip,
+    copy engines and links."""
+    memories = arch.memories.on_chip()
+    found = (
+        *RULES,
+        *(LeverRule(f"twice the {NOUNS[role]}", _double(f"memories.{role}.size"), _room(role),
+            _ROOM,
+               _never) for role in memories),
+        *(LeverRule(f"twice the {noun} of {NOUNS[role]}", _double(f"memories.{role}.{part}"),
+               _conflict(role), _WAITS)
+          for role in memories for part, noun in _PARTS),
+        *(LeverRule(f"twice the rate of copy engine {name}", _double(f"copy.{name}.bandwidth"),
+               _copy(name), "half of the engine's own time; compute engines and DRAM remain")
+          for name in arch.copy_),
+        *(LeverRule(f"twice the bandwidth of link {name}", _double(f"links.{name}.bandwidth"),
+               _link(name),
+               "half of the time that its bytes take; DRAM and compute engines remain")
+          for name in arch.links),
+    )  # fmt: skip
+    return [rule for rule in found if rule.fields is None or rule.fields(arch)]
+
+
+def _copy(name: str) -> Callable[[Account], Verdict]:
+    def judge(account: Account) -> Verdict:
+        share = account.share(name)
+        gain = min(share * _quicker(account.point.arch, name), account.idle)
+        return gain, f"{name} is busy at its own full rate {percent(share)} of the time"
+
+    return judge
+
+
+def _quicker(arch: Arch, name: str) -> float:
+    """Share of its time that twice the rate saves a copy engine; DRAM may hold it back before."""
+    engine = arch.copy_[name]
+    rate, dram = engine.bandwidth.at(arch.clock), arch.dram_bytes_per_cycle
+    bound = dram if "dram" in (engine.from_ + engine.to) else 2 * rate
+    return max(0.0, 1 - rate / min(2 * rate, bound))  # new time over old is old rate over new
+
+
+def _link(name: str) -> Callable[[Account], Verdict]:
+    def judge(account: Account) -> Verdict:
+        share = account.links[name]
+        said = f"its bytes take at most {percent(share)} of the time at its peak rate"
+        return min(share / 2, account.idle), said
+
+    return judge

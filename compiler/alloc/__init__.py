@@ -1,1 +1,0 @@
-"""Where every buffer lies."""

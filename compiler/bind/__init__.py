@@ -1,1 +1,0 @@
-"""What this machine does with a nest: its engine, axes, memories and layouts."""

@@ -1,0 +1,238 @@
+"""Constants in DRAM: weights packed tile by tile, so that each tile is one contiguous transfer.
+
+Blocks lie in order of batch position, column tile, reduction tile; within a block kernel positions
+come first, then the reduction, columns last. Block addresses are affine in the tile loops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compiler.codegen.tile import Places
+from compiler.frontend.quantization.narrow_constants import Narrow
+from compiler.geometry.boxes import Region, scaled, summed
+from compiler.geometry.tile_trace import TileTrace
+from compiler.plan.plan import LayerPlan
+from compiler.schedule_ir.schedule import TileLoop
+from compiler.target.array_mapping import Roles, roles
+from compiler.target.layout import packed_order
+from compiler.target.narrow_weights import fits_tiles, row_of
+from compiler.tensor_ir.nest import Access, Array, Tensor
+from simmodel.arch.dtype import pack as pack_elements
+from simmodel.arch.dtype import per_byte, size_of
+from simmodel.isa.region import Address, Operand, Terms
+
+
+@dataclass(frozen=True)
+class PackedWeights:
+    """One layer's packed weights."""
+
+    tensor: str
+    buffer: str
+    """Name under which the packed bytes stand in DRAM."""
+    dtype: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    """Axes of the tensor in packed order."""
+    batch: tuple[int, ...]
+    """Axes of batch dims."""
+    col: int | None
+    k: int | None
+    columns: tuple[tuple[int, int], ...]
+    """Ranges of columns, each cut into tiles of its own; one behind the other."""
+    narrow: Narrow | None = None
+    """How DRAM holds them; None: in the type that engines multiply."""
+
+    @property
+    def values(self) -> PackedWeights:
+        """Their narrow numbers, packed in the same order."""
+        assert self.narrow is not None
+        return replace(self, dtype=self.narrow.dtype)
+
+    def parameters(self, name: str, dtype: str) -> PackedWeights:
+        """Scales or zero points, one for each block, packed in the same order."""
+        assert self.narrow is not None
+        shape = self.narrow.scales.shape
+        columns = ((0, 1),) if self.col is None or shape[self.col] == 1 else self.columns
+        buffer = f"{self.buffer}.{name}"
+        return replace(self, buffer=buffer, dtype=dtype, shape=shape, columns=columns)
+
+    def operand(self, region: Region, places: Places) -> Operand:
+        """The block of `region`, in the tensor's logical dimensions: contiguous within each
+        position of the batch."""
+        size = size_of(self.dtype)
+        offset, terms = 0, ()  # type: tuple[int, Terms]
+        shape = tuple(span.size for span in region.ranges)
+        strides = [0] * len(shape)
+        step = size
+        for axis in reversed(self.order):
+            strides[axis] = step
+            step *= shape[axis]
+        stride = math.prod(n for a, n in enumerate(self.shape) if a not in self.batch)
+        for axis in reversed(self.batch):
+            span = region.ranges[axis]
+            offset += span.start * stride
+            terms = summed(terms, scaled(span.terms, stride))
+            if span.size > 1:
+                strides[axis] = stride * size
+            stride *= self.shape[axis]
+        offset, terms = self._offset_in_block(region, offset, terms)
+        for axis in self.taps:
+            offset += region.ranges[axis].start * strides[axis] // size
+            terms = summed(terms, scaled(region.ranges[axis].terms, strides[axis] // size))
+        base, shared = places.dram[self.buffer], per_byte(self.dtype)
+        terms = tuple((name, factor * size // shared) for name, factor in terms)
+        address = Address(base + offset * size // shared, terms)
+        return Operand("dram", address, shape, tuple(strides), self.dtype)
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Axes of kernel positions; of the first a block may be loaded in part."""
+        return tuple(a for a in self.order if a not in (*self.batch, self.col, self.k))
+
+    def _offset_in_block(self, region: Region, offset: int, terms: Terms) -> tuple[int, Terms]:
+        taps = math.prod(self.shape[a] for a in self.taps)
+        deep = 1 if self.k is None else self.shape[self.k]
+        width = 1
+        if self.col is not None:
+            span = region.ranges[self.col]
+            width = span.size
+            offset += span.start * taps * deep
+            terms = summed(terms, scaled(span.terms, taps * deep))
+        if self.k is not None:
+            span = region.ranges[self.k]
+            offset += span.start * taps * width
+            terms = summed(terms, scaled(span.terms, taps * width))
+        return offset, terms
+
+
+def packed(plan: LayerPlan, walked: Sequence[TileTrace] = ()) -> PackedWeights | None:
+    """How the layer's weights are packed, or None when it has no constant weights to pack, or other
+    ones at each length, or when tiles of the group, `walked` on every core, share columns in
+    part."""
+    layer = plan.tiled.layer
+    head = layer.head
+    if not plan.computes or not plan.computes[0].binding.product:
+        return None
+    weights = head.operands[1]
+    tensor = layer.tensors[weights.tensor]
+    if tensor.data is None or any(tensor.counts) or tensor.storage.registers:
+        return None
+    found = roles(head)
+    columns = _column_ranges(plan, found.col, walked)
+    ends = (0, *(start + size for start, size in columns))
+    if any(start != end for (start, _), end in zip(columns, ends, strict=False)):
+        return None
+    axes = _axes(weights, found)
+    name = f"{tensor.name}#{layer.index}"
+    order = packed_order(head)
+    narrow = tensor.narrow if _in_blocks(plan, tensor, columns) else None
+    return PackedWeights(
+        tensor.name, name, tensor.dtype, tensor.shape, order, *axes, columns, narrow
+    )
+
+
+def _in_blocks(plan: LayerPlan, tensor: Tensor, columns: Sequence[tuple[int, int]]) -> bool:
+    """Whether every tile of narrow weights is whole blocks in whole bytes."""
+    narrow, head = tensor.narrow, plan.tiled.layer.head
+    if narrow is None:
+        return False
+    found, row = roles(head), row_of(head)
+    loops = () if _stays(plan) else plan.tiled.loops
+    deep = _tile_extent(loops, found.k, reduction=True) or tensor.shape[row]
+    depths = {high - low for low, high in _cuts(((0, tensor.shape[row]),), deep)}
+    wide = _tile_extent(loops, found.col, reduction=False)
+    widths = {high - low for low, high in _cuts(columns, wide)}
+    return all(fits_tiles(narrow, row, depth, width) for depth in depths for width in widths)
+
+
+def _stays(plan: LayerPlan) -> bool:
+    """Whether the weights are on chip as a whole. Where a layer's constants stay, weights of which
+    each tile needs others, as of a batch of products, are loaded piece by piece all the same."""
+    return plan.computes[0].reads[1] not in dict(plan.loads)
+
+
+def _column_ranges(
+    plan: LayerPlan, col: int | None, walked: Sequence[TileTrace]
+) -> tuple[tuple[int, int], ...]:
+    """Ranges of columns that cores and tiles compute."""
+    if col is None or _stays(plan):
+        return ((0, 1 if col is None else plan.tiled.layer.head.dims[col].extent),)
+    if not walked:
+        return tuple(sorted({part[col] for part in plan.tiled.parts}))
+    name = plan.tiled.layer.result.name
+    found: set[tuple[int, int]] = set()
+    for core in walked:
+        boxes = (moment.work[plan.position] for moment in core.moments)
+        spans = {box[col] for box in boxes if box is not None}
+        stride = (core.strides or {}).get(name, (0,) * (col + 1))[col]
+        turns = range(core.repeats if stride else 1)
+        found |= {(start + turn * stride, size) for start, size in spans for turn in turns}
+    return tuple(sorted(found))
+
+
+def _axes(weights: Access, found: Roles) -> tuple[tuple[int, ...], int | None, int | None]:
+    def axis(dim: int | None) -> int | None:
+        if dim is None:
+            return None
+        hits = (a for a, affine in enumerate(weights.index) if affine.coefficient(dim))
+        return next(hits, None)
+
+    batch = tuple(a for a in (axis(dim) for dim in found.batch) if a is not None)
+    return batch, axis(found.col), axis(found.k)
+
+
+def packed_bytes(pack: PackedWeights, plan: LayerPlan, data: Array) -> Iterator[tuple[str, Array]]:
+    """Each buffer in DRAM, and what it holds of the weights `data`."""
+    narrow = pack.narrow
+    if narrow is None:
+        yield pack.buffer, packed_data(pack, plan, data)
+        return
+    yield pack.buffer, pack_elements(packed_data(pack, plan, narrow.values), narrow.dtype)
+    block = narrow.blocks[row_of(plan.tiled.layer.head)]
+    if narrow.scale is None:
+        scales = pack.parameters("scales", narrow.scale_type)
+        yield scales.buffer, packed_data(scales, plan, narrow.scales, block)
+    if narrow.zeros is not None:
+        zeros = pack.parameters("zeros", narrow.zero_type)
+        yield zeros.buffer, packed_data(zeros, plan, narrow.zeros, block)
+
+
+def packed_data(pack: PackedWeights, plan: LayerPlan, data: Array, block: int = 1) -> Array:
+    """The packed elements of `data`, one block after another; of the reduction each is for
+    `block`."""
+    ordered = data.transpose(pack.order)
+    lead = len(pack.batch)
+    loops = () if _stays(plan) else plan.tiled.loops
+    found = roles(plan.tiled.layer.head)
+    cols = list(_cuts(pack.columns, _tile_extent(loops, found.col, reduction=False)))
+    depth = 1 if pack.k is None else data.shape[pack.k]
+    step = _tile_extent(loops, found.k, reduction=True)
+    deep = list(_cuts(((0, depth),), None if step is None else max(1, step // block)))
+    blocks = []
+    for index in np.ndindex(ordered.shape[:lead]):
+        matrix = ordered[index]
+        for start, stop in cols:
+            part = matrix[..., start:stop] if pack.col is not None else matrix
+            for low, high in deep:
+                axis = part.ndim - (2 if pack.col is not None else 1)
+                piece = part.take(range(low, high), axis) if len(deep) > 1 else part
+                blocks.append(np.ascontiguousarray(piece).ravel())
+    return np.concatenate(blocks)
+
+
+def _tile_extent(loops: Sequence[TileLoop], dim: int | None, *, reduction: bool) -> int | None:
+    """Positions per tile of one loop of the head; None where none cuts it."""
+    sizes = (loop.size for loop in loops if loop.dim == dim and loop.reduction == reduction)
+    return next(sizes, None)
+
+
+def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[int, int]]:
+    """First and last border of every tile."""
+    for start, size in parts:
+        for low in range(start, start + size, step or size):
+            yield low, min(low + (step or size), start + size)

@@ -1,0 +1,471 @@
+"""The steps of one group on one core: outer loops around its layers, and what passes between them.
+
+constants that stay
+for o0: for o1:             tiles of the results, runs of equal ones as one hardware loop
+  inputs of the tile
+  layer by layer            border of its result, its steps; what the next tile keeps, its store
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from compiler.codegen.constants import PackedWeights
+from compiler.codegen.copies import computed, listed, load, store, written
+from compiler.codegen.layer import EmissionContext, LayerEmitter
+from compiler.codegen.legalize import legal_copy, legal_vector
+from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, emptied, of_tile
+from compiler.codegen.tile import TilePosition, Turn, far_operand, place_in, slot_address
+from compiler.geometry.boxes import Range, Region, limits, needs, scaled, summed
+from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace, TileWindow
+from compiler.plan.make_plan import outer
+from compiler.plan.plan import Plan
+from compiler.plan.symbolic_parts import STILL, Following
+from compiler.schedule.residency.buffer import TileBuffer
+from compiler.tensor_ir.bounds import Box, empty, raw_value
+from simmodel.isa import Copy, Item, Splat, Unary
+from simmodel.isa.region import Address, Operand, Terms
+from simmodel.program.program import TileKind, TileLoop
+
+
+@dataclass(frozen=True)
+class GroupEmitter:
+    """Emits one planned group for any core."""
+
+    around: EmissionContext
+    plan: Plan
+    packs: Sequence[PackedWeights | None]
+    """By layer."""
+    origins: Sequence[tuple[int, ...]]
+    """By layer, origin index of every nest."""
+    following: Following = STILL
+    """How the cores' parts follow lengths."""
+
+    @cached_property
+    def layers(self) -> tuple[LayerEmitter, ...]:
+        """Emitters of the layers."""
+        layers = zip(self.plan.layers, self.packs, self.origins, strict=True)
+        return tuple(LayerEmitter(self.around, *fields) for fields in layers)
+
+    def nodes(self, number: int) -> list[Node]:
+        """Steps of the `number`-th core that takes part."""
+        if not self.plan.walked:
+            schedule = self.plan.schedule
+            part = tuple(Range(*span) for span in schedule.parts[number])
+            out = self.following.work(number, schedule.group.results[-1], part)
+            return self.layers[0].nodes(TilePosition(self.plan.layers[0], out, {}, (Turn(),)))
+        return _GroupCoreEmitter(self, self.plan.walked[number], number).nodes()
+
+
+@dataclass(frozen=True)
+class Moving:
+    """Where the outer loops stand: one run of tiles, with what each loop adds to positions."""
+
+    walked: TileTrace
+    run: Repeat
+    variables: tuple[str, str]
+    """Names of the loops around all tiles and over the tiles; empty where there is none."""
+    turn: int = 0
+    """Turns of the loop around all tiles that are over before its variable counts."""
+    path: tuple[TileLoop, ...] = ()
+    """Which tiles these are."""
+    core: int = 0
+    following: Following = STILL
+
+    @property
+    def moment(self) -> TileStep:
+        """The run's first tile."""
+        return self.walked.moments[self.run.first]
+
+    def work(self, box: Box, then: Box | None, tensor: str) -> tuple[Range, ...]:
+        """`box` of what the first tile computes of a tensor, moved by loops and lengths; `then` is
+        that of the next tile."""
+        return self.following.work(self.core, tensor, self._ranges(box, then, tensor))
+
+    def buffered_ranges(self, box: Box, then: Box | None, tensor: str) -> tuple[Range, ...]:
+        """The same of what it holds."""
+        return self.following.buffered_box(self.core, tensor, self._ranges(box, then, tensor))
+
+    def _ranges(self, box: Box, then: Box | None, tensor: str) -> tuple[Range, ...]:
+        around, over = self.variables
+        strides = (self.walked.strides or {}).get(tensor, (0,) * len(box))
+        spans = []
+        for dim, (start, size) in enumerate(box):
+            terms: Terms = ((around, strides[dim]),) if around else ()
+            if over and then is not None:
+                terms = (*terms, (over, then[dim][0] - start))
+            spans.append(Range(start + self.turn * strides[dim], size, summed(terms)))
+        return tuple(spans)
+
+    @property
+    def next(self) -> TileStep | None:
+        """The run's second tile."""
+        if self.run.count == 1:
+            return None
+        return self.walked.moments[self.run.first + 1]
+
+    def buffer_origin(self, tensor: str) -> tuple[Range, ...]:
+        """Where the buffer of a held tensor begins in it; sizes without meaning."""
+        hold = self.moment.holds[tensor]
+        if tensor in self.walked.still:
+            still = tuple(Range(*span) for span in _origin(hold))
+            return self.following.buffered_box(self.core, tensor, still)
+        then = None if self.next is None else self.next.holds[tensor]
+        return self.buffered_ranges(_origin(hold), None if then is None else _origin(then), tensor)
+
+
+def _origin(hold: TileWindow) -> Box:
+    return tuple((start, size) for start, size in zip(hold.origin, hold.sizes, strict=True))
+
+
+@dataclass(frozen=True)
+class _GroupCoreEmitter:
+    emitter: GroupEmitter
+    walked: TileTrace
+    number: int
+
+    @property
+    def plan(self) -> Plan:
+        return self.emitter.plan
+
+    @property
+    def around(self) -> EmissionContext:
+        return self.emitter.around
+
+    def _moving(
+        self, run: Repeat, variables: tuple[str, str] = ("", ""), turn: int = 0,
+        path: tuple[TileLoop, ...] = (),
+    ) -> Moving:  # fmt: skip
+        following = self.emitter.following
+        return Moving(self.walked, run, variables, turn, path, self.number, following)
+
+    def nodes(self) -> list[Node]:
+        """Everything, in order."""
+        depth = len(self.plan.schedule.loops)
+        if depth == 0:
+            return self._tile_nodes(self._moving(Repeat(0, 1)), (Turn(),), first=True)
+        if depth == 1:
+            return [self._tile_loop("", (Turn(),), (), first=True)]
+        # Constants that stay arrive in the first turn.
+        repeats = self.walked.repeats
+        rest = repeats - 1
+
+        def path(begin: int, count: int) -> tuple[TileLoop, ...]:
+            return (place_in(outer(0), begin, count, repeats, (begin, count)),)
+
+        segments = [
+            LoopSegment(1, (self._tile_loop("", (Turn(), Turn()), path(0, 1), first=True),))
+        ]
+        if rest:
+            around = outer(0) if rest > 1 else ""
+            turn = Turn(1, ((around, 1),) if around else ())
+            walk = self._tile_loop(around, (Turn(), turn), path(1, rest), first=False)
+            segments.append(LoopSegment(rest, (walk,)))
+        return [SegmentedLoop(outer(0), tuple(segments))]
+
+    def _tile_loop(
+        self, around: str, turns: tuple[Turn, ...], path: tuple[TileLoop, ...], *, first: bool
+    ) -> SegmentedLoop:
+        """The loop over tiles, inside the one that `path` tells of."""
+        total = len(self.walked.moments)
+        name = outer(len(turns) - 1)
+        bodies = []
+        for run in self.walked.runs:
+            counted = ((name, 1),) if run.count > 1 else ()
+            last = turns[-1]
+            turn = Turn(last.offset * total + run.first, summed(scaled(last.terms, total), counted))
+            offset = turns[-1].offset if len(turns) > 1 else 0
+            over = name if run.count > 1 else ""
+            like = next(r for r in self.walked.alike if r.first <= run.first < r.first + r.count)
+            here = place_in(name, run.first, run.count, total, (like.first, like.count))
+            moving = self._moving(run, (around, over), offset, (*path, here))
+            new = first and run.first == 0
+            bodies.append(
+                LoopSegment(run.count, tuple(self._tile_nodes(moving, (*turns, turn), first=new)))
+            )
+        return SegmentedLoop(name, tuple(bodies))
+
+    def _lacks(self, buffer: TileBuffer) -> bool:
+        """Whether a constant that stays is not there since an earlier group."""
+        assert buffer.key is not None
+        return buffer.address is None or self.around.lacking(buffer.key[0], self.number)
+
+    def _is_constant(self, buffer: str) -> bool:
+        key = self.plan.buffers[buffer].key
+        assert key is not None
+        return self.plan.schedule.group.tensors[key[0]].data is not None
+
+    def _tile_nodes(self, moving: Moving, turns: tuple[Turn, ...], *, first: bool) -> list[Node]:
+        """One tile of the group; the first one waits for the constants that stay."""
+        nodes: list[Node] = []
+        for name, engine in self.plan.loads:
+            buffer = self.plan.buffers[name]
+            if not self._is_constant(name):
+                load = self._input(buffer, engine, moving, turns)
+                nodes += of_tile([load], self._tile_of(buffer.first, moving))
+        stores = dict(self.plan.stores)
+        origins = self._origins(moving)
+        for position, layer in enumerate(self.emitter.layers):
+            steps = self._constant_loads(position, first=first)
+            steps += self._layer_nodes(layer, position, moving, turns, origins)
+            result = layer.plan.result
+            if result in stores:
+                steps.append(self._store(layer, stores[result], moving, turns))
+            steps += self._handing(position, moving, turns)
+            nodes += of_tile(steps, self._tile_of(position, moving))
+        return nodes
+
+    def _tile_of(self, position: int, moving: Moving) -> TileKind:
+        """The tiles of a layer that go with those of the group."""
+        work = moving.moment.work[position] or ()
+        origin = self.emitter.layers[position].origin
+        return TileKind(origin, moving.path, tuple(size for _, size in work))
+
+    def _origins(self, moving: Moving) -> dict[str, tuple[Range, ...]]:
+        found = {
+            buffer: moving.buffer_origin(tensor)
+            for tensor, buffer in self.plan.held.items()
+            if tensor in moving.moment.holds
+        }
+        held = {*self.plan.held.values()}
+        for buffer in self.plan.buffers.values():
+            if buffer.layer is None and buffer.name not in held:
+                found[buffer.name] = tuple(Range(0, size) for size in buffer.shape)
+        return found
+
+    def _layer_nodes(
+        self, layer: LayerEmitter, position: int, moving: Moving, turns: tuple[Turn, ...],
+        origins: Mapping[str, tuple[Range, ...]],
+    ) -> list[Node]:  # fmt: skip
+        """One layer in one tile, whose buffers begin at `origins`."""
+        border = self._border(layer, position, moving, turns)
+        work = moving.moment.work[position]
+        idle = work is None
+        if work is None:
+            moments = self.walked.moments
+            busy = next((n for n, m in enumerate(moments) if m.work[position] is not None), None)
+            if busy is None:
+                return border  # this core needs nothing of it
+            moving = self._moving(Repeat(busy, 1))
+            origins = self._origins(moving)
+            work = moving.moment.work[position]
+            assert work is not None
+        then = None if moving.next is None else moving.next.work[position]
+        result = layer.plan.tiled.layer.result.name
+        tile = TilePosition(
+            layer.plan, moving.work(work, then, result), {}, (Turn(),),
+            outer=turns, origins=origins, path=moving.path,
+        )  # fmt: skip
+        nodes = layer.nodes(tile)
+        steps = [emptied(node) for node in nodes] if idle else nodes
+        return [*steps, *border] if self._in_time(result) else [*border, *steps]
+
+    def _in_time(self, name: str) -> bool:
+        """Whether the border of a result is early enough behind its layer: where the vector engine
+        reads it, which is still at the tile before, products need not wait for both."""
+        plan = self.plan
+        readers = plan.schedule.group.internal_readers.get(name, ())
+        heads = (plan.layers[position].computes[0].binding for position in readers)
+        several = name in plan.held and plan.buffers[plan.held[name]].slots > 1
+        return several and all(head.engine != "matrix" for head in heads)
+
+    def _constant_loads(self, position: int, *, first: bool) -> list[Node]:
+        """The one load of each constant of a layer that stays."""
+        nodes: list[Node] = [
+            leaf
+            for name, engine in self.plan.loads
+            if self._is_constant(name) and self.plan.buffers[name].first == position
+            if self._lacks(self.plan.buffers[name])
+            for leaf in self._load_constant(self.plan.buffers[name], engine)
+        ]
+        return nodes if first else [emptied(node) for node in nodes]
+
+    def _load_constant(self, buffer: TileBuffer, engine: str) -> Iterator[EngineStep]:
+        layer = self.emitter.layers[buffer.first]
+        assert buffer.key is not None
+        tensor = self.plan.schedule.group.tensors[buffer.key[0]]
+        made = layer.plan.tiled.layer
+        whole = tuple(Range(0, extent) for extent in made.result.shape)
+        region = needs(made, whole, {}).regions[buffer.key]
+        base = Address(self.around.places.chip[buffer.name][0])
+        short = limits(tensor.shape, tensor.counts, region.ranges)
+        target = Operand(
+            buffer.role, base, region.padded, buffer.strides, buffer.dtype, limits=short
+        )
+        if layer.packed is not None and buffer.key[2]:
+            if layer.packed.narrow is not None:
+                yield from layer.widened(buffer, engine, target, region)
+                return
+            source = layer.packed.operand(region, self.around.places)
+        else:
+            source = far_operand(tensor, region.ranges, self.around.places)
+        copy = Copy(engine=engine, origin=layer.origin, dst=target, src=source)
+        items = legal_copy(copy, self.around.arch, self.around.names)
+        yield EngineStep(engine, tuple(items), self.around.uses((), (buffer,)), layer.origin)
+
+    def _buffer_box(
+        self, buffer: TileBuffer, ranges: Sequence[Range], tensor: str, moving: Moving,
+        turns: tuple[Turn, ...],
+    ) -> Operand:  # fmt: skip
+        """A box of a held tensor, in its buffer."""
+        tile = TilePosition(self.plan.layers[0], (), {}, (Turn(),), outer=turns)
+        address = slot_address(buffer, tile, self.around.places)
+        for span, first, stride in zip(
+            ranges, moving.buffer_origin(tensor), buffer.strides, strict=True
+        ):
+            terms = summed(span.terms, scaled(first.terms, -1))
+            address = Address(
+                address.base + (span.start - first.start) * stride,
+                summed(address.terms, scaled(terms, stride)), address.ring,
+            )  # fmt: skip
+        shape = tuple(span.size for span in ranges)
+        held = self.plan.schedule.group.tensors[tensor]
+        short = limits(held.shape, held.counts, ranges)
+        return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
+
+    def _input(
+        self, buffer: TileBuffer, engine: str, moving: Moving, turns: tuple[Turn, ...]
+    ) -> EngineStep:
+        """The load of a tile's part of an input, with the border around it."""
+        assert buffer.key is not None
+        name = buffer.key[0]
+        tensor = self.plan.schedule.group.tensors[name]
+        origin = self.emitter.layers[buffer.first].origin
+        uses = self.around.uses((), (buffer,))
+        read = computed([tensor])
+        hold = moving.moment.holds.get(name)
+        before = moving.run.first - 1
+        known = before >= 0 and self.walked.moments[before].holds.get(name) == hold
+        if hold is None or known:
+            return EngineStep(engine, (), uses, origin)
+        then = None if moving.next is None else moving.next.holds[name].box
+        ranges = moving.buffered_ranges(hold.box, then, name)
+        bordered = any(hold.before) or any(hold.after)
+        region = Region(ranges, hold.before, hold.after)
+        outside = tuple(
+            Range(span.start - b, size, span.terms, span.stop)
+            for span, b, size in zip(ranges, hold.before, region.padded, strict=True)
+        )
+        target = self._buffer_box(buffer, outside, name, moving, turns)
+        copy = Copy(
+            engine=engine, origin=self.around.picks.get(name, origin), dst=target, src=target,
+            before=hold.before if bordered else (),
+            fill=self._raw_border(name) if bordered else 0.0,
+        )  # fmt: skip
+        around = self.around
+        items = load(copy, tensor, region, around.places, around.arch, around.names)
+        return EngineStep(engine, tuple(items), uses, origin, read)
+
+    def _raw_border(self, name: str) -> float:
+        group = self.plan.schedule.group
+        if name in group.kept:
+            return group.kept[name].border
+        tensor, layers = group.tensors[name], group.layers
+        accesses = (a for layer in layers for nest in layer.nests for a in nest.reads)
+        access = next(a for a in accesses if a.tensor == name and a.pad is not None)
+        assert access.pad is not None
+        return raw_value(access.pad, tensor.dtype, access.scale, access.zero)
+
+    def _border(
+        self, layer: LayerEmitter, position: int, moving: Moving, turns: tuple[Turn, ...]
+    ) -> list[Node]:
+        """What surrounds a layer's result on chip: filled when its buffer is new, and where a
+        tile reaches the tensor's end."""
+        name = layer.plan.tiled.layer.result.name
+        buffer = self.plan.buffers[layer.plan.result]
+        # A step on every core if on one: what stands behind it is alike on all of them.
+        if buffer.layer is not None or not any(w.bordered(name) for w in self.plan.walked):
+            return []
+        holds = [m.holds[name] for m in self.walked.moments if name in m.holds]
+        hold = moving.moment.holds.get(name)
+        items: list[Item] = []
+        if hold is not None and empty(hold.box):
+            fresh = True  # nothing but border
+        elif len(set(holds)) > 1:
+            fresh = moving.run.first < buffer.slots or moving.run.count == 1
+        else:  # the buffer keeps its place, and its border with it
+            fresh = moving.run.first < buffer.slots
+        if name in self.walked.still:
+            fresh = moving.run.first == 0 and not moving.turn and not moving.variables[0]
+        if hold is not None and fresh:
+            for ranges in _frame(moving.buffer_origin(name), hold, buffer.shape):
+                dst = self._buffer_box(buffer, ranges, name, moving, turns)
+                splat = Splat(
+                    engine="vector", origin=layer.origin, dst=dst, value=self._raw_border(name)
+                )
+                items += legal_vector(splat, self.around.arch, self.around.names)
+        return [EngineStep("vector", tuple(items), self.around.uses((), (buffer,)), layer.origin)]
+
+    def _store(
+        self, layer: LayerEmitter, engine: str, moving: Moving, turns: tuple[Turn, ...]
+    ) -> EngineStep:
+        """The store of a result that the group holds for its own layers as well."""
+        result = layer.plan.tiled.layer.result
+        buffer = self.plan.buffers[layer.plan.result]
+        box = moving.moment.out[result.name]
+        then = None if moving.next is None else moving.next.out[result.name]
+        ranges = moving.work(box, then, result.name)
+        source = self._buffer_box(buffer, ranges, result.name, moving, turns)
+        copy = Copy(engine=engine, origin=layer.origins[-1], dst=source, src=source)
+        around = self.around
+        items = store(copy, result, ranges, around.places, around.arch, around.names)
+        return EngineStep(
+            engine, tuple(items), around.uses((buffer,), ()), layer.origins[-1],
+            reads=listed(result), writes=written(result),
+        )  # fmt: skip
+
+    def _handing(self, position: int, moving: Moving, turns: tuple[Turn, ...]) -> list[Node]:
+        """Moves of what the next tile keeps, behind the last layer that reads it here."""
+        nodes: list[Node] = []
+        group = self.plan.schedule.group
+        for name in self.walked.rolled:
+            if group.internal_readers[name][-1] != position:
+                continue
+            buffer = self.plan.buffers[self.plan.held[name]]
+            origin = self.emitter.layers[position].origin
+            uses = self.around.uses((buffer,), (buffer,))
+            handed = self.walked.handed(moving.run.first).get(name)
+            items = [] if handed is None else self._shift(name, buffer, handed, moving, turns)
+            nodes.append(EngineStep("vector", tuple(items), uses, origin))
+        return nodes
+
+    def _shift(
+        self, name: str, buffer: TileBuffer, handed: tuple[int, int, int], moving: Moving,
+        turns: tuple[Turn, ...],
+    ) -> list[Item]:  # fmt: skip
+        """`overlap` positions moved to the front of the buffer, in pieces that never overlap."""
+        dim, shift, overlap = handed
+        origin = moving.buffer_origin(name)
+        items: list[Item] = []
+        for start in range(0, overlap, shift):
+            size = min(shift, overlap - start)
+
+            def rows(low: int, size: int = size) -> tuple[Range, ...]:
+                span = Range(origin[dim].start + low, size, origin[dim].terms)
+                return (*origin[:dim], span, *origin[dim + 1 :])
+
+            move = Unary(
+                engine="vector", origin=self.emitter.layers[buffer.first].origin, function="move",
+                dst=self._buffer_box(buffer, rows(start), name, moving, turns),
+                a=self._buffer_box(buffer, rows(start + shift), name, moving, turns),
+            )  # fmt: skip
+            items += legal_vector(move, self.around.arch, self.around.names)
+        return items
+
+
+def _frame(
+    origin: Sequence[Range], hold: TileWindow, shape: Sequence[int]
+) -> list[tuple[Range, ...]]:
+    """Slabs of a buffer of `shape` that cover the border of `hold`, one dimension at a time."""
+    whole = [Range(first.start, n, first.terms) for first, n in zip(origin, shape, strict=True)]
+    boxes = []
+    for dim, (size, before, after) in enumerate(
+        zip(hold.sizes, hold.before, hold.after, strict=True)
+    ):
+        for low, count in ((0, before), (size - after, after)):
+            if count:
+                span = Range(whole[dim].start + low, count, whole[dim].terms)
+                boxes.append((*whole[:dim], span, *whole[dim + 1 :]))
+    return boxes

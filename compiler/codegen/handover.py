@@ -1,0 +1,129 @@
+"""What cores hand to each other at the end of the step that makes a tensor which they keep.
+
+    core 0, which makes rows 0:8            core 1, which makes rows 8:16
+    notify room@0                           notify room@1
+    wait room@1; copy row 7 to core 1       wait room@0; copy row 8 to core 0
+    notify sent@0; wait sent@1              notify sent@1; wait sent@0
+
+Each is one step of the copy engine between cores, which reads and writes the core's slice: so it
+stands behind what the core makes of it and whatever lay there before, and ahead of what reads it.
+Cores meet in the order of their queues, so one token for each pair does for the whole program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.codegen.layer import EmissionContext
+from compiler.codegen.legalize import legal_copy
+from compiler.codegen.nodes import EngineStep, Node
+from compiler.codegen.tile import address_of_ranges
+from compiler.cost.multicast import Handover, between_cores, copies_of, handovers
+from compiler.geometry.boxes import Range, limits
+from compiler.plan.plan import Plan
+from compiler.plan.symbolic_parts import Following
+from compiler.schedule.residency.buffer import TileBuffer
+from compiler.schedule_ir.group import ResidentTensor
+from compiler.tensor_ir.nest import Tensor
+from simmodel.isa import Claim, Copy, Item, Sync
+from simmodel.isa.region import Address, Operand
+
+
+def with_handovers(
+    trees: Sequence[list[Node]], plan: Plan, around: EmissionContext, origin: int,
+    following: Following,
+) -> list[list[Node]]:  # fmt: skip
+    """The trees of the cores of one step, with what they hand to each other at its end."""
+    found = [list(tree) for tree in trees]
+    group = plan.schedule.group
+    for name in group.results:
+        handed = handovers(group, plan.schedule.parts, name) if name in group.kept else ()
+        engine = between_cores(around.arch)
+        if not handed or engine is None:
+            continue
+        step = _Handing(
+            around,
+            group.tensors[name],
+            plan.buffers[plan.held[name]],
+            group.kept[name],
+            handed,
+            engine,
+            origin,
+            following,
+        )
+        for core, tree in enumerate(found):
+            tree += step.nodes(core)
+    return found
+
+
+@dataclass(frozen=True)
+class _Handing:
+    """One tensor that is handed on."""
+
+    around: EmissionContext
+    tensor: Tensor
+    buffer: TileBuffer
+    kept: ResidentTensor
+    handed: Sequence[Handover]
+    engine: str
+    origin: int
+    following: Following
+
+    def nodes(self, core: int) -> list[EngineStep]:
+        """What `core` gives and takes."""
+        given = [one for one in self.handed if one.giver == core]
+        given.sort(key=lambda one: (one.takers[0] - core) % self.around.arch.core_count)
+        takers = tuple(sorted({taker for one in given for taker in one.takers}))
+        givers = tuple(dict.fromkeys(one.giver for one in self.handed if core in one.takers))
+        if not takers and not givers:
+            return []
+        items: list[Item] = []
+        if givers:
+            items.append(self._room(notifies=((f"room@{core}", 1, givers),)))
+        if takers:
+            items.append(self._sync(waits=tuple((f"room@{taker}", 1) for taker in takers)))
+            items += (item for one in given for item in self._copies(one))
+            items.append(self._sync(notifies=((f"sent@{core}", 1, takers),)))
+        if givers:
+            items.append(self._room(waits=tuple((f"sent@{giver}", 1) for giver in givers)))
+        uses = self.around.uses((self.buffer,), (self.buffer,))
+        return [EngineStep(self.engine, tuple(items), uses, self.origin)]
+
+    def _sync(self, **fields: Any) -> Sync:
+        return Sync(engine=self.engine, origin=self.origin, **fields)
+
+    def _room(self, **fields: Any) -> Sync:
+        """About what others write here, which no instruction of this core does."""
+        if self.around.arch.front_end.sync == "tokens":
+            return self._sync(**fields)
+        buffer = self.buffer
+        whole = Operand(
+            buffer.role, Address(self.kept.address), self.kept.room, buffer.strides, buffer.dtype
+        )
+        return Claim(engine=self.engine, origin=self.origin, dst=whole, **fields)
+
+    def _copies(self, one: Handover) -> list[Item]:
+        src = self._slice_operand(one, one.giver, ())
+        items: list[Item] = []
+        for takers in copies_of(self.around.arch, self.engine, one):
+            dst = self._slice_operand(one, takers[0], takers)
+            copy = Copy(engine=self.engine, origin=self.origin, dst=dst, src=src)
+            items += legal_copy(copy, self.around.arch, self.around.names)
+        return items
+
+    def _slice_operand(self, one: Handover, core: int, cores: tuple[int, ...]) -> Operand:
+        """What is handed on, in the slice of a core."""
+        tensor, buffer, name = self.tensor, self.buffer, self.tensor.name
+        before, _ = self.kept.around(core)
+        spans = self.following.work(one.giver, name, [Range(*span) for span in one.box])
+        pairs = zip(self.kept.slices[core], before, strict=True)
+        firsts = [Range(start - b, size) for (start, size), b in pairs]
+        origin = self.following.buffered_box(core, name, firsts)
+        address = address_of_ranges(Address(self.kept.address), spans, origin, buffer.strides)
+        shape = tuple(size for _, size in one.box)
+        short = limits(tensor.shape, tensor.counts, spans)
+        return Operand(
+            buffer.role, address, shape, buffer.strides, buffer.dtype, cores=cores, limits=short
+        )

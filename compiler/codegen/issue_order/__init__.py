@@ -1,0 +1,1 @@
+"""The order in which a core's instructions are issued."""

@@ -1,0 +1,152 @@
+"""A coarse clock: when atoms start, with queues of any depth or with those of the machine.
+
+One pass over a stream, nothing is ever revisited: an atom starts when its engine, its tokens, its
+barrier and (on machines that interlock) earlier conflicting atoms allow, and, with `queues`, when
+the front end has issued it. Whatever is shared (memories, links) is left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+
+from compiler.codegen.issue_order.access import Accesses, ByteAccess, conflict
+from compiler.codegen.issue_order.units import Cost, IssueUnit
+from simmodel.arch.record import Arch
+from simmodel.isa import Arrive, Await
+
+Depth = Callable[[str], int]
+"""Queue entries of an engine."""
+
+
+class IssueClock:
+    """The state of one core behind the atoms played so far."""
+
+    def __init__(
+        self,
+        arch: Arch,
+        tokens: Mapping[str, int],
+        loops: Mapping[str, int],
+        flying: int,
+        queues: bool = False,
+    ) -> None:
+        """At the beginning; at most `flying` accesses in flight are looked through."""
+        self._most = flying
+        self._front_end = arch.front_end
+        self._interlock = arch.front_end.sync == "interlock"
+        self._loops = loops
+        self._queues = queues
+        self._issue = 0
+        """When the front end is free to issue."""
+        self._entries: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
+        """Engine -> start and number of instructions of the last atoms that may fill its queue."""
+        self._free: dict[str, int] = defaultdict(int)
+        self._given = {name: deque([0] * count) for name, count in tokens.items()}
+        self._arrived: dict[str, int] = {}
+        self._fence = 0
+        self._flying: list[tuple[int, ByteAccess]] = []
+        self._within: dict[str, list[tuple[int, ByteAccess]]] = defaultdict(list)
+        """The same by memory."""
+        self._floor = 0
+        self.now = 0
+        """End of what has been played."""
+
+    def play(self, atom: IssueUnit, touched: Accesses = ()) -> tuple[int, int]:
+        """Start and end of `atom`, which touches `touched` (machines that interlock)."""
+        cost = atom.cost
+        free = start = max(self._free[lane] for lane in self._lanes(cost))
+        if self._queues:
+            start = max(start, self._issued(atom))
+        if cost.fence or cost.meets:
+            start = max(start, self._fence)
+        for name, count in cost.waits:
+            given = self._given.get(name)
+            for _ in range(count):
+                if given:
+                    start = max(start, given.popleft())
+        if isinstance(atom.item, Await):
+            start = max(start, self._arrived.get(atom.item.barrier, 0))
+        if self._interlock:
+            start = self._cleared(start, touched)
+        end = start + cost.cycles + (cost.gap if start > free else 0)
+        self._note(atom, start, end, touched)
+        return start, end
+
+    def _lanes(self, cost: Cost) -> tuple[str, ...]:
+        """What is busy with it: an engine does one thing after another in the order that is
+        played, or, where an order is still to be found, each of its lanes does."""
+        return cost.engines if self._queues else cost.lanes
+
+    def _issued(self, atom: IssueUnit) -> int:
+        """When the front end gets the first instruction of `atom` into its queue."""
+        for engine in atom.cost.engines:
+            self._queued(engine, 1)
+        return self._issue
+
+    def _queued(self, engine: str, count: int) -> None:
+        """The front end waits until `count` more instructions, or all that a queue takes, have
+        slots: what was there before has started."""
+        entries, depth = self._entries[engine], self._front_end.depth(engine)
+        waiting = min(count, depth) + sum(times for _, times in entries)
+        while entries and waiting > depth:  # an entry is free when its instruction starts
+            start, times = entries.popleft()
+            waiting -= times
+            self._issue = max(self._issue, start)
+
+    def _cleared(self, start: int, touched: Accesses) -> int:
+        start = max(start, self._floor)
+        for mine in touched:
+            for end, access in self._within[mine.memory]:
+                if end > start and conflict(access, mine, self._loops):
+                    start = end
+        return start
+
+    def _note(self, atom: IssueUnit, start: int, end: int, touched: Accesses) -> None:
+        cost = atom.cost
+        for lane in self._lanes(cost):
+            self._free[lane] = end
+        for name, count in cost.signals:
+            self._given.setdefault(name, deque()).extend([end] * count)
+        if cost.fence or cost.meets:
+            self._fence = start + 1
+        if isinstance(atom.item, Arrive):
+            self._arrived[atom.item.barrier] = end
+        if self._queues:
+            self._passed(atom, start)
+        if self._interlock:
+            self._forget()
+            for access in touched:
+                self._flying.append((end, access))
+                self._within[access.memory].append((end, access))
+        self.now = max(self.now, end)
+
+    def _forget(self) -> None:
+        """Keep the list short: nothing starts any more before what is dropped has ended."""
+        if len(self._flying) < self._most:
+            return
+        self._flying.sort(key=lambda entry: entry[0])
+        self._floor = max(self._floor, self._flying[self._most // 2 - 1][0])
+        del self._flying[: self._most // 2]
+        self._within.clear()
+        for entry in self._flying:
+            self._within[entry[1].memory].append(entry)
+
+    def _passed(self, atom: IssueUnit, start: int) -> None:
+        cost = atom.cost
+        past = issued_by(atom, start, self._front_end.depth)
+        if past > start:
+            self._issue = max(self._issue, past)
+        if len(cost.engines) == 1:
+            self._queued(cost.engines[0], cost.times)
+            depth = self._front_end.depth(cost.engines[0])
+            last = start + cost.cycles - cost.unit * min(cost.times, depth)
+            self._entries[cost.engines[0]].append((max(start, last), min(cost.times, depth)))
+
+
+def issued_by(atom: IssueUnit, start: int, depth: Depth) -> int:
+    """When the front end is past `atom`: of its last instructions one runs, the queue has the
+    others."""
+    cost = atom.cost
+    if len(cost.engines) > 1:
+        return start + cost.cycles - cost.unit
+    return start + max(0, cost.cycles - cost.unit * (depth(cost.engines[0]) + 1))

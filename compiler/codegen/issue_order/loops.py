@@ -1,0 +1,241 @@
+"""Software-pipelined issue of one loop: who is issued how many iterations ahead.
+
+    Loop(v, n, [load, compute])  ->  load of 0
+                                     Loop(v, n - 1, [load of v + 1, compute of v])
+                                     compute of n - 1
+
+A `SoftwarePipeline` is the kernel: the atoms of the body with the iterations that each runs ahead.
+The order comes from a clock with unlimited queues: what starts first is issued first. Nothing
+changes within a lane of an engine, so only tokens (`plays`) and, where the hardware interlocks,
+operands restrict it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from compiler.codegen.issue_order.access import Accesses, meet, merged
+from compiler.codegen.issue_order.clock import IssueClock, issued_by
+from compiler.codegen.issue_order.units import IssueUnit, Pricer, plays
+from simmodel.arch.record import Arch
+from simmodel.isa import Item, Loop
+
+Entry = tuple[int, int]
+"""Index into the body, and iterations ahead."""
+
+
+@dataclass(frozen=True)
+class SoftwarePipeline:
+    """The kernel of a rotated loop."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def ahead(self) -> int:
+        """Iterations that the first runs ahead of the last."""
+        return max(shift for _, shift in self.entries)
+
+    def turns(self, count: int, first: int, last: int) -> Iterator[Entry]:
+        """Index and iteration of what kernel iterations `first` .. `last` - 1 stand for."""
+        for turn in range(first, last):
+            for index, shift in self.entries:
+                if 0 <= turn + shift < count:
+                    yield index, turn + shift
+
+    def keeps_lanes(self, body: Sequence[IssueUnit]) -> bool:
+        """Whether every engine sees the atoms of each of its lanes in their old order."""
+        place = {index: (-shift, at) for at, (index, shift) in enumerate(self.entries)}
+        last: dict[str, tuple[int, int]] = {}
+        first: dict[str, tuple[int, int]] = {}
+        for index, atom in enumerate(body):
+            for lane in atom.cost.lanes:
+                if lane in last and place[index] <= last[lane]:
+                    return False
+                last[lane] = place[index]
+                first.setdefault(lane, place[index])
+        return all(last[lane] < (turn + 1, at) for lane, (turn, at) in first.items())
+
+
+@dataclass(frozen=True)
+class PacedPipeline:
+    """A schedule and its cycles per iteration."""
+
+    schedule: SoftwarePipeline
+    pace: int
+
+
+@dataclass
+class LoopOrder:
+    """One loop whose body is in atoms, ready to be rotated."""
+
+    arch: Arch
+    loop: Loop
+    body: list[IssueUnit]
+    counts: Mapping[str, int]
+    """Tokens at its entry."""
+    loops: Mapping[str, int]
+    """Iterations of the loops around it, its own included."""
+    window: int
+    """Iterations that the clock plays."""
+    pays: int
+    """One part in so many of their time is what a copy of the body has to win."""
+    flying: int
+    """Most accesses in flight that the clock looks through."""
+    _touched: dict[Entry, Accesses] = field(default_factory=dict)
+
+    def best(self, distance: int, growth: int) -> PacedPipeline:
+        """The schedule that the coarse clock likes best, and its cycles per iteration.
+
+        Every further copy of the body has to pay: 1 / `pays` of the time of the iterations played.
+        """
+        plain = SoftwarePipeline(tuple((index, 0) for index in range(len(self.body))))
+        cycles, pace = self._played(plain)
+        choice, least = PacedPipeline(plain, pace), cycles * self.pays
+        starts, period, bound = self._steady()
+        if (cycles - bound) * self.pays <= cycles:
+            return choice
+        size = sum(atom.cost.size for atom in self.body)
+        for schedule in self._candidates(starts, period, distance):
+            fits = schedule.ahead < self.loop.count and schedule.ahead * size <= growth
+            if not fits or not self.legal(schedule):
+                continue
+            end, pace = self._played(schedule)
+            price = end * self.pays + schedule.ahead * cycles
+            if price < least:
+                choice, least = PacedPipeline(schedule, pace), price
+        return choice
+
+    @property
+    def signature(self) -> Hashable:
+        """Loops that agree in it have the same best schedule, where that is legal."""
+        costs = tuple(atom.cost for atom in self.body)
+        names = dict.fromkeys(n for cost in costs for n, _ in (*cost.waits, *cost.signals))
+        return self.loop.count, costs, tuple(self.counts.get(name, 0) for name in names)
+
+    def issue_units(self, choice: PacedPipeline, pricer: Pricer) -> list[IssueUnit]:
+        """The loop as its schedule says: what comes first, the kernel, what is left."""
+        schedule, pace = choice.schedule, choice.pace
+        name, count, ahead = self.loop.variable, self.loop.count, schedule.ahead
+        kernel = [self.body[index].shifted(name, shift) for index, shift in schedule.entries]
+        items = tuple(atom.item for atom in kernel)
+        return [
+            *self._peeled(schedule.turns(count, -ahead, 0)),
+            *([pricer.loop(Loop(name, count - ahead, items), kernel, pace)]
+              if count - ahead > 1 else [atom.fixed(name, 0) for atom in kernel]),
+            *self._peeled(schedule.turns(count, count - ahead, count)),
+        ]  # fmt: skip
+
+    def _peeled(self, turns: Iterator[Entry]) -> list[IssueUnit]:
+        return [self.body[index].fixed(self.loop.variable, turn) for index, turn in turns]
+
+    def _candidates(self, starts: list[int], period: int, distance: int) -> list[SoftwarePipeline]:
+        """By when atoms start with unlimited queues, or by when the front end must be past them."""
+        depth = self.arch.front_end.depth
+        late = [
+            issued_by(atom, start, depth) for atom, start in zip(self.body, starts, strict=True)
+        ]
+        found: dict[SoftwarePipeline, None] = {}
+        for times in (starts, late) if late != starts else (starts,):
+            for ahead, behind in product(range(distance + 1), repeat=2):
+                if ahead + behind > distance:
+                    continue
+                schedule = self._schedule(times, period, ahead, behind)
+                if schedule.keeps_lanes(self.body):
+                    found[schedule] = None
+        return list(found)
+
+    def _steady(self) -> tuple[list[int], int, int]:
+        """With unlimited queues: starts in a late iteration, its period, the end of all played."""
+        clock = IssueClock(self.arch, self.counts, self.loops, self.flying)
+        starts = [
+            [self._play(clock, index, turn)[0] for index in range(len(self.body))]
+            for turn in range(min(self.loop.count, self.window))
+        ]
+        lead = self._lead()
+        return starts[-1], max(1, starts[-1][lead] - starts[-2][lead]), clock.now
+
+    def _lead(self) -> int:
+        """The atom with which a kernel iteration begins: the first that does not load."""
+        return next((i for i, atom in enumerate(self.body) if not atom.cost.load), 0)
+
+    def _schedule(
+        self, times: Sequence[int], period: int, ahead: int, behind: int
+    ) -> SoftwarePipeline:
+        """By time modulo the period; at most `ahead` or `behind` iterations from the first work."""
+        origin = times[self._lead()]
+        entries = []
+        for index, atom in enumerate(self.body):
+            turn, phase = divmod(times[index] - origin, period)
+            entries.append((turn, phase, not atom.cost.load, index))
+        clamped = []
+        for turn, phase, rank, index in entries:
+            if turn < -ahead:
+                turn, phase = -ahead, -1
+            elif turn > behind:
+                turn, phase = behind, period
+            clamped.append((phase, rank, index, -turn))
+        least = min(shift for *_, shift in clamped)
+        ordered = sorted(clamped)
+        return SoftwarePipeline(tuple((index, shift - least) for _, _, index, shift in ordered))
+
+    def _play(self, clock: IssueClock, index: int, turn: int) -> tuple[int, int]:
+        touched: Accesses = ()
+        if self.arch.front_end.sync == "interlock":
+            found = self._touched.get((index, turn))
+            if found is None:
+                name = self.loop.variable
+                found = tuple(a.at(name, turn) for a in self.body[index].accesses)
+                self._touched[index, turn] = found
+            touched = found
+        return clock.play(self.body[index], touched)
+
+    def _played(self, schedule: SoftwarePipeline) -> tuple[int, int]:
+        """End of a few iterations on the machine's queues, and cycles of each in between."""
+        clock = IssueClock(self.arch, self.counts, self.loops, self.flying, queues=True)
+        count = min(self.loop.count, self.window)
+        ends = [0]
+        for first in range(-schedule.ahead, count):
+            for index, turn in schedule.turns(count, first, first + 1):
+                self._play(clock, index, turn)
+            ends.append(clock.now)
+        steady = ends[schedule.ahead + 1 : count + 1]
+        pace = (steady[-1] - steady[0]) // max(1, len(steady) - 1) if len(steady) > 1 else ends[-1]
+        return clock.now, max(1, pace)
+
+    def legal(self, schedule: SoftwarePipeline) -> bool:
+        """Whether `schedule` means the same and cannot deadlock, for every iteration."""
+        if self.arch.front_end.sync == "interlock" and not self._swaps_are_independent(schedule):
+            return False
+        name, count, ahead = self.loop.variable, self.loop.count, schedule.ahead
+        kernel = tuple(self.body[index].item for index, _ in schedule.entries)
+
+        def peeled(first: int, last: int) -> list[Item]:
+            return [self.body[index].item for index, _ in schedule.turns(count, first, last)]
+
+        items = [
+            *peeled(-ahead, 0),
+            Loop(name, count - ahead, kernel),
+            *peeled(count - ahead, count),
+        ]
+        return plays(items, self.counts)
+
+    def _swaps_are_independent(self, schedule: SoftwarePipeline) -> bool:
+        """Whether whatever changes places has no byte in common, in any iteration."""
+        name = self.loop.variable
+        place = {index: (-shift, at) for at, (index, shift) in enumerate(schedule.entries)}
+        for one, atom in enumerate(self.body):
+            for by in range(schedule.ahead + 1):
+                turn, at = place[one][0] + by, place[one][1]
+                passed = merged(
+                    access
+                    for two, other in enumerate(self.body)
+                    if (by or two < one) and (turn, at) < place[two]
+                    and not set(other.cost.lanes) & set(atom.cost.lanes)
+                    for access in other.accesses
+                )  # fmt: skip
+                later = [access.later(name, by) for access in atom.accesses]
+                if meet(later, passed, {**self.loops, name: self.loop.count - by}):
+                    return False
+        return True

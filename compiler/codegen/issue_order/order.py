@@ -1,0 +1,217 @@
+"""The order in which a core's instructions are issued: loads ahead of the work that hides them.
+
+One front end issues in order into finite queues, so a long run of products keeps the loads behind
+it from being issued. What an engine does in which order stays as it is; between engines only tokens
+and barriers count, and where the hardware interlocks, operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from compiler.codegen.issue_order.access import Accesses
+from compiler.codegen.issue_order.clock import IssueClock, issued_by
+from compiler.codegen.issue_order.loops import LoopOrder, PacedPipeline
+from compiler.codegen.issue_order.units import (
+    IssueUnit,
+    Pricer,
+    after,
+    engines,
+    merge_staging_lanes,
+    plays,
+    remote_waits_of,
+    users_of,
+)
+from compiler.passes import Amount, Count, Omittable, Within
+from simmodel.arch.record import Arch
+from simmodel.isa import Item, Loop, Sync
+from simmodel.isa.region import Register
+from simmodel.program.substitute import renamed
+
+
+@dataclass(frozen=True)
+class OrderInstructions(Omittable):
+    """Issues what starts first, first.
+
+    Before, and after with two slots for the operands:
+
+        for t: load t; product t        load 0; for t: load t + 1, product t; product n
+    """
+
+    distance: Annotated[int, Within(0, 8)] = 2
+    """Most iterations that one instruction of a loop is issued ahead of another."""
+    growth: Amount = 2048
+    """Most instructions and loops that rotating one loop may add to the stream."""
+    window: Annotated[int, Within(2, 64)] = 6
+    """Iterations of each loop that are played to judge an order."""
+    pays: Count = 200
+    """A copy of a loop's body has to win one part in so many of the time of what is played."""
+    flying: Annotated[int, Within(2)] = 256
+    """Most accesses in flight that are looked through where the hardware interlocks."""
+    turns: bool = False
+    """Whether one engine of a core works at a time, which takes fewest tokens."""
+
+    def apply(
+        self,
+        stream: Sequence[Item],
+        arch: Arch,
+        tokens: Mapping[str, int],
+        registers: Sequence[Register] = (),
+    ) -> tuple[Item, ...]:
+        """`stream` of one core in a better order, or as it is.
+
+        Args:
+            stream: items that, executed one after another, never wait for a token.
+            arch: the machine.
+            tokens: initial counts.
+            registers: lengths that are known when it runs; accesses are apart at all of them.
+        """
+        return self.apply_all([stream], arch, [tokens], registers)[0]
+
+    def apply_all(
+        self,
+        streams: Sequence[Sequence[Item]],
+        arch: Arch,
+        tokens: Sequence[Mapping[str, int]],
+        registers: Sequence[Register] = (),
+    ) -> tuple[tuple[Item, ...], ...]:
+        """The same for every core; what is found for one loop serves its likes on other cores."""
+        known: dict[Hashable, PacedPipeline] = {}
+        own = frozenset(name for counts in tokens for name in counts)
+        users = users_of(streams, arch)
+        pricers = (Pricer(arch, users, own, heard) for heard in remote_waits_of(streams, arch))
+        cores = zip(streams, pricers, tokens, strict=True)
+        # A register is like a loop that turns backwards from the upper edge.
+        around = {register.name: register.low - register.high + 1 for register in registers}
+        return tuple(
+            self._ordered(tuple(stream), pricer, counts, known, around)
+            for stream, pricer, counts in cores
+        )
+
+    def _ordered(
+        self,
+        stream: tuple[Item, ...],
+        pricer: Pricer,
+        tokens: Mapping[str, int],
+        known: dict[Hashable, PacedPipeline],
+        around: Mapping[str, int],
+    ) -> tuple[Item, ...]:
+        if not self.enabled or self.turns or not plays(stream, tokens):
+            return stream
+        atoms = merge_staging_lanes(
+            _IssueSequence(self, pricer.arch, pricer, known).issue_units(stream, tokens, around)
+        )
+        fresh = partial(IssueClock, pricer.arch, tokens, around, self.flying)
+        items = tuple(atom.item for atom in _best_order(atoms, pricer.arch, fresh))
+        return items if plays(items, tokens) else stream
+
+
+@dataclass(frozen=True)
+class _IssueSequence:
+    options: OrderInstructions
+    arch: Arch
+    pricer: Pricer
+    known: dict[Hashable, PacedPipeline]
+
+    def issue_units(
+        self, items: Sequence[Item], counts: Mapping[str, int], loops: Mapping[str, int]
+    ) -> list[IssueUnit]:
+        """`items`, with the loops of several engines rotated."""
+        result: list[IssueUnit] = []
+        for item in items:
+            if isinstance(item, Loop) and len(engines(item)) > 1:
+                result += self._pipeline_loop(item, counts, loops)
+            else:
+                result.append(self.pricer.issue_unit(item))
+            counts = after([item], counts)
+        return result
+
+    def _pipeline_loop(
+        self, loop: Loop, counts: Mapping[str, int], loops: Mapping[str, int]
+    ) -> list[IssueUnit]:
+        inside = {**loops, loop.variable: loop.count}
+        body = merge_staging_lanes(self.issue_units(loop.body, counts, inside))
+        whole = Loop(loop.variable, loop.count, tuple(atom.item for atom in body))
+        if loop.count < 2 or any(atom.cost.fence for atom in body):
+            return [self.pricer.loop(whole, body)]
+        options = self.options
+        order = LoopOrder(
+            self.arch, whole, body, counts, inside, options.window, options.pays, options.flying
+        )
+        key = order.signature
+        choice = self.known.get(key)
+        if choice is None or not order.legal(choice.schedule):
+            choice = order.best(options.distance, options.growth)
+            self.known[key] = choice
+        return order.issue_units(choice, self.pricer)
+
+
+def _best_order(
+    atoms: list[IssueUnit], arch: Arch, fresh: Callable[..., IssueClock]
+) -> list[IssueUnit]:
+    """Whichever order of `atoms` a `fresh` coarse clock likes best."""
+    clock = fresh()
+    starts = [clock.play(atom, _touched(atom, arch))[0] for atom in atoms]
+    best, least = atoms, _clock_cycles(atoms, arch, fresh(queues=True))
+    if least <= clock.now:
+        return atoms
+    depth = arch.front_end.depth
+    late = [issued_by(atom, start, depth) for atom, start in zip(atoms, starts, strict=True)]
+    for times in (starts, late):
+        found = [atoms[i] for i in _by_time(atoms, times)]
+        cycles = _clock_cycles(found, arch, fresh(queues=True))
+        if cycles < least:
+            best, least = found, cycles
+    return best
+
+
+def _by_time(atoms: list[IssueUnit], times: list[int]) -> list[int]:
+    """Indices of `atoms` by `times`; loads first among equals."""
+    return sorted(range(len(atoms)), key=lambda i: (times[i], not atoms[i].cost.load, i))
+
+
+def _clock_cycles(atoms: list[IssueUnit], arch: Arch, clock: IssueClock) -> int:
+    for atom in atoms:
+        clock.play(atom, _touched(atom, arch))
+    return clock.now
+
+
+def _touched(atom: IssueUnit, arch: Arch) -> Accesses:
+    return atom.accesses if arch.front_end.sync == "interlock" else ()
+
+
+# Work of equal engines, in turns: each gets its next instruction before the queue of one is full.
+
+
+def interleaved(streams: Sequence[Sequence[Item]]) -> list[Item]:
+    """One stream of several, each of which keeps its order; none waits for another one of them."""
+    if len(streams) == 1:
+        return list(streams[0])
+    ahead = [item for stream in streams for item in stream[: _syncs(stream)]]
+    rest = [list(stream[_syncs(stream) :]) for stream in streams]
+    made: list[Item] = []
+    for place in range(max(map(len, rest))):
+        items = [stream[place] for stream in rest if place < len(stream)]
+        loops = [item for item in items if isinstance(item, Loop)]
+        first = loops[0] if loops else None
+        if first is not None and len(loops) == len(items) and _same_counts(loops):
+            bodies = [
+                [renamed(inner, loop.variable, first.variable) for inner in loop.body]
+                for loop in loops
+            ]
+            made.append(Loop(first.variable, first.count, tuple(interleaved(bodies))))
+        else:
+            made += items
+    return [*ahead, *made]
+
+
+def _same_counts(loops: Sequence[Loop]) -> bool:
+    return len({loop.count for loop in loops}) == 1
+
+
+def _syncs(stream: Sequence[Item]) -> int:
+    """What only waits or signals, before anything else."""
+    return next((n for n, item in enumerate(stream) if not isinstance(item, Sync)), len(stream))

@@ -1,0 +1,286 @@
+"""Atoms: what the order of a stream is made of, each an instruction or a loop that stays whole.
+
+An atom keeps what the coarse clock of `order_clock` asks again and again, so that the atom of
+another iteration costs nothing to price.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from compiler.codegen.issue_order.access import Accesses, accesses
+from compiler.codegen.nodes import instructions
+from simmodel.arch.record import Arch
+from simmodel.isa import (
+    Arrive,
+    Await,
+    Claim,
+    Copy,
+    Fill,
+    HostCall,
+    Instruction,
+    Item,
+    Loop,
+    Sync,
+)
+from simmodel.program.substitute import fixed, shifted
+
+# Whether a stream, executed strictly in its own order, never waits for a token: in closed form.
+
+Balance = dict[str, tuple[int, int]]
+"""Token -> what a stretch of code adds to its count, and how low the count falls inside (<= 0)."""
+
+
+def balance(items: Iterable[Item]) -> Balance:
+    """Balance of `items`, executed one after another."""
+    result: Balance = {}
+    for item in items:
+        if isinstance(item, Loop):
+            inner = balance(item.body)
+            for name, (net, low) in inner.items():
+                turns = (item.count - 1) * net
+                _append(result, name, turns + net, low + min(0, turns))
+            continue
+        for name, count in item.waits:
+            _append(result, name, -count, -count)
+        for name, count in item.signals:
+            _append(result, name, count, 0)
+    return result
+
+
+def _append(result: Balance, name: str, net: int, low: int) -> None:
+    before, lowest = result.get(name, (0, 0))
+    result[name] = before + net, min(lowest, before + low)
+
+
+def plays(items: Iterable[Item], counts: Mapping[str, int]) -> bool:
+    """Whether no count falls below 0 when `items` start with `counts`; other cores give what is not
+    in it."""
+    return not counts or all(
+        counts[name] + low >= 0 for name, (_, low) in balance(items).items() if name in counts
+    )
+
+
+def after(items: Iterable[Item], counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts behind `items`."""
+    result = dict(counts)
+    if not result:  # a machine that interlocks
+        return result
+    for name, (net, _) in balance(items).items():
+        if name in result:
+            result[name] += net
+    return result
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an atom occupies, whatever iteration it is of."""
+
+    engines: tuple[str, ...]
+    cycles: int
+    """At least 1, so that whatever depends on it comes strictly later."""
+    unit: int
+    """Cycles of one instruction, or of one iteration where several engines work."""
+    times: int
+    """Instructions that the front end has to place in the queue."""
+    size: int
+    """Instructions and loops of the stream."""
+    load: bool
+    """Whether a copy engine alone works, and brings data closer."""
+    fence: bool
+    """Whether it holds barriers or host calls, which keep their order."""
+    meets: bool
+    """Whether other cores wait for it, or it for them: it keeps its order to all that are like it,
+    and to barriers. That is the order of the other cores too, so none waits in a circle."""
+    waits: tuple[tuple[str, int], ...]
+    signals: tuple[tuple[str, int], ...]
+    gap: int = 0
+    """Cycles more where the engine has waited: an array fills anew."""
+    lanes: tuple[str, ...] = ()
+    """Of its engines: each sees what is in one lane in its old order, see `STAGED`."""
+
+
+@dataclass(frozen=True, eq=False)
+class IssueUnit:
+    """An item and its cost."""
+
+    item: Item
+    cost: Cost
+
+    @cached_property
+    def accesses(self) -> Accesses:
+        """What it touches; loops around it are left as they are."""
+        return accesses(self.item)
+
+    def shifted(self, variable: str, by: int) -> IssueUnit:
+        """The same, `by` iterations later."""
+        return replace(self, item=shifted(self.item, variable, by)) if by else self
+
+    def fixed(self, variable: str, value: int) -> IssueUnit:
+        """The same in one iteration."""
+        return replace(self, item=fixed(self.item, {variable: value}))
+
+
+STAGED = "+staged"
+"""Lane of an engine for what it stores for other cores to load: they wait for it while it waits for
+a result that it is to store, though neither needs the other."""
+
+
+def merge_staging_lanes(body: Sequence[IssueUnit]) -> list[IssueUnit]:
+    """`body` with one lane for each engine that has a token in more than one: what a token keeps in
+    order is told by its count alone."""
+    users: dict[str, set[str]] = {}
+    for atom in body:
+        for name, _ in (*atom.cost.waits, *atom.cost.signals):
+            users.setdefault(name, set()).update(atom.cost.lanes)
+    joined = {
+        lane.removesuffix(STAGED)
+        for lanes in users.values() for lane in lanes
+        if lane.endswith(STAGED) and lane.removesuffix(STAGED) in lanes
+    }  # fmt: skip
+    return [_without_staging_lanes(atom, joined) for atom in body] if joined else list(body)
+
+
+def _without_staging_lanes(atom: IssueUnit, joined: Collection[str]) -> IssueUnit:
+    """`atom` without lanes of its own on the engines in `joined`."""
+    found = (lane.removesuffix(STAGED) for lane in atom.cost.lanes)
+    lanes = zip(found, atom.cost.lanes, strict=True)
+    plain = (bare if bare in joined else lane for bare, lane in lanes)
+    return replace(atom, cost=replace(atom.cost, lanes=tuple(dict.fromkeys(plain))))
+
+
+def engines(item: Item) -> set[str]:
+    """Engines that work in `item`."""
+    if isinstance(item, Loop):
+        return {engine for inner in item.body for engine in engines(inner)}
+    return {item.engine}
+
+
+def far_bytes(item: Instruction, arch: Arch) -> int:
+    """Bytes that DRAM moves for it."""
+    burst = arch.memories.dram.burst
+    far = (o for o in (*item.reads(), *item.writes()) if o.memory == "dram")
+    return sum(operand.traffic(burst) for operand in far)
+
+
+def users_of(streams: Sequence[Sequence[Item]], arch: Arch) -> dict[int, int]:
+    """Origin -> streams of `streams` that copy from or to DRAM for it."""
+    found: dict[int, int] = defaultdict(int)
+    for stream in streams:
+        for origin in {origin for item in stream for origin in _copied(item, arch)}:
+            found[origin] += 1
+    return dict(found)
+
+
+def _copied(item: Item, arch: Arch) -> Iterator[int]:
+    """Origins of copies from or to DRAM."""
+    if isinstance(item, Loop):
+        for inner in item.body:
+            yield from _copied(inner, arch)
+    elif item.engine in arch.copy_ and far_bytes(item, arch):
+        yield item.origin
+
+
+Heard = tuple[int, str]
+"""Origin, and the token by which a core says that it is done."""
+
+
+def remote_waits_of(streams: Sequence[Sequence[Item]], arch: Arch) -> list[dict[Heard, int]]:
+    """For each of `streams`: how much longer others are at what it waits for than it is at its own
+    part of the same."""
+    told: dict[Heard, int] = {}
+    parts: list[dict[int, int]] = []
+    for stream in streams:
+        mine: dict[int, int] = defaultdict(int)
+        for item in instructions(stream):
+            if item.notifies and isinstance(item, Copy | Fill):
+                cycles = item.startup(arch) + item.cycles(arch)
+                mine[item.origin] = max(mine[item.origin], cycles)
+                for name, _, _ in item.notifies:
+                    told[item.origin, name] = max(told.get((item.origin, name), 0), cycles)
+        parts.append(mine)
+    return [
+        {heard: cycles - mine.get(heard[0], 0) for heard, cycles in told.items()} for mine in parts
+    ]
+
+
+OFF_CHIP = {"dram": 0, "shared": 1}
+"""How far a memory is from the engines: less is farther; what is not listed is near."""
+
+
+@dataclass(frozen=True)
+class Pricer:
+    """Makes atoms on one machine."""
+
+    arch: Arch
+    users: Mapping[int, int]
+    """Origin -> cores that use DRAM for it, at the same time and alike."""
+    own: frozenset[str] = frozenset()
+    """Tokens that no other core gives."""
+    heard: Mapping[Heard, int] = field(default_factory=dict)
+    """Cycles that another core takes for what this one waits for meanwhile."""
+
+    def issue_unit(self, item: Item) -> IssueUnit:
+        """An item that needs no attention inside."""
+        if isinstance(item, Instruction):
+            return IssueUnit(item, self._instruction_cost(item))
+        return self.loop(item, [self.issue_unit(inner) for inner in item.body])
+
+    def loop(self, item: Loop, body: list[IssueUnit], pace: int = 0) -> IssueUnit:
+        """A loop over `body`, which takes `pace` cycles per iteration (0: its busiest engine's)."""
+        costs = [atom.cost for atom in body]
+        names = tuple(dict.fromkeys(e for cost in costs for e in cost.engines))
+        busy = {e: sum(c.cycles for c in costs if e in c.engines) for e in names}
+        pace = pace or max(busy.values(), default=1)
+        alone = len(names) == 1
+        times = sum(cost.times for cost in costs)
+        net = {name: change for name, (change, _) in balance([item]).items()}
+        cost = Cost(
+            engines=names,
+            cycles=pace * item.count,
+            unit=max(1, pace // times) if alone else pace,
+            times=times * item.count,
+            size=1 + sum(c.size for c in costs),
+            load=all(c.load for c in costs),
+            fence=any(c.fence for c in costs),
+            meets=any(c.meets for c in costs),
+            waits=tuple((n, -k) for n, k in net.items() if k < 0),
+            signals=tuple((n, k) for n, k in net.items() if k > 0),
+            gap=costs[0].gap if alone else 0,
+            lanes=tuple(dict.fromkeys(lane for cost in costs for lane in cost.lanes)),
+        )
+        return IssueUnit(item, cost)
+
+    def _instruction_cost(self, item: Instruction) -> Cost:
+        cycles = self._busy_cycles(item)
+        fence = isinstance(item, HostCall | Arrive | Await)
+        meets = bool(item.notifies) or any(name not in self.own for name, _ in item.waits)
+        staged = meets and isinstance(item, Copy) and item.dst.memory == "shared"
+        return Cost(
+            (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, meets, item.waits,
+            item.signals, item.overlap(self.arch), (item.engine + (STAGED if staged else ""),),
+        )  # fmt: skip
+
+    def _busy_cycles(self, item: Instruction) -> int:
+        arch = self.arch
+        if type(item) in (Sync, Claim):
+            waits = (self.heard.get((item.origin, name), 1) for name, _ in item.waits)
+            return max(1, *waits, 1)
+        start = item.startup(arch)
+        work = item.cycles(arch) - item.overlap(arch)  # most follow their like
+        if item.engine in arch.copy_:
+            users = self.users.get(item.origin, 1)
+            work = max(work, int(far_bytes(item, arch) * users / arch.dram_bytes_per_cycle))
+        return max(1, start + work)
+
+    def _loads(self, item: Instruction) -> bool:
+        """Whether it stands in the queue of an engine that fills memory near the engines."""
+        engine = self.arch.copy_.get(item.engine)
+        if engine is None:
+            return False
+        near = len(OFF_CHIP)
+        nearest = max(OFF_CHIP.get(role, near) for role in engine.from_)
+        return any(OFF_CHIP.get(role, near) > nearest for role in engine.to)

@@ -1,0 +1,393 @@
+"""The steps of one layer within one tile of its group: its own loops with loads, products, tails.
+
+    level 0                                     loads of what no loop of the layer moves
+      for t0: level 1                           loads of what t0 moves
+        for t1: level 2 ...                     innermost: the product
+          then, at the result's level           the tail, and the store
+
+Where operands and result lie is the buffers' business: a step on what the group holds is emitted
+like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from compiler.codegen.constants import PackedWeights
+from compiler.codegen.copies import Widening, computed, listed, load, narrowed, store, written
+from compiler.codegen.legalize import Names, legal_copy
+from compiler.codegen.matrix import MatrixEmitter
+from compiler.codegen.nodes import (
+    EngineStep,
+    Node,
+    SegmentedLoop,
+    TileSegment,
+    Use,
+    moved_to,
+    of_tile,
+    segments,
+)
+from compiler.codegen.nodes import LoopSegment as Iterations
+from compiler.codegen.tile import Places, TilePosition, Turn, inner_operand, place_in, region_origin
+from compiler.codegen.vector import ProductEmitter, VectorEmitter
+from compiler.geometry.boxes import Range, Region, limits, scaled, summed
+from compiler.plan.make_plan import variable
+from compiler.plan.plan import Compute, LayerPlan
+from compiler.schedule.residency.buffer import TileBuffer
+from compiler.target.equal_engines import columns, cut_dim, shares
+from compiler.tensor_ir.bounds import raw_value
+from simmodel.arch.record import Arch
+from simmodel.isa import Await, Copy
+from simmodel.isa.region import Operand
+from simmodel.program.program import TileKind
+
+
+def _all_lacking(name: str, core: int) -> bool:
+    """Nothing is there before the group."""
+    del name, core
+    return True
+
+
+@dataclass(frozen=True)
+class EmissionContext:
+    """What all steps of a group share."""
+
+    arch: Arch
+    places: Places
+    names: Names
+    step: int
+    """Number of the group in the program."""
+    depth: int
+    """Outer loops around every layer."""
+    barriers: dict[str, int]
+    """The program's barriers with their arrivals."""
+    awaited: Callable[[str], Iterable[str]]
+    """Barriers behind which a DRAM buffer holds what this group reads."""
+    picks: Mapping[str, int] = field(default_factory=dict)
+    """Origin index of the node that picks a tensor of which this group reads the rows."""
+    lacking: Callable[[str, int], bool] = _all_lacking
+    """Whether a core has yet to load a constant that stays for several groups."""
+
+    def uses(self, reads: Iterable[TileBuffer], writes: Iterable[TileBuffer]) -> tuple[Use, ...]:
+        """What a step touches on chip."""
+        return (
+            *(self._use(buffer, write=False) for buffer in reads),
+            *(self._use(buffer, write=True) for buffer in writes),
+        )
+
+    def _use(self, buffer: TileBuffer, *, write: bool) -> Use:
+        base, pitch = self.places.chip[buffer.name]
+        own = buffer.layer is not None
+        return Use(
+            f"{self.step}:{buffer.name}", buffer.role, base,
+            base + pitch * (buffer.slots - 1) + buffer.bytes, buffer.slots,
+            buffer.level + (self.depth if own else 0),
+            # What no loop of the layer moves turns with the group's tiles.
+            self.depth if own and buffer.level else 0, write,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LayerEmitter:
+    """Emits one planned layer."""
+
+    around: EmissionContext
+    plan: LayerPlan
+    packed: PackedWeights | None
+    origins: tuple[int, ...]
+    """Origin index of every nest of the layer."""
+
+    @cached_property
+    def origin(self) -> int:
+        """Origin index of what belongs to no single nest."""
+        return self.origins[0]
+
+    @cached_property
+    def group_tensors(self) -> frozenset[str]:
+        """Tensors that the group holds for this layer."""
+        names = zip(self.plan.computes, strict=True)
+        return frozenset(
+            access.tensor
+            for (compute,) in names
+            for access, buffer in zip(compute.nest.reads, compute.reads, strict=True)
+            if self.plan.buffers[buffer].layer is None
+        )
+
+    def nodes(self, tile: TilePosition) -> list[Node]:
+        """Everything that `tile`, the layer's share of one tile of the group, takes."""
+        found = (self.plan.buffers[name] for name, _ in self.plan.loads)
+        whole = {b.name: region_origin(tile, b.key) for b in found if b.key and not b.level}
+        return self._level(0, replace(tile, origins={**tile.origins, **whole}))
+
+    def _level(self, level: int, tile: TilePosition) -> list[Node]:
+        plan = self.plan
+        depth = len(plan.tiled.loops)
+        here = [
+            pair
+            for pair in plan.loads
+            if plan.buffers[pair[0]].level == level and pair not in self.late
+        ]
+        here.sort(key=lambda pair: self._is_constant_buffer(plan.buffers[pair[0]]), reverse=True)
+        nodes: list[Node] = [
+            leaf for name, engine in here for leaf in self._loads(plan.buffers[name], engine, tile)
+        ]
+        if level and level == self.late_level:
+            nodes += [self._late(plan.buffers[name], engine, tile) for name, engine in self.late]
+        if level < depth:
+            nodes.append(self._segmented_loop(level, tile))
+        if level == depth:
+            products = [c for c in plan.computes if c.binding.product]
+            nodes += [leaf for c in products for leaf in self._computes(c, tile, adds=True)]
+        if level == plan.out_level:
+            ways = ((compute, compute.binding) for compute in plan.computes)
+            rest = (c for c, way in ways if way.engine != "matrix" or not way.direct)
+            nodes += [leaf for c in rest for leaf in self._computes(c, tile, adds=False)]
+            if plan.store is not None:
+                nodes.append(self._store(tile, plan.store))
+        return of_tile(nodes, TileKind(self.origin, tile.path, tuple(s.size for s in tile.out)))
+
+    @cached_property
+    def late_level(self) -> int:
+        """Loops around the first pieces of constants that are streamed; 0: nothing is late."""
+        if self.around.depth:
+            return 0
+        buffers = (self.plan.buffers[name] for name, _ in self.plan.loads)
+        return min((b.level for b in buffers if b.level and self._is_constant_buffer(b)), default=0)
+
+    @cached_property
+    def late(self) -> tuple[tuple[str, str], ...]:
+        """Loads that wait for other steps, and so come behind the first pieces of constants."""
+        if not self.late_level:
+            return ()
+        found = ((n, e, self.plan.buffers[n]) for n, e in self.plan.loads)
+        return tuple((n, e) for n, e, b in found if not b.level and not self._is_constant_buffer(b))
+
+    def _late(self, buffer: TileBuffer, engine: str, tile: TilePosition) -> EngineStep:
+        """A load of the whole layer, in its first piece."""
+        leaf = self._load(buffer, engine, tile)
+        if not tile.first:
+            return replace(leaf, items=(), reads=frozenset())
+        barriers = dict.fromkeys(b for read in leaf.reads for b in self.around.awaited(read))
+        waits = (Await(engine=engine, barrier=b, origin=self.origin) for b in barriers)
+        return replace(leaf, items=(*waits, *leaf.items), waited=True)
+
+    def _is_constant_buffer(self, buffer: TileBuffer) -> bool:
+        assert buffer.key is not None
+        return self.plan.tiled.layer.tensors[buffer.key[0]].data is not None
+
+    def _segmented_loop(self, level: int, tile: TilePosition) -> SegmentedLoop:
+        loop = self.plan.tiled.loops[level]
+        layer = self.plan.tiled.layer
+        if loop.reduction:
+            span = Range(0, layer.head.dims[loop.dim].extent)
+        else:
+            span = tile.out[loop.dim]
+        found = segments(layer, loop, span.start, span.size, self.group_tensors)
+        total = sum(segment.count for segment in found)
+        if self.late and tile.first and level < self.late_level:
+            found = [*_first_alone(found[0]), *found[1:]]
+        return SegmentedLoop(
+            variable(level),
+            tuple(
+                Iterations(
+                    segment.count,
+                    tuple(self._level(level + 1, _entered(tile, level, segment, total, span))),
+                )
+                for segment in found
+            ),
+        )
+
+    def _loads(self, buffer: TileBuffer, engine: str, tile: TilePosition) -> Iterator[EngineStep]:
+        assert buffer.key is not None
+        if self.packed is None or self.packed.narrow is None or not buffer.key[2]:
+            yield self._load(buffer, engine, tile)
+            return
+        region = tile.needs.regions[buffer.key]
+        tensor = tile.tensor(buffer.key[0])
+        target = inner_operand(buffer, tensor, region, tile, self.around.places)
+        yield from self.widened(buffer, engine, target, region)
+
+    def widened(
+        self, buffer: TileBuffer, engine: str, target: Operand, region: Region
+    ) -> Iterator[EngineStep]:
+        """The loads of weights that memory holds narrow, and what makes them wide."""
+        assert self.packed is not None
+        around, origin = self.around, self.origin
+        way = Widening(
+            around.arch, around.names, around.places, self.packed, self.plan.tiled.layer.head,
+            buffer, target, region, origin,
+        )  # fmt: skip
+        for items, span in way.loads(engine):
+            uses = (narrowed(use, span) for use in around.uses((), (buffer,)))
+            yield EngineStep(engine, tuple(items), tuple(uses), origin)
+        yield EngineStep("vector", tuple(way.widens()), around.uses((buffer,), (buffer,)), origin)
+
+    def _load(self, buffer: TileBuffer, engine: str, tile: TilePosition) -> EngineStep:
+        assert buffer.key is not None
+        tensor = tile.tensor(buffer.key[0])
+        region = tile.needs.regions[buffer.key]
+        target = inner_operand(buffer, tensor, region, tile, self.around.places)
+        fill = raw_border(buffer, self.plan) if region.bordered else 0.0
+        copy = Copy(
+            engine=engine, origin=self.around.picks.get(tensor.name, self.origin), dst=target,
+            src=target,
+            before=region.before if region.bordered else (), fill=fill,
+        )  # fmt: skip
+        arch, names, places = self.around.arch, self.around.names, self.around.places
+        if self.packed is not None and buffer.key[2]:
+            packed = replace(copy, src=self.packed.operand(region, places))
+            items = legal_copy(packed, arch, names)
+        else:
+            items = load(copy, tensor, region, places, arch, names)
+        uses = self.around.uses((), (buffer,))
+        return EngineStep(engine, tuple(items), uses, self.origin, computed([tensor]))
+
+    def _computes(
+        self, compute: Compute, tile: TilePosition, *, adds: bool
+    ) -> Iterator[EngineStep]:
+        """One nest on all engines of its kind: each takes a part of the tile."""
+        way, plan = compute.binding, self.plan
+        units = self.around.arch.units(way.engine if adds else way.finisher)
+        if len(units) == 1:
+            yield self._compute(compute, tile, adds=adds)
+            return
+        inner = [name for name in (compute.sums, *compute.scratch) if name is not None]
+        target = plan.buffers[[*inner, compute.writes][0]]
+        spans = tile.needs.loops[compute.position][: compute.nest.rank]
+        order = sorted(range(len(spans)), key=lambda d: -abs(target.strides[d]))
+        shared = columns(compute.nest, way, self.around.arch)
+        dim = cut_dim([(d, spans[d].size) for d in order], len(units), shared)
+        extent = 1 if dim is None else spans[dim].size
+        for number, (start, size) in enumerate(shares(extent, len(units))):
+            share = None if dim is None else (compute.position, dim, start, max(1, size))
+            leaf = self._compute(compute, replace(tile, share=share), adds=adds)
+            uses = (
+                self._engine_part(use, number, dim, (start, size))
+                if use.write or use.buffer.partition(":")[2] in inner
+                else use
+                for use in leaf.uses
+            )
+            items = moved_to(leaf.items, units[number]) if size else ()
+            team = f"{compute.position} {'adds' if adds else 'finishes'}"
+            yield replace(leaf, engine=units[number], items=items, uses=tuple(uses), team=team)
+
+    def _engine_part(self, use: Use, number: int, dim: int | None, share: tuple[int, int]) -> Use:
+        """What one of several engines makes: of a place of this tile, which the next one may cut
+        otherwise, its positions; of a tensor that the group holds a part of its own, since all
+        readers come before it is written anew."""
+        buffer = self.plan.buffers[use.buffer.partition(":")[2]]
+        if dim is None or buffer.layer is None:
+            return replace(use, part=(-1, number, number + 1))
+        start, size = share
+        return replace(use, part=(dim, start, start + size))
+
+    def _compute(self, compute: Compute, tile: TilePosition, *, adds: bool) -> EngineStep:
+        """One nest on its engine, or one half of a product that is finished later: what `adds` up,
+        and the rest."""
+        around, nest, way = self.around, compute.nest, compute.binding
+        engine = way.engine if adds else way.finisher
+        origin = self.origins[compute.position]
+        fields = (around.arch, around.names, around.places, origin)
+        if adds:
+            emitter = MatrixEmitter if engine == "matrix" else ProductEmitter
+            items = tuple(emitter(*fields).items(compute, tile))
+        else:
+            items = tuple(VectorEmitter(*fields, engine).items(compute, tile))
+        reads = set(compute.reads)
+        writes = {compute.writes}
+        inner = {name for name in (compute.sums, *compute.scratch) if name is not None}
+        if not way.direct:
+            finish = [nest.reads.index(a) for a in (nest.bias, nest.multiplier) if a is not None]
+            late = {compute.reads[i] for i in finish}
+            sums = {str(compute.sums)}
+            if adds:
+                reads, writes, inner = reads - late, sums, set()
+            else:
+                reads, inner = sums | late, set(compute.scratch)
+        buffers = self.plan.buffers
+        uses = around.uses(
+            (buffers[n] for n in sorted(reads)), (buffers[n] for n in sorted(writes | inner))
+        )
+        return EngineStep(engine, items, uses, origin)
+
+    def _store(self, tile: TilePosition, engine: str) -> EngineStep:
+        buffer = self.plan.buffers[self.plan.result]
+        result = self.plan.tiled.layer.result
+        if buffer.key is not None:
+            region, tensor = tile.needs.regions[buffer.key], tile.tensor(buffer.key[0])
+            source = inner_operand(buffer, tensor, region, tile, self.around.places)
+            source = _as_result(source, self.plan, tile)
+        else:
+            region = Region(tile.out, (0,) * len(tile.out), (0,) * len(tile.out))
+            source = inner_operand(buffer, result, region, tile, self.around.places)
+        copy = Copy(engine=engine, origin=self.origins[-1], dst=source, src=source)
+        around = self.around
+        items = store(copy, result, tile.out, around.places, around.arch, around.names)
+        return EngineStep(
+            engine, tuple(items), around.uses((buffer,), ()), self.origins[-1],
+            reads=listed(result), writes=written(result),
+        )  # fmt: skip
+
+
+def _as_result(source: Operand, plan: LayerPlan, tile: TilePosition) -> Operand:
+    """A pure move's buffer seen with the result's dimensions."""
+    nest = plan.tiled.layer.head
+    access = nest.operands[0]
+    shape = tuple(span.size for span in tile.out)
+    strides = tuple(
+        sum(
+            affine.coefficient(d) * s
+            for affine, s in zip(access.index, source.strides, strict=True)
+        )
+        for d in range(nest.rank)
+    )
+    result = plan.tiled.layer.result
+    short = limits(result.shape, result.counts, tile.out)
+    return replace(source, shape=shape, strides=strides, limits=short)
+
+
+def _first_alone(segment: TileSegment) -> list[TileSegment]:
+    """A segment with its first tile apart."""
+    if segment.count == 1:
+        return [segment]
+    rest = replace(
+        segment, first=segment.first + 1, count=segment.count - 1,
+        start=segment.start + segment.step, opens=False,
+    )  # fmt: skip
+    return [replace(segment, count=1, closes=False), rest]
+
+
+def _entered(
+    tile: TilePosition, level: int, segment: TileSegment, total: int, whole: Range
+) -> TilePosition:
+    """`tile` inside one segment of loop `level`, which walks the range `whole`."""
+    loop = tile.plan.tiled.loops[level]
+    name = variable(level)
+    terms = ((name, segment.step),) if segment.count > 1 else ()
+    span = Range(segment.start, segment.size, summed(whole.terms, terms), whole.stop)
+    outer = tile.turns[level]
+    counted = ((name, 1),) if segment.count > 1 else ()
+    turn = Turn(outer.offset * total + segment.first, summed(scaled(outer.terms, total), counted))
+    turns = (*tile.turns, turn)
+    first = tile.first and segment.first == 0 and segment.count == 1
+    alike = segment.first, segment.count
+    path = (*tile.path, place_in(name, *alike, total, alike))
+    if loop.reduction:
+        return replace(
+            tile, split={**tile.split, loop.dim: span}, turns=turns,
+            opens=tile.opens and segment.opens, closes=tile.closes and segment.closes, first=first,
+            path=path,
+        )  # fmt: skip
+    out = (*tile.out[: loop.dim], span, *tile.out[loop.dim + 1 :])
+    return replace(tile, out=out, turns=turns, first=first, path=path)
+
+
+def raw_border(buffer: TileBuffer, plan: LayerPlan) -> float:
+    """Raw value that stands for the border's real value in the buffer's element type."""
+    assert buffer.key is not None
+    accesses = (a for nest in plan.tiled.layer.nests for a in nest.reads)
+    access = next(a for a in accesses if (a.tensor, a.pad) == buffer.key[:2])
+    assert access.pad is not None
+    return raw_value(access.pad, buffer.dtype, access.scale, access.zero)

@@ -1,0 +1,221 @@
+"""The tree of one core's work before it becomes a stream: steps of engines inside loops.
+
+Every step says which bytes on chip it touches; synchronization follows from that alone. A loop
+stands for several segments of iterations whose bodies have the same nodes in the same places, so
+what is found for one body holds for all. A step without instructions keeps its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import TileLoop
+from compiler.target.loops.split import Reach, ends, runs
+from simmodel.isa import Instruction, Item, Loop
+from simmodel.program.program import TileKind
+
+
+@dataclass(frozen=True)
+class Use:
+    """One buffer that a step touches."""
+
+    buffer: str
+    memory: str
+    low: int
+    """First byte of the buffer, over all its slots."""
+    high: int
+    slots: int
+    home: int
+    """Loops around the buffer's turn: in each iteration of the innermost it is another slot."""
+    reset: int
+    """Loops around the count of its turns."""
+    write: bool
+    part: tuple[int, int, int] | None = None
+    """Where engines share the work: the dimension that is cut, first position and end of what this
+    one touches of each slot; None: all of it."""
+
+
+@dataclass(frozen=True)
+class EngineStep:
+    """Instructions of one step on one engine."""
+
+    engine: str
+    items: tuple[Item, ...]
+    uses: tuple[Use, ...] = ()
+    origin: int = 0
+    reads: frozenset[str] = frozenset()
+    """Buffers off chip that it reads, constants aside."""
+    writes: frozenset[str] = frozenset()
+    """Buffers off chip that it writes."""
+    waited: bool = False
+    """Whether its own instructions wait for what it reads."""
+    team: str = ""
+    """What steps of equal engines that stand behind each other do together."""
+    staged: str = ""
+    """Place in shared memory through which cores pass on what they load, if it uses one."""
+    tile: TileKind | None = None
+    """What it is a step of, where it is one of a tile's."""
+
+    @cached_property
+    def touches(self) -> tuple[tuple[str, Use], ...]:
+        """(engine, use) of everything in it."""
+        return tuple((self.engine, use) for use in self.uses)
+
+    @property
+    def leaves(self) -> tuple[EngineStep, ...]:
+        """Itself."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class LoopSegment:
+    """`count` iterations with one body."""
+
+    count: int
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class SegmentedLoop:
+    """A loop, segment after segment."""
+
+    variable: str
+    segments: tuple[LoopSegment, ...]
+
+    @cached_property
+    def touches(self) -> tuple[tuple[str, Use], ...]:
+        """(engine, use) of everything in it, each once."""
+        return tuple(dict.fromkeys(_all_touches(self)))
+
+    @cached_property
+    def leaves(self) -> tuple[EngineStep, ...]:
+        """Every step in it."""
+        nodes = (node for segment in self.segments for node in segment.body)
+        return tuple(leaf for node in nodes for leaf in node.leaves)
+
+    @property
+    def origin(self) -> int:
+        """Of its first step."""
+        return self.leaves[0].origin if self.leaves else 0
+
+
+Node = EngineStep | SegmentedLoop
+
+
+def _all_touches(walk: SegmentedLoop) -> Iterator[tuple[str, Use]]:
+    for segment in walk.segments:
+        for node in segment.body:
+            yield from node.touches
+
+
+def emptied(node: Node) -> Node:
+    """`node` with nothing to do, in its place."""
+    if isinstance(node, EngineStep):
+        return replace(node, items=(), reads=frozenset(), writes=frozenset())
+    return SegmentedLoop(node.variable, ())
+
+
+def of_tile(nodes: Iterable[Node], tile: TileKind) -> list[Node]:
+    """`nodes`, the steps among them as steps of `tile` unless they are of one inside of it."""
+    return [
+        replace(node, tile=tile) if isinstance(node, EngineStep) and node.tile is None else node
+        for node in nodes
+    ]
+
+
+def tiled(items: Iterable[Item], tile: int) -> tuple[Item, ...]:
+    """`items` as instructions for the tiles with that number."""
+    return tuple(
+        replace(item, body=tiled(item.body, tile))
+        if isinstance(item, Loop)
+        else replace(item, tile=tile)
+        for item in items
+    )
+
+
+def instructions(items: Iterable[Item]) -> Iterator[Instruction]:
+    """Each once, however often loops repeat it."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from instructions(item.body)
+        else:
+            yield item
+
+
+def moved_to(items: Iterable[Item], engine: str) -> tuple[Item, ...]:
+    """`items` on another engine."""
+    return tuple(
+        replace(item, body=moved_to(item.body, engine))
+        if isinstance(item, Loop)
+        else replace(item, engine=engine)
+        for item in items
+    )
+
+
+def renamed(node: Node, engines: Mapping[str, str]) -> Node:
+    """`node` with the work of some engines on others, from name to name."""
+    if isinstance(node, EngineStep):
+        name = engines.get(node.engine, node.engine)
+        return replace(node, engine=name, items=moved_to(node.items, name))
+    segments = (
+        replace(segment, body=tuple(renamed(inner, engines) for inner in segment.body))
+        for segment in node.segments
+    )
+    return SegmentedLoop(node.variable, tuple(segments))
+
+
+# Segments: runs of tiles of one loop that are alike, so that one hardware loop covers them.
+
+
+@dataclass(frozen=True)
+class TileSegment:
+    """`count` tiles from number `first` on, each of `size` positions from `start` on."""
+
+    first: int
+    count: int
+    start: int
+    step: int
+    size: int
+    opens: bool
+    """Contains the first tile of a reduction."""
+    closes: bool
+    """Contains the last tile of a reduction."""
+
+
+def segments(
+    layer: Layer, loop: TileLoop, low: int, extent: int, held: Collection[str] = ()
+) -> list[TileSegment]:
+    """Segments of `loop` over positions low .. low + extent; borders of `held` tensors are there
+    already."""
+    reaches = list(_reaches(layer, loop.dim, held))
+    count = -(-extent // loop.size)
+    alone = ends(count, first=loop.reduction, last=loop.reduction)
+
+    def holds(number: int, start: int, size: int) -> object:
+        return alone(number, start, size), tuple(reach.out(start, size) for reach in reaches)
+
+    return [
+        TileSegment(
+            run.first, run.times, run.start, loop.size, run.size,
+            opens=not loop.reduction or run.first == 0,
+            closes=not loop.reduction or run.first + run.times == count,
+        )
+        for run in runs(extent, loop.size, holds, low)
+    ]  # fmt: skip
+
+
+def _reaches(layer: Layer, dim: int, held: Collection[str]) -> Iterator[Reach]:
+    """How padded accesses read their tensors along loop `dim`."""
+    for access in layer.head.reads:
+        if access.pad is None or access.tensor in held:
+            continue
+        shape = layer.tensors[access.tensor].shape
+        for affine, extent in zip(access.index, shape, strict=True):
+            factor = affine.coefficient(dim)
+            if factor:
+                others = ((d, c) for d, c in affine.terms if d != dim)
+                window = sum(abs(c) * (layer.head.dims[d].extent - 1) for d, c in others)
+                yield Reach(factor, affine.constant, window, extent)

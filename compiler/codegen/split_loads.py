@@ -1,0 +1,140 @@
+"""Loads of whole constants in pieces, where parts of their places are free earlier than others.
+
+Engines run their queues in order, so a load that waits for the last byte of its place keeps DRAM
+idle, and all loads behind it. Each piece waits only for what used its own bytes, and those that are
+free first come first:
+
+    place:   | used until layer 3 | used until layer 7 |
+    before:  wait for layer 7; load all
+    after:   wait for layer 3; load the first half; wait for layer 7; load the second half
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Annotated
+
+import numpy as np
+
+from compiler.codegen.nodes import EngineStep, Node, Use
+from compiler.cost.overlap import copy_rate
+from compiler.passes import Omittable, Within
+from simmodel.arch.record import Arch
+from simmodel.isa import Copy
+from simmodel.isa.copy import joint_runs
+from simmodel.isa.region import Operand
+
+BURSTS = 64
+"""Bytes of which pieces are multiples, so that DRAM gives no burst twice."""
+_ROWS = 256
+"""Touches of a memory that are looked at together."""
+
+
+@dataclass(frozen=True)
+class SplitLoads(Omittable):
+    """Load constants in pieces as their places become free.
+
+    before:
+        load w to 0 .. 64 KiB, of which layer 3 uses the first half and layer 7 the second
+    after:
+        load w[:half] behind layer 3; load w[half:] behind layer 7
+    """
+
+    least: Annotated[int, Within(1)] = 16
+    """A piece moves so many times as long as its start-up and latency take."""
+
+    def apply(self, nodes: Sequence[Node], arch: Arch) -> list[Node]:
+        """The steps of one core in order, with loads outside of all loops in pieces."""
+        if not self.enabled:
+            return list(nodes)
+        found: list[Node] = []
+        used = _Used()
+        for number, node in enumerate(nodes):
+            found += self._load_pieces(node, used, arch) if isinstance(node, EngineStep) else [node]
+            for engine, use in node.touches:
+                used.add(number, engine, use)
+        return found
+
+    def _load_pieces(self, leaf: EngineStep, used: _Used, arch: Arch) -> Iterator[Node]:
+        """`leaf`, or its pieces, those that can begin first first."""
+        copy = _contiguous_constant_load(leaf)
+        if copy is None or copy.engine not in arch.copy_:
+            yield leaf
+            return
+        rate = min(copy_rate(arch, arch.copy_[copy.engine]), arch.dram_bytes_per_cycle)
+        grain = math.lcm(BURSTS, copy.dst.itemsize)
+        size = max(1, math.ceil(self.least * copy.startup(arch) * rate / grain)) * grain
+        total = copy.dst.elements * copy.dst.itemsize
+        use = _target_use(leaf, copy)
+        cuts = range(0, max(1, total // size) * size, size)
+        ends = (*cuts[1:], total)
+        behind = used.last(leaf.engine, use, cuts, ends)
+        spans = zip(behind, cuts, ends, strict=True)
+        runs = [list(run) for _, run in groupby(spans, key=lambda span: span[0])]
+        for run in sorted(runs, key=lambda run: run[0][0]):
+            low, high = run[0][1], run[-1][2]
+            yield leaf if high - low == total else _piece(leaf, copy, use, low, high)
+
+
+def _contiguous_constant_load(leaf: EngineStep) -> Copy | None:
+    """The load of a constant that is contiguous at both ends, if the step is one."""
+    if leaf.reads or leaf.writes or len(leaf.items) != 1 or len(leaf.uses) != 1:
+        return None
+    (copy,) = leaf.items
+    if not isinstance(copy, Copy) or copy.notifies or copy.before or not leaf.uses[0].write:
+        return None
+    if copy.src.dtype != copy.dst.dtype or copy.dst.per_byte > 1:
+        return None
+    far, alike = copy.src.memory == "dram", copy.src.shape == copy.dst.shape
+    return copy if far and alike and joint_runs(copy.src, copy.dst) == 1 else None
+
+
+def _target_use(leaf: EngineStep, copy: Copy) -> Use:
+    """What a load touches of its buffer, which is less where others load the rest of it."""
+    (use,) = leaf.uses
+    low = copy.dst.address.base
+    return replace(use, low=low, high=low + copy.dst.elements * copy.dst.itemsize)
+
+
+def _piece(leaf: EngineStep, copy: Copy, use: Use, low: int, high: int) -> EngineStep:
+    """Bytes `low` .. `high` of a load."""
+    part = replace(copy, dst=_byte_slice(copy.dst, low, high), src=_byte_slice(copy.src, low, high))
+    own = replace(use, low=use.low + low, high=use.low + high)
+    return replace(leaf, items=(part,), uses=(own,))
+
+
+def _byte_slice(whole: Operand, low: int, high: int) -> Operand:
+    item = whole.itemsize
+    return replace(
+        whole, address=whole.address.plus(low), shape=((high - low) // item,), strides=(item,)
+    )
+
+
+class _Used:
+    """What the steps so far have touched on chip."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[tuple[int, int, int, str]]] = {}
+
+    def add(self, step: int, engine: str, use: Use) -> None:
+        """Step number `step` touches this."""
+        self._rows.setdefault(use.memory, []).append((step, use.low, use.high, engine))
+
+    def last(self, engine: str, use: Use, lows: Sequence[int], highs: Sequence[int]) -> list[int]:
+        """For each range within `use`, the last step before that another engine touched it with;
+        -1: none."""
+        low, high = use.low + np.array(lows), use.low + np.array(highs)
+        rows = self._rows.get(use.memory, [])
+        found = np.full(len(lows), -1)
+        for end in range(len(rows), 0, -_ROWS):  # the steps' numbers rise: the last ones first
+            part = [row[:3] for row in rows[max(0, end - _ROWS) : end] if row[3] != engine]
+            if part:
+                steps, starts, stops = np.array(part).T[..., None]
+                meets = (starts < high) & (low < stops)
+                found = np.maximum(found, np.where(meets, steps, -1).max(axis=0))
+            if (found >= 0).all():
+                break
+        return [int(step) for step in found]

@@ -1,0 +1,227 @@
+"""One tile at emission: where its loops stand, and the operands that follow from that.
+
+`TilePosition` turns (nest, access) into operands of on-chip buffers and of DRAM. All addresses are
+affine in the tile loops' variables, so the same operands serve every tile of a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from compiler.geometry.boxes import (
+    Key,
+    Needs,
+    Range,
+    Region,
+    keys_of,
+    limits,
+    needs,
+    scaled,
+    summed,
+    touched,
+)
+from compiler.plan.plan import Compute, LayerPlan
+from compiler.schedule.residency.buffer import TileBuffer
+from compiler.tensor_ir.nest import Access, Dim, Tensor
+from simmodel.arch.dtype import size_of
+from simmodel.isa.region import Address, Operand, Ring, Terms
+from simmodel.program.program import TileLoop
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How often the tile loops have turned so far: an affine count for ring buffers."""
+
+    offset: int = 0
+    terms: Terms = ()
+
+
+@dataclass(frozen=True)
+class TilePosition:
+    """Loop positions of one tile, for one segment of every loop entered so far."""
+
+    plan: LayerPlan
+    out: tuple[Range, ...]
+    split: Mapping[int, Range]
+    turns: tuple[Turn, ...]
+    """By level: turns[l] counts the iterations of the layer's first l loops."""
+    opens: bool = True
+    closes: bool = True
+    outer: tuple[Turn, ...] = (Turn(),)
+    """By level, turns of the group's loops."""
+    first: bool = True
+    """Whether it is the layer's first piece, and stands for no other."""
+    origins: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
+    """Buffer that no loop of the layer refills -> where its first element lies in the tensor,
+    border included."""
+    path: tuple[TileLoop, ...] = ()
+    """Which tile of all loops entered so far it is, those of the group included."""
+    share: tuple[int, int, int, int] | None = None
+    """What one of several engines takes: position of the nest, its dimension that is cut, first
+    position there and positions; None: all."""
+
+    @cached_property
+    def needs(self) -> Needs:
+        """Regions that this tile needs."""
+        return needs(self.plan.tiled.layer, self.out, self.split)
+
+    def loops(self, position: int) -> tuple[Range, ...]:
+        """Ranges of the loops of the nest at `position` in the group."""
+        whole = self.needs.loops[position]
+        if self.share is None or self.share[0] != position:
+            return whole
+        _, dim, start, size = self.share
+        span = replace(whole[dim], start=whole[dim].start + start, size=size)
+        return (*whole[:dim], span, *whole[dim + 1 :])
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor of the network."""
+        return self.plan.tiled.layer.tensors[name]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Addresses: of a group's buffers on chip, of DRAM buffers, of buffers in shared memory."""
+
+    chip: Mapping[str, tuple[int, int]]
+    """(address, bytes from slot to slot)."""
+    dram: Mapping[str, int]
+    shared: Mapping[str, int] = field(default_factory=dict)
+    """As if the whole buffer lay in the shared memory of the core's cluster."""
+
+
+def place_in(name: str, first: int, count: int, total: int, alike: tuple[int, int]) -> TileLoop:
+    """Tiles `first` .. `first + count` of a loop over `total`, out of a stretch of tiles that are
+    `alike`, of which its first one and how many they are is given."""
+    begin, many = alike
+    kind = "steady"
+    if total == 1:
+        kind = "only"
+    elif many == 1 and begin in (0, total - 1):
+        kind = "first" if begin == 0 else "last"
+    return name, first, count, total, kind
+
+
+def slot_address(buffer: TileBuffer, tile: TilePosition, places: Places) -> Address:
+    """Address of the slot of `buffer` that this tile uses."""
+    base, pitch = places.chip[buffer.name]
+    base += buffer.offset
+    if buffer.slots == 1:
+        return Address(base)
+    if buffer.layer is None:
+        turn = tile.outer[buffer.level]
+    else:
+        turn = tile.turns[buffer.level] if buffer.level else tile.outer[-1]
+    if not turn.terms:
+        return Address(base + pitch * (turn.offset % buffer.slots))
+    terms = tuple((v, s % buffer.slots) for v, s in turn.terms if s % buffer.slots)
+    if not terms:
+        return Address(base + pitch * (turn.offset % buffer.slots))
+    return Address(base, (), Ring(buffer.slots, pitch, turn.offset % buffer.slots, terms))
+
+
+def offset_address(address: Address, offset: int, terms: Terms = ()) -> Address:
+    """`address` plus a constant and terms."""
+    return Address(address.base + offset, summed(address.terms, terms), address.ring)
+
+
+def address_of_ranges(
+    address: Address, spans: Sequence[Range], origin: Sequence[Range], strides: Sequence[int]
+) -> Address:
+    """Where `spans` begin in a buffer at `address` whose first element is `origin`."""
+    for span, first, stride in zip(spans, origin, strides, strict=True):
+        terms = summed(span.terms, scaled(first.terms, -1))
+        address = offset_address(
+            address, (span.start - first.start) * stride, scaled(terms, stride)
+        )
+    return address
+
+
+def region_origin(tile: TilePosition, key: Key) -> tuple[Range, ...]:
+    """Where the buffer's first element lies in the tensor, border included."""
+    region = tile.needs.regions[key]
+    return tuple(
+        Range(span.start - before, size, span.terms)
+        for span, before, size in zip(region.ranges, region.before, region.padded, strict=True)
+    )
+
+
+def read_operand(
+    compute: Compute, access: Access, index: int, tile: TilePosition, places: Places
+) -> Operand:
+    """Operand of one access of a nest, with one dimension for each of the nest's loops."""
+    buffer = tile.plan.buffers[compute.reads[index]]
+    loops = tile.loops(compute.position)
+    if access.tensor in tile.plan.tiled.layer.inside:
+        origin = _inside_origin(tile, access.tensor)
+    elif buffer.layer is None or not buffer.level:
+        origin = tile.origins[buffer.name]
+    else:
+        origin = region_origin(tile, keys_of(compute.nest)[index])
+    address = slot_address(buffer, tile, places)
+    address = address_of_ranges(address, touched(access, loops), origin, buffer.strides)
+    strides = compute.steps[index]
+    shape = tuple(span.size for span in loops)
+    nest = compute.nest
+    # What is added or multiplied at the end knows nothing of the reduction.
+    own = nest.dims if index < len(nest.operands) else nest.dims[: nest.rank]
+    short = limits(shape_of(own), [dim.count for dim in own], loops)
+    return Operand(
+        buffer.role, address, shape, strides, buffer.dtype, access.scale, access.zero, limits=short
+    )
+
+
+def shape_of(dims: Sequence[Dim]) -> tuple[int, ...]:
+    """Extents of loops."""
+    return tuple(dim.extent for dim in dims)
+
+
+def _inside_origin(tile: TilePosition, tensor: str) -> tuple[Range, ...]:
+    group = tile.plan.tiled.layer
+    for position, nest in enumerate(group.nests):
+        if nest.tensor == tensor:
+            return tile.loops(position)[: nest.rank]
+    raise KeyError(tensor)
+
+
+def written_operand(compute: Compute, name: str, tile: TilePosition, places: Places) -> Operand:
+    """Operand of what a nest writes: a tile of its own, or its place in the group's buffer."""
+    buffer = tile.plan.buffers[name]
+    ranges = tile.loops(compute.position)[: compute.nest.rank]
+    shape = tuple(span.size for span in ranges)
+    address = slot_address(buffer, tile, places)
+    own = tile.needs.loops[compute.position][: compute.nest.rank]
+    origin = tile.origins[name] if buffer.layer is None else own
+    address = address_of_ranges(address, ranges, origin, buffer.strides)
+    dims = compute.nest.dims[: compute.nest.rank]
+    short = limits(shape_of(dims), [dim.count for dim in dims], ranges)
+    return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
+
+
+def far_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> Operand:
+    """Operand of a box of a tensor where it lies between groups: in DRAM or in shared memory."""
+    size = size_of(tensor.dtype)
+    offset = tensor.storage.offset * size
+    terms: Terms = scaled(tensor.storage.registers, size)
+    strides = tuple(s * size for s in tensor.storage.strides)
+    for span, stride in zip(ranges, strides, strict=True):
+        offset += span.start * stride
+        terms = summed(terms, scaled(span.terms, stride))
+    buffer = tensor.storage.buffer
+    home, base = ("dram", places.dram.get(buffer))
+    if base is None:
+        home, base = "shared", places.shared[buffer]
+    shape = tuple(span.size for span in ranges)
+    short = limits(tensor.shape, tensor.counts, ranges)
+    return Operand(home, Address(base + offset, terms), shape, strides, tensor.dtype, limits=short)
+
+
+def inner_operand(
+    buffer: TileBuffer, tensor: Tensor, region: Region, tile: TilePosition, places: Places
+) -> Operand:
+    """Operand of the whole padded region of `tensor` inside a buffer."""
+    address = slot_address(buffer, tile, places)
+    short = limits(tensor.shape, tensor.counts, region.ranges)
+    return Operand(buffer.role, address, region.padded, buffer.strides, buffer.dtype, limits=short)

@@ -1,0 +1,472 @@
+"""Tokens between the engines of one core, from nothing but which bytes each step touches.
+
+Two steps of different engines that touch common bytes, one of them writing, must keep their order.
+Engines run their queues in order, so of all such pairs only a few need a token:
+
+    full    step i of an iteration before step j of the same iteration; starts at 0
+    free    step i before step j of the iteration that uses the same slot again, one or more later;
+            starts at the steps that the first iterations may do at once
+
+Each pair of engines has one chain of such pairs per loop depth: the n-th wait takes what the n-th
+signal gave. A step in deeper loops is bracketed by `Sync` where the chain lives. Loops beside each
+other use tokens in turns (`lanes`), so that one can begin while the one before it drains. Outside
+all loops every pair happens once: where tokens are scarce, barriers do as well (`Sharing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.codegen.issue_order.order import interleaved
+from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use, tiled
+from simmodel.isa import Arrive, Await, Instruction, Item, Loop, Sync
+from simmodel.program.program import TileKind
+
+# One engine of a core at a time: the order that takes fewest tokens, one for each engine.
+
+
+@dataclass
+class EngineRing:
+    """The ring of a core's engines."""
+
+    numbered: Callable[[list[Item], EngineStep], list[Item]]
+    """Instructions of a step with the number of their tile."""
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Token -> count at the start."""
+
+    def stream(self, body: Sequence[Node]) -> list[Item]:
+        """The instructions of `body`, each step on chip behind the one before it."""
+        self._ring = tuple(dict.fromkeys(engine for node in body for engine, _ in node.touches))
+        if not self._ring:
+            return [item for node in body for leaf in node.leaves for item in leaf.items]
+        return [*self._items(body, self._ring[0], None)]
+
+    def _items(self, body: Sequence[Node], first: str, last: str | None) -> Iterator[Item]:
+        """The steps of `body` from the turn of `first` on; behind them it is `last`'s, if given."""
+        now, origin = first, 0
+        for node in body:
+            engines = [engine for engine, _ in node.touches]
+            origin = node.origin
+            if isinstance(node, EngineStep):
+                if node.items and engines:
+                    yield from self._passed(now, node.engine, origin)
+                    now = node.engine
+                yield from self.numbered(list(node.items), node)
+            elif node.segments:
+                home = engines[0] if engines else now
+                yield from self._passed(now, home, origin)
+                yield from self._loop_items(node, home)
+                now = home
+        if last is not None:
+            yield from self._passed(now, last, origin)
+
+    def _loop_items(self, walk: SegmentedLoop, home: str) -> Iterator[Item]:
+        for segment in walk.segments:
+            inner = tuple(self._items(segment.body, home, home))
+            if segment.count == 1:
+                yield from inner
+            else:
+                yield Loop(walk.variable, segment.count, inner)
+
+    def _passed(self, giver: str, taker: str, origin: int) -> Iterator[Sync]:
+        """The turn of `giver`, once it has ended what it does, as that of `taker`."""
+        waits: tuple[tuple[str, int], ...] = ()
+        place, end = self._ring.index(giver), self._ring.index(taker)
+        while place != end:
+            signals = ((f"turn_{self._ring[place]}", 1),)
+            self.tokens[signals[0][0]] = 0
+            yield Sync(engine=self._ring[place], waits=waits, signals=signals, origin=origin)
+            place, waits = (place + 1) % len(self._ring), signals
+        if waits:
+            yield Sync(engine=taker, waits=waits, origin=origin)
+
+
+Tokens = tuple[tuple[str, int], ...]
+"""Names and counts."""
+Marks = list[dict[str, list[tuple[str, int]]]]
+"""By step: engine -> tokens with counts."""
+Touches = tuple[tuple[str, Use], ...]
+"""(engine, use) of everything in a step."""
+Ints = NDArray[np.int64]
+SHARED = 2
+"""Count of a token that serves chains of distances 1 and 2 alike; of 1 they take all of it."""
+
+
+@dataclass(frozen=True)
+class TokenChain:
+    """Ordered pairs of steps between two engines: `first[n]` before `second[n]`."""
+
+    giver: str
+    taker: str
+    distance: int
+    """Iterations between them."""
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How tokens are saved on a machine that has few."""
+
+    lanes: int = 2
+    """Sets of tokens that neighbouring loops take in turns."""
+    barriers: bool = False
+    """Whether barriers order what happens once."""
+    merged: bool = False
+    """Whether one token per pair of engines and depth keeps all orders between iterations: one is
+    over with what they share before another begins, the next or the one after."""
+    alone: bool = False
+    """Whether the first engine of each kind does the work of all: less has to keep an order."""
+    turns: bool = False
+    """Whether one engine works at a time."""
+
+
+SHARING = (
+    Sharing(),
+    Sharing(lanes=1),
+    Sharing(lanes=1, barriers=True),
+    Sharing(lanes=1, barriers=True, merged=True),
+    Sharing(lanes=1, barriers=True, merged=True, alone=True),
+)
+"""From lavish to sparing."""
+TURNS = Sharing(lanes=1, barriers=True, merged=True, alone=True, turns=True)
+"""For machines that have too few for any of these."""
+
+
+@dataclass
+class Synchronizer:
+    """Turns the trees of cores into their streams; collects what that takes."""
+
+    tokens: bool = True
+    """Whether the machine has tokens; else its hardware interlocks."""
+    sharing: Sharing = SHARING[0]
+    initial: dict[str, int] = field(default_factory=dict)
+    """Token -> count at the start."""
+    barriers: dict[str, int] = field(default_factory=dict)
+    """Barrier -> arrivals, of the barriers made here."""
+    tiles: dict[TileKind, int] = field(default_factory=dict)
+    """What instructions are for -> its number."""
+
+    def __post_init__(self) -> None:
+        self._ranks: dict[str, list[int]] = {}
+
+    def stream(self, body: Sequence[Node]) -> list[Item]:
+        """The instructions of `body` with everything that keeps its steps in order."""
+        if not self.tokens:
+            none: Marks = [{} for _ in body]
+            return self._items(body, (none, none), 0)
+        if self.sharing.turns:
+            turns = EngineRing(self._numbered, self.initial)
+            return turns.stream(body)
+        touches = [node.touches for node in body]
+        if not self.sharing.barriers:
+            return self._items(body, self._marks(touches, 0, 0), 0)
+        return self._items(*self._behind_barriers(body, chains(tuple(touches), 0)), 0)
+
+    def _behind_barriers(
+        self, body: Sequence[Node], found: Sequence[TokenChain]
+    ) -> tuple[list[Node], tuple[Marks, Marks]]:
+        """`body` with an arrival and a wait for each pair of steps that must keep their order."""
+        before: list[list[Node]] = [[] for _ in body]
+        after: list[list[Node]] = [[] for _ in body]
+        for chain in found:
+            for i, j in zip(chain.first, chain.second, strict=True):
+                name = f"order{len(self.barriers)}"
+                self.barriers[name] = 1
+                arrive = Arrive(engine=chain.giver, barrier=name, origin=body[i].origin)
+                wait = Await(engine=chain.taker, barrier=name, origin=body[j].origin)
+                after[i].append(EngineStep(chain.giver, (arrive,), origin=body[i].origin))
+                before[j].append(EngineStep(chain.taker, (wait,), origin=body[j].origin))
+        parts = zip(before, body, after, strict=True)
+        nodes = [node for b, this, a in parts for node in (*b, this, *a)]
+        none: Marks = [{} for _ in nodes]
+        return nodes, (none, none)
+
+    def _marks(self, touches: Sequence[Touches], depth: int, lane: int) -> tuple[Marks, Marks]:
+        """Step -> engine -> tokens that it takes before the step, and gives after it."""
+        waits: Marks = [{} for _ in touches]
+        signals: Marks = [{} for _ in touches]
+        if self.tokens:
+            for chain in self._chains(touches, depth):
+                token, count = self._token(chain, depth, lane)
+                for i in chain.first:
+                    signals[i].setdefault(chain.giver, []).append((token, count))
+                for j in chain.second:
+                    waits[j].setdefault(chain.taker, []).append((token, count))
+        return waits, signals
+
+    def _items(self, body: Sequence[Node], marks: tuple[Marks, Marks], depth: int) -> list[Item]:
+        items: list[Item] = []
+        walks, team = 0, _Team()
+        for node, taken, given in zip(body, *marks, strict=True):
+            if isinstance(node, EngineStep):
+                waits = tuple(taken.get(node.engine, ()))
+                made = _signalling(_waiting(node, waits), node, tuple(given.get(node.engine, ())))
+                made = self._numbered(made, node)
+                if not team.takes(node, waits):
+                    items += team.released()
+                team.add(node, made)
+                continue
+            items += team.released()
+            origin = node.origin
+            items += (Sync(engine=e, waits=tuple(t), origin=origin) for e, t in taken.items())
+            if depth == 0:
+                self._ranks = self._ranked(node)
+            items += self._loop_items(node, depth + 1, walks % self.sharing.lanes)
+            items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
+            walks += 1
+        return [*items, *team.released()]
+
+    def _numbered(self, made: list[Item], leaf: EngineStep) -> list[Item]:
+        """What was `made` of a step, with the number of the tile that it is one of."""
+        if leaf.tile is None or not made:
+            return made
+        return list(tiled(made, self.tiles.setdefault(leaf.tile, len(self.tiles))))
+
+    def _loop_items(self, walk: SegmentedLoop, depth: int, lane: int) -> Iterator[Item]:
+        if not walk.segments:
+            return
+        marks = self._marks(together(walk), depth, lane)
+        for segment in walk.segments:
+            body = self._items(segment.body, marks, depth)
+            if segment.count == 1:
+                yield from body
+            else:
+                yield Loop(walk.variable, segment.count, tuple(body))
+
+    def _chains(self, touches: Sequence[Touches], depth: int) -> list[TokenChain]:
+        found = chains(tuple(touches), depth)
+        return merged(found) if self.sharing.merged else found
+
+    def _token(self, chain: TokenChain, depth: int, lane: int) -> tuple[str, int]:
+        """The token of a chain, and how many each of its pairs gives and takes."""
+        kind = self._token_kind(chain)
+        rank = self._ranks[kind].index(depth) + 1 if depth else 0
+        name = f"{kind}_{rank}" + ("b" if lane else "")
+        if self.sharing.merged and chain.distance:
+            self.initial[name] = SHARED
+            return name, SHARED // chain.distance
+        self.initial[name] = chain.distance * len(chain.first)
+        return name, 1
+
+    def _token_kind(self, chain: TokenChain) -> str:
+        """Chains of one kind have one count at the start, and never meet in one loop."""
+        ends = f"{chain.giver}_{chain.taker}"
+        if not chain.distance:
+            return f"full_{ends}"
+        if self.sharing.merged:
+            return f"free_{ends}"
+        pairs = f"x{len(chain.first)}" if len(chain.first) > 1 else ""
+        return f"free{chain.distance}{pairs}_{ends}"
+
+    def _ranked(self, walk: SegmentedLoop) -> dict[str, list[int]]:
+        """Kind of token -> depths at which loops around each other need one of their own."""
+        found: dict[str, set[int]] = {}
+
+        def visit(node: Node, depth: int) -> None:
+            if isinstance(node, EngineStep):
+                return
+            if node.segments:
+                for chain in self._chains(together(node), depth):
+                    found.setdefault(self._token_kind(chain), set()).add(depth)
+            for segment in node.segments:
+                for inner in segment.body:
+                    visit(inner, depth + 1)
+
+        visit(walk, 1)
+        return {kind: sorted(depths) for kind, depths in found.items()}
+
+
+@dataclass
+class _Team:
+    """Steps of equal engines that do one thing together."""
+
+    leaves: list[EngineStep] = field(default_factory=list)
+    streams: list[list[Item]] = field(default_factory=list)
+
+    def takes(self, leaf: EngineStep, waits: Tokens) -> bool:
+        """Whether `leaf` is one more of them, and waits for none of the others."""
+        if not leaf.team or any(other.team != leaf.team for other in self.leaves):
+            return False
+        names = {other.engine for other in self.leaves}
+        ends = tuple(f"_{name}_{leaf.engine}" for name in names)
+        behind = any(
+            end in f"{token}_" or token.endswith(end) for token, _ in waits for end in ends
+        )
+        return leaf.engine not in names and not behind
+
+    def add(self, leaf: EngineStep, items: list[Item]) -> None:
+        self.leaves.append(leaf)
+        self.streams.append(items)
+
+    def released(self) -> list[Item]:
+        """What they do, in turns; from then on there are none."""
+        streams, self.leaves, self.streams = self.streams, [], []
+        return interleaved(streams) if streams else []
+
+
+def merged(found: Sequence[TokenChain]) -> list[TokenChain]:
+    """`found` with one chain at most from iteration to iteration for each pair of engines: its
+    last step of all gives, its first of all takes."""
+    ends: dict[tuple[str, str], list[TokenChain]] = {}
+    for chain in found:
+        if chain.distance:
+            ends.setdefault((chain.giver, chain.taker), []).append(chain)
+    carried = (
+        TokenChain(
+            *pair, min(SHARED, *(c.distance for c in alike)),
+            (max(c.first[-1] for c in alike),), (min(c.second[0] for c in alike),),
+        )
+        for pair, alike in ends.items()
+    )  # fmt: skip
+    return [*(chain for chain in found if not chain.distance), *carried]
+
+
+def together(walk: SegmentedLoop) -> tuple[Touches, ...]:
+    """What each step of a loop's body touches in any iteration: all keep one order, whichever of
+    their steps have something to do."""
+    nodes = zip(*(segment.body for segment in walk.segments), strict=True)
+    return tuple(tuple(dict.fromkeys(t for n in same for t in n.touches)) for same in nodes)
+
+
+def _waiting(node: EngineStep, taken: Tokens) -> list[Item]:
+    items = list(node.items)
+    if not taken:
+        return items
+    if items and isinstance(items[0], Instruction):
+        return [replace(items[0], waits=(*items[0].waits, *taken)), *items[1:]]
+    return [Sync(engine=node.engine, waits=taken, origin=node.origin), *items]
+
+
+def _signalling(items: list[Item], node: EngineStep, given: Tokens) -> list[Item]:
+    if not given:
+        return items
+    if items and isinstance(items[-1], Instruction):
+        return [*items[:-1], replace(items[-1], signals=(*items[-1].signals, *given))]
+    return [*items, Sync(engine=node.engine, signals=given, origin=node.origin)]
+
+
+@lru_cache(maxsize=1 << 12)
+def chains(body: tuple[Touches, ...], depth: int) -> list[TokenChain]:
+    """The pairs of steps that tokens must keep in order, from what each step of a body touches."""
+    table = _UseTable.of(body)
+    if table is None:
+        return []
+    found = []
+    ahead = _latest(table, table.conflict & (table.node[:, None] < table.node[None, :]))
+    for (giver, taker), pairs in ahead.items():
+        first, second = _minimal(pairs)
+        found.append(TokenChain(giver, taker, 0, first, second))
+    if depth == 0:
+        return found
+    reach = {(c.giver, c.taker): c.first[-1] for c in found}
+    for distance, mask in table.carried(depth):
+        for (giver, taker), pairs in _latest(table, mask).items():
+            beyond = reach.get((giver, taker), -1)
+            kept = {j: i for j, i in pairs.items() if i > beyond}
+            if kept:
+                found.append(TokenChain(giver, taker, distance, *_minimal(kept)))
+    return found
+
+
+@dataclass(frozen=True)
+class _UseTable:
+    """All uses of a body side by side."""
+
+    engines: tuple[str, ...]
+    engine: Ints
+    node: Ints
+    conflict: NDArray[np.bool_]
+    """[a, b]: common bytes, one writes, different engines."""
+    same: NDArray[np.bool_]
+    """[a, b]: the same buffer."""
+    home: Ints
+    reset: Ints
+    slots: Ints
+
+    @classmethod
+    def of(cls, body: Sequence[Touches]) -> _UseTable | None:
+        rows = [(n, e, use) for n, touches in enumerate(body) for e, use in touches]
+        names = tuple(dict.fromkeys(e for _, e, _ in rows))
+        if len(names) < 2:
+            return None
+        uses = [use for _, _, use in rows]
+        engine = np.array([names.index(e) for _, e, _ in rows])
+        write = np.array([use.write for use in uses])
+        low, high = (np.array(v) for v in zip(*((u.low, u.high) for u in uses), strict=True))
+        memory, buffer = (_number_names([key(u) for u in uses]) for key in (_memory, _buffer))
+        cut, first, last = np.array([u.part or _WHOLE for u in uses]).T
+        meeting = (buffer[:, None] != buffer) | (cut[:, None] != cut)
+        meeting |= (first[:, None] < last) & (first < last[:, None])
+        conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
+        conflict &= meeting & (write[:, None] | write) & (engine[:, None] != engine)
+        return cls(
+            names,
+            engine,
+            np.array([n for n, _, _ in rows]),
+            conflict,
+            buffer[:, None] == buffer,
+            np.array([use.home for use in uses]),
+            np.array([use.reset for use in uses]),
+            np.array([use.slots for use in uses]),
+        )
+
+    def carried(self, depth: int) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        """(distance, pairs) of what one iteration must do before a later one goes on."""
+        back = self.conflict & (self.node[:, None] >= self.node[None, :])
+        turning = self.same & (self.home == depth)
+        again = self.same & (self.home > depth) & (self.reset >= depth)
+        inside = np.maximum(self.home[:, None], self.home) >= depth
+        anew = back & (again | (~self.same & inside))
+        for distance in sorted(set(self.slots[self.home == depth].tolist()) | {1}):
+            mask = back & turning & (self.slots == distance)
+            if distance == 1:
+                mask = mask | anew
+            if mask.any():
+                yield distance, mask
+
+
+_WHOLE = (-2, 0, 1)
+"""No part."""
+
+
+def _memory(use: Use) -> str:
+    return use.memory
+
+
+def _buffer(use: Use) -> str:
+    return use.buffer
+
+
+def _number_names(names: Sequence[str]) -> Ints:
+    seen: dict[str, int] = {}
+    return np.array([seen.setdefault(name, len(seen)) for name in names])
+
+
+def _latest(table: _UseTable, mask: NDArray[np.bool_]) -> dict[tuple[str, str], dict[int, int]]:
+    """For every pair of engines: step j -> the last step i that must come before it."""
+    a, b = np.nonzero(mask)
+    engines, steps = len(table.engines), int(table.node.max()) + 1
+    latest = np.full((engines, engines, steps), -1)
+    np.maximum.at(latest, (table.engine[a], table.engine[b], table.node[b]), table.node[a])
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for giver, taker, j in np.argwhere(latest >= 0).tolist():
+        pair = table.engines[giver], table.engines[taker]
+        found.setdefault(pair, {})[j] = int(latest[giver, taker, j])
+    return found
+
+
+def _minimal(pairs: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Without pairs that others imply: later first steps must be worth a later second one."""
+    first: list[int] = []
+    second: list[int] = []
+    for j in sorted(pairs):
+        if not first or pairs[j] > first[-1]:
+            first.append(pairs[j])
+            second.append(j)
+    return tuple(first), tuple(second)

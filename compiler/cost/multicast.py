@@ -1,0 +1,355 @@
+"""Cores that load alike: how many, how one load serves all of them, and what that takes.
+
+Parts of a result differ along the dimensions that are cut. Cores whose parts differ along no
+dimension that an operand is indexed by load the same of it:
+
+    4 cores, pixels x channels cut 2 x 2    map      indexed by pixels      2 copies, 2 cores each
+                                            weights  indexed by channels    2 copies, 2 cores each
+
+Each of these cores loads a part, and gives it to all: by a load that writes to all of them, by
+copies between their memories, or through a memory that they share:
+
+    DRAM -> local of each, a part -> shared memory, all parts -> local of each, the other parts
+
+The search asks here what loads take, and emission asks here which loads to share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from compiler.cost.overlap import copy_rate, far_rate
+from compiler.geometry.cuts import channel_axis
+from compiler.geometry.tile_trace import TileTracer
+from compiler.schedule_ir.group import Group
+from compiler.tensor_ir.bounds import Box, empty
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
+from simmodel.isa.copy import link_latency
+
+TOKENS = 2
+"""That each core takes: its part is there, and it has room for the others'."""
+
+
+@dataclass(frozen=True)
+class MulticastRoute:
+    """How one core's load reaches others."""
+
+    load: str
+    """Engine that loads from memory."""
+    last: str
+    """Engine that brings a part to where others have it: the same, one that copies between cores,
+    or one that stores to the memory that they share."""
+    gain: float
+    """A load is shared where that is so many times as quick: cores that wait for each other lose
+    some of it."""
+    fetch: str = ""
+    """Engine by which each takes the others' parts from shared memory; empty: they are given."""
+    room: int = 0
+    """Bytes of each shared memory that parts may take on their way."""
+    reach: int = 0
+    """Cores that see one shared memory; 0: all can be reached."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether the load itself writes to all."""
+        return self.load == self.last
+
+    @property
+    def staged(self) -> bool:
+        """Whether parts go through shared memory."""
+        return self.fetch != ""
+
+    def reaches(self, memory: str, far: str = "dram") -> bool:
+        """Whether what is loaded from `far` to `memory` can be given to other cores, and is better
+        not taken by each of them from where it lies."""
+        if self.staged and far != "dram":
+            return False
+        return self.direct or memory == "local"
+
+    def holds(self, size: Any, cores: int, alike: Any) -> Any:
+        """Whether `size` bytes find room on their way, of each `alike` of `cores` cores: beside
+        those of the step before."""
+        sets = np.maximum(min(cores, self.reach or cores) / alike, 1)
+        return np.bool_(not self.staged) | (2 * size * sets <= self.room)
+
+    def passing(self, size: Any, arch: Arch, cores: int = 1) -> Any:
+        """Cycles until others can have a part of `size` bytes that was loaded, and know it, while
+        all `cores` pass on theirs."""
+        signal = arch.front_end.signal.cycles(arch.clock)
+        if self.direct:
+            return signal
+        if self.staged:
+            return signal + _shared_copy_cycles(size, arch, self.last, cores, store=True)
+        engine = arch.copy_[self.last]
+        far = arch.memories.local.latency.cycles(arch.clock) + link_latency(arch, "local", "local")
+        return (
+            signal
+            + engine.startup.cycles(arch.clock)
+            + far
+            + size / engine.bandwidth.at(arch.clock)
+        )
+
+    def fetching(self, size: Any, arch: Arch, cores: int = 1) -> Any:
+        """Cycles in which a core takes `size` bytes of others' parts from shared memory."""
+        return _shared_copy_cycles(size, arch, self.fetch, cores) if self.staged else 0.0
+
+    def pays(self, alone: Any, part: Any, passing: Any, fetching: Any = 0.0) -> Any:
+        """Whether to load a part in `part` cycles, pass it on and fetch the others', rather than
+        all in `alone`: one part is passed on while the next one is loaded."""
+        quicker = np.maximum(part, passing) * self.gain < alone
+        return quicker & (part + passing + fetching < alone)
+
+
+def _shared_copy_cycles(
+    size: Any, arch: Arch, engine: str, cores: int, *, store: bool = False
+) -> Any:
+    """Cycles of one of `cores` copies from or to shared memory."""
+    shared, copier = arch.memories.shared, arch.copy_[engine]
+    assert shared is not None
+    ends = ("local", "shared") if store else ("shared", "local")
+    start = copier.startup.cycles(arch.clock) + shared.latency.cycles(arch.clock)
+    rate = min(copy_rate(arch, copier, "shared"), far_rate(arch, "shared", cores, store=store))
+    return start + link_latency(arch, *ends) + size / rate
+
+
+def find_multicast_route(arch: Arch, gain: float, room: float = 0.0) -> MulticastRoute | None:
+    """How loads reach several cores; None where nothing does, or cores have too few tokens for
+    each other.
+
+    Args:
+        arch: the machine.
+        gain: see `MulticastRoute`.
+        room: part of shared memory that may hold what is on its way.
+    """
+    load = arch.copy_engine("dram", "local")
+    if load is None or not 2 <= arch.core_count <= arch.front_end.tokens // TOKENS:
+        return None
+    if arch.copy_[load].broadcast:
+        return MulticastRoute(load, load, gain)
+    between = arch.copy_engine("local", "local")
+    if between is not None and arch.copy_[between].broadcast:
+        return MulticastRoute(load, between, gain)
+    return _through_shared(arch, load, gain, room)
+
+
+def _through_shared(arch: Arch, load: str, gain: float, room: float) -> MulticastRoute | None:
+    """The way through a memory that several cores see, if there is one: an engine that loads from
+    there as well has taken what is there before it begins the next load."""
+    shared = arch.memories.shared
+    store, fetch = arch.copy_engine("local", "shared"), arch.copy_engine("shared", "local")
+    if shared is None or store is None or fetch != load:
+        return None
+    reach = arch.cores if shared.level == "cluster" else arch.core_count
+    found = MulticastRoute(load, store, gain, fetch, int(room * shared.size), reach)
+    return found if reach > 1 and found.room else None
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Cores that work on one part each of the same result."""
+
+    count: int
+    cuts: tuple[int, ...] = ()
+    """Parts along each of its dimensions; empty where it does not matter."""
+    even: frozenset[int] = frozenset()
+    """Dimensions along which all parts have one size."""
+    looped: bool = False
+    """Whether loops over tiles of the parts are around all that is loaded."""
+    way: MulticastRoute | None = None
+    """How loads are shared; None: they are not."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Box], way: MulticastRoute | None) -> Cores:
+        """The cores of `parts`, one for each; in what order they lie does not matter."""
+        if way is None or len(parts) < 2:
+            return cls(len(parts))
+        spans = [frozenset(column) for column in zip(*parts, strict=True)]
+        even = (d for d, column in enumerate(spans) if len({size for _, size in column}) == 1)
+        cuts = _within(parts, way.reach) if 0 < way.reach < len(parts) else map(len, spans)
+        return cls(len(parts), tuple(cuts), frozenset(even), way=way)
+
+    @classmethod
+    def of_group(
+        cls, parts: Sequence[Box], channels: int | None, way: MulticastRoute | None, *, looped: bool
+    ) -> Cores:
+        """The same for parts of the results of a group: those of other layers have halos, so but
+        for the batch and the axis of `channels` they are taken to be uneven."""
+        found = cls.of(parts, way)
+        even = found.even & {0, channels}
+        return replace(found, even=even, looped=looped) if found.cuts else found
+
+    def for_rank(self, rank: int) -> Cores:
+        """The same for a layer of a group, whose result has `rank` dimensions: batch and rows are
+        what groups cut, and where both lie in one dimension they cut that."""
+        if not self.cuts or rank == len(self.cuts):
+            return self
+        channels = channel_axis(len(self.cuts))
+        if channels is not None and self.cuts[channels] > 1:
+            return self._for_rank_by_channels(rank, self.cuts[channels])
+        batch, rows = self.cuts[0], math.prod(self.cuts[1:])
+        cuts = [1] * max(rank, 1)
+        if rank < 3:
+            cuts[0] = batch * rows
+        else:
+            cuts[0], cuts[2 if rank >= 4 else 1] = batch, rows
+        even = self.even & {0} if rank >= 3 or rows == 1 else frozenset[int]()
+        return replace(self, cuts=tuple(cuts), even=even)
+
+    def _for_rank_by_channels(self, rank: int, parts: int) -> Cores:
+        """The same for cores that split channels, and nothing else."""
+        axis = channel_axis(rank) or 0
+        cuts = tuple(parts if d == axis else 1 for d in range(max(rank, 1)))
+        return replace(self, cuts=cuts, even=frozenset({axis} if self.even else ()))
+
+    def replication(
+        self,
+        follows: Callable[[int], bool],
+        around: Mapping[int | None, Any],
+        padded: Collection[int] = (),
+    ) -> Any:
+        """Cores that load the same at the same time, of each candidate.
+
+        Args:
+            follows: whether the load depends on the position along a dimension of the result.
+            around: whether a loop over tiles along a dimension is around the load; default: yes.
+            padded: dimensions along which tiles at the border are not like others.
+        """
+        found: Any = 1
+        for d, parts in enumerate(self.cuts):
+            if parts == 1 or follows(d):
+                continue
+            # Loops that do not run alike keep cores from meeting in them.
+            apart = d not in self.even or d in padded
+            inside = around.get(d, True) | self.looped
+            found = found * np.where(apart & inside, 1, parts)
+        return found
+
+
+def _within(parts: Sequence[Box], reach: int) -> list[int]:
+    """Cuts between `reach` cores that see one memory: the fewest of all that do."""
+    least: list[int] = []
+    for first in range(0, len(parts), reach):
+        columns = zip(*parts[first : first + reach], strict=True)
+        found = [len(frozenset(column)) for column in columns]
+        least = [*map(min, least, found)] if least else found
+    return least
+
+
+# What cores hand to each other of a tensor that stays in slices: what is kept beyond what is made.
+
+
+@dataclass(frozen=True)
+class Handover:
+    """One part of a tensor, from the core that makes it to those that keep it as well, all
+    at the same place of their slices."""
+
+    giver: int
+    takers: tuple[int, ...]
+    box: Box
+
+
+def handovers(group: Group, parts: tuple[Box, ...], name: str) -> tuple[Handover, ...]:
+    """What is handed on of the result `name`, which stays, when cores have done their `parts` of
+    the group's results; by giver."""
+    kept = group.kept[name]
+    if not kept.passed:
+        return ()
+    walker = TileTracer(group, frozenset())
+    return _handovers_among(tuple(walker.share(name, part) for part in parts), kept.slices)
+
+
+@lru_cache(1024)
+def _handovers_among(shares: tuple[Box, ...], slices: tuple[Box, ...]) -> tuple[Handover, ...]:
+    found: dict[tuple[int, Box, tuple[int, ...]], tuple[int, ...]] = {}
+    for giver, share in enumerate(shares):
+        for taker, kept in enumerate(slices):
+            box = _common(share, kept)
+            if giver != taker and not empty(box):
+                key = giver, box, tuple(start for start, _ in kept)
+                found[key] = (*found.get(key, ()), taker)
+    return tuple(Handover(giver, takers, box) for (giver, box, _), takers in found.items())
+
+
+def _common(a: Box, b: Box) -> Box:
+    """What lies in both."""
+    spans = ((max(s, t), min(s + n, t + m)) for (s, n), (t, m) in zip(a, b, strict=True))
+    return tuple((low, max(0, end - low)) for low, end in spans)
+
+
+# What it takes until cores have handed each other what they keep of each other's results.
+
+
+def between_cores(arch: Arch) -> str | None:
+    """The engine by which cores hand each other parts of their results; None where none does, or
+    cores have too few tokens for it beside those of their engines."""
+    engine = arch.copy_engine("local", "local")
+    if engine is None or TOKENS * arch.core_count > arch.front_end.tokens // 4:
+        return None
+    found = arch.copy_[engine]
+    return engine if found.peer or found.broadcast else None
+
+
+def copies_of(arch: Arch, engine: str, one: Handover) -> tuple[tuple[int, ...], ...]:
+    """The takers of each copy that hands `one` on: all at once where the engine reaches several,
+    else one by one from the giver's neighbour on, so that givers do not meet at one taker."""
+    if arch.copy_[engine].broadcast:
+        return (one.takers,)
+    away = sorted(one.takers, key=lambda taker: (taker - one.giver) % arch.core_count)
+    return tuple((taker,) for taker in away)
+
+
+def passed_cycles(arch: Arch, group: Group, parts: tuple[Box, ...]) -> float:
+    """Cycles at the end of a group until cores have what they keep of each other's results, when
+    they have done their `parts`."""
+    return sum(
+        handover_cycles(arch, handovers(group, parts, name), size_of(group.tensors[name].dtype))
+        for name in group.results
+        if name in group.kept
+    )
+
+
+def handover_cycles(arch: Arch, handed: Sequence[Handover], item: int) -> float:
+    """Cycles at the end of a group until all that is `handed` on is there, in elements of `item`
+    bytes: the copies of a core one after another, those of all cores at once, as far as the links
+    between them allow."""
+    engine = between_cores(arch)
+    if engine is None or not handed:
+        return 0.0
+    copy, clock = arch.copy_[engine], arch.clock
+    once = copy.startup.cycles(clock) + arch.memories.local.latency.cycles(clock)
+    once += link_latency(arch, "local", "local")
+    rate, busy, lanes = copy.bandwidth.at(clock), dict[int, float](), dict[_Lane, float]()
+    for one in handed:
+        size = item * math.prod(size for _, size in one.box)
+        for takers in copies_of(arch, engine, one):
+            busy[one.giver] = busy.get(one.giver, 0.0) + once + size / rate
+            for lane, wide in _crossed(arch, one.giver, takers):
+                lanes[lane] = lanes.get(lane, 0.0) + size / wide
+    # First the takers say that they have room, at last the givers that all is there.
+    return max(*busy.values(), *lanes.values(), 0) + 2 * arch.front_end.signal.cycles(clock)
+
+
+_Lane = tuple[str, int, bool]
+"""A link, the number of its instance, and whether what goes out has one of its own there."""
+
+
+def _crossed(arch: Arch, giver: int, takers: Sequence[int]) -> Iterator[tuple[_Lane, float]]:
+    """What a copy between local memories crosses, and the bytes that each carries in a cycle: it
+    leaves by the giver's instance of a link and enters by the takers'."""
+    for name, link in arch.links.items():
+        if "local" not in link.from_ or "local" not in link.to:
+            continue
+        cores = {"chip": arch.core_count, "cluster": arch.cores, "core": 1}[link.scope]
+        left, entered = giver // cores, {taker // cores for taker in takers}
+        lanes = [(name, index, False) for index in sorted(entered)]
+        if entered != {left}:
+            lanes.append((name, left, link.duplex))
+        rate = link.bandwidth.at(arch.clock)
+        yield from ((lane, rate) for lane in lanes)

@@ -1,0 +1,127 @@
+"""The cost model: cycles of a tiled group from work, traffic and how they overlap.
+
+Engines work side by side, so a group takes the longest of matrix, vector and memory time (never
+their sum), plus what nothing hides: the first load, the last store, and the barrier between groups.
+Instruction cycles come from the instructions' own methods; all arithmetic is numpy-friendly, so one
+call prices thousands of candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler.tensor_ir.nest import HostNode, Tensor
+from simmodel.arch.record import Arch, CopyEngine
+from simmodel.isa import HostCall
+from simmodel.isa.region import Address, Operand
+
+Stage = tuple[Any, Any]
+"""Cycles of an engine, or of a memory, for all tiles and for one."""
+
+
+def path(arch: Arch, source: str, target: str) -> CopyEngine:
+    """The copy engine between two memories; any, where there is none."""
+    return arch.copy_[arch.copy_engine(source, target) or next(iter(arch.copy_))]
+
+
+def copy_rate(arch: Arch, engine: CopyEngine, far: str = "dram") -> float:
+    """Bytes per cycle that one core's copy engine sustains from or to the memory `far`."""
+    rate = engine.bandwidth.at(arch.clock)
+    latency = far_latency(arch, far)
+    return min(rate, engine.outstanding * engine.request / latency) if latency else rate
+
+
+def far_latency(arch: Arch, far: str) -> int:
+    """Cycles from a request to the first byte of DRAM or shared memory."""
+    shared = arch.memories.shared
+    if far == "dram" or shared is None:
+        return arch.dram_latency
+    return shared.latency.cycles(arch.clock)
+
+
+def far_rate(arch: Arch, far: str, cores: int, *, store: bool = False) -> float:
+    """Bytes per cycle that DRAM, or shared memory and the links to it, leave to one of `cores`."""
+    shared = arch.memories.shared
+    if far == "dram" or shared is None:
+        return arch.dram_bytes_per_cycle / cores
+    near = min(cores, arch.cores)
+    rate = shared.bytes_per_cycle(store) / (near if shared.level == "cluster" else cores)
+    users = {"chip": cores, "cluster": near, "core": 1}
+    for link in arch.links.values():
+        if far in (link.to if store else link.from_):
+            rate = min(rate, link.bandwidth.at(arch.clock) / users[link.scope])
+    return rate
+
+
+def shared_rate(arch: Arch, cores: int) -> float:
+    """Bytes per cycle that all shared memory which `cores` cores reach serves."""
+    shared = arch.memories.shared
+    if shared is None:
+        return arch.dram_bytes_per_cycle
+    instances = -(-cores // arch.cores) if shared.level == "cluster" else 1
+    rate = shared.bytes_per_cycle()
+    return instances * (rate + shared.bytes_per_cycle(True) if shared.split_ports else rate)
+
+
+def rounded(arch: Arch, size: Any, run: Any, far: str = "dram") -> Any:
+    """Bytes that DRAM moves for `size` bytes in contiguous runs of `run` bytes; shared memory
+    moves what it is asked for."""
+    if far != "dram":
+        return size
+    burst = arch.memories.dram.burst
+    run = np.maximum(run, 1)
+    return size * (np.ceil(run / burst) * burst / run)
+
+
+def pipelined(stages: Sequence[Stage], memories: Collection[Stage] = ()) -> Any:
+    """Cycles of tiles that pass through engines which work side by side.
+
+        load      111222333                three tiles of 3, 2 and 1 cycles: the busiest engine's
+        matrix       11 22 33              9, and what the others take for one tile, before it
+        store          1  2  3             starts or after it has ended: 9 + 2 + 1
+
+    Args:
+        stages: of each engine, in the order of a tile.
+        memories: of what all loads and stores share.
+    """
+    behind: Any = 0.0
+    for every, once in (*stages, *memories):
+        behind = np.maximum(behind, every - once)
+    return sum(once for _, once in stages) + behind
+
+
+def resting(slots: int, total: Any, stages: Sequence[Stage]) -> Any:
+    """Cycles of `total` behind the last load: loads run ahead of the work on their tiles by as many
+    tiles as there are slots, and of the store.
+
+    Args:
+        slots: of each buffer.
+        total: cycles of all tiles.
+        stages: of each engine, the load's first and the store's last.
+    """
+    (load, _), *work, (_, store) = stages
+    return np.minimum(total - load, slots * sum(once for _, once in work) + store)
+
+
+# What a call of the host takes: the instruction's own cycles, on whole tensors in DRAM.
+
+
+def host_cycles(node: HostNode, tensors: Mapping[str, Tensor], arch: Arch) -> int:
+    """Cycles of the core's clock from the call to its last byte; none where nobody is called."""
+    if node.pick is not None:
+        return 0
+
+    def whole(names: Iterable[str]) -> tuple[Operand, ...]:
+        found = (tensors[name] for name in names)
+        return tuple(
+            Operand("dram", Address(0), t.shape, t.storage.strides, t.dtype) for t in found
+        )
+
+    call = HostCall(
+        payload=0, inputs=whole(node.inputs), outputs=whole(node.outputs),
+        operations=node.operations,
+    )  # fmt: skip
+    return call.startup(arch) + call.cycles(arch)

@@ -1,0 +1,277 @@
+"""What is tried when something does not fit: every reason with its next cheaper step, on one page.
+
+    what        does not fit, because                   next
+    a group     its best schedule finds no place        the next best one, of `plan.attempts`
+                none does, or costs more than pieces    two halves; of a layer alone, its operators
+                a single operator does not              one slot for each of its buffers
+    a network   a group, beside what lies in shared     nothing lies in shared memory
+                a group, beside what is kept on chip    nothing is kept between groups
+                a group, beside pinned constants        none is pinned
+    a program   it takes too many tokens                no loads are shared between cores
+                it does all the same                    groups that take most of them, halved
+                it does, and every layer is alone       all anew: layers alone, nothing between
+                it does all the same                    the same, with one slot for each buffer
+                it does with several cores              the same on half as many cores
+                it does on one core                     one engine of each core at a time, on all
+
+Each step costs more time than the one before, so they are taken in this order, and what had to be
+given up is noted. Tokens are taken by what goes on at once; steps from `all anew` on begin again
+with groups of their own, because tiles depend on what is kept and doubled. Behind the last step
+stands the refusal, with the sum that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.codegen.program import PlacedGroup, ProgramEmitter, Step
+from compiler.decisions.group_costs import Fit, GroupCosts
+from compiler.errors import CompilerError, DoesNotFit, on
+from compiler.geometry.tile_trace import Unwalkable
+from compiler.options import Stages
+from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.residency.activations import KeepTensors
+from compiler.schedule.residency.buffer import GRAIN
+from compiler.schedule.residency.shared_memory import ChooseHomes
+from compiler.schedule.residency.weights import PinConstants
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import Schedule
+from compiler.target.group_facts import Unholdable
+from compiler.tensor_ir.nest import HostNode, NestGraph
+from simmodel.arch.units import show_bytes
+from simmodel.program.program import Program
+
+TOKENS = "tokens"
+"""Unit of the refusals that ask for fewer of them."""
+Parts = tuple[Group | HostNode, ...]
+
+
+def place_in_pieces(fitter: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
+    """A group planned and placed, in as few pieces as it fits in, behind the group `before`;
+    DoesNotFit where even a single operator does not."""
+    refusal: CompilerError | None = None
+    try:
+        for schedule in fitter.schedules(group)[: fitter.stages.plan.attempts]:
+            if refusal is not None and _dearer(fitter, schedule, group):
+                break
+            try:
+                return [fitter.place(schedule, before)]
+            except (DoesNotFit, Unwalkable, Unholdable) as why:
+                refusal = why
+    except DoesNotFit as why:
+        refusal = why
+    found = _halves(fitter, group, before)
+    if not found and fitter.single is not None:
+        return place_in_pieces(fitter.single, group, before)
+    if not found:
+        raise refusal or _unscheduled(fitter, group)
+    return found
+
+
+def _halves(fitter: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
+    """The pieces of a group planned and placed; nothing where it is a single nest."""
+    found: list[Fit] = []
+    for piece in _group_pieces(group):
+        found += place_in_pieces(fitter, piece, found[-1] if found else before)
+    return found
+
+
+def _unscheduled(fitter: GroupCosts, group: Group) -> CompilerError:
+    """Why a layer has no schedule: by itself, or beside what is kept."""
+    try:
+        fitter.schedules(replace(group, kept={}, pinned={}, reserved={}))
+    except DoesNotFit as why:
+        return why
+    return fitter.search.refusal(group)
+
+
+def _dearer(fitter: GroupCosts, schedule: Schedule, group: Group) -> bool:
+    """Whether a schedule costs more than the pieces of its group."""
+    if len(group.layers) < 2:
+        return False
+    apart = sum(fitter.price(piece) for piece in _group_pieces(group))
+    return fitter.search.score(schedule.estimate) > apart
+
+
+def _group_pieces(group: Group) -> Iterator[Group]:
+    """Two halves of a group, or the nests of a layer; nothing where there is one nest only."""
+    if len(group.layers) == 1:
+        (layer,) = group.layers
+        if len(layer.nests) > 1:
+            for part in map(layer.part, range(len(layer.nests))):
+                yield _piece(group, (part,), (part.result.name,))
+        return
+    middle = len(group.layers) // 2
+    halves = group.layers[:middle], group.layers[middle:]
+    read = {name for layer in halves[1] for name in layer.inputs}
+    first = tuple(
+        layer.result.name
+        for layer in halves[0]
+        if layer.result.name in read or layer.result.name in group.results
+    )
+    rest = tuple(n for n in group.results if n not in first)
+    yield _piece(group, halves[0], first)
+    yield _piece(group, halves[1], rest)
+
+
+def _piece(group: Group, layers: tuple[Layer, ...], results: tuple[str, ...]) -> Group:
+    """Some of a group's layers, which find what they use where the group does."""
+    piece = Group(layers, results, reserved=group.reserved, shared=group.shared)
+    kept = {name: home for name, home in group.kept.items() if name in piece.users}
+    pinned = {name: home for name, home in group.pinned.items() if name in piece.users}
+    return replace(piece, kept=kept, pinned=pinned)
+
+
+def place_groups(
+    made: Sequence[Parts], fitter: GroupCosts, gave_up: Callable[[int, str], None]
+) -> tuple[Step, ...]:
+    """Every group of a network planned and placed.
+
+    Args:
+        made: the groups as they are to be, and what is less and less on chip between them: with
+            homes in shared memory, with tensors kept, with constants pinned, with nothing.
+        fitter: the machine.
+        gave_up: called with the position in `made` that is tried next, and why.
+
+    Pieces of a group may need of what a core keeps another part than the whole did. Raises
+    DoesNotFit where a group does not fit with nothing else on chip.
+    """
+    whats = (
+        "nothing lies in shared memory", "nothing is kept between groups",
+        "no constant stays for several groups",
+    )  # fmt: skip
+    for position, (found, less, what) in enumerate(zip(made, made[1:], whats, strict=False)):
+        if all(a is b for a, b in zip(found, less, strict=True)):
+            continue
+        try:
+            return tuple(_fitted(found, fitter))
+        except (DoesNotFit, Unwalkable, Unholdable) as why:
+            gave_up(position + 1, f"{what}, because with it {why}")
+    return tuple(_fitted(made[-1], fitter))
+
+
+def _fitted(parts: Parts, fitter: GroupCosts) -> Iterator[Step]:
+    before: Fit | None = None
+    for part in parts:
+        if isinstance(part, HostNode):
+            yield part
+            continue
+        origins = (nest.origin for layer in part.layers for nest in layer.nests)
+        with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
+            found = place_in_pieces(fitter, part, before)
+        before = found[-1]
+        yield from (PlacedGroup(*fit) for fit in found)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Passes to compile with."""
+
+    stages: Stages
+    note: str = ""
+    """What they do without, and why."""
+
+
+def strategies(stages: Stages, cores: int) -> Iterator[Strategy]:
+    """`stages` on up to `cores` cores, then others that take fewer tokens."""
+    yield Strategy(stages)
+    apart = replace(
+        stages, partition=Unfused(), pin=PinConstants(enabled=False),
+        keep=KeepTensors(enabled=False), homes=ChooseHomes(shared=False),
+    )  # fmt: skip
+    yield Strategy(apart, "too few tokens for groups: every layer alone, nothing kept between them")
+    single = replace(apart, plan=replace(apart.plan, slots=1))
+    if single != apart:
+        yield Strategy(single, "too few tokens for double buffers: every buffer has one slot")
+    left = min(stages.tile.cores or cores, cores)
+    while (left := left // 2) > 0:
+        fewer = replace(single, tile=replace(single.tile, cores=left))
+        yield Strategy(fewer, f"too few tokens for more cores: at most {left}")
+    yield in_turns(single)
+
+
+def in_turns(stages: Stages) -> Strategy:
+    """`stages` with the fewest tokens that there can be."""
+    turns = replace(stages, order=replace(stages.order, turns=True))
+    return Strategy(turns, "too few tokens for engines at once: one of a core works at a time")
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A program and what it was made from."""
+
+    program: Program
+    emitter: ProgramEmitter
+    note: str = ""
+    """What was given up for it."""
+
+
+def emit_with_fallbacks(graph: NestGraph, fitter: GroupCosts, steps: tuple[Step, ...]) -> Emitted:
+    """The program of `steps`; where tokens are too few, of shorter groups.
+
+    Raises DoesNotFit: DRAM is too small, or every layer is alone and tokens are too few.
+    """
+    before, stages = len(steps), fitter.stages
+    share = stages.share
+    while True:
+        emitter = ProgramEmitter(graph, fitter.arch, steps, stages.order, share, stages.split)
+        _check_dram(emitter)
+        try:
+            program = emitter.program()
+        except DoesNotFit:
+            if share.enabled and fitter.arch.core_count > 1:
+                share = replace(share, enabled=False)
+                continue
+            shorter = _shorter(fitter, steps, emitter.hunger)
+            if shorter is None:
+                raise
+            steps = shorter
+            continue
+        given_up = []
+        if share != stages.share:
+            given_up.append("no loads are shared between cores")
+        if more := len(steps) - before:
+            given_up.append(f"groups taken apart, {more} more than chosen")
+        note = f"too few tokens: {', '.join(given_up)}" if given_up else ""
+        return Emitted(program, emitter, note)
+
+
+def _shorter(
+    fitter: GroupCosts, steps: Sequence[Step], hunger: Mapping[int, int]
+) -> tuple[Step, ...] | None:
+    """`steps` with those groups halved that take the most tokens; None where none is left."""
+    groups = {
+        number: step.plan.schedule.group
+        for number, step in enumerate(steps)
+        if isinstance(step, PlacedGroup) and len(step.plan.layers) > 1
+    }
+    if not groups:
+        return None
+    most = max(hunger.get(number, 0) for number in groups)
+    found: list[Step] = []
+    for number, step in enumerate(steps):
+        if number not in groups or hunger.get(number, 0) < most:
+            found.append(step)
+            continue
+        last = found[-1] if found else None
+        before = (last.plan, last.places) if isinstance(last, PlacedGroup) else None
+        pieces = _halves(fitter, groups[number], before)
+        found += [PlacedGroup(*fit) for fit in pieces]
+    return tuple(found)
+
+
+def _check_dram(emitter: ProgramEmitter) -> None:
+    size = emitter.arch.memories.dram.size
+    if emitter.end <= size:
+        return
+    weights = sum(data.nbytes for data in emitter.data.values())
+    raise DoesNotFit(
+        demand=emitter.end,
+        bound=size,
+        unit="B",
+        terms=(("constants", weights), ("feature maps", emitter.end - weights)),
+        levers=(f"memories.dram.size of at least {show_bytes(-(-emitter.end // GRAIN) * GRAIN)}",),
+        where=f"{emitter.graph.name}: DRAM",
+    )

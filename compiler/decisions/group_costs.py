@@ -1,0 +1,173 @@
+"""Groups on one machine: their schedules, what these are expected to cost, and their addresses.
+
+A partition asks what groups cost; the answers are schedules, kept until the partition has chosen.
+What then finds no place is the business of `compiler.decisions.fallback`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from compiler.errors import DoesNotFit
+from compiler.geometry.tile_trace import TraceCache
+from compiler.memory.on_chip import Place
+from compiler.options import Stages
+from compiler.plan.plan import Plan
+from compiler.schedule.fusion.partition import Outline
+from compiler.schedule.tiling.choose_group import GroupSearch
+from compiler.schedule.tiling.layer_mapping import ParetoFront
+from compiler.schedule.tracking import TrackedCache
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import Estimate, Schedule, Tiled
+from compiler.target.group_facts import Facts
+from simmodel.arch.record import Arch
+
+Fit = tuple[Plan, dict[str, Place]]
+
+
+@dataclass
+class GroupCosts:
+    """Schedules, plans and places groups on one machine."""
+
+    arch: Arch
+    stages: Stages
+    fronts: TrackedCache[ParetoFront] | None = None
+    """Shares of layers on any machines."""
+
+    def __post_init__(self) -> None:
+        plan = self.stages.plan
+        self.way = self.stages.share.multicast_route(self.arch)
+        self.search: GroupSearch = self.stages.tile.together(self.arch, plan.slots, self.way)
+        self.search.fronts = self.fronts
+        self.search.memory = TraceCache(plan.walking)  # tiles are walked as they will be planned
+        self._known: dict[Outline, list[Schedule]] = {}
+        self._scores: dict[Outline, float] = {}
+        self._best: dict[Outline, Estimate] = {}
+        self._bounds: dict[Outline, float] = {}
+        """At most the scores of groups whose schedules are known not to be better."""
+
+    @cached_property
+    def single(self) -> GroupCosts | None:
+        """The same with one slot for each buffer; None: that is itself."""
+        plan = self.stages.plan
+        if plan.slots == 1:
+            return None
+        other = GroupCosts(
+            self.arch, replace(self.stages, plan=replace(plan, slots=1)), self.fronts
+        )
+        other.search.memory = self.search.memory  # walks depend on no option
+        return other
+
+    def with_slots(self, slots: int | None) -> GroupCosts:
+        """The one whose buffers have so many slots, where that is one of the two."""
+        return self.single if slots == 1 and self.single is not None else self
+
+    @property
+    def cores(self) -> int:
+        """Cores that may take part."""
+        return self.search.cores
+
+    @property
+    def facts(self) -> Facts:
+        """What is true of groups whatever their tiles."""
+        return self.search.facts
+
+    @property
+    def staging(self) -> int:
+        """Bytes of each shared memory for loads on their way from core to core."""
+        return 0 if self.way is None else self.way.room
+
+    def price(self, group: Group) -> float:
+        """The score of a group's best schedule; infinity where it fits no tile."""
+        return self.cost_below(group, math.inf)
+
+    def cost_below(self, group: Group, limit: float) -> float:
+        """The price of a group if that is below `limit`, else something that is not: what cannot
+        be better than `limit` is not looked at."""
+        outline = self.search.outlines.of(group)
+        if outline in self._scores:
+            return self._scores[outline]
+        if self._bounds.get(outline, -math.inf) >= limit:
+            return self._bounds[outline]
+        try:
+            found = self._estimate(group, outline, limit)
+        except DoesNotFit:
+            found, limit = None, math.inf
+        if found is None:
+            known = self._scores if math.isinf(limit) else self._bounds
+            known[outline] = limit
+            return limit
+        self._best[outline] = found
+        self._scores[outline] = self.search.score(found)
+        return self._scores[outline]
+
+    def _estimate(self, group: Group, outline: Outline, limit: float) -> Estimate | None:
+        """Of the best schedule of a group; None where there is none whose score is below `limit`.
+
+        Raises DoesNotFit for a layer alone.
+        """
+        if outline in self._known or group.alone:
+            try:
+                found = self._schedules_by_outline(group)
+            except DoesNotFit:
+                if self.single is None or len(group.layers[0].nests) > 1:
+                    raise
+                found = self.single.schedules(group)
+            return found[0].estimate if found else None
+        return self.search.below(group, limit)
+
+    def overlap_ends(self, group: Group) -> tuple[float, float]:
+        """By how much a group that fits may overlap with its neighbours; cycles alone do so, no
+        other score."""
+        if self.stages.tile.objective != "latency":
+            return 0.0, 0.0
+        self.price(group)
+        best = self._best[self.search.outlines.of(group)]
+        return best.lead, best.rest
+
+    def lower_bound(self, group: Group) -> float:
+        """At most the price of a group: no schedule does less work, or moves fewer bytes."""
+        return self.search.score(self.search.bounds.least(group, self.search.cores))
+
+    def schedules(self, group: Group) -> list[Schedule]:
+        """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
+        return [schedule.of(group) for schedule in self._schedules_by_outline(group)]
+
+    def candidates(self, group: Group) -> Iterator[Tiled]:
+        """Loops and splits for a group of one layer, in no order; not all of them may fit."""
+        plan = self.stages.plan
+        return self.stages.tile.candidates(group, self.arch, plan.slots, self.way)
+
+    def estimated(self, schedule: Schedule) -> Schedule:
+        """`schedule` with the estimate that the search has of it, or would have.
+
+        Raises:
+            Unwalkable, Unholdable: the group cannot be cut like this.
+        """
+        for other in self._schedules_by_outline(schedule.group):
+            if schedule.same(other):
+                return other.of(schedule.group)
+        return replace(schedule, estimate=self.search.estimate(schedule))
+
+    def _schedules_by_outline(self, group: Group) -> list[Schedule]:
+        """Schedules of the first group that was asked for of all that are like `group`."""
+        outline = self.search.outlines.of(group)
+        if outline not in self._known:
+            plan = self.stages.plan
+            self._known[outline] = (
+                [self.stages.tile.alone(group, self.arch, plan.slots, self.way, plan.apply)]
+                if group.alone
+                else self.search.schedules(group)
+            )
+        return self._known[outline]
+
+    def place(self, schedule: Schedule, before: Fit | None) -> Fit:
+        """A schedule planned and placed, behind the group `before`.
+
+        Raises DoesNotFit, Unwalkable, Unholdable where it finds no place.
+        """
+        plan = self.stages.plan.apply(schedule, self.arch)
+        return plan, self.stages.alloc.apply(plan, self.arch, before)

@@ -1,0 +1,1 @@
+"""Schedules as text, to be read, edited and compiled again."""

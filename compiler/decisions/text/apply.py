@@ -1,0 +1,248 @@
+"""From a tree to planned and placed steps: the compiler does as it is told, and what is left open.
+
+A tree is checked before anything is planned. What is wrong with it is a `TreeError` with a line for
+every mistake; what is right but does not fit the machine is refused with the sum, like any other
+schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.codegen.program import PlacedGroup
+from compiler.codegen.program import Step as Made
+from compiler.decisions.fallback import place_in_pieces
+from compiler.decisions.group_costs import Fit, GroupCosts
+from compiler.decisions.text.cuts import Cuts, slicing_of
+from compiler.decisions.text.text import TreeError
+from compiler.decisions.text.tree import Call, Layers, Part, ScheduleStep, Tree, nearest
+from compiler.geometry.tile_trace import TraceCache, Unwalkable, largest, trace_parts
+from compiler.memory.on_chip import Place, check_layout
+from compiler.plan.plan import Plan
+from compiler.schedule.residency.activations import ResidencyRequest, kept_as_given
+from compiler.schedule.residency.shared_memory import homes_as_given
+from compiler.schedule.residency.weights import pinned_as_given
+from compiler.schedule.tiling.group_price import NOTHING
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, Tiled
+from compiler.target.group_facts import Unholdable
+from compiler.tensor_ir.bounds import Box
+from compiler.tensor_ir.nest import HostNode, NestGraph
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the search expects of a step whose tree is kept."""
+
+    whole: Estimate
+    layers: tuple[Estimate, ...]
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Expected:
+        """What it expects of a schedule of its own."""
+        return cls(schedule.estimate, tuple(tiled.estimate for tiled in schedule.layers))
+
+    def put_into(self, schedule: Schedule) -> Schedule:
+        """The schedule, with this."""
+        pairs = zip(schedule.layers, self.layers, strict=True)
+        layers = tuple(replace(tiled, estimate=estimate) for tiled, estimate in pairs)
+        return replace(schedule, layers=layers, estimate=self.whole)
+
+
+def apply_tree(
+    tree: Tree, graph: NestGraph, parts: tuple[Part, ...], fitter: GroupCosts,
+    expected: Sequence[Expected | None] | None = None,
+) -> tuple[Made, ...]:  # fmt: skip
+    """The steps that `tree` describes.
+
+    Args:
+        tree: the schedule.
+        graph: the network.
+        parts: its layers and calls of the host as the compiler forms them.
+        fitter: for the machine.
+        expected: of each step, where that is known; else the fitter is asked.
+
+    Raises:
+        TreeError: the tree is none of this network and machine.
+        DoesNotFit: a step needs more memory than there is.
+    """
+    if tree.network != graph.name:
+        raise TreeError([f"line 1: this is a tree of {tree.network}, not of {graph.name}"])
+    layers = Layers(graph, parts)
+    groups = layers.groups(tree)
+    if layers.mistakes:
+        raise TreeError(layers.mistakes)
+    homed = _homed(tree, groups, graph, fitter)
+    schedules = _scheduled(tree, homed, fitter, expected or [None] * len(homed))
+    return tuple(_place_steps(tree, homed, schedules, fitter))
+
+
+def _homed(
+    tree: Tree, groups: list[Group | HostNode], graph: NestGraph, fitter: GroupCosts
+) -> tuple[Group | HostNode, ...]:
+    """The groups with what lies on chip between them."""
+    tensors, buffers = graph.tensors.keys(), graph.buffers.keys()
+    known = [buffers if home.memory == "shared" else tensors for home in tree.homes]
+    mistakes = [
+        f"line {home.line}: no tensor {home.tensor!r}{nearest(home.tensor, names)}"
+        for home, names in zip(tree.homes, known, strict=True)
+        if home.tensor not in names
+    ]
+    if mistakes:
+        raise TreeError(mistakes)
+    parts: tuple[Group | HostNode, ...] = tuple(groups)
+    kept = {
+        home.tensor: ResidencyRequest(home.address, slicing_of(home, groups, fitter.arch, mistakes))
+        for home in tree.homes
+        if home.memory == "local" and graph.tensors[home.tensor].data is None
+    }
+    pinned = {
+        home.tensor: (home.memory, home.address)
+        for home in tree.homes
+        if home.memory != "shared" and home.tensor not in kept
+    }
+    if mistakes:
+        raise TreeError(mistakes)
+    shared = {home.tensor: home.address for home in tree.homes if home.memory == "shared"}
+    try:
+        parts = pinned_as_given(parts, fitter, pinned)
+        parts = kept_as_given(parts, graph, fitter, kept)
+        return homes_as_given(parts, graph, fitter, shared)
+    except ValueError as mistake:
+        lines = {home.tensor: home.line for home in tree.homes}
+        line = next((n for name, n in lines.items() if str(mistake).startswith(name)), 1)
+        raise TreeError([f"line {line}: {mistake}"]) from None
+
+
+def _scheduled(
+    tree: Tree, groups: tuple[Group | HostNode, ...], fitter: GroupCosts,
+    expected: Sequence[Expected | None],
+) -> list[Schedule | None]:  # fmt: skip
+    """The schedule of each step; None where the tree leaves it to the compiler."""
+    mistakes: list[str] = []
+    found: list[Schedule | None] = []
+    for step, group, known in zip(tree.steps, groups, expected, strict=True):
+        if isinstance(step, Call) or isinstance(group, HostNode) or not step.cores:
+            found.append(None)
+            if isinstance(step, ScheduleStep) and (step.loops or any(w.loops for w in step.layers)):
+                mistakes.append(f"line {step.line}: a step with loops says what its cores do")
+            continue
+        own = fitter.with_slots(step.slots)
+        made = _StepScheduler(step, group, own, mistakes).schedule()
+        if made is not None:
+            made = own.estimated(made) if known is None else known.put_into(made)
+        found.append(made)
+    if mistakes:
+        raise TreeError(mistakes)
+    return found
+
+
+@dataclass
+class _StepScheduler:
+    """Reads the schedule of one step."""
+
+    step: ScheduleStep
+    group: Group
+    fitter: GroupCosts
+    mistakes: list[str]
+
+    def schedule(self) -> Schedule | None:
+        """The schedule, of which nothing is expected yet; None where it is wrong."""
+        cuts = Cuts(self.step, self.group, self.fitter.arch, self.mistakes)
+        before = len(self.mistakes)
+        parts, loops = cuts.parts(), cuts.loops()
+        if len(self.mistakes) > before:
+            return None
+        bare = Schedule(self.group, self._bare(parts, loops), parts, NOTHING, loops)
+        try:
+            sizes = self._sizes(bare)
+        except (Unwalkable, Unholdable) as why:
+            self.mistakes.append(f"line {self.step.line}: {why}")
+            return None
+        layers = tuple(
+            replace(tiled, loops=cuts.layer(work, tiled.layer, size), resident=work.resident)
+            for work, tiled, size in zip(self.step.layers, bare.layers, sizes, strict=True)
+        )
+        alone = self.group.alone and not loops
+        for work in self.step.layers if alone else ():
+            if work.resident:  # nothing runs before the loops of the layer
+                self.mistakes.append(
+                    f"line {work.line}: constants stay through the 'for' of a step, or between its "
+                    "layers; here is one layer without: leave 'resident' out"
+                )
+        if len(self.mistakes) > before:
+            return None
+        return replace(bare, layers=layers)
+
+    def _bare(self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]) -> tuple[Tiled, ...]:
+        """The layers without loops; what cores do of a layer in loops follows from the walk."""
+        alone = len(self.group.layers) == 1 and not loops
+        return tuple(
+            Tiled(layer, (), parts if alone else (_full_box(layer),), NOTHING)
+            for layer in self.group.layers
+        )
+
+    def _sizes(self, schedule: Schedule) -> list[tuple[int, ...]]:
+        """The largest tile of every layer in the step's loops."""
+        walked = trace_parts(self.group, schedule.loops, schedule.parts, TraceCache())
+        return [
+            largest((s for w in walked for s in w.work_sizes(p)), len(layer.result.shape))
+            for p, layer in enumerate(self.group.layers)
+        ]
+
+
+def _full_box(layer: Layer) -> Box:
+    return tuple((0, extent) for extent in layer.result.shape)
+
+
+def _place_steps(
+    tree: Tree,
+    groups: tuple[Group | HostNode, ...],
+    schedules: list[Schedule | None],
+    fitter: GroupCosts,
+) -> Iterator[Made]:
+    before: Fit | None = None
+    for step, group, schedule in zip(tree.steps, groups, schedules, strict=True):
+        if isinstance(group, HostNode) or isinstance(step, Call):
+            assert isinstance(group, HostNode)
+            yield group
+            continue
+        if schedule is None:
+            found = place_in_pieces(fitter, group, before)
+        else:
+            usual = fitter.stages.plan
+            plan = replace(usual, slots=step.slots or usual.slots).apply(schedule, fitter.arch)
+            found = [(plan, _buffer_addresses(step, plan, fitter, before))]
+        for fit in found:
+            before = fit
+            yield PlacedGroup(*fit)
+
+
+def _buffer_addresses(
+    step: ScheduleStep, plan: Plan, fitter: GroupCosts, before: Fit | None
+) -> dict[str, Place]:
+    """Where the buffers of a step lie: as the tree says, or as the compiler places them."""
+    if not step.buffers:
+        return fitter.stages.alloc.apply(plan, fitter.arch, before)
+    own = {name for name, buffer in plan.buffers.items() if buffer.address is None}
+    mistakes = [
+        f"line {address.line}: no buffer {address.buffer!r}{nearest(address.buffer, own)}"
+        for address in step.buffers
+        if address.buffer not in own
+    ]
+    given = {address.buffer: (address.start, address.pitch) for address in step.buffers}
+    left = sorted(own - given.keys())
+    if left:
+        mistakes.append(f"line {step.line}: no place for {', '.join(left)}")
+    places = given | {
+        n: (b.address, b.bytes) for n, b in plan.buffers.items() if b.address is not None
+    }
+    if not mistakes:
+        lines = {address.buffer: address.line for address in step.buffers}
+        wrong = check_layout(plan, places, fitter.arch)
+        mistakes = [f"line {lines[name]}: {said}" for name, said in wrong]
+    if mistakes:
+        raise TreeError(mistakes)
+    return places

@@ -1,0 +1,244 @@
+"""Whether a step of a tree can be cut as it says: parts of cores, tiles, and loops of every layer.
+
+What is checked here is what plan and emission take for granted of schedules, as the search for
+tiles never makes others. Everything that is wrong is said at once, with its line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from compiler.cost.multicast import between_cores
+from compiler.decisions.text.tree import For, Home, ScheduleStep, Span, StepLayer, nearest
+from compiler.geometry.clusters import keeps_apart
+from compiler.geometry.cuts import shared_axes, split_channels
+from compiler.schedule.residency.activations import Slicing
+from compiler.schedule.tiling.candidates import stays_whole
+from compiler.schedule.tiling.elementwise_tiling import free_dims, together
+from compiler.schedule.wording import name_of
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import OuterLoop, TileLoop
+from compiler.target.array_mapping import kernel_rows, roles
+from compiler.tensor_ir.bounds import Box
+from compiler.tensor_ir.nest import HostNode
+from simmodel.arch.record import Arch
+
+
+@dataclass
+class Cuts:
+    """Reads how one step is cut; `mistakes` has what cannot be."""
+
+    step: ScheduleStep
+    group: Group
+    arch: Arch
+    mistakes: list[str]
+
+    def __post_init__(self) -> None:
+        self.last = self.group.layers[-1]
+        self.shape = self.last.result.shape
+        names = [name_of(self.last, axis) for axis in range(len(self.shape))]
+        self.axes = {name: axis for axis, name in enumerate(names)}
+        alone = self.group.alone
+        self.free = _splittable(self.last) if alone else set(shared_axes(self.group))
+        channels = split_channels(self.group)
+        self.among = self.free if alone or channels is None else {*self.free, channels}
+
+    def parts(self) -> tuple[Box, ...]:
+        """The cores' parts of the last result."""
+        found = tuple(self._core_part(core) for core in self.step.cores)
+        if len(found) > self.arch.core_count:
+            self._say(f"{len(found)} cores, where {self.arch.name} has {self.arch.core_count}")
+        elif not covers(found, self.shape):
+            missing = "".join(f"; no core has {said}" for said in self._uncovered_ranges(found))
+            said = "the cores' parts have to cover the last result, each position once"
+            self._say(said + missing)
+        elif not keeps_apart(self.group, found, self.arch):
+            self._say("a cluster would need what lies in another one's shared memory")
+        return found
+
+    def loops(self) -> tuple[OuterLoop, ...]:
+        """The loops over tiles of the step."""
+        found = []
+        for loop in self.step.loops:
+            axis = self._find_axis(loop.dim, self.axes, loop.line)
+            if axis is None:
+                continue
+            if axis not in self.free:
+                said = (
+                    f"tiles cannot move along {loop.dim}, only along {self._axis_names(self.free)}"
+                )
+                self._say(said, loop.line)
+            if loop.size > self.shape[axis]:
+                self._say(f"{loop.dim} has {self.shape[axis]} positions only", loop.line)
+            found.append(OuterLoop(axis, loop.size, loop.rolling))
+        self._check_unique_loops(self.step.loops)
+        return tuple(found)
+
+    def layer(self, work: StepLayer, layer: Layer, sizes: Sequence[int]) -> tuple[TileLoop, ...]:
+        """The loops of one layer, whose largest tile in the step's loops has `sizes`."""
+        head, shape = layer.head, layer.result.shape
+        dims = {name_of(layer, axis): axis for axis in range(len(shape))}
+        if layer.product:  # whose result has the head's dimensions, and whose sum may be split
+            dims |= {head.dims[dim].name: dim for dim in range(head.rank, len(head.dims))}
+        found = []
+        for loop in work.loops:
+            number = self._find_axis(loop.dim, dims, loop.line)
+            if number is None:
+                continue
+            inside = number >= len(shape)
+            extent = head.dims[number].extent if inside else shape[number]
+            if loop.size > extent:
+                self._say(f"{loop.dim} has {extent} positions only", loop.line)
+            found.append(TileLoop(number, loop.size, reduction=inside))
+        self._check_unique_loops(work.loops)
+        check = _wrong_product if layer.product else _wrong_slabs
+        for said in check(layer, {loop.dim: loop.size for loop in found}, sizes, self.arch):
+            self._say(said, work.line)
+        kinds = [loop.reduction for loop in found]
+        if kinds != sorted(kinds):
+            self._say("the loop that splits a sum is the innermost", work.line)
+        return tuple(found)
+
+    def _axis_names(self, free: Collection[int]) -> str:
+        return ", ".join(name for name, axis in self.axes.items() if axis in free) or "none"
+
+    def _core_part(self, core: Iterable[Span]) -> Box:
+        box = [(0, extent) for extent in self.shape]
+        for span in core:
+            axis = self._find_axis(span.dim, self.axes, span.line)
+            if axis is None:
+                continue
+            if axis not in self.among:
+                said = f"cores cannot be split along {span.dim}, only along "
+                said += self._axis_names(self.among)
+                self._say(said, span.line)
+            if not 0 <= span.start < span.stop <= self.shape[axis]:
+                said = f"{span.dim} = {span.start}:{span.stop} is not in 0:{self.shape[axis]}"
+                self._say(said, span.line)
+                continue
+            box[axis] = (span.start, span.stop - span.start)
+        return tuple(box)
+
+    def _uncovered_ranges(self, parts: Sequence[Box]) -> Iterator[str]:
+        """Positions of single dimensions that are in no part."""
+        for name, axis in self.axes.items():
+            end = 0
+            for start, size in sorted(part[axis] for part in parts):
+                if start > end:
+                    yield f"{name} = {end}:{start}"
+                end = max(end, start + size)
+            if end < self.shape[axis]:
+                yield f"{name} = {end}:{self.shape[axis]}"
+
+    def _find_axis(self, name: str, known: dict[str, int], line: int) -> int | None:
+        if name not in known:
+            said = f"no dimension {name!r}; there are: {', '.join(known)}{nearest(name, known)}"
+            self._say(said, line)
+        return known.get(name)
+
+    def _check_unique_loops(self, loops: Sequence[For]) -> None:
+        names = [loop.dim for loop in loops]
+        for name in dict.fromkeys(n for n in names if names.count(n) > 1):
+            self._say(f"two loops over {name}", loops[0].line)
+
+    def _say(self, what: str, line: int | None = None) -> None:
+        said = f"line {self.step.line if line is None else line}: {what}"
+        if said not in self.mistakes:
+            self.mistakes.append(said)
+
+
+def slicing_of(
+    home: Home, parts: Iterable[Group | HostNode], arch: Arch, mistakes: list[str]
+) -> Slicing | None:
+    """How cores keep a tensor, None where that is not said; `mistakes` has what cannot be."""
+    layers = (layer for part in parts if isinstance(part, Group) for layer in part.layers)
+    maker = next((layer for layer in layers if layer.result.name == home.tensor), None)
+    if home.passed and between_cores(arch) is None:
+        said = (
+            f"no copy engine of {arch.name} passes parts from core to core, or tokens are too few"
+        )
+        mistakes.append(f"line {home.line}: {said}")
+    if maker is None or not home.cores:
+        return None
+    if len(home.cores) > arch.core_count:
+        said = f"{len(home.cores)} cores, where {arch.name} has {arch.core_count}"
+        mistakes.append(f"line {home.line}: {said}")
+    shape = maker.result.shape
+    axes = {name_of(maker, axis): axis for axis in range(len(shape))}
+    found = []
+    for core in home.cores:
+        box = [(0, extent) for extent in shape]
+        for span in core:
+            axis = axes.get(span.dim)
+            if axis is None:
+                said = f"no dimension {span.dim!r}; there are: {', '.join(axes)}"
+                mistakes.append(f"line {span.line}: {said}{nearest(span.dim, axes)}")
+            elif not 0 <= span.start < span.stop <= shape[axis]:
+                said = f"{span.dim} = {span.start}:{span.stop} is not in 0:{shape[axis]}"
+                mistakes.append(f"line {span.line}: {said}")
+            else:
+                box[axis] = (span.start, span.stop - span.start)
+        found.append(tuple(box))
+    return Slicing(tuple(found), home.passed)
+
+
+def covers(parts: Sequence[Box], shape: tuple[int, ...]) -> bool:
+    """Whether disjoint boxes fill a tensor."""
+    volumes = sum(math.prod(size for _, size in part) for part in parts)
+    apart = not any(_meet(a, b) for n, a in enumerate(parts) for b in parts[:n])
+    return apart and volumes == math.prod(shape)
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return all(
+        low < other + more and other < low + size
+        for (low, size), (other, more) in zip(a, b, strict=True)
+    )
+
+
+def _splittable(layer: Layer) -> set[int]:
+    """Axes along which a layer alone may be cut."""
+    head = layer.head
+    if layer.product:
+        return {dim for dim in range(head.rank) if head.dims[dim].extent > 1}
+    return set(free_dims(layer))
+
+
+def _wrong_product(
+    layer: Layer, sizes: dict[int, int], box: Sequence[int], arch: Arch
+) -> Iterator[str]:
+    """What an instruction of the matrix engine cannot walk: it takes a box of rows, lines and
+    images, and one position of every other loop."""
+    head, found = layer.head, roles(layer.head)
+    names = [dim.name for dim in head.dims]
+    extents = [*box, *(dim.extent for dim in head.dims[head.rank :])]
+
+    def tile(dim: int) -> int:
+        return min(sizes.get(dim, extents[dim]), extents[dim])
+
+    walked = (found.b, found.y, found.x, found.col)
+    for dim in range(head.rank):
+        if dim not in walked and tile(dim) > 1:
+            yield f"{names[dim]} is walked one by one: 'for {names[dim]} 1' is missing"
+    for dim in sizes:
+        if dim >= head.rank and dim not in (found.k, kernel_rows(head, arch.matrix)):
+            yield f"the sum over {names[dim]} cannot be split"
+        elif dim == found.k and tile(dim) < extents[dim] and stays_whole(layer):
+            yield f"the sum over {names[dim]} is of a length, which may lack its last piece"
+
+
+def _wrong_slabs(
+    layer: Layer, sizes: dict[int, int], box: Sequence[int], arch: Arch
+) -> Iterator[str]:
+    """Loops along which a layer without a product over channels cannot be cut."""
+    del arch
+    free, grains = free_dims(layer), together(layer)
+    for dim, size in sizes.items():
+        name, unit = name_of(layer, dim), grains.get(dim, 1)
+        if dim not in free:
+            yield f"{name} cannot be cut in this layer"
+        elif size < box[dim] and size % unit:
+            yield f"{unit} {name} are computed together: 'for {name}' takes multiples of {unit}"

@@ -1,0 +1,144 @@
+"""The tree of a program: what its steps were made from, by names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
+from typing import cast
+
+from compiler.codegen.program import PlacedGroup
+from compiler.codegen.program import Step as Made
+from compiler.decisions.text.text import Remarked
+from compiler.decisions.text.tree import (
+    BufferAddress,
+    Call,
+    For,
+    Home,
+    Memory,
+    ScheduleStep,
+    Span,
+    StepLayer,
+    Tree,
+)
+from compiler.schedule.wording import loop_name, name_of
+from compiler.schedule_ir.group import Group, ResidentTensor
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import Tiled
+from compiler.tensor_ir.bounds import Box
+from compiler.tensor_ir.nest import HostNode
+from simmodel.arch.units import show_bytes
+
+Part = Made | Group
+"""A step of a program, or a group that is one step of it once it has a schedule."""
+
+
+def extract_tree(network: str, parts: Sequence[Part], *, addresses: bool = False) -> Tree:
+    """The tree of `parts`.
+
+    Args:
+        network: its name.
+        parts: groups, with plans and places or without, and calls of the host, in order.
+        addresses: whether the tree says where the buffers of every step lie.
+    """
+    steps = tuple(_tree_step(part, addresses) for part in parts)
+    return Tree(network, steps, tuple(_resident_tensors(parts)))
+
+
+def remarks_of(tree: Tree, parts: Sequence[Part]) -> dict[Remarked, str]:
+    """What a reader of `tree`, which is that of `parts`, may want to know beside it."""
+    found: dict[Remarked, str] = {}
+    for step, part in zip(tree.steps, parts, strict=True):
+        if isinstance(part, HostNode) or isinstance(step, Call):
+            continue
+        group = _group_of(part)
+        found[step] = group.name
+        for work, layer in zip(step.layers, group.layers, strict=True):
+            kinds = "+".join(nest.kind or nest.function for nest in layer.nests)
+            found[work] = f"{kinds} -> {layer.result.dtype}{[*layer.result.shape]}"
+        if isinstance(part, Group):
+            continue
+        cycles = part.plan.schedule.estimate.total
+        found[step] = f"{group.name}: {cycles:,.0f} cycles expected"
+        for address in step.buffers:
+            buffer = part.plan.buffers[address.buffer]
+            found[address] = f"{buffer.role}, {buffer.slots} x {show_bytes(buffer.bytes)}"
+    return found
+
+
+def _group_of(part: PlacedGroup | Group) -> Group:
+    return part if isinstance(part, Group) else part.plan.schedule.group
+
+
+def _resident_tensors(parts: Sequence[Part]) -> Iterator[Home]:
+    """What lies on chip between steps; tensors in the order in which they were given their place.
+
+    Constants are given theirs without regard to their order: groups name them in that of their
+    inputs.
+    """
+    order: TopologicalSorter[Home] = TopologicalSorter()
+    groups = [_group_of(part) for part in parts if not isinstance(part, HostNode)]
+    makers = {layer.result.name: layer for group in groups for layer in group.layers}
+    for group in groups:
+        kept = [
+            Home(home.whole, "local", home.address, _slices(home, makers), home.passed)
+            for home in group.kept.values()
+        ]
+        shared = [
+            Home(group.tensors[name].storage.buffer, "shared", home.address)
+            for name, home in group.shared.items()
+        ]
+        pinned = [
+            Home(name, cast(Memory, home.role), home.address) for name, home in group.pinned.items()
+        ]
+        for constant in pinned:
+            order.add(constant)
+        for homes in map(list, map(dict.fromkeys, (kept, shared))):
+            for first, second in zip((None, *homes), homes, strict=False):
+                order.add(second, *([first] if first is not None else []))
+    yield from order.static_order()
+
+
+def _tree_step(part: Part, addresses: bool) -> ScheduleStep | Call:
+    if isinstance(part, HostNode):
+        return Call(part.outputs)
+    if isinstance(part, Group):
+        return ScheduleStep(tuple(StepLayer(_nests(layer)) for layer in part.layers))
+    schedule = part.plan.schedule
+    last = schedule.group.layers[-1]
+    return ScheduleStep(
+        layers=tuple(_work(tiled) for tiled in schedule.layers),
+        cores=tuple(_cut_spans(last, box) for box in schedule.parts),
+        loops=tuple(For(name_of(last, o.axis), o.size, o.rolling) for o in schedule.loops),
+        slots=part.plan.slots,
+        buffers=tuple(_addresses(part)) if addresses else (),
+    )
+
+
+def _nests(layer: Layer) -> tuple[str, ...]:
+    return tuple(nest.tensor for nest in layer.nests)
+
+
+def _slices(home: ResidentTensor, makers: Mapping[str, Layer]) -> tuple[tuple[Span, ...], ...]:
+    """What every core keeps; nothing where there is one."""
+    return tuple(_cut_spans(makers[home.whole], part) for part in home.cut)
+
+
+def _cut_spans(layer: Layer, part: Box) -> tuple[Span, ...]:
+    """A core's part of a layer's result along the dimensions that are cut."""
+    return tuple(
+        Span(name_of(layer, axis), start, start + size)
+        for axis, ((start, size), extent) in enumerate(zip(part, layer.result.shape, strict=True))
+        if size != extent
+    )
+
+
+def _work(tiled: Tiled) -> StepLayer:
+    loops = tuple(For(loop_name(tiled.layer, loop), loop.size) for loop in tiled.loops)
+    return StepLayer(_nests(tiled.layer), loops, tiled.resident)
+
+
+def _addresses(made: PlacedGroup) -> Iterator[BufferAddress]:
+    """Buffers that are the step's to place, by memory and address."""
+    own = [b for b in made.plan.buffers.values() if b.address is None]
+    for buffer in sorted(own, key=lambda b: (b.role, made.places[b.name])):
+        yield BufferAddress(buffer.name, *made.places[buffer.name])

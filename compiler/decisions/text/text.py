@@ -1,0 +1,302 @@
+"""Trees as text, and back: a line for each decision, what it is about first.
+
+    tree resnet18                       # the network
+    home pool local at 458752 passed    # stays on chip; `at` may be left out; passed on
+      core h = 0:15                     # what each core keeps, where there are several
+      core h = 13:28
+    step                                # layers that share loops
+      core h = 0:28                     # what each core does of the last result
+      core h = 28:56
+      slots 2                           # tiles of a streamed buffer that are there at once
+      for h 14 rolling                  # tiles of 14 rows that keep what they share
+      layer conv, relu: for o 32; for c 64; resident
+      layer pool
+      buffer conv at 4096 every 7168    # all buffers of the step, or none
+    host topk_values, topk_indices      # a call of the host
+
+Dimensions carry the names that they have in the operators (`archgen compile --after join-concat`).
+What follows `#` is a comment; indentation is for the reader. A name is written bare where it is a
+word, in quotes otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import get_args
+
+from compiler.decisions.text.tree import (
+    BufferAddress,
+    Call,
+    For,
+    Home,
+    Memory,
+    ScheduleStep,
+    Span,
+    StepLayer,
+    Tree,
+)
+from compiler.tensor_ir.parse import LineTokens
+from compiler.tensor_ir.text import spelled
+
+Remarked = Home | ScheduleStep | StepLayer | BufferAddress
+"""What a remark may stand behind."""
+
+_SAID = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^"#])*')
+"""A line up to its comment."""
+_MEMORIES: tuple[Memory, ...] = get_args(Memory)
+_COLUMN = 44
+"""Where remarks begin, if the line leaves them room."""
+
+
+class TreeError(ValueError):
+    """A text that is no tree, or not one of this network and machine; `mistakes` has all, each with
+    its line."""
+
+    def __init__(self, mistakes: Iterable[str]) -> None:
+        self.mistakes = list(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+    def __reduce__(self) -> tuple[type[TreeError], tuple[list[str]]]:
+        return TreeError, (self.mistakes,)
+
+
+def print_tree(tree: Tree, remarks: Mapping[Remarked, str] | None = None) -> str:
+    """The text of `tree`, with `remarks` as comments."""
+    said = remarks or {}
+    lines = [f"tree {spelled(tree.network)}"]
+    for home in tree.homes:
+        lines.append(_remarked(_home(home), said.get(home)))
+        lines += map(_core, home.cores)
+    for step in tree.steps:
+        lines += (
+            [f"host {_names_text(step.outputs)}"]
+            if isinstance(step, Call)
+            else _step_text(step, said)
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _remarked(line: str, remark: str | None) -> str:
+    return line if remark is None else f"{line:{_COLUMN}}  # {remark}"
+
+
+def _names_text(names: Iterable[str]) -> str:
+    return ", ".join(map(spelled, names))
+
+
+def _home(home: Home) -> str:
+    at = "" if home.address is None else f" at {home.address}"
+    return f"home {spelled(home.tensor)} {home.memory}{at}{' passed' if home.passed else ''}"
+
+
+def _step_text(step: ScheduleStep, remarks: Mapping[Remarked, str]) -> Iterator[str]:
+    yield _remarked("step", remarks.get(step))
+    yield from map(_core, step.cores)
+    if step.slots is not None:
+        yield f"  slots {step.slots}"
+    for loop in step.loops:
+        yield f"  {_for(loop)}{' rolling' if loop.rolling else ''}"
+    for work in step.layers:
+        items = [*map(_for, work.loops), *(["resident"] if work.resident else [])]
+        cut = f": {'; '.join(items)}" if items else ""
+        yield _remarked(f"  layer {_names_text(work.nests)}{cut}", remarks.get(work))
+    for buffer in step.buffers:
+        line = f"  buffer {spelled(buffer.buffer)} at {buffer.start} every {buffer.pitch}"
+        yield _remarked(line, remarks.get(buffer))
+
+
+def _core(core: Iterable[Span]) -> str:
+    spans = ", ".join(f"{spelled(s.dim)} = {s.start}:{s.stop}" for s in core)
+    return f"  core {spans}".rstrip()
+
+
+def _for(loop: For) -> str:
+    return f"for {spelled(loop.dim)} {loop.size}"
+
+
+def parse_tree(text: str) -> Tree:
+    """The tree that `text` describes; TreeError with every line that cannot be read."""
+    reader = _TreeParser()
+    for number, line in enumerate(text.splitlines(), 1):
+        said = _SAID.match(line)
+        assert said is not None  # it may match nothing
+        try:
+            reader.take(LineTokens(said.group().strip()), number)
+        except ValueError as mistake:
+            reader.mistakes.append(f"line {number}: {mistake}")
+    return reader.finished()
+
+
+@dataclass
+class _Open:
+    """A step while its lines are read."""
+
+    line: int
+    cores: list[tuple[Span, ...]] = field(default_factory=list)
+    loops: list[For] = field(default_factory=list)
+    slots: int | None = None
+    layers: list[StepLayer] = field(default_factory=list)
+    buffers: list[BufferAddress] = field(default_factory=list)
+
+    def closed(self) -> ScheduleStep:
+        """The step."""
+        return ScheduleStep(
+            tuple(self.layers), tuple(self.cores), tuple(self.loops), self.slots,
+            tuple(self.buffers), self.line,
+        )  # fmt: skip
+
+
+class _TreeParser:
+    """The tree so far."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[str] = []
+        self.network: str | None = None
+        self.homes: list[Home] = []
+        self.steps: list[_Open | Call] = []
+        self.lines: dict[str, Callable[[LineTokens, int], None]] = {
+            "tree": self._tree, "slots": self._slots, "home": self._home, "step": self._open_step,
+            "core": self._core, "for": self._for, "layer": self._parse_layer,
+            "buffer": self._buffer,
+            "host": self._parse_host,
+        }  # fmt: skip
+
+    def take(self, words: LineTokens, line: int) -> None:
+        """Read one line."""
+        if not words.peek():
+            return
+        first = words.next()
+        if first not in self.lines:
+            raise ValueError(f"no line begins with {first!r}; there are: {', '.join(self.lines)}")
+        self.lines[first](words, line)
+        if words.peek():
+            raise ValueError(f"nothing may follow at {words.peek()!r}")
+
+    def finished(self) -> Tree:
+        """What was read; TreeError where something could not be."""
+        if self.network is None:
+            self.mistakes.insert(0, "line 1: a tree begins with 'tree NETWORK'")
+        steps = tuple(s if isinstance(s, Call) else s.closed() for s in self.steps)
+        self.mistakes += [
+            f"line {step.line}: this step has no layer"
+            for step in steps
+            if isinstance(step, ScheduleStep) and not step.layers
+        ]
+        self.mistakes += _again("home", ((home.tensor, home.line) for home in self.homes))
+        for step in steps:
+            if isinstance(step, ScheduleStep):
+                places = ((address.buffer, address.line) for address in step.buffers)
+                self.mistakes += _again("place", places)
+        if self.mistakes or self.network is None:
+            raise TreeError(self.mistakes)
+        return Tree(self.network, steps, tuple(self.homes))
+
+    def _tree(self, words: LineTokens, line: int) -> None:
+        del line
+        self.network = words.name()
+
+    def _slots(self, words: LineTokens, line: int) -> None:
+        del line
+        if self._open().slots is not None:
+            raise ValueError("the step has its slots already")
+        self._open().slots = _parse_number(words)
+
+    def _home(self, words: LineTokens, line: int) -> None:
+        name, memory = words.name(), words.name()
+        found = next((known for known in _MEMORIES if known == memory), None)
+        if found is None:
+            raise ValueError(f"no home {memory!r}; there are: {', '.join(_MEMORIES)}")
+        address = words.option("at", lambda: _parse_number(words, 0), None)
+        passed = found == "local" and words.skip("passed")
+        self.homes.append(Home(name, found, address, (), passed, line))
+
+    def _open_step(self, words: LineTokens, line: int) -> None:
+        del words
+        self.steps.append(_Open(line))
+
+    def _open(self) -> _Open:
+        """The step that a line belongs to."""
+        if not self.steps or isinstance(self.steps[-1], Call):
+            raise ValueError("this line belongs to a step: 'step' is missing before it")
+        return self.steps[-1]
+
+    def _core(self, words: LineTokens, line: int) -> None:
+        spans: list[Span] = []
+        while words.peek():
+            if spans:
+                words.expect(",")
+            spans.append(_span(words, line))
+        if not self.steps and self.homes and self.homes[-1].memory == "local":
+            home = self.homes[-1]
+            self.homes[-1] = replace(home, cores=(*home.cores, tuple(spans)))
+            return
+        self._open().cores.append(tuple(spans))
+
+    def _for(self, words: LineTokens, line: int) -> None:
+        loop = _parse_loop(words, line)
+        self._open().loops.append(replace(loop, rolling=words.skip("rolling")))
+
+    def _parse_layer(self, words: LineTokens, line: int) -> None:
+        names = [words.name()]
+        while words.skip(","):
+            names.append(words.name())
+        loops: list[For] = []
+        resident = False
+        if words.skip(":"):
+            more = True
+            while more:
+                if words.skip("resident"):
+                    if resident:
+                        raise ValueError("'resident' stands here twice")
+                    resident = True
+                elif words.skip("for"):
+                    loops.append(_parse_loop(words, line))
+                else:
+                    raise ValueError(f"expected 'for' or 'resident', got {words.peek()!r}")
+                more = words.skip(";")
+                if words.peek() == ",":
+                    raise ValueError("what is said of a layer stands apart by ';', not by ','")
+        self._open().layers.append(StepLayer(tuple(names), tuple(loops), resident, line))
+
+    def _buffer(self, words: LineTokens, line: int) -> None:
+        name = words.name()
+        words.expect("at")
+        start = _parse_number(words, 0)
+        words.expect("every")
+        self._open().buffers.append(BufferAddress(name, start, _parse_number(words), line))
+
+    def _parse_host(self, words: LineTokens, line: int) -> None:
+        names = [words.name()]
+        while words.skip(","):
+            names.append(words.name())
+        self.steps.append(Call(tuple(names), line))
+
+
+def _parse_number(words: LineTokens, least: int = 1) -> int:
+    number = words.integer()
+    if number < least:
+        raise ValueError(f"expected a number from {least} on, not {number}")
+    return number
+
+
+def _parse_loop(words: LineTokens, line: int) -> For:
+    return For(words.name(), _parse_number(words), line=line)
+
+
+def _span(words: LineTokens, line: int) -> Span:
+    dim = words.name()
+    words.expect("=")
+    start = words.integer()
+    words.expect(":")
+    return Span(dim, start, words.integer(), line)
+
+
+def _again(what: str, named: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """A sentence for every name that has come before."""
+    seen: dict[str, int] = {}
+    for name, line in named:
+        if name in seen:
+            yield f"line {line}: a second {what} of {name}; the first is in line {seen[name]}"
+        seen.setdefault(name, line)

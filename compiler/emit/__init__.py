@@ -1,1 +1,0 @@
-"""Steps become instructions of this machine."""

@@ -1,0 +1,1 @@
+"""What a network should take, before there is a program."""

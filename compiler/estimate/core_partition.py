@@ -1,0 +1,182 @@
+"""How cores would divide a layer, and what each of them computes and loads for that.
+
+The one idea: a layer is cut by rows or by channels, whichever takes less, before anything is
+scheduled:
+
+    by rows        every core loads all constants, or a part that it gives to the others; maps stay
+                   where they are
+    by channels    every core loads its own part of the constants, and gets the parts of the map
+                   that the others have made
+
+Loads begin with the start-up of their engine and the latency of DRAM, which many small ones add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.cost.multicast import Cores, MulticastRoute
+from compiler.cost.overlap import copy_rate, far_latency, path
+from compiler.cost.transfer import Path
+from compiler.geometry.cuts import channel_axis, cut_axes
+from compiler.schedule.fusion.partition import Outlines
+from compiler.schedule.tiling.bounds import LowerBounds
+from compiler.schedule_ir.layer import Layer
+from compiler.target.layout import left_order
+from simmodel.arch.record import Arch
+from simmodel.isa.copy import link_latency
+
+Sizes = tuple[int, ...]
+
+
+def by_rows(shape: Sizes, cores: int) -> Sizes:
+    """The largest part of a result where cores take positions each, batch first."""
+    left, part = cores, list(shape)
+    for axis in cut_axes(shape):
+        taken = min(left, part[axis])
+        part[axis] = -(-part[axis] // taken)
+        left //= taken
+    return tuple(part)
+
+
+def by_channels(shape: Sizes, cores: int) -> Sizes:
+    """The largest part of a result where cores take channels each."""
+    axis = channel_axis(len(shape))
+    return tuple(-(-n // min(n, cores)) if d == axis else n for d, n in enumerate(shape))
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Cycles of the busier engine of a layer, on the core with the largest part."""
+
+    whole: float
+    """Where one core does it all."""
+    rows: float
+    channels: float
+
+
+def computed(layers: Sequence[Layer], slots: int, arch: Arch) -> tuple[Computed, ...]:
+    """Of each layer in one piece, without halos."""
+    outlines, known = Outlines(), dict[int, Computed]()
+    bounds = LowerBounds(arch, slots, outlines)
+    for layer in layers:
+        number = outlines.layer(layer).number
+        if number not in known:
+            whole = max(bounds.engine_cycles(layer))
+            shares = [_core_fraction(bounds, layer, cut) for cut in (by_rows, by_channels)]
+            known[number] = Computed(whole, *(whole * share for share in shares))
+    return tuple(known[outlines.layer(layer).number] for layer in layers)
+
+
+def _core_fraction(bounds: LowerBounds, layer: Layer, cut: Any) -> float:
+    """What a core takes of the cycles of a layer that all of them share."""
+    cores, shape = bounds.arch.core_count, layer.result.shape
+    whole = max(bounds.work(layer, shape)) if cores > 1 else 0.0
+    return max(bounds.work(layer, cut(shape, cores))) / whole if whole else 1.0
+
+
+@dataclass(frozen=True)
+class LayerPartition:
+    """A layer as it is divided."""
+
+    computing: float
+    """Cycles of the busier engine."""
+    loading: float
+    """Cycles in which each core loads the constants that nobody has loaded before."""
+    held: float
+    """Bytes of these on the chip, in all cores."""
+    passing: float
+    """Cycles until each core has what the others made of the map."""
+
+
+class CorePartition:
+    """Layers of a network on some cores of one machine."""
+
+    def __init__(self, arch: Arch, cores: int, way: MulticastRoute | None) -> None:
+        """`way`: how one core's load reaches others."""
+        self._arch, self._way, self._count = arch, way, cores
+        matrix = arch.matrix
+        self._near = matrix.weights if matrix.present else "local"
+        self._first = far_latency(arch, "dram") + min(
+            engine.startup.cycles(arch.clock)
+            for engine in arch.copy_.values()
+            if "dram" in engine.from_
+        )
+
+    def of(
+        self, work: Sequence[Computed], new: Sequence[Sequence[int]], maps: Sequence[int]
+    ) -> list[LayerPartition]:
+        """Each layer of a network the way it is done in the least time.
+
+        Args:
+            work: what they take of engines.
+            new: of each, bytes of each of the constants that it is the first to read.
+            maps: of each, bytes of what it reads besides.
+        """
+        sizes = np.array([size for own in new for size in own], dtype=float)
+        ends = np.cumsum([0, *map(len, new)])
+        every, own = (np.concatenate([[0.0], np.cumsum(self._loads(sizes, alike))])
+                      for alike in (True, False))  # fmt: skip
+        whole, parts = every[ends].tolist(), own[ends].tolist()
+        found, passing = [], self._passing(np.array(maps, dtype=float)).tolist()
+        for at, cycles in enumerate(work):
+            size = sum(new[at])
+            loading = whole[at + 1] - whole[at]
+            if self._count == 1:
+                found.append(LayerPartition(cycles.whole, loading, size, 0.0))
+                continue
+            rows = LayerPartition(cycles.rows, loading, size * self._count, 0.0)
+            apart = LayerPartition(cycles.channels, parts[at + 1] - parts[at], size, passing[at])
+            found.append(min(rows, apart, key=_longest))
+        return found
+
+    def _loads(self, sizes: Any, alike: bool) -> Any:
+        """Cycles of loads of constants: of all of them by each core, or of a part."""
+        cores = Cores(self._count, way=self._way if alike else None)
+        way = Path.load(self._arch, cores, "dram", self._near, self._count if alike else 1)
+        return way.run(sizes if alike else sizes / self._count).busy
+
+    def _passing(self, sizes: Any) -> Any:
+        """Cycles until every core has all of maps of so many bytes, of which it has made a part."""
+        arch, count = self._arch, self._count
+        between = arch.copy_engine("local", "local")
+        if between is not None:
+            engine = arch.copy_[between]
+            once = engine.startup.cycles(arch.clock) + link_latency(arch, "local", "local")
+            sent = sizes / count * (1 if engine.broadcast else count - 1)
+            return once + sent / engine.bandwidth.at(arch.clock)
+        far = "dram" if arch.memories.shared is None else "shared"
+        store = Path(arch, count, far, "local", store=True).run(sizes / count)
+        return store.cycles + Path(arch, count, far, "local").run(sizes).cycles
+
+    def ahead(self, free: Any) -> Any:
+        """Bytes of constants that may wait, where the memories have so many `free` beside what a
+        layer holds: where a memory is for weights alone, it is that one."""
+        if self._near == "local":
+            return free
+        size = self._arch.memories.on_chip()[self._near].size * self._count
+        return np.full_like(free, size)
+
+    def input_load_cycles(self, layer: Layer, name: str) -> float:
+        """Cycles in which a core loads its part of a map of the network's inputs: where the array
+        walks it in another order than it lies, element by element."""
+        tensor, arch = layer.tensors[name], self._arch
+        sizes = by_rows(tensor.shape, self._count)
+        on_array = layer.binding.engine == "matrix" and layer.head.operands[0].tensor == name
+        near = arch.matrix.input if on_array else "local"
+        order = left_order(tensor, layer.head, arch) if on_array else ()
+        return float(Path(arch, self._count, "dram", near).box(tensor, sizes, order).cycles)
+
+    def dram_cycles(self, count: int, size: float) -> float:
+        """Cycles of `size` bytes of `count` maps between DRAM and all cores."""
+        arch = self._arch
+        rate = self._count * copy_rate(arch, path(arch, "dram", "local"))
+        return count * self._first + size / min(arch.dram_bytes_per_cycle, rate)
+
+
+def _longest(part: LayerPartition) -> float:
+    return max(part.computing, part.loading) + part.passing

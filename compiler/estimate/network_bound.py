@@ -1,0 +1,252 @@
+"""The least that a network takes on a machine, whatever its schedule; a roofline knows less.
+
+Each resource is asked for its own least; the longest of these is the bound, and its name says what
+would have to be different:
+
+    matrix     exact cycles of the arrays, each layer as one product per batch, its kernel positions
+               joined to its reduction, no array filled or drained between layers, all cores busy
+    vector     elements over lanes, at the cost of their functions
+    bandwidth  compulsory bytes of DRAM
+    weights    constants of products, in the order in which layers can end, through the room on chip
+    host       its calls, one after another
+
+Depthwise products may run on two engines: they count where both together take least. No figure
+leaves out tiles that are cheaper than a whole layer: cutting never saves a fold, a lane or a
+start-up. What is not known here: halos, ports and banks, latencies, the order of a single core.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from compiler.cost.overlap import host_cycles
+from compiler.pipeline import CompileResult
+from compiler.schedule.tracking import TrackedCache
+from compiler.schedule_ir.layer import Layer
+from compiler.target.machine import array_takes
+from compiler.target.vector import VectorWork
+from compiler.tensor_ir.demand import Demanded, Precedence, Shares, demanded
+from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
+from simmodel.arch.dtype import product_type
+from simmodel.arch.record import Arch
+
+_MOST = 64
+"""Kinds of engines for which work is remembered."""
+
+
+@dataclass(frozen=True)
+class Attainable:
+    """Cycles below which no schedule of a network gets on one machine."""
+
+    matrix: float
+    vector: float
+    bandwidth: float
+    weights: float
+    host: float
+
+    @property
+    def cycles(self) -> int:
+        """The longest of them; cycles are whole."""
+        return math.ceil(max(self.by.values()) - 1e-6)
+
+    @property
+    def by(self) -> Mapping[str, float]:
+        """Resource -> cycles."""
+        return vars(self)
+
+    @property
+    def resource(self) -> str:
+        """Which makes the bound."""
+        return max(self.by, key=lambda name: self.by[name])
+
+
+@dataclass(frozen=True)
+class EngineWork:
+    """What one nest takes of the chip's engines, in cycles of all cores together."""
+
+    matrix: float
+    vector: float
+    either: bool = False
+    """Whether it is one or the other, not both."""
+
+
+@dataclass(frozen=True)
+class Demands:
+    """A network as it is bound to engines: what it takes on every machine that binds it alike."""
+
+    graph: NestGraph
+    parts: Sequence[Layer | HostNode]
+    known: TrackedCache[dict[str, EngineWork]] = field(
+        default_factory=lambda: TrackedCache(_MOST), compare=False, repr=False
+    )
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its layers in order, without calls of the host."""
+        return tuple(part for part in self.parts if isinstance(part, Layer))
+
+    @cached_property
+    def least(self) -> Demanded:
+        """The least work that gives all outputs."""
+        return demanded(self.graph)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Product -> bytes of the constants that it reads whole, as the last one that does."""
+        last: dict[str, tuple[str, int]] = {}
+        for nest in (step for step in self.graph.steps if isinstance(step, Nest)):
+            whole = self.least.results.get(nest.tensor) == math.prod(nest.shape)
+            if nest.contraction and whole:
+                weights = self.graph.tensors[nest.operands[1].tensor]
+                if weights.data is not None:
+                    last[weights.storage.buffer] = nest.tensor, weights.stored
+        return dict(last.values())
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What each step makes; nothing for calls of the host."""
+        return [step.tensor if isinstance(step, Nest) else "" for step in self.graph.steps]
+
+    @cached_property
+    def before(self) -> dict[str, Shares]:
+        """What is over when each product of `sizes` can be done with some of its weights."""
+        order = Precedence(self.graph, self.least)
+        return {
+            name: order.before(number)
+            for number, name in enumerate(self.names)
+            if name in self.sizes
+        }
+
+    def works(self, arch: Arch) -> dict[str, EngineWork]:
+        """By its result, what each nest takes of the engines of a machine."""
+
+        def make(seen: Arch) -> dict[str, EngineWork]:
+            return dict(pair for layer in self.layers for pair in works(layer, self.least, seen))
+
+        return self.known.of((), arch, {}, make)
+
+
+def bound_of(result: CompileResult, arch: Arch) -> Attainable:
+    """The bound of the network that was compiled, as it is bound to engines, on `arch`."""
+    assert result.search is not None
+    demands = Demands(result.search.graph, result.search.parts)
+    return attainable(demands, demands.works(arch), arch)
+
+
+def attainable(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> Attainable:
+    """The bound of a network whose nests take `work` of the engines."""
+    graph, least = demands.graph, demands.least
+    matrix, vector = _engines(tuple(work.values()), arch.core_count)
+    calls = (step for step in graph.steps if isinstance(step, HostNode))
+    return Attainable(
+        matrix,
+        vector,
+        (least.read + least.written) / arch.dram_bytes_per_cycle,
+        _weight_load_cycles(demands, work, arch),
+        sum(host_cycles(call, graph.tensors, arch) for call in calls),
+    )
+
+
+def _engines(work: tuple[EngineWork, ...], cores: int) -> tuple[float, float]:
+    """Least cycles of matrix and of vector engines, where what either can do is shared.
+
+    Where both end together is where any weighting of their times is largest (duality); what one
+    engine alone cannot avoid is the weighting that counts the other for nothing.
+    """
+    fixed = [each for each in work if not each.either]
+    shared = [each for each in work if each.either and each.matrix + each.vector]
+    matrix, vector = (sum(side) / cores for side in (
+        (each.matrix for each in fixed), (each.vector for each in fixed)
+    ))  # fmt: skip
+    together = 0.0
+    for weight in (each.vector / (each.matrix + each.vector) for each in shared):
+        least = sum(min(weight * w.matrix, (1 - weight) * w.vector) for w in shared)
+        together = max(together, weight * matrix + (1 - weight) * vector + least / cores)
+    return (max(matrix, together), vector) if matrix >= vector else (matrix, max(vector, together))
+
+
+def works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, EngineWork]]:
+    """By its result, what each nest of a layer takes."""
+    for nest, way in zip(layer.nests, layer.bindings, strict=True):
+        size = max(1, math.prod(nest.shape))
+        share = least.results.get(nest.tensor, 0) / size
+        vector = 0.0
+        if way.engine != "copy":
+            vectors = VectorWork(nest, layer.tensors, arch, way, layer.inside, nest.shape)
+            vector = share * vectors.least
+        if way.engine != "matrix" and not nest.depthwise:
+            macs = least.macs.get(nest.tensor, 0) if way.product else 0
+            cost = arch.factor("vector.product", "multiply")
+            yield nest.tensor, EngineWork(0.0, vector + macs * cost / _lanes(arch))
+            continue
+        source = layer.tensors[nest.operands[0].tensor]
+        dtype, macs = product_type(source.dtype), least.macs.get(nest.tensor, 0)
+        peak = arch.matrix.units * arch.matrix.peak(dtype)
+        if nest.depthwise:
+            on_vector = macs * arch.vector.cost.multiply / _lanes(arch)
+            yield (
+                nest.tensor,
+                EngineWork(macs / peak if peak else on_vector, on_vector, either=True),
+            )
+        elif share < 1:
+            yield nest.tensor, EngineWork(macs / peak, vector)
+        else:
+            yield nest.tensor, EngineWork(array_takes(nest, dtype, arch), vector)
+
+
+def _lanes(arch: Arch) -> int:
+    return arch.vector.units * max(arch.vector.lanes, arch.vector.wide_lanes or 0)
+
+
+def _weight_load_cycles(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> float:
+    """Cycles until the last weights have come: at any time those that a product is not done with
+    are on chip or still have to be loaded."""
+    held, rate, sizes = room(arch), arch.dram_bytes_per_cycle, demands.sizes
+    left = sum(sizes.values()) - held
+    if left <= 0:
+        return 0.0
+    alone = {name: w.matrix / arch.core_count for name, w in work.items() if not w.either}
+    busy = np.array([alone.get(name, 0.0) for name in demands.names])
+    ready = sorted(
+        (float(shares @ busy), alone.get(name, 0.0), sizes[name])
+        for name, shares in demands.before.items()
+    )
+    longest = left / rate
+    able: list[tuple[float, float, int]] = []
+    # Between two starts the gain of waiting falls with time, then rises: its ends are the most.
+    for number, (start, cycles, size) in enumerate(ready):
+        insort(able, (cycles / size, cycles, size))
+        for time in (start, *(at for at, _, _ in ready[number + 1 : number + 2])):
+            longest = max(longest, time + (left - _done(able, time)) / rate)
+    return longest
+
+
+def _done(able: Sequence[tuple[float, float, int]], time: float) -> float:
+    """Most bytes of weights that `time` cycles of compute can be done with, by layer's (cycles for
+    each byte, cycles, bytes), the least first."""
+    done = 0.0
+    for _, cycles, size in able:
+        part = min(1.0, time / cycles) if cycles else 1.0
+        done += part * size
+        time -= part * cycles
+        if part < 1.0:
+            return done
+    return done
+
+
+def room(arch: Arch, cores: int | None = None) -> int:
+    """Bytes of all memories on chip, or of those that so many `cores` reach: weights may wait in
+    any of them, a part in each core."""
+    shared, count = arch.memories.shared, cores or arch.core_count
+    found = sum(
+        memory.size * count for role, memory in arch.memories.on_chip().items() if role != "shared"
+    )
+    if shared is not None:
+        found += shared.size * (-(-count // arch.cores) if shared.level == "cluster" else 1)
+    return found

@@ -1,0 +1,1 @@
+"""What the compiler decided and why, as data and as text."""

@@ -1,0 +1,226 @@
+"""Which forms do the work of a layer, which loops they walk themselves, and what was rejected.
+
+    fc: engine             matrix                  3,136    not vector 12,544, host 90,211
+    fc: vector.unary.move  49 x [512]                294    not 2 x 49 x [256] 588
+
+The one idea: the same sums are asked that decided, of the largest tile that was emitted; so a
+reader sees what the clock of the instructions said of each way, and by how much it lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from compiler.cost.overlap import host_cycles
+from compiler.explain.rejected import RejectedOption, cheaper
+from compiler.geometry.boxes import needs
+from compiler.plan.make_plan import symbolic
+from compiler.plan.plan import Compute, LayerPlan
+from compiler.schedule_ir.layer import Binding, Layer
+from compiler.target.array_mapping import Mapping as Lies
+from compiler.target.array_mapping import block, joining, mapping, pieces, roles
+from compiler.target.bind import depthwise_each
+from compiler.target.loops.cover import Cover, CoverProblem, covers, shown
+from compiler.target.machine import (
+    array_takes,
+    form_of,
+    lanes_take,
+    no_products,
+    product_startup,
+    scalar_lacks,
+    scalar_takes,
+    vector_lacks,
+    vector_multiplies,
+)
+from compiler.target.vector import VectorWork
+from compiler.tensor_ir.nest import HostNode, Nest
+from simmodel.arch.dtype import product_type
+from simmodel.arch.record import Arch
+from simmodel.isa.contraction import product_cycles
+from simmodel.isa.matrix import tile_limits
+
+MOST = 4
+"""Ways beside the one that was taken that are named, the quickest first."""
+
+Works = Mapping[tuple[int, str], tuple[CoverProblem, Cover]]
+"""By origin and form, as of `compiler.codegen.legalize.Names`."""
+
+
+@dataclass(frozen=True)
+class FormReport:
+    """What one operator was given to, or how one form walks its loops."""
+
+    node: str
+    form: str
+    """`engine`, with the price of the whole operator; or a form, with that of its largest tile."""
+    taken: str
+    """The engine; or loops around instructions, in brackets what one walks."""
+    cycles: float
+    """Of one core, were operands at hand."""
+    rejected: tuple[RejectedOption, ...]
+    """Quickest first, then what is impossible."""
+
+
+def forms_of(plan: LayerPlan, first: int, works: Works, arch: Arch) -> Iterator[FormReport]:
+    """Engines, forms and loops of all operators of a layer.
+
+    Args:
+        plan: of the layer.
+        first: origin of its first operator in the program.
+        works: of the program.
+        arch: the machine.
+    """
+    layer = plan.tiled.layer
+    extents = needs(layer, *symbolic(plan.tiled)).loops
+    for compute in plan.computes:
+        nest, sizes = compute.nest, [span.size for span in extents[compute.position]]
+        yield engine_report(nest, layer, compute.binding, arch)
+        if compute.binding.engine == "matrix":
+            yield _on_array(compute, layer, sizes, arch)
+        elif nest.reduce and not compute.binding.product and roles(nest).taps:
+            yield from _windows(compute, layer, sizes[: nest.rank], arch)
+        for (origin, form), (work, cover) in works.items():
+            if origin == first + compute.position:
+                yield _form_report(nest, form, work, cover)
+
+
+def engine_report(nest: Nest, layer: Layer, way: Binding, arch: Arch) -> FormReport:
+    """Which engine has an operator, and what the others would take for all of it."""
+    priced = list(_engines(nest, layer, arch))
+    own = next(cycles for name, cycles, _ in priced if name == way.finisher or name == way.engine)
+    cycles = math.nan if own is None else own
+    others = [
+        RejectedOption(name, takes, cycles, why or _why(takes, cycles))
+        for name, takes, why in priced
+        if name != way.engine
+    ]
+    finished = ", finished by vector" if way.engine == "matrix" and not way.direct else ""
+    return FormReport(nest.origin, "engine", f"{way.engine}{finished}", cycles, _sorted(others))
+
+
+def _why(cycles: float | None, against: float) -> str:
+    if cycles is None or not cheaper(cycles, against):
+        return ""
+    return "taken only where no other engine can"
+
+
+def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float | None, str]]:
+    """Each engine, what it takes for all of `nest`, or why it cannot run it."""
+    tensors = layer.tensors
+    if nest.depthwise:
+        names = zip(("matrix", "vector"), depthwise_each(nest, tensors, arch), strict=True)
+        yield from ((n, c, "") if c < math.inf else (n, None, "no such products") for n, c in names)
+    elif nest.contraction:
+        kind = product_type(tensors[nest.operands[0].tensor].dtype)
+        why = no_products(nest, tensors, arch)
+        yield "matrix", None if why else array_takes(nest, kind, arch), why or ""
+        why = vector_multiplies(nest, tensors, arch)
+        yield "vector", None if why else lanes_take(nest, kind, arch), why or ""
+    else:
+        why = vector_lacks(nest, tensors, arch, finishing=False)
+        work = VectorWork(nest, tensors, arch, Binding("vector"), layer.inside, nest.shape)
+        yield "vector", None if why else float(work.cycles), why or ""
+    if arch.scalar.types and not (nest.contraction or nest.depthwise):
+        why = scalar_lacks(nest, tensors, arch)
+        yield "scalar", None if why else scalar_takes(nest, arch), why or ""
+    inputs = [a.tensor for a in nest.reads if tensors[a.tensor].data is None]
+    operations = 2 * nest.macs or math.prod(dim.extent for dim in nest.dims)
+    call = HostNode(tuple(inputs), (nest.tensor,), b"", nest.origin, nest.kind, "", operations)
+    yield "host", float(host_cycles(call, tensors, arch)), ""
+
+
+def _form_report(nest: Nest, form: str, work: CoverProblem, taken: Cover) -> FormReport:
+    """Which loops instructions of one form walk, and all ways in which they could."""
+    against = max(taken.cycles, taken.issued)
+    others = {
+        shown(cover, work.loops): max(cover.cycles, cover.issued)
+        for cover in sorted(covers(*work), key=lambda cover: cover.rank, reverse=True)
+    }
+    own = shown(taken, work.loops)
+    found = [
+        RejectedOption(text, cycles, against) for text, cycles in others.items() if text != own
+    ]
+    return FormReport(nest.origin, form, own, against, _sorted(found))
+
+
+def _windows(compute: Compute, layer: Layer, sizes: list[int], arch: Arch) -> Iterator[FormReport]:
+    """A window in one instruction, beside the one that joins position after position; where the
+    engine has no windows, the forms of these say what they walk."""
+    if not arch.vector.window:
+        return
+    nest = compute.nest
+    without = arch.model_copy(update={"vector": arch.vector.model_copy(update={"window": False})})
+    taken, other = (
+        float(VectorWork(nest, layer.tensors, each, compute.binding, layer.inside, sizes).cycles)
+        for each in (arch, without)
+    )
+    kernel = " x ".join(str(dim.extent) for dim in nest.dims[nest.rank :])
+    why = "windows are taken wherever the engine has them" if cheaper(other, taken) else ""
+    apart = RejectedOption(f"{kernel} instructions, one for each position", other, taken, why)
+    yield FormReport(nest.origin, form_of(nest), f"[all of {kernel}]", taken, (apart,))
+
+
+def _on_array(compute: Compute, layer: Layer, sizes: list[int], arch: Arch) -> FormReport:
+    """What one instruction of the array takes, and whether kernel positions join its reduction."""
+    nest, matrix = compute.nest, arch.matrix
+    if nest.depthwise and matrix.depthwise:
+        whole, *_ = depthwise_each(nest, layer.tensors, arch)
+        return FormReport(nest.origin, "matrix.depthwise", _box(sizes), whole, ())
+    found, kind = roles(nest), layer.tensors[nest.operands[0].tensor].dtype
+    depth = 1 if found.k is None else sizes[found.k]
+    lies = mapping(nest, matrix, kind, depth, (compute.steps[0], compute.steps[1]))
+    taps = tuple(tap.dim for tap in found.taps)
+    form, text, cycles = _products(nest, lies, sizes, kind, arch)
+    others = []
+    tap = joining(nest, matrix)
+    if tap is not None:
+        apart = Lies(found.rows, found.cols, found.inner, taps)
+        rest = tuple(dim for dim in taps if dim != tap.dim)
+        together = Lies(found.rows, found.cols, (tap.dim, *found.inner), rest, tap.dim)
+        other = together if lies.joined is None else apart
+        _, what, takes = _products(nest, other, sizes, kind, arch)
+        why = "operands do not lie side by side" if cheaper(takes, cycles) else ""
+        others += [RejectedOption(what, takes, cycles, why)] if what != text else []
+    return FormReport(nest.origin, form, text, cycles, tuple(others))
+
+
+def _products(
+    nest: Nest, lies: Lies, sizes: list[int], kind: str, arch: Arch
+) -> tuple[str, str, float]:
+    """Form, loops and cycles of a tile that lies so on the array."""
+    matrix = arch.matrix
+
+    def extent(dims: tuple[int, ...]) -> int:
+        return math.prod(sizes[dim] for dim in dims)
+
+    found = roles(nest)
+    walked = [sizes[d] if d is not None else 1 for d in (found.b, found.y, found.x)]
+    once = block(matrix.max_pixels or math.prod(walked), *walked)
+    pixels, columns, deep = math.prod(once), extent(lies.columns), extent(lies.depth)
+    batch = math.ceil(extent(found.batch) / nest.sparse)
+    steps, count = extent(lies.steps), pieces(once, walked) * batch
+    form, positions = "matrix.gemm", 1
+    if matrix.granularity == "conv" and found.taps:
+        form, positions, steps = "matrix.conv", steps, 1
+    elif matrix.granularity == "tile":
+        form, (rows, cols) = "matrix.tile", tile_limits(arch)
+        count *= math.ceil(deep / rows) * math.ceil(columns / cols)
+        deep, columns = min(deep, rows), min(columns, cols)
+    dtype = product_type(kind)
+    inner = product_cycles(matrix, dtype, pixels, columns, deep, positions, behind=True)
+    cycles = count * steps * (float(inner) + product_startup(arch)) / matrix.units
+    walks = [pixels, columns, deep * positions if matrix.im2col else deep]
+    around = [str(n) for n in (count * steps,) if n > 1]
+    return form, " x ".join([*around, f"[{' x '.join(map(str, walks))}]"]), cycles
+
+
+def _box(sizes: list[int]) -> str:
+    return f"[{' x '.join(str(n) for n in sizes if n > 1)}]"
+
+
+def _sorted(options: list[RejectedOption]) -> tuple[RejectedOption, ...]:
+    """The quickest, and all that is impossible."""
+    able = sorted((o for o in options if o.cycles is not None), key=lambda o: o.cycles or 0.0)
+    return (*able[:MOST], *(o for o in options if o.cycles is None))

@@ -1,0 +1,285 @@
+"""What was not chosen: for every decision about a group, the others and what they would cost.
+
+The one idea: costs are compared on one footing. An option carries its own cycles and those of what
+was chosen in its stead: two groups joined stand against the sum of both, all of them with the
+tensors that stay on chip around them. An option that looks cheaper says why it was not taken, since
+estimates are not the only judge. What the search asked for is remembered, so most of this is
+looking up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.decisions.fallback import place_in_pieces
+from compiler.errors import CompilerError, DoesNotFit
+from compiler.geometry.tile_trace import Unwalkable
+from compiler.pipeline import GroupDecision, ScheduleSearch
+from compiler.schedule.fusion.dependence import dependences, members, union
+from compiler.schedule.wording import cores_text, halo_of, sizes_text
+from compiler.schedule_ir.group import Group, reserving
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import Schedule, single
+from compiler.target.group_facts import Unholdable
+from compiler.tensor_ir.nest import HostNode
+
+MOST_CUTS = 24
+"""Places at which taking a long group apart is priced."""
+TRIED = 8
+"""Other candidates for a layer alone that are planned, the cheapest first."""
+
+PLACELESS = "finds no place in memory"
+UNSEEN = "the search did not come across it"
+JUDGED = "schedules of this group were compared as simulated, not as estimated"
+
+
+@dataclass(frozen=True)
+class RejectedOption:
+    """Something that was not chosen."""
+
+    what: str
+    cycles: float | None
+    """Estimated; None: impossible."""
+    against: float
+    """Estimated cycles of what was chosen instead."""
+    why: str = ""
+    """Why it is impossible; or, where it looks cheaper, why it was not taken."""
+
+
+def best(options: Sequence[RejectedOption]) -> RejectedOption | None:
+    """The option that came closest to being chosen; an impossible one where all are."""
+    return min(options, key=_loss, default=None)
+
+
+def _loss(option: RejectedOption) -> float:
+    return math.inf if option.cycles is None else option.cycles - option.against
+
+
+class Neighbours:
+    """Other partitions around the groups that were chosen, for a `reason` beyond estimates."""
+
+    def __init__(
+        self, search: ScheduleSearch, decisions: Sequence[GroupDecision], reason: str = "",
+        judged: Collection[int] = (),
+    ) -> None:  # fmt: skip
+        self.net = dependences(search.parts, search.graph)
+        self.fitter = search.fitter
+        self.reason = reason
+        self.judged = frozenset(judged)
+        self.made = {made.step: made for made in decisions}
+        positions = {_key(part): 1 << i for i, part in enumerate(search.parts)}
+        self.masks: dict[int, int] = {}
+        """The group of each step, where it is made of whole layers."""
+        for made in decisions:
+            found = [positions.get(_key(layer)) for layer in made.group.layers]
+            if None not in found:
+                self.masks[made.step] = union(mask for mask in found if mask is not None)
+
+    def options(self, step: int) -> tuple[RejectedOption, ...]:
+        """The best of each kind: joined with another group, cut in two, every layer alone."""
+        if step not in self.masks:
+            return ()
+        kinds = (self._merge_options(step), self._cut_options(step), self._separate_option(step))
+        found = (best(list(options)) for options in kinds)
+        return tuple(option for option in found if option is not None)
+
+    def _merge_options(self, step: int) -> Iterator[RejectedOption]:
+        """With each group that gives it something, or gets something from it."""
+        mask = self.masks[step]
+        near = union(self.net.after[i] | self.net.before[i] for i in members(mask))
+        for other, beside in self.masks.items():
+            if other != step and near & beside:
+                yield self._union(f"one group with group {other}", (step, other))
+
+    def _cut_options(self, step: int) -> Iterator[RejectedOption]:
+        layers = list(members(self.masks[step]))
+        places = range(1, len(layers))
+        for place in places[:: max(1, -(-len(places) // MOST_CUTS))]:
+            halves = (layers[:place], layers[place:])
+            part = self.net.parts[layers[place]]
+            name = part.name if isinstance(part, Layer) else part.origin
+            masks = [union(1 << i for i in half) for half in halves]
+            yield self._option(f"cut before {name}", masks, (step,))
+
+    def _separate_option(self, step: int) -> Iterator[RejectedOption]:
+        mask = self.masks[step]
+        if mask.bit_count() > 2:  # two layers apart are a group cut in two
+            yield self._option("every layer alone", [1 << i for i in members(mask)], (step,))
+
+    def _union(self, what: str, steps: tuple[int, ...]) -> RejectedOption:
+        mask, against = union(self.masks[step] for step in steps), self._against(steps)
+        if not self.net.legal(mask):
+            return RejectedOption(
+                what,
+                None,
+                against,
+                "they see the same bytes as different tensors, which meet in memory",
+            )
+        if not self.net.convex(mask):
+            return RejectedOption(what, None, against, "other groups lie between")
+        return self._option(what, [mask], steps)
+
+    def _option(self, what: str, masks: Sequence[int], steps: tuple[int, ...]) -> RejectedOption:
+        """Groups of `masks` instead of those of `steps`."""
+        groups = [self._group_with_residency(mask, steps) for mask in masks]
+        cycles, against = sum(map(self._estimated_cycles, groups)), self._against(steps)
+        if math.isinf(cycles):
+            return RejectedOption(what, None, against, "does not fit")
+        why = self._why(groups, masks, steps) if cheaper(cycles, against) else ""
+        return RejectedOption(what, cycles, against, why)
+
+    def _why(self, groups: Sequence[Group], masks: Sequence[int], steps: tuple[int, ...]) -> str:
+        """Why `groups` were not taken although they look cheaper."""
+        if self.reason:
+            return self.reason
+        if (sought := self.fitter.stages.tile.objective) != "latency":
+            return f"{sought} is sought, not cycles"
+        if not all(self._fits_whole(group) for group in groups):
+            return PLACELESS
+        if self.judged.intersection(steps):
+            return JUDGED
+        plain = sum(self._estimated_cycles(self.net.group(mask)) for mask in masks)
+        chosen = sum(self._estimated_cycles(self.net.group(self.masks[step])) for step in steps)
+        if not cheaper(plain, chosen):
+            return "cheaper only with the tensors that were kept on chip afterwards"
+        return UNSEEN
+
+    def _fits_whole(self, group: Group) -> bool:
+        try:
+            return len(place_in_pieces(self.fitter, group, None)) == 1
+        except CompilerError:
+            return False
+
+    def _group_with_residency(self, mask: int, steps: tuple[int, ...]) -> Group:
+        """A group with what is kept on chip around those that were chosen."""
+        group, around = self.net.group(mask), [self.made[step].group for step in steps]
+        near = {*group.inputs, *group.results}
+        kept = {n: k for other in around for n, k in other.kept.items() if n in near}
+        shared = {n: s for other in around for n, s in other.shared.items() if n in near}
+        pinned = {n: p for other in around for n, p in other.pinned.items() if n in near}
+        reserved = reserving(*(other.reserved for other in around))
+        return replace(group, kept=kept, pinned=pinned, reserved=reserved, shared=shared)
+
+    def _against(self, steps: tuple[int, ...]) -> float:
+        return sum(self.made[step].schedule.estimate.total for step in steps)
+
+    def _estimated_cycles(self, group: Group) -> float:
+        try:
+            found = self.fitter.schedules(group)
+        except DoesNotFit:
+            return math.inf
+        return found[0].estimate.total if found else math.inf
+
+
+def _key(part: Layer | HostNode) -> tuple[object, ...]:
+    """What tells parts of a network from each other, and from pieces of them."""
+    if isinstance(part, HostNode):
+        return (id(part),)
+    return part.result.name, len(part.nests)
+
+
+def cheaper(cycles: float, against: float) -> bool:
+    """Whether an estimate is lower by what a reader would see."""
+    return round(cycles) < round(against)
+
+
+class Others:
+    """Other schedules of one group."""
+
+    def __init__(
+        self, search: ScheduleSearch, made: GroupDecision, *, judged: bool = False
+    ) -> None:
+        self.made = made.schedule
+        self.fitter = search.fitter
+        self.cost = made.schedule.estimate.total
+        self.judged = judged
+        self.all = tuple(_schedules(search, made.group, made.schedule))
+
+    def tiles(self) -> RejectedOption | None:
+        """The best with tiles of another size, on the same cores."""
+        mine = sizes_text(self.made)
+        return self._best_other(
+            lambda s: s.parts == self.made.parts and sizes_text(s) != mine, sizes_text
+        )
+
+    def halo(self) -> RejectedOption | None:
+        """The best with the other policy."""
+        mine = halo_of(self.made)
+        if mine == "none":
+            return None
+        other = "recompute" if mine == "rolling" else "rolling"
+        found = self._best_other(
+            lambda s: halo_of(s) == other, lambda s: f"{other}, {sizes_text(s)}"
+        )
+        asked = self.fitter.stages.tile.rolling is not None
+        why = f"{mine} was asked for" if asked else "does not fit"
+        return found or RejectedOption(other, None, self.cost, why)
+
+    def cores(self) -> RejectedOption | None:
+        """The best with another split over cores."""
+        return self._best_other(lambda s: s.parts != self.made.parts, cores_text)
+
+    def without_residency(self) -> RejectedOption | None:
+        """Nothing kept on chip before or after."""
+        group, what = self.made.group, "through memory"
+        if not group.kept and not group.reserved:
+            return None
+        try:
+            found = self.fitter.schedules(replace(group, kept={}, pinned={}, reserved={}))
+        except DoesNotFit:
+            return RejectedOption(what, None, self.cost, "does not fit")
+        cycles = found[0].estimate.total
+        why = "other groups gain more" if cheaper(cycles, self.cost) else ""
+        return RejectedOption(what, cycles, self.cost, why)
+
+    def _best_other(
+        self, suits: Callable[[Schedule], bool], text: Callable[[Schedule], str]
+    ) -> RejectedOption | None:
+        found = min(filter(suits, self.all), key=lambda s: s.estimate.total, default=None)
+        if found is None:
+            return None
+        cycles = found.estimate.total
+        why = self._why(found) if cheaper(cycles, self.cost) else ""
+        return RejectedOption(text(found), cycles, self.cost, why)
+
+    def _why(self, schedule: Schedule) -> str:
+        """Why a schedule was not taken although it looks cheaper."""
+        if (sought := self.fitter.stages.tile.objective) != "latency":
+            return f"{sought} is sought, not cycles"
+        if not self._can_place(schedule):
+            return PLACELESS
+        return JUDGED if self.judged else UNSEEN
+
+    def _can_place(self, schedule: Schedule) -> bool:
+        stages, arch = self.fitter.stages, self.fitter.arch
+        try:
+            stages.alloc.apply(stages.plan.apply(schedule, arch), arch, None)
+        except (DoesNotFit, Unwalkable, Unholdable):
+            return False
+        return True
+
+
+def _schedules(search: ScheduleSearch, group: Group, made: Schedule) -> Iterator[Schedule]:
+    """All schedules that the search has of a group; of a layer alone the best that fit."""
+    if not group.alone:
+        yield from search.fitter.schedules(group)
+        return
+    stages, arch = search.fitter.stages, search.fitter.arch
+    candidates = search.fitter.candidates(group)
+    found = sorted((single(tiled, group) for tiled in candidates), key=lambda s: s.estimate.total)
+    for same_cores in (True, False):
+        others = (
+            s
+            for s in found
+            if (s.parts == made.parts) == same_cores
+            and not (same_cores and sizes_text(s) == sizes_text(made))
+        )
+        for _, schedule in zip(range(TRIED), others, strict=False):
+            try:
+                stages.plan.apply(schedule, arch)
+            except DoesNotFit:
+                continue
+            yield schedule
+            break

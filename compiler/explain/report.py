@@ -1,0 +1,338 @@
+"""What the compiler decided and why, as plain data: groups, layers, buffers, what was rejected.
+
+The one idea: everything is read off the plans that the program was made from, so a report cannot
+say anything that the program does not do. Cycles are estimates of the cost model; what the
+simulator says of the same groups is put beside them elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from compiler.explain.forms import FormReport, forms_of
+from compiler.explain.rejected import Neighbours, Others, RejectedOption, best
+from compiler.geometry.boxes import needs
+from compiler.options import Trial
+from compiler.pipeline import CompileResult, GroupDecision
+from compiler.plan.make_plan import symbolic
+from compiler.plan.plan import LayerPlan, Plan
+from compiler.schedule.fusion.dependence import dependences
+from compiler.schedule.fusion.reorder import Reorder
+from compiler.schedule.residency.buffer import TileBuffer
+from compiler.schedule.wording import array_text, cores_text, halo_of, loops_text, sizes_text
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import Estimate, in_turn
+from compiler.target.array_mapping import mapping, roles
+from simmodel.arch.record import Arch
+from simmodel.arch.units import show_bytes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision about a group."""
+
+    decision: str
+    taken: str
+    rejected: RejectedOption | None
+    """The best alternative; None where there was no other."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Weights and tables that a layer reads."""
+
+    bytes: int
+    """On chip, all slots."""
+    memory: str
+    stay: bool
+    """Loaded once for all tiles; else streamed, tile by tile."""
+    instead: str
+    """What the other way would mean; empty where there is no other."""
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer of a group."""
+
+    nodes: tuple[str, ...]
+    operator: str
+    engine: str
+    """Route of its first operator, and of those behind it where that is another."""
+    array: str
+    """What of its largest tile lies along each side of the matrix engine's array, and how full that
+    is; empty where the engine has no part in it, or runs it depthwise."""
+    loops: str
+    shape: tuple[int, ...]
+    scope: str
+    """Where its result goes: a memory on chip, dram, or both."""
+    constants: tuple[Constants, ...]
+    forms: tuple[FormReport, ...] = ()
+    """What its operators were given to, and which loops each form walks; none of a pure copy."""
+
+
+@dataclass(frozen=True)
+class BufferReport:
+    """Space on chip."""
+
+    name: str
+    memory: str
+    purpose: str
+    bytes: int
+    """Of one slot."""
+    slots: int
+    address: int
+    first: int
+    """Layers of the group between which it is in use, both included."""
+    last: int
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """One group: what was decided, and what it takes."""
+
+    step: int
+    """Its number in the program."""
+    name: str
+    nodes: tuple[str, ...]
+    tiles: str
+    tile_count: int
+    halo: str
+    """rolling, recompute, none."""
+    cores: str
+    estimate: Estimate
+    adds: float
+    """Cycles that this comes to behind the group before, while whose rest constants arrive."""
+    choices: tuple[Choice, ...]
+    neighbours: tuple[RejectedOption, ...]
+    """Best of each kind of other groups."""
+    layers: tuple[LayerReport, ...]
+    buffers: tuple[BufferReport, ...]
+    peaks: Mapping[str, int]
+    """Bytes of each memory that its buffers span."""
+    kept: tuple[str, ...]
+    """Tensors that are on chip before it or after it."""
+    trials: tuple[Trial, ...] = ()
+    """Its schedules that were simulated by themselves, the one that estimates prefer first."""
+
+
+def report(result: CompileResult, arch: Arch, reason: str = "") -> tuple[GroupReport, ...]:
+    """The groups of `result` in order; prices alternatives, which takes about as long as compiling.
+
+    Args:
+        result: of compiling for `arch`.
+        arch: the machine.
+        reason: why this partition was taken where estimates would have preferred another.
+
+    Raises ValueError for a result that has lost its search.
+    """
+    if result.search is None:
+        raise ValueError("this result does not say what it was chosen among")
+    neighbours = Neighbours(result.search, result.decisions, reason, result.trials)
+    adds = in_turn([made.schedule.estimate for made in result.decisions])
+    return tuple(
+        replace(_group_report(made, result, neighbours, arch), adds=more)
+        for made, more in zip(result.decisions, adds, strict=True)
+    )
+
+
+def _group_report(
+    made: GroupDecision, result: CompileResult, neighbours: Neighbours, arch: Arch
+) -> GroupReport:
+    assert result.search is not None
+    group, schedule = made.group, made.schedule
+    trials = tuple(result.trials.get(made.step, ()))
+    others = Others(result.search, made, judged=bool(trials))
+    around = neighbours.options(made.step)
+    buffers = tuple(_buffers(made))
+    return GroupReport(
+        step=made.step,
+        name=group.name,
+        nodes=tuple(dict.fromkeys(nest.origin for la in group.layers for nest in la.nests)),
+        tiles=sizes_text(schedule),
+        tile_count=_tiles_per_core(made.plan),
+        halo=halo_of(schedule),
+        cores=cores_text(schedule),
+        estimate=schedule.estimate,
+        adds=schedule.estimate.total,
+        choices=(*_choices(made, others, best(around), arch), *_kernels(made, result)),
+        neighbours=around,
+        layers=tuple(_layers(made, result, arch)),
+        buffers=buffers,
+        peaks=_peaks(buffers),
+        kept=(*group.pinned, *group.kept),
+        trials=trials,
+    )
+
+
+def _choices(
+    made: GroupDecision, others: Others, around: RejectedOption | None, arch: Arch
+) -> Iterator[Choice]:
+    count = len(made.group.layers)
+    taken = "a layer alone" if count == 1 else f"{count} layers share tiles"
+    yield Choice("group", taken, around)
+    yield Choice("tiles", sizes_text(made.schedule), others.tiles())
+    if halo_of(made.schedule) != "none":
+        yield Choice("halo", halo_of(made.schedule), others.halo())
+    if stay := (*made.group.pinned, *made.group.kept):
+        yield Choice("between", f"on chip: {', '.join(stay)}", others.without_residency())
+    if arch.core_count > 1:
+        yield Choice("cores", cores_text(made.schedule), others.cores())
+
+
+def _kernels(made: GroupDecision, result: CompileResult) -> Iterator[Choice]:
+    """Kernels of users that were compared for its operators, at their largest tiles."""
+    nests = {nest.tensor for layer in made.group.layers for nest in layer.nests}
+    for each in (offer for offer in result.kernels if offer.tensor in nests):
+        ours, theirs = "the compiler's own", f"kernel {each.kernel}"
+        taken, other = (theirs, ours) if each.taken else (ours, theirs)
+        less, more = sorted((each.cycles, each.instead))
+        yield Choice(f"tile of {each.origin}", taken, RejectedOption(other, more, less))
+
+
+def _tiles_per_core(plan: Plan) -> int:
+    """Tiles of the group on one core."""
+    return max((len(w.moments) * w.repeats for w in plan.walked), default=1)
+
+
+def _layers(made: GroupDecision, result: CompileResult, arch: Arch) -> Iterator[LayerReport]:
+    origins = (n for n, o in enumerate(result.program.origins) if o.group == made.step)
+    first = next(origins, 0)  # one for each operator, in order
+    for plan in made.plan.layers:
+        forms = tuple(forms_of(plan, first, result.works, arch))
+        yield _layer_report(plan, made, arch, forms)
+        first += len(plan.tiled.layer.nests)
+
+
+def _layer_report(
+    plan: LayerPlan, made: GroupDecision, arch: Arch, forms: tuple[FormReport, ...]
+) -> LayerReport:
+    layer = plan.tiled.layer
+    engines = dict.fromkeys(c.binding.engine for c in plan.computes) or {"copy": None}
+    finishing = [c for c in plan.computes if c.binding.engine == "matrix" and not c.binding.direct]
+    names = dict.fromkeys([*engines, *(["vector"] if finishing else [])])
+    return LayerReport(
+        nodes=tuple(dict.fromkeys(nest.origin for nest in layer.nests)),
+        operator="+".join(dict.fromkeys(nest.kind for nest in layer.nests if nest.kind)),
+        engine="+".join(names),
+        array="; ".join(_on_array(plan, arch)),
+        loops=loops_text(plan.tiled),
+        shape=layer.result.shape,
+        scope=_scope(made.group, made.plan, layer.result.name),
+        constants=tuple(_constants_by_memory(plan, made)),
+        forms=forms,
+    )
+
+
+def _on_array(plan: LayerPlan, arch: Arch) -> Iterator[str]:
+    """How the largest tile of each product lies on the array."""
+    layer, matrix = plan.tiled.layer, arch.matrix
+    loops = needs(layer, *symbolic(plan.tiled)).loops
+    for compute in plan.computes:
+        nest = compute.nest
+        if compute.binding.engine != "matrix" or (nest.depthwise and matrix.depthwise):
+            continue
+        sizes = [span.size for span in loops[compute.position]]
+        dtype, k = layer.tensors[nest.operands[0].tensor].dtype, roles(nest).k
+        depth = 1 if k is None else sizes[k]
+        lies = mapping(nest, matrix, dtype, depth, (compute.steps[0], compute.steps[1]))
+        one = "one channel after another, " if nest.depthwise and nest.beside is None else ""
+        yield one + array_text(lies, nest, matrix, sizes)
+
+
+def _scope(group: Group, plan: Plan, name: str) -> str:
+    """Memories that hold a layer's whole result, or the tiles of it that pass on."""
+    held = plan.held.get(name)
+    inside = held is not None and name in group.internal_readers
+    places = [plan.buffers[held].role] if inside and held is not None else []
+    if name in group.kept:
+        places = ["local, kept for later groups"]
+    if name in group.stored:
+        places.append(group.home(name))
+    return " + ".join(places)
+
+
+def _constants_by_memory(plan: LayerPlan, made: GroupDecision) -> Iterator[Constants]:
+    """The layer's constants, by memory and by whether they stay."""
+    sums: dict[tuple[str, bool], int] = {}
+    tensors, tiles = made.group.tensors, _tiles_per_core(made.plan)
+    for buffer in made.plan.buffers.values():
+        home = buffer.first if buffer.layer is None else buffer.layer
+        if home == plan.position and _is_constant(buffer, made):
+            key = buffer.role, buffer.layer is None or (buffer.level == 0 and tiles == 1)
+            sums[key] = sums.get(key, 0) + buffer.bytes * buffer.slots
+    weights = {a.tensor for nest in plan.tiled.layer.nests for a in nest.reads}
+    whole = sum(tensors[name].stored for name in weights if tensors[name].data is not None)
+    for (memory, stay), size in sums.items():
+        if stay:
+            again = f"{show_bytes((tiles - 1) * whole)} more to load" if tiles > 1 else ""
+        else:
+            again = f"{show_bytes(whole)} on chip"
+        yield Constants(size, memory, stay, again)
+
+
+def _is_constant(buffer: TileBuffer, made: GroupDecision) -> bool:
+    return buffer.key is not None and made.group.tensors[buffer.key[0]].data is not None
+
+
+def _buffers(made: GroupDecision) -> Iterator[BufferReport]:
+    purposes = _purposes(made)
+    for buffer in made.plan.buffers.values():
+        address, _ = made.places[buffer.name]
+        last = len(made.group.layers) - 1
+        first, last = (0, last) if buffer.lasting else (buffer.first, buffer.last)
+        yield BufferReport(
+            buffer.name, buffer.role, purposes[buffer.name], buffer.bytes, buffer.slots,
+            address, first, last,
+        )  # fmt: skip
+
+
+def _purposes(made: GroupDecision) -> dict[str, str]:
+    """Buffer -> what it is for."""
+    group, plan = made.group, made.plan
+    found = dict.fromkeys(plan.buffers, "intermediate")
+    for layer in plan.layers:
+        found[layer.result] = "result"
+        for compute in layer.computes:
+            found |= dict.fromkeys(compute.scratch, "scratch")
+            if compute.sums is not None:
+                found[compute.sums] = "partial sums"
+    for name, buffer in plan.held.items():
+        found[buffer] = "between layers" if name in group.internal_readers else found[buffer]
+    for name, held in plan.buffers.items():
+        if held.key is not None:
+            found[name] = _load_kind(held, made)
+        if held.address is not None:
+            found[name] = "kept between groups"
+    return found
+
+
+def _load_kind(buffer: TileBuffer, made: GroupDecision) -> str:
+    if not _is_constant(buffer, made):
+        return "input"
+    return "constants, stay" if buffer.layer is None else "constants"
+
+
+def _peaks(buffers: tuple[BufferReport, ...]) -> dict[str, int]:
+    """Bytes that lie between the lowest and the highest address, by memory."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    for b in buffers:
+        found.setdefault(b.memory, set()).add((b.address, b.address + b.bytes * b.slots))
+    return {memory: _covered(spans) for memory, spans in found.items()}
+
+
+def _covered(spans: set[tuple[int, int]]) -> int:
+    total = end = 0
+    for low, high in sorted(spans):
+        total += max(0, high - max(low, end))
+        end = max(end, high)
+    return total
+
+
+# How much memory on chip holds all that passes between layers, so that nothing is spilled.
+
+
+def working_set(result: CompileResult) -> int:
+    """Bytes of the network that was compiled, in its element types on that machine."""
+    assert result.search is not None
+    return Reorder().apply(dependences(result.search.parts, result.search.graph)).peak

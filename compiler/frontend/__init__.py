@@ -1,0 +1,1 @@
+"""From an ONNX file to a normalized graph whose every value has a static shape."""

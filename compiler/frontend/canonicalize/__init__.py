@@ -1,0 +1,1 @@
+"""Passes that bring a graph to the one form that lowering reads."""

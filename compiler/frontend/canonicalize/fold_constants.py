@@ -1,0 +1,276 @@
+"""The value of one node whose inputs are constants, by ONNX's reference implementation.
+
+Results share memory with their inputs where they can: ConstantOfShape and Expand give broadcast
+views, Transpose and Reshape give views, so that folding a weight costs no copy of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Annotated
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference.ops import load_op
+
+from compiler.frontend.data_movement import MOVERS
+from compiler.frontend.quantization.narrow_constants import NARROW, narrow_result
+from compiler.frontend.reference_types import NOT_A_FUNCTION
+from compiler.frontend.rewrite import (
+    Array,
+    GraphPass,
+    Rewriter,
+    const,
+    int_attr,
+    ints_attr,
+    is_op,
+    terms_of,
+)
+from compiler.frontend.shapes import broadcast, schema_of
+from compiler.passes import Within
+from simmodel.arch.dtype import EPSILON
+
+FOLD_LIMIT = 64 << 20
+"""The usual limit: what a fold makes is no larger, in bytes, unless its inputs are as large."""
+Bytes = Annotated[int, Within(1 << 12)]
+"""Such a limit; shapes, and what they are computed from, have to be folded."""
+
+EXACT = frozenset(
+    {"Identity", "Cast", "CastLike", "Constant", "ConstantOfShape", "Range", "Neg", "Abs", "Relu",
+     "Min", "Max", "Clip", "Where", "Sign", "Floor", "Ceil", "Round", "Trilu", "OneHot", "EyeLike",
+     "QuantizeLinear", "DequantizeLinear", "Add", "Sub", "Mul", "Div", "Sqrt", "GatherElements",
+     "GatherND", "ScatterElements", "ScatterND", "ReverseSequence", "TopK"}
+)  # fmt: skip
+"""Operators whose result is the same in every library: at most one rounding, to nearest."""
+
+POINTWISE = frozenset(
+    {"Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh",
+     "Acosh", "Atanh", "Sigmoid", "Erf", "Gelu", "Softplus", "Softsign", "Elu", "Selu", "Celu",
+     "Mish", "HardSwish", "HardSigmoid", "LeakyRelu", "PRelu", "ThresholdedRelu", "Reciprocal",
+     "Pow", "Mod"}
+)  # fmt: skip
+"""Operators each of whose results is a function of single elements."""
+
+KEPT = frozenset({"DequantizeLinear"})
+"""Operators on constants that a pass wants to see before they are folded."""
+
+
+def _constant_of_shape(node: ir.Node, inputs: list[Array]) -> Array:
+    attr = node.attributes.get("value")
+    fill = np.zeros(1, np.float32) if attr is None else attr.as_tensor().numpy()
+    return np.broadcast_to(fill.reshape(()), tuple(int(n) for n in inputs[0]))
+
+
+def _expand(node: ir.Node, inputs: list[Array]) -> Array:
+    del node
+    shape = tuple(int(n) for n in inputs[1])
+    return np.broadcast_to(inputs[0], broadcast(inputs[0].shape, shape))
+
+
+def _transpose(node: ir.Node, inputs: list[Array]) -> Array:
+    return np.transpose(inputs[0], ints_attr(node, "perm"))
+
+
+def _unsqueeze(node: ir.Node, inputs: list[Array]) -> Array:
+    del node
+    return np.expand_dims(inputs[0], tuple(int(n) for n in inputs[1].reshape(-1)))
+
+
+def _gather(node: ir.Node, inputs: list[Array]) -> Array:
+    return np.take(inputs[0], inputs[1].astype(np.int64), axis=int_attr(node, "axis", 0))
+
+
+def _concat(node: ir.Node, inputs: list[Array]) -> Array:
+    return np.concatenate(inputs, axis=int_attr(node, "axis", 0))
+
+
+DIRECT: dict[str, Callable[[ir.Node, list[Array]], Array]] = {
+    "ConstantOfShape": _constant_of_shape,
+    "Expand": _expand,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+    "Gather": _gather,
+    "Concat": _concat,
+}
+
+
+@cache
+def _implementation(op_type: str, domain: str, version: int) -> type | None:
+    try:
+        found: type = load_op(domain, op_type, version)
+    except (ImportError, NotImplementedError, RuntimeError, ValueError):
+        return None
+    return found
+
+
+def evaluate_node(
+    node: ir.Node, inputs: list[Array | None], opsets: Mapping[str, int]
+) -> tuple[Array, ...] | None:
+    """The outputs of a standard operator on `inputs`; None where nothing here evaluates it."""
+    direct = DIRECT.get(node.op_type)
+    present = [array for array in inputs if array is not None]
+    if direct is not None and len(present) == len(inputs):
+        return (direct(node, present),)
+    implementation = _implementation(node.op_type, "", opsets[""])
+    if implementation is None:
+        return None
+    context = {
+        "log": lambda *_: None, "opsets": dict(opsets), "verbose": 0, "new_ops": None,
+        "existing_functions": {}, "evaluator_cls": None,
+    }  # fmt: skip
+    with np.errstate(all="ignore"):
+        results = implementation(ir.serde.serialize_node(node), context).run(*inputs)
+    return tuple(np.asarray(result) for result in results)
+
+
+def _has_subgraph(node: ir.Node) -> bool:
+    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return any(attr.type in kinds for attr in node.attributes.values())
+
+
+def _of_shape_alone(node: ir.Node) -> tuple[Array, ...] | None:
+    """Shape, Size and EyeLike, which need no more of their input than its type and static shape."""
+    value = node.inputs[0] if node.inputs else None
+    if not is_op(node, "Shape", "Size", "EyeLike") or value is None or value.shape is None:
+        return None
+    if not value.shape.is_static():
+        return None
+    if node.op_type == "EyeLike":
+        return _eye_like(node, value)
+    shape = np.asarray(value.shape.numpy(), dtype=np.int64)
+    if node.op_type == "Size":
+        return (np.asarray(prod(shape.tolist()), dtype=np.int64),)
+    attr = node.attributes.get("end")
+    end = None if attr is None else attr.as_int()
+    return (shape[int_attr(node, "start", 0) : end],)
+
+
+def _eye_like(node: ir.Node, value: ir.Value) -> tuple[Array, ...] | None:
+    attr = node.attributes.get("dtype")
+    dtype = value.dtype if attr is None else ir.DataType(attr.as_int())
+    if dtype is None or value.shape is None:
+        return None
+    rows, columns = value.shape.numpy()
+    return (np.eye(rows, columns, int_attr(node, "k", 0)).astype(dtype.numpy()),)
+
+
+@dataclass(frozen=True)
+class FoldedValue:
+    """One result of a node whose inputs are constants."""
+
+    values: Array
+    terms: Array | float = 0.0
+    """See `terms_of`."""
+
+
+def folded(
+    node: ir.Node,
+    opsets: Mapping[str, int],
+    kept: frozenset[str] = KEPT,
+    limit: int = FOLD_LIMIT,
+) -> tuple[FoldedValue, ...] | None:
+    """The constant outputs of `node`, or None where it has inputs that are not constant, gives
+    another value each time, is one of `kept`, or makes more than `limit` bytes."""
+    if node.domain not in ("", "ai.onnx") or node.op_type in NOT_A_FUNCTION | kept:
+        return None
+    known = _of_shape_alone(node)
+    if known is not None:
+        return tuple(map(FoldedValue, known))
+    if not node.inputs or _has_subgraph(node):
+        return None
+    if schema_of(node.op_type, "", opsets[""]) is None:
+        return None
+    inputs = [const(value) for value in node.inputs]
+    absent = [value is None for value in node.inputs]
+    if any(a is None and not gone for a, gone in zip(inputs, absent, strict=True)):
+        return None
+    if any(a is not None and a.dtype.kind in "OSU" for a in inputs):
+        return None  # text
+    if node.op_type not in DIRECT and _too_large(node, inputs, limit):
+        return None
+    results = evaluate_node(node, inputs, opsets)
+    return None if results is None else _with_terms(node, inputs, results, opsets)
+
+
+def _too_large(node: ir.Node, inputs: list[Array | None], limit: int) -> bool:
+    made = sum(
+        prod(out.shape.numpy()) * out.dtype.itemsize
+        for out in node.outputs
+        if out.shape is not None and out.shape.is_static() and out.dtype is not None
+    )
+    given = sum(array.nbytes for array in inputs if array is not None)
+    return made > max(limit, given)
+
+
+def _with_terms(
+    node: ir.Node, inputs: list[Array | None], results: Sequence[Array], opsets: Mapping[str, int]
+) -> tuple[FoldedValue, ...]:
+    """Results, which another library may make others, and which move with what the inputs may be
+    off by."""
+    given = [terms_of(value) for value in node.inputs]
+    own = [_own_terms(node, result) for result in results]
+    if not any(np.any(terms) for terms in given):
+        return tuple(map(FoldedValue, results, own))
+    unit = EPSILON["fp32"]
+    for sign in (-unit, unit):
+        ends = [
+            None if array is None else (array + sign * np.asarray(terms)).astype(array.dtype)
+            for array, terms in zip(inputs, given, strict=True)
+        ]
+        moved = evaluate_node(node, ends, opsets) or ()
+        for position, (end, result) in enumerate(zip(moved, results, strict=False)):
+            if end.shape == result.shape and np.issubdtype(result.dtype, np.floating):
+                with np.errstate(invalid="ignore"):
+                    change = np.abs(end.astype(np.float64) - result) / unit
+                own[position] = np.maximum(own[position], np.nan_to_num(change, posinf=0.0))
+    return tuple(map(FoldedValue, results, own))
+
+
+def _own_terms(node: ir.Node, result: Array) -> Array | float:
+    """Of what an operator computes from exact constants: a few roundings of each value, and of the
+    largest where values are added up."""
+    moves = is_op(node, *MOVERS) and not is_op(node, "Resize")
+    if moves or is_op(node, *EXACT) or not np.issubdtype(result.dtype, np.floating):
+        return 0.0
+    sizes = np.where(np.isfinite(result), np.abs(result.astype(np.float64)), 0.0)
+    if is_op(node, *POINTWISE):
+        return 4 * sizes
+    terms: Array = 8 * (sizes + sizes.max(initial=0.0))
+    return terms
+
+
+# Whatever has constant inputs by now is a constant.
+
+
+@dataclass(frozen=True)
+class FoldConstants(GraphPass):
+    """Evaluate nodes whose inputs are constants.
+
+    t = Transpose(w)                    =>    y = MatMul(x, t)     # t is an initializer
+    y = MatMul(x, t)
+    """
+
+    keep: tuple[str, ...] = ()
+    """Operators to leave as they are, for a later pass to see."""
+    limit: Bytes = FOLD_LIMIT
+    """Bytes of new arrays that one node may become; more only where its inputs are as large."""
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Replace one node by initializers."""
+        if node.graph is None or is_op(node, "Identity"):
+            return False
+        values = folded(node, node.graph.opset_imports, frozenset(self.keep), self.limit)
+        if values is None:
+            return False
+        make, narrow = Rewriter(node), narrow_result(node)
+        made = [
+            make.like(value.values, output, value.terms)
+            for output, value in zip(node.outputs, values, strict=False)
+        ]
+        if narrow is not None:
+            made[0].meta[NARROW] = narrow
+        make.replace(*made)
+        return True

@@ -1,0 +1,213 @@
+"""Absorbing a per-channel factor and offset into the Conv, ConvTranspose or Gemm before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from compiler.frontend.rewrite import (
+    ORIGIN,
+    Array,
+    GraphPass,
+    Rewriter,
+    const,
+    float_attr,
+    forget_names,
+    input_of,
+    int_attr,
+    is_op,
+    origin_of,
+    required,
+    sole_consumer,
+    static_shape,
+    terms_of,
+)
+from compiler.passes import Omittable
+
+Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+
+def absorbing_producer(value: ir.Value) -> ir.Node | None:
+    """The linear operator with constant weights that makes `value` for one reader alone."""
+    node = value.producer()
+    if node is None or not is_op(node, "Conv", "ConvTranspose", "Gemm"):
+        return None
+    bias = input_of(node, 2)
+    if const(input_of(node, 1)) is None or (bias is not None and const(bias) is None):
+        return None
+    if node.op_type == "Gemm" and (
+        float_attr(node, "alpha", 1.0) != 1.0 or float_attr(node, "beta", 1.0) != 1.0
+    ):
+        return None
+    return node if sole_consumer(value) is not None else None
+
+
+def channels_of(node: ir.Node) -> int:
+    """How many output channels (columns, for Gemm) a linear operator has."""
+    return static_shape(node.outputs[0])[1]
+
+
+def absorb(
+    linear: ir.Node, factor: Floats, shift: Floats, source: ir.Node, terms: float = 0.0
+) -> None:
+    """Make `linear` compute what `source`, y * factor + shift per channel, made of its result.
+
+    `factor` and `shift` have one element per output channel. The readers of `source` then read
+    `linear`, and `source` is removed. `terms`: magnitude of what `shift` was added up from.
+    """
+    make = Rewriter(linear, (linear, source))
+    weight, bias = required(linear, 1), input_of(linear, 2)
+    numbers, offsets = const(weight), const(bias)
+    if numbers is None:
+        raise ValueError(f"{linear.name}: weights are not constant")
+    scaled = _scaled(linear, numbers.astype(np.float32, copy=False), factor)
+    old = np.zeros(factor.shape) if offsets is None else offsets.astype(np.float64)
+    moved = old * factor + shift
+    if bool((factor != 1).any()):
+        linear.replace_input_with(1, make.like(scaled, weight))
+    linear.resize_inputs(3)
+    terms += float(np.abs(old * factor).max(initial=0.0) + np.abs(shift).max(initial=0.0))
+    terms += float(np.max(terms_of(bias)) * np.abs(factor).max(initial=0.0))
+    linear.replace_input_with(2, make.like(moved, weight, terms))
+    linear.metadata_props[ORIGIN] = origin_of(linear, source)
+    forget_names(linear.outputs[0])
+    after = Rewriter(source, (linear, source))
+    after.replace(linear.outputs[0])
+
+
+def _scaled(linear: ir.Node, weight: Array, factor: Floats) -> Array:
+    """`weight` with each output channel multiplied by its factor."""
+    scale: Array = factor.astype(np.float32)
+    groups = int_attr(linear, "group", 1)
+    tail = (1,) * (weight.ndim - 2)
+    product: Array
+    if linear.op_type == "Gemm":
+        product = weight * (scale[:, None] if int_attr(linear, "transB", 0) else scale)
+    elif linear.op_type == "Conv":
+        product = weight * scale.reshape(-1, 1, *tail)
+    else:
+        per_group = weight.reshape(groups, -1, *weight.shape[1:])
+        product = per_group * scale.reshape(groups, 1, -1, *tail)
+    return product.reshape(weight.shape)
+
+
+# A constant per channel added to, or multiplied with, the result of a linear operator.
+
+
+@dataclass(frozen=True)
+class FoldAffine(GraphPass, Omittable):
+    """Fold Add, Sub, Mul and Div by a constant per channel into the operator before it.
+
+    c = Conv(x, w)
+    y = Add(c, k)      # k is [1, C, 1, 1]      =>     y = Conv(x, w, k)
+    """
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Rewrite one element-wise node behind a Conv, ConvTranspose or Gemm."""
+        if not is_op(node, "Add", "Sub", "Mul", "Div") or len(node.inputs) != 2:
+            return False
+        for position in (0, 1):
+            data, other = node.inputs[position], node.inputs[1 - position]
+            if data is None or (position and node.op_type == "Div"):
+                continue
+            linear = absorbing_producer(data)
+            operand = None if linear is None else _per_channel(linear, other)
+            if linear is None or operand is None:
+                continue
+            if static_shape(node.outputs[0]) != static_shape(data):
+                continue
+            absorb(linear, *_affine_of_operand(node.op_type, operand, position), source=node)
+            return True
+        return False
+
+
+def _per_channel(linear: ir.Node, value: ir.Value | None) -> Floats | None:
+    """`value` as one number per output channel, None where it varies otherwise."""
+    numbers = const(value)
+    if numbers is None:
+        return None
+    channels, rank = channels_of(linear), len(static_shape(linear.outputs[0]))
+    shape = (1,) * (rank - numbers.ndim) + numbers.shape
+    if len(shape) != rank or any(n != 1 for i, n in enumerate(shape) if i != 1):
+        return None
+    return np.broadcast_to(numbers.reshape(-1), (channels,)).astype(np.float64)
+
+
+def _affine_of_operand(op_type: str, operand: Floats, position: int) -> tuple[Floats, Floats]:
+    one, zero = np.ones_like(operand), np.zeros_like(operand)
+    if op_type == "Mul":
+        return operand, zero
+    if op_type == "Div":
+        return 1 / operand, zero
+    if op_type == "Add":
+        return one, operand
+    return (-one, operand) if position else (one, -operand)
+
+
+# BatchNormalization with constant statistics is a multiplication and an addition per channel.
+
+
+@dataclass(frozen=True)
+class FoldBatchNorm(GraphPass):
+    """Fold into the linear operator before it, else leave one Mul and one Add.
+
+        c = Conv(x, w, b)                        y = Conv(x, w * f, b * f + s)
+        y = BatchNormalization(c, ...)     =>
+
+        y = BatchNormalization(x, ...)     =>    m = Mul(x, f); y = Add(m, s)
+
+    with f = scale / sqrt(var + epsilon) and s = bias - mean * f, per channel.
+    """
+
+    absorb: bool = True
+    """False: always a Mul and an Add (which `fold-affine` may still take in)."""
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Rewrite one BatchNormalization in inference form."""
+        if not is_op(node, "BatchNormalization") or int_attr(node, "training_mode", 0):
+            return False
+        affine = _affine_of_statistics(node)
+        if affine is None or any(output.uses() for output in node.outputs[1:]):
+            return False
+        data = required(node, 0)
+        linear = absorbing_producer(data) if self.absorb else None
+        if linear is not None:
+            absorb(linear, *affine.parts, source=node, terms=affine.terms)
+            return True
+        make = Rewriter(node)
+        rank = 1 if data.shape is None else len(data.shape)
+        shape = (-1, *(1,) * (rank - 2))
+        factor = make.like(affine.factor.reshape(shape), data)
+        shift = make.like(affine.shift.reshape(shape), data, affine.terms)
+        make.replace(make.op("Add", [make.op("Mul", [data, factor]), shift]))
+        return True
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """x * factor + shift, per channel."""
+
+    factor: Floats
+    shift: Floats
+    terms: float
+    """Magnitude of what `shift` was added up from."""
+
+    @property
+    def parts(self) -> tuple[Floats, Floats]:
+        """Factor and shift."""
+        return self.factor, self.shift
+
+
+def _affine_of_statistics(node: ir.Node) -> _Affine | None:
+    arrays = [const(value) for value in node.inputs[1:5]]
+    present = [array.astype(np.float64) for array in arrays if array is not None]
+    if len(present) != 4:
+        return None
+    scale, bias, mean, variance = present
+    factor = scale / np.sqrt(variance + float_attr(node, "epsilon", 1e-5))
+    moved = mean * factor
+    terms = float(np.abs(bias).max(initial=0.0) + np.abs(moved).max(initial=0.0))
+    return _Affine(factor, bias - moved, terms)

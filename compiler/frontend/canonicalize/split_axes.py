@@ -1,0 +1,573 @@
+"""Axes that are open stay axes of their own, where a network makes one of several.
+
+The one idea: a Reshape that merges open axes moves down through whatever computes for each position
+of the merged axis alone, until the Reshape that splits it again: both together merge nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from compiler.frontend.canonicalize.fold_constants import POINTWISE
+from compiler.frontend.canonicalize.normalize import product_of
+from compiler.frontend.canonicalize.symbolic_axes import (
+    Pieces,
+    extents,
+    merged,
+    open_of,
+    pieces_of,
+    say_open,
+)
+from compiler.frontend.operators.upgrade import REDUCTIONS
+from compiler.frontend.rewrite import (
+    MICROSOFT,
+    AttrValue,
+    GraphPass,
+    Rewriter,
+    const,
+    hand_names,
+    input_of,
+    int_attr,
+    ints_attr,
+    is_op,
+    required,
+    static_shape,
+)
+
+# Operators on values whose merged axes are kept apart: one rule for each kind of them.
+
+Axes = tuple[Pieces, ...]
+"""What each axis of a value is made of."""
+
+
+@dataclass(frozen=True)
+class UnmergedOperand:
+    """An input of an operator: `value` has an axis for each piece of `axes`."""
+
+    value: ir.Value
+    axes: Axes
+
+    @property
+    def merged(self) -> bool:
+        """Whether several of the axes of `value` are one to the operator."""
+        return any(len(pieces) > 1 for pieces in self.axes)
+
+    def places(self, axis: int) -> range:
+        """Which axes of `value` one axis is made of."""
+        first = sum(map(len, self.axes[:axis]))
+        return range(first, first + len(self.axes[axis]))
+
+    def at(self, axis: int) -> int | None:
+        """Where an axis is in `value`; None where it is merged."""
+        found = self.places(axis % len(self.axes))
+        return None if len(found) > 1 else found[0]
+
+
+@dataclass(frozen=True)
+class UnmergedNode:
+    """A node that reads merged axes, and what it reads."""
+
+    make: Rewriter
+    operands: Sequence[UnmergedOperand | None]
+    """By position; None for an input that is absent."""
+
+    @property
+    def node(self) -> ir.Node:
+        """What is computed."""
+        return self.make.anchor
+
+    @property
+    def first(self) -> UnmergedOperand:
+        """The first operand, which is never absent."""
+        found = self.operands[0]
+        assert found is not None
+        return found
+
+    def again(self, inputs: Sequence[ir.Value | None], **changed: AttrValue) -> Sequence[ir.Value]:
+        """The outputs of the same operator on other inputs, with some attributes changed."""
+        own = {name: attribute.value for name, attribute in self.node.attributes.items()}
+        count = len(self.node.outputs)
+        made = self.make.node(
+            self.node.op_type, inputs, {**own, **changed}, self.node.domain, count
+        )
+        return made.outputs
+
+    def beside(self, count: int = 1) -> list[ir.Value | None] | None:
+        """The inputs behind the first `count` as they are; None where one has merged axes."""
+        rest = self.operands[count:]
+        return None if any(each and each.merged for each in rest) else [*self.node.inputs[count:]]
+
+
+Results = list[tuple[ir.Value, Axes]]
+"""Outputs of an operator, and what each axis that they had is made of. Of an axis that is not
+merged the extent is that of the value."""
+Rule = Callable[[UnmergedNode], Results | None]
+"""None: the operator cannot be computed apart."""
+
+
+# Operands that are broadcast, or alike.
+
+
+def _broadcast(operands: Sequence[Axes]) -> Axes:
+    """What each axis is made of where `operands` are broadcast, or are no operands at all."""
+    found: list[Pieces] = []
+    for back in range(max(map(len, operands)), 0, -1):
+        along = [axes[-back] for axes in operands if len(axes) >= back]
+        moving = [pieces for pieces in along if _piece_elements(pieces) > 1]
+        found.append(max(moving or along, key=len))
+    return tuple(found)
+
+
+def _piece_elements(pieces: Pieces) -> int:
+    return prod(piece.extent for piece in pieces)
+
+
+def _fitting(operand: UnmergedOperand, axes: Axes, own: int = 0) -> tuple[int, ...] | None:
+    """The shape in which `operand` is broadcast to `axes`, its last `own` axes aside; None where a
+    computed value would have to be split."""
+    shape: list[int] = []
+    count = len(operand.axes) - own
+    for pieces, wanted in zip(operand.axes[:count], axes[len(axes) - count :], strict=True):
+        given = extents([pieces])
+        if prod(given) == 1:
+            shape += [1] * len(wanted)
+        elif given == extents([wanted]) or const(operand.value) is not None:
+            shape += extents([wanted])
+        else:
+            return None
+    return (*shape, *extents(operand.axes[count:]))
+
+
+def _all_shaped(
+    make: Rewriter, given: Sequence[tuple[ir.Value, tuple[int, ...]]]
+) -> list[ir.Value]:
+    """Values in shapes that broadcast as those beside them do: one of them has all axes."""
+    made = [_shaped(make, value, shape) for value, shape in given]
+    longest = max(range(len(given)), key=lambda number: len(given[number][1]))
+    if max(len(static_shape(value)) for value in made) < len(given[longest][1]):
+        made[longest] = _reshaped(make, *given[longest])
+    return made
+
+
+def _shaped(make: Rewriter, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+    """`value` in a shape that broadcasts as `shape` does."""
+    own = static_shape(value)
+    more = len(shape) - len(own)
+    return value if more >= 0 and shape == (1,) * more + own else _reshaped(make, value, shape)
+
+
+def _reshaped(make: Rewriter, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+    return value if shape == static_shape(value) else make.op("Reshape", [value, make.axes(shape)])
+
+
+def _fitted(step: UnmergedNode, axes: Axes) -> list[ir.Value | None] | None:
+    """All inputs, broadcast to `axes`."""
+    present = [each for each in step.operands if each is not None]
+    shapes = [_fitting(each, axes) for each in present]
+    given = [
+        (e.value, shape) for e, shape in zip(present, shapes, strict=True) if shape is not None
+    ]
+    if len(given) < len(present):
+        return None
+    made = iter(_all_shaped(step.make, given))
+    return [None if each is None else next(made) for each in step.operands]
+
+
+# Functions of single elements.
+
+
+def _pointwise(step: UnmergedNode) -> Results | None:
+    axes = _broadcast([each.axes for each in step.operands if each is not None])
+    inputs = _fitted(step, axes)
+    return None if inputs is None else [(step.again(inputs)[0], axes)]
+
+
+def _quantization(step: UnmergedNode) -> Results | None:
+    """Per tensor, or per position of an axis that is not merged."""
+    parameters, scale = step.beside(), static_shape(required(step.node, 1))
+    if parameters is None or int_attr(step.node, "block_size", 0):
+        return None
+    axis = 0 if prod(scale) == 1 else step.first.at(int_attr(step.node, "axis", 1))
+    if axis is None:
+        return None
+    made = step.again([step.first.value, *parameters], axis=axis)
+    return [(made[0], step.first.axes)]
+
+
+# Products.
+
+
+def _matmul(step: UnmergedNode) -> Results | None:
+    """Rows of the first operand may be merged, and matrices of both."""
+    left, right, *_ = step.operands
+    parameters = step.beside(2)
+    if left is None or right is None or parameters is None:
+        return None
+    if min(len(left.axes), len(right.axes)) < 2:
+        return None
+    *_, rows, inner = left.axes
+    if max(map(len, (inner, *right.axes[-2:]))) > 1:
+        return None
+    axes = _broadcast([left.axes[:-2], right.axes[:-2]])
+    matrices, others = _fitting(left, axes, own=2), _fitting(right, axes, own=2)
+    if matrices is None or others is None:
+        return None
+    if len(others) > 2:  # rows that are several axes are matrices themselves
+        others = (*others[:-2], *[1] * (len(rows) - 1), *others[-2:])
+    inputs = _all_shaped(step.make, [(left.value, matrices), (right.value, others)])
+    made = step.again([*inputs, *parameters])
+    return [(made[0], (*axes, rows, right.axes[-1]))]
+
+
+def _gemm(step: UnmergedNode) -> Results | None:
+    """The first operand's rows may be merged."""
+    bias, others = input_of(step.node, 2), step.beside()
+    if step.first.at(1) is None or others is None or int_attr(step.node, "transA", 0):
+        return None
+    if bias is not None and len(static_shape(bias)) > 1 and static_shape(bias)[-2] > 1:
+        return None
+    made = product_of(step.make, step.first.value)
+    return [(made, (step.first.axes[0], pieces_of(static_shape(made)[-1:], ())))]
+
+
+def _vector_product_rule(step: UnmergedNode) -> Results | None:
+    """Vectors of the first operand, each multiplied by what comes behind it."""
+    others = step.beside()
+    if step.first.at(-1) is None or others is None:
+        return None
+    return [(step.again([step.first.value, *others])[0], step.first.axes)]
+
+
+# What works along some axes.
+
+
+def _along(default: int, count: int = 1) -> Rule:
+    """Along one axis of the first `count` inputs, 0 for all of them, which are alike otherwise."""
+
+    def rule(step: UnmergedNode) -> Results | None:
+        rank = len(step.first.axes)
+        axis = int_attr(step.node, "axis", default) % rank
+        data = [each for each in step.operands[: count or None] if each is not None]
+        others = step.beside(len(data))
+        if others is None or any(each.at(axis) is None for each in data):
+            return None
+        axes = _broadcast([each.axes for each in data])
+        values = []
+        for each in data:
+            own = (*axes[:axis], each.axes[axis], *axes[axis + 1 :])
+            values.append((each.value, _fitting(each, own)))
+        inputs = [_reshaped(step.make, v, shape) for v, shape in values if shape is not None]
+        if len(inputs) < len(data):
+            return None
+        made = step.again([*inputs, *others], axis=sum(map(len, axes[:axis])))
+        if len(static_shape(step.node.outputs[0])) < rank:  # of ArgMax without it
+            axes = (*axes[:axis], *axes[axis + 1 :])
+        return [(value, axes) for value in made]
+
+    return rule
+
+
+def _trailing_axes_rule(step: UnmergedNode) -> Results | None:
+    """Over all axes from one on."""
+    axis = int_attr(step.node, "axis", -1) % len(step.first.axes)
+    at, others = step.first.at(axis), step.beside()
+    if at is None or others is None or any(len(each) > 1 for each in step.first.axes[axis:]):
+        return None
+    made = step.again([step.first.value, *others], axis=at)
+    return [(value, step.first.axes) for value in made]
+
+
+def _reduction(step: UnmergedNode) -> Results | None:
+    """Along all that a chosen axis is made of."""
+    chosen = const(input_of(step.node, 1))
+    if chosen is None or not chosen.size:
+        return None
+    rank = len(step.first.axes)
+    axes = {int(axis) % rank for axis in chosen.reshape(-1)}
+    at = [place for axis in sorted(axes) for place in step.first.places(axis)]
+    made = step.again([step.first.value, step.make.axes(at)])
+    keep = bool(int_attr(step.node, "keepdims", 1))
+    left = []
+    for axis, pieces in enumerate(step.first.axes):
+        if axis not in axes:
+            left.append(pieces)
+        elif keep:
+            left.append(pieces_of([1] * len(pieces), ()))
+    return [(made[0], tuple(left))]
+
+
+def _windows(step: UnmergedNode) -> Results | None:
+    """Images that are of two axes: windows in one dimension more, along which nothing slides.
+
+    Conv of [(batch, seq), c, h, w]    =>    Conv of [batch, c, seq, h, w], a kernel of 1 along seq
+    """
+    images, others = step.first.axes[0], step.beside()
+    rank = len(step.first.axes)
+    if others is None or len(images) != 2 or step.first.at(-1) is None or rank > 4:
+        return None
+    if any(len(pieces) > 1 for pieces in step.first.axes[1:]) or len(step.node.outputs) > 1:
+        return None
+    make, order = step.make, (0, 2, 1, *range(3, rank + 1))
+    x = _turned(make, step.first.value, order)
+    if step.node.op_type == "Conv":
+        others[0] = make.op("Unsqueeze", [required(step.node, 1), make.axes([2])])
+    again = step.again([x, *others], **_upright(step.node))
+    made = make.op("Transpose", [again[0]], {"perm": order})
+    axes = (images, *((piece,) for piece in pieces_of(static_shape(made)[2:], ())))
+    return [(made, axes)]
+
+
+def _turned(make: Rewriter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
+    """`value` with two axes exchanged, which may be how it was before."""
+    maker = value.producer()
+    if maker is not None and is_op(maker, "Transpose") and ints_attr(maker, "perm") == [*order]:
+        made = required(maker, 0)
+    else:
+        made = make.op("Transpose", [value], {"perm": order})
+    say_open(made, {order.index(axis) for axis in open_of(value)})
+    return made
+
+
+def _upright(node: ir.Node) -> dict[str, AttrValue]:
+    """Attributes of windows with a dimension in front, along which nothing slides."""
+    changed: dict[str, AttrValue] = {}
+    for name, value in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("pads", 0)):
+        given = ints_attr(node, name)
+        if given is not None and name == "pads":
+            half = len(given) // 2
+            changed[name] = (0, *given[:half], 0, *given[half:])
+        elif given is not None:
+            changed[name] = (value, *given)
+    return changed
+
+
+def _global(reduction: str) -> Rule:
+    """What each channel of images that may be merged comes to."""
+
+    def rule(step: UnmergedNode) -> Results | None:
+        if any(len(pieces) > 1 for pieces in step.first.axes[1:]):
+            return None
+        rank, kept = len(static_shape(step.first.value)), {"keepdims": 1}
+        behind = range(rank - len(step.first.axes) + 2, rank)
+        made = step.make.op(reduction, [step.first.value, step.make.axes(behind)], kept)
+        ones = ((piece,) for piece in pieces_of([1] * len(behind), ()))
+        return [(made, (*step.first.axes[:2], *ones))]
+
+    return rule
+
+
+def _running(step: UnmergedNode) -> Results | None:
+    """Along all that an axis is made of: what there is so far along the fastest of them, and what
+    there is in all before that.
+
+        CumSum(x, (batch, seq))  =  CumSum(x, seq) + CumSum <exclusive=1> (ReduceSum(x, seq), batch)
+    """
+    chosen, make = const(input_of(step.node, 1)), step.make
+    if chosen is None:
+        return None
+    axis = int(chosen.reshape(-1)[0]) % len(step.first.axes)
+
+    def along(value: ir.Value, place: int, exclusive: int) -> ir.Value:
+        inputs = [value, make.constant(np.asarray(place, np.int64))]
+        return step.again(inputs, exclusive=exclusive)[0]
+
+    *slower, place = step.first.places(axis)
+    value = step.first.value
+    result = along(value, place, int_attr(step.node, "exclusive", 0))
+    for outer in reversed(slower):
+        left = open_of(value) - {place}
+        value = make.op("ReduceSum", [value, make.axes([place])], {"keepdims": 1})
+        say_open(value, left)
+        result = make.op("Add", [result, along(value, outer, 1)])
+        place = outer
+    return [(result, step.first.axes)]
+
+
+def _slice(step: UnmergedNode) -> Results | None:
+    starts, chosen = const(input_of(step.node, 1)), const(input_of(step.node, 3))
+    others = step.beside()
+    if starts is None or others is None:
+        return None
+    axes = range(starts.size) if chosen is None else [int(axis) for axis in chosen.reshape(-1)]
+    at = [place for axis in axes if (place := step.first.at(axis)) is not None]
+    if len(at) < len(axes) or (len(others) > 2 and others[2] is not None and chosen is None):
+        return None
+    made = step.again([step.first.value, *others[:2], step.make.axes(at), *others[3:]])
+    return [(made[0], step.first.axes)]
+
+
+def _gather(step: UnmergedNode) -> Results | None:
+    """Data or indices may have merged axes."""
+    indices = step.operands[1]
+    axis = int_attr(step.node, "axis", 0) % len(step.first.axes)
+    at = step.first.at(axis)
+    if at is None or indices is None:
+        return None
+    made = step.again([step.first.value, indices.value], axis=at)
+    axes = (*step.first.axes[:axis], *indices.axes, *step.first.axes[axis + 1 :])
+    return [(made[0], axes)]
+
+
+def _transpose(step: UnmergedNode) -> Results | None:
+    axes = step.first.axes
+    perm = ints_attr(step.node, "perm") or list(reversed(range(len(axes))))
+    places = [place for axis in perm for place in step.first.places(axis)]
+    made = step.again([step.first.value], perm=places)
+    return [(made[0], tuple(axes[axis] for axis in perm))]
+
+
+def _expand(step: UnmergedNode) -> Results | None:
+    shape = const(input_of(step.node, 1))
+    if shape is None:
+        return None
+    axes = _broadcast([step.first.axes, tuple((p,) for p in pieces_of(shape.tolist(), ()))])
+    wanted = _broadcast([axes, step.first.axes])
+    given = _fitting(step.first, wanted)
+    if given is None:
+        return None
+    inputs = [_shaped(step.make, step.first.value, given), step.make.axes(extents(wanted))]
+    return [(step.again(inputs)[0], wanted)]
+
+
+_ALONG: dict[str, Rule] = {
+    "Softmax": _along(-1), "LogSoftmax": _along(-1), "Hardmax": _along(-1), "TopK": _along(-1),
+    "LpNormalization": _along(-1), "Split": _along(0), "Concat": _along(0, 0),
+    "ArgMax": _along(0), "ArgMin": _along(0), "GatherElements": _along(0, 2),
+    "ScatterElements": _along(0, 3),
+}  # fmt: skip
+_ELEMENTWISE = POINTWISE | {
+    "Identity", "Cast", "Neg", "Abs", "Relu", "Min", "Max", "Clip", "Where", "Sign", "Floor",
+    "Ceil", "Round", "Add", "Sub", "Mul", "Div", "Sqrt", "Sum", "Mean", "Not", "And", "Or", "Xor",
+    "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf", "Swish",
+}  # fmt: skip
+_IMAGES = ("Conv", "MaxPool", "AveragePool", "BatchNormalization")
+RULES: dict[tuple[str, str], Rule] = {
+    **{("", name): rule for name, rule in _ALONG.items()},
+    **{("", name): _pointwise for name in _ELEMENTWISE},
+    **{("", name): _reduction for name in REDUCTIONS},
+    **{("", name): _quantization for name in ("QuantizeLinear", "DequantizeLinear")},
+    **{("", name): _matmul for name in ("MatMul", "MatMulInteger")},
+    **{
+        ("", name): _trailing_axes_rule
+        for name in ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+    },
+    **{(MICROSOFT, name): _pointwise for name in ("Gelu", "QuickGelu", "FastGelu", "BiasGelu")},
+    ("", "Gemm"): _gemm,
+    ("", "CumSum"): _running,
+    **{("", name): _windows for name in _IMAGES},
+    ("", "GlobalAveragePool"): _global("ReduceMean"),
+    ("", "GlobalMaxPool"): _global("ReduceMax"),
+    ("", "Slice"): _slice,
+    ("", "Gather"): _gather,
+    ("", "Transpose"): _transpose,
+    ("", "Expand"): _expand,
+    (MICROSOFT, "MatMulNBits"): _vector_product_rule,
+}
+"""By domain and operator."""
+
+
+_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+@dataclass(frozen=True)
+class KeepAxesApart(GraphPass):
+    """Operators between a Reshape that merges open axes and one that splits them do without both.
+
+       m = Reshape(x, [256, 16])            # x of [batch=4, seq=64, 16]
+       p = MatMul(m, w)
+       y = Reshape(p, [4, 64, 2, 6])
+    =>
+       p = MatMul(x, w)
+       y = Reshape(p, [4, 64, 2, 6])
+
+    Which axes are open is known of networks for ranges of lengths (`graph/open_axes.py`); one of
+    fixed sizes has none. What combines positions of a merged axis, or gives it to the outside,
+    keeps its Reshape.
+    """
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Let one operator work on axes that are apart."""
+        if is_op(node, *_VIEWS):
+            return _view(node)
+        rule = RULES.get((node.domain, node.op_type))
+        operands = [None if value is None else _unmerged_operand(value) for value in node.inputs]
+        if rule is None or not any(each is not None and each.merged for each in operands):
+            return False
+        make = Rewriter(node)
+        results = rule(UnmergedNode(make, operands))
+        if results is None:
+            return False
+        made = [*zip(node.outputs, results, strict=True)]
+        for old, (value, axes) in made:
+            _say_apart(value, old, axes)
+        again = [_restore_shape(make, old, value, axes) for old, (value, axes) in made]
+        make.replace(*again)
+        for old, (value, axes) in zip(again, results, strict=True):
+            if old is not value and not old.is_graph_output():
+                hand_names(old, value, [len(pieces) for pieces in axes])
+        return True
+
+
+def _view(node: ir.Node) -> bool:
+    """Let a Reshape, and another one before it that merges, merge as little as they can, and
+    nothing else."""
+    source, old = required(node, 0), node.outputs[0]
+    inner = _unmerged_operand(source)
+    axes = merged(_axis_pieces(inner.value), _axis_pieces(old))
+    if axes is None:
+        return False
+    kept = extents(axes)
+    done = kept in (static_shape(inner.value), static_shape(old))
+    if not inner.merged and done:
+        return False
+    make = Rewriter(node)
+    value = inner.value
+    if kept != static_shape(value):
+        value = make.op("Reshape", [value, make.axes(kept)])
+        _say_apart(value, old, axes)
+    make.replace(_restore_shape(make, old, value, axes))
+    return True
+
+
+def _unmerged_operand(value: ir.Value) -> UnmergedOperand:
+    """`value` apart, where it is made by a Reshape that merges open axes and does nothing else."""
+    node = value.producer()
+    if node is not None and is_op(node, *_VIEWS):
+        source = required(node, 0)
+        axes = merged(_axis_pieces(source), _axis_pieces(value))
+        if axes is not None and extents(axes) == static_shape(source) and _merges(axes):
+            return UnmergedOperand(source, axes)
+    return UnmergedOperand(value, tuple((piece,) for piece in _axis_pieces(value)))
+
+
+def _merges(axes: Axes) -> bool:
+    return any(len(pieces) > 1 for pieces in axes)
+
+
+def _axis_pieces(value: ir.Value) -> Pieces:
+    return pieces_of(static_shape(value), open_of(value))
+
+
+def _say_apart(value: ir.Value, old: ir.Value, axes: Axes) -> None:
+    """Say which axes of `value` are open, of which those of `old` are made."""
+    ours = open_of(old)
+    flat = [
+        piece.open if len(pieces) > 1 else axis in ours
+        for axis, pieces in enumerate(axes)
+        for piece in pieces
+    ]
+    say_open(value, (axis for axis, is_open in enumerate(flat) if is_open))
+
+
+def _restore_shape(make: Rewriter, old: ir.Value, value: ir.Value, axes: Axes) -> ir.Value:
+    """`value` in the shape of `old`, each of whose axes is made of some of its own."""
+    if not _merges(axes):
+        return value
+    made = make.op("Reshape", [value, make.axes(static_shape(old))])
+    say_open(made, open_of(old))
+    return made

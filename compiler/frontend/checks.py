@@ -1,0 +1,231 @@
+"""Operators that nobody could give a meaning, or that are none of an accelerator's: found before
+anything is made of a model.
+
+Known is what ONNX defines, what the model's own functions define, what this compiler or a
+user has a rule for, and what ONNX Runtime, which the host runs, has a schema of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import TensorProto
+
+from compiler.errors import UnsupportedModel, at_node, operator_name
+from compiler.frontend.control_flow import reads
+from compiler.frontend.operators.functions import is_defined
+from compiler.frontend.reference_types import operators_of_runtime, outside
+from compiler.frontend.rewrite import ARCHGEN, ORIGIN, const, input_of, is_op
+from compiler.frontend.shapes import RULES
+
+_REMEDY = "export it as standard operators or register it (docs/extending.md)"
+_SHOWN = 8
+"""Nodes that are refused for one and the same reason, and named."""
+
+
+def refuse_unknown_operators(proto: onnx.ModelProto, name: str) -> None:
+    """Raise UnsupportedModel for all nodes of `proto`, called `name`, that cannot be compiled
+    whatever the machine."""
+    own = {(function.domain, function.name) for function in proto.functions}
+    bodies = [function.node for function in proto.functions]
+    found = dict.fromkeys(
+        each for nodes in (proto.graph.node, *bodies) for each in _refused(nodes, own)
+    )
+    if found:
+        raise UnsupportedModel(f"{name}: " + "; ".join(_grouped(found)))
+
+
+def _grouped(found: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """`node 'a' (ai.onnx.Relu), node 'b' (ai.onnx.Relu): why`, each reason once."""
+    places: dict[str, list[str]] = {}
+    for place, why in found:
+        places.setdefault(why, []).append(place)
+    for why, refused in places.items():
+        more = len(refused) - _SHOWN
+        shown = [*refused[:_SHOWN], *([f"{more} more nodes"] if more > 0 else [])]
+        yield f"{', '.join(shown)}: {why}"
+
+
+def _refused(
+    nodes: Iterable[onnx.NodeProto], own: set[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Nodes that are refused, as messages name them, and why."""
+    for index, node in enumerate(nodes):
+        if (node.domain, node.op_type) not in own:
+            why = _reason(node.op_type, node.domain)
+            if why is not None:
+                yield _called(node, index), why
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _refused(graph.node, own)
+
+
+def _called(node: onnx.NodeProto, index: int) -> str:
+    label = node.name or f"{node.op_type}_{index}"
+    return at_node(label, operator_name(node.op_type, node.domain))
+
+
+def _reason(op_type: str, given: str) -> str | None:
+    """Why an operator cannot be compiled, and what would help; None: it may be."""
+    domain = "" if given == "ai.onnx" else given
+    if is_defined(op_type, domain):
+        return None
+    refused = outside(op_type, domain)
+    if refused is not None:
+        return refused
+    if domain == ARCHGEN or is_known(op_type, domain):
+        return None
+    if domain not in operators_of_runtime() and not domain.startswith("ai.onnx"):
+        return f"the domain is unknown here and to ONNX Runtime; {_REMEDY}"
+    return f"neither this compiler nor ONNX Runtime has this operator; {_REMEDY}"
+
+
+def is_known(op_type: str, domain: str = "") -> bool:
+    """Whether ONNX, this compiler or ONNX Runtime defines an operator; `domain` is empty for
+    ONNX's own."""
+    if onnx.defs.has(op_type, domain) or op_type in RULES.get(domain, {}):
+        return True
+    return op_type in operators_of_runtime().get(domain, ())
+
+
+# Parameters with which an operator is undefined: a bound or a scale that is no number.
+
+
+def refuse_undefined(node: ir.Node) -> None:
+    """Raises ValueError where a constant parameter of `node` makes it undefined."""
+    if is_op(node, "Clip"):
+        _refuse_bounds(node)
+    elif is_op(node, "QuantizeLinear", "DequantizeLinear"):
+        _refuse_scales(node)
+
+
+def _refuse_bounds(node: ir.Node) -> None:
+    for position, which in ((1, "lower"), (2, "upper")):
+        bound = const(input_of(node, position))
+        if bound is not None and np.isnan(bound.astype(np.float64)).any():
+            raise ValueError(
+                f"its {which} bound is NaN, which limits nothing; give it a number, or leave it out"
+            )
+
+
+def _refuse_scales(node: ir.Node) -> None:
+    """One scale for all is positive; of scales by channel, those of empty channels may be 0."""
+    found = const(input_of(node, 1))
+    if found is None:
+        return
+    scales = found.astype(np.float64).ravel()
+    wrong = ~np.isfinite(scales)
+    if scales.size == 1 and const(input_of(node, 0)) is None:
+        wrong |= scales <= 0
+    if wrong.any():
+        raise ValueError(
+            f"its scale is {scales[wrong][0]:.3g}, expected a positive number; quantize the model "
+            "again"
+        )
+
+
+# Values that are no tensors of numbers: text, sequences, optional values, maps, sparse tensors.
+
+REMEDY = "machines compute with tensors of numbers; leave the rest to what prepares and reads data"
+_KINDS = {
+    "sequence_type": "a sequence",
+    "optional_type": "an optional value",
+    "map_type": "a map",
+    "sparse_tensor_type": "a sparse tensor",
+    "opaque_type": "of a type of its own",
+}
+
+
+def other_ports(graph: onnx.GraphProto) -> list[str]:
+    """What is wrong with inputs and outputs of `graph`, with who reads or makes each."""
+    nodes = [(_node_label(node, index), node) for index, node in _nodes(graph)]
+    readers = {name: shown for shown, node in reversed(nodes) for name in node.input}
+    makers = {name: shown for shown, node in nodes for name in node.output}
+    given = {tensor.name for tensor in graph.initializer}
+    taken = [value for value in graph.input if value.name not in given]
+    lines = [
+        f"{who.get(value.name, 'the model')} {does} {value.name!r}, {kind}"
+        for values, does, who in ((taken, "takes", readers), (graph.output, "gives", makers))
+        for value in values
+        if (kind := _non_tensor_kind(value.type))
+    ]
+    return [*lines, REMEDY] if lines else []
+
+
+def other_values(graph: ir.Graph) -> list[str]:
+    """Nodes of `graph` that make such values."""
+    lines = [
+        f"{_ir_node_label(node)} makes {value.name!r}, {kind}"
+        for node in graph
+        for value in node.outputs
+        if (kind := _kind_of(value))
+    ]
+    return [*lines, REMEDY] if lines else []
+
+
+def _node_label(node: onnx.NodeProto, index: int) -> str:
+    label = node.name or f"{node.op_type}_{index}"
+    return at_node(label, operator_name(node.op_type, node.domain))
+
+
+def _ir_node_label(node: ir.Node) -> str:
+    name = node.metadata_props.get(ORIGIN, node.name)
+    return at_node(name, operator_name(node.op_type, node.domain))
+
+
+def _non_tensor_kind(given: onnx.TypeProto) -> str:
+    """What a value is that is no tensor of numbers; empty where it is one, or nothing is said."""
+    if given.HasField("tensor_type"):
+        return "text" if given.tensor_type.elem_type == TensorProto.STRING else ""
+    return _KINDS.get(given.WhichOneof("value") or "", "")
+
+
+def _kind_of(value: ir.Value) -> str:
+    if isinstance(value.type, ir.SequenceType):
+        return "a sequence"
+    if isinstance(value.type, ir.OptionalType):
+        return "an optional value"
+    return "text" if value.dtype == ir.DataType.STRING else ""
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[tuple[int, onnx.NodeProto]]:
+    """Nodes of `graph` with their positions, also inside of subgraphs."""
+    for index, node in enumerate(graph.node):
+        yield index, node
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from _nodes(body)
+
+
+# Inputs of a graph whose numbers decide what a node makes.
+
+
+def deciders(nodes: Iterable[ir.Node]) -> tuple[tuple[str, ...], ...]:
+    """Names of graph inputs from which `nodes` are fed: of their parameters, then of all that they
+    read. Groups without a name are left out."""
+    asked = list(nodes)
+    parameters = _source_names(value for node in asked for value in node.inputs[1:])
+    all_of_them = _source_names(value for node in asked for value in reads(node))
+    return tuple(group for group in (parameters, all_of_them) if group)
+
+
+def _source_names(values: Iterable[ir.Value | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(v.name) for value in values for v in _sources(value)))
+
+
+def _sources(value: ir.Value | None) -> Iterator[ir.Value]:
+    """Graph inputs that `value` is computed from."""
+    waiting = [value]
+    seen: set[ir.Value] = set()
+    while waiting:
+        found = waiting.pop()
+        if found is None or found in seen:
+            continue
+        seen.add(found)
+        if found.is_graph_input():
+            yield found
+        node = found.producer()
+        waiting += [] if node is None else reads(node)

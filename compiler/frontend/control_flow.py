@@ -1,0 +1,617 @@
+"""Types and shapes of what an If, a Loop or a Scan makes, through its body.
+
+The one idea: a body is walked like a graph, with the shapes that it is given from outside. A Loop
+hands its states to its next round: where one round leaves their shapes as they are, every round
+does; where it does not, the rounds are counted, or what they change is not known. What stays open
+is taken from the file, which may declare it, and otherwise the reason is kept for the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import onnx_ir as ir
+
+from compiler.frontend.canonicalize.fold_constants import folded
+from compiler.frontend.operators.body import Declined, Unfolding
+from compiler.frontend.operators.definitions import REASON
+from compiler.frontend.reference_types import DECLARED, Dims, declared
+from compiler.frontend.rewrite import (
+    ORIGIN,
+    Array,
+    Rewriter,
+    const,
+    fresh_name,
+    input_of,
+    int_attr,
+    ints_attr,
+    is_op,
+    replace_value,
+    required,
+    scalar,
+    static_shape,
+)
+from compiler.frontend.shapes import infer_node
+
+Opsets = Mapping[str, int]
+
+_WHY = "archgen.why_open"
+_ROUNDS = 64
+"""Rounds of a Loop that are walked one by one where each changes the shapes of the next."""
+
+
+def forget_shapes(node: ir.Node) -> None:
+    """Drop the shapes of what `node` makes, which may be of other input extents; those of a node
+    with a body, and of results, are remembered as declared."""
+    for value in node.outputs:
+        if has_body(node) or value.is_graph_output():
+            value.meta[DECLARED] = _dims(value)
+        value.shape = None
+
+
+def has_body(node: ir.Node) -> bool:
+    """Whether `node` has a graph of its own among its attributes."""
+    return any(True for _ in bodies(node))
+
+
+def bodies(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs among the attributes of `node`."""
+    for attr in node.attributes.values():
+        if attr.type == ir.AttributeType.GRAPH:
+            yield attr.as_graph()
+        elif attr.type == ir.AttributeType.GRAPHS:
+            yield from attr.as_graphs()
+
+
+def reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Values of its graph that `node` reads, also from inside its subgraphs."""
+    yield from (value for value in node.inputs if value is not None)
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield from _captured(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            for graph in attribute.as_graphs():
+                yield from _captured(graph)
+
+
+def _captured(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Values that `graph` takes from around it."""
+    own = {*graph.inputs, *graph.initializers.values()}
+    own |= {output for node in graph for output in node.outputs}
+    read = [value for node in graph for value in reads(node)]
+    yield from (value for value in (*read, *graph.outputs) if value not in own)
+
+
+def why_open(value: ir.Value) -> str:
+    """Why the shape of a result of `infer_body` is not known; empty where that was not told."""
+    return str(value.meta.get(_WHY, ""))
+
+
+def infer_body(node: ir.Node, opsets: Opsets) -> bool:
+    """Set types and shapes of the outputs of `node` as far as its bodies tell; whether it is one
+    of the operators that are known here. The bodies stay as they were.
+
+    `opsets` are those of the bodies. Raises ValueError where a body contradicts an operator.
+    """
+    rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if rule is None:
+        return False
+    with _as_before(*bodies(node)):
+        rule(node, opsets)
+    return True
+
+
+@contextmanager
+def _as_before(*graphs: ir.Graph) -> Iterator[None]:
+    """What is found of the values of `graphs` is gone afterwards."""
+    values = [value for graph in graphs for value in _body_values(graph)]
+    kept = [(value, value.shape, value.const_value) for value in values]
+    try:
+        yield
+    finally:
+        for value, shape, constant in kept:
+            value.shape, value.const_value = shape, constant
+
+
+def _body_values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    for node in graph:
+        yield from node.outputs
+
+
+def _infer_body_values(graph: ir.Graph, opsets: Opsets) -> None:
+    """Shapes and constants of all values of a body, from those of its inputs."""
+    for node in graph:
+        for value in node.outputs:
+            value.shape = value.const_value = None
+        if is_op(node, "Constant"):
+            _take_constant(node)
+            continue
+        try:
+            if not infer_body(node, opsets):
+                infer_node(node, opsets)
+        except ValueError:
+            if all(value is None or _is_known(value) for value in node.inputs):
+                raise  # of operands that are known
+        for value, known in zip(node.outputs, folded(node, opsets) or (), strict=False):
+            value.const_value = ir.tensor(known.values)
+            value.shape = ir.Shape(known.values.shape)
+
+
+def _take_constant(node: ir.Node) -> None:
+    attr = node.attributes.get("value")
+    if attr is None:
+        name, attr = next(iter(node.attributes.items()))
+        kind = ir.DataType.FLOAT if "float" in name else ir.DataType.INT64
+        tensor: ir.TensorProtocol = ir.tensor(attr.value, dtype=kind)
+    else:
+        tensor = attr.as_tensor()
+    value = node.outputs[0]
+    value.const_value, value.dtype = tensor, tensor.dtype
+    value.shape = ir.Shape(tensor.shape.numpy())
+
+
+def _is_known(value: ir.Value) -> bool:
+    return value.shape is not None and value.shape.is_static()
+
+
+def _dims(value: ir.Value | None) -> Dims:
+    if value is None or value.shape is None:
+        return None
+    return tuple(extent if isinstance(extent, int) else None for extent in value.shape.dims)
+
+
+def _common(one: Dims, other: Dims) -> Dims:
+    """What two shapes have in common."""
+    if one is None or other is None or len(one) != len(other):
+        return None
+    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
+
+
+def _filled(found: Dims, declared: Dims) -> Dims:
+    """`found`, and where it is open what is declared."""
+    if found is None or declared is None or len(found) != len(declared):
+        return declared if found is None else found
+    return tuple(b if a is None else a for a, b in zip(found, declared, strict=True))
+
+
+def _give(value: ir.Value, dims: Dims) -> None:
+    value.shape = None if dims is None else ir.Shape(dims)
+
+
+def _type(values: Sequence[ir.Value], outer: Sequence[ir.Value | None]) -> None:
+    """Let inputs of a body of which the file says no type have that of what they are given."""
+    for value, given in zip(values, outer, strict=False):
+        if value.type is None and given is not None:
+            value.type = given.type
+
+
+def _take(value: ir.Value, made: ir.Value, dims: Dims, why: str) -> None:
+    """Let a result of the node be of the type of `made`, of the body, and of the shape `dims`."""
+    value.type = made.type or value.type
+    _give(value, _filled(dims, declared(value)))
+    if not _is_known(value):
+        value.meta[_WHY] = why
+
+
+# If.
+
+
+def _infer_if(node: ir.Node, opsets: Opsets) -> None:
+    results = []
+    for name in ("then_branch", "else_branch"):
+        branch = node.attributes[name].as_graph()
+        _infer_body_values(branch, opsets)
+        results.append(branch.outputs)
+    for value, one, other in zip(node.outputs, *results, strict=True):
+        _take(value, one, _common(_dims(one), _dims(other)), "its branches differ in it")
+
+
+def branches_agree(node: ir.Node, opsets: Opsets) -> bool:
+    """Whether both branches of an If make tensors of the same known shapes and types."""
+    both = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    with _as_before(*both):
+        for branch in both:
+            _infer_body_values(branch, opsets)
+        return all(
+            _is_known(one) and _dims(one) == _dims(other) and one.type == other.type
+            for one, other in zip(*(branch.outputs for branch in both), strict=True)
+        )
+
+
+# Loop.
+
+
+def _infer_loop(node: ir.Node, opsets: Opsets) -> None:
+    body = node.attributes["body"].as_graph()
+    for value in body.inputs[:2]:
+        value.shape = value.shape or ir.Shape(())
+    for value, kind in zip(body.inputs, (ir.DataType.INT64, ir.DataType.BOOL), strict=False):
+        value.dtype = value.dtype or kind
+    _type(body.inputs[2:], node.inputs[2:])
+    given = [_dims(value) for value in node.inputs[2:]]
+    rounds = rounds_of(node, body)
+    states, elements = _settled(body, given, rounds, opsets)
+    made = body.outputs[1:]
+    count = len(states)
+    changed = "its rounds change it, and how many there are depends on data"
+    for value, inner, dims in zip(node.outputs, made, states, strict=False):
+        _take(value, inner, dims, changed if dims is None or None in dims else "")
+    often = "how many rounds there are depends on data"
+    for value, inner, dims in zip(node.outputs[count:], made[count:], elements, strict=False):
+        _take(value, inner, None if dims is None else (rounds, *dims), often)
+
+
+def _settled(
+    body: ir.Graph, given: Sequence[Dims], rounds: int | None, opsets: Opsets
+) -> tuple[list[Dims], list[Dims]]:
+    """Shapes of the states after all rounds, and of what one round adds to the other results."""
+    states = list(given)
+    declared = _declared(body, given)
+    counted = rounds if rounds is not None and rounds <= _ROUNDS else None
+    turn = 0
+    while True:
+        for value, dims in zip(body.inputs[2:], states, strict=True):
+            _give(value, dims)
+        _infer_body_values(body, opsets)
+        found = [_filled(_dims(v), d) for v, d in zip(body.outputs[1:], declared, strict=True)]
+        made, elements = found[: len(states)], found[len(states) :]
+        if made == states or turn == counted:
+            return states, elements
+        turn += 1
+        if counted is None:
+            made = [_common(before, after) for before, after in zip(states, made, strict=True)]
+            if made == states:
+                return states, elements
+        states = made
+
+
+def _declared(body: ir.Graph, given: Sequence[Dims]) -> list[Dims]:
+    """What the file says of the results of a round; nothing where it says of the states what
+    they are not given: then it is about other extents."""
+    stated = [_dims(value) for value in body.inputs[2:]]
+    fits = all(said is None or _filled(said, dims) == dims
+               for said, dims in zip(stated, given, strict=True))  # fmt: skip
+    return [_dims(value) if fits else None for value in body.outputs[1:]]
+
+
+def rounds_of(node: ir.Node, body: ir.Graph) -> int | None:
+    """How many rounds a Loop has, where that does not depend on data."""
+    limit, asked = const(input_of(node, 0)), input_of(node, 1)
+    begins = const(asked)
+    if begins is not None and not begins.any():
+        return 0
+    if limit is None or (asked is not None and begins is None) or not _goes_on(body):
+        return None
+    return max(int(limit.reshape(-1)[0]), 0)
+
+
+def _goes_on(body: ir.Graph) -> bool:
+    """Whether the condition of a Loop that has begun stays true."""
+    value: ir.Value | None = body.outputs[0]
+    while value is not None and value is not body.inputs[1]:
+        node = value.producer()
+        if is_op(node, "Constant") and node is not None and "value" in node.attributes:
+            return bool(node.attributes["value"].as_tensor().numpy().all())
+        if not is_op(node, "Identity", "Cast"):
+            constant = const(value)
+            return constant is not None and bool(constant.all())
+        value = None if node is None else node.inputs[0]
+    return value is not None
+
+
+# Scan.
+
+
+def _infer_scan(node: ir.Node, opsets: Opsets) -> None:
+    """Before opset 9 lengths come first, and each value has an axis of samples in front."""
+    batched = opsets.get("", 9) < 9
+    given = node.inputs[1:] if batched else node.inputs
+    samples = (_dims(given[0]) or (None,))[:1] if batched else ()
+    body = node.attributes["body"].as_graph()
+    scanned = int_attr(node, "num_scan_inputs", 0)
+    count = len(given) - scanned
+    axes = ints_attr(node, "scan_input_axes", [0] * scanned) or []
+    rounds: int | None = None
+    _type(body.inputs, given)
+    for index, (value, outer) in enumerate(zip(body.inputs, given, strict=True)):
+        dims = _dims(outer)
+        dims = None if dims is None else dims[len(samples) :]
+        if index >= count and dims is not None:
+            axis = axes[index - count] % len(dims)
+            rounds, dims = dims[axis], dims[:axis] + dims[axis + 1 :]
+        _give(value, dims)
+    _infer_body_values(body, opsets)
+    for value, outer, inner in zip(node.outputs, given[:count], body.outputs, strict=False):
+        _take(value, inner, _dims(outer), "")
+    to = ints_attr(node, "scan_output_axes", [0] * (len(node.outputs) - count)) or []
+    for value, inner, axis in zip(node.outputs[count:], body.outputs[count:], to, strict=True):
+        dims = _dims(inner)
+        if dims is not None:
+            axis = axis % (len(dims) + 1)
+            dims = (*samples, *dims[:axis], rounds, *dims[axis:])
+        _take(value, inner, dims, "")
+
+
+_RULES: dict[str, Callable[[ir.Node, Opsets], None]] = {
+    "If": _infer_if,
+    "Loop": _infer_loop,
+    "Scan": _infer_scan,
+}
+
+
+# Control flow that is known before the network runs, as plain nodes: rounds one after another,
+# and both branches of a choice.
+
+MOST_SELECTED = 32
+"""Operators of an If beyond which its branches are not both computed."""
+
+
+def unfold(node: ir.Node, version: int, unfolding: Unfolding) -> bool:
+    """Put what `node` does behind it, as plain nodes, and remove it; whether that can be.
+
+    Args:
+        node: in a graph; types and shapes of its inputs are known.
+        version: operator set of its bodies.
+        unfolding: operators that its rounds may have.
+    """
+    rule = {"Loop": _unfold_loop, "Scan": _unfold_scan, "If": _unfold_if}.get(node.op_type)
+    if rule is None or node.domain not in ("", "ai.onnx") or node.graph is None:
+        return False
+    made = _Rounds(node, version)
+    try:
+        results = rule(made, unfolding)
+    except Declined as why:
+        node.metadata_props[REASON] = str(why)
+        return False
+    for output, result in zip(node.outputs, results, strict=True):
+        if output.is_graph_output() and (result.is_graph_input() or result.is_graph_output()):
+            result = made.one("Identity", result)
+        if output.name:
+            replace_value(output, result, node, node.metadata_props)
+    for body in bodies(node):
+        _read_no_more(body)
+    node.graph.remove(node, safe=True)
+    return True
+
+
+def _read_no_more(body: ir.Graph) -> None:
+    """Let the nodes of a body that is gone no longer count as readers of what is around it."""
+    for inner in body:
+        for index in range(len(inner.inputs)):
+            inner.replace_input_with(index, None)
+        for graph in bodies(inner):
+            _read_no_more(graph)
+
+
+class _Rounds:
+    """Nodes behind one that has bodies."""
+
+    def __init__(self, node: ir.Node, version: int) -> None:
+        assert node.graph is not None
+        self.node, self.graph, self.version = node, node.graph, version
+        self._last = node
+        self.body = next(bodies(node))
+
+    def copied(self, body: ir.Graph, given: Sequence[ir.Value | None]) -> list[ir.Value]:
+        """The nodes of `body`, reading what is `given` in the place of its inputs; its results."""
+        self._share_constants(body)
+        copy = body.clone(allow_outer_scope_values=True)
+        results, inputs = list(copy.outputs), dict(zip(copy.inputs, given, strict=True))
+        copy.outputs.clear()
+        for value, outer in inputs.items():
+            if outer is not None:
+                value.replace_all_uses_with(outer)
+        moved = list(copy)
+        copy.remove(moved)
+        for inner in moved:
+            self._adopt(inner)
+            self._insert_after(inner, self.version)
+        taken = [inputs.get(result, result) for result in results]
+        return [value for value in taken if value is not None]
+
+    def _share_constants(self, body: ir.Graph) -> None:
+        """Let constants of `body` be those of the graph around it."""
+        for index, value in enumerate(body.outputs):
+            maker = value.producer()
+            if value not in body.inputs and (maker is None or is_op(maker, "Constant")):
+                own = ir.node("Identity", [value])
+                own.outputs[0].name = f"{value.name}_own"
+                own.outputs[0].type, own.outputs[0].shape = value.type, value.shape
+                body.append(own)
+                body.outputs[index] = own.outputs[0]
+        for value in list(body.initializers.values()):
+            del body.initializers[str(value.name)]
+            value.name = fresh_name(self.graph, str(value.name))
+            self.graph.register_initializer(value)
+        for inner in [inner for inner in body if is_op(inner, "Constant")]:
+            body.remove(inner)
+            self._adopt(inner)
+            self._insert_after(inner, self.version)
+
+    def _adopt(self, inner: ir.Node) -> None:
+        """Give `inner`, and all in it, names that nothing else has."""
+        inner.name = fresh_name(self.graph, f"{self.node.name}_{inner.op_type}")
+        inner.metadata_props[ORIGIN] = self.node.metadata_props.get(ORIGIN, str(self.node.name))
+        forget_shapes(inner)
+        for value in inner.outputs:
+            if value.name:
+                value.name = fresh_name(self.graph, str(value.name))
+        for graph in bodies(inner):
+            for value in (*graph.inputs, *graph.initializers.values()):
+                value.name = fresh_name(self.graph, str(value.name))
+            for each in graph:
+                self._adopt(each)
+
+    def _insert_after(self, inner: ir.Node, version: int) -> None:
+        inner.version = version
+        self.graph.insert_after(self._last, inner)
+        self._last = inner
+
+    def one(self, op_type: str, *inputs: ir.Value | None, **attributes: int) -> ir.Value:
+        """The result of another node, in the loader's own form."""
+        inner = ir.node(op_type, inputs, attributes=attributes)
+        inner.name = fresh_name(self.graph, f"{self.node.name}_{op_type}")
+        inner.metadata_props[ORIGIN] = self.node.metadata_props.get(ORIGIN, str(self.node.name))
+        inner.outputs[0].name = fresh_name(self.graph, f"{self.node.name}_{op_type}")
+        self._insert_after(inner, self.graph.opset_imports[""])
+        return inner.outputs[0]
+
+    def constant(self, numbers: object, dtype: type[np.generic] = np.int64) -> ir.Value:
+        """Numbers as a value."""
+        tensor = ir.tensor(np.asarray(numbers, dtype))
+        value = ir.val(fresh_name(self.graph, f"{self.node.name}_const"), const_value=tensor)
+        self.graph.register_initializer(value)
+        return value
+
+    def stacked(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
+        """Results of all rounds along a new axis."""
+        wide = [self.one("Unsqueeze", value, self.constant([axis])) for value in values]
+        return wide[0] if len(wide) == 1 else self.one("Concat", *wide, axis=axis)
+
+
+def _unfold_loop(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
+    node, body = made.node, made.body
+    rounds = rounds_of(node, body)
+    if rounds is None:
+        raise Declined("how many rounds it has depends on data")
+    if not rounds:
+        raise Declined("it has no rounds")
+    unfolding.take(rounds, rounds * _node_count(body))
+    states: list[ir.Value | None] = list(node.inputs[2:])
+    goes_on = made.constant(True, np.bool_)
+    columns: list[list[ir.Value]] = []
+    for number in range(rounds):
+        _, *results = made.copied(body, [made.constant(number), goes_on, *states])
+        states = [*results[: len(states)]]
+        columns.append(results[len(states) :])
+    stacked = [made.stacked(column, 0) for column in zip(*columns, strict=True)]
+    return [*(state for state in states if state is not None), *stacked]
+
+
+def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
+    node, body = made.node, made.body
+    if made.version < 9:
+        raise Declined("before opset 9 a Scan goes over a batch as well")
+    scanned = int_attr(node, "num_scan_inputs", 0)
+    count = len(node.inputs) - scanned
+    over = [value for value in node.inputs[count:] if value is not None]
+    ranks = [len(value.shape or ()) for value in over]
+    axes = [axis % rank for axis, rank in zip(_all(node, "scan_input_axes", scanned), ranks,
+                                              strict=True)]  # fmt: skip
+    extents = {(value.shape or ())[axis] for value, axis in zip(over, axes, strict=True)}
+    steps = extents.pop() if len(extents) == 1 else 0
+    if not isinstance(steps, int) or not steps:
+        raise Declined("how many rounds it has is not known")
+    unfolding.take(steps, steps * _node_count(body))
+    backwards = _all(node, "scan_input_directions", scanned)
+    states: list[ir.Value | None] = list(node.inputs[:count])
+    columns: list[list[ir.Value]] = []
+    for step in range(steps):
+        elements = [
+            made.one("Gather", value, made.constant(steps - 1 - step if back else step), axis=axis)
+            for value, axis, back in zip(over, axes, backwards, strict=True)
+        ]
+        results = made.copied(body, [*states, *elements])
+        states = [*results[:count]]
+        columns.append(results[count:])
+    results = [state for state in states if state is not None]
+    outputs = len(node.outputs) - count
+    to = _all(node, "scan_output_axes", outputs)
+    back_to_front = _all(node, "scan_output_directions", outputs)
+    for column, axis, back in zip(zip(*columns, strict=True), to, back_to_front, strict=True):
+        results.append(made.stacked(column[::-1] if back else column, axis))
+    return results
+
+
+def _all(node: ir.Node, name: str, count: int) -> Sequence[int]:
+    """A list of numbers, one for each input or output, zeros where it is not given."""
+    return ints_attr(node, name, [0] * count) or [0] * count
+
+
+def _unfold_if(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
+    del unfolding
+    node = made.node
+    both = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    size = sum(map(_node_count, both))
+    if size > MOST_SELECTED:
+        raise Declined(
+            f"its branches have {size} operators; of at most {MOST_SELECTED} both are computed"
+        )
+    if not branches_agree(node, {**made.graph.opset_imports, "": made.version}):
+        raise Declined("its branches make tensors of different shapes or types")
+    condition = node.inputs[0]
+    assert condition is not None
+    scalar = made.one("Reshape", condition, made.constant([]))
+    one, other = (made.copied(branch, []) for branch in both)
+    return [made.one("Where", scalar, a, b) for a, b in zip(one, other, strict=True)]
+
+
+def _node_count(graph: ir.Graph) -> int:
+    """How many nodes a graph and those inside of it have, but for constants."""
+    return sum(
+        (not is_op(node, "Constant")) + sum(map(_node_count, bodies(node))) for node in graph
+    )
+
+
+# Sequences of known length: whoever takes a tensor from one reads what was put in.
+
+
+def resolve_sequence(node: ir.Node) -> bool:
+    """Takes `node` out of the graph where its sequence is of known length; whether it did.
+
+    Every value that `node` reads has a static shape. SequenceConstruct is left for readers to look
+    through, and is dead behind the last of them.
+    """
+    if is_op(node, "SplitToSequence"):
+        return _bundle_parts(node)
+    if is_op(node, "SequenceAt"):
+        return _take_element(node)
+    return False
+
+
+def _bundle_parts(node: ir.Node) -> bool:
+    """SplitToSequence by constant lengths as a Split and a bundle of its parts."""
+    x, split = required(node, 0), input_of(node, 1)
+    axis = int_attr(node, "axis", 0)
+    extent = static_shape(x)[axis]
+    lengths = _lengths(extent, None if split is None else const(split), split is None)
+    if lengths is None or node.graph is None:
+        return False
+    make = Rewriter(node)
+    parts: list[ir.Value] = list(
+        make.node("Split", [x, make.axes(lengths)], {"axis": axis}, "", len(lengths), None).outputs
+    )
+    if split is None and not int_attr(node, "keepdims", 1):
+        parts = [make.op("Squeeze", [part, make.axes([axis])]) for part in parts]
+    bundle = make.op("SequenceConstruct", parts)
+    replace_value(node.outputs[0], bundle, node, node.metadata_props)
+    node.graph.remove(node, safe=True)
+    return True
+
+
+def _lengths(extent: int, given: Array | None, absent: bool) -> list[int] | None:
+    """How long the parts are; None where that is computed."""
+    if absent:
+        return [1] * extent
+    if given is None:
+        return None
+    if given.ndim:
+        return [int(length) for length in given]
+    size = int(given)
+    return [min(size, extent - start) for start in range(0, extent, size)]
+
+
+def _take_element(node: ir.Node) -> bool:
+    """SequenceAt a constant position of a bundle: the element itself."""
+    bundle, position = required(node, 0).producer(), scalar(input_of(node, 1))
+    if bundle is None or not is_op(bundle, "SequenceConstruct") or position is None:
+        return False
+    if node.graph is None or not -len(bundle.inputs) <= position < len(bundle.inputs):
+        return False
+    element = required(bundle, int(position) % len(bundle.inputs))
+    replace_value(node.outputs[0], element, node, node.metadata_props)
+    node.graph.remove(node, safe=True)
+    return True

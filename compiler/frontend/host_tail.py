@@ -1,0 +1,346 @@
+"""Tails of a network whose sizes are known only when it runs: the host's, behind the program.
+
+    picked = NonMaxSuppression(boxes, scores, ..); chosen = Gather(boxes, ids of picked)
+ => chosen, chosen.extents = archgen.Tail(boxes, scores)
+
+The one idea: nothing of such a tail comes back to the engines, so the program ends where it begins.
+One call of the host computes all of it with the sizes that it finds. In memory a result has the
+place that the most there can be takes; how much of it there is lies beside it. What may be most is
+said by the operators with which a tail begins, and by all behind them on that many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+import onnx_ir as ir
+from onnx import helper, numpy_helper
+
+from compiler.errors import CompilerError, UnsupportedModel, at_node, operator_name
+from compiler.frontend.control_flow import reads
+from compiler.frontend.operators.definitions import REASON
+from compiler.frontend.rewrite import (
+    ARCHGEN,
+    ORIGIN,
+    const,
+    forget_names,
+    input_of,
+    is_op,
+    origin_of,
+    static_shape,
+)
+
+TAIL = "Tail"
+BODY = "body"
+"""Attribute of a tail: its nodes, serialized, as a graph of its own."""
+READ, MADE = "read", "made"
+"""Attributes: what inputs and outputs are called in there."""
+EXTENTS = ".extents"
+SIZED = "archgen.sized"
+"""Key, in the metadata of a model, of its outputs of unknown size: name -> that of its extents."""
+_PREFIX = "tail."
+_PRODUCTS = frozenset(
+    (
+        *("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "Gemm", "MatMul"),
+        *("MatMulInteger", "QLinearMatMul", "Einsum", "LSTM", "GRU", "RNN", "Attention"),
+    )
+)
+_PADDED = frozenset(["FLOAT", "DOUBLE", "INT64", "INT32", "INT8", "UINT8", "BOOL"])
+"""Element types that ONNX Runtime pads."""
+Shapes = list[tuple[int, ...]]
+
+
+def _boxes(node: ir.Node) -> Shapes:
+    boxes, scores = (static_shape(v) for v in node.inputs[:2] if v is not None)
+    most = const(input_of(node, 2))
+    each = boxes[1] if most is None else min(boxes[1], int(most.reshape(-1)[0]))
+    return [(scores[0] * scores[1] * max(each, 1), 3)]
+
+
+def _nonzero(node: ir.Node) -> Shapes:
+    shape = _input_shape(node)
+    return [(len(shape), math.prod(shape))]
+
+
+def _unique(node: ir.Node) -> Shapes:
+    shape, axis = _input_shape(node), node.attributes.get("axis")
+    if axis is None:
+        return [(math.prod(shape),)] * 4
+    return [shape, *[(shape[axis.as_int()],)] * 3]
+
+
+def _compress(node: ir.Node) -> Shapes:
+    shape, axis = _input_shape(node), node.attributes.get("axis")
+    chosen = node.inputs[1]
+    assert chosen is not None
+    (most,) = static_shape(chosen)
+    if axis is None:
+        return [(min(math.prod(shape), most),)]
+    place = axis.as_int() % len(shape)
+    return [tuple(min(n, most) if a == place else n for a, n in enumerate(shape))]
+
+
+def _input_shape(node: ir.Node) -> tuple[int, ...]:
+    value = node.inputs[0]
+    assert value is not None
+    return static_shape(value)
+
+
+MOST: dict[str, Callable[[ir.Node], Shapes]] = {
+    "Compress": _compress,
+    "NonMaxSuppression": _boxes,
+    "NonZero": _nonzero,
+    "Unique": _unique,
+}
+"""Operators whose results have a size that depends on data -> the largest shapes of these."""
+
+
+@dataclass(frozen=True)
+class _HostTail:
+    """The nodes of a tail, and what it reads."""
+
+    nodes: Sequence[ir.Node]
+    first: Sequence[ir.Node]
+    """Those with which it begins."""
+    read: Mapping[str, ir.Value] = field(default_factory=dict)
+    constants: Mapping[str, ir.Value] = field(default_factory=dict)
+
+
+def set_tail_apart(model: ir.Model, load: Callable[[onnx.ModelProto, str], ir.Model]) -> str | None:
+    """Let one node stand for what follows operators of data-dependent size, where the host may do
+    all of that; else say why not. None where there is nothing to say.
+
+    Args:
+        model: walked by the loader; every input has a static shape.
+        load: gives shapes to a model of what follows on the largest sizes.
+    """
+    graph = model.graph
+    part = _data_dependent_tail(graph)
+    if part is None:
+        return None
+    if all(value.is_graph_input() for value in part.read.values()):
+        return "nothing stands before it that engines could do"
+    back = next((node for node in part.nodes if node.op_type in _PRODUCTS), None)
+    if back is not None:
+        return f"{_at(back)} behind it would need what has no size on the engines"
+    ends = [value for value in graph.outputs if value.producer() in part.nodes]
+    try:
+        shapes = _largest(model, part, ends, load)
+    except CompilerError as why:
+        return f"how large what follows may become is not known: {why}"
+    except ValueError:
+        return "how large what follows may become does not follow from what it is given"
+    wrong = next((v for v in ends if v.dtype is None or v.dtype.name not in _PADDED), None)
+    if wrong is not None:
+        return f"output {wrong.name!r} is {wrong.dtype}, of which nothing is held back"
+    _replace(model, part, ends, shapes)
+    return None
+
+
+def _data_dependent_tail(graph: ir.Graph) -> _HostTail | None:
+    """What begins with operators whose size depends on data; None where there is no such part, or
+    other operators have no shape."""
+    nodes: list[ir.Node] = []
+    made: set[ir.Value] = set()
+    first: list[ir.Node] = []
+    for node in graph:
+        inside = any(value in made for value in reads(node))
+        begins = not inside and is_op(node, *MOST) and not all(map(_is_static, node.outputs))
+        if begins:
+            first.append(node)
+        if begins or inside:
+            nodes.append(node)
+            made.update(node.outputs)
+        elif not all(map(_is_static, node.outputs)):
+            return None
+    read: dict[str, ir.Value] = {}
+    constants: dict[str, ir.Value] = {}
+    for value in (v for node in nodes for v in reads(node) if v not in made):
+        (read if value.const_value is None else constants)[str(value.name)] = value
+    known = all(map(_is_static, (*graph.inputs, *read.values())))
+    return _HostTail(nodes, first, read, constants) if nodes and known and read else None
+
+
+def _at(node: ir.Node) -> str:
+    return at_node(node.name, operator_name(node.op_type, node.domain))
+
+
+def _is_static(value: ir.Value) -> bool:
+    return not value.name or (value.shape is not None and value.shape.is_static())
+
+
+def _largest(
+    model: ir.Model,
+    part: _HostTail,
+    ends: Sequence[ir.Value],
+    load: Callable[[onnx.ModelProto, str], ir.Model],
+) -> dict[str, tuple[int, ...]]:
+    """The largest shape of each of `ends`: as inferred where the first operators make the most."""
+    found: dict[str, tuple[int, ...]] = {}
+    ports = [_info(str(v.name), v.dtype, static_shape(v)) for v in part.read.values()]
+    for node in part.first:
+        for value, shape in zip(node.outputs, MOST[node.op_type](node), strict=False):
+            if value.name:
+                found[value.name] = shape
+                ports.append(_info(value.name, value.dtype, shape))
+    later = [node for node in part.nodes if node not in part.first]
+    rest = [value for value in ends if value.name not in found]
+    if rest:
+        graph = helper.make_graph(
+            [ir.to_proto(node) for node in later],
+            "tail",
+            ports,
+            [onnx.ValueInfoProto(name=value.name) for value in rest],
+            _initializers(part),
+        )
+        tail = load(helper.make_model(graph, opset_imports=_opsets(model)), "tail")
+        if SIZED in tail.meta:
+            again = [_at(node) for node in later if is_op(node, *MOST)]
+            raise UnsupportedModel(f"sizes behind it depend on data again, at {', '.join(again)}")
+        found |= {str(value.name): static_shape(value) for value in tail.graph.outputs}
+        for value, made in zip(rest, tail.graph.outputs, strict=True):
+            value.type = made.type
+    return found
+
+
+def _info(name: str, kind: ir.DataType | None, shape: Sequence[int]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, (kind or ir.DataType.UNDEFINED).value, shape)
+
+
+def _initializers(part: _HostTail) -> list[onnx.TensorProto]:
+    return [
+        numpy_helper.from_array(value.const_value.numpy(), name)
+        for name, value in part.constants.items()
+        if value.const_value is not None
+    ]
+
+
+def _opsets(model: ir.Model) -> list[onnx.OperatorSetIdProto]:
+    return [
+        helper.make_opsetid(domain, version)
+        for domain, version in model.opset_imports.items()
+        if domain != ARCHGEN
+    ]
+
+
+def _replace(
+    model: ir.Model,
+    part: _HostTail,
+    ends: Sequence[ir.Value],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> None:
+    graph = model.graph
+    body = helper.make_graph(
+        [*map(ir.to_proto, part.nodes), *(n for v in ends for n in _flat(str(v.name), shapes))],
+        "tail",
+        [],
+        [],
+        _initializers(part),
+    )
+    outputs: list[ir.Value] = []
+    sized: dict[str, str] = {}
+    inside: list[str] = []
+    for value in ends:
+        name, shape = str(value.name), shapes[str(value.name)]
+        size = [math.prod(shape)] if shape else []
+        outputs.append(ir.Value(name=name, type=value.type, shape=ir.Shape(size)))
+        forget_names(outputs[-1])
+        inside.append(f"{name}.padded" if shape else name)
+        if shape:
+            inside.append(name + EXTENTS)
+            sized[name] = name + EXTENTS
+            rank = ir.Shape([len(shape)])
+            kind = ir.TensorType(ir.DataType.INT64)
+            outputs.append(ir.Value(name=sized[name], type=kind, shape=rank))
+            forget_names(outputs[-1])
+    node = ir.node(
+        TAIL,
+        list(part.read.values()),
+        {
+            BODY: _prefixed(body).SerializeToString().hex(),
+            READ: [_PREFIX + name for name in part.read],
+            MADE: [_PREFIX + name for name in inside],
+        },
+        domain=ARCHGEN,
+        outputs=outputs,
+        name=f"{part.first[0].name}.tail",
+        metadata_props={ORIGIN: origin_of(*part.nodes), REASON: _reason(part, shapes)},
+    )
+    made = {str(value.name): value for value in outputs}
+    kept = [made.get(str(value.name), value) for value in graph.outputs]
+    for value in ends:
+        value.name = f"{value.name}.inside"
+    graph.outputs.clear()
+    graph.remove(list(reversed(part.nodes)), safe=True)
+    graph.append(node)
+    graph.outputs.extend([*kept, *(made[name] for name in sized.values())])
+    model.meta[SIZED] = sized
+
+
+def _reason(part: _HostTail, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    names = ", ".join(f"{node.op_type} {node.name!r}" for node in part.first)
+    most = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items() if shape)
+    return (
+        f"sizes behind {names} are known when it runs; reckoned with the most there can be: {most}"
+    )
+
+
+def _flat(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[onnx.NodeProto]:
+    """A result as a row of as many elements as there can be, and its extents."""
+    if not shapes[name]:
+        return []
+
+    def number(out: str, *values: int) -> onnx.NodeProto:
+        return helper.make_node("Constant", [], [out], value_ints=list(values))
+
+    at = f"{name}.flat"
+    return [
+        helper.make_node("Shape", [name], [f"{name}{EXTENTS}"]),
+        number(f"{at}.all", -1),
+        helper.make_node("Reshape", [name, f"{at}.all"], [f"{at}.row"]),
+        helper.make_node("Shape", [f"{at}.row"], [f"{at}.size"]),
+        number(f"{at}.most", math.prod(shapes[name])),
+        helper.make_node("Sub", [f"{at}.most", f"{at}.size"], [f"{at}.rest"]),
+        number(f"{at}.none", 0),
+        helper.make_node("Concat", [f"{at}.none", f"{at}.rest"], [f"{at}.pads"], axis=0),
+        helper.make_node("Pad", [f"{at}.row", f"{at}.pads"], [f"{name}.padded"]),
+    ]
+
+
+def _prefixed(graph: onnx.GraphProto) -> onnx.GraphProto:
+    """With names that no other node of a payload has; what subgraphs make of their own keeps its
+    name, which hides no other."""
+    for node in graph.node:
+        _rename(node, set())
+        node.output[:] = [name and _PREFIX + name for name in node.output]
+    for tensor in graph.initializer:
+        tensor.name = _PREFIX + tensor.name
+    return graph
+
+
+def _rename(node: onnx.NodeProto, own: set[str]) -> None:
+    node.input[:] = [n if not n or n in own else _PREFIX + n for n in node.input]
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            inner = own | {v.name for v in body.input} | {t.name for t in body.initializer}
+            inner |= {name for each in body.node for name in each.output}
+            for each in body.node:
+                _rename(each, inner)
+            for value in body.output:
+                value.name = value.name if value.name in inner else _PREFIX + value.name
+
+
+def written_tail(node: ir.Node) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """The nodes of a tail for the host, and its constants."""
+    graph = onnx.GraphProto.FromString(bytes.fromhex(node.attributes[BODY].as_string()))
+    read, made = (node.attributes[name].as_strings() for name in (READ, MADE))
+    given = [str(value.name) for value in node.inputs if value is not None]
+    results = [str(value.name) for value in node.outputs]
+    before, after = (
+        [helper.make_node("Identity", [a], [b]) for a, b in zip(names, others, strict=True)]
+        for names, others in ((given, read), (made, results))
+    )
+    return [*before, *graph.node, *after], list(graph.initializer)

@@ -1,0 +1,1 @@
+"""What operators mean in terms of simpler ones, one module for each family."""

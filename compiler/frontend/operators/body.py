@@ -1,0 +1,329 @@
+"""The builder in whose words the body of an operator is written: `b`.
+
+    y = b.Mul(x, b.Sigmoid(x * 1.702))           a node for each call, named as ONNX names it
+    hs, h = b.scan(step, [h], [xs])              steps one after another, as many as xs has rows
+
+Every value has its shape and its type from the moment it is made, so a body is plain Python: loops
+and conditions over shapes, attributes and constants unfold while it runs. Numbers stand for
+constants of the type that the operator's definition asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from compiler.frontend.canonicalize.fold_constants import folded
+from compiler.frontend.reference_types import SMALL
+from compiler.frontend.rewrite import TERMS, AttrValue, Rewriter, const, static_shape
+from compiler.frontend.shapes import STANDARD_RULES, schema_of
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Tensor:
+    """A value of a body: what an operator reads or makes. `a + b`, `a * 2`, `a @ b` and the like
+    are ONNX's Add, Mul and MatMul."""
+
+    __array_ufunc__ = None
+    """An array beside an operator sign is an operand, not in charge."""
+
+    def __init__(self, body: Body, value: ir.Value) -> None:
+        self._body = body
+        self.ir = value
+        """The value in the graph."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+        return static_shape(self.ir)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type, as numpy names it."""
+        if self.ir.dtype is None:
+            raise ValueError(f"type of {self.ir.name} is unknown")
+        return np.dtype(self.ir.dtype.numpy())
+
+    @property
+    def value(self) -> Array | None:
+        """The numbers of a constant; None where they are computed while the network runs."""
+        return const(self.ir)
+
+    def __add__(self, other: Operand) -> Tensor:
+        return self._body.one("Add", self, other)
+
+    def __radd__(self, other: Operand) -> Tensor:
+        return self._body.one("Add", other, self)
+
+    def __sub__(self, other: Operand) -> Tensor:
+        return self._body.one("Sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Tensor:
+        return self._body.one("Sub", other, self)
+
+    def __mul__(self, other: Operand) -> Tensor:
+        return self._body.one("Mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Tensor:
+        return self._body.one("Mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Tensor:
+        return self._body.one("Div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Tensor:
+        return self._body.one("Div", other, self)
+
+    def __matmul__(self, other: Operand) -> Tensor:
+        return self._body.one("MatMul", self, other)
+
+    def __neg__(self) -> Tensor:
+        return self._body.one("Neg", self)
+
+    def __repr__(self) -> str:
+        return f"{self.ir.name}: {self.dtype}{list(self.shape)}"
+
+
+Operand = Tensor | float | Sequence[float] | Array
+"""What an operator reads: a value of the body, or numbers that become a constant."""
+Step = Callable[..., tuple[Sequence[Tensor], Sequence[Tensor]]]
+"""What `scan` repeats: from states and elements to the next states and results."""
+
+
+class _Place(Rewriter):
+    """Puts nodes behind the one that they replace, where the walk of the loader meets them."""
+
+    def __init__(self, anchor: ir.Node) -> None:
+        super().__init__(anchor)
+        self.made: list[ir.Node] = []
+
+    def insert(self, node: ir.Node) -> None:
+        """Behind what was inserted last."""
+        node.version = self.graph.opset_imports[""]
+        self.graph.insert_after(self.made[-1] if self.made else self.anchor, node)
+        self.made.append(node)
+
+    def remove_last(self) -> None:
+        """Take what was inserted last out of the graph again."""
+        self.graph.remove(self.made.pop(), safe=True)
+
+
+@dataclass
+class Unfolding:
+    """Operators into which the scans and loops of one network may unfold, all together."""
+
+    most: int
+
+    def __post_init__(self) -> None:
+        self.left = self.most
+
+    def take(self, steps: int, operators: int) -> None:
+        """Count the `operators` of all `steps` of one scan; Declined where they are too many."""
+        if operators > self.left:
+            rest = "" if self.left == self.most else f", of which {self.left} are left"
+            raise Declined(
+                f"its {steps} steps have {operators} operators, those of a network unfold into at "
+                f"most {self.most}{rest} (load: unroll)"
+            )
+        self.left -= operators
+
+
+class Body:
+    """Makes the nodes that stand for one node; operators of `domain=""` are those of opset 21, or
+    of the model's own where that is newer."""
+
+    def __init__(self, node: ir.Node, unfolding: Unfolding | None = None) -> None:
+        self._make = _Place(node)
+        self._unfolding = unfolding
+        """Operators into which scans may unfold; None: any number."""
+        self._unfolded = 0
+        self._constants: dict[tuple[object, ...], Tensor] = {}
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        if not op_type[:1].isupper():
+            raise AttributeError(f"a builder has no {op_type!r}; operators are spelled as in ONNX")
+
+        def call(*inputs: Operand | None, **attributes: Any) -> Any:
+            return self.op(op_type, *inputs, **attributes)
+
+        return call
+
+    def op(
+        self,
+        op_type: str,
+        *inputs: Operand | None,
+        domain: str = "",
+        outputs: int = 1,
+        **attributes: AttrValue | np.dtype[Any] | type | None,
+    ) -> Any:
+        """A node of any operator: its result, a list of them where `outputs` is above 1.
+
+        Attributes that are None are left out; a numpy type says an element type. Raises ValueError
+        where inputs or attributes contradict the operator's definition.
+        """
+        version = self._make.graph.opset_imports.get(domain, 1)
+        schema = schema_of(op_type, domain, version)
+        if schema is None and not domain and op_type not in STANDARD_RULES:
+            raise ValueError(f"ONNX has no operator {op_type!r}")
+        read = self._input_values(schema, inputs)
+        said = {k: _spelled(v) for k, v in attributes.items() if v is not None}
+        node = self._make.node(op_type, read, said, domain, outputs)
+        results = self._folded(node) or [Tensor(self, value) for value in node.outputs]
+        return results[0] if outputs == 1 else results
+
+    def one(self, op_type: str, *inputs: Operand | None, **attributes: Any) -> Tensor:
+        """As `op`, of an operator with one result."""
+        made: Tensor = self.op(op_type, *inputs, **attributes)
+        return made
+
+    def constant(self, numbers: object, dtype: object = np.float32) -> Tensor:
+        """Numbers as a value of element type `dtype`; equal ones are one constant."""
+        array = np.asarray(numbers, dtype=np.dtype(dtype))  # type: ignore[call-overload]
+        if array.size > SMALL:
+            return Tensor(self, self._make.constant(array))
+        key = (array.tobytes(), array.dtype, array.shape)
+        if key not in self._constants:
+            self._constants[key] = Tensor(self, self._make.constant(array))
+        return self._constants[key]
+
+    def _folded(self, node: ir.Node) -> list[Tensor] | None:
+        """Constants in place of `node`, which was made last, where it reads nothing else."""
+        found = folded(node, self._make.graph.opset_imports)
+        if found is None:
+            return None
+        self._make.remove_last()
+        made = [self._make.constant(each.values) for each in found]
+        for value, each in zip(made, found, strict=True):
+            value.meta[TERMS] = each.terms
+        return [Tensor(self, value) for value in made]
+
+    def split(self, x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
+        """Parts of `x` along `axis`, of these extents."""
+        if len(sizes) == 1:
+            return [x]
+        parts: list[Tensor] = self.op("Split", x, list(sizes), axis=axis, outputs=len(sizes))
+        return parts
+
+    def scan(
+        self,
+        step: Step,
+        states: Sequence[Tensor],
+        over: Sequence[Tensor],
+        *,
+        axis: int = 0,
+        reverse: bool = False,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """`states, results = step(*states, *elements)` for each position along `axis` of `over`.
+
+        Gives the last states, and each result of all steps stacked along `axis`. Elements have no
+        such axis. `reverse` goes from the last position to the first; results stay in their places.
+        Steps are known by number: this is unfolded, not a loop of the program. Raises Declined
+        where they have more operators than the loader may unfold into.
+        """
+        count = _scan_length(over, axis)
+        parts = [self.split(x, [1] * count, axis) for x in over]
+        made: list[list[Tensor]] = []
+        kept = list(states)
+        sizes = [len(self._make.made)]
+        for position in reversed(range(count)) if reverse else range(count):
+            elements = [self._squeezed(part[position], axis) for part in parts]
+            after, results = step(*kept, *elements)
+            kept = list(after)
+            made.append([self._unsqueezed(result, axis) for result in results])
+            sizes.append(len(self._make.made))
+            if len(made) == min(count, 2):  # the first may be less: its states may be constants
+                self._take(count, sizes[1] - sizes[0] + (sizes[-1] - sizes[1]) * (count - 1))
+        if reverse:
+            made.reverse()
+        columns = zip(*made, strict=True)
+        return kept, [self.one("Concat", *column, axis=axis) for column in columns]
+
+    def _take(self, steps: int, operators: int) -> None:
+        if self._unfolding is not None:
+            self._unfolding.take(steps, operators)
+            self._unfolded += operators
+
+    def undo(self) -> None:
+        """Remove all nodes that were made."""
+        if self._unfolding is not None:
+            self._unfolding.left += self._unfolded
+        self._make.graph.remove(reversed(self._make.made), safe=True)
+        self._make.made.clear()
+
+    def _squeezed(self, x: Tensor, axis: int) -> Tensor:
+        return self.reshape(x, (*x.shape[:axis], *x.shape[axis + 1 :]))
+
+    def _unsqueezed(self, x: Tensor, axis: int) -> Tensor:
+        return self.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """`x` in another shape."""
+        return self.one("Reshape", x, list(shape))
+
+    def _input_values(
+        self, schema: onnx.defs.OpSchema | None, inputs: Sequence[Operand | None]
+    ) -> list[ir.Value | None]:
+        """Inputs as values of the graph; numbers take the type that the definition asks for."""
+        formal = [] if schema is None else list(schema.inputs)
+        if schema is not None and not schema.min_input <= len(inputs) <= schema.max_input:
+            raise ValueError(
+                f"{schema.name} takes {_input_count_text(schema)} inputs, here are {len(inputs)}"
+            )
+        taken = [formal[min(i, len(formal) - 1)] if formal else None for i in range(len(inputs))]
+        types: dict[str, np.dtype[Any]] = {}
+        for parameter, given in zip(taken, inputs, strict=True):
+            if parameter is not None and isinstance(given, Tensor):
+                types.setdefault(parameter.type_str, given.dtype)
+        return [self._input_value(p, x, types) for p, x in zip(taken, inputs, strict=True)]
+
+    def _input_value(
+        self,
+        parameter: onnx.defs.OpSchema.FormalParameter | None,
+        given: Operand | None,
+        types: Mapping[str, np.dtype[Any]],
+    ) -> ir.Value | None:
+        if given is None:
+            return None
+        if isinstance(given, Tensor):
+            return given.ir
+        if isinstance(given, np.ndarray | np.generic):
+            dtype = given.dtype
+        else:
+            whole = np.asarray(given).dtype.kind in "iu" or np.size(given) == 0
+            dtype = np.dtype(np.int64 if whole else np.float32)
+        if parameter is not None and parameter.type_str in types:
+            dtype = types[parameter.type_str]
+        return self.constant(given, dtype).ir
+
+
+def _input_count_text(schema: onnx.defs.OpSchema) -> str:
+    low, high = schema.min_input, schema.max_input
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _spelled(value: Any) -> AttrValue:
+    """An attribute as ONNX spells it: element types are numbers."""
+    if isinstance(value, np.dtype | type):
+        return int(ir.DataType.from_numpy(np.dtype(value)))
+    return value  # type: ignore[no-any-return]
+
+
+class Declined(Exception):
+    """A definition that does not cover this node; the text says why."""
+
+
+class Contradicted(Exception):
+    """A node that is none of its operator's, for anybody; the text says why."""
+
+
+def _scan_length(over: Sequence[Tensor], axis: int) -> int:
+    """How many elements all of `over` have along `axis`."""
+    counts = {x.shape[axis] for x in over}
+    if len(counts) != 1 or 0 in counts:
+        raise ValueError(f"scan over extents {sorted(counts)}; they have to be one, above 0")
+    return counts.pop()

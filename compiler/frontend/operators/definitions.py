@@ -1,0 +1,355 @@
+"""Operators that are defined by a Python function: ours and users'.
+
+The one idea: one table holds them all, by the name under which a model calls them. A definition is
+asked when the loader meets its node, where shapes, types and constants of the inputs are known;
+what it says stands in the node's place and is compiled like anything else. A definition may decline
+(`Declined`): the node then stays what it is, for the host, with the reason.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from compiler.errors import operator_name
+from compiler.frontend.operators.body import Body, Contradicted, Declined, Tensor, Unfolding
+from compiler.frontend.operators.expression import Expression, expression
+from compiler.frontend.rewrite import replace_value, static_shape
+
+# How a Python function of an operator is called for a node.
+
+_KINDS = inspect.Parameter
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a function takes behind its first `skipped` parameters."""
+
+    named: tuple[str, ...]
+    """The inputs that have a name of their own."""
+    rest: str
+    """Name of all further ones; empty: there are none."""
+    required: int
+    """Inputs that every node has to give."""
+    most: int | None
+    """Inputs that a node may give; None: any number."""
+    attributes: Mapping[str, Any]
+    """Defaults by name; `inspect.Parameter.empty` where there is none."""
+    open: bool
+    """Whether attributes of other names are handed on as well."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], skipped: int) -> Signature:
+        """The signature of `function`; raises ValueError where it cannot be one of an operator."""
+        parameters = list(inspect.signature(function).parameters.values())
+        inputs = [p for p in parameters if p.kind <= _KINDS.POSITIONAL_OR_KEYWORD]
+        if len(inputs) < skipped:
+            raise ValueError(f"{function.__name__}() takes no builder; begin with (b, x, ...)")
+        for each in inputs[skipped:]:
+            if each.default not in (None, each.empty):
+                raise ValueError(
+                    f"{function.__name__}(): input {each.name!r} has the default {each.default!r}; "
+                    "an input is optional by '=None', attributes stand behind a '*'"
+                )
+        kinds = {p.kind for p in parameters}
+        taken = inputs[skipped:]
+        return cls(
+            named=tuple(p.name for p in taken),
+            rest=next((p.name for p in parameters if p.kind == _KINDS.VAR_POSITIONAL), ""),
+            required=sum(p.default is p.empty for p in taken),
+            most=None if _KINDS.VAR_POSITIONAL in kinds else len(taken),
+            attributes={p.name: p.default for p in parameters if p.kind == _KINDS.KEYWORD_ONLY},
+            open=_KINDS.VAR_KEYWORD in kinds,
+        )
+
+    def names(self, count: int) -> tuple[str, ...]:
+        """Names of the first `count` inputs; further ones are numbered."""
+        more = range(max(count - len(self.named), 0))
+        return (*self.named[:count], *(f"{self.rest}{index}" for index in more))
+
+    def check_inputs(self, inputs: Sequence[object]) -> None:
+        """Raise ValueError where so many inputs, None for those left out, do not suit it."""
+        given = len(inputs)
+        if given < self.required or (self.most is not None and given > self.most):
+            raise ValueError(f"takes {self._inputs()}, the node has {given}")
+        if None in [*inputs[: self.required]]:
+            raise ValueError(f"input {[*inputs].index(None)} is missing, which has to be given")
+
+    def _inputs(self) -> str:
+        if self.most is None:
+            return f"{self.required} inputs or more"
+        counts = sorted({self.required, self.most})
+        return f"{' to '.join(map(str, counts))} input{'s' if self.most != 1 else ''}"
+
+    def bound(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of all attributes, of which a node has `given`; raises ValueError, in words."""
+        unknown = sorted(set(given) - set(self.attributes))
+        if unknown and not self.open:
+            known = ", ".join(self.attributes) or "none"
+            raise ValueError(f"has no attribute {unknown[0]!r}; its attributes: {known}")
+        found = dict(given) if self.open else {}
+        for name, default in self.attributes.items():
+            if name not in given and default is _KINDS.empty:
+                raise ValueError(f"attribute {name!r} is missing, which has to be given")
+            found[name] = _suiting(name, given[name], default) if name in given else default
+        return found
+
+
+def _suiting(name: str, value: Any, default: Any) -> Any:
+    """The value of an attribute where it is of the type of its default."""
+    if default is None or default is _KINDS.empty:
+        return value
+    if isinstance(default, float) and isinstance(value, int):
+        return float(value)
+    wanted = (list, tuple) if isinstance(default, list | tuple) else type(default)
+    if isinstance(default, bool) and value in (0, 1):
+        return bool(value)
+    if not isinstance(value, wanted):
+        raise ValueError(f"attribute {name!r} is {value!r}, expected one like {default!r}")
+    return value
+
+
+def attributes_of(node: ir.Node) -> dict[str, Any]:
+    """The attributes of `node` as Python values: numbers, strings, lists, arrays."""
+    return {name: _attribute_value(attribute) for name, attribute in node.attributes.items()}
+
+
+def _attribute_value(attribute: ir.Attr) -> Any:
+    if attribute.type == ir.AttributeType.TENSOR:
+        return attribute.as_tensor().numpy()
+    if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        raise ValueError(f"attribute {attribute.name!r} is a graph, which no function is handed")
+    value = attribute.value
+    return (
+        list(value)
+        if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+        else value
+    )
+
+
+def given_inputs(node: ir.Node) -> list[ir.Value | None]:
+    """The inputs of `node` without those that are left out at its end."""
+    inputs = list(node.inputs)
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return inputs
+
+
+def name_of(node: ir.Node) -> str:
+    """The name under which the operator of `node` is registered."""
+    return operator_name(node.op_type, node.domain)
+
+
+REASON = "archgen.reason"
+"""Key, in the metadata of a node, of why it is left to the host."""
+
+
+class OperatorFailed(Exception):
+    """The function of an operator raised what is in `__cause__`; the text says which operator, and
+    where it is defined."""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """An operator as a function that builds its body."""
+
+    domain: str
+    op_type: str
+    function: Callable[..., Any]
+    signature: Signature
+    reference: Callable[..., Any] | None = None
+    """The same in numpy, without the builder; None: the body is its own reference."""
+
+    @property
+    def name(self) -> str:
+        """How the operator is called in messages and in the table."""
+        return operator_name(self.op_type, self.domain)
+
+    @property
+    def place(self) -> str:
+        """File and line of the function."""
+        code = self.function.__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether the function is one of this package, not a user's."""
+        return self.function.__module__.startswith(f"{__package__}.")
+
+
+@dataclass(frozen=True)
+class Expressed(Rewrite):
+    """An operator as a function that gives the text of a tensor expression."""
+
+    template: str | None = None
+    """The kind of schedule that it has to suit; None: whichever follows."""
+
+
+def expressed(node: ir.Node, definition: Expressed) -> Expression:
+    """The expression of `node`. Raises as `expand`."""
+    inputs = given_inputs(node)
+    try:
+        definition.signature.check_inputs(inputs)
+        attributes = definition.signature.bound(attributes_of(node))
+    except ValueError as mistake:
+        raise ValueError(f"{mistake} (defined at {definition.place})") from None
+    named = zip(definition.signature.names(len(inputs)), inputs, strict=True)
+    seen = [None if v is None else Shaped(n, static_shape(v), _real(v)) for n, v in named]
+    shapes = {each.name: each.shape for each in seen if each is not None}
+    try:
+        text = definition.function(*seen, **attributes)
+    except Declined:
+        raise
+    except Exception as mistake:  # whatever a user's function does
+        raise OperatorFailed(
+            f"{definition.name}, defined at {definition.place}: {type(mistake).__name__}: {mistake}"
+        ) from mistake
+    try:
+        if not isinstance(text, str):
+            raise ValueError(f"its function gives {type(text).__name__!r}, expected a text")
+        made = expression(text, shapes)
+        if definition.template not in (None, *made.templates):
+            kinds = " and ".join(made.templates)
+            raise ValueError(f"{text!r} has no {definition.template} in it: it is {kinds}")
+    except ValueError as mistake:
+        raise ValueError(f"{mistake} (defined at {definition.place})") from None
+    return made
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """An operand of an expression, as its function sees it."""
+
+    name: str
+    shape: tuple[int, ...]
+    real: bool
+    """Whether its elements are real numbers."""
+
+
+def _real(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
+def infer_expressed(node: ir.Node, definition: Expressed) -> bool:
+    """Set type and shape of the result of `node`; whether its definition covers it. Raises as
+    `expand`."""
+    try:
+        made = expressed(node, definition)
+    except Declined as why:
+        node.metadata_props[REASON] = str(why)
+        return False
+    for value in node.inputs:
+        if value is not None and not _real(value):
+            raise ValueError(f"{definition.name} is an expression of real numbers; cast its inputs")
+    if len(node.outputs) != 1:
+        raise ValueError(f"{definition.name} gives 1 result, the node has {len(node.outputs)}")
+    first = node.inputs[0]
+    assert first is not None and first.dtype is not None
+    node.outputs[0].dtype, node.outputs[0].shape = first.dtype, ir.Shape(made.shape)
+    return True
+
+
+def expression_of(domain: str, op_type: str) -> Callable[[Callable[..., Any]], Expressed]:
+    """Decorator: the function of inputs and attributes that gives a text as an operator."""
+
+    def defined(function: Callable[..., Any]) -> Expressed:
+        return Expressed(domain, op_type, function, Signature.of(function, 0))
+
+    return defined
+
+
+def rewrite_of(
+    domain: str, op_type: str, reference: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Rewrite]:
+    """Decorator: the function of a builder, inputs and attributes as an operator."""
+
+    def defined(function: Callable[..., Any]) -> Rewrite:
+        return Rewrite(domain, op_type, function, Signature.of(function, 1), reference)
+
+    return defined
+
+
+def expand(node: ir.Node, definition: Rewrite, unfolding: Unfolding | None = None) -> bool:
+    """Put the body of `node` behind it and remove it; whether its definition covers it.
+
+    Args:
+        node: in a graph; types and shapes of its inputs are known.
+        definition: of its operator.
+        unfolding: operators into which its scans may unfold; None: any number.
+
+    Raises:
+        ValueError: the function does not suit the node.
+        OperatorFailed: it failed.
+    """
+    graph = node.graph
+    if graph is None:
+        raise ValueError(f"{node.name} is in no graph")
+    body = Body(node, unfolding)
+    try:
+        results = build(node, definition, body)
+    except Declined as why:
+        body.undo()
+        node.metadata_props[REASON] = str(why)
+        return False
+    for output, result in zip(node.outputs, results, strict=False):
+        if result is None:
+            continue
+        value = result.ir
+        if output.is_graph_output() and (value.is_graph_input() or value.is_graph_output()):
+            value = body.op("Identity", result).ir
+        if output.name:
+            replace_value(output, value, node, node.metadata_props)
+    graph.remove(node, safe=True)
+    return True
+
+
+def build(node: ir.Node, definition: Rewrite, body: Body) -> list[Tensor | None]:
+    """Results of the function for `node`, through `body`. Raises as `expand`, and Declined."""
+    try:
+        inputs = given_inputs(node)
+        definition.signature.check_inputs(inputs)
+        attributes = definition.signature.bound(attributes_of(node))
+    except ValueError as mistake:
+        raise ValueError(f"{mistake} (defined at {definition.place})") from None
+    values = [None if value is None else Tensor(body, value) for value in inputs]
+    try:
+        made = definition.function(body, *values, **attributes)
+    except Declined:
+        raise
+    except Contradicted as mistake:
+        raise ValueError(str(mistake)) from None
+    except Exception as mistake:  # whatever a user's function does
+        if definition.is_shipped and isinstance(mistake, ValueError):
+            raise  # inputs that contradict an operator of the body
+        raise OperatorFailed(
+            f"{definition.name}, defined at {definition.place}: {type(mistake).__name__}: {mistake}"
+        ) from mistake
+    return _results(node, definition, made)
+
+
+def _results(node: ir.Node, definition: Rewrite, made: object) -> list[Tensor | None]:
+    """What a function gave, where it suits the outputs of `node`; None where it has none for an
+    output that nobody reads."""
+    given = [*made] if isinstance(made, list | tuple) else [made]
+    found = [each for each in given if each is None or isinstance(each, Tensor)]
+    if len(found) < len(given) or found == [None]:
+        wrong = next(type(each).__name__ for each in given if not isinstance(each, Tensor))
+        raise ValueError(
+            f"its function gives {wrong!r}, expected what the builder made "
+            f"(defined at {definition.place})"
+        )
+    wanted = [index for index, output in enumerate(node.outputs) if output.name]
+    if wanted and wanted[-1] >= len(found):
+        raise ValueError(
+            f"its function gives {len(found)} of {wanted[-1] + 1} outputs "
+            f"(defined at {definition.place})"
+        )
+    for output, value in zip(node.outputs, found, strict=False):
+        if value is None and (output.uses() or output.is_graph_output()):
+            raise Declined(f"its output {output.name} is read")
+    return found

@@ -1,0 +1,266 @@
+"""All operators that a function defines, by name; users add theirs.
+
+@rewrite("my.domain", "MyGelu")
+def my_gelu(b, x, *, alpha=1.702):
+    return x * b.Sigmoid(x * alpha)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from compiler.errors import operator_name
+from compiler.frontend.operators import attention, einsum, microsoft, qlinear, recurrent
+from compiler.frontend.operators.definitions import (
+    REASON,
+    Expressed,
+    Rewrite,
+    Signature,
+    name_of,
+    rewrite_of,
+)
+from compiler.frontend.operators.expression import TEMPLATES
+from compiler.frontend.reference_types import type_proto
+from compiler.frontend.rewrite import COMPOSITE, ORIGIN, const, fresh_name, origin_of, replace_value
+from compiler.frontend.shapes import schema_of
+from simmodel.arch.base import Registry
+
+_SHIPPED = (microsoft, recurrent, einsum, qlinear, attention)
+
+DEFINED: dict[str, Rewrite] = Registry(
+    "defined operator",
+    {each.name: each for table in _SHIPPED for each in table.TABLE},
+)
+"""By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
+
+Function = Callable[..., Any]
+
+
+def rewrite(
+    domain: str, op_type: str, *, reference: Function | None = None, replace: bool = False
+) -> Callable[[Function], Function]:
+    """Decorator: register a function of a builder as the operator `op_type` of `domain`.
+
+    Args:
+        domain: as in the model; "" is ONNX's own.
+        op_type: its name there.
+        reference: the same in numpy, a function of the inputs as arrays and the attributes by name,
+            which results are compared with; default: the body, run by ONNX Runtime.
+        replace: take the place of a definition that is there.
+
+    The function gets a builder (`Body`), the inputs as `Tensor`, optional ones as None, and the
+    attributes by keyword; it gives one result or a tuple of them. Raises ValueError where the name
+    is taken, or where it can be no operator's function.
+    """
+
+    def register(function: Function) -> Function:
+        made = rewrite_of(domain, op_type, reference)(function)
+        enter(made, replace)
+        return function
+
+    return register
+
+
+def expression(
+    domain: str,
+    op_type: str,
+    *,
+    template: str | None = None,
+    reference: Function | None = None,
+    replace: bool = False,
+) -> Callable[[Function], Function]:
+    """Decorator: register a function that gives the text of a tensor expression as an operator.
+
+    Args:
+        domain, op_type, replace: as of `rewrite`.
+        template: the kind of schedule that it has to suit (contraction, window, reduction,
+            movement, elementwise); default: whichever follows.
+        reference: as of `rewrite`; default: the expression, evaluated in numpy.
+
+    The function gets the inputs, of which it may ask the `shape`, and the attributes by keyword; in
+    its text, inputs are called like its parameters. Raises ValueError as `rewrite`.
+    """
+    if template not in (None, *TEMPLATES):
+        raise ValueError(f"template {template!r}, expected one of {', '.join(TEMPLATES)}")
+
+    def register(function: Function) -> Function:
+        signature = Signature.of(function, 0)
+        enter(Expressed(domain, op_type, function, signature, reference, template), replace)
+        return function
+
+    return register
+
+
+def enter(made: Rewrite, replace: bool) -> None:
+    """Put a definition into the table; raises ValueError where its name is taken."""
+    if not made.op_type.isidentifier():
+        raise ValueError(f"operator {made.op_type!r}: its name has to be an identifier")
+    before = DEFINED.get(made.name)
+    if before is not None and not replace:
+        raise ValueError(
+            f"operator {made.name} is defined already, at {before.place}; 'replace=True' takes "
+            "its place"
+        )
+    DEFINED[made.name] = made
+
+
+def definition_of(node: ir.Node) -> Rewrite | None:
+    """What defines the operator of `node`, None where no function does."""
+    return DEFINED.get(name_of(node))
+
+
+def expression_in(node: ir.Node) -> Expressed | None:
+    """The definition of `node` as a tensor expression, which has not declined it."""
+    found = definition_of(node)
+    return found if isinstance(found, Expressed) and REASON not in node.metadata_props else None
+
+
+def is_defined(op_type: str, domain: str) -> bool:
+    """Whether a function defines an operator."""
+    return operator_name(op_type, domain) in DEFINED
+
+
+# A standard operator that is a dataflow graph in itself, replaced by that graph.
+
+BY_DEFINITION = frozenset(
+    {"Attention", "CausalConvWithState", "CenterCropPad", "MeanVarianceNormalization",
+     "RotaryEmbedding", "Shrink", "SwiGLU", "ai.onnx.preview.FlexAttention"}
+)  # fmt: skip
+"""Operators that are compiled as what defines them; of ONNX's other domains with these."""
+
+SIZED = frozenset({"CenterCropPad"})
+"""Those whose definition has static shapes only where the second input is a constant."""
+
+
+def inline(node: ir.Node, version: int) -> bool:
+    """Put the definition of `node` behind it and remove it; whether there is one.
+
+    Args:
+        node: in a graph; types and shapes of its inputs are known.
+        version: operator set of the model. The nodes that are put in say of which they are.
+    """
+    graph = node.graph
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    name = f"{domain}.{node.op_type}" if domain else node.op_type
+    if name not in BY_DEFINITION or graph is None:
+        return False
+    if node.op_type in SIZED and const(node.inputs[1]) is None:
+        return False
+    own = graph.opset_imports.get(domain, version) if domain else version
+    found = _definition(node, domain, own)
+    if found is None or _captures(found):
+        return False
+    completed = _completed(node, domain, own)
+    _resolve_attributes(found, {attr.name: attr for attr in completed.attribute})
+    outputs = _keep_made(found, node)
+    function = ir.serde.deserialize_function(found)
+    _feed(function, node)
+    results = list(function.outputs)
+    moved = list(function)
+    function.outputs.clear()
+    function.graph.remove(moved)
+    for inner in moved:
+        _adopt(inner, node, graph, function.opset_imports.get("", version))
+    graph.insert_after(node, moved)
+    for output, result in zip(outputs, results, strict=True):
+        replace_value(output, result, node, node.metadata_props)
+    graph.remove(node, safe=True)
+    return True
+
+
+def _captures(function: onnx.FunctionProto) -> bool:
+    """Whether the body reads what neither it nor its caller gives: a value around the node, in a
+    body that the node has and that stands in this one."""
+    known = {"", *function.input}
+    for inner in function.node:
+        if not known.issuperset(inner.input):
+            return True
+        known.update(inner.output)
+    return False
+
+
+def _completed(node: ir.Node, domain: str, version: int) -> onnx.NodeProto:
+    """`node` with the attributes that it leaves to their defaults, without absent last inputs."""
+    proto = ir.serde.serialize_node(node)
+    schema = schema_of(node.op_type, domain, version)
+    given = {attribute.name for attribute in proto.attribute}
+    for name, attribute in ({} if schema is None else schema.attributes).items():
+        if name not in given and attribute.default_value.name:
+            proto.attribute.append(attribute.default_value)
+    return proto
+
+
+def _definition(node: ir.Node, domain: str, version: int) -> onnx.FunctionProto | None:
+    """The function that ONNX defines `node` by, in the newest operator set up to `version`."""
+    schema: Any = schema_of(node.op_type, domain, version)  # onnx types less than it offers
+    if schema is None:
+        return None
+    plain, by_types = (
+        schema.function_opset_versions,
+        schema.context_dependent_function_opset_versions,
+    )
+    if by_types:
+        types = [type_proto(value) or onnx.TypeProto() for value in node.inputs]
+        data = schema.get_context_dependent_function_with_opset_version(
+            _newest(by_types, version),
+            _completed(node, domain, version).SerializeToString(),
+            [kind.SerializeToString() for kind in types],
+        )
+    elif plain:
+        data = schema.get_function_with_opset_version(_newest(plain, version))
+    else:
+        return None
+    return onnx.FunctionProto.FromString(data) if data else None
+
+
+def _newest(versions: list[int], limit: int) -> int:
+    return max((v for v in versions if v <= limit), default=min(versions))
+
+
+def _resolve_attributes(
+    function: onnx.FunctionProto, given: dict[str, onnx.AttributeProto]
+) -> None:
+    """Attributes that stand for one of the function's get its value, or go."""
+    for node in function.node:
+        attributes = list(node.attribute)
+        del node.attribute[:]
+        for attribute in attributes:
+            if not attribute.ref_attr_name:
+                node.attribute.append(attribute)
+            elif attribute.ref_attr_name in given:
+                value = node.attribute.add()
+                value.CopyFrom(given[attribute.ref_attr_name])
+                value.name = attribute.name
+
+
+def _keep_made(function: onnx.FunctionProto, node: ir.Node) -> list[ir.Value]:
+    """Outputs of `node` that the body makes; `function` keeps these alone."""
+    made = {name for inner in function.node for name in inner.output}
+    pairs = list(zip(node.outputs, function.output, strict=False))
+    function.output[:] = [name for _, name in pairs if name in made]
+    return [output for output, name in pairs if name in made]
+
+
+def _feed(function: ir.Function, node: ir.Node) -> None:
+    """Let the function's body read what `node` reads."""
+    for index, parameter in enumerate(function.inputs):
+        value = node.inputs[index] if index < len(node.inputs) else None
+        for use in list(parameter.uses()):
+            use.node.replace_input_with(use.idx, value)
+
+
+def _adopt(inner: ir.Node, node: ir.Node, graph: ir.Graph, version: int) -> None:
+    """Make `inner` a node of `graph` that came from `node`."""
+    inner.name = fresh_name(graph, f"{node.name}_{inner.op_type}")
+    inner.version = version
+    inner.metadata_props.clear()
+    inner.metadata_props[ORIGIN] = origin_of(node)
+    composite = node.metadata_props.get(COMPOSITE)
+    if composite is not None:
+        inner.metadata_props[COMPOSITE] = composite
+    for value in inner.outputs:
+        value.name, value.shape = fresh_name(graph, str(value.name)), None

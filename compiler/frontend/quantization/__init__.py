@@ -1,0 +1,1 @@
+"""Quantized operators, and where conversions stand."""

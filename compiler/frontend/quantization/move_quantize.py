@@ -1,0 +1,254 @@
+"""Data movement on integers: QuantizeLinear moves above what only rearranges elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from compiler.frontend.data_movement import (
+    MOVERS,
+    axis_before,
+    axis_behind,
+    data_inputs,
+    works_on_integers,
+)
+from compiler.frontend.quantization.quantization import (
+    BYTES,
+    Quantization,
+    dequantized,
+    quantization_of,
+)
+from compiler.frontend.rewrite import (
+    AttrValue,
+    GraphPass,
+    Rewriter,
+    is_op,
+    replace_value,
+    required,
+    sole_consumer,
+    static_shape,
+)
+from compiler.passes import Omittable
+
+
+@dataclass(frozen=True)
+class HoistQuantize(GraphPass, Omittable):
+    """Move QuantizeLinear above data movement, to the operator that makes the numbers.
+
+        b = Reshape(a)                        q = QuantizeLinear(a, s, z)
+        c = Transpose(b)               =>     r = Reshape(q)
+        y = QuantizeLinear(c, s, z)           y = Transpose(r)
+
+    A byte is moved instead of a float, and an operator whose result is quantized at once need not
+    write floats at all. That holds where every reader wants the same integers: for one that wants
+    floats, these are moved anyway. What takes a few elements out of a tensor also has to be its
+    only reader, because all of it is quantized then. Parts of a Concat are quantized one by one,
+    and a tensor that several operators rearrange is quantized once.
+    """
+
+    backwards: ClassVar[bool] = True
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Rewrite one operator whose results are all quantized alike."""
+        if not is_op(node, *MOVERS) or not works_on_integers(node):
+            return False
+        readers = _quantizers(node)
+        if not readers or not _worth_it(node):
+            return False
+        wanted = _above(node, readers[0])
+        if wanted is None:
+            return False
+        _hoist(node, readers, wanted)
+        return True
+
+
+def _quantizers(node: ir.Node) -> list[ir.Node]:
+    """The readers of the results of `node`, if all of them quantize alike; none otherwise."""
+    readers = [use.node for out in node.outputs for use in out.uses()]
+    kinds = [quantization_of(reader) for reader in readers if is_op(reader, "QuantizeLinear")]
+    first = kinds[0] if kinds else None
+    if first is None or first.dtype not in BYTES or len(kinds) < len(readers):
+        return []
+    if any(out.is_graph_output() for out in node.outputs):
+        return []
+    alike = all(how is not None and how.same_as(first) for how in kinds)
+    inside = all(reader.graph is node.graph for reader in readers)
+    return readers if alike and inside else []
+
+
+def _worth_it(node: ir.Node) -> bool:
+    """Whether no more is quantized above `node` than below, or it needs no floats any more."""
+    data = node.inputs[: data_inputs(node)]
+    above = sum(_element_count(value) for value in data if value is not None)
+    below = sum(_element_count(value) for value in node.outputs if value.uses())
+    source = required(node, 0)
+    return below >= above or (source.producer() is not None and sole_consumer(source) is node)
+
+
+def _element_count(value: ir.Value) -> int:
+    return math.prod(static_shape(value))
+
+
+def _above(node: ir.Node, reader: ir.Node) -> Quantization | None:
+    """How the data of `node` is quantized if its results are as by `reader`."""
+    how = quantization_of(reader)
+    if how is None or how.per_tensor:
+        return how
+    axis = axis_before(node, how.axis)
+    return None if axis is None else replace(how, axis=axis)
+
+
+def _hoist(node: ir.Node, readers: list[ir.Node], wanted: Quantization) -> None:
+    make = Rewriter(node, (node, *readers))
+    count = data_inputs(node)
+    floats = [required(node, i) for i in range(count)]
+    for value in dict.fromkeys(floats):
+        _quantize(make, value, readers[0], wanted)
+    data = [_integers(value, wanted) for value in floats]
+    attributes: dict[str, AttrValue] = {k: attr.value for k, attr in node.attributes.items()}
+    inputs = [*data, *node.inputs[count:]]
+    if is_op(node, "Pad"):
+        inputs[2:3] = [make.like(wanted.quantize(0.0), data[0])]
+    moved = make.node(node.op_type, inputs, attributes, outputs=len(node.outputs))
+    for old, new in zip(node.outputs, moved.outputs, strict=True):
+        for reader in [use.node for use in old.uses()]:
+            _replace(reader, new, make)
+    make.graph.remove(node, safe=True)
+
+
+def _replace(reader: ir.Node, new: ir.Value, make: Rewriter) -> None:
+    replace_value(reader.outputs[0], new, reader, make.props)
+    make.graph.remove(reader, safe=True)
+
+
+def _quantize(make: Rewriter, value: ir.Value, like: ir.Node, wanted: Quantization) -> None:
+    """One QuantizeLinear right behind the operator that makes `value`, in place of others like it;
+    none where `value` comes from such integers."""
+    source = dequantized(value)
+    if source is not None and source[1].same_as(wanted):
+        return
+    twins = list(_twins(value, wanted))
+    attributes: dict[str, AttrValue] = {k: attr.value for k, attr in like.attributes.items()}
+    if not wanted.per_tensor:
+        attributes["axis"] = wanted.axis
+    made = make.node("QuantizeLinear", [value, *like.inputs[1:]], attributes)
+    _move_behind(make.graph, made, value.producer())
+    for twin in twins:
+        _replace(twin, made.outputs[0], make)
+
+
+def _integers(value: ir.Value, wanted: Quantization) -> ir.Value:
+    """The integers that `value` comes from, or is quantized to. Asked when all are there: one
+    QuantizeLinear may have taken the place of another that `value` comes from."""
+    source = dequantized(value)
+    if source is not None and source[1].same_as(wanted):
+        return source[0]
+    return next(_twins(value, wanted)).outputs[0]
+
+
+def _twins(value: ir.Value, wanted: Quantization) -> Iterator[ir.Node]:
+    for use in value.uses():
+        how = quantization_of(use.node) if is_op(use.node, "QuantizeLinear") else None
+        inside = use.node.graph is value.graph and not use.node.outputs[0].is_graph_output()
+        if how is not None and how.same_as(wanted) and inside:
+            yield use.node
+
+
+def _move_behind(graph: ir.Graph, node: ir.Node, producer: ir.Node | None) -> None:
+    """Let `node` stand right behind `producer`, or first: before whatever else reads its input."""
+    graph.remove(node)
+    if producer is not None:
+        graph.insert_after(producer, node)
+    else:
+        graph.insert_before(graph[0], node)
+
+
+# Data movement on integers: DequantizeLinear moves below what only rearranges elements.
+
+
+@dataclass(frozen=True)
+class SinkDequantize(GraphPass, Omittable):
+    """Move DequantizeLinear towards the QuantizeLinear that undoes it, and cancel the two.
+
+        a = DequantizeLinear(x, s, z)
+        b = Transpose(a)               =>     y = Transpose(x)
+        y = QuantizeLinear(b, s, z)
+
+    What is quantized per channel moves as far as its axis remains one.
+    Relu behind a DequantizeLinear whose zero point is the smallest integer does nothing and goes.
+    """
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Rewrite one operator that reads dequantized data."""
+        if is_op(node, "QuantizeLinear"):
+            return _cancel(node)
+        if is_op(node, "Relu"):
+            return _drop_relu(node)
+        if is_op(node, *MOVERS):
+            return _sink(node)
+        return False
+
+
+def _cancel(node: ir.Node) -> bool:
+    source = dequantized(required(node, 0))
+    how = quantization_of(node)
+    if source is None or how is None or not source[1].same_as(how):
+        return False
+    Rewriter(node).replace(source[0])
+    return True
+
+
+def _drop_relu(node: ir.Node) -> bool:
+    source = dequantized(required(node, 0))
+    if source is None or not np.all(source[1].zeros == source[1].bounds[0]):
+        return False
+    Rewriter(node).replace(required(node, 0))
+    return True
+
+
+def _sources(node: ir.Node) -> list[ir.Value] | None:
+    """The integers behind every data input of `node`, where all are quantized alike."""
+    count = data_inputs(node)
+    found = [dequantized(value) for value in node.inputs[:count]]
+    alike = (
+        [pair for pair in found if pair is not None and pair[1].same_as(found[0][1])]
+        if (found[0] is not None)
+        else []
+    )
+    if len(alike) != count or alike[0][1].dtype not in BYTES:
+        return None
+    return [value for value, _ in alike]
+
+
+def _sink(node: ir.Node) -> bool:
+    sources = _sources(node)
+    source = dequantized(node.inputs[0])
+    if sources is None or source is None:
+        return False
+    how, axis = source[1], source[1].axis
+    if not how.per_tensor:
+        moved = axis_behind(node, axis)
+        if moved is None:
+            return False
+        axis = moved
+    if not works_on_integers(node):
+        return False
+    convert = required(node, 0).producer()
+    if convert is None:
+        return False
+    make = Rewriter(node)
+    inputs: list[ir.Value | None] = [*sources, *node.inputs[len(sources) :]]
+    if is_op(node, "Pad"):
+        inputs[2:3] = [make.like(np.asarray(how.zero), sources[0])]
+    attributes: dict[str, AttrValue] = {k: attr.value for k, attr in node.attributes.items()}
+    inner = make.node(node.op_type, inputs, attributes, outputs=len(node.outputs))
+    parameters = convert.inputs[1:]
+    make.replace(
+        *(make.op("DequantizeLinear", [out, *parameters], {"axis": axis}) for out in inner.outputs)
+    )
+    return True

@@ -1,0 +1,292 @@
+"""What ONNX Runtime says of operators that it may have to run: result types, and whether it can.
+
+The host processor runs what no engine does, and it runs ONNX Runtime; where that has no kernel,
+ONNX's own evaluator (`by_definition`). So an operator of a domain that ONNX itself does not define
+is asked about there, one node at a time: with the numbers of small constants, without those of
+large ones. Nothing is said on the terminal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+# Types, shapes and small numbers of values, as ONNX writes them.
+
+SMALL = 4096
+"""Constants with at most this many elements take part in inference by value (shapes, axes)."""
+
+
+def type_proto(value: ir.Value | None) -> onnx.TypeProto | None:
+    """Type and shape of `value`; None where even the type is unknown."""
+    if value is None or value.type is None:
+        return None
+    proto = onnx.TypeProto()
+    ir.serde.serialize_type_into(proto, value.type)
+    if value.shape is not None:
+        ir.serde.serialize_shape_into(proto, value.shape)
+    return proto
+
+
+def small_constant(value: ir.Value) -> onnx.TensorProto | None:
+    """The numbers of a constant of at most `SMALL` elements; None for every other value."""
+    tensor = value.const_value
+    if tensor is None or value.is_graph_input() or tensor.size > SMALL:
+        return None
+    return ir.serde.serialize_tensor(tensor)
+
+
+Dims = tuple[int | None, ...] | None
+"""Extents, None where one is not known; None: not even the rank is."""
+DECLARED = "archgen.declared"
+"""Key, in the metadata of a value, of the extents that the model's file states."""
+
+
+def declared(value: ir.Value) -> Dims:
+    """The extents of `value` that the file states, which may be of other inputs."""
+    found: Dims = value.meta.get(DECLARED)
+    return found
+
+
+# Operators that no accelerator is given: classical learning, training, chance.
+
+_DOMAINS = {
+    "ai.onnx.ml": "classical machine learning and look-ups are not compiled; "
+    "export the part of the model that computes with tensors",
+    "ai.onnx.preview.training": "training is not compiled; export the model for inference",
+    "ai.onnx.training": "training is not compiled; export the model for inference",
+}
+CHANCE = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+     "RandomUniformLike")
+)  # fmt: skip
+
+
+def outside(op_type: str, domain: str) -> str | None:
+    """Why an operator is not compiled whatever it is given, and what would help; None: it may be.
+
+    `domain` is empty for ONNX's own operators.
+    """
+    if domain in _DOMAINS:
+        return _DOMAINS[domain]
+    if not domain and op_type in CHANCE:
+        return (
+            "it makes other values in each run, which nothing can be compared with; make what it "
+            "draws an input of the model"
+        )
+    return None
+
+
+# ONNX's own evaluator, where ONNX Runtime has no kernel.
+
+Array = NDArray[Any]
+
+NOT_A_FUNCTION = CHANCE | {"Dropout"}
+"""Operators that give another value at each run."""
+
+
+def evaluator(proto: onnx.ModelProto) -> ReferenceEvaluator:
+    """What computes `proto` from the definitions of its operators.
+
+    Raises ValueError where they have none, or give another value at each run.
+    """
+    drawing = sorted(NOT_A_FUNCTION.intersection(_operators(proto.graph)))
+    if drawing:
+        raise ValueError(f"{', '.join(drawing)} gives another value at each run")
+    try:
+        return ReferenceEvaluator(proto)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as why:
+        said = " ".join(str(why).split())
+        raise ValueError(f"ONNX's own evaluator cannot run it either: {said}") from why
+
+
+def evaluated(
+    run: ReferenceEvaluator, names: Sequence[str], feeds: Mapping[str, Array]
+) -> list[Array]:
+    """Values called `names`. Raises ValueError where the evaluator fails on these inputs."""
+    try:
+        with np.errstate(all="ignore"):
+            return [np.asarray(value) for value in run.run(list(names), dict(feeds))]
+    except Exception as why:  # whatever numpy says of values that no operator takes
+        raise ValueError(f"ONNX's own evaluator fails: {why}") from why
+
+
+def _operators(graph: onnx.GraphProto) -> Iterator[str]:
+    """Types of all nodes, also inside of subgraphs."""
+    for node in graph.node:
+        yield node.op_type
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from _operators(body)
+
+
+_SILENT = 4
+_FAILURES = (
+    native.Fail,
+    native.InvalidArgument,
+    native.InvalidGraph,
+    native.InvalidProtobuf,
+    native.NotImplemented,
+    native.RuntimeException,
+    ValueError,
+)
+_UNREGISTERED = "is not a registered function/op"
+_ELEMENTS: dict[str, ir.DataType] = {
+    "float": ir.DataType.FLOAT,
+    "double": ir.DataType.DOUBLE,
+    **{kind.name.lower(): kind for kind in ir.DataType if kind.name not in ("FLOAT", "DOUBLE")},
+}
+"""Element types as ONNX Runtime spells them in `tensor(...)`."""
+
+
+class NoKernel(ValueError):
+    """ONNX Runtime knows no way to compute an operator that may have a definition."""
+
+
+@cache
+def operators_of_runtime() -> Mapping[str, frozenset[str]]:
+    """Operator types that ONNX Runtime has a schema for, by domain ("" is ONNX's own)."""
+    found: dict[str, set[str]] = {}
+    for schema in native.get_all_operator_schema():
+        found.setdefault(schema.domain, set()).add(schema.name)
+    return {domain: frozenset(names) for domain, names in found.items()}
+
+
+@cache
+def kernels_of_runtime() -> Mapping[str, frozenset[str]]:
+    """Operator types that ONNX Runtime itself computes, in some element type, by domain."""
+    found: dict[str, set[str]] = {}
+    for kernel in native.get_all_opkernel_def():
+        found.setdefault(kernel.domain, set()).add(kernel.op_name)
+    return {domain: frozenset(names) for domain, names in found.items()}
+
+
+def infer_by_runtime(node: ir.Node, opsets: Mapping[str, int]) -> None:
+    """Set types and shapes of the outputs of `node`, as far as ONNX Runtime finds them.
+
+    Where its inference leaves an extent open, the node is run on zeros and on ones: an extent that
+    both give does not depend on numbers. Raises ValueError with the reason where it refuses.
+    """
+    proto = _single_node_proto(node, opsets)
+    session = _open_session(proto)
+    shapes = {port.name: port.shape for port in session.get_outputs()}
+    if not all(isinstance(extent, int) for shape in shapes.values() for extent in shape):
+        shapes |= _by_running(session, proto)
+    for value in node.outputs:
+        if value.name not in shapes:
+            continue
+        port = next(port for port in session.get_outputs() if port.name == value.name)
+        value.dtype = _ELEMENTS[port.type.removeprefix("tensor(").removesuffix(")")]
+        value.shape = ir.Shape(shapes[value.name])
+
+
+def refusal(payload: bytes) -> str | None:
+    """Why the host cannot run a serialized model, on one line; None: it can.
+
+    Large constants are handed over as inputs, so that none is copied.
+    """
+    proto = onnx.ModelProto.FromString(payload)
+    graph = proto.graph
+    for tensor in [t for t in graph.initializer if math.prod(t.dims) > SMALL]:
+        graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
+        graph.initializer.remove(tensor)
+    try:
+        _open_session(proto)
+    except NoKernel as why:
+        return _undefined(proto, str(why))
+    except ValueError as why:
+        return str(why)
+    return None
+
+
+def lacks_kernel(why: Exception) -> bool:
+    """Whether ONNX Runtime says of a model that it has no kernel for an operator, and nothing of
+    the model."""
+    return isinstance(why, native.NotImplemented) or _UNREGISTERED in str(why)
+
+
+def _undefined(proto: onnx.ModelProto, why: str) -> str | None:
+    """`why` ONNX Runtime refuses a model, and why ONNX's own evaluator does; None: that runs it."""
+    try:
+        evaluator(proto)
+    except ValueError as more:
+        return f"{why}; {more}"
+    return None
+
+
+def _single_node_proto(node: ir.Node, opsets: Mapping[str, int]) -> onnx.ModelProto:
+    """`node` as a model: what it reads are inputs, except for small constants."""
+    inputs: dict[str, onnx.ValueInfoProto] = {}
+    constants: dict[str, onnx.TensorProto] = {}
+    for value in node.inputs:
+        if value is None or value.name is None:
+            continue
+        constant = small_constant(value)
+        if constant is not None:
+            constants[value.name] = constant
+            continue
+        kind = type_proto(value)
+        if kind is None or value.shape is None or not value.shape.is_static():
+            raise ValueError(f"type and shape of its input {value.name} are unknown")
+        inputs[value.name] = onnx.ValueInfoProto(name=value.name, type=kind)
+    outputs = [onnx.ValueInfoProto(name=value.name) for value in node.outputs if value.name]
+    graph = helper.make_graph(
+        [ir.serde.serialize_node(node)], "node", list(inputs.values()), outputs,
+        list(constants.values()),
+    )  # fmt: skip
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def _open_session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = _SILENT
+    try:
+        return onnxruntime.InferenceSession(
+            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except _FAILURES as why:
+        kind = NoKernel if lacks_kernel(why) else ValueError
+        raise kind(_failure_reason(why)) from None
+
+
+def _failure_reason(why: Exception) -> str:
+    """The last part of what ONNX Runtime says, which is the reason, on one line."""
+    return " ".join(str(why).rsplit(" : ", 1)[-1].split())
+
+
+def _by_running(
+    session: onnxruntime.InferenceSession, proto: onnx.ModelProto
+) -> dict[str, Sequence[int]]:
+    """Shapes of the outputs that are the same for inputs of zeros and of ones."""
+    names = [port.name for port in session.get_outputs()]
+    found: list[list[tuple[int, ...]]] = []
+    for fill in (0, 1):
+        feeds = {
+            value.name: np.full(
+                [dim.dim_value for dim in value.type.tensor_type.shape.dim],
+                fill,
+                helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
+            )
+            for value in proto.graph.input
+        }
+        try:
+            found.append([np.shape(result) for result in session.run(names, feeds)])
+        except _FAILURES:
+            return {}
+    return {name: a for name, a, b in zip(names, *found, strict=True) if a == b}

@@ -1,0 +1,418 @@
+"""The few verbs that graph passes are written in: read a constant, insert nodes, replace a node.
+
+`Rewriter(node)` inserts new nodes before `node`, infers their shapes and hands on provenance:
+every node carries `metadata_props["origin"]`, the names of the ONNX nodes it came from joined by
+`+`, and, where it was made from one composite operator, `metadata_props["composite"]`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from compiler.errors import at_node, on, operator_name
+from compiler.frontend.shapes import infer_node
+from compiler.passes import ContractBroken, Pass, Result
+from simmodel.arch.dtype import EPSILON
+
+ARCHGEN = "archgen"
+MICROSOFT = "com.microsoft"
+ORIGIN = "origin"
+COMPOSITE = "composite"
+_NAMES = "archgen.names"
+_RUNS = "archgen.runs"
+
+Array = npt.NDArray[Any]
+AttrValue = int | float | str | Sequence[int] | Sequence[float]
+
+
+def is_op(node: ir.Node | None, *op_types: str, domain: str = "") -> bool:
+    """Whether `node` exists and is one of `op_types` of `domain`."""
+    return (
+        node is not None
+        and node.op_type in op_types
+        and (node.domain == domain or (not domain and node.domain == "ai.onnx"))
+    )
+
+
+def const(value: ir.Value | None) -> Array | None:
+    """The numbers of an initializer (not copied), or None where `value` is computed or absent."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    return value.const_value.numpy()
+
+
+def scalar(value: ir.Value | None) -> float | None:
+    """The number in a constant of one element, of any rank; None otherwise."""
+    array = const(value)
+    return float(array.reshape(())) if array is not None and array.size == 1 else None
+
+
+def static_shape(value: ir.Value) -> tuple[int, ...]:
+    """The extents of `value`; raises ValueError where one is unknown."""
+    if value.shape is None or not value.shape.is_static():
+        raise ValueError(f"shape of {value.name} is not static: {value.shape}")
+    return value.shape.numpy()
+
+
+def input_of(node: ir.Node, index: int) -> ir.Value | None:
+    """Input `index`, None where it is absent."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def required(node: ir.Node, index: int) -> ir.Value:
+    """Input `index`; raises ValueError where it is absent."""
+    value = input_of(node, index)
+    if value is None:
+        raise ValueError(f"{node.op_type} {node.name}: input {index} is missing")
+    return value
+
+
+def int_attr(node: ir.Node, name: str, default: int) -> int:
+    """An integer attribute or its default."""
+    attr = node.attributes.get(name)
+    return default if attr is None else attr.as_int()
+
+
+def float_attr(node: ir.Node, name: str, default: float) -> float:
+    """A float attribute or its default."""
+    attr = node.attributes.get(name)
+    return default if attr is None else attr.as_float()
+
+
+def str_attr(node: ir.Node, name: str, default: str) -> str:
+    """A string attribute or its default."""
+    attr = node.attributes.get(name)
+    return default if attr is None else attr.as_string()
+
+
+def ints_attr(node: ir.Node, name: str, default: Sequence[int] | None = None) -> list[int] | None:
+    """A list attribute, or a copy of its default."""
+    attr = node.attributes.get(name)
+    if attr is None:
+        return None if default is None else list(default)
+    return list(attr.as_ints())
+
+
+def set_attrs(node: ir.Node, attrs: Mapping[str, AttrValue]) -> bool:
+    """Set attributes; whether any of them differed."""
+    changed = False
+    for name, value in attrs.items():
+        new = _attribute(name, value)
+        old = node.attributes.get(name)
+        if old is None or old.value != new.value:
+            node.attributes[name] = new
+            changed = True
+    return changed
+
+
+def _attribute(name: str, value: AttrValue) -> ir.Attr:
+    """An attribute; of a list of integers the type is given, which takes long to be inferred."""
+    given = list(value) if isinstance(value, tuple) else value
+    whole = isinstance(given, list) and given and all(isinstance(each, int) for each in given)
+    kind = ir.AttributeType.INTS if whole else None
+    return ir.convenience.convert_attribute(name, given, kind)
+
+
+def sole_consumer(value: ir.Value) -> ir.Node | None:
+    """The only node that reads `value`, once, where nothing else (a graph output) does."""
+    uses = value.uses()
+    if len(uses) != 1 or value.is_graph_output():
+        return None
+    node = next(iter(uses)).node
+    return node if node.graph is value.graph else None
+
+
+def origin_of(*nodes: ir.Node) -> str:
+    """The joined provenance of `nodes`, each name once, in order."""
+    names: dict[str, None] = {}
+    for node in nodes:
+        names.update(dict.fromkeys(node.metadata_props.get(ORIGIN, node.name or "").split("+")))
+    return "+".join(name for name in names if name)
+
+
+def fresh_name(graph: ir.Graph, stem: str) -> str:
+    """A value name that begins with `stem`; unique because it counts per graph."""
+    count = graph.meta.get("archgen.fresh", 0)
+    graph.meta["archgen.fresh"] = count + 1
+    return f"{stem}__{count}"
+
+
+UNIT = 4 * EPSILON["fp32"]
+"""What a sum may be off by, as a share of the magnitude of its terms."""
+TERMS = "terms"
+"""Key, in the metadata of a constant, of the magnitude of what it was added up from."""
+
+
+def terms_of(value: ir.Value | None) -> Array | float:
+    """Magnitude of the terms that a folded constant was added up from, of all its elements or of
+    each; 0 for one of the model."""
+    found: Array | float = 0.0 if value is None else value.meta.get(TERMS, 0.0)
+    return found
+
+
+def add_constant(graph: ir.Graph, stem: str, array: npt.ArrayLike) -> ir.Value:
+    """Register `array` (kept as it is, not copied) as a new initializer of `graph`."""
+    name = fresh_name(graph, stem)
+    value = ir.val(name, const_value=ir.tensor(np.asarray(array), name=name))
+    graph.register_initializer(value)
+    return value
+
+
+def _lost(wanted: Array, made: ir.Value) -> Array | None:
+    """What each element of a half-precision constant is beside the number that was wanted."""
+    assert made.const_value is not None
+    if made.dtype not in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
+        return None
+    off: Array = np.abs(wanted.astype(np.float64) - made.const_value.numpy().astype(np.float64))
+    return off if bool(off.any()) and bool(np.isfinite(off).all()) else None
+
+
+def names_of(value: ir.Value) -> tuple[str, ...]:
+    """The names under which what `value` holds was known so far, its own among them."""
+    names: tuple[str, ...] = value.meta.get(_NAMES, (str(value.name),))
+    return names
+
+
+def forget_names(value: ir.Value) -> None:
+    """Say that `value` no longer holds what its name stood for."""
+    value.meta[_NAMES] = ()
+
+
+def hand_names(old: ir.Value, new: ir.Value, runs: Sequence[int]) -> None:
+    """Say that `new`, not `old`, holds what the names of `old` stand for: each axis of that is made
+    of as many axes of `new` as `runs` say."""
+    if old.graph is None:
+        raise ValueError(f"{old.name} is in no graph")
+    kept: dict[str, tuple[int, ...]] = old.graph.meta.setdefault(_RUNS, {})
+    kept.update(dict.fromkeys(names_of(old), tuple(runs)))
+    new.meta[_NAMES] = (*names_of(new), *names_of(old))
+    forget_names(old)
+
+
+def runs_of(graph: ir.Graph, name: str) -> tuple[int, ...]:
+    """Of how many axes of the value that holds it each axis of what `name` stands for is made;
+    nothing where it has the same axes."""
+    kept: dict[str, tuple[int, ...]] = graph.meta.get(_RUNS, {})
+    return kept.get(name, ())
+
+
+class Rewriter:
+    """Inserts nodes before `anchor`, which they are about to replace.
+
+    `sources` are the nodes whose provenance the new ones inherit, `anchor` alone by default;
+    `composite` marks the new nodes as the expansion of one source node.
+    """
+
+    def __init__(
+        self, anchor: ir.Node, sources: Sequence[ir.Node] = (), composite: str | None = None
+    ) -> None:
+        if anchor.graph is None:
+            raise ValueError(f"{anchor.name} is in no graph")
+        self.anchor = anchor
+        self.graph: ir.Graph = anchor.graph
+        self.stem = anchor.name or anchor.op_type
+        self.props = {ORIGIN: origin_of(*(sources or (anchor,)))}
+        composite = composite or anchor.metadata_props.get(COMPOSITE)
+        if composite is not None:
+            self.props[COMPOSITE] = composite
+
+    def constant(self, array: npt.ArrayLike, dtype: ir.DataType | None = None) -> ir.Value:
+        """A new initializer, of `dtype` where given."""
+        values = np.asarray(array)
+        if dtype is not None:
+            values = values.astype(dtype.numpy(), copy=False)
+        return add_constant(self.graph, f"{self.stem}_const", values)
+
+    def like(self, array: npt.ArrayLike, value: ir.Value, terms: Array | float = 0.0) -> ir.Value:
+        """A new initializer of the element type of `value`; `terms` as in `terms_of`, to which is
+        added what a half-precision type loses."""
+        made = self.constant(array, value.dtype)
+        lost = _lost(np.asarray(array), made)
+        made.meta[TERMS] = terms if lost is None else terms + lost / UNIT
+        return made
+
+    def axes(self, axes: Sequence[int]) -> ir.Value:
+        """A new initializer holding axes or a shape."""
+        return self.constant(np.asarray(axes, dtype=np.int64))
+
+    def op(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, AttrValue] | None = None,
+        *,
+        domain: str = "",
+        outputs: int = 1,
+        out: tuple[ir.DataType, Sequence[int]] | None = None,
+    ) -> ir.Value:
+        """Insert a node and return its first output; `out` states type and shape where no
+        standard rule gives them."""
+        return self.node(op_type, inputs, attributes, domain, outputs, out).outputs[0]
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, AttrValue] | None = None,
+        domain: str = "",
+        outputs: int = 1,
+        out: tuple[ir.DataType, Sequence[int]] | None = None,
+    ) -> ir.Node:
+        """As `op`, for nodes with several outputs."""
+        name = fresh_name(self.graph, f"{self.stem}_{op_type}")
+        results = [ir.Value(name=name if i == 0 else f"{name}_{i}") for i in range(outputs)]
+        node = ir.node(
+            op_type,
+            inputs,
+            {key: _attribute(key, value) for key, value in (attributes or {}).items()},
+            domain=domain,
+            outputs=results,
+            name=name,
+            metadata_props=dict(self.props),
+        )
+        if out is not None:
+            dtype, shape = out
+            results[0].dtype, results[0].shape = dtype, ir.Shape(shape)
+        else:
+            infer_node(node, self.graph.opset_imports)
+        self.insert(node)
+        return node
+
+    def insert(self, node: ir.Node) -> None:
+        """Where new nodes stand: before the anchor."""
+        self.graph.insert_before(self.anchor, node)
+
+    def replace(self, *new: ir.Value | None) -> None:
+        """Let `new` take the place of the anchor's outputs, and remove the anchor; None for what
+        nobody reads."""
+        outputs = list(self.anchor.outputs)
+        for old, value in zip(outputs, new, strict=False):
+            if value is not None:
+                replace_value(old, value, self.anchor, self.props)
+        self.graph.remove(self.anchor, safe=True)
+
+
+def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[str, str]) -> None:
+    """Let readers of `old`, graph outputs too, read `new`; graph outputs keep their names."""
+    names = (*names_of(new), *names_of(old))
+    if not old.is_graph_output():
+        new.meta[_NAMES] = names
+        old.replace_all_uses_with(new)
+        return
+    graph = anchor.graph
+    if graph is None:
+        raise ValueError(f"{anchor.name} is in no graph")
+    name = old.name
+    if new.is_graph_output() or new.is_graph_input():
+        copy = ir.node(
+            "Identity", [new], name=fresh_name(graph, f"{name}_copy"), metadata_props=dict(props)
+        )
+        copy.outputs[0].type, copy.outputs[0].shape = new.type, new.shape
+        graph.insert_before(anchor, copy)
+        new = copy.outputs[0]
+    elif new.const_value is not None:  # a tensor of the file would be renamed there as well
+        new = _again(graph, new)
+    new.meta[_NAMES] = names
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    old.name = fresh_name(graph, f"{name}_old")
+    new.name = name
+
+
+def _again(graph: ir.Graph, value: ir.Value) -> ir.Value:
+    """The constant `value` as another initializer."""
+    assert value.const_value is not None
+    name = fresh_name(graph, f"{value.name}_copy")
+    numbers = ir.tensor(value.const_value.numpy(), dtype=value.dtype, name=name)
+    copy = ir.val(name, const_value=numbers)
+    copy.meta.update(value.meta)
+    graph.register_initializer(copy)
+    return copy
+
+
+def remove_dead(graph: ir.Graph) -> bool:
+    """Remove nodes and initializers that nothing reads; whether there were any."""
+    changed = False
+    for node in reversed(graph):
+        if not any(out.uses() or out.is_graph_output() for out in node.outputs):
+            graph.remove(node, safe=True)
+            changed = True
+    for value in list(graph.initializers.values()):
+        if not value.uses() and not value.is_graph_output():
+            del graph.initializers[str(value.name)]
+            changed = True
+    return changed
+
+
+# The shape of a graph pass: visit every node once, rewrite it or not, sweep what became unused.
+
+
+@dataclass(frozen=True)
+class GraphPass(Pass[ir.Model]):
+    """A pass that rewrites the main graph node by node, in place."""
+
+    backwards: ClassVar[bool] = False
+    """Whether consumers are visited before producers, for rewrites rooted at the last node."""
+
+    leaves_none_of: ClassVar[frozenset[str]] = frozenset()
+    """Standard operators that may not remain."""
+
+    @abstractmethod
+    def rewrite(self, node: ir.Node) -> bool:
+        """Rewrite around `node` if it is the root of something to rewrite; whether it was."""
+
+    def apply(self, ir: ir.Model) -> Result[ir.Model]:
+        """Visit every node that is still in the graph."""
+        graph = ir.graph
+        changed = False
+        for node in reversed(graph) if self.backwards else graph:
+            if node.graph is not graph:
+                continue
+            with on(at_node(node.name, operator_name(node.op_type, node.domain))):
+                changed |= self.rewrite(node)
+        if changed:
+            remove_dead(graph)
+        return Result(ir, changed)
+
+    def requires(self, ir: ir.Model) -> None:
+        """The contract of every graph."""
+        check_graph(ir.graph)
+
+    def ensures(self, ir: ir.Model) -> None:
+        """The contract of every graph, without the operators that this pass removes."""
+        check_graph(ir.graph)
+        left = sorted(
+            {n.op_type for n in ir.graph if not n.domain and n.op_type in self.leaves_none_of}
+        )
+        if left:
+            raise ContractBroken(f"{', '.join(left)} should be gone")
+
+
+def check_graph(graph: ir.Graph) -> None:
+    """Raise ContractBroken for the first node that breaks the contract of this module."""
+    names: set[str] = set()
+    known = {*graph.inputs, *graph.initializers.values()}
+    for node in graph:
+        if not node.name or node.name in names:
+            raise ContractBroken(f"{node.op_type}: name {node.name!r} is missing or taken")
+        names.add(node.name)
+        if not node.metadata_props.get(ORIGIN):
+            raise ContractBroken(f"{node.name}: no origin")
+        for value in node.inputs:
+            if value is not None and value not in known:
+                raise ContractBroken(f"{node.name}: {value.name} is read before it is made")
+        for value in node.outputs:
+            known.add(value)
+            if value.name and (
+                value.dtype is None or value.shape is None or not value.shape.is_static()
+            ):
+                raise ContractBroken(f"{node.name}: {value.name} has no static shape or type")
+    for value in graph.outputs:
+        if value not in known:
+            raise ContractBroken(f"graph output {value.name} is made by nothing")

@@ -1,0 +1,221 @@
+"""Element types and shapes of one node's outputs, from those of its inputs.
+
+Standard operators ask ONNX's own inference, node by node, with the numbers of small constant
+inputs at hand: walking a graph once in topological order then gives what repeated whole-graph
+inference gives, in linear time and without serializing weights. Operators of other domains have
+their rules here, or are asked about where they would run: in ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import onnx
+import onnx_ir as ir
+
+from compiler.frontend.reference_types import declared, infer_by_runtime, small_constant, type_proto
+
+Rule = Callable[[ir.Node], tuple[ir.DataType, tuple[int, ...]]]
+
+
+@cache
+def schema_of(op_type: str, domain: str, version: int) -> onnx.defs.OpSchema | None:
+    """ONNX's definition of an operator at an opset version, None where it has none."""
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _standard(node: ir.Node, schema: onnx.defs.OpSchema, opsets: Mapping[str, int]) -> None:
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for value in node.inputs:
+        if value is None or value.name is None:
+            continue
+        proto = type_proto(value)
+        if proto is not None:
+            types[value.name] = proto
+        constant = small_constant(value)
+        if constant is not None:
+            data[value.name] = constant
+    imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
+    inferred = onnx.shape_inference.infer_node_outputs(
+        schema, ir.serde.serialize_node(node), types, data, {}, imports, 10
+    )
+    for value in node.outputs:
+        result = inferred.get(value.name or "")
+        if result is not None:
+            _take(value, result)
+    if node.op_type in POOLS:
+        _without_windows_of_border(node)
+
+
+POOLS = frozenset(("AveragePool", "LpPool", "MaxPool"))
+
+
+def _without_windows_of_border(node: ir.Node) -> None:
+    """Pools that round up have no window that begins behind the input, in the border at its end:
+    ONNX's operators say so, its inference counts them."""
+    source = node.inputs[0]
+    ceil, pads, strides, auto = (
+        node.attributes.get(name) for name in ("ceil_mode", "pads", "strides", "auto_pad")
+    )
+    if source is None or source.shape is None or ceil is None or not ceil.as_int():
+        return
+    if auto is not None and auto.as_string().startswith("SAME"):
+        return
+    sizes = source.shape.dims[2:]
+    before = list(pads.as_ints()) if pads is not None else [0] * (2 * len(sizes))
+    steps = list(strides.as_ints()) if strides is not None else [1] * len(sizes)
+    for value in node.outputs:
+        if value.shape is None or len(value.shape) != len(source.shape):
+            continue
+        made = list(value.shape.dims)
+        for axis, (size, step, pad) in enumerate(zip(sizes, steps, before, strict=False), 2):
+            windows = made[axis]
+            if not isinstance(size, int) or not isinstance(windows, int):
+                continue
+            if (windows - 1) * step >= size + pad:
+                made[axis] = windows - 1
+        value.shape = ir.Shape(made)
+
+
+def _take(value: ir.Value, proto: onnx.TypeProto) -> None:
+    found = ir.serde.deserialize_type_proto_for_type(proto)
+    if found is not None:
+        value.type = found
+    shape = ir.serde.deserialize_type_proto_for_shape(proto)
+    if shape is not None:
+        value.shape = shape
+
+
+def _shape(node: ir.Node, index: int) -> tuple[int, ...]:
+    value = node.inputs[index]
+    if value is None or value.shape is None:
+        raise ValueError(f"{node.op_type} {node.name}: shape of input {index} is unknown")
+    return value.shape.numpy()
+
+
+def _dtype(node: ir.Node, index: int) -> ir.DataType:
+    value = node.inputs[index]
+    if value is None or value.dtype is None:
+        raise ValueError(f"{node.op_type} {node.name}: type of input {index} is unknown")
+    return value.dtype
+
+
+def _same_as(index: int) -> Rule:
+    return lambda node: (_dtype(node, index), _shape(node, index))
+
+
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Numpy's broadcasting of shapes; raises ValueError where they do not match."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    result = []
+    for extents in zip(*padded, strict=True):
+        widest = {n for n in extents if n != 1} or {1}
+        if len(widest) > 1:
+            raise ValueError(f"shapes {shapes} do not broadcast")
+        result.append(widest.pop())
+    return tuple(result)
+
+
+def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of numpy's matmul of operands of rank one or more."""
+    rows = a[-2:-1]
+    columns = b[-1:] if len(b) > 1 else ()
+    return (*broadcast(a[:-2], b[:-2]), *rows, *columns)
+
+
+ARCHGEN_RULES: dict[str, Rule] = {"Silu": _same_as(0)}
+
+
+def _grouped_attention(node: ir.Node) -> list[tuple[int, ...]]:
+    """GroupQueryAttention: its result, and caches as long as what they hold, or as their room."""
+    batch, tokens, hidden = _shape(node, 0)
+    heads, groups = (node.attributes[name].as_int() for name in ("num_heads", "kv_num_heads"))
+    if node.inputs[1] is None:  # queries, keys and values lie side by side
+        hidden = hidden * heads // (heads + 2 * groups)
+    past = 0 if node.inputs[3] is None else _shape(node, 3)[2]
+    total = small_constant(node.inputs[6]) if node.inputs[6] is not None else None
+    if total is not None:
+        room = max(past, int(onnx.numpy_helper.to_array(total).max()))
+    else:
+        shown = (declared(value) or () for value in node.outputs[1:3])
+        room = next((dims[2] for dims in shown if len(dims) == 4 and dims[2]), past or tokens)
+    cache = (batch, groups, room, hidden // heads)
+    return [(batch, tokens, hidden), cache, cache]
+
+
+SEVERAL: dict[tuple[str, str], Callable[[ir.Node], list[tuple[int, ...]]]] = {
+    ("com.microsoft", "GroupQueryAttention"): _grouped_attention,
+}
+"""Operators of several results, all of the first input's element type, whose shapes ONNX Runtime
+does not say."""
+
+STANDARD_RULES: dict[str, Rule] = {
+    "GroupNormalization": _same_as(0),
+    "MeanVarianceNormalization": _same_as(0),
+    "SimplifiedLayerNormalization": _same_as(0),
+}
+"""Standard operators without a rule in ONNX, and those that ONNX Runtime alone defines."""
+
+
+RULES = {"": STANDARD_RULES, "archgen": ARCHGEN_RULES}
+
+
+def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
+    """Set type and shape of the outputs of `node` as far as its inputs determine them.
+
+    Raises ValueError where the inputs contradict the operator's definition.
+    """
+    several = SEVERAL.get((node.domain, node.op_type))
+    if several is not None:
+        for value, shape in zip(node.outputs, several(node), strict=False):
+            value.dtype, value.shape = _dtype(node, 0), ir.Shape(shape)
+        return
+    rules = RULES.get(node.domain, {})
+    rule = rules.get(node.op_type)
+    if rule is not None:
+        value = node.outputs[0]
+        value.dtype, shape = rule(node)
+        value.shape = ir.Shape(shape)
+        return
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    schema = schema_of(node.op_type, domain, opsets.get(domain, 1))
+    if schema is not None:
+        try:
+            _standard(node, schema, opsets)
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
+            raise ValueError(str(error)) from error
+        _check_channels(node)
+    if schema is None or (domain and not _is_inferred(node)):
+        infer_by_runtime(node, opsets)
+
+
+def _check_channels(node: ir.Node) -> None:
+    """Raise ValueError where weights do not take the channels that a convolution is given, which
+    ONNX's inference does not ask."""
+    if node.domain or node.op_type not in ("Conv", "ConvTranspose"):
+        return
+    known = [value.shape for value in node.inputs[:2] if value is not None]
+    if len(known) < 2 or any(shape is None or not shape.is_static() for shape in known):
+        return
+    data, weights = (_shape(node, index) for index in (0, 1))
+    given = node.attributes.get("group")
+    groups = 1 if given is None else given.as_int()
+    transposed = node.op_type == "ConvTranspose"
+    taken = weights[0] if transposed else weights[1] * groups
+    made = taken if transposed else weights[0]
+    if data[1] != taken or groups < 1 or made % groups:
+        raise ValueError(
+            f"weights {list(weights)} in {groups} groups take {taken} channels; "
+            f"the input {list(data)} has {data[1]}"
+        )
+
+
+def _is_inferred(node: ir.Node) -> bool:
+    named = (value for value in node.outputs if value.name)
+    return all(v.dtype is not None and v.shape is not None and v.shape.is_static() for v in named)

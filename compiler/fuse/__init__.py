@@ -1,1 +1,0 @@
-"""Which nests share a tile loop."""

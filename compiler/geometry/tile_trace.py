@@ -1,0 +1,541 @@
+"""The walk over a group: what every tile of its results needs of every layer, found backwards.
+
+Each tile is followed from the group's results to its inputs through the operators' index maps. A
+layer computes what the layers behind it need and does not have yet: with a rolling loop, positions
+that an earlier tile computed are kept, so the first tile is larger and the others are regular.
+
+    tile 0    conv1 rows 0..9     conv2 rows 0..8    conv3 rows 0..7
+    tile 1    conv1 rows 10..17   conv2 rows 9..16   conv3 rows 8..15     (kept: 2 rows of each)
+
+Everything is worked out in plain numbers, tile by tile; runs of tiles that are alike become one
+hardware loop (`TileTrace.runs`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated
+
+from compiler.errors import CompilerError
+from compiler.geometry.needs import LayerNeeds
+from compiler.passes import Share, Within
+from compiler.schedule_ir.group import Group, ResidentTensor
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import OuterLoop
+from compiler.tensor_ir.bounds import Box, clipped, empty, union
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """What becomes of the tiles of a walk."""
+
+    few: Annotated[int, Within(1, 64)] = 4
+    """Tiles in a run that are no loop: one by one, each can be ordered with its neighbours."""
+    mostly: Share = 0.75
+    """A window of at least this part of a tensor becomes room for all of it, which then stays."""
+
+
+class Unwalkable(CompilerError):
+    """A group cannot be cut like this; says why."""
+
+
+@dataclass(frozen=True)
+class TileWindow:
+    """The part of a tensor that is on chip during a tile, with the border around it."""
+
+    box: Box
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @cached_property
+    def origin(self) -> tuple[int, ...]:
+        """Position of its first element, border included."""
+        return tuple(start - b for (start, _), b in zip(self.box, self.before, strict=True))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes with the border."""
+        return tuple(
+            b + n + a for (_, n), b, a in zip(self.box, self.before, self.after, strict=True)
+        )
+
+    @cached_property
+    def form(self) -> object:
+        """What is the same for parts that are alike, wherever they lie."""
+        return tuple([n for _, n in self.box]), self.before, self.after
+
+
+@dataclass(frozen=True)
+class TileStep:
+    """One tile of a group."""
+
+    out: Mapping[str, Box]
+    """Result -> the part that this tile finishes."""
+    work: tuple[Box | None, ...]
+    """Per layer, what it computes; None: nothing new."""
+    holds: Mapping[str, TileWindow]
+    """Tensors on chip: those between layers, and inputs that tiles are loaded of."""
+
+    @cached_property
+    def form(self) -> object:
+        """What is the same for tiles that are alike, wherever they lie."""
+        return (
+            [None if box is None else [n for _, n in box] for box in self.work],
+            {name: hold.form for name, hold in self.holds.items()},
+            {name: [n for _, n in box] for name, box in self.out.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """`count` tiles from number `first` on that differ by a constant step only."""
+
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class TileTrace:
+    """All tiles of one core's part."""
+
+    moments: tuple[TileStep, ...]
+    """By tile of the innermost outer loop."""
+    repeats: int = 1
+    """Turns of the loop around that one."""
+    strides: Mapping[str, tuple[int, ...]] | None = None
+    """Per tensor, what one turn of that loop adds to the positions."""
+    rolled: tuple[str, ...] = ()
+    """Tensors of which the next tile keeps what it shares with this one."""
+    still: frozenset[str] = frozenset()
+    """Tensors that are held as a whole in all turns."""
+    few: int = TraceOptions.few
+    """Tiles up to which a run is no loop."""
+
+    @cached_property
+    def alike(self) -> tuple[Repeat, ...]:
+        """Tiles in runs that are alike."""
+        found: list[Repeat] = []
+        for number in range(len(self.moments)):
+            if found and self._continues(found[-1], number):
+                found[-1] = Repeat(found[-1].first, found[-1].count + 1)
+            else:
+                found.append(Repeat(number, 1))
+        return tuple(found)
+
+    @cached_property
+    def runs(self) -> tuple[Repeat, ...]:
+        """Tiles in runs that become loops, and others.
+
+        Turns around tiles that are no loop would only multiply their code.
+        """
+        few = self.few if self.repeats == 1 else 1
+        return tuple(
+            single
+            for run in self.alike
+            for single in (
+                [Repeat(run.first + n, 1) for n in range(run.count)] if run.count <= few else [run]
+            )
+        )
+
+    def handed(self, number: int) -> dict[str, tuple[int, int, int]]:
+        """Tensor -> what tile `number` hands on to the next, see `overlap_with_next`."""
+        if number + 1 == len(self.moments):
+            return {}
+        now, then = self.moments[number].holds, self.moments[number + 1].holds
+        found = {n: overlap_with_next(now[n], then[n]) for n in self.rolled if n in now}
+        return {name: what for name, what in found.items() if what is not None}
+
+    def movable(self) -> TileTrace:
+        """Itself; Unwalkable where a tile cannot keep what it shares with the next one."""
+        for number in range(len(self.moments) if self.rolled else 0):
+            self.handed(number)
+        return self
+
+    def _continues(self, run: Repeat, number: int) -> bool:
+        """Whether tile `number` follows the run's tiles by the step that is between them."""
+        before, this = self.moments[number - 1], self.moments[number]
+        # The first tile stands alone: constants that stay arrive while it is worked on.
+        if number == 1 or before.form != this.form:
+            return False
+        first = self.moments[run.first]
+        if run.count > 1 and _step_difference(
+            first, self.moments[run.first + 1]
+        ) != _step_difference(before, this):
+            return False
+        return self.handed(number - 1) == self.handed(number)
+
+    def bordered(self, tensor: str) -> bool:
+        """Whether any tile sees a border around a tensor."""
+        holds = (m.holds[tensor] for m in self.moments if tensor in m.holds)
+        return any(any(hold.before) or any(hold.after) for hold in holds)
+
+    def work_sizes(self, layer: int) -> list[tuple[int, ...]]:
+        """Sizes of the parts of a layer's result that tiles compute; none where none is needed."""
+        boxes = [m.work[layer] for m in self.moments]
+        return [tuple(n for _, n in box) for box in boxes if box is not None]
+
+    def hold_sizes(self, tensor: str) -> list[tuple[int, ...]]:
+        """Sizes of the parts of a tensor that tiles hold, borders included."""
+        return [m.holds[tensor].sizes for m in self.moments if tensor in m.holds]
+
+
+def overlap_with_next(now: TileWindow, then: TileWindow) -> tuple[int, int, int] | None:
+    """(dimension, shift, positions): what the next tile keeps, where its origin has moved."""
+    moved = [d for d, (a, b) in enumerate(zip(now.origin, then.origin, strict=True)) if a != b]
+    if not moved:
+        return None
+    if len(moved) > 1:  # a reader that is ahead of others had wider columns
+        raise Unwalkable("tiles move along two dimensions at once")
+    (dim,) = moved
+    start, size = now.box[dim]
+    overlap = start + size - then.origin[dim]
+    return (dim, then.origin[dim] - now.origin[dim], overlap) if overlap > 0 else None
+
+
+def _step_difference(a: TileStep, b: TileStep) -> object:
+    return (
+        tuple(
+            None if x is None or y is None else _box_shift(x, y)
+            for x, y in zip(a.work, b.work, strict=True)
+        ),
+        {n: _box_shift(h.box, b.holds[n].box) for n, h in a.holds.items()},
+        {n: _box_shift(box, b.out[n]) for n, box in a.out.items()},
+    )
+
+
+def _box_shift(a: Box, b: Box) -> tuple[int, ...]:
+    return tuple([t - s for (s, _), (t, _) in zip(a, b, strict=True)])
+
+
+def largest(sizes: Iterable[tuple[int, ...]], rank: int) -> tuple[int, ...]:
+    """Sizes of the box that any of `sizes` fits in, one position where there are none."""
+    return tuple(max(column) for column in zip((1,) * rank, *sizes, strict=True))
+
+
+@dataclass
+class TraceCache:
+    """What has been worked out for layers and boxes, to be used again by other walks."""
+
+    walking: TraceOptions = field(default_factory=TraceOptions)
+    layers: dict[int, LayerNeeds] = field(default_factory=dict)
+    holds: dict[tuple[Box, tuple[int, ...]], TileWindow] = field(default_factory=dict)
+
+    def needs(self, layer: Layer, box: Box) -> Mapping[str, Box]:
+        """Boxes of the layer's inputs that `box` of its result needs."""
+        found = self.layers.get(id(layer))
+        if found is None:
+            found = self.layers[id(layer)] = LayerNeeds(layer)
+        return found.of(box)
+
+    def window(self, want: Box, shape: tuple[int, ...]) -> TileWindow:
+        """The part of `want` inside a tensor of `shape`, with the border around it."""
+        key = want, shape
+        found = self.holds.get(key)
+        if found is None:
+            region = clipped(want, shape)
+            found = self.holds[key] = TileWindow(region.box, region.before, region.after)
+        return found
+
+
+@dataclass(frozen=True)
+class TileTracer:
+    """Walks over one group."""
+
+    group: Group
+    inputs: frozenset[str]
+    """Inputs of the group of which tiles are held."""
+    whole: frozenset[str] = frozenset()
+    """Held tensors whose buffer has room for all of them."""
+    memory: TraceCache = field(default_factory=TraceCache)
+    core: int = 0
+    """Whose part it walks: of what stays between groups every core has a slice of its own."""
+
+    def walk(self, loops: Sequence[OuterLoop], part: Box) -> TileTrace:
+        """Every tile of `part`, a box of the results; Unwalkable where tiles are not regular."""
+        rolling = bool(loops) and loops[-1].rolling
+        rolled = (
+            tuple(n for n in self.group.internal_readers if n not in self.whole) if rolling else ()
+        )
+        few = self.memory.walking.few
+        if len(loops) < 2:
+            moments = self._trace_tiles(loops[-1] if loops else None, part, part)
+            still = frozenset(self.group.kept)
+            return TileTrace(moments, rolled=rolled, still=still, few=few).movable()
+        outer, inner = loops
+        start, extent = part[outer.axis]
+        if extent % outer.size:
+            raise Unwalkable(f"{outer.size} does not divide {extent}")
+        turns = extent // outer.size
+        still = frozenset(self.group.kept)
+        walks = {
+            turn: self._trace_tiles(
+                inner, _replace_axis(part, outer.axis, start + turn * outer.size, outer.size), part
+            )
+            for turn in (0, min(1, turns - 1), turns - 1)
+        }
+        strides = _strides(walks[0], walks[min(1, turns - 1)], still)
+        # Positions grow evenly until a border cuts them: what is even at both ends is throughout.
+        even = {n: tuple((turns - 1) * s for s in step) for n, step in strides.items()}
+        if _strides(walks[0], walks[turns - 1], still) != even:
+            raise Unwalkable("the outer loop is not regular")
+        return TileTrace(walks[0], turns, strides, rolled, still, few).movable()
+
+    def _trace_tiles(self, loop: OuterLoop | None, part: Box, whole: Box) -> tuple[TileStep, ...]:
+        """The tiles of `part`, which is all of a core's part or one turn's share of that."""
+        done: dict[str, TileWindow] = {}
+        moments: list[TileStep] = []
+        for out in self._outs(loop, part):
+            out = {**out, **self._kept_outs(out, whole)}
+            rolling = loop is not None and loop.rolling
+            moments.append(self._moment(out, done, rolling=rolling, looped=loop is not None))
+            done = {**done, **moments[-1].holds}
+        # A buffer with room for everything looks the same to every tile.
+        settled = {name: done[name] for name in self.whole if name in done}
+        for name, kept in self.group.kept.items():
+            settled[name] = TileWindow(kept.slices[self.core], *kept.around(self.core))
+        return tuple(replace(m, holds={**m.holds, **settled}) for m in moments)
+
+    def _outs(self, loop: OuterLoop | None, part: Box) -> Iterator[dict[str, Box]]:
+        shapes = {name: self.group.tensors[name].shape for name in self.group.results}
+        if loop is None:
+            yield {name: self._cut_result(shape, part, None) for name, shape in shapes.items()}
+            return
+        start, extent = part[loop.axis]
+        for low in range(start, start + extent, loop.size):
+            size = min(loop.size, start + extent - low)
+            cut = (loop.axis, low, size)
+            yield {name: self._cut_result(shape, part, cut) for name, shape in shapes.items()}
+
+    def _kept_outs(self, out: Mapping[str, Box], whole: Box) -> dict[str, Box]:
+        """The parts that a tile finishes of results that stay: where it reaches the edge of the
+        core's part, all that the core keeps beyond it as well."""
+        found = {}
+        for name in self.group.results:
+            if name not in self.group.kept or self.group.kept[name].passed:
+                continue
+            spans = zip(
+                out[name],
+                self.share(name, whole),
+                self.group.kept[name].slices[self.core],
+                strict=True,
+            )
+            found[name] = tuple(_reaching(*axis) for axis in spans)
+        return found
+
+    def share(self, name: str, part: Box) -> Box:
+        """The box of a result that goes with `part` of the last one."""
+        return self._cut_result(self.group.tensors[name].shape, part, None)
+
+    def _cut_result(
+        self, shape: tuple[int, ...], part: Box, cut: tuple[int, int, int] | None
+    ) -> Box:
+        """The box of a result: cut like the last one where they have the axis in common."""
+        last = self.group.tensors[self.group.results[-1]].shape
+        box = []
+        for axis, extent in enumerate(shape):
+            whole = axis >= len(last) or part[axis] == (0, last[axis])
+            given = (0, extent) if whole else part[axis]
+            if cut is not None and axis == cut[0]:
+                given, whole = cut[1:], cut[1:] == (0, last[axis])
+            if not whole and extent != last[axis]:
+                raise Unwalkable("results of different extents share no loop")
+            box.append((0, extent) if whole else given)
+        if cut is not None and cut[0] >= len(shape) and cut[1:] != (0, last[cut[0]]):
+            raise Unwalkable("a result has no such axis")
+        return tuple(box)
+
+    def _moment(
+        self, out: Mapping[str, Box], done: Mapping[str, TileWindow], *, rolling: bool, looped: bool
+    ) -> TileStep:
+        wants: dict[str, Box] = {}
+        work: list[Box | None] = []
+        tensors, made = self.group.tensors, self.group.producer_positions
+        for layer in reversed(self.group.layers):
+            name = layer.result.name
+            want = wants.get(name)
+            if name in out:
+                want = out[name] if want is None else union(want, out[name])
+            if want is None:
+                work.append(None)
+                continue
+            # Of a tile that lies in the border altogether there is nothing to compute.
+            inside = _some(self.memory.window(want, tensors[name].shape).box)
+            if inside is not None and (name in self.whole or rolling):
+                inside = _fresh(inside, done.get(name), name in self.whole)
+            work.append(inside)
+            if inside is None:
+                continue
+            if name in self.group.kept:
+                self._check_resident(name, inside)
+            for tensor, need in self.memory.needs(layer, inside).items():
+                if tensor in self.group.kept and tensor not in made:
+                    self._check_resident(
+                        tensor, self.memory.window(need, tensors[tensor].shape).box
+                    )
+                if tensor in made or tensor in self.inputs:
+                    known = wants.get(tensor)
+                    wants[tensor] = need if known is None or known == need else union(known, need)
+        holds = {}
+        for name in self._tensors_on_chip(looped=looped):
+            shape = tensors[name].shape
+            want = wants.get(name)
+            if name in out:
+                want = out[name] if want is None else union(want, out[name])
+            if want is None and name not in done:
+                continue
+            if want is None:
+                holds[name] = done[name]
+                continue
+            holds[name] = self.memory.window(want, shape)
+            if name in self.whole:
+                holds[name] = _grown(holds[name], done.get(name))
+        return TileStep(out, tuple(reversed(work)), holds)
+
+    def _check_resident(self, name: str, box: Box) -> None:
+        """Raise Unwalkable unless the core keeps `box` of a tensor that stays."""
+        kept: ResidentTensor = self.group.kept[name]
+        if not empty(box) and union(box, kept.slices[self.core]) != kept.slices[self.core]:
+            raise Unwalkable(
+                f"core {self.core} needs {spans_text(box)} of {name}, of which it keeps "
+                f"{spans_text(kept.slices[self.core])}"
+            )
+
+    def _tensors_on_chip(self, *, looped: bool) -> dict[str, None]:
+        """What is on chip as a whole tile; results too, so that the next tile hides their store."""
+        inputs = (name for name in self.group.inputs if name in self.inputs)
+        kept = self.group.kept
+        results = (name for name in self.group.results if looped or name in kept)
+        return dict.fromkeys((*self.group.internal_readers, *inputs, *results))
+
+
+def _reaching(
+    box: tuple[int, int], share: tuple[int, int], kept: tuple[int, int]
+) -> tuple[int, int]:
+    """One axis of a tile, grown where it ends with the core's share to where ends what is kept."""
+    low, end = box[0], sum(box)
+    low = min(low, kept[0]) if low == share[0] else low
+    end = max(end, sum(kept)) if end == sum(share) else end
+    return low, end - low
+
+
+def spans_text(box: Box) -> str:
+    """A box as positions: 0:1, 3:8."""
+    return ", ".join(f"{start}:{start + size}" for start, size in box)
+
+
+def _some(box: Box) -> Box | None:
+    return None if empty(box) else box
+
+
+def _fresh(box: Box, before: TileWindow | None, whole: bool) -> Box | None:
+    """What of `box`, inside its tensor, is not there from the tile before; None: nothing."""
+    if before is None or empty(before.box):
+        return box
+    grown = []
+    for dim, ((start, size), (low, extent)) in enumerate(zip(box, before.box, strict=True)):
+        if low <= start and start + size <= low + extent:
+            continue
+        grown.append(dim)
+    if not grown:
+        return None
+    if len(grown) > 1:
+        raise Unwalkable("tiles move along two dimensions at once")
+    dim = grown[0]
+    start, size = box[dim]
+    low, extent = before.box[dim]
+    if start < low:
+        raise Unwalkable("tiles move backwards")
+    first = max(start, low + extent)
+    if first > low + extent and whole:
+        first = low + extent
+    return (*box[:dim], (first, start + size - first), *box[dim + 1 :])
+
+
+def _grown(hold: TileWindow, before: TileWindow | None) -> TileWindow:
+    """What a buffer with room for everything has: all up to here, from the tensor's start."""
+    if before is None:
+        return hold
+    box = union(hold.box, before.box)
+    there = union(_padded_box(hold), _padded_box(before))
+    ends = [(low + n, start + size) for (low, n), (start, size) in zip(there, box, strict=True)]
+    return TileWindow(
+        box,
+        tuple(start - low for (low, _), (start, _) in zip(there, box, strict=True)),
+        tuple(end - inside for end, inside in ends),
+    )
+
+
+def _padded_box(hold: TileWindow) -> Box:
+    """Everything that is held, border included."""
+    return tuple(zip(hold.origin, hold.sizes, strict=True))
+
+
+def _replace_axis(part: Box, axis: int, start: int, size: int) -> Box:
+    return (*part[:axis], (start, size), *part[axis + 1 :])
+
+
+def _strides(
+    first: Sequence[TileStep], second: Sequence[TileStep], still: frozenset[str]
+) -> dict[str, tuple[int, ...]]:
+    """Per tensor, what one turn of the outermost loop adds; the tiles must be alike else."""
+    found: dict[str, tuple[int, ...]] = {}
+    for a, b in zip(first, second, strict=True):
+        if a.form != b.form:
+            raise Unwalkable("the outer loop is not regular")
+        holds = ((n, hold) for n, hold in a.holds.items() if n not in still)
+        moved = {n: _box_shift(hold.box, b.holds[n].box) for n, hold in holds}
+        moved |= {n: _box_shift(box, b.out[n]) for n, box in a.out.items()}
+        for name, step in moved.items():
+            if found.setdefault(name, step) != step:
+                raise Unwalkable("the outer loop is not regular")
+    return found
+
+
+def volume(box: Box) -> int:
+    """Elements of a box."""
+    return math.prod(size for _, size in box)
+
+
+def trace_parts(
+    group: Group, loops: Sequence[OuterLoop], parts: Sequence[Box], memory: TraceCache,
+    only: Sequence[int] | None = None,
+) -> tuple[TileTrace, ...]:  # fmt: skip
+    """What every tile of the cores' `parts` of the group's results needs, those of all cores or
+    `only` of some; Unwalkable where tiles are not regular, or a core needs of what stays between
+    groups what others keep."""
+    if any(len(kept.slices) != len(parts) for kept in group.kept.values()):
+        raise Unwalkable("what stays between groups lies on as many cores as work on it")
+    cores = range(len(parts)) if only is None else only
+    inputs = frozenset(
+        n for n in group.inputs if group.tensors[n].data is None and loops and n not in group.kept
+    )
+    plain = [TileTracer(group, inputs, memory=memory, core=c).walk(loops, parts[c]) for c in cores]
+    mostly = memory.walking.mostly if loops and loops[-1].rolling else None
+    whole = frozenset(
+        name
+        for name in (*group.internal_readers, *inputs)
+        if name in group.kept or any(_still_or_most(w, group, name, mostly) for w in plain)
+    )
+    if not whole or not loops:
+        return tuple(plain)
+    return tuple(TileTracer(group, inputs, whole, memory, c).walk(loops, parts[c]) for c in cores)
+
+
+def _still_or_most(walked: TileTrace, group: Group, name: str, mostly: float | None) -> bool:
+    """Whether a buffer for all of a tensor serves better than one for the part of one tile, which
+    rolls where `mostly` is given."""
+    if len(walked.moments) < 2:
+        return False
+    holds = [m.holds[name] for m in walked.moments if name in m.holds]
+    if not holds:
+        return False
+    if len({hold.origin for hold in holds}) == 1:
+        return True
+    if mostly is None or name not in group.producer_positions:
+        return False
+    shape = group.tensors[name].shape
+    moved = [d for d in range(len(shape)) if len({hold.origin[d] for hold in holds}) > 1]
+    return any(max(h.box[d][1] for h in holds) >= mostly * shape[d] for d in moved)

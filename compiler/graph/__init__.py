@@ -1,1 +1,0 @@
-"""Graph passes over onnx-ir, in the order that stages.py lists."""

@@ -1,0 +1,1 @@
+"""From ONNX operators to loop nests."""

@@ -1,0 +1,489 @@
+"""Sums of products: convolutions and matrix products, real and quantized.
+
+    conv     y[n, o, h, w] = sum c, i, j: x[n, c, h*s+i*d-p, w*s+j*d-p] * k[o, c, i, j]   (+ bias)
+    matmul   y[..., m, n]  = sum k:       a[..., m, k] * b[..., k, n]                      (+ bias)
+
+Quantized ones add up (raw - zero) products exactly and turn them into output steps with one
+factor per channel. Groups become a dimension of their own, through views that move no data.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from compiler.frontend.quantization.narrow_constants import narrow_of
+from compiler.lowering.node import Lowering, Node, NoNest
+from compiler.tensor_ir.build import plain
+from compiler.tensor_ir.nest import (
+    ZERO,
+    Access,
+    Affine,
+    Array,
+    Dim,
+    Nest,
+    Storage,
+    Tensor,
+    at,
+    row_major,
+)
+from simmodel.arch.dtype import is_float
+
+# Windows that slide: kernel, strides, pads and dilations as affine positions.
+
+
+class Geometry:
+    """Kernel, strides, pads and dilations, each a tuple over spatial dimensions."""
+
+    def __init__(self, kernel: tuple[int, ...], strides: Any, pads: Any, dilations: Any) -> None:
+        count = len(kernel)
+        self.kernel = tuple(int(k) for k in kernel)
+        self.strides = tuple(strides or (1,) * count)
+        self.pads = tuple(pads or (0,) * 2 * count)
+        self.dilations = tuple(dilations or (1,) * count)
+
+    @classmethod
+    def of(cls, node: Node, kernel: tuple[int, ...]) -> Geometry:
+        """From a node's attributes."""
+        attribute = node.attribute
+        return cls(kernel, attribute("strides"), attribute("pads"), attribute("dilations"))
+
+    @property
+    def planes(self) -> Geometry:
+        """Of three dimensions of which nothing slides along the first, the other two."""
+        count = len(self.kernel)
+        slides = (self.kernel[:1], self.strides[:1], self.pads[::count])
+        if count < 3 or slides != ((1,), (1,), (0, 0)):
+            return self
+        pads = (*self.pads[1:count], *self.pads[count + 1 :])
+        return Geometry(self.kernel[1:], self.strides[1:], pads, self.dilations[1:])
+
+    @property
+    def padded(self) -> bool:
+        """Whether anything outside the input is read."""
+        return any(self.pads)
+
+    def dims(self) -> tuple[Dim, ...]:
+        """Loops over kernel positions."""
+        return tuple(Dim(name, k) for name, k in zip("ij", self.kernel, strict=False))
+
+    def index(self, first_out: int, first_tap: int) -> tuple[Affine, ...]:
+        """Input positions: out * stride + tap * dilation - pad."""
+        return tuple(
+            Affine(
+                ((first_out + axis, stride), (first_tap + axis, dilation)),
+                -self.pads[axis],
+            )
+            for axis, (stride, dilation) in enumerate(
+                zip(self.strides, self.dilations, strict=True)
+            )
+        )
+
+    def pad(self, codes: dict[str, Any]) -> tuple[float | None, None, int]:
+        """Access fields: pad value, scale, zero point of the input."""
+        return (0.0 if self.padded else None), None, codes.get("a_zero", 0)
+
+
+def conv(node: Node) -> None:
+    """Convolution in one or two spatial dimensions, or in the planes of three, with groups."""
+    _lower_conv(node, node.tensor(0), 1, {})
+
+
+def quantized_conv(node: Node) -> None:
+    """Convolution of integers with requantization."""
+    codes = codes_of(node, "x", "w")
+    x = node.tensor(0)
+    _lower_conv(node, x, 1, codes)
+
+
+def _lower_conv(node: Node, x: Tensor, weight: int, codes: dict[str, Any]) -> None:
+    if node.data(weight) is None:
+        raise NoNest("Conv with computed weights")
+    kernel = node.constant(weight)
+    geometry = Geometry.of(node, kernel.shape[2:]).planes
+    _check_spatial(node, geometry)
+    out = node.build.create(
+        node.out, node.shape(), codes.get("dtype", node.dtype()), channels_last(len(x.shape))
+    )
+    x, point = _subsampled(node, x, geometry)
+    name = str(node.value(weight).name)
+    windows(node, x, out, (name, kernel), point, codes, weight + 1)
+
+
+def _check_spatial(node: Node, geometry: Geometry) -> None:
+    if len(geometry.kernel) not in (1, 2):
+        raise NoNest(f"{node.op} in {len(geometry.kernel)} dimensions")
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """Order of the axes of an image tensor in memory."""
+    return (0, *range(2, rank), 1)
+
+
+def windows(
+    node: Node,
+    x: Tensor,
+    out: Tensor,
+    weights: tuple[str, Array],
+    point: Geometry,
+    codes: dict[str, Any],
+    bias: int,
+) -> None:
+    """Append out = windows of x times weights [out channel, channel of the group, taps...]."""
+    name, kernel = weights
+    if kernel.ndim > 2 + len(point.kernel):
+        name, kernel = f"{name}.planes", kernel.reshape(*kernel.shape[:2], *point.kernel)
+    groups = int(node.attribute("group", 1))
+    channels, width = x.shape[1] // groups, out.shape[1] // groups
+    if groups > 1 and channels == 1 and width == 1:
+        _lower_depthwise(node, x, point, out, (name, kernel), codes, bias)
+        return
+    if groups > 1:
+        x = _split_channels(node, x, groups, f"{out.name}.groups")
+        out = _split_channels(node, out, groups, f"{out.name}.grouped")
+        kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
+        name = f"{name}.{groups}groups"
+    narrow = None if groups > 1 else narrow_of(node.value(1))
+    w = node.build.constant(name, kernel, None, _uncertain(node), narrow)
+    lead = 1 if groups > 1 else 0
+    rank = len(out.shape)
+    dims = [*_out_dims(out.shape), Dim("c", channels), *point.dims()]
+    first = rank - len(point.kernel)
+    window = (*map(at, range(2 + lead, first)), *point.index(first, rank + 1))
+    group = (at(1),) if lead else ()
+    left = Access(x.name, (at(0), *group, at(rank), *window), *point.pad(codes))
+    taps = tuple(at(rank + 1 + axis) for axis in range(len(point.kernel)))
+    right = Access(w.name, (*group, at(1 + lead), at(rank), *taps), None, None, 0)
+    _finish(node, out, dims, (left, right), codes, tuple(range(1, 2 + lead)), bias)
+
+
+def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geometry]:
+    """A strided 1x1 convolution is a dense one over a view that skips rows and columns."""
+    if max(geometry.kernel) > 1 or geometry.padded or max(geometry.strides) == 1:
+        return x, geometry
+    shape = (*x.shape[:2], *node.shape()[2:])
+    steps = (*[1] * (len(shape) - len(geometry.strides)), *geometry.strides)
+    strides = tuple(s * k for s, k in zip(x.storage.strides, steps, strict=True))
+    storage = replace(x.storage, strides=strides)
+    view = node.build.view(f"{node.out}.sampled", shape, storage, x)
+    return view, Geometry(geometry.kernel, None, None, None)
+
+
+def _split_channels(node: Node, x: Tensor, groups: int, name: str) -> Tensor:
+    """View with the channel axis split into (group, channel)."""
+    each = x.shape[1] // groups
+    shape = (x.shape[0], groups, each, *x.shape[2:])
+    s = x.storage.strides
+    storage = Storage(x.storage.buffer, x.storage.offset, (s[0], s[1] * each, s[1], *s[2:]))
+    return node.build.view(name, shape, storage, x)
+
+
+def _lower_depthwise(
+    node: Node,
+    x: Tensor,
+    point: Geometry,
+    out: Tensor,
+    weights: tuple[str, Array],
+    codes: dict[str, Any],
+    bias: int,
+) -> None:
+    name, kernel = weights
+    shape = (kernel.shape[0], *kernel.shape[2:])
+    w = node.build.constant(f"{name}.depthwise", kernel.reshape(shape), None, _uncertain(node))
+    rank = len(out.shape)
+    first = rank - len(point.kernel)
+    window = (*map(at, range(first)), *point.index(first, rank))
+    left = Access(x.name, window, *point.pad(codes))
+    taps = tuple(at(rank + axis) for axis in range(len(point.kernel)))
+    right = Access(w.name, (at(1), *taps))
+    dims = [*_out_dims(out.shape), *point.dims()]
+    _finish(node, out, dims, (left, right), codes, (1,), bias)
+
+
+def _uncertain(node: Node) -> float:
+    """What any weight of a convolution may be off by."""
+    return float(np.max(node.uncertain(1)))
+
+
+def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
+    names = {3: "nol", 4: "nohw", 5: "ngohw"}.get(len(shape), "")
+    return tuple(
+        Dim(names[axis] if names else f"d{axis}", extent) for axis, extent in enumerate(shape)
+    )
+
+
+def matmul(node: Node) -> None:
+    """Batched matrix product with numpy's broadcasting."""
+    _matmul(node, {})
+
+
+def quantized_matmul(node: Node) -> None:
+    """Matrix product of integers with requantization."""
+    _matmul(node, codes_of(node, "a", "b"))
+
+
+def _matmul(node: Node, codes: dict[str, Any]) -> None:
+    a, b = _matrices(node)
+    dtype = codes.get("dtype", node.dtype())
+    if not codes and not is_float(dtype):
+        raise NoNest("MatMul of integers without their zero points")
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*lead, a.shape[-2], b.shape[-1])
+    rank = len(shape)
+    vectors = shape != node.shape()
+    out = node.build.create(f"{node.out}.matrix" if vectors else node.out, shape, dtype)
+    if a.shape[-1] == 0:
+        filled(node, out, codes, rank - 1)
+    else:
+        _lower_matrix_product(node, out, (a, b), codes)
+    if vectors:
+        storage = replace(out.storage, strides=row_major(node.shape()))
+        node.build.view(node.out, node.shape(), storage, out)
+
+
+def _lower_matrix_product(
+    node: Node, out: Tensor, matrices: tuple[Tensor, Tensor], codes: dict[str, Any]
+) -> None:
+    (a, b), shape = matrices, out.shape
+    rank = len(shape)
+    batch = [Dim(f"b{axis}", extent) for axis, extent in enumerate(shape[:-2])]
+    dims = [*batch, Dim("m", shape[-2]), Dim("n", shape[-1]), Dim("k", a.shape[-1])]
+    left = _batched(a, shape, (at(rank - 2), at(rank)))
+    right = _batched(b, shape, (at(rank), at(rank - 1)))
+    left = replace(left, zero=codes.get("a_zero", 0))
+    _finish(node, out, dims, (left, right), codes, (rank - 1,), 2)
+
+
+def _matrices(node: Node) -> tuple[Tensor, Tensor]:
+    """Both operands; a vector becomes a row on the left, a column on the right."""
+    a, b = node.tensor(0), node.tensor(1)
+    if len(a.shape) == 1:
+        storage = replace(a.storage, strides=(a.shape[0], *a.storage.strides))
+        a = node.build.view(f"{node.out}.row", (1, *a.shape), storage, a)
+    if len(b.shape) == 1:
+        storage = replace(b.storage, strides=(*b.storage.strides, 1))
+        b = node.build.view(f"{node.out}.column", (*b.shape, 1), storage, b)
+    return a, b
+
+
+def _batched(t: Tensor, shape: tuple[int, ...], inner: tuple[Affine, Affine]) -> Access:
+    skip = len(shape) - len(t.shape)
+    lead = tuple(
+        ZERO if t.shape[axis] == 1 != shape[skip + axis] else at(skip + axis)
+        for axis in range(len(t.shape) - 2)
+    )
+    return Access(t.name, (*lead, *inner))
+
+
+def codes_of(node: Node, left: str, right: str) -> dict[str, Any]:
+    """Zero points, the output's type and the factors from sums to output steps."""
+    kind = str(node.attribute("y_type", "int8"))
+    a_scale = float(node.attribute(f"{left}_scale"))
+    b_scale = np.asarray(node.attribute(f"{right}_scale"), np.float64)
+    b_zero = np.unique(np.asarray(node.attribute(f"{right}_zero", (0,)), np.int64))
+    if b_zero.size != 1:
+        raise NoNest("weights with a zero point per channel")
+    real = kind == "float32"
+    codes: dict[str, Any] = {
+        "a_zero": int(np.asarray(node.attribute(f"{left}_zero", 0)).reshape(-1)[0]),
+        "b_zero": int(b_zero[0]),
+        "dtype": node.build.real if real else kind,
+        "accumulator": "int32",
+    }
+    if kind == "int32":
+        return codes
+    y_scale = 1.0 if real else float(node.attribute("y_scale"))
+    codes["factor"] = (a_scale * b_scale / y_scale).astype(np.float32)
+    if not real:
+        zero = int(node.attribute("y_zero", 0))
+        codes["zero"] = zero
+        info = np.iinfo(kind)
+        low, high = (
+            int(node.attribute("clip_lo", info.min)),
+            int(node.attribute("clip_hi", info.max)),
+        )
+        codes["low"] = float(low - zero) if low > info.min else -math.inf
+        codes["high"] = float(high - zero) if high < info.max else math.inf
+    return codes
+
+
+def _finish(
+    node: Node,
+    out: Tensor,
+    dims: list[Dim],
+    operands: tuple[Access, Access],
+    codes: dict[str, Any],
+    channel: tuple[int, ...],
+    bias: int,
+) -> None:
+    """Append the nest; `channel` are the output dims that bias and factors run over."""
+    left, right = operands
+    right = replace(right, zero=codes.get("b_zero", 0))
+    extents = tuple(out.shape[axis] for axis in channel)
+    index = tuple(at(axis) for axis in channel)
+
+    def per_channel(name: str, data: Array, dtype: str, uncertain: float = 0.0) -> Access:
+        full = np.broadcast_to(data.reshape(-1), (math.prod(extents),)).reshape(extents)
+        data = np.ascontiguousarray(full)
+        return Access(node.build.constant(name, data, dtype, uncertain).name, index)
+
+    factor = codes.get("factor")
+    added = None
+    if node.has(bias):
+        accumulator = codes.get("accumulator", "fp32")
+        name = f"{node.value(bias).name}.bias{'x'.join(map(str, extents))}"
+        uncertain = float(np.max(node.uncertain(bias)))
+        added = per_channel(name, node.constant(bias), accumulator, uncertain)
+    nest = Nest(
+        tensor=out.name,
+        dims=tuple(dims),
+        rank=len(out.shape),
+        function="mul",
+        operands=(left, right),
+        reduce="sum",
+        bias=added,
+        multiplier=None if factor is None else per_channel(f"{node.out}.factor", factor, "fp32"),
+        low=codes.get("low", -math.inf),
+        high=codes.get("high", math.inf),
+        zero=codes.get("zero", 0),
+    )
+    node.build.add(nest)
+
+
+def filled(node: Node, view: Tensor, codes: dict[str, Any], channel: int) -> None:
+    """Outputs that are sums of nothing hold the bias, which runs along the axis `channel`."""
+    bias = node.constant(2) if node.has(2) else np.zeros(1, np.float32)
+    column = _requantized_bias(bias, codes).reshape(-1, *(1,) * (len(view.shape) - 1 - channel))
+    value = node.build.constant(f"{node.out}.untouched", column)
+    access = node.build.access(value, view.shape)
+    node.build.add(plain(view.name, view.shape, "move", (access,)))
+
+
+def _requantized_bias(bias: Array, codes: dict[str, Any]) -> Array:
+    """What requantization makes of sums that are the bias alone."""
+    if not codes:
+        return bias
+    steps: Array = bias.astype(np.float32) * codes["factor"]
+    if is_float(codes["dtype"]):
+        return steps
+    zero, info = codes["zero"], np.iinfo(codes["dtype"])
+    whole = np.clip(np.rint(steps), codes["low"], codes["high"]) + zero
+    integers: Array = np.clip(whole, info.min, info.max).astype(info.dtype)
+    return integers
+
+
+CONTRACTIONS: dict[str, Lowering] = {
+    "Conv": conv,
+    "QConv": quantized_conv,
+    "MatMul": matmul,
+    "QMatMul": quantized_matmul,
+}
+
+
+# Transposed convolution as ordinary ones, one per phase of its stride.
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Along one axis: the outputs first, first + stride, ... and the taps that they see."""
+
+    first: int
+    count: int
+    taps: tuple[int, ...]
+    """Positions in the kernel, in the order in which a window over the input meets them."""
+    apart: int
+    """How far these are from each other in the input."""
+    pads: tuple[int, int]
+
+
+def _phase(
+    phase: int, stride: int, kernel: tuple[int, int], pad: int, extents: tuple[int, int]
+) -> _Phase:
+    """The phase of one axis; `kernel` is its extent and dilation, `extents` what is given and made.
+
+    Tap k takes input i to output i * stride + k * dilation - pad: taps of one phase reach the same
+    outputs, and of the inputs behind one output the later belong to the earlier taps.
+    """
+    (size, dilation), (given, made) = kernel, extents
+    first = (phase - pad) % stride
+    taps = tuple(k for k in reversed(range(size)) if (k * dilation - phase) % stride == 0)
+    apart = dilation // math.gcd(dilation, stride)
+    start = (first + pad - (taps[0] * dilation if taps else phase)) // stride
+    count = max(0, -(-(made - first) // stride))
+    end = start + count - 1 + (len(taps) - 1) * apart
+    return _Phase(first, count, taps, apart, (-start, end - given + 1))
+
+
+def conv_transpose(node: Node) -> None:
+    """Transposed convolution in one or two spatial dimensions, with groups."""
+    _transposed(node, {})
+
+
+def quantized_conv_transpose(node: Node) -> None:
+    """Transposed convolution of integers with requantization."""
+    _transposed(node, codes_of(node, "x", "w"))
+
+
+def _transposed(node: Node, codes: dict[str, Any]) -> None:
+    x, kernel = node.tensor(0), node.constant(1)
+    spatial = len(x.shape) - 2
+    dilations = node.attribute("dilations") or (1,) * spatial
+    if spatial not in (1, 2):
+        raise NoNest(f"ConvTranspose in {spatial} dimensions")
+    strides = tuple(node.attribute("strides") or (1,) * spatial)
+    pads = tuple(node.attribute("pads") or (0,) * 2 * spatial)
+    shape = node.shape()
+    dtype = codes.get("dtype", node.dtype())
+    out = node.build.create(node.out, shape, dtype, channels_last(len(shape)))
+    node.build.composite = node.build.composite or node.out
+    kernel = _outputs_first(kernel, int(node.attribute("group", 1)))
+    for phases in itertools.product(*(range(s) for s in strides)):
+        axes = [
+            _phase(phase, strides[a], (kernel.shape[2 + a], dilations[a]), pads[a], extents)
+            for a, phase in enumerate(phases)
+            for extents in [(x.shape[2 + a], shape[2 + a])]
+        ]
+        if all(axis.count for axis in axes):
+            _lower_phase(node, x, out, kernel, axes, strides, codes)
+
+
+def _outputs_first(kernel: Array, groups: int) -> Array:
+    """[in, out / groups, taps] -> [out, in / groups, taps], as convolutions have it."""
+    inputs, width = kernel.shape[:2]
+    split = kernel.reshape(groups, inputs // groups, width, *kernel.shape[2:])
+    return np.swapaxes(split, 1, 2).reshape(groups * width, inputs // groups, *kernel.shape[2:])
+
+
+def _lower_phase(
+    node: Node,
+    x: Tensor,
+    out: Tensor,
+    kernel: Array,
+    axes: list[_Phase],
+    strides: tuple[int, ...],
+    codes: dict[str, Any],
+) -> None:
+    steps = out.storage.strides
+    name = ".".join([out.name, "phase", *(str(axis.first) for axis in axes)])
+    offset = sum(axis.first * step for axis, step in zip(axes, steps[2:], strict=True))
+    moved = (*steps[:2], *(step * s for step, s in zip(steps[2:], strides, strict=True)))
+    shape = (*out.shape[:2], *(axis.count for axis in axes))
+    view = node.build.view(name, shape, replace(out.storage, offset=offset, strides=moved), out)
+    taps = kernel[np.ix_(*map(range, kernel.shape[:2]), *(axis.taps for axis in axes))]
+    if taps.size == 0:
+        filled(node, view, codes, 1)
+        return
+    pads = (*(axis.pads[0] for axis in axes), *(axis.pads[1] for axis in axes))
+    weight = f"{node.value(1).name}.{'.'.join('_'.join(map(str, a.taps)) for a in axes)}"
+    apart = tuple(axis.apart for axis in axes)
+    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, apart), codes, 2)
+
+
+TRANSPOSED: dict[str, Lowering] = {
+    "ConvTranspose": conv_transpose,
+    "QConvTranspose": quantized_conv_transpose,
+}

@@ -1,0 +1,195 @@
+"""Tensor expressions as nests: one for each function or reduction.
+
+The one idea: a nest is an expression already. What is nested deeper becomes a tensor of its own
+over the indices that it depends on; a sum of products is one nest, for the matrix engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from compiler.frontend.operators.definitions import Expressed, expressed
+from compiler.frontend.operators.expression import (
+    AffineIndex,
+    Apply,
+    Expression,
+    Number,
+    Read,
+    Reduction,
+    Term,
+    free,
+    positions,
+)
+from compiler.frontend.operators.functions import expression_in
+from compiler.frontend.rewrite import Array, static_shape
+from compiler.lowering.elementwise import BINARY, UNARY
+from compiler.lowering.node import Node, NoNest
+from compiler.tensor_ir.nest import Access, Affine, Dim, Nest
+from simmodel.arch.dtype import is_float
+
+
+def lower_expression(node: Node) -> None:
+    """Nests of a node whose operator is a tensor expression."""
+    definition = expression_in(node.node)
+    assert definition is not None
+    if not is_float(node.dtype()):
+        raise NoNest(f"{node.op} of integers")
+    _Lowering(
+        node, expressed(node.node, definition), definition.signature.names(len(node.node.inputs))
+    ).result()
+
+
+class _Lowering:
+    """Makes the nests of one expression."""
+
+    def __init__(self, node: Node, made: Expression, names: tuple[str, ...]) -> None:
+        self.node, self.made = node, made
+        self.inputs = {name: node.tensor(i) for i, name in enumerate(names) if node.has(i)}
+        self.count = 0
+
+    def result(self) -> None:
+        """The nests; the last one makes the node's output."""
+        if isinstance(self.made.term, Number):
+            raise NoNest(f"{self.node.op} is a constant")
+        if self._is_composite(self.made.term):
+            self.node.build.composite = self.node.build.composite or self.node.out
+        self._make(self.node.out, self.made.indices, self.made.term)
+
+    def _is_composite(self, term: Term) -> bool:
+        inner = term.body if isinstance(term, Reduction) else term
+        return isinstance(inner, Apply) and any(
+            not isinstance(each, Read | Number) for each in inner.operands
+        )
+
+    def _make(self, name: str, indices: tuple[str, ...], term: Term) -> None:
+        """The nest of `term` over `indices` as tensor `name`."""
+        if isinstance(term, Reduction) and term.how == "mean":
+            count = np.prod([self.made.extents[index] for index in term.indices])
+            total = Reduction("sum", term.indices, term.body)
+            term = Apply("mul", (total, Number(float(1 / count))))
+        inner, how = term, None
+        over: tuple[str, ...] = ()
+        if isinstance(term, Reduction):
+            inner, how, over = term.body, term.how, term.indices
+        function, operands = self._function(inner, how)
+        loops = (*indices, *over)
+        accesses = tuple(self._access(each, loops) for each in operands)
+        shape = tuple(self.made.extents[index] for index in indices)
+        self.node.build.create(name, shape, self.node.dtype())
+        dims = tuple(Dim(index, self.made.extents[index]) for index in loops)
+        self.node.build.add(Nest(name, dims, len(indices), function, accesses, how))
+
+    def _function(self, inner: Term, how: str | None) -> tuple[str, tuple[Term, ...]]:
+        """What a nest applies: a reduction other than that of products reads what it reduces."""
+        product = isinstance(inner, Apply) and inner.function == "mul" and how == "sum"
+        if isinstance(inner, Apply) and (how is None or (product and self._both_vary(inner))):
+            return inner.function, inner.operands
+        return "move", (inner,)
+
+    def _both_vary(self, product: Apply) -> bool:
+        return not any(isinstance(each, Number) for each in product.operands)
+
+    def _access(self, term: Term, loops: tuple[str, ...]) -> Access:
+        """How a nest over `loops` reads a value."""
+        if isinstance(term, Read):
+            tensor = self.inputs[term.tensor].name
+            return Access(tensor, tuple(_affine(p, loops) for p in term.at), term.pad)
+        self.count += 1
+        name = f"{self.node.out}.{self.count}"
+        if isinstance(term, Number):
+            return Access(self.node.build.constant(name, np.array(term.value, np.float32)).name, ())
+        indices = tuple(index for index in loops if index in free(term))
+        self._make(name, indices, term)
+        return Access(name, tuple(_affine(AffineIndex(((i, 1),)), loops) for i in indices))
+
+
+def _affine(position: AffineIndex, loops: tuple[str, ...]) -> Affine:
+    terms = tuple((loops.index(index), factor) for index, factor in position.terms)
+    return Affine(terms, position.constant)
+
+
+# Tensor expressions in ONNX's operators, for the host: elements gathered by constant positions.
+
+_SPELLED = {function: op for table in (BINARY, UNARY) for op, function in table.items()} | {
+    "add": "Add", "silu": "Swish",
+}  # fmt: skip
+_REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd",
+               "mean": "ReduceMean"}  # fmt: skip
+
+
+def write_expression(
+    node: ir.Node, definition: Expressed
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """`node` as nodes of ONNX's own operators, and the constants that these read."""
+    write = _ExpressionWriter(node, definition)
+    write.result()
+    return write.nodes, write.constants
+
+
+class _ExpressionWriter:
+    """Collects nodes and constants; every value has one axis for each index."""
+
+    def __init__(self, node: ir.Node, definition: Expressed) -> None:
+        self.node, self.made = node, expressed(node, definition)
+        self.inputs = dict(
+            zip(definition.signature.names(len(node.inputs)), node.inputs, strict=True)
+        )
+        self.out = str(node.outputs[0].name)
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+
+    def result(self) -> None:
+        """The output, in the order of its own indices."""
+        extents = self.made.extents
+        wide = [n if index in self.made.indices else 1 for index, n in extents.items()]
+        value = self._op("Expand", [self._term(self.made.term), self._add_constant(wide, np.int64)])
+        order = [[*extents].index(index) for index in self.made.indices]
+        rest = [axis for axis in range(len(extents)) if axis not in order]
+        turned = self._op("Transpose", [value], perm=[*order, *rest])
+        self._op("Reshape", [turned, self._add_constant(self.made.shape, np.int64)], self.out)
+
+    def _term(self, term: Term) -> str:
+        if isinstance(term, Number):
+            return self._add_constant(np.full((1,) * len(self.made.extents), term.value))
+        if isinstance(term, Read):
+            return self._gather_read(term)
+        if isinstance(term, Apply):
+            operands = [self._term(each) for each in term.operands]
+            if term.function == "square":
+                return self._op("Mul", [*operands, *operands])
+            return self._op(_SPELLED[term.function], operands)
+        axes = [[*self.made.extents].index(index) for index in term.indices]
+        inner = [self._term(term.body), self._add_constant(axes, np.int64)]
+        return self._op(_REDUCTIONS[term.how], inner, keepdims=1)
+
+    def _gather_read(self, read: Read) -> str:
+        value = self.inputs[read.tensor]
+        assert value is not None
+        shape = static_shape(value)
+        grids, inside = positions(read, shape, self.made.extents)
+        flat: Array = np.zeros((1,) * len(self.made.extents), np.int64)
+        for grid, extent in zip(grids, shape, strict=True):
+            flat = flat * extent + grid
+        line = self._op("Reshape", [str(value.name), self._add_constant([-1], np.int64)])
+        found = self._op("Gather", [line, self._add_constant(flat, np.int64)])
+        if read.pad is None:
+            return found
+        outside = self._add_constant(np.full((1,) * len(self.made.extents), read.pad))
+        return self._op("Where", [self._add_constant(inside, np.bool_), found, outside])
+
+    def _add_constant(self, numbers: object, dtype: Any = None) -> str:
+        name = f"{self.out}.constant{len(self.constants)}"
+        kind = self.node.outputs[0].dtype
+        assert kind is not None
+        array = np.asarray(numbers, kind.numpy() if dtype is None else dtype)
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def _op(self, op_type: str, inputs: list[str], out: str | None = None, **given: Any) -> str:
+        name = out or f"{self.out}.step{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, inputs, [name], **given))
+        return name

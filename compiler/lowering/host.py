@@ -1,0 +1,409 @@
+"""From nests back to the model's nodes, for the host.
+
+A nest may be a part of a node (one phase of a transposed convolution) or stand for several (a
+quantized sum). What the host can run is whole nodes, so nests that share tensors of which the model
+knows nothing go together; between what they read and what they make lie the nodes of the payload.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from compiler.frontend.control_flow import has_body, reads
+from compiler.frontend.host_tail import TAIL, written_tail
+from compiler.frontend.operators.functions import expression_in
+from compiler.frontend.quantization.integer_operators import WINDOW
+from compiler.frontend.rewrite import ARCHGEN, static_shape
+from compiler.lowering.expression import write_expression
+from compiler.lowering.node import nest_shape
+from compiler.tensor_ir.nest import Array, HostNode, Nest, NestGraph
+from compiler.tensor_ir.rewrite import reads_of, writes_of
+from simmodel.arch.dtype import NUMPY, limits
+
+# This compiler's own operators said in ONNX's, for a host that knows only those.
+
+
+class _NodeWriter:
+    """Collects nodes and constants; every name starts with that of the result."""
+
+    def __init__(self, node: ir.Node) -> None:
+        self.node = node
+        self.out = str(node.outputs[0].name)
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        found = self.node.attributes.get(name)
+        return default if found is None else found.value
+
+    def input(self, position: int) -> str:
+        value = self.node.inputs[position]
+        assert value is not None
+        return str(value.name)
+
+    def constant(self, array: Array) -> str:
+        name = f"{self.out}.constant{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def op(self, kind: str, inputs: list[str], out: str | None = None, **attributes: Any) -> str:
+        name = out or f"{self.out}.step{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def dequantized(self, position: int, prefix: str, axis: int) -> str:
+        """Real numbers of an operand, whose zero points have its own element type. Weights of
+        groups that share an axis share what stands on it."""
+        value = self.node.inputs[position]
+        assert value is not None and value.dtype is not None
+        extent = static_shape(value)[axis]
+        scale = np.asarray(self.attribute(f"{prefix}_scale", 1.0), np.float32).reshape(-1)[:extent]
+        zero = np.asarray(self.attribute(f"{prefix}_zero", 0), np.int64).reshape(-1)[:extent]
+        count = max(scale.size, zero.size)
+        shape = () if count == 1 else (count,)
+        scale = np.broadcast_to(scale, count).reshape(shape)
+        zero = np.broadcast_to(zero, count).reshape(shape).astype(value.dtype.numpy())
+        parameters = [self.constant(scale), self.constant(zero)]
+        return self.op("DequantizeLinear", [self.input(position), *parameters], axis=axis)
+
+    def bias(self, prefixes: tuple[str, str]) -> str:
+        """Real numbers of an int32 bias, which counts in units of the products."""
+        a, b = (np.asarray(self.attribute(f"{p}_scale", 1.0), np.float32) for p in prefixes)
+        value = self.node.inputs[2]
+        assert value is not None
+        unit = np.broadcast_to((a * b).reshape(-1), static_shape(value)[-1:])
+        real = self.op("Cast", [self.input(2)], to=TensorProto.FLOAT)
+        return self.op("Mul", [real, self.constant(np.ascontiguousarray(unit))])
+
+    def finish(self, real: str) -> None:
+        """From real numbers to the result's type and bounds."""
+        kind = str(self.attribute("y_type", "int8"))
+        if kind == "float32":
+            self.op("Identity", [real], self.out)
+        elif kind == "int32":
+            whole = self.op("Round", [real])
+            self.op("Cast", [whole], self.out, to=TensorProto.INT32)
+        else:
+            self._quantize(real, kind)
+
+    def _quantize(self, real: str, kind: str) -> None:
+        smallest, largest = limits(kind)
+        scale = self.constant(np.asarray(self.attribute("y_scale"), np.float32))
+        zero = self.constant(np.asarray(self.attribute("y_zero", 0), NUMPY[kind]))
+        low = self.constant(np.asarray(self.attribute("clip_lo", smallest), NUMPY[kind]))
+        high = self.constant(np.asarray(self.attribute("clip_hi", largest), NUMPY[kind]))
+        raw = self.op("QuantizeLinear", [real, scale, zero])
+        self.op("Clip", [raw, low, high], self.out)
+
+
+def standard(node: ir.Node) -> tuple[list[NodeProto], list[TensorProto]]:
+    """`node` as nodes of ONNX's own operators, and the constants that these read."""
+    definition = expression_in(node)
+    if definition is not None and not onnx.defs.has(node.op_type, node.domain):
+        return write_expression(node, definition)
+    if node.domain != ARCHGEN:
+        return [ir.to_proto(node)], []
+    if node.op_type == TAIL:
+        return written_tail(node)
+    write = _NodeWriter(node)
+    _WRITERS[node.op_type](write)
+    return write.nodes, write.constants
+
+
+def _silu(write: _NodeWriter) -> None:
+    x = write.input(0)
+    write.op("Mul", [x, write.op("Sigmoid", [x])], write.out)
+
+
+def _write_conv(write: _NodeWriter) -> None:
+    _window("Conv", write, 0)
+
+
+def _conv_transpose(write: _NodeWriter) -> None:
+    _window("ConvTranspose", write, 1)
+
+
+def _window(kind: str, write: _NodeWriter, axis: int) -> None:
+    operands = [write.dequantized(0, "x", 1), write.dequantized(1, "w", axis)]
+    if len(write.node.inputs) > 2:
+        operands.append(write.bias(("x", "w")))
+    window = {name: write.attribute(name) for name in (*WINDOW, "output_padding")}
+    given = {name: value for name, value in window.items() if value is not None}
+    write.finish(write.op(kind, operands, **given))
+
+
+def _matmul(write: _NodeWriter) -> None:
+    right = write.node.inputs[1]
+    assert right is not None
+    columns = len(static_shape(right)) - 1
+    operands = [write.dequantized(0, "a", 1), write.dequantized(1, "b", columns)]
+    product = write.op("MatMul", operands)
+    if len(write.node.inputs) > 2:
+        product = write.op("Add", [product, write.bias(("a", "b"))])
+    write.finish(product)
+
+
+_WRITERS = {
+    "Silu": _silu, "QConv": _write_conv, "QConvTranspose": _conv_transpose, "QMatMul": _matmul,
+}  # fmt: skip
+
+
+# Payloads: nodes of a model cut out as a small model of their own, for the host to run.
+
+
+def payload_of(
+    nodes: Sequence[ir.Node], model: ir.Model, outputs: Sequence[ir.Value] | None = None
+) -> tuple[bytes, tuple[str, ...]]:
+    """A serialized model of `nodes`, and the names of its inputs in order.
+
+    Args:
+        nodes: in an order in which they can run.
+        model: where they come from.
+        outputs: results of the payload; default: the named ones of the last node.
+    """
+    if outputs is None:
+        outputs = [output for output in nodes[-1].outputs if output.name]
+    made = {str(o.name) for node in nodes for o in node.outputs}
+    inputs: dict[str, ir.Value] = {}
+    constants: dict[str, ir.Value] = {}
+    for value in (v for node in nodes for v in reads(node) if str(v.name) not in made):
+        computed = value.const_value is None and 0 not in nest_shape(value)
+        target = inputs if computed else constants
+        target[str(value.name)] = value
+    initializers = [_initializer(value) for value in constants.values()]
+    protos: list[onnx.NodeProto] = []
+    for node in nodes:
+        found, more = standard(node)
+        protos += found
+        initializers += more
+    ports = [_Port(value) for value in inputs.values()]
+    results = [_Port(value) for value in outputs]
+    protos = [cast for port in ports for cast in port.read()] + protos
+    protos += [cast for port in results for cast in port.written()]
+    proto = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            protos,
+            "payload",
+            [port.info() for port in ports],
+            [port.info() for port in results],
+            initializers,
+        ),
+        opset_imports=_opsets(nodes, model),
+        ir_version=10,
+    )
+    return proto.SerializeToString(), tuple(inputs)
+
+
+def _opsets(nodes: Sequence[ir.Node], model: ir.Model) -> list[onnx.OperatorSetIdProto]:
+    """Of a payload; what stands in the bodies of a node has the forms that the file gave it."""
+    versions = {domain: v for domain, v in model.opset_imports.items() if domain != ARCHGEN}
+    if len(nodes) == 1 and has_body(nodes[0]):
+        versions[""] = nodes[0].version or versions[""]
+    return [onnx.helper.make_opsetid(domain, version) for domain, version in versions.items()]
+
+
+@dataclass(frozen=True)
+class _Port:
+    """A value that crosses the border of a payload: as FLOAT where numpy has no type of its own
+    for it, which holds all numbers of those that ONNX has."""
+
+    value: ir.Value
+
+    def info(self) -> onnx.ValueInfoProto:
+        """What the host sees."""
+        kind = ir.DataType.UNDEFINED if self.value.dtype is None else self.value.dtype
+        dtype = ir.DataType.FLOAT if self._foreign() else kind
+        return onnx.helper.make_tensor_value_info(
+            self._port_name(), dtype.value, nest_shape(self.value)
+        )
+
+    def read(self) -> list[onnx.NodeProto]:
+        """From the port to the value."""
+        return self._cast(self._port_name(), str(self.value.name), self.value.dtype)
+
+    def written(self) -> list[onnx.NodeProto]:
+        """From the value to the port."""
+        return self._cast(str(self.value.name), self._port_name(), ir.DataType.FLOAT)
+
+    def _foreign(self) -> bool:
+        kind = self.value.dtype
+        return kind is not None and kind.numpy().isbuiltin != 1
+
+    def _port_name(self) -> str:
+        return f"{self.value.name}.float" if self._foreign() else str(self.value.name)
+
+    def _cast(self, source: str, target: str, kind: ir.DataType | None) -> list[onnx.NodeProto]:
+        if not self._foreign() or kind is None:
+            return []
+        return [onnx.helper.make_node("Cast", [source], [target], to=kind.value)]
+
+
+def _initializer(value: ir.Value) -> onnx.TensorProto:
+    """Constant data of `value`; one without elements is constant whoever computes it."""
+    data, kind = value.const_value, value.dtype
+    assert kind is not None
+    array = np.zeros(nest_shape(value), kind.numpy()) if data is None else data.numpy()
+    return onnx.numpy_helper.from_array(array, str(value.name))
+
+
+def operations(node: ir.Node) -> int:
+    """Arithmetic operations of a node: two per multiply-accumulate, else one per element."""
+    elements = sum(_elements(output) for output in node.outputs if output.name)
+    if node.op_type in ("LSTM", "GRU", "RNN"):
+        x, w, r = (node.inputs[position] for position in range(3))
+        assert x is not None and w is not None and r is not None
+        steps = math.prod(nest_shape(x)[:2])
+        return 2 * steps * (_elements(w) + _elements(r))
+    if node.op_type in ("Conv", "QConv", "ConvInteger", "ConvTranspose", "QConvTranspose"):
+        w = node.inputs[1]
+        assert w is not None
+        pixels = node.inputs[0] if node.op_type.endswith("Transpose") else node.outputs[0]
+        assert pixels is not None
+        return 2 * _elements(pixels) * (_elements(w) // max(1, nest_shape(w)[0]))
+    if node.op_type in ("MatMul", "QMatMul", "MatMulInteger", "Gemm"):
+        a = node.inputs[0]
+        assert a is not None
+        transposed = node.op_type == "Gemm" and "transA" in node.attributes
+        depth = nest_shape(a)[0 if transposed and node.attributes["transA"].value else -1]
+        return 2 * elements * depth
+    inputs = (value for value in node.inputs if value is not None and value.const_value is None)
+    return max([elements, *(_elements(value) for value in inputs if value.shape is not None)])
+
+
+def _elements(value: ir.Value) -> int:
+    return math.prod(nest_shape(value))
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What the host runs in one call."""
+
+    data: bytes
+    inputs: tuple[str, ...]
+    nodes: int
+    """Nodes of the model in it."""
+    operations: int
+
+
+class Fallback:
+    """Makes host nodes for the nests of one graph, which was lowered from `model`."""
+
+    def __init__(self, model: ir.Model, graph: NestGraph) -> None:
+        self.model = model
+        self.graph = graph
+        self.values = {str(o.name): o for node in model.graph for o in node.outputs if o.name}
+        self.values |= {str(value.name): value for value in model.graph.inputs}
+        self.order = {node: position for position, node in enumerate(model.graph)}
+        self.named: dict[str, list[str]] = {}
+        """Buffer -> the model's values in it, the first one made first."""
+        for name, tensor in graph.tensors.items():
+            if name in self.values and tensor.data is None:
+                self.named.setdefault(tensor.storage.buffer, []).append(name)
+
+    def host_node(self, nest: Nest) -> tuple[HostNode, tuple[Nest, ...]] | None:
+        """A host node and the nests that it replaces, `nest` among them; None: there is none."""
+        nests = self._connected_nests(nest)
+        outputs = self._outputs(nests)
+        mine = {self._buffer(n.tensor) for n in nests}
+        stop = {
+            name
+            for n in nests
+            for access in n.reads
+            for name in self.named.get(self._buffer(access.tensor), ())
+            if self._buffer(access.tensor) not in mine
+        }
+        made = self.payload(outputs, stop) if outputs else None
+        if made is None:
+            return None
+        host = HostNode(
+            inputs=made.inputs, outputs=outputs, payload=made.data, origin=nest.origin,
+            kind=nest.kind, reason="", operations=made.operations,
+        )  # fmt: skip
+        return host, nests
+
+    def payload(self, outputs: Sequence[str], stop: Iterable[str]) -> Payload | None:
+        """What computes `outputs` from values among `stop`; None where more would be needed."""
+        found: dict[ir.Node, None] = {}
+        given = set(stop)
+        wanted = list(outputs)
+        while wanted:
+            value = self.values.get(wanted.pop())
+            node = None if value is None else value.producer()
+            if node is None:
+                return None
+            if node in found:
+                continue
+            found[node] = None
+            free = (v for v in reads(node) if v.const_value is None)
+            wanted += [str(v.name) for v in free if str(v.name) not in given]
+        nodes = sorted(found, key=self.order.__getitem__)
+        data, inputs = payload_of(nodes, self.model, [self.values[name] for name in outputs])
+        return Payload(data, inputs, len(nodes), sum(operations(node) for node in nodes))
+
+    def _buffer(self, tensor: str) -> str:
+        return self.graph.tensors[tensor].storage.buffer
+
+    def _connected_nests(self, nest: Nest) -> tuple[Nest, ...]:
+        """`nest` and all that shares unnamed tensors with it, in order."""
+        members = {nest.tensor}
+        while True:
+            shared = self._unnamed(members)
+            more = {
+                step.tensor
+                for step in self.graph.steps
+                if isinstance(step, Nest)
+                and not shared.isdisjoint(self._buffer(t) for t in (*reads_of(step), step.tensor))
+                and (self._buffer(step.tensor) in shared or self._reads_unnamed(step, shared))
+            }
+            if more <= members:
+                break
+            members |= more
+        steps = (step for step in self.graph.steps if isinstance(step, Nest))
+        return tuple(step for step in steps if step.tensor in members)
+
+    def _unnamed(self, members: set[str]) -> set[str]:
+        """Buffers that `members` share with nests that must come along."""
+        found = set()
+        for step in self.graph.steps:
+            if not isinstance(step, Nest) or step.tensor not in members:
+                continue
+            if step.tensor not in self.values:
+                found.add(self._buffer(step.tensor))
+            for name in reads_of(step):
+                constant = self.graph.tensors[name].data is not None
+                if not constant and not self.named.get(self._buffer(name)):
+                    found.add(self._buffer(name))
+        return found
+
+    def _reads_unnamed(self, step: Nest, shared: set[str]) -> bool:
+        """Whether `step` reads a buffer of `shared` in which the model has no value."""
+        buffers = {self._buffer(name) for name in reads_of(step)}
+        return any(not self.named.get(buffer) for buffer in buffers & shared)
+
+    def _outputs(self, nests: tuple[Nest, ...]) -> tuple[str, ...]:
+        """The model's values that others take from `nests`."""
+        inside = {nest.tensor for nest in nests}
+        others = [step for step in self.graph.steps if not inside.issuperset(writes_of(step))]
+        seen = {self._buffer(name) for step in others for name in reads_of(step)}
+        seen |= {self._buffer(name) for name in self.graph.outputs}
+        found: dict[str, None] = {}
+        for nest in nests:
+            buffer = self._buffer(nest.tensor)
+            name = nest.tensor if nest.tensor in self.values else self._covering(buffer)
+            if buffer in seen and name is not None:
+                found[name] = None
+        return tuple(found)
+
+    def _covering(self, buffer: str) -> str | None:
+        """The first value of the model that fills `buffer`."""
+        size = self.graph.buffers[buffer]
+        names = self.named.get(buffer, ())
+        return next((n for n in names if self.graph.tensors[n].elements == size), None)

@@ -1,0 +1,143 @@
+"""One model node as the operators see it: attributes with defaults, tensors by position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from compiler.frontend.quantization.narrow_constants import narrow_of
+from compiler.frontend.rewrite import UNIT, terms_of
+from compiler.passes import Count
+from compiler.tensor_ir.build import NestGraphBuilder
+from compiler.tensor_ir.nest import Array, Tensor
+from simmodel.arch.dtype import NAMES, NUMPY, WIDER, widened
+
+
+@dataclass(frozen=True)
+class LoweringLimits:
+    """Where operators become other nests, or none."""
+
+    runs: Count = 32
+    """Copies into which a choice of positions may fall; with more it is left to the host."""
+    longest: Count = 1 << 14
+    """Elements that one result may be reduced from at once, as a tile holds all of them; with more
+    it is made of partial results."""
+    compared: Count = 8
+    """Positions that a place of Gather may be compared with for each element that is read or made,
+    where copy engines take no list of rows or are slower; with more it is left to the host."""
+
+
+class NoNest(Exception):
+    """This node cannot be said as nests; the text says why. It will run on the host."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the prepared graph together with the builder that its nests go to."""
+
+    node: ir.Node
+    build: NestGraphBuilder
+    limits: LoweringLimits
+
+    @property
+    def op(self) -> str:
+        """Operator type."""
+        return self.node.op_type
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Value of an attribute, or `default`."""
+        found = self.node.attributes.get(name)
+        return default if found is None else found.value
+
+    def has(self, position: int) -> bool:
+        """Whether input `position` is given."""
+        return position < len(self.node.inputs) and self.node.inputs[position] is not None
+
+    def value(self, position: int) -> ir.Value:
+        """Input `position` as onnx-ir has it."""
+        value = self.node.inputs[position]
+        if value is None:
+            raise NoNest(f"{self.op} without input {position}")
+        return value
+
+    def data(self, position: int) -> Array | None:
+        """Constant data of input `position`, or None when it is computed or missing."""
+        if not self.has(position):
+            return None
+        constant = self.value(position).const_value
+        return None if constant is None else constant.numpy()
+
+    def constant(self, position: int) -> Array:
+        """Constant data of input `position`; no nest without it."""
+        found = self.data(position)
+        if found is None:
+            raise NoNest(f"{self.op} whose input {position} is not constant")
+        return found
+
+    def tensor(self, position: int, dtype: str | None = None) -> Tensor:
+        """Input `position`; a constant is converted to element type `dtype`."""
+        value = self.value(position)
+        data = self.data(position)
+        if data is not None:
+            data = data.astype(numpy_type(value), copy=False)
+            narrow = None if dtype is not None else narrow_of(value)
+            return self.build.constant(
+                str(value.name), data, dtype, self.uncertain(position), narrow
+            )
+        return self.build.tensors[str(value.name)]
+
+    def uncertain(self, position: int) -> Array | float:
+        """What constant input `position` may be off by, where terms were added up for it."""
+        return uncertain(self.value(position))
+
+    @property
+    def out(self) -> str:
+        """Name of the first result."""
+        return str(self.node.outputs[0].name)
+
+    def shape(self, position: int = 0) -> tuple[int, ...]:
+        """Shape of result `position`."""
+        return nest_shape(self.node.outputs[position])
+
+    def dtype(self, position: int = 0) -> str:
+        """Element type in memory of result `position`."""
+        return self.build.stored(numpy_type(self.node.outputs[position]))
+
+
+def uncertain(value: ir.Value) -> Array | float:
+    """What a constant may be off by, where it was computed while compiling."""
+    return UNIT * terms_of(value)
+
+
+def nest_shape(value: ir.Value) -> tuple[int, ...]:
+    """Shape of a value; no nest where it is not static."""
+    if value.shape is None or not all(isinstance(n, int) for n in value.shape):
+        raise NoNest(f"{value.name} has no static shape")
+    return tuple(int(n) for n in value.shape)  # type: ignore[arg-type]
+
+
+def numpy_type(value: ir.Value) -> np.dtype[Any]:
+    """numpy element type that engines compute a value in: its own, or one that holds its numbers
+    where that is only stored; no nest where none is known or no memory stores it."""
+    own = NUMPY[port_type(value)]
+    return own if NAMES[own] not in WIDER else NUMPY[widened(NAMES[own])[0]]
+
+
+def port_type(value: ir.Value) -> str:
+    """Element type of a value by its own name; no nest where none is known or none stores it."""
+    if value.dtype is None:
+        raise NoNest(f"{value.name} has no element type")
+    dtype = np.dtype(value.dtype.numpy())
+    if dtype not in NAMES:
+        stored = ", ".join(name for name in NAMES.values() if name not in WIDER)
+        raise NoNest(
+            f"{value.name} has elements of type {value.dtype.name}; memories store {stored}"
+        )
+    return NAMES[dtype]
+
+
+Lowering = Callable[[Node], None]

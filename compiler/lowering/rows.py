@@ -1,0 +1,205 @@
+"""Rows of a table at places that are known at run time.
+
+A copy engine that takes a list of rows loads those alone. For machines without one, and where it is
+quicker, every result is compared with all places of a short axis on the vector engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from compiler.frontend.operators.attention import COMPARED
+from compiler.lowering.node import Node
+from compiler.tensor_ir.nest import (
+    Access,
+    Dim,
+    HostNode,
+    Nest,
+    Pick,
+    Put,
+    Storage,
+    Tensor,
+    at,
+    row_major,
+)
+
+LONGEST = 1024
+"""Positions that a place is compared with, at most: of a longer axis, as of a table of words, the
+host reads the chosen rows alone."""
+
+
+def pick_of(node: Node) -> Pick | None:
+    """What a Gather picks by places that no view says, for machines whose copy engines take a list
+    of rows; None: another operator, or another type than that of the table."""
+    if node.op != "Gather" or node.dtype() != node.tensor(0).dtype:
+        return None
+    table, index = node.tensor(0), node.tensor(1)
+    if not table.elements or not index.elements:
+        return None
+    return Pick(table.name, index.name, int(node.attribute("axis", 0)) % len(table.shape))
+
+
+def gather_by_comparison(node: Node) -> tuple[Nest, ...]:
+    """Nests that compare each place with all positions of a short axis. Empty: another operator,
+    constant places, or too many of them."""
+    pick = pick_of(node)
+    if pick is None or node.data(1) is not None:
+        return ()
+    table, index, axis = node.tensor(0), node.tensor(1), pick.axis
+    extent, made = table.shape[axis], node.shape()
+    if extent > LONGEST or prod(made) * extent > node.limits.compared * (
+        table.elements + prod(made)
+    ):
+        return ()
+    aside = replace(node.build, steps=[])  # with the tensors and buffers of the network
+    aside.composite = aside.composite or node.out
+    own, behind = replace(node, build=aside), table.shape[axis + 1 :]
+    here = _marked(own, index, extent, len(behind))
+    chosen = _masked_rows(own, here, table, axis, len(index.shape))
+    inner = axis + len(index.shape)  # of what is chosen, the axis that is picked from
+    rank = len(made)
+    dims = (*(Dim(f"d{n}", size) for n, size in enumerate(made)), Dim("r", extent))
+    order = (*(at(n) for n in range(inner)), at(rank), *(at(n) for n in range(inner, rank)))
+    truth = chosen.dtype != node.dtype()
+    name = f"{node.out}.sum" if truth else node.out
+    total = aside.create(name, made, chosen.dtype)
+    aside.add(Nest(name, dims, rank, "move", (Access(chosen.name, order),), "sum"))
+    if truth:
+        aside.elementwise(node.out, made, "move", [total], node.dtype())
+    return tuple(step for step in aside.steps if not isinstance(step, HostNode))
+
+
+def _marked(node: Node, index: Tensor, extent: int, behind: int) -> Tensor:
+    """Whether each place is each position of the axis; below 0 they count from its end."""
+    build, out = node.build, node.out
+    shape = (*index.shape, 1, *(1 for _ in range(behind)))
+    strides = (*index.storage.strides, *(1 for _ in range(behind + 1)))
+    storage = Storage(index.storage.buffer, index.storage.offset, strides)
+    places = build.view(f"{out}.places", shape, storage, index)
+    column = (extent, *(1 for _ in range(behind)))
+    wide = (*index.shape, *column)
+    met = []
+    for name, first in (("front", 0), ("back", -extent)):
+        ramp = np.arange(first, first + extent, dtype=np.int32).reshape(column)
+        positions = build.constant(f"{out}.{name}", ramp, index.dtype)
+        met.append(
+            build.elementwise(f"{out}.at_{name}", wide, "equal", [places, positions], "bool")
+        )
+    return build.elementwise(f"{out}.here", wide, "or", met, "bool")
+
+
+def _masked_rows(node: Node, here: Tensor, table: Tensor, axis: int, places: int) -> Tensor:
+    """The table's elements where they are `here`, else zero; truths as integers, which add up."""
+    build, storage = node.build, table.storage
+    ahead = tuple(1 for _ in range(places))
+    shape = (*table.shape[:axis], *ahead, *table.shape[axis:])
+    strides = (*storage.strides[:axis], *ahead, *storage.strides[axis:])
+    apart = Storage(storage.buffer, storage.offset, strides)
+    source = build.view(f"{node.out}.table", shape, apart, table)
+    kind = "int32" if table.dtype == "bool" else table.dtype
+    nothing = build.constant(f"{node.out}.nothing", np.zeros((), np.int32), kind)
+    wide = np.broadcast_shapes(here.shape, shape)
+    return build.elementwise(f"{node.out}.chosen", wide, "select", [here, source, nothing], kind)
+
+
+# New rows at places of a tensor that are known at run time.
+
+
+def put_of(node: Node) -> Put | None:
+    """What a node writes into rows of its first input; None: another operator, or no whole rows."""
+    found = _PUTS.get(node.op)
+    if found is None or node.dtype() != node.tensor(0).dtype or not node.tensor(1).elements:
+        return None
+    return found(node)
+
+
+def _tensor_scatter(node: Node) -> Put | None:
+    given, update, axis = node.tensor(0), node.tensor(1), _axis_attribute(node)
+    wraps = node.attribute("mode", "linear") == "circular" and update.shape[axis] > 1
+    if wraps or not axis or not node.has(2) or update.dtype != given.dtype:
+        return None
+    return Put(node.out, node.tensor(2).name, axis, given.name, update.name, block=True)
+
+
+def _scatter_nd(node: Node) -> Put | None:
+    given, index, update = (node.tensor(position) for position in range(3))
+    if node.attribute("reduction", "none") != "none" or index.shape[-1] != 1:
+        return None
+    if update.dtype != given.dtype or not update.elements:
+        return None
+    storage = replace(index.storage, strides=index.storage.strides[:-1])
+    places = node.build.view(f"{node.out}.places", index.shape[:-1], storage, index)
+    return Put(node.out, places.name, 0, given.name, update.name)
+
+
+_PUTS: Mapping[str, Callable[[Node], Put | None]] = {
+    "TensorScatter": _tensor_scatter,
+    "ScatterND": _scatter_nd,
+}
+
+
+def _axis_attribute(node: Node) -> int:
+    return int(node.attribute("axis", -2)) % len(node.shape())
+
+
+def scatter_by_comparison(node: Node) -> tuple[Nest, ...]:
+    """Nests of a TensorScatter of few rows: each is compared with every place. Empty: another
+    operator, or too many rows."""
+    if node.op != "TensorScatter" or node.tensor(1).shape[_axis_attribute(node)] > COMPARED:
+        return ()
+    aside = replace(node.build, steps=[])  # with the tensors and buffers of the network
+    own = replace(node, build=aside)
+    made, update, shape, axis = own.tensor(0), own.tensor(1), own.shape(), _axis_attribute(own)
+    aside.composite = aside.composite or own.out
+    column = [1] * len(shape)
+    column[axis] = shape[axis]
+    places = aside.constant(
+        f"{own.out}.ramp", np.arange(shape[axis], dtype=np.int32).reshape(column)
+    )
+    first = _first_rows(own)
+    count = update.shape[axis]
+    for number in range(count):
+        name = f"{own.out}.row{number}"
+        at = _row_positions(own, first, number, name)
+        mask = aside.elementwise(f"{name}.here", _met(places, at), "equal", [places, at], "bool")
+        offset = update.storage.offset + number * update.storage.strides[axis]
+        cut = (*update.shape[:axis], 1, *update.shape[axis + 1 :])
+        row = aside.view(f"{name}.new", cut, replace(update.storage, offset=offset), update)
+        result = own.out if number == count - 1 else f"{name}.made"
+        made = aside.elementwise(result, shape, "select", [mask, row, made], own.dtype())
+    return tuple(step for step in aside.steps if not isinstance(step, HostNode))
+
+
+def _first_rows(node: Node) -> Tensor:
+    """Where each sample begins to write, one number along the first axis."""
+    shape = node.shape()
+    column = (shape[0], *(1 for _ in shape[1:]))
+    if not node.has(2):
+        return node.build.constant(f"{node.out}.first", np.zeros(column, np.int32))
+    given = node.tensor(2)
+    strides = (given.storage.strides[0], *row_major(column)[1:])
+    storage = Storage(given.storage.buffer, given.storage.offset, strides)
+    seen = node.build.view(f"{node.out}.at", column, storage, given)
+    return node.build.elementwise(f"{node.out}.first", column, "move", [seen], "int32")
+
+
+def _row_positions(node: Node, first: Tensor, number: int, name: str) -> Tensor:
+    """Places of the new row `number` of each sample."""
+    build, at = node.build, first
+    if number:
+        step = build.constant(f"{name}.step", np.array(number, np.int32))
+        at = build.elementwise(f"{name}.at", first.shape, "add", [first, step], "int32")
+    if node.attribute("mode", "linear") == "circular":
+        extent = build.constant(
+            f"{name}.extent", np.array(node.shape()[_axis_attribute(node)], np.int32)
+        )
+        at = build.elementwise(f"{name}.turned", first.shape, "mod", [at, extent], "int32")
+    return at
+
+
+def _met(places: Tensor, at: Tensor) -> tuple[int, ...]:
+    return tuple(np.broadcast_shapes(places.shape, at.shape))

@@ -1,0 +1,1 @@
+"""Addresses: lifetimes, packing, banks."""

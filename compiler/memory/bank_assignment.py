@@ -1,0 +1,434 @@
+"""Moves buffers to other banks where that costs fewer cycles: a local search from a placement.
+
+What a placement costs is what its engines lose in the banks (`conflicts`), and what they wait where
+bytes are used again (`Waits`). A step gives one buffer another address or another distance between
+its slots, or exchanges two buffers; only steps that make it cheaper are taken, so the result never
+costs more than the start. Contiguity needs no term of its own: slots stay whole, and how fast a
+copy runs does not depend on where they lie.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.memory.steady_state import SAMPLES, Phase, Stream
+from compiler.passes import Amount, Factor, Share, Within
+from compiler.schedule.residency.buffer import TileBuffer
+from simmodel.arch.record import Memory
+
+# What a placement costs in cycles: engines that meet in the banks of one memory.
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Banks:
+    """How conflicts in banks are judged, and what is tried against them."""
+
+    rare: Share = 0.02
+    """Probability below which a task, or a combination of tasks, is left out."""
+    settling: Annotated[int, Within(0, 32)] = 2
+    """Rounds until it is known how often tasks meet that slow each other down."""
+    hidden: Factor = 0.1
+    """Cycles that one costs that an engine loses while another one is busier."""
+    again: Share = 0.05
+    """Part of a layer's time that is lost where the next tile waits for its place."""
+    rounds: Annotated[int, Within(0, 32)] = 3
+    """Times that every buffer is tried elsewhere."""
+    worth: Annotated[float, Within(1e-3)] = 1.0
+    """Cycles that a step must save."""
+    exchanged: Amount = 3
+    """Buffers, where most cycles are lost, that are exchanged with others in the end."""
+
+
+@dataclass(frozen=True)
+class BankTraffic:
+    """One phase in one memory."""
+
+    phase: Phase
+    memory: Memory
+    streams: tuple[tuple[int, Stream], ...]
+    """(task, stream) of those in this memory."""
+    states: NDArray[np.bool_]
+    """Combination x task: which tasks run."""
+    chances: Floats
+    """Of each combination."""
+    times: Floats
+    """Of each task, cycles of all its turns in one phase."""
+    engines: Floats
+    """Engine x task: 1 where the engine runs the task."""
+    banks: Banks
+    """How it is judged."""
+
+    @cached_property
+    def buffers(self) -> frozenset[str]:
+        """Buffers that it touches."""
+        return frozenset(stream.buffer for _, stream in self.streams)
+
+    @property
+    def columns(self) -> int:
+        """Bank ports: once, or for each direction."""
+        return self.memory.banks * (2 if self.memory.split_ports else 1)
+
+    @cached_property
+    def ports(self) -> Floats:
+        """Bytes per cycle of each."""
+        banks = self.memory.banks
+        read = [float(self.memory.port_bytes(write=False))] * banks
+        write = [float(self.memory.port_bytes(write=True))] * banks
+        return np.array(read + (write if self.memory.split_ports else []))
+
+    def demands(self, buffer: str, addresses: Ints, pitches: Ints) -> Floats:
+        """Bytes per cycle (placement x task x moment x port) of one buffer's streams.
+
+        Args:
+            buffer: whose.
+            addresses, pitches: of each placement.
+        """
+        shape = (len(addresses), len(self.times), SAMPLES, self.columns)
+        found = np.zeros(shape)
+        size = self.memory.bank_size
+        bank = np.arange(self.memory.banks)
+        for task, stream in self.streams:
+            if stream.buffer != buffer:
+                continue
+            low = addresses[:, None] + pitches[:, None] * np.array(stream.slot)
+            low = low + np.array(stream.low)
+            first = np.minimum(low // size, self.memory.banks - 1)
+            last = np.minimum((low + stream.length - 1) // size, self.memory.banks - 1)
+            rate = stream.bytes / max(1.0, self.phase.tasks[task].cycles)
+            part = rate / (last - first + 1)
+            inside = (bank >= first[..., None]) & (bank <= last[..., None])
+            start = self.memory.banks if stream.write and self.memory.split_ports else 0
+            found[:, task, :, start : start + self.memory.banks] += inside * part[..., None]
+        return found
+
+    def lost(self, demands: Floats) -> Floats:
+        """Cycles that each placement loses over all tiles.
+
+        Args:
+            demands: bytes per cycle, placement x task x moment x port.
+        """
+        slowed = self.times * self.slowness(demands)
+        before = self.engines @ self.times
+        after = slowed @ self.engines.T
+        longer = after.max(axis=1) - before.max()
+        return np.asarray(
+            self.phase.times * (longer + self.banks.hidden * (after - before).sum(axis=1)),
+            dtype=float,
+        )
+
+    def settled(self, demands: Floats) -> BankTraffic:
+        """The same, with the times that tasks take under these demands (task x moment x port):
+        whoever is slowed down is met by others less often."""
+        found = self
+        for _ in range(self.banks.settling):
+            slowed = self.times * found.slowness(demands[None])[0]
+            states, chances = _states(self.phase, slowed, self.banks.rare)
+            found = replace(found, states=states, chances=chances)
+        return found
+
+    def slowness(self, demands: Floats) -> Floats:
+        """By what factor each task is slower (placement x task), on average."""
+        touching = demands > 0
+        penalty = self.memory.conflict_penalty
+        total = np.zeros((demands.shape[0], demands.shape[1]))
+        weight = np.zeros(demands.shape[1])
+        for state, chance in zip(self.states, self.chances, strict=True):
+            tasks = np.flatnonzero(state)
+            together = demands[:, tasks]
+            crowd = touching[:, tasks].sum(axis=1, keepdims=True)
+            room = self.ports / np.where(crowd > 1, 1 + penalty, 1.0)
+            others = together.sum(axis=1, keepdims=True) - together
+            # Each gets an equal share, and what the others leave of theirs.
+            level = np.maximum(room / np.maximum(crowd, 1), room - others)
+            slow = np.maximum(1.0, (together / level).max(axis=3)).mean(axis=2)
+            total[:, tasks] += chance * slow
+            weight[tasks] += chance
+        return np.where(weight > 0, total / np.where(weight > 0, weight, 1.0), 1.0)
+
+
+def traffic(
+    phases: Sequence[Phase], names: Collection[str], memory: Memory, banks: Banks = Banks()
+) -> list[BankTraffic]:
+    """The phases as seen by one memory, which holds the buffers `names`."""
+    found = []
+    for whole in phases:
+        least = banks.rare * whole.period
+        phase = Phase(tuple(t for t in whole.tasks if t.time > least), whole.times)
+        streams = tuple(
+            (number, stream)
+            for number, task in enumerate(phase.tasks)
+            for stream in task.streams
+            if stream.buffer in names
+        )
+        if streams:
+            found.append(_traffic(phase, memory, streams, banks))
+    return found
+
+
+def _traffic(
+    phase: Phase, memory: Memory, streams: tuple[tuple[int, Stream], ...], banks: Banks
+) -> BankTraffic:
+    owner = [[float(task.engine == engine) for task in phase.tasks] for engine in phase.engines]
+    times = np.array([task.time for task in phase.tasks])
+    states, chances = _states(phase, times, banks.rare)
+    return BankTraffic(phase, memory, streams, states, chances, times, np.array(owner), banks)
+
+
+def _states(phase: Phase, times: Floats, rare: float) -> tuple[NDArray[np.bool_], Floats]:
+    """Which tasks run together how often, where all their turns take these `times`; without
+    combinations less probable than `rare`."""
+    busy = [
+        [number for number, task in enumerate(phase.tasks) if task.engine == engine]
+        for engine in phase.engines
+    ]
+    period = max(1.0, *(float(times[mine].sum()) for mine in busy))
+    states, chances = [], []
+    for combination in itertools.product(*([*mine, None] for mine in busy)):
+        chance = 1.0
+        for number, mine in zip(combination, busy, strict=True):
+            idle = max(0.0, 1.0 - float(times[mine].sum()) / period)
+            chance *= idle if number is None else float(times[number]) / period
+        running = [number for number in combination if number is not None]
+        if running and chance >= rare:
+            states.append([number in running for number in range(len(phase.tasks))])
+            chances.append(chance)
+    found = np.array(states, dtype=bool).reshape(-1, len(phase.tasks))
+    return found, np.array(chances)
+
+
+Place = tuple[int, int]
+Places = dict[str, Place]
+_USUAL = Banks()
+
+
+@dataclass(frozen=True)
+class BankedMemory:
+    """One memory, as the search sees it."""
+
+    size: int
+    """Bytes that buffers may take, from address 0."""
+    bank_size: int
+    grain: Callable[[TileBuffer], int]
+    """Buffers, and their slots, start at multiples of this."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Cycles that are lost where buffers share bytes."""
+
+    between: Callable[[TileBuffer, TileBuffer], float]
+    """Infinity for those in use together."""
+    busy: Sequence[tuple[int, int]] = ()
+    """Bytes that the work before still needs."""
+    ahead: Callable[[TileBuffer], float] = lambda buffer: 0.0
+    """What it costs that a buffer lies in busy bytes."""
+
+
+def separate(
+    places: Places, buffers: Sequence[TileBuffer], traffics: Sequence[BankTraffic],
+    space: BankedMemory,
+    waits: Waits, banks: Banks = _USUAL,
+) -> tuple[Places, float]:  # fmt: skip
+    """Places that cost at most as much as the given ones, and the cycles that they cost; `traffics`
+    may touch others as well.
+
+    Args:
+        places: of `buffers`, and of others that stay where they are.
+        buffers: those that may be moved.
+        traffics: what goes on in this memory.
+        space: the memory.
+        waits: the price of bytes that are used again.
+        banks: how much is tried.
+    """
+    search = _Search(dict(places), list(buffers), list(traffics), space, waits, banks)
+    if search.lost.sum() >= banks.worth:
+        search.run()
+    return search.places, search.cost
+
+
+@dataclass
+class _Search:
+    places: Places
+    buffers: list[TileBuffer]
+    traffics: list[BankTraffic]
+    space: BankedMemory
+    waits: Waits
+    banks: Banks
+    demands: list[dict[str, Floats]] = field(default_factory=list)
+    """Per traffic, what each buffer's streams demand."""
+
+    def __post_init__(self) -> None:
+        self.index = {b.name: n for n, b in enumerate(self.buffers)}
+        count = len(self.buffers)
+        self.price = np.zeros((count, count + len(self.waits.busy)))
+        for n, a in enumerate(self.buffers):
+            for m, b in enumerate(self.buffers[:n]):
+                self.price[n, m] = self.price[m, n] = self.waits.between(a, b)
+            self.price[n, count:] = self.waits.ahead(a)
+        spans = [*(_span(self.places[b.name], b) for b in self.buffers), *self.waits.busy]
+        bounds = np.array(spans, dtype=np.int64).reshape(-1, 2)
+        # First and last bytes of all buffers, then of what is busy.
+        self.lows, self.highs = bounds[:, 0].copy(), bounds[:, 1].copy()
+        self.demands = [
+            {
+                name: traffic.demands(name, *_addresses_and_pitches([self.places[name]]))[0]
+                for name in sorted(traffic.buffers)
+            }
+            for traffic in self.traffics
+        ]
+        self.traffics = [
+            traffic.settled(np.add.reduce(list(demands.values())))
+            for traffic, demands in zip(self.traffics, self.demands, strict=True)
+        ]
+        self.lost = np.array([self._lost(n) for n in range(len(self.traffics))])
+
+    def _lost(self, number: int) -> float:
+        total = np.add.reduce(list(self.demands[number].values()))
+        return float(self.traffics[number].lost(total[None])[0])
+
+    @property
+    def cost(self) -> float:
+        """Cycles lost in banks, and waited where bytes are used again."""
+        shared = (self._sharing(b, [self.places[b.name]], self.buffers[:n])[0]
+                  for n, b in enumerate(self.buffers))  # fmt: skip
+        return float(self.lost.sum() + sum(shared))
+
+    def run(self) -> None:
+        """Steps until none is worth it."""
+        for _ in range(self.banks.rounds):
+            if sum(self._move(buffer) for buffer in self._hot()) < self.banks.worth:
+                break
+        self._exchange()
+
+    def _hot(self) -> list[TileBuffer]:
+        """Buffers where cycles are lost, the worst first."""
+        found: dict[str, float] = {}
+        for traffic, lost in zip(self.traffics, self.lost, strict=True):
+            for name in traffic.buffers if lost >= self.banks.worth else ():
+                found[name] = found.get(name, 0.0) + lost
+        mine = [b for b in self.buffers if b.name in found]
+        return sorted(mine, key=lambda b: (-found[b.name], b.name))
+
+    def _move(self, buffer: TileBuffer) -> float:
+        """Gives `buffer` its best place; returns what that saves."""
+        offered = self._offers(buffer, without=())
+        if not offered:
+            return 0.0
+        costs = self._costs(buffer, [self.places[buffer.name], *offered])
+        best = int(np.argmin(costs))
+        saved = float(costs[0] - costs[best])
+        if saved < self.banks.worth:
+            return 0.0
+        self._put(buffer, offered[best - 1])
+        return saved
+
+    def _exchange(self) -> None:
+        """Pairs of buffers that take each other's address, one of them among the worst."""
+        for a in self._hot()[: self.banks.exchanged]:
+            for b in self.buffers:
+                if a is not b:
+                    self._swap(a, b)
+
+    def _swap(self, a: TileBuffer, b: TileBuffer) -> None:
+        start = {x.name: self.places[x.name] for x in (a, b)}
+        swapped = {x.name: (start[y.name][0], start[x.name][1]) for x, y in ((a, b), (b, a))}
+        for x, other in ((a, b), (b, a)):
+            place = swapped[x.name]
+            if place[0] % self.space.grain(x) or _span(place, x)[1] > self.space.size:
+                return
+            if not np.isfinite(self._sharing(x, [place], (other,))[0]):
+                return
+        before = self._total(a, b)
+        self._put(a, swapped[a.name])
+        self._put(b, swapped[b.name])
+        if not before - self._total(a, b) >= self.banks.worth:
+            self._put(a, start[a.name])
+            self._put(b, start[b.name])
+
+    def _total(self, *moved: TileBuffer) -> float:
+        shared = sum(self._sharing(b, [self.places[b.name]])[0] for b in moved)
+        return float(self.lost.sum() + shared)
+
+    def _put(self, buffer: TileBuffer, place: Place) -> None:
+        self.places[buffer.name] = place
+        index = self.index[buffer.name]
+        self.lows[index], self.highs[index] = _span(place, buffer)
+        for number, traffic in enumerate(self.traffics):
+            if buffer.name in traffic.buffers:
+                demands = traffic.demands(buffer.name, *_addresses_and_pitches([place]))[0]
+                self.demands[number][buffer.name] = demands
+                self.lost[number] = self._lost(number)
+
+    def _costs(self, buffer: TileBuffer, offered: list[Place]) -> Floats:
+        """Cycles that depend on where `buffer` lies, for each place."""
+        cost = self._sharing(buffer, offered)
+        columns = _addresses_and_pitches(offered)
+        for traffic, demands in zip(self.traffics, self.demands, strict=True):
+            if buffer.name not in traffic.buffers:
+                continue
+            rest = np.add.reduce([d for n, d in demands.items() if n != buffer.name], initial=0.0)
+            cost = cost + traffic.lost(rest + traffic.demands(buffer.name, *columns))
+        return cost
+
+    def _sharing(
+        self, buffer: TileBuffer, offered: list[Place], without: Sequence[TileBuffer] = ()
+    ) -> Floats:
+        """Cycles that are waited where `buffer` shares bytes, for each place."""
+        number = self.index[buffer.name]
+        addresses, pitches = _addresses_and_pitches(offered)
+        ends = addresses + pitches * (buffer.slots - 1) + buffer.bytes
+        meet = (addresses[:, None] < self.highs) & (self.lows < ends[:, None])
+        meet[:, [number, *(self.index[b.name] for b in without)]] = False
+        return np.asarray(np.where(meet, self.price[number], 0.0).sum(axis=1))
+
+    def _offers(self, buffer: TileBuffer, without: Sequence[TileBuffer]) -> list[Place]:
+        """Places worth a try: beside others, at the borders of banks and across them."""
+        grain, bank, size = self.space.grain(buffer), self.space.bank_size, self.space.size
+        tight = _up(buffer.bytes, grain)
+        bank = math.lcm(bank, grain)
+        apart = _up(tight, bank)
+        found: list[Place] = []
+        for pitch in sorted({tight, apart, apart + bank} if buffer.slots > 1 else {tight}):
+            extent = pitch * (buffer.slots - 1) + buffer.bytes
+            if extent > size:
+                continue
+            quarters = np.arange(0, 4 * size, bank) // 4
+            points = np.concatenate(
+                (
+                    -(-self.highs // grain) * grain,
+                    (self.lows - extent) // grain * grain,
+                    -(-quarters // grain) * grain,
+                    (quarters - buffer.bytes // 2) // grain * grain,
+                )
+            )
+            points = np.unique(points)
+            points = points[(points >= 0) & (points + extent <= size)]
+            found += [(int(p), pitch) for p in points]
+        if not found:
+            return []
+        free = np.isfinite(self._sharing(buffer, found, without))
+        return [place for place, is_free in zip(found, free, strict=True) if is_free]
+
+
+def _addresses_and_pitches(places: Sequence[Place]) -> tuple[Ints, Ints]:
+    both: NDArray[np.int64] = np.array(places, dtype=np.int64)
+    return both[:, 0], both[:, 1]
+
+
+def _up(value: int, grain: int) -> int:
+    return -(-value // grain) * grain
+
+
+def _span(place: Place, buffer: TileBuffer) -> tuple[int, int]:
+    return place[0], place[0] + place[1] * (buffer.slots - 1) + buffer.bytes

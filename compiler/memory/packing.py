@@ -1,0 +1,553 @@
+"""The placer of on-chip buffers: addresses for items whose lifetimes are known.
+
+Items that are never alive together with others are packed apart. Each group is swept greedily
+first (`pack_greedy`); only what that leaves too high is searched (`exact`). The one idea: an end
+that is good enough, the capacity or the bound, stops the work at once, so easy cases stay fast.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.passes import Count, Factor, Share, Within
+
+# What is packed on chip: items with a size and a lifetime, and the addresses they were given.
+
+
+@dataclass(frozen=True)
+class Item:
+    """`size` bytes that are alive from step `first` to step `last`, both included."""
+
+    name: str
+    size: int
+    first: int
+    last: int
+    align: int = 1
+    """The address is a multiple of this many bytes."""
+
+    def __post_init__(self) -> None:
+        if self.size < 0 or self.last < self.first or self.align < 1:
+            raise ValueError(f"{self} has a negative size, an empty life or no alignment")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Addresses at which no two items that are alive together overlap."""
+
+    addresses: dict[str, int]
+    end: int
+    """First byte above all items; the start where no item has a byte."""
+    proven: bool
+    """No packing ends lower: a bound is reached, or the search saw everything."""
+
+
+def lower_bound(items: Sequence[Item]) -> int:
+    """Largest sum of the sizes of the items alive in any one step, in bytes."""
+    changes: Counter[int] = Counter()
+    for item in items:
+        changes[item.first] += item.size
+        changes[item.last + 1] -= item.size
+    alive = highest = 0
+    for step in sorted(changes):
+        alive += changes[step]
+        highest = max(highest, alive)
+    return highest
+
+
+def grain_of(items: Sequence[Item]) -> int:
+    """The largest number of bytes of which every address is a multiple."""
+    return math.gcd(*(item.align for item in items))
+
+
+def rounded_up(value: int, grain: int) -> int:
+    """The first multiple of `grain` that is no less than `value`."""
+    return -(-value // grain) * grain
+
+
+def end_of(items: Sequence[Item], addresses: dict[str, int], start: int) -> int:
+    """First byte above all items that have an address."""
+    return max((addresses[i.name] + i.size for i in items if i.name in addresses), default=start)
+
+
+def in_separate_times(items: Sequence[Item]) -> list[list[Item]]:
+    """The items in groups such that no two items of different groups are ever alive together."""
+    groups: list[list[Item]] = []
+    until = 0
+    for item in sorted(items, key=lambda i: (i.first, i.last, i.name)):
+        if not groups or item.first > until:
+            groups.append([])
+            until = item.last
+        groups[-1].append(item)
+        until = max(until, item.last)
+    return groups
+
+
+# Packing by a single sweep over the items, in several orders: fast, and often good enough.
+
+Neighbours = list[list[int]]
+"""For each item, the indices of those alive together with it."""
+
+
+def greedy(items: Sequence[Item], start: int, goal: int) -> dict[str, int]:
+    """Addresses of the best of several sweeps, or of the first that ends at `goal` or below.
+
+    Args:
+        items: what to pack; at least one.
+        start: the lowest address, in bytes.
+        goal: an end that is good enough, in bytes.
+    """
+    neighbours = _neighbours(items)
+    best: tuple[int, dict[str, int]] | None = None
+    for order in _orders(items):
+        for sweep in (_first_fit, _lowest_first):
+            found = sweep(items, order, neighbours, start)
+            addresses = {item.name: address for item, address in zip(items, found, strict=True)}
+            end = end_of(items, addresses, start)
+            if best is None or end < best[0]:
+                best = end, addresses
+            if end <= goal:
+                return addresses
+    assert best is not None, "there is at least one order"
+    return best[1]
+
+
+def _neighbours(items: Sequence[Item]) -> Neighbours:
+    first = np.array([item.first for item in items])
+    last = np.array([item.last for item in items])
+    together = (first[:, None] <= last) & (first <= last[:, None])
+    np.fill_diagonal(together, False)
+    return [np.flatnonzero(row).tolist() for row in together]
+
+
+def _orders(items: Sequence[Item]) -> Iterator[list[int]]:
+    events = np.unique([item.first for item in items])
+    low = np.searchsorted(events, [item.first for item in items])
+    high = np.searchsorted(events, [item.last for item in items], side="right")
+    lives = (high - low).tolist()
+    keys: tuple[Callable[[int], int], ...] = (
+        lambda i: items[i].size,
+        lambda i: items[i].size * lives[i],
+        lambda i: lives[i],
+        lambda i: -items[i].first,
+    )
+    for key in keys:
+        yield sorted(range(len(items)), key=lambda i: (-key(i), -items[i].size, items[i].name))
+
+
+def _first_fit(
+    items: Sequence[Item], order: list[int], neighbours: Neighbours, start: int
+) -> list[int]:
+    unplaced = -1
+    addresses = [unplaced] * len(items)
+    for index in order:
+        item = items[index]
+        busy = sorted(
+            (addresses[other], addresses[other] + items[other].size)
+            for other in neighbours[index]
+            if addresses[other] != unplaced
+        )
+        address = rounded_up(start, item.align)
+        for low, high in busy:
+            if address + item.size <= low:
+                break
+            address = max(address, rounded_up(high, item.align))
+        addresses[index] = address
+    return addresses
+
+
+def _lowest_first(
+    items: Sequence[Item], order: list[int], neighbours: Neighbours, start: int
+) -> list[int]:
+    lowest = [rounded_up(start, item.align) for item in items]
+    placed = [False] * len(items)
+    heap = [(lowest[index], rank, index) for rank, index in enumerate(order)]
+    heapq.heapify(heap)
+    while heap:
+        address, rank, index = heapq.heappop(heap)
+        if address < lowest[index]:
+            heapq.heappush(heap, (lowest[index], rank, index))
+            continue
+        placed[index] = True
+        top = address + items[index].size
+        for other in neighbours[index]:
+            if not placed[other] and lowest[other] < top:
+                lowest[other] = rounded_up(top, items[other].align)
+    return lowest
+
+
+# Packing by search: branch where fewest choices are left, and start anew with what was learnt.
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+NEVER = 1 << 60
+"""Higher than any address."""
+UNPLACED = -1
+"""Not an address."""
+
+
+@dataclass(frozen=True)
+class PackingSearchOptions:
+    """How long the search goes on, and when it starts anew."""
+
+    nodes: Annotated[int, Within(1, 1_000_000)] = 2_000
+    """Search nodes, some 60 us each; at effort 1 ten times as many, and so on for each effort."""
+    patience: Count = 50
+    """Failures after which an early search starts anew."""
+    slowdown: Count = 20
+    """Restarts after which the patience grows by as much again."""
+    last_dive: Share = 0.3
+    """Part of the nodes that is kept for one search without restarts."""
+    per_limit: Share = 0.125
+    """Part of the nodes that one limit may cost, where the end shall be low."""
+    forgetting: Share = 0.95
+    """What a restart leaves of the weights that failures gave to sections."""
+    noise: Factor = 0.2
+    """Standard deviation of the noise on the logarithm of an item's priority."""
+
+
+@dataclass
+class SearchBudget:
+    """What a search may cost; it counts nodes, so that answers do not depend on the computer."""
+
+    nodes: int
+    deadline: float
+    """In seconds of `time.monotonic`: a safety net, which a sound budget never meets."""
+
+    def spend(self) -> bool:
+        """Take one node, if there is one."""
+        self.nodes -= 1
+        return self.nodes >= 0 and (self.nodes % 256 > 0 or time.monotonic() < self.deadline)
+
+
+@dataclass(frozen=True)
+class PackingResult:
+    """Addresses, or none; and whether that none is a proof."""
+
+    addresses: dict[str, int] | None
+    exhausted: bool
+
+
+@dataclass
+class _PackingState:
+    heights: Ints
+    """Per section, and one more that closes the last item's range."""
+    remaining: Ints
+    """Per section, bytes of the items not yet placed."""
+    addresses: Ints
+    """Per item; UNPLACED for items that have none yet."""
+    lowest: Ints
+    """Per item, the lowest address still possible; NEVER for items that are placed."""
+
+    def copy(self) -> _PackingState:
+        """A state to change; `lowest` is never changed in place."""
+        heights, remaining, addresses = map(np.copy, (self.heights, self.remaining, self.addresses))
+        return _PackingState(heights, remaining, addresses, self.lowest)
+
+
+@dataclass
+class _Choice:
+    """A branching: the ways to go on from a state that were not tried yet."""
+
+    state: _PackingState
+    section: int
+    items: list[int]
+    """Those that may lie at the section's height; the last is tried next."""
+    risen: int
+    """The section's height if none of them does, tried last; NEVER if that is out of question."""
+
+
+class PackingSearch:
+    """Packings of the same items under different limits; it learns from one to the next."""
+
+    def __init__(
+        self, items: Sequence[Item], start: int, how: PackingSearchOptions = PackingSearchOptions()
+    ) -> None:
+        """Prepare a search.
+
+        Args:
+            items: what to pack; at least one, none of size 0.
+            start: the lowest address, in bytes.
+            how: when the search starts anew.
+        """
+        self.how = how
+        self._items = sorted(items, key=lambda i: (i.first, i.last, i.size, i.name))
+        self._grain = grain_of(items)
+        self._start = rounded_up(start, self._grain)
+        self._size = _int_array(item.size for item in self._items)
+        self._padded = _int_array(rounded_up(item.size, self._grain) for item in self._items)
+        self._align = _int_array(item.align for item in self._items)
+        self._mixed = bool((self._align != self._grain).any())
+        self._cut_time()
+        # Only what lies topmost need not be padded up to the next address.
+        self._spare = np.maximum.reduceat((self._padded - self._size)[self._alive], self._offsets)
+        self._total = np.add.reduceat(self._padded[self._alive], self._offsets)
+        kinds: dict[tuple[int, ...], int] = {}
+        shapes = np.stack([self._low, self._high, self._size, self._align], axis=1).tolist()
+        self._kind = [kinds.setdefault(tuple(shape), len(kinds)) for shape in shapes]
+        self._weights: Floats = np.ones(self._sections)
+        self._random = np.random.default_rng(0)
+
+    @property
+    def bound(self) -> int:
+        """An end below which no packing can be, in bytes; it knows of padding."""
+        return self._start + int((self._total - self._spare).max())
+
+    def fit(self, limit: int, budget: SearchBudget) -> PackingResult:
+        """Look for a packing that ends at `limit` or below, until the budget is spent."""
+        kept = int(budget.nodes * self.how.last_dive)
+        restart = 0
+        while budget.nodes > 0 and time.monotonic() < budget.deadline:
+            again = 1 + restart // self.how.slowdown
+            patience = self.how.patience * again if budget.nodes > kept else NEVER
+            outcome = self._dive(limit, self._priorities(restart), patience, budget)
+            if outcome.addresses is not None or outcome.exhausted:
+                return outcome
+            self._weights = 1 + (self._weights - 1) * self.how.forgetting
+            restart += 1
+        return PackingResult(None, exhausted=False)
+
+    def _cut_time(self) -> None:
+        """Sections, the items of each, and the range of sections of each item."""
+        first, last = (_int_array(getattr(i, at) for i in self._items) for at in ("first", "last"))
+        begins = np.unique(first)
+        # Between two beginnings where no life ends, the earlier set is part of the later one.
+        ended = np.searchsorted(np.sort(last), begins)
+        begins = begins[np.append(ended[1:] > ended[:-1], True)]
+        self._low = np.searchsorted(begins, first)
+        self._high = np.searchsorted(begins, last, side="right") - 1
+        self._sections = len(begins)
+        spans = (self._low[:, None] <= np.arange(self._sections)) & (
+            np.arange(self._sections) <= self._high[:, None]
+        )
+        self._section_of, self._alive = (part.astype(np.int64) for part in np.nonzero(spans.T))
+        self._offsets = np.searchsorted(self._section_of, np.arange(self._sections))
+        self._ends = np.append(self._offsets, len(self._alive))
+        self._ranges = np.stack([self._low, self._high + 1], axis=1).ravel()
+
+    def _priorities(self, restart: int) -> Floats:
+        """Per item; the largest is tried first. Restarts take turns in what matters."""
+        life = (self._high - self._low + 1).astype(np.float64)
+        rules = (life * self._size, life, life * np.sqrt(self._size))
+        rule = np.log(rules[(restart + 1) % len(rules)])
+        if restart < len(rules):
+            return rule
+        return rule + self._random.normal(0, self.how.noise, len(self._items))
+
+    def _dive(
+        self, limit: int, priorities: Floats, patience: int, budget: SearchBudget
+    ) -> PackingResult:
+        count = len(self._items)
+        state: _PackingState | None = _PackingState(
+            np.full(self._sections + 1, self._start),
+            self._total.copy(),
+            np.full(count, UNPLACED),
+            np.zeros(count, np.int64),
+        )
+        stack: list[_Choice] = []
+        while True:
+            if not budget.spend() or patience < 0:
+                return PackingResult(None, exhausted=False)
+            if state is not None and self._propagate(state, limit):
+                if not state.remaining.any():
+                    return PackingResult(self._addresses_by_name(state), exhausted=False)
+                stack.append(self._branch(state, limit, priorities))
+            elif state is not None:
+                patience -= 1
+            else:
+                stack.pop()
+            if not stack:
+                return PackingResult(None, exhausted=True)
+            state = self._next_state(stack[-1])
+
+    def _propagate(self, state: _PackingState, limit: int) -> bool:
+        """Raise heights and items as far as they must; False if a section overflows."""
+        heights, remaining = state.heights[:-1], state.remaining
+        placed = state.addresses != UNPLACED
+        unfinished = remaining > 0
+        room = limit + self._spare - remaining
+        while True:
+            lowest = np.maximum.reduceat(state.heights, self._ranges)[::2]
+            if self._mixed:
+                lowest = -(-lowest // self._align) * self._align
+            lowest[placed] = NEVER
+            floors = np.minimum.reduceat(lowest[self._alive], self._offsets)
+            overflowing = unfinished & (floors > room)
+            if overflowing.any():
+                self._weights[overflowing] += 1
+                return False
+            rising = unfinished & (floors > heights)
+            if not rising.any():
+                state.lowest = lowest
+                return True
+            heights[rising] = floors[rising]
+
+    def _branch(self, state: _PackingState, limit: int, priorities: Floats) -> _Choice:
+        """The choice at the section of a valley where little choice is left and much failed."""
+        heights = np.where(state.remaining > 0, state.heights[:-1], NEVER)
+        begins = np.append(0, np.flatnonzero(np.diff(heights)) + 1)
+        widths = np.diff(np.append(begins, self._sections))
+        walls = np.concatenate(([NEVER], heights[begins], [NEVER]))
+        inner = walls[1:-1]
+        valleys = (inner < NEVER) & (walls[:-2] >= inner) & (walls[2:] >= inner)
+        ready = state.lowest[self._alive] == heights[self._section_of]
+        slack = limit + self._spare - state.remaining - heights
+        choices = np.add.reduceat(ready, self._offsets, dtype=np.int64) + (slack > 0)
+        cost = (choices - 0.999) / self._weights + slack / (1 + limit) * 1e-3
+        section = int(np.where(np.repeat(valleys, widths), cost, np.inf).argmin())
+        own = slice(self._ends[section], self._ends[section + 1])
+        items = self._alive[own][ready[own]]
+        items = items[heights[section] + self._size[items] <= limit]
+        valley = int(np.searchsorted(begins, section, side="right")) - 1
+        low, high = int(begins[valley]), int(begins[valley] + widths[valley]) - 1
+        risen = self._risen(state, section, (low, high)) if slack[section] > 0 else NEVER
+        if risen - heights[section] > slack[section]:
+            risen = NEVER
+        return _Choice(state, section, self._distinct(items, priorities), risen)
+
+    def _risen(self, state: _PackingState, section: int, valley: tuple[int, int]) -> int:
+        """The next address in a section if nothing lies at its height, which a valley shares."""
+        height, lowest = state.heights[section], state.lowest
+        covering = (self._low <= section) & (section <= self._high)
+        later = lowest[covering & (lowest > height)]
+        # What could lie at the height lies higher only on top of an item beside the section.
+        beside = ~covering & (self._low <= valley[1]) & (valley[0] <= self._high)
+        tops = (lowest + self._padded)[beside]
+        return int(min(later.min(initial=NEVER), tops.min(initial=NEVER)))
+
+    def _distinct(self, items: Ints, priorities: Floats) -> list[int]:
+        """Items by rising priority, of those that are alike only one."""
+        kept: dict[int, int] = {}
+        for item in items[np.argsort(-priorities[items], kind="stable")].tolist():
+            kept.setdefault(self._kind[item], item)
+        return list(kept.values())[::-1]
+
+    def _next_state(self, choice: _Choice) -> _PackingState | None:
+        """The state after the next way to go on, not propagated yet; None if all were tried."""
+        if not choice.items and choice.risen == NEVER:
+            return None
+        state = choice.state.copy()
+        if not choice.items:
+            state.heights[choice.section] = choice.risen
+            choice.risen = NEVER
+            return state
+        item = choice.items.pop()
+        sections = slice(self._low[item], self._high[item] + 1)
+        state.addresses[item] = state.lowest[item]
+        state.heights[sections] = state.lowest[item] + self._padded[item]
+        state.remaining[sections] -= self._padded[item]
+        return state
+
+    def _addresses_by_name(self, state: _PackingState) -> dict[str, int]:
+        return {
+            item.name: address
+            for item, address in zip(self._items, state.addresses.tolist(), strict=True)
+        }
+
+
+def _int_array(values: Iterable[int]) -> Ints:
+    return np.array(list(values), np.int64)
+
+
+__all__ = ["Item", "Packing", "lower_bound", "pack"]
+
+_USUAL = PackingSearchOptions()
+
+
+def pack(
+    items: Sequence[Item],
+    capacity: int | None,
+    effort: int = 1,
+    start: int = 0,
+    seconds: float = 600.0,
+    how: PackingSearchOptions = _USUAL,
+) -> Packing | None:
+    """Addresses for all items between `start` and `capacity`, the same for the same arguments.
+
+    Args:
+        items: what to place; their names differ.
+        capacity: first byte beyond the memory. None: there is room, but the end shall be low.
+        effort: 0 sweeps greedily, in milliseconds. Where that does not do, 1, 2 and 3 search, for
+            up to about one, ten and a hundred seconds.
+        start: the lowest address, in bytes.
+        seconds: a safety net: a search that lasts longer ends, whatever else it might do.
+        how: how long the search goes on, and when it starts anew.
+
+    Returns:
+        A packing, or None if none was found that ends at the capacity or below.
+
+    Raises:
+        ValueError: two items have the same name.
+    """
+    if len({item.name for item in items}) < len(items):
+        raise ValueError("two items have the same name")
+    budget = SearchBudget(how.nodes * 10**effort if effort else 0, time.monotonic() + seconds)
+    solid = [item for item in items if item.size]
+    addresses = {i.name: rounded_up(start, i.align) for i in items if not i.size}
+    end = bound = start
+    # The group with the highest bound first: its end is low enough for all others.
+    for group in sorted(in_separate_times(solid), key=lower_bound, reverse=True):
+        goal = end if capacity is None else capacity
+        found, least = _pack_group(group, capacity, goal, start, budget, how)
+        addresses |= found
+        end, bound = max(end, end_of(group, found, start)), max(bound, least)
+        if capacity is not None and end > capacity:
+            return None
+    return Packing(addresses, end, proven=end <= bound)
+
+
+def _pack_group(
+    group: list[Item],
+    capacity: int | None,
+    goal: int,
+    start: int,
+    budget: SearchBudget,
+    how: PackingSearchOptions,
+) -> tuple[dict[str, int], int]:
+    """Addresses that end at `goal`, or as low as was found; and an end that none can go below."""
+    search = PackingSearch(group, start, how)
+    goal = max(goal, search.bound)
+    addresses = greedy(group, start, goal)
+    end = end_of(group, addresses, start)
+    if end <= goal or budget.nodes <= 0 or (capacity is not None and search.bound > capacity):
+        return addresses, search.bound
+    if capacity is not None:
+        return search.fit(capacity, budget).addresses or addresses, search.bound
+    return _lowered(group, addresses, goal, search, start, budget)
+
+
+def _lowered(
+    group: list[Item],
+    addresses: dict[str, int],
+    goal: int,
+    search: PackingSearch,
+    start: int,
+    budget: SearchBudget,
+) -> tuple[dict[str, int], int]:
+    """Search for the lowest end from `goal` on: there first, then by bisection."""
+    unit = math.gcd(grain_of(group), *(item.size for item in group))
+    share = int(budget.nodes * search.how.per_limit)
+    limit = low = goal
+    least = search.bound
+    while low < (end := end_of(group, addresses, start)) and budget.nodes > 0:
+        part = SearchBudget(min(share, budget.nodes), budget.deadline)
+        budget.nodes -= part.nodes
+        outcome = search.fit(limit, part)
+        budget.nodes += max(0, part.nodes)
+        if outcome.addresses is not None:
+            addresses = outcome.addresses
+            end = end_of(group, addresses, start)
+        else:
+            low = rounded_up(limit + 1, unit)
+            least = low if outcome.exhausted else least
+        limit = low + (end - unit - low) // unit // 2 * unit
+    return addresses, least

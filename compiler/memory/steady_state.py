@@ -1,0 +1,319 @@
+"""What a group's engines do at the same time once it runs: a coarse simulation of its plan.
+
+Each layer is a phase. Its product, its vector work, its loads and its store go on side by side,
+each on a tile of its own: loads fill the next slot while the product uses this one, the tail and
+the store follow behind. What the group loads and stores goes on behind all of its layers, and a
+layer's first loads behind the layer before. A phase is looked at in a few places (`SAMPLES`),
+because what lies in larger buffers moves while the layer's loops run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.cost.overlap import copy_rate
+from compiler.geometry.boxes import Range, needs, touched
+from compiler.plan.make_plan import symbolic
+from compiler.plan.plan import Compute, LayerPlan, Plan
+from compiler.schedule.residency.buffer import TileBuffer
+from compiler.target.array_mapping import roles
+from compiler.target.machine import depthwise_cycles, form_of
+from compiler.tensor_ir.nest import Access, Nest
+from simmodel.arch.dtype import product_type, size_of
+from simmodel.arch.record import Arch
+from simmodel.isa.base import granule
+from simmodel.isa.contraction import product_cycles, streams
+from simmodel.isa.forms import cost_of
+from simmodel.isa.region import Address, Operand
+
+SAMPLES = 4
+"""Moments of a phase that are looked at. Of tiles of the group, turns of a layer's outer loops and
+turns of its innermost one, any two are paired in every way that two slots can be."""
+TILES = (0, 1, 1, 0)
+OUTER = (0, 0, 1, 1)
+INNER = (0, 1, 0, 1)
+Moments = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Bytes that a task moves through the memory of one buffer."""
+
+    buffer: str
+    write: bool
+    bytes: float
+    """While the task runs once."""
+    slot: Moments
+    """By moment: the buffer's slot."""
+    low: Moments
+    """By moment: the first byte touched within the slot."""
+    length: int
+    """Bytes from the first to the last one touched."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one engine does again and again during a phase."""
+
+    engine: str
+    cycles: float
+    """Of one turn, when nothing disturbs it."""
+    turns: float
+    """In one phase."""
+    streams: tuple[Stream, ...]
+
+    @property
+    def time(self) -> float:
+        """Cycles in one phase."""
+        return self.cycles * self.turns
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A layer of the group, and all that goes on meanwhile."""
+
+    tasks: tuple[Task, ...]
+    times: int
+    """Tiles of the group."""
+
+    @property
+    def engines(self) -> dict[str, float]:
+        """Engine -> cycles of its tasks."""
+        found: dict[str, float] = {}
+        for task in self.tasks:
+            found[task.engine] = found.get(task.engine, 0.0) + task.time
+        return found
+
+    @property
+    def period(self) -> float:
+        """Cycles of one run: those of the busiest engine."""
+        return max(self.engines.values(), default=0.0)
+
+
+def phases(plan: Plan, arch: Arch) -> list[Phase]:
+    """The phases of a plan's steady state, one for each layer."""
+    tiles = max((len(w.moments) * w.repeats for w in plan.walked), default=1)
+    found = [Phase(tuple(_Layer(layer, plan, arch).tasks()), tiles) for layer in plan.layers]
+    count = len(found)
+    for position, layer in enumerate(plan.layers):
+        # What no loop of the layer moves arrives while the layer before runs.
+        if position or tiles > 1:
+            early = tuple(_first_loads(layer, plan, arch))
+            behind = found[position - 1]
+            found[position - 1] = replace(behind, tasks=behind.tasks + early)
+    if tiles == 1:
+        return found
+    periods = [phase.period for phase in found]
+    total = sum(periods) or 1.0
+    shared = tuple(_passing(plan, arch))
+    for position in range(count):
+        part = periods[position] / total
+        tasks = tuple(replace(task, turns=task.turns * part) for task in shared)
+        found[position] = replace(found[position], tasks=found[position].tasks + tasks)
+    return found
+
+
+def _first_loads(layer: LayerPlan, plan: Plan, arch: Arch) -> Iterator[Task]:
+    for name, engine in layer.loads:
+        buffer = plan.buffers[name]
+        if buffer.level == 0:
+            yield _transfer(buffer, engine, 1, tuple(t + 1 for t in TILES), arch)
+
+
+def _passing(plan: Plan, arch: Arch) -> Iterator[Task]:
+    """What the group loads for its next tile, and stores of the one before."""
+    for name, engine in plan.loads:
+        buffer = plan.buffers[name]
+        if buffer.key is not None and plan.schedule.group.tensors[buffer.key[0]].data is None:
+            yield _transfer(buffer, engine, 1, tuple(t + 1 for t in TILES), arch)
+    for name, engine in plan.stores:
+        turns = tuple(t + 1 for t in TILES)
+        yield _transfer(plan.buffers[name], engine, 1, turns, arch, write=False)
+
+
+def _transfer(
+    buffer: TileBuffer, engine: str, turns: float, turn: Moments, arch: Arch, *, write: bool = True
+) -> Task:
+    """A copy of a whole slot to or from DRAM."""
+    copier = arch.copy_[engine]
+    rate = min(copy_rate(arch, copier), arch.dram_bytes_per_cycle)
+    stream = Stream(
+        buffer.name, write, buffer.bytes, tuple(t % buffer.slots for t in turn), (0,) * SAMPLES,
+        buffer.bytes,
+    )  # fmt: skip
+    return Task(engine, buffer.bytes / rate, turns, (stream,))
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One layer of a group."""
+
+    plan: LayerPlan
+    group: Plan
+    arch: Arch
+
+    def tasks(self) -> Iterator[Task]:
+        """Everything within its own loops."""
+        layer, counts = self.plan, self._counts()
+        ranges, split = symbolic(layer.tiled)
+        loops = needs(layer.tiled.layer, ranges, split).loops
+        every = math.prod(counts)
+        pieces = math.prod(counts[: layer.out_level])
+        products = [c for c in layer.computes if c.binding.product]
+        # The work behind a product is done alone where there is only one piece of it.
+        behind = "vector" if pieces > 1 or not products else "matrix"
+        apart = any(c.binding.engine == "matrix" for c in products)
+        late = 1 if apart and pieces > 1 else 0
+        for compute in products:
+            yield self._product_task(compute, loops[compute.position], every)
+        for compute in layer.computes:
+            if compute.binding.engine != "matrix" or not compute.binding.direct:
+                yield self._tail(compute, loops[compute.position], pieces, behind, late)
+        for name, engine in layer.loads:
+            buffer = layer.buffers[name]
+            if buffer.level:
+                turn = tuple(t + 1 for t in self._turns(buffer.level))
+                turns = math.prod(counts[: buffer.level])
+                yield _transfer(buffer, engine, turns, turn, self.arch)
+        if layer.store is not None:
+            buffer = layer.buffers[layer.result]
+            turn = tuple(t + 1 for t in self._turns(layer.out_level))
+            yield _transfer(buffer, layer.store, pieces, turn, self.arch, write=False)
+
+    def _counts(self) -> list[int]:
+        tiled = self.plan.tiled
+        head = tiled.layer.head
+        return [
+            -(-extent // loop.size)
+            for loop in tiled.loops
+            for extent in [
+                head.dims[loop.dim].extent
+                if loop.reduction
+                else max(part[loop.dim][1] for part in tiled.parts)
+            ]
+        ]
+
+    def _iterations(self) -> Moments:
+        """The moments as iterations of all the layer's loops."""
+        total = math.prod(self._counts())
+        return tuple(total * (2 * sample + 1) // (2 * SAMPLES) for sample in range(SAMPLES))
+
+    def _turns(self, level: int) -> Moments:
+        """At each moment, turns of a buffer inside the first `level` loops."""
+        if level == 0:
+            return TILES
+        return INNER if level == len(self.plan.tiled.loops) else OUTER
+
+    def _starts(self) -> list[dict[int, int]]:
+        """At each moment, where each loop's dimension begins."""
+        counts = self._counts()
+        found = []
+        for iteration in self._iterations():
+            start = {}
+            for loop, count in reversed(list(zip(self.plan.tiled.loops, counts, strict=True))):
+                iteration, index = divmod(iteration, count)
+                start[loop.dim] = index * loop.size
+            found.append(start)
+        return found
+
+    def _product_task(self, compute: Compute, loops: Sequence[Range], turns: int) -> Task:
+        nest, matrix, engine = compute.nest, self.arch.matrix, compute.binding.engine
+        found = roles(nest)
+        m, n, k, taps, batch = (
+            math.prod(loops[d].size for d in dims)
+            for dims in (
+                found.rows, found.cols, found.inner, [t.dim for t in found.taps], found.batch,
+            )
+        )  # fmt: skip
+        dtype = product_type(self.group.buffers[compute.reads[0]].dtype)
+        if engine == "vector":
+            vector = self.arch.vector
+            cycles = math.ceil(batch * m * n * k * taps / vector.lanes)
+            left, right = 1, math.ceil(m / max(1, vector.product_rows))
+        elif nest.depthwise:
+            cycles = depthwise_cycles(self.arch, dtype, m, batch, taps, nest.sparse)
+            left, right = 1, 1
+        else:
+            cycles = batch * int(product_cycles(matrix, dtype, m, n, k, taps))
+            left, right = streams(matrix, m, n, k * taps)
+        whole = matrix.granularity == "conv" or nest.depthwise or engine == "vector"
+        a = self._read_stream(compute, 0, loops, 0)
+        unrolled = batch * m * k * taps * size_of(dtype)
+        moved = [replace(a, bytes=left * (a.bytes if whole else unrolled))]
+        if len(nest.operands) > 1:
+            w = self._read_stream(compute, 1, loops, 0)
+            moved.append(replace(w, bytes=right * w.bytes))
+        cycles = math.ceil(cycles / len(self.arch.units(engine)))
+        target = compute.writes if compute.sums is None else compute.sums
+        moved.append(self._write_stream(compute, target, loops, 0))
+        return Task(engine, cycles, turns, tuple(moved))
+
+    def _tail(
+        self, compute: Compute, loops: Sequence[Range], turns: int, engine: str, late: int
+    ) -> Task:
+        nest, vector = compute.nest, self.arch.vector
+        product = compute.binding.product
+        sizes = [loops[d].size for d in range(nest.rank if product else len(nest.dims))]
+        cost = 1.0
+        if not product:
+            form = form_of(nest)
+            cost = self.arch.factor(form, cost_of(form))
+        cycles = cost * math.ceil(math.prod(sizes) / vector.lanes / vector.units)
+        moved = [self._write_stream(compute, compute.writes, loops, late)]
+        if product and compute.sums is not None:
+            sums = self._write_stream(compute, compute.sums, loops, late)
+            moved.append(replace(sums, write=False))
+        else:
+            moved += [
+                self._read_stream(compute, index, loops, late)
+                for index in range(len(nest.operands))
+            ]
+        return Task(engine, cycles, turns, tuple(moved))
+
+    def _read_stream(
+        self, compute: Compute, index: int, loops: Sequence[Range], late: int
+    ) -> Stream:
+        buffer = self.group.buffers[compute.reads[index]]
+        access: Access = compute.nest.reads[index]
+        sizes = [
+            min(span.size, extent)
+            for span, extent in zip(touched(access, loops), buffer.shape, strict=True)
+        ]
+        return self._stream(buffer, sizes, compute.steps[index], late, write=False)
+
+    def _write_stream(
+        self, compute: Compute, name: str, loops: Sequence[Range], late: int
+    ) -> Stream:
+        buffer = self.group.buffers[name]
+        nest: Nest = compute.nest
+        sizes = [min(loops[d].size, extent) for d, extent in enumerate(buffer.shape[: nest.rank])]
+        return self._stream(buffer, sizes, buffer.strides, late, write=True)
+
+    def _stream(
+        self,
+        buffer: TileBuffer,
+        sizes: Sequence[int],
+        steps: Sequence[int],
+        late: int,
+        *,
+        write: bool,
+    ) -> Stream:
+        operand = Operand(
+            buffer.role, Address(0), tuple(sizes), buffer.strides[: len(sizes)], buffer.dtype
+        )
+        length = min(operand.span[1], buffer.bytes)
+        low = [0] * SAMPLES
+        if buffer.layer is None:
+            low = [
+                min(
+                    sum(steps[d] * at for d, at in start.items() if d < len(steps)),
+                    buffer.bytes - length,
+                )
+                for start in self._starts()
+            ]
+        turns = TILES if buffer.layer is None else self._turns(buffer.level)
+        slot = tuple((t - late) % buffer.slots for t in turns)
+        amount = operand.traffic(granule(self.arch, buffer.role))
+        return Stream(buffer.name, write, amount, slot, tuple(low), length)

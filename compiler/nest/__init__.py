@@ -1,1 +1,0 @@
-"""Tensor expressions: one tileable operator each, its meaning and its bounds."""

@@ -1,0 +1,601 @@
+"""What the nests make of a program's own stored values, so that what stays on chip is seen too.
+
+The one idea: each operator is computed again from the values that the program had before it, twice.
+
+- As the machine computes it, in the machine's element types: what a step stores must equal this but
+  for the order in which floats are added up. That the program does what its nests mean.
+- As the model means it, in fp32 and with constants as the model has them: what the reference makes
+  of the same values must equal this but for fp32 roundings. That the nests mean what the model
+  means. Values that the model does not name (inside a Softmax) stay as wide until the next name.
+
+What either may be off by is derived element by element (`compiler.numerics.nest_error`). No error
+adds up: every value that the model names is replaced by what the program had there before anybody
+reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import ml_dtypes
+import numpy as np
+
+from compiler.numerics.host_error import host_error, moved_by, read_on, tied
+from compiler.numerics.memo import Memo
+from compiler.numerics.nest_error import RoundingModel, against_order, against_reference
+from compiler.numerics.provenance import Known, lost_constants
+from compiler.tensor_ir.arithmetic import beyond_fp32, function_of, in_type
+from compiler.tensor_ir.interpreter import Host, feed_one, rows_of, shown, view_of, views, with_rows
+from compiler.tensor_ir.nest import Access, Array, HostNode, Nest, NestGraph, Pick, Put
+from simmodel.arch.dtype import FLOATS, NAMES, NUMPY
+from simmodel.isa.forms import elementwise_form
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of the program: nests, or what the host made, and what it leaves in DRAM."""
+
+    nests: tuple[Nest, ...]
+    """None of them for a step of the host."""
+    stored: tuple[str, ...]
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Element types on chip of what is not stored; default as in memory."""
+    sums: Mapping[str, str] = field(default_factory=dict)
+    """Element types of partial sums, by the tensor that they become; default fp32."""
+    host: HostNode | None = None
+
+    @property
+    def computed_tensors(self) -> tuple[str, ...]:
+        """Every tensor that it computes, in order."""
+        picked = self.host.outputs if self.host is not None and self.host.pick is not None else ()
+        return tuple(nest.tensor for nest in self.nests) or picked or self.stored
+
+
+@dataclass(frozen=True)
+class VerificationPlan:
+    """What a program computes step by step."""
+
+    graph: NestGraph
+    stages: tuple[Stage, ...]
+    known: Known
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    """Tensor -> the kernel of a user that makes it, and where it is defined."""
+
+
+@dataclass(frozen=True)
+class StoredTensorCheck:
+    """One tensor that a step stored, and what its nests make of the step's inputs."""
+
+    name: str
+    actual: Array
+    expected: Array
+    error: Array | None
+    """What each element may be off by, in steps of the stored values; None: they are equal."""
+    by: str = ""
+    """As in `ExpectedValue`."""
+
+
+@dataclass(frozen=True)
+class ExpectedValue:
+    """One value of the model, as its operators mean it."""
+
+    values: Array
+    error: Array | None
+    """What each element of a reference may be off by; None: they are equal."""
+    rounded: str | None = None
+    """Element type that the reference is rounded to before; None: it is not."""
+    by: str = ""
+    """The form that made it, where that is a user's, and where it is defined."""
+
+
+@dataclass(frozen=True)
+class ExpectedValues:
+    """All values of a program."""
+
+    inputs: dict[str, Array]
+    """Of the network, as the program had them."""
+    observed: dict[str, Array]
+    """By their names in the model: as stored, or recomputed where they stay on chip. The readers
+    of a value were given these."""
+    made: dict[str, ExpectedValue]
+    """The same values, made of what each operator read."""
+    stored: tuple[StoredTensorCheck, ...]
+    losses: tuple[str, ...] = ()
+    """What the element types could not hold, in words."""
+    not_handed_on: dict[str, Array] = field(default_factory=dict)
+    """As stored, what readers did not start from."""
+
+
+def compute_expected_values(
+    recipe: VerificationPlan,
+    inputs: Mapping[str, Array],
+    stored: Mapping[str, Array],
+    memo: Memo | None = None,
+    host: Host | None = None,
+) -> ExpectedValues:
+    """All values that the model names, and each stored tensor beside what it should be.
+
+    Args:
+        recipe: the program's steps.
+        inputs: the network's inputs by name, in their shapes.
+        stored: every tensor that a step stores, raw, by name.
+        memo: where results of nests are kept from call to call.
+        host: runs operators of the host again, where they read what the model does not name.
+    """
+    return _Recomputation(recipe, memo or Memo(), host).run(inputs, stored)
+
+
+class _Values:
+    """All tensors of a graph in one arithmetic, and what they may be off by."""
+
+    def __init__(self, tensors: dict[str, Array], graph: NestGraph) -> None:
+        self.tensors = tensors
+        self._graph = graph
+        self._errors: dict[str, Array] = {}
+
+    def error_of(self, name: str) -> Array | None:
+        """What the stored values of a tensor may be off by; None: nothing."""
+        known = self._view_of_error(name)
+        return known if known is not None and known.any() else None
+
+    def _view_of_error(self, name: str) -> Array | None:
+        tensor = self._graph.tensors[name]
+        flat = self._errors.get(tensor.storage.buffer)
+        return None if flat is None else view_of(tensor, flat)
+
+    def errors(self, nest: Nest) -> dict[str, Array | None]:
+        """Of what `nest` reads."""
+        return {access.tensor: self.error_of(access.tensor) for access in nest.reads}
+
+    def set_error(self, name: str, error: Array | None) -> None:
+        """What a tensor may be off by from now on."""
+        buffer = self._graph.tensors[name].storage.buffer
+        if error is not None and buffer not in self._errors:
+            self._errors[buffer] = np.zeros(self._graph.buffers[buffer], np.float32)
+        view = self._view_of_error(name)
+        if view is not None:
+            view[...] = 0.0 if error is None else error
+
+
+class _Recomputation:
+    """One run through a recipe."""
+
+    def __init__(self, recipe: VerificationPlan, memo: Memo, host: Host | None) -> None:
+        self.recipe = recipe
+        self.memo = memo
+        self.host = host
+        self.inner = _read_within(recipe)
+        self.kept = {recipe.graph.tensors[name].storage.buffer for name in self.inner}
+        self.bypassed = _bypassed(recipe)
+        self.seen = _views_to_record(recipe, self.bypassed)
+        self.unfed: dict[str, tuple[Array, Array]] = {}
+        """By buffer, what was made there, whatever its readers got, and what it may be off by."""
+        self.machine = _Values(_as_on_machine(recipe), recipe.graph)
+        self.model = _Values(views(recipe.graph, wide=True), recipe.graph)
+        for tensor in recipe.graph.tensors.values():
+            if tensor.exact is not None and beyond_fp32(tensor.exact).any():
+                large = np.where(beyond_fp32(tensor.exact), np.inf, 0.0)
+                self.model.set_error(tensor.name, large)
+            elif np.any(tensor.uncertain):
+                # Weights that are 0 are neighbours of those that are not, and may be off as well.
+                self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
+        self.against = _reference_arithmetics(recipe)
+        self.forms = _own_forms(recipe)
+        self.pairs: list[StoredTensorCheck] = []
+        self.observed: dict[str, Array] = {}
+        self.made: dict[str, ExpectedValue] = {}
+        self.not_handed_on: dict[str, Array] = {}
+        self.losses = list(lost_constants(recipe.graph))
+
+    def run(self, inputs: Mapping[str, Array], stored: Mapping[str, Array]) -> ExpectedValues:
+        graph = self.recipe.graph
+        given: dict[str, Array] = {}
+        for name in graph.inputs:
+            feed_one(graph, name, inputs[name], self.machine.tensors)
+            given[name] = shown(graph, name, self.machine.tensors).astype(inputs[name].dtype)
+            self.model.tensors[name][...] = self.machine.tensors[name]
+        for stage in self.recipe.stages:
+            if stage.nests:
+                for nest in stage.nests:
+                    self._compute(nest, stage, stored)
+                    self._record_source_values(nest.tensor)
+                continue
+            if stage.host is not None and stage.host.pick is not None:
+                take = self._put_rows if isinstance(stage.host.pick, Put) else self._take_rows
+                take(stage.host.outputs[0], stage.host.pick)
+                self._record_source_values(stage.host.outputs[0])
+                continue
+            again = self._take_host(stage, stored)
+            for name in stage.stored:
+                self._record_source_values(name, as_stored=not again)
+        return ExpectedValues(
+            given, self.observed, self.made, tuple(self.pairs), tuple(self.losses),
+            self.not_handed_on,
+        )  # fmt: skip
+
+    def _compute(self, nest: Nest, stage: Stage, stored: Mapping[str, Array]) -> None:
+        """A nest in both arithmetics. What the program stored takes the place of what the machine
+        should have made at once: operators behind it start from there."""
+        name, machine, model = nest.tensor, self.machine, self.model
+        self.memo.run(nest, machine.tensors)
+        how = against_order(stage.sums.get(name, "fp32"))
+        error = self.memo.error(nest, machine.tensors, machine.errors(nest), how)
+        read, errors = self._as_model_reads(nest.reads, nest.origin)
+        tensors = {**read, name: model.tensors[name]}
+        self.memo.run(nest, tensors)
+        self._note_losses(nest)
+        model.set_error(name, self.memo.error(nest, tensors, errors, self.against[nest.origin]))
+        self._excuse_undefined(nest, read)
+        self._round_as_model(name)
+        if name not in stage.stored:
+            machine.set_error(name, error)
+            return
+        expected = machine.tensors[name].copy()
+        by = self.forms.get(name, "")
+        self.pairs.append(StoredTensorCheck(name, stored[name], expected, error, by))
+        machine.tensors[name][...] = stored[name]
+        machine.set_error(name, None)
+
+    def _round_as_model(self, name: str) -> None:
+        """A cast of the model to half precision, which the machine's own types make needless."""
+        values = self.model.tensors[name]
+        for rounded in self.recipe.graph.tensors[name].rounded:
+            kind = NUMPY[rounded]
+            self.model.set_error(name, in_type(values, self.model.error_of(name), kind))
+            with np.errstate(over="ignore"):
+                values[...] = values.astype(kind)
+
+    def _excuse_undefined(self, nest: Nest, read: Mapping[str, Array]) -> None:
+        """Real values beyond the integers to which the model converts them may become anything."""
+        name = nest.tensor
+        if not self.recipe.graph.tensors[name].converted:
+            return
+        real = np.zeros(nest.shape)
+        self.memo.run(nest, {**read, name: real})
+        kind = self.model.tensors[name].dtype
+        limits = np.iinfo(kind)
+        undefined = ~((real >= limits.min) & (real <= limits.max))
+        if undefined.any():
+            more = np.where(undefined, np.inf, 0.0)
+            known = self.model.error_of(name)
+            self.model.set_error(name, more if known is None else known + more)
+            self.losses.append(
+                f"{np.count_nonzero(undefined)} of {real.size} values of {nest.origin} are beyond "
+                f"{NAMES[kind]}, to which ONNX then leaves the conversion open"
+            )
+
+    def _as_model_reads(
+        self, reads: Sequence[Access], origin: str
+    ) -> tuple[dict[str, Array], dict[str, Array | None]]:
+        """What an operator of the node `origin` reads in the model's arithmetic, and its errors: a
+        value that the same node made is as wide as it was made, although the model names it."""
+        found: dict[str, Array] = {}
+        errors: dict[str, Array | None] = {}
+        for access in reads:
+            name = access.tensor
+            tensor = self.recipe.graph.tensors[name]
+            unfed = self.unfed.get(tensor.storage.buffer)
+            if unfed is None or self.inner.get(name) not in origin.split("+"):
+                found[name], errors[name] = self.model.tensors[name], self.model.error_of(name)
+                continue
+            found[name], error = (view_of(tensor, flat) for flat in unfed)
+            errors[name] = error if error.any() else None
+        return found, errors
+
+    def _take_rows(self, name: str, pick: Pick) -> None:
+        """Rows as they lie in their table, in both arithmetics; anything where it is not sure which
+        rows they are."""
+        for values in (self.machine, self.model):
+            values.tensors[name][...] = rows_of(pick, values.tensors)
+            error, unsure = values.error_of(pick.table), values.error_of(pick.index)
+            found = None if error is None else rows_of(pick, {**values.tensors, pick.table: error})
+            if unsure is not None and unsure.any():
+                found = np.full(values.tensors[name].shape, np.inf, np.float32)
+            values.set_error(name, found)
+
+    def _put_rows(self, name: str, pick: Pick) -> None:
+        """New rows in what was there, in both arithmetics."""
+        assert isinstance(pick, Put)
+        for values in (self.machine, self.model):
+            given, update, unsure = map(values.error_of, (pick.given, pick.update, pick.index))
+            tensors = values.tensors
+            errors = {
+                each: np.zeros(tensors[each].shape, np.float32) if error is None else error
+                for each, error in ((pick.given, given), (pick.update, update))
+            }
+            found = np.zeros(tensors[name].shape, np.float32)
+            with_rows(pick, found, {**errors, pick.index: tensors[pick.index]})
+            with_rows(pick, tensors[name], tensors)
+            if unsure is not None and unsure.any():
+                found[...] = np.inf
+            values.set_error(name, found if found.any() else None)
+
+    def _take_host(self, stage: Stage, stored: Mapping[str, Array]) -> bool:
+        """What the host made; whether it is made again, because it read or made what the program
+        has rounded and the model does not name."""
+        for name in stage.stored:
+            self.machine.tensors[name][...] = stored[name]
+            self.model.tensors[name][...] = stored[name]
+            self.model.set_error(name, host_error(self.model.tensors[name]))
+        node = stage.host
+        if node is None or self.host is None:
+            return False
+        read, errors = self._as_model_reads([Access(n, ()) for n in node.inputs], node.origin)
+        wide = [read[name] for name in node.inputs]
+        spreads = [errors[name] for name in node.inputs]
+        whole = any(NAMES[stored[name].dtype] not in FLOATS for name in stage.stored)
+        ties = tied(self.host, node.payload, wide) if whole else []
+        named = all(self.recipe.known.get(name) for name in node.outputs)
+        rounds = not self.bypassed.isdisjoint(node.outputs)
+        same = (_equal(self.machine.tensors[name], read[name]) for name in node.inputs)
+        if named and not rounds and all(same):
+            self._widen(node, ties)
+            return False
+        values, moved = moved_by(self.host, node.payload, wide, spreads)
+        for name, made in zip(node.outputs, values, strict=True):
+            self.model.tensors[name][...] = made
+            self.model.set_error(name, host_error(self.model.tensors[name]))
+        self._widen(node, moved)
+        self._widen(node, ties)
+        return True
+
+    def _widen(self, node: HostNode, moved: Sequence[Array]) -> None:
+        """Add to what the results of a host operator may be off by."""
+        for name, more in zip(node.outputs, moved, strict=False):
+            known = self.model.error_of(name)
+            self.model.set_error(name, more if known is None else known + more)
+
+    def _record_source_values(self, made: str, *, as_stored: bool = False) -> None:
+        """The model's values that are complete with the tensor `made`: their readers get what the
+        program had, once all that the same node made is told: it may be the same bytes."""
+        self._save_computed(made)
+        for _, same in groupby(self.seen.get(made, ()), self._maker):
+            held = list(same)
+            for name in held:
+                self._record_expected(name, as_stored=as_stored)
+            for name in held:
+                if name not in self.bypassed:
+                    self._restart_from_program(name)
+
+    def _save_computed(self, name: str) -> None:
+        """What the same node reads on stays as it was made, before others get what was stored."""
+        buffer = (tensor := self.recipe.graph.tensors[name]).storage.buffer
+        if buffer not in self.kept or not tensor.elements:
+            return
+        if buffer not in self.unfed:
+            values = np.asarray(self.model.tensors[name].base)
+            self.unfed[buffer] = values.copy(), np.zeros(values.size, np.float32)
+        error = self.model.error_of(name)
+        for flat, made in zip(self.unfed[buffer], (self.model.tensors[name], error), strict=True):
+            view_of(tensor, flat)[...] = 0.0 if made is None else made
+
+    def _maker(self, name: str) -> int:
+        """The model's node that makes what a tensor holds; others may hand it on."""
+        return self.recipe.known[name][0].node
+
+    def _record_expected(self, name: str, *, as_stored: bool) -> None:
+        """What the model's values that a tensor holds are, and should be."""
+        values, error = self.model.tensors[name], self.model.error_of(name)
+        stored = self.recipe.graph.tensors[name].dtype
+        for held in self.recipe.known[name]:
+            known, kind = held.name, NUMPY[held.dtype]
+            off = in_type(values, error, kind)
+            made = held.shaped(values.astype(kind))
+            off = None if off is None else held.shaped(off)
+            as_held = held.shaped(self.machine.tensors[name].astype(kind))
+            if name in self.bypassed:
+                self.made[known] = ExpectedValue(made, off)
+                self.not_handed_on[known] = as_held
+                continue
+            self.observed[known] = as_held
+            if held.node != self._maker(name):  # by an operator that changes nothing of the first
+                self.made[known] = ExpectedValue(self.observed[known], None)
+                continue
+            rounded = stored if as_stored else None
+            self.made[known] = ExpectedValue(made, off, rounded, self.forms.get(name, ""))
+
+    def _restart_from_program(self, name: str) -> None:
+        """Readers of a value that the model names start from it as the reference's readers do:
+        in the model's element type, and unsure by a cast that the machine has no use for."""
+        values = self.model.tensors[name]
+        names = (known.name for known in self.recipe.known[name])
+        seen = (self.observed[known].astype(values.dtype) for known in names)
+        given = [each.reshape(values.shape) for each in seen]
+        values[...] = given[0]
+        self.model.set_error(name, None)
+        with np.errstate(invalid="ignore"):
+            apart = [np.abs(other - values) for other in given[1:] if not _equal(other, values)]
+        if apart:
+            self.model.set_error(name, np.nan_to_num(np.maximum.reduce(apart)))
+
+    def _note_losses(self, nest: Nest) -> None:
+        """Say where the machine's element type makes something infinite or undefined of what the
+        model's does not."""
+        ours, theirs = self.machine.tensors[nest.tensor], self.model.tensors[nest.tensor]
+        if NAMES[ours.dtype] not in FLOATS:
+            return
+        lost = ~np.isfinite(ours) & np.isfinite(theirs)
+        count = int(np.count_nonzero(lost))
+        if not count:
+            return
+        undefined = int(np.count_nonzero(np.isnan(ours) & lost))
+        kind = NAMES[ours.dtype]
+        largest = float(np.abs(theirs[lost]).max())
+        what = "undefined" if undefined == count else "infinite or undefined"
+        what = "infinite" if not undefined else what
+        limit = float(ml_dtypes.finfo(ours.dtype).max)  # type: ignore[no-untyped-call]
+        why = f", up to {largest:.3g} where {kind} ends at {limit:.3g}" if largest > limit else ""
+        self.losses.append(
+            f"{kind} makes {count} of {ours.size} values of {nest.origin} {what}{why}"
+        )
+
+
+def _as_on_machine(recipe: VerificationPlan) -> dict[str, Array]:
+    """Arrays for all tensors: views of shared buffers, or wider where a step keeps them so."""
+    tensors = views(recipe.graph)
+    for stage in recipe.stages:
+        for name, kind in stage.kinds.items():
+            if NUMPY[kind] != tensors[name].dtype:
+                tensors[name] = np.zeros(tensors[name].shape, NUMPY[kind])
+    return tensors
+
+
+def _reference_arithmetics(recipe: VerificationPlan) -> dict[str, RoundingModel]:
+    """By the nodes that nests come from: roundings of a reference, which computes each node in the
+    element type that the model has there, and leaves nothing wider between nodes made one.
+
+    The type is that of what the node makes in the model: a nest may write what a cast behind it
+    makes of that.
+    """
+    kinds: dict[str, set[str]] = {}
+    for values in recipe.known.values():
+        for value in values[:1]:
+            for node in value.origin.split("+"):
+                kinds.setdefault(node, set()).add(value.dtype)
+    anywhere = {value.dtype for values in recipe.known.values() for value in values}
+    found: dict[str, RoundingModel] = {}
+    for origin in {nest.origin for stage in recipe.stages for nest in stage.nests}:
+        own = set[str]().union(*(kinds.get(node, set()) for node in origin.split("+")))
+        found[origin] = against_reference(FLOATS & (own or anywhere))
+    return found
+
+
+def _own_forms(recipe: VerificationPlan) -> dict[str, str]:
+    """Tensor -> the form or kernel that makes it, where that is a user's, and where it is
+    defined."""
+    nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
+    forms = {
+        nest.tensor: f"{elementwise_form(nest.function, len(nest.operands))} ({place})"
+        for nest in nests
+        if (place := function_of(nest).place)
+    }
+    return {**forms, **recipe.kernels}
+
+
+def _equal(left: Array, right: Array) -> bool:
+    return np.array_equal(left.astype(right.dtype), right, equal_nan=right.dtype.kind == "f")
+
+
+def _read_within(recipe: VerificationPlan) -> dict[str, str]:
+    """Tensors that operators made from one node of the model hand on, and that node.
+
+    What nobody makes by its name is a view of what others made in its buffer: of those that wrote
+    its very elements, for beside them lies what it is joined with.
+    """
+    graph = recipe.graph
+    steps = [step for stage in recipe.stages for step in _reads_and_writes(recipe, stage)]
+    named = {name for _, _, written in steps for name in written}
+    viewed = {_buffer(graph, name) for _, read, _ in steps for name in read if name not in named}
+    viewed &= {_buffer(graph, name) for name in named}
+    painted = {name: np.zeros(graph.buffers[name], np.int32) for name in viewed}
+    makers: dict[str, dict[str, None]] = {}
+    found: dict[str, str] = {}
+    for number, (origin, read, written) in enumerate(steps, 1):
+        for name in read:
+            made = makers.get(name, {})
+            if _buffer(graph, name) in painted and name not in named:
+                last = np.unique(view_of(graph.tensors[name], painted[_buffer(graph, name)]))
+                made = dict.fromkeys(n for i in last if i for n in steps[i - 1][0].split("+"))
+            own = next((maker for maker in made if maker in origin.split("+")), None)
+            if own is not None:
+                found[name] = own
+        for name in written:
+            makers.setdefault(name, {}).update(dict.fromkeys(origin.split("+")))
+            if _buffer(graph, name) in painted:
+                view_of(graph.tensors[name], painted[_buffer(graph, name)])[...] = number
+    return found
+
+
+def _buffer(graph: NestGraph, name: str) -> str:
+    return graph.tensors[name].storage.buffer
+
+
+def _reads_and_writes(
+    recipe: VerificationPlan, stage: Stage
+) -> list[tuple[str, list[str], list[str]]]:
+    """Of each operator: the nodes it comes from, what it reads and what it makes. A call to the
+    host may be of several nodes, and what the model names is made by one of them."""
+    found = [(n.origin, [a.tensor for a in n.reads], [n.tensor]) for n in stage.nests]
+    if (host := stage.host) is not None:
+        found.append((host.origin, list(host.inputs), []))
+        for name in host.outputs:
+            known = recipe.known.get(name)
+            found.append((known[0].origin if known else host.origin, [], [name]))
+    return found
+
+
+def _bypassed(recipe: VerificationPlan) -> set[str]:
+    """Values that some operators read as they are stored, and others before they were rounded: the
+    model's own operator, which rounds nothing, is what both have in common. Other values that hold
+    the same elements are made of them without a rounding, and nobody gets them as stored either."""
+    graph = recipe.graph
+    found = {*_dequantized_twice(recipe), *_rounded_behind_a_reader(recipe)}
+    marked: dict[str, Array] = {}
+    for name in found:
+        buffer = _buffer(graph, name)
+        flat = marked.setdefault(buffer, np.zeros(graph.buffers[buffer], bool))
+        view_of(graph.tensors[name], flat)[...] = True
+    named = (name for name, values in recipe.known.items() if values and name in graph.tensors)
+    views = {name for name in named if _buffer(graph, name) in marked}
+    return found | {n for n in views if view_of(graph.tensors[n], marked[_buffer(graph, n)]).any()}
+
+
+def _rounded_behind_a_reader(recipe: VerificationPlan) -> Iterator[str]:
+    """Results of calls to the host that the same call reads on, in wider types than memory has."""
+    for host in _hosts(recipe):
+        for name in read_on(host):
+            stored = recipe.graph.tensors[name].dtype
+            if any(known.dtype != stored for known in recipe.known.get(name, ())):
+                yield name
+
+
+def _hosts(recipe: VerificationPlan) -> list[HostNode]:
+    return [stage.host for stage in recipe.stages if stage.host is not None]
+
+
+def _dequantized_twice(recipe: VerificationPlan) -> set[str]:
+    """Dequantized values that are read as stored, and by others in front of the conversion."""
+    nests = [nest for stage in recipe.stages for nest in stage.nests]
+    on_host = {name for host in _hosts(recipe) for name in (*host.inputs, *read_on(host))}
+    found = set()
+    for made in nests:
+        read = made.operands[0]
+        if made.function != "move" or read.scale is None or made.scale is not None:
+            continue
+        others = (access for nest in nests if nest is not made for access in nest.reads)
+        quantized = (access.tensor for access in others if access.scale is not None)
+        if read.tensor in on_host or read.tensor in quantized:
+            found.add(made.tensor)
+    return found
+
+
+def _views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dict[str, list[str]]:
+    """For each tensor that is made, those to look at then: itself, as far as the model names it;
+    and views of what is complete with it, where what lies there is no value of the model, or one
+    that is not handed on: those of the first node that has such a view."""
+    graph, nobody = recipe.graph, -1
+    made = [name for stage in recipe.stages for name in stage.computed_tensors]
+    seen = {name: [name] if recipe.known.get(name) else [] for name in made}
+    node_of = {name: values[0].node for name, values in recipe.known.items() if values}
+    open_buffers = {_buffer(graph, n) for n in made if n not in node_of or n in bypassed}
+    told, makers = ({b: np.full(graph.buffers[b], nobody) for b in open_buffers} for _ in range(2))
+    for number, name in enumerate(made):
+        if (buffer := _buffer(graph, name)) in open_buffers:
+            view_of(graph.tensors[name], makers[buffer])[...] = number
+            unseen = name not in node_of or name in bypassed
+            view_of(graph.tensors[name], told[buffer])[...] = nobody if unseen else node_of[name]
+    for name in sorted(node_of, key=node_of.__getitem__):
+        tensor = None if name in seen or name in graph.codes else graph.tensors.get(name)
+        if tensor is None or not tensor.elements or tensor.storage.buffer not in open_buffers:
+            continue
+        teller = view_of(tensor, told[tensor.storage.buffer])
+        mine = (teller == nobody) | (teller == node_of[name])
+        last = view_of(tensor, makers[tensor.storage.buffer]).max()
+        if last == nobody or not (mine.any() or name in bypassed):
+            continue
+        seen[made[last]].append(name)
+        if name not in bypassed:
+            teller[mine] = node_of[name]
+    return seen

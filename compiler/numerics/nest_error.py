@@ -1,0 +1,586 @@
+"""How far the result of one nest may be off: the forward error of its floating-point operations.
+
+The one idea: the nest is evaluated at its actual operands, and the error of each element follows
+from them alone: from what its operands may be off by, how often a sum is rounded and how large its
+terms are, how steep the function is right there, and whether a rounding, a clip or an overflow lies
+within reach. So every element has a bound of its own, and a huge neighbour excuses nothing.
+
+- Sums: K terms are added up in an unknown order. Each rounding is one unit of a partial sum, which
+  is at most the sum of magnitudes A: K units of A at most, and as roundings are of random sign
+  (Higham and Mary, 2019) `GROWTH` sqrt(K) of them where that is less.
+- Errors of operands are bounds that few of them reach, each for itself: sums add up their squares
+  and excuse `SPREAD` times the root, or of at most `FEW` errors what all of them together can do.
+  Where a sum reads one value again and again (channels with equal weights), that is one error.
+- Functions: the largest change when the operands move by their errors, and a rounding of their own.
+- The result: clipped and encoded at both ends of what it may be, so a value that no tie is near
+  keeps its integer exactly, and one that may overflow may be infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import product as combinations
+
+import numpy as np
+
+from compiler.tensor_ir.arithmetic import encoded, function_of
+from compiler.tensor_ir.interpreter import (
+    centred,
+    exactly,
+    letters,
+    of_whole_numbers,
+    over_loops,
+    per_output,
+    raw_move,
+    real,
+    within_loops,
+)
+from compiler.tensor_ir.nest import Access, Array, Nest
+from simmodel.arch.dtype import EPSILON, NAMES, limits, real_limits
+from simmodel.isa.contraction import contraction
+from simmodel.isa.forms import definition
+from simmodel.isa.functions import REDUCE, Function, Term
+
+GROWTH = 8.0
+"""Deviations of a sum of roundings that are excused."""
+SPREAD = 1.5
+"""Root mean squares of the bounds of a sum's terms that are excused. Real errors are a fraction of
+their bounds, as most values lie far from the tie that they might cross; 1 was exceeded by one of
+131 072 elements behind three convolutions."""
+FEW = 8
+"""Errors in a sum that no law of large numbers holds for: equal integers at one tie are rounded
+alike. Of five in a row of attention three were, and 1.57 times the root was off."""
+
+
+@dataclass(frozen=True)
+class RoundingModel:
+    """What is rounded on the way, in units relative to the value that is rounded."""
+
+    unit: float
+    """Of each operation on real values; 0: they are repeated exactly where operands are exact."""
+    special: float
+    """Of functions that libraries approximate."""
+    sums: float
+    """Of each addition of a sum of real values."""
+    integers: float
+    """Of each addition of a sum of integers; 0: they are exact."""
+
+
+AGAINST_REFERENCE = RoundingModel(*(2 * EPSILON["fp32"],) * 4)
+"""A nest against a library's operator: both compute in fp32, each in an order of its own, the
+library also where the nest has integers."""
+
+
+def against_reference(kinds: Set[str]) -> RoundingModel:
+    """A nest against a library's operator on values of the float types `kinds`."""
+    if not kinds or "fp32" in kinds or "fp64" in kinds:
+        return AGAINST_REFERENCE
+    unit = max(EPSILON[kind] for kind in kinds)
+    return replace(AGAINST_REFERENCE, unit=2 * unit, special=2 * unit)
+
+
+def against_order(sums: str) -> RoundingModel:
+    """A program against its own nests: the same operations, sums in another order, partial sums
+    in the type `sums`."""
+    return RoundingModel(0.0, 2 * EPSILON["fp32"], 2 * EPSILON.get(sums, EPSILON["fp32"]), 0.0)
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """Real values and what they may be off by; no error: exact."""
+
+    values: Array
+    error: Array | None
+
+    def wider(self, more: Array) -> _Bounded:
+        """The same values, `more` uncertain."""
+        return _Bounded(self.values, more if self.error is None else self.error + more)
+
+    def rounded(self, unit: float, sizes: Array, times: float = 1.0) -> _Bounded:
+        """The same values behind operations that round `times` by `unit` of `sizes`. Repeated ones
+        (0) round equal operands alike, and others anew: where q steps are off by one, fp32 holds
+        (q + 1) s and q s, which need not be s apart. Each of the two is off by a unit of itself."""
+        if unit or self.error is None:
+            return self.wider(unit * times * sizes) if unit else self
+        apart = 2 * EPSILON["fp32"] * times * (sizes + self.error)
+        return self.wider(np.where(self.error > 0, apart, 0.0))
+
+
+def forward_error(
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: RoundingModel,
+) -> Array | None:
+    """What each element of `nest`'s result may be off by, in steps of its stored values.
+
+    Args:
+        nest: an operator.
+        tensors: its operands as stored, and its result: only the type of that matters.
+        errors: for each operand, in its shape, what its stored values may be off by; None or
+            missing: they are exact.
+        how: which roundings are excused.
+
+    Returns:
+        An array in the shape of the result; infinite where anything may come out. None: exact.
+    """
+    out = tensors[nest.tensor]
+    if out.size == 0 or repeated(nest, tensors, errors, how):
+        return None
+    with np.errstate(all="ignore"):
+        first = nest.operands[0]
+        if raw_move(nest, tensors[first.tensor].dtype, out.dtype):
+            moved = errors.get(first.tensor)
+            return None if moved is None else over_loops(moved, _unpadded(first), nest).copy()
+        if of_whole_numbers(nest, tensors):
+            return _of_whole(nest, tensors, errors)
+        found = _with_bias_and_clip(
+            nest, tensors, errors, how, _reduced(nest, tensors, errors, how)
+        )
+        return None if found.error is None else encoded(nest, found.values, found.error, out)
+
+
+def repeated(
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: RoundingModel,
+) -> bool:
+    """Whether nothing is uncertain about a nest, so that nothing needs to be evaluated."""
+    if how.unit or any(errors.get(access.tensor) is not None for access in nest.reads):
+        return False
+    if nest.function == "mul" and nest.reduce == "sum":
+        return _is_integer_product(nest, tensors) and not how.integers
+    special = function_of(nest).cost == "special" and how.special
+    return nest.reduce not in ("sum", "prod") and not special
+
+
+def _of_whole(
+    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None]
+) -> Array | None:
+    """Largest change of exact results when their operands move by their errors; anything where the
+    function jumps in between, or where a result may wrap round."""
+    read = dict.fromkeys(access.tensor for access in nest.operands)
+    unsure = [name for name in read if errors.get(name) is not None]
+    if not unsure:
+        return None
+    middle = exactly(nest, tensors).astype(np.float64)
+    largest = np.zeros(middle.shape)
+    low, high = limits(NAMES[tensors[nest.tensor].dtype])
+    real = _without_bounds(nest, tensors)
+    for signs in combinations((-1, 1), repeat=len(unsure)):
+        moved = {n: _shifted(tensors[n], errors[n], s) for n, s in zip(unsure, signs, strict=True)}
+        corner = {**tensors, **moved}
+        change = np.abs(exactly(nest, corner).astype(np.float64) - middle)
+        wide = _without_bounds(nest, corner)
+        wraps = (wide != real) & ((np.fmax(wide, real) > high) | (np.fmin(wide, real) < low))
+        largest = np.fmax(largest, np.where(wraps, np.inf, change))
+    truth = tensors[nest.tensor].dtype == np.bool_
+    if nest.function in _JUMPING or (truth and nest.function in ("move", "wrap")):
+        for access in nest.operands:
+            error = _error_of(access, nest, errors)
+            if error is not None:
+                largest = np.where(error > 0, 1 if truth else np.inf, largest)
+    return largest.astype(np.float32) if largest.any() else None
+
+
+def _without_bounds(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+    """What a nest of whole numbers would give, as doubles, if its type had no ends."""
+    function = function_of(nest)
+    if function.bits or not (function.wraps or nest.reduce):
+        return np.zeros(nest.shape)
+    wide = (tensors[access.tensor].astype(np.float64) for access in nest.operands)
+    operands = [over_loops(a, access, nest) for a, access in zip(wide, nest.operands, strict=True)]
+    values = np.asarray(function.apply(*operands, *nest.parameters), np.float64)
+    if nest.reduce is None:
+        return values
+    return np.asarray(
+        REDUCE[nest.reduce].apply(values, axis=tuple(range(nest.rank, len(nest.dims))))
+    )
+
+
+_JUMPING = frozenset({
+    "mod", "fmod", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left",
+    "shift_right", "equal", "not", "and", "or", "xor", "div", "pow",
+})  # fmt: skip
+"""Functions of whole numbers that may be anything between the ends of what an operand may be."""
+
+
+def _shifted(raw: Array, error: Array | None, sign: int) -> Array:
+    """Whole numbers moved by their errors, as far as their type goes."""
+    assert error is not None
+    moved: Array = raw.astype(np.float64) + sign * np.ceil(error)
+    return np.clip(moved, *real_limits(NAMES[raw.dtype])).astype(raw.dtype)
+
+
+def _bounded_operand(
+    access: Access,
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: RoundingModel,
+) -> _Bounded:
+    """Real values of an operand over all loops, in fp64."""
+    values = over_loops(real(tensors[access.tensor], access), access, nest).astype(np.float64)
+    error = _error_of(access, nest, errors)
+    found = _Bounded(values, error)
+    scaled = access.scale is not None and (how.unit or access.scale != 1)
+    if error is None and _decoded_alike(access, nest, tensors):
+        return found
+    return found.rounded(how.unit, np.abs(values)) if scaled else found
+
+
+_COMPARING = frozenset({"equal", "less", "less_equal", "greater", "greater_equal"})
+
+
+def _decoded_alike(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> bool:
+    """Whether a nest that tells which numbers are larger reads those that a library has there, to
+    the last bit: integers times one fp32 number, which is one rounding of one product. A scale that
+    is no fp32 number stands for two products."""
+    tells = nest.function in _COMPARING or nest.reduce in ("max", "min")
+    whole = bool(np.issubdtype(tensors[access.tensor].dtype, np.integer))
+    one_number = access.scale is not None and float(np.float32(access.scale)) == access.scale
+    return tells and whole and one_number
+
+
+def _error_of(access: Access, nest: Nest, errors: Mapping[str, Array | None]) -> Array | None:
+    """Errors of an operand in real units, over all loops."""
+    stored = errors.get(access.tensor)
+    if stored is None:
+        return None
+    spread = over_loops(stored, _unpadded(access), nest).astype(np.float64)
+    return spread * (access.scale or 1.0)
+
+
+def _unpadded(access: Access) -> Access:
+    """`access` to errors: a value read outside a tensor is exact."""
+    pad = None if access.pad is None else 0.0
+    return Access(access.tensor, access.index, pad)
+
+
+# Functions and reductions.
+
+
+def _reduced(
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: RoundingModel,
+) -> _Bounded:
+    """The result before bias, multiplier, clip and encoding."""
+    if nest.function == "mul" and nest.reduce == "sum":
+        return _products(nest, tensors, errors, how)
+    operands = [_bounded_operand(access, nest, tensors, errors, how) for access in nest.operands]
+    found = _applied(nest, operands, how)
+    if nest.reduce is None:
+        return found
+    axes = tuple(range(nest.rank, len(nest.dims)))
+    count = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+    return _REDUCTIONS[nest.reduce](found, axes, count, how)
+
+
+def _applied(nest: Nest, operands: Sequence[_Bounded], how: RoundingModel) -> _Bounded:
+    """The function of a nest at its operands."""
+    function = function_of(nest)
+    found = _at(nest.function, function, operands, nest.parameters, how)
+    if not (function.place and function.does and how.unit):
+        return found
+    names = (*function.operands[: len(operands)], *function.parameters)
+    numbers = (_Bounded(np.asarray(number), None) for number in nest.parameters)
+    known = dict(zip(names, (*operands, *numbers), strict=True))
+    steps = _at_term(function.terms[0], known, how)
+    return found if steps.error is None else found.wider(steps.error)
+
+
+def _at_term(term: Term, known: Mapping[str, _Bounded], how: RoundingModel) -> _Bounded:
+    """What is computed step by step where one function stands for it: each step is rounded."""
+    if isinstance(term, float):
+        return _Bounded(np.asarray(term), None)
+    if isinstance(term, str):
+        return known[term]
+    name, *inner = term
+    operands = [_at_term(each, known, how) for each in inner]
+    return _at(str(name), definition(str(name), len(inner)), operands, (), how)
+
+
+def _at(
+    name: str, function: Function, operands: Sequence[_Bounded], parameters: Sequence[float],
+    how: RoundingModel,
+) -> _Bounded:  # fmt: skip
+    """A function at its operands."""
+    values = function.apply(*(each.values for each in operands), *parameters)
+    values = np.asarray(values, np.float64)
+    found = _Bounded(values, _function_change(name, function, operands, parameters, values))
+    if name in _EXACT:
+        return found
+    own = how.special if function.cost == "special" else how.unit
+    sizes = _sizes(name, parameters, [each.values for each in operands], values)
+    found = found.rounded(own, sizes, _ROUNDINGS)
+    lost = (sizes > 0) & (sizes < _LEAST) & (own > 0) & (function.cost == "special")
+    return found.wider(np.where(lost, _LEAST, 0.0)) if lost.any() else found
+
+
+def _function_change(
+    name: str, function: Function, operands: Sequence[_Bounded], parameters: Sequence[float],
+    values: Array,
+) -> Array | None:  # fmt: skip
+    """Largest change of a function when its operands move by their errors."""
+    if all(each.error is None for each in operands):
+        return None
+    ends = [
+        (each.values,) if each.error is None
+        else (each.values - each.error, each.values + each.error)
+        for each in operands
+    ]  # fmt: skip
+    largest = np.zeros(values.shape)
+    for corner in combinations(*ends):
+        change = np.abs(function.apply(*corner, *parameters) - values)
+        largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
+    undefined = ~np.isfinite(values)
+    if undefined.any():
+        largest = np.where(undefined & _same_ends(function, parameters, ends, values), 0.0, largest)
+    crossed = _POLES.get(name)
+    if crossed is not None:
+        pole = operands[crossed]
+        if pole.error is not None:
+            largest = np.where(np.abs(pole.values) <= pole.error, np.inf, largest)
+    return largest
+
+
+def _same_ends(
+    function: Function, parameters: Sequence[float], ends: Sequence[tuple[Array, ...]],
+    values: Array,
+) -> Array:  # fmt: skip
+    """Where every corner gives the very same value, infinite or undefined ones too."""
+    same = np.ones(values.shape, bool)
+    for corner in combinations(*ends):
+        other = function.apply(*corner, *parameters)
+        same &= (other == values) | (np.isnan(other) & np.isnan(values))
+    return same
+
+
+_POLES = {"reciprocal": 0, "rsqrt": 0, "div": 1}
+"""The operand at whose sign change a function is unbounded."""
+
+_EXACT = frozenset({
+    "move", "wrap", "relu", "abs", "neg", "sign", "floor", "ceil", "round", "trunc", "not", "max",
+    "min", "equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "select",
+    "is_nan", "is_inf", "fmod",
+})  # fmt: skip
+"""Functions whose result is never rounded."""
+
+_ROUNDINGS = 4.0
+"""Roundings within one function, also of a library's approximation."""
+
+_LEAST = float(np.finfo(np.float32).tiny)
+"""The smallest normal number of fp32: of less, libraries' approximations make 0."""
+
+_THROUGH_ONE = frozenset({
+    "sigmoid", "tanh", "erf", "softplus", "elu", "selu", "sin", "cos", "tan", "asin", "acos",
+    "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+})  # fmt: skip
+_THROUGH_OPERAND = frozenset({"silu", "gelu", "gelu_tanh", "mish", "hard_swish", "add", "sub"})
+"""Functions that libraries compute through values of the size of 1, or of an operand, which cancel:
+these are rounded as well."""
+
+
+def _sizes(
+    name: str, parameters: Sequence[float], operands: Sequence[Array], values: Array
+) -> Array:
+    """Magnitude of what is rounded in a function."""
+    size: Array = np.abs(values)
+    if name in _THROUGH_ONE:
+        size = size + math.prod(max(1.0, abs(p)) for p in parameters)
+    elif name in _THROUGH_OPERAND:
+        size = size + np.abs(operands[0])  # where it cancels, the other one is as large
+    elif name == "fma":
+        size = size + np.abs(operands[0] * operands[1]) + np.abs(operands[2])
+    return _finite(size)
+
+
+def _finite(sizes: Array) -> Array:
+    """Magnitudes that can be rounded: what is infinite or undefined stays so."""
+    return np.where(np.isfinite(sizes), sizes, 0.0)
+
+
+def _bounded_sum(
+    found: _Bounded, axes: tuple[int, ...], count: int, how: RoundingModel
+) -> _Bounded:
+    values = found.values.sum(axis=axes)
+    error = _rounded_sum(np.abs(found.values).sum(axis=axes), count, how.sums)
+    return _Bounded(values, _add_errors(error, _spread(found, axes)))
+
+
+def _multiplied(found: _Bounded, axes: tuple[int, ...], count: int, how: RoundingModel) -> _Bounded:
+    values = found.values.prod(axis=axes)
+    error = _rounded_sum(np.abs(values), count, how.sums)
+    if found.error is None:
+        return _Bounded(values, error)
+    grown = (np.abs(found.values) + found.error).prod(axis=axes)
+    return _Bounded(values, _add_errors(error, grown - np.abs(values)))
+
+
+def _largest(found: _Bounded, axes: tuple[int, ...], count: int, how: RoundingModel) -> _Bounded:
+    del count, how
+    return _extreme(found, axes, np.max)
+
+
+def _smallest(found: _Bounded, axes: tuple[int, ...], count: int, how: RoundingModel) -> _Bounded:
+    del count, how
+    return _extreme(found, axes, np.min)
+
+
+def _extreme(found: _Bounded, axes: tuple[int, ...], choose: Callable[..., Array]) -> _Bounded:
+    """A maximum or minimum moves at most to that of what the values may be."""
+    values = choose(found.values, axis=axes)
+    if found.error is None:
+        return _Bounded(values, None)
+    up = choose(found.values + found.error, axis=axes)
+    down = choose(found.values - found.error, axis=axes)
+    return _Bounded(values, np.fmax(np.abs(up - values), np.abs(values - down)))
+
+
+_REDUCTIONS: dict[str, Callable[[_Bounded, tuple[int, ...], int, RoundingModel], _Bounded]] = {
+    "sum": _bounded_sum, "prod": _multiplied, "max": _largest, "min": _smallest,
+}  # fmt: skip
+assert _REDUCTIONS.keys() == REDUCE.keys()
+
+
+def _rounded_sum(magnitude: Array, count: int, unit: float) -> Array | None:
+    """What `count` additions in any order may be off by, for the sum of magnitudes."""
+    if not unit:
+        return None
+    roundings = min(count + 1.0, GROWTH * math.sqrt(count) + 1.0)
+    return roundings * unit * _finite(magnitude)
+
+
+def _spread(found: _Bounded, axes: Sequence[int]) -> Array | None:
+    """What errors of the terms of a sum over `axes` make together."""
+    if found.error is None:
+        return None
+    error = found.error
+    for axis in axes:
+        if _repeats(found.values, axis):
+            error = error.sum(axis=axis, keepdims=True)
+    unsure = np.count_nonzero(error, axis=tuple(axes))
+    joined: Array = _reach(unsure) * np.sqrt(np.square(error).sum(axis=tuple(axes)))
+    return joined
+
+
+def _repeats(values: Array, axis: int) -> bool:
+    """Whether a sum over `axis` reads one value again and again: such values are made alike, so
+    they are off alike, and their errors are one error."""
+    first, *others = np.moveaxis(values, axis, 0)
+    return bool(others) and all(np.array_equal(first, other) for other in others)
+
+
+def _reach(unsure: Array) -> Array:
+    """Roots of a sum of squares that are excused where `unsure` of the terms are off: no sum
+    exceeds sqrt(unsure) of them."""
+    return np.where(unsure <= FEW, np.sqrt(unsure), SPREAD)
+
+
+def _add_errors(left: Array | None, right: Array | None) -> Array | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left + right
+
+
+def _products(
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: RoundingModel,
+) -> _Bounded:
+    """A sum of products, without an array over all loops."""
+    used = within_loops(nest)
+    names = [letters(loops) for loops in used]
+    out = letters(range(nest.rank))
+    sides, spreads = [], []
+    for access, loops in zip(nest.operands, used, strict=True):
+        index = tuple(slice(None) if d in loops else 0 for d in range(len(nest.dims)))
+        raw = centred(tensors[access.tensor], access)
+        sides.append(over_loops(raw, access, nest)[index])
+        error = errors.get(access.tensor)
+        spread = None if error is None else over_loops(error, _unpadded(access), nest)
+        spreads.append(None if spread is None else spread[index].astype(np.float64))
+    factor = math.prod(access.scale or 1.0 for access in nest.operands)
+    values = contraction(sides[0], names[0], sides[1], names[1], out).astype(np.float64)
+    error, count = None, math.prod(d.extent for d in nest.dims[nest.rank :])
+    if unit := how.integers if _is_integer_product(nest, tensors) else how.sums:
+        sizes = [np.abs(side).astype(np.float32) for side in sides]
+        total = contraction(sizes[0], names[0], sizes[1], names[1], out).astype(np.float64)
+        error = _rounded_sum(total, count, unit)
+    for mine, other in ((0, 1), (1, 0)):
+        spread = spreads[mine]
+        if spread is None:
+            continue
+        left, right = list(used[mine]), list(used[other])
+        weights = np.abs(sides[other].astype(np.float64))
+        for axis, loop in reversed(list(enumerate(used[mine]))):
+            if loop >= nest.rank and _repeats(sides[mine], axis):
+                spread, weights = spread.max(axis=axis), weights.sum(axis=right.index(loop))
+                left.remove(loop)
+                right.remove(loop)
+        summed = [loop for loop in {*left, *right} if loop >= nest.rank]
+        within = tuple(axis for axis, loop in enumerate(left) if loop in summed)
+        again = math.prod(nest.dims[loop].extent for loop in summed if loop not in left)
+        reach = _reach(again * np.count_nonzero(spread, axis=within, keepdims=True))
+        squares = contraction(
+            np.square(spread * reach), letters(left), np.square(weights), letters(right), out
+        )
+        error = _add_errors(error, np.sqrt(squares))
+    return _Bounded(values * factor, None if error is None else error * factor)
+
+
+def _is_integer_product(nest: Nest, tensors: Mapping[str, Array]) -> bool:
+    """Whether a sum of products is one of integers."""
+    return all(np.issubdtype(tensors[a.tensor].dtype, np.integer) for a in nest.operands)
+
+
+# The result.
+
+
+def _with_bias_and_clip(
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: RoundingModel,
+    found: _Bounded,
+) -> _Bounded:
+    """With bias and multiplier, clipped."""
+    if nest.bias is not None:
+        more = per_output(nest.bias, nest, tensors).astype(np.float64)
+        error = _add_errors(found.error, _late_error(nest.bias, nest, errors))
+        found = _Bounded(found.values + more, error)
+        found = found.rounded(how.unit, np.abs(found.values) + np.abs(more))
+    if nest.multiplier is not None:
+        factor = per_output(nest.multiplier, nest, tensors).astype(np.float64)
+        error = None if found.error is None else found.error * np.abs(factor)
+        late = _late_error(nest.multiplier, nest, errors)
+        moved = None if late is None else late * np.abs(found.values)
+        found = _Bounded(found.values * factor, _add_errors(error, moved))
+    encodes = how.unit and (nest.scale is not None or _converts(nest, tensors))
+    if encodes or nest.multiplier is not None:
+        found = found.rounded(how.unit, np.abs(found.values), _ROUNDINGS)
+    return found
+
+
+def _converts(nest: Nest, tensors: Mapping[str, Array]) -> bool:
+    """Whether values that are handed on become others: of a scale, or added up. The largest of some
+    numbers is one of them, to the last bit: whoever looks for it among them finds it."""
+    (first, *_) = nest.operands
+    decoded = first.scale is not None and not _decoded_alike(first, nest, tensors)
+    return nest.function == "move" and (decoded or nest.reduce in ("sum", "prod"))
+
+
+def _late_error(access: Access, nest: Nest, errors: Mapping[str, Array | None]) -> Array | None:
+    """Errors of a bias or multiplier in real units, over the output loops."""
+    stored = errors.get(access.tensor)
+    if stored is None:
+        return None
+    seen = over_loops(stored, _unpadded(access), nest)
+    first = seen[tuple(slice(None) if d < nest.rank else 0 for d in range(seen.ndim))]
+    return first.astype(np.float64) * (access.scale or 1.0)

@@ -1,0 +1,57 @@
+"""Which values of the model the tensors of a program hold, by the names that people know.
+
+The one idea: what a tensor holds has the shape that the model gives it, whatever the compiler has
+made of it: axes that are one in the model may be apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from compiler.tensor_ir.nest import Array, NestGraph
+
+
+class SourceValue(NamedTuple):
+    """A value of the model."""
+
+    name: str
+    dtype: str
+    """Element type in the model."""
+    node: int
+    """Which of the model's nodes makes it: several values of one node may be the same bytes."""
+    origin: str
+    """That node as nests name where they come from."""
+    runs: tuple[int, ...] = ()
+    """How many axes of the tensor each of its axes is made of; nothing: it has the same axes."""
+
+    def shaped(self, values: Array) -> Array:
+        """What a tensor holds, in the shape that the model gives it."""
+        if not self.runs:
+            return values
+        parts = np.split(np.array(values.shape), np.cumsum(self.runs)[:-1])
+        return values.reshape([int(part.prod()) for part in parts])
+
+
+Known = Mapping[str, Sequence[SourceValue]]
+"""Tensor -> each value of the model that it holds, in the model's order."""
+
+
+# Constants whose element type on the machine cannot hold them.
+
+
+def lost_constants(graph: NestGraph) -> Iterator[str]:
+    """Constants that vanish in their element type, or are beyond what it holds, in words."""
+    for tensor in graph.tensors.values():
+        if tensor.data is None or tensor.exact is None or tensor.storage.buffer != tensor.name:
+            continue
+        limits = ml_dtypes.finfo(tensor.data.dtype)  # type: ignore[no-untyped-call]
+        vanished = (tensor.data == 0) & (tensor.exact != 0)
+        beyond = np.isfinite(tensor.exact) & (np.abs(tensor.exact) > float(limits.max))
+        if beyond.any() or (vanished.any() and not np.any(tensor.data)):
+            at = int(np.argmax(beyond if beyond.any() else vanished))
+            was, became = float(tensor.exact.flat[at]), float(tensor.data.flat[at])
+            yield f"{tensor.name}: {was:.3g} is {became:.3g} in {tensor.dtype}"

@@ -1,1 +1,0 @@
-"""ONNX operators as tensor expressions, one function each."""

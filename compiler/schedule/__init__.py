@@ -1,0 +1,1 @@
+"""Schedules: groups, tiles, residency, and the search for the best ones."""

@@ -1,0 +1,1 @@
+"""Which layers share a tile loop."""

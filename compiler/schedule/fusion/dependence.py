@@ -1,0 +1,381 @@
+"""Which parts of a network depend on which, through the bytes that they share.
+
+Two tensors may lie in one buffer: a concatenation is written in slices and read as a whole. So a
+part depends on an earlier one where one of them writes bytes that the other touches, whatever the
+names. Sets of parts are bit masks of their positions, since a search asks for many thousands of
+them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from operator import or_
+
+import numpy as np
+
+from compiler.schedule_ir.group import Group, grouped
+from compiler.schedule_ir.layer import Layer, seen_through
+from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
+from simmodel.arch.dtype import size_of
+
+Part = Layer | HostNode
+
+_WORK = 10_000
+"""Steps that one exact test of two views may take before they count as overlapping."""
+
+
+def members(mask: int) -> Iterator[int]:
+    """Positions in the set `mask`, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def union(masks: Iterable[int]) -> int:
+    """All positions of `masks`."""
+    return reduce(or_, masks, 0)
+
+
+def reads_of(part: Part) -> tuple[str, ...]:
+    """Tensors that `part` reads."""
+    return part.inputs
+
+
+def made_by(part: Part) -> tuple[str, ...]:
+    """Tensors that `part` leaves for others."""
+    return part.outputs if isinstance(part, HostNode) else (part.result.name,)
+
+
+def _changed_by(part: Part) -> tuple[str, ...]:
+    """Tensors of which `part` changes rows, which are known at run time only."""
+    placed = None if isinstance(part, HostNode) else part.result.placed
+    return () if placed is None else (placed.table.name,)
+
+
+def _listed_by(part: Part) -> tuple[str, ...]:
+    """Tensors in memory that say which rows `part` changes."""
+    placed = None if isinstance(part, HostNode) else part.result.placed
+    return () if placed is None else (placed.index.name,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ties(ABC):
+    """Parts of anything, in an order in which they can run, and who waits for whom."""
+
+    before: tuple[int, ...]
+    """For each part: the parts that must run before it, directly."""
+
+    @abstractmethod
+    def produced_tensors(self, position: int) -> tuple[tuple[int, int], ...]:
+        """Of each tensor that a part makes: bytes and readers."""
+
+    @cached_property
+    def after(self) -> tuple[int, ...]:
+        """For each part: the parts that wait for it, directly."""
+        found = [0] * len(self.before)
+        for position, needs in enumerate(self.before):
+            for need in members(needs):
+                found[need] |= 1 << position
+        return tuple(found)
+
+    @cached_property
+    def ancestors(self) -> tuple[int, ...]:
+        """For each part: everything that must have run before it."""
+        found: list[int] = []
+        for needs in self.before:
+            found.append(needs | union(found[need] for need in members(needs)))
+        return tuple(found)
+
+    @cached_property
+    def descendants(self) -> tuple[int, ...]:
+        """For each part: everything that can run only after it."""
+        found = [0] * len(self.before)
+        for position in reversed(range(len(self.before))):
+            users = self.after[position]
+            found[position] = users | union(found[user] for user in members(users))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(Ties):
+    """Groups of a network's parts, and what passes between them."""
+
+    results: tuple[tuple[tuple[int, int], ...], ...]
+    """Of each group, see `made`."""
+
+    def produced_tensors(self, position: int) -> tuple[tuple[int, int], ...]:
+        """Of each tensor that a group makes for others: bytes and readers."""
+        return self.results[position]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dependences(Ties):
+    """The parts of a network in an order in which they can run, and what ties them together."""
+
+    parts: tuple[Part, ...]
+    apart: tuple[int, ...]
+    """For each part: those that it exchanges bytes with which only memory can hand over."""
+    readers: dict[str, int]
+    """Tensor that a part makes -> parts that read any of its bytes, under whatever name."""
+    shown: frozenset[str]
+    """Tensors made here whose bytes the network gives."""
+    sizes: dict[str, int]
+    """Tensor that a part makes -> bytes."""
+    others: dict[int, tuple[tuple[int, str, Layer], ...]] = field(default_factory=dict)
+    """Part -> what it looks like to a part that makes what it reads under another name: that part,
+    the name, and the layer that reads what is made."""
+
+    @cached_property
+    def layers(self) -> int:
+        """Every part that is not a host node."""
+        return union(1 << i for i, part in enumerate(self.parts) if isinstance(part, Layer))
+
+    @cached_property
+    def hosts(self) -> int:
+        """Every host node."""
+        return ((1 << len(self.parts)) - 1) & ~self.layers
+
+    def produced_tensors(self, position: int) -> tuple[tuple[int, int], ...]:
+        """Of each tensor that a part makes: bytes and readers."""
+        names = made_by(self.parts[position])
+        return tuple((self.sizes[name], self.readers[name]) for name in names)
+
+    def steps(self, groups: Sequence[int]) -> Steps:
+        """Disjoint `groups` that cover all parts, in an order in which they can run, as parts."""
+        home = {part: 1 << index for index, mask in enumerate(groups) for part in members(mask)}
+
+        def homes(mask: int) -> int:
+            return union(home[part] for part in members(mask))
+
+        needs = [union(self.before[i] for i in members(mask)) & ~mask for mask in groups]
+        results = (
+            tuple(
+                (size, homes(readers & ~mask))
+                for i in members(mask)
+                for size, readers in self.produced_tensors(i)
+                if readers & ~mask
+            )
+            for mask in groups
+        )
+        return Steps(before=tuple(homes(need) for need in needs), results=tuple(results))
+
+    def hull(self, mask: int) -> int:
+        """`mask` with all that lies on a path between two of its parts."""
+        below = union(self.descendants[i] for i in members(mask))
+        above = union(self.ancestors[i] for i in members(mask))
+        return mask | (below & above)
+
+    def convex(self, mask: int) -> bool:
+        """Whether no path leaves `mask` and comes back."""
+        return self.hull(mask) == mask
+
+    def legal(self, mask: int) -> bool:
+        """Whether `mask` may keep on chip what passes between its parts.
+
+        It may not where a layer reads bytes that another writes, unless the tensor that is read is
+        the one that was written, alone in its buffer. Every superset of an illegal set is illegal.
+        """
+        return not mask & ~self.layers and not any(self.apart[i] & mask for i in members(mask))
+
+    def group(self, mask: int) -> Group:
+        """The layers of `mask` as a group, in the order of the parts."""
+        layers = (self._part_without_views(i, mask) for i in members(mask))
+        return grouped(
+            [part for part in layers if isinstance(part, Layer)], self._results_of_readers
+        )
+
+    def _part_without_views(self, position: int, mask: int) -> Part:
+        """A part among those of `mask`, whose results it reads under their own names."""
+        part = self.parts[position]
+        inside = [found for found in self.others.get(position, ()) if mask >> found[0] & 1]
+        if len(inside) == 1:
+            return inside[0][2]
+        if not inside:
+            return part
+        key = position, union(1 << writer for writer, _, _ in inside)
+        if key not in self._through:
+            for writer, view, _ in inside:
+                assert isinstance(part, Layer)
+                part = seen_through(part, view, made_by(self.parts[writer])[0]) or part
+            self._through[key] = part
+        return self._through[key]
+
+    @cached_property
+    def _through(self) -> dict[tuple[int, int], Part]:
+        """Part, and those inside that it reads under other names -> what it looks like then: the
+        same layer each time, by which what is known of it is found again."""
+        return {}
+
+    @cached_property
+    def _results_of_readers(self) -> dict[str, frozenset[str]]:
+        """Tensor -> what its readers make, and itself where the network gives it."""
+        made = [made_by(part) for part in self.parts]
+        return {
+            name: frozenset(other for i in members(mask) for other in made[i]) | self._outside(name)
+            for name, mask in self.readers.items()
+        }
+
+    def _outside(self, name: str) -> frozenset[str]:
+        return frozenset({""}) if name in self.shown else frozenset()
+
+    def sequence(self, groups: Iterable[int]) -> tuple[int, ...] | None:
+        """Disjoint `groups` in an order in which they can run, or None where there is none.
+
+        Of those that can run, the one with the earliest part comes first.
+        """
+        waiting = sorted(groups, key=lambda mask: mask & -mask)
+        needs = {mask: union(self.before[i] for i in members(mask)) & ~mask for mask in waiting}
+        everything, done, found = union(waiting), 0, []
+        while waiting:
+            ready = next((g for g in waiting if not needs[g] & everything & ~done), None)
+            if ready is None:
+                return None
+            waiting.remove(ready)
+            found.append(ready)
+            done |= ready
+        return tuple(found)
+
+
+def legal(layers: Sequence[Layer], graph: NestGraph) -> bool:
+    """Whether `layers`, in an order in which they can run, may form a group of `graph`."""
+    return dependences(layers, graph).legal((1 << len(layers)) - 1)
+
+
+def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
+    """What ties `parts` of `graph`, given in an order in which they can run."""
+    before = [0] * len(parts)
+    apart = [0] * len(parts)
+    read_by: dict[str, int] = defaultdict(int)
+    views = _Views(parts, graph)
+    others: dict[int, list[tuple[int, str, Layer]]] = {}
+    for position, part in enumerate(parts):
+        for tensor in (*reads_of(part), *made_by(part)):
+            for name, writer in views.writers(tensor, position):
+                before[position] |= 1 << writer
+                if tensor in reads_of(part):
+                    read_by[name] |= 1 << position
+                other = views.other(part, tensor, name, writer)
+                if other is not None:
+                    others.setdefault(position, []).append((writer, tensor, other))
+                elif tensor != name or not views.single(name) or tensor in made_by(part):
+                    apart[position] |= 1 << writer
+                    apart[writer] |= 1 << position
+        for tensor in (*made_by(part), *_changed_by(part)):
+            # Bytes that are overwritten must have been read.
+            for reader in views.readers(tensor, position):
+                before[position] |= 1 << reader
+                apart[position] |= 1 << reader
+                apart[reader] |= 1 << position
+        for tensor in _listed_by(part):
+            for name, _ in views.writers(tensor, position):
+                read_by[name] |= 1 << position
+        for tensor in (*_changed_by(part), *_listed_by(part)):
+            for _, writer in views.writers(tensor, position):
+                before[position] |= 1 << writer
+                apart[position] |= 1 << writer
+                apart[writer] |= 1 << position
+    made = [name for part in parts for name in made_by(part)]
+    return Dependences(
+        parts=tuple(parts),
+        before=tuple(before),
+        apart=tuple(apart),
+        readers={name: read_by[name] for name in made},
+        shown=frozenset(n for n in made if any(views.overlap(n, out) for out in graph.outputs)),
+        sizes={name: _tensor_bytes(graph.tensors[name]) for name in made},
+        others={position: tuple(found) for position, found in others.items()},
+    )
+
+
+def _tensor_bytes(tensor: Tensor) -> int:
+    return tensor.elements * size_of(tensor.dtype)
+
+
+class _Views:
+    """The tensors that parts touch, by the buffers that they lie in."""
+
+    def __init__(self, parts: Sequence[Part], graph: NestGraph) -> None:
+        self.tensors, self.sizes = graph.tensors, graph.buffers
+        self.written: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        self.read: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        self.known: dict[tuple[str, str], bool] = {}
+        self.parts = parts
+        self.ports: dict[str, set[str]] = defaultdict(set)
+        """Ports of the network by buffer."""
+        for name in (*graph.inputs, *graph.outputs):
+            self.ports[self.buffer(name)].add(name)
+        for position, part in enumerate(parts):
+            for name in (*reads_of(part), *_listed_by(part)):
+                self.read[self.buffer(name)].append((name, position))
+            for name in made_by(part):
+                self.written[self.buffer(name)].append((name, position))
+
+    def buffer(self, name: str) -> str:
+        return self.tensors[name].storage.buffer
+
+    def single(self, name: str) -> bool:
+        """Whether `name` is all that is written in its buffer, once, and no port lies there."""
+        buffer = self.buffer(name)
+        return len(self.written[buffer]) == 1 and not self.ports[buffer] - {name}
+
+    def other(self, part: Part, tensor: str, name: str, writer: int) -> Layer | None:
+        """`part`, which reads `tensor`, as a reader of `name` that lies in the same place."""
+        if tensor == name or isinstance(part, HostNode) or not self.single(name):
+            return None
+        if tensor not in reads_of(part) or isinstance(self.parts[writer], HostNode):
+            return None
+        return seen_through(part, tensor, name)
+
+    def writers(self, name: str, end: int) -> Iterator[tuple[str, int]]:
+        """Tensors that share bytes with `name`, with the parts before `end` that write them."""
+        return self._touching(name, end, self.written)
+
+    def readers(self, name: str, end: int) -> Iterator[int]:
+        """Parts before `end` that read bytes of `name`."""
+        return (reader for _, reader in self._touching(name, end, self.read))
+
+    def _touching(
+        self, name: str, end: int, found: dict[str, list[tuple[str, int]]]
+    ) -> Iterator[tuple[str, int]]:
+        for other, position in found.get(self.buffer(name), ()):
+            if position >= end:
+                return
+            if self.overlap(name, other):
+                yield other, position
+
+    def overlap(self, first: str, second: str) -> bool:
+        """Whether the tensors share a byte; two views that are too hard to compare do."""
+        if first == second:
+            return True
+        if self.buffer(first) != self.buffer(second):
+            return False
+        key = (min(first, second), max(first, second))
+        if key not in self.known:
+            self.known[key] = self._shares_bytes(self.tensors[first], self.tensors[second])
+        return self.known[key]
+
+    def _shares_bytes(self, first: Tensor, second: Tensor) -> bool:
+        if not first.elements or not second.elements:
+            return False
+        memory = np.empty(self.sizes[first.storage.buffer], np.uint8)  # never touched
+        try:
+            # NumPy's stub admits only the two special amounts of work.
+            return np.shares_memory(
+                _view(first, memory),
+                _view(second, memory),
+                max_work=_WORK,  # type: ignore[arg-type]
+            )
+        except np.exceptions.TooHardError:
+            return True
+
+
+def _view(
+    tensor: Tensor, memory: np.ndarray[tuple[int], np.dtype[np.uint8]]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """The elements of `tensor`, a byte each, as a view of its buffer."""
+    storage = tensor.storage
+    return np.ndarray(tensor.shape, np.uint8, memory, storage.offset, storage.strides)

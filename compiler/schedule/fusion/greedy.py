@@ -1,0 +1,144 @@
+"""Groups with branches: a group takes in what reads it, and what that needs, while it pays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.schedule.fusion.dependence import Dependences, members, union
+from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, pays
+from compiler.schedule.fusion.reorder import chained
+
+
+@dataclass(frozen=True)
+class Branch(PartitionStrategy):
+    """Layers that hang together, of any shape without a way out and back in.
+
+        a -> b -> c -> add        {a b c d add}: with add, the whole other branch comes in
+        a -> d -------> add
+
+    What is made inside may have several readers.
+    """
+
+    def groups(self, costs: PartitionCosts) -> list[int]:
+        """Groups from the first layer on, each as large as it pays."""
+        left, found = costs.net.layers, list[int]()
+        while left:
+            group = self._grown(costs, found, left & -left, left)
+            found.append(group)
+            left &= ~group
+        return found
+
+    def _grown(self, costs: PartitionCosts, found: list[int], group: int, left: int) -> int:
+        """`group` with reader after reader, first come first."""
+        while True:
+            added = self._next_reader(costs, found, group, left)
+            if not added:
+                return group
+            group |= added
+
+    def _next_reader(self, costs: PartitionCosts, found: list[int], group: int, left: int) -> int:
+        """The next reader, with all that lies between, that pays; 0 where none does."""
+        net = costs.net
+        near = union(net.after[i] for i in members(group)) & left & ~group
+        for reader in members(near):
+            added = net.hull(group | 1 << reader) & ~group
+            room = (group | added).bit_count() <= self.max_layers
+            if room and not added & ~left and pays(costs, found, group, added):
+                return added
+        return 0
+
+
+# Bisection: everything between host nodes is one group until it fits and is not dearer.
+
+
+@dataclass(frozen=True)
+class BranchX(PartitionStrategy):
+    """From the whole network down: a group that fits no tile, or is dearer than its layers, is cut.
+
+        a b c d e f  ->  {a b c} {d e f}  ->  {a b c} {d} {e f}
+
+    The cut is where the fewest bytes pass, among the places near the middle.
+    """
+
+    def groups(self, costs: PartitionCosts) -> list[int]:
+        """Stretches of an order that runs down one branch after the other."""
+        found: list[int] = []
+        stretch: list[int] = []
+        for position in chained(costs.net):
+            if costs.net.layers >> position & 1:
+                stretch.append(position)
+                continue
+            found += self._bisect(costs, stretch)
+            stretch = []
+        return [*found, *self._bisect(costs, stretch)]
+
+    def _bisect(self, costs: PartitionCosts, stretch: list[int]) -> list[int]:
+        """`stretch` as one group, or the groups of its two halves."""
+        mask = union(1 << position for position in stretch)
+        if len(stretch) <= 1:
+            return [mask] if stretch else []
+        if len(stretch) <= self.max_layers and costs.of(mask) <= costs.separate_cost(mask):
+            return [mask]
+        middle = _narrowest(costs.net, stretch)
+        return [*self._bisect(costs, stretch[:middle]), *self._bisect(costs, stretch[middle:])]
+
+
+def _narrowest(net: Dependences, stretch: list[int]) -> int:
+    """The cut in the middle half of `stretch` that the fewest bytes cross."""
+    quarter = (len(stretch) + 3) // 4
+    places = range(quarter, len(stretch) - quarter + 1)
+    return min(places, key=lambda at: (_crossing(net, stretch, at), abs(2 * at - len(stretch))))
+
+
+def _crossing(net: Dependences, stretch: list[int], at: int) -> int:
+    """Bytes made in the stretch before `at` that are read in it later."""
+    later = union(1 << position for position in stretch[at:])
+    return sum(
+        size
+        for position in stretch[:at]
+        for size, readers in net.produced_tensors(position)
+        if readers & later
+    )
+
+
+# Straight chains: layers are appended to a group while that does not make it dearer.
+
+
+@dataclass(frozen=True)
+class Line(PartitionStrategy):
+    """Layers in a row, each reading of the group's tensors only what the layer before it made.
+
+        a -> b -> c -> add        {a b c} {add}   add would read two tensors of the group
+        a ------------> add
+
+    Others may read what is made inside: it goes to memory then, as well as to the next layer.
+    """
+
+    def groups(self, costs: PartitionCosts) -> list[int]:
+        """Chains from the first layer on, each as long as it pays."""
+        left, found = costs.net.layers, list[int]()
+        while left:
+            group = last = left & -left
+            while group.bit_count() < self.max_layers:
+                last = self._next_layer(costs, found, group, last, left)
+                if not last:
+                    break
+                group |= last
+            found.append(group)
+            left &= ~group
+        return found
+
+    def _next_layer(
+        self, costs: PartitionCosts, found: list[int], group: int, last: int, left: int
+    ) -> int:
+        """The layer that continues `group` behind `last`, 0 where none pays."""
+        following = (
+            1 << i for i in members(_sole_dependents(costs.net, group, last) & left & ~group)
+        )
+        return next((layer for layer in following if pays(costs, found, group, layer)), 0)
+
+
+def _sole_dependents(net: Dependences, group: int, last: int) -> int:
+    """Parts that need `last` and nothing else of `group`."""
+    after = net.after[last.bit_length() - 1]
+    return union(1 << i for i in members(after) if net.before[i] & group == last)

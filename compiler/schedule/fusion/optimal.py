@@ -1,0 +1,234 @@
+"""The cheapest partition into stretches of an order, by dynamic programming, and then merges.
+
+A stretch of an order in which the parts can run is convex, and stretches never wait for each other.
+So the cheapest way to cut an order into groups is a shortest path over its places. Groups that no
+stretch is, because something unrelated lies between, are found afterwards by merging neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations, pairwise
+from typing import Annotated
+
+from compiler.passes import Count, Within
+from compiler.schedule.fusion.dependence import Dependences, members, union
+from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable
+from compiler.schedule.fusion.reorder import Reorder, chained, rechained
+
+
+@dataclass(frozen=True)
+class Optimal(PartitionStrategy):
+    """The cheapest of all cuts of an order into groups of at most `max_layers` layers.
+
+        a b c d e   ->   {a b} {c d e}      cost(a b) + cost(c d e) is the least of 16 sums
+
+    What a group costs is what it adds to the one before it, with which it overlaps. Exact for its
+    order up to `lengths` layers, but for `patience`, and for what the best way to a place costs
+    whoever goes on from there. Longer groups are made of whole
+    groups of that cut: two, four, eight and so on that follow each other, up to everything.
+    """
+
+    lengths: Count = 24
+    """Layers up to which groups of every length are tried."""
+    patience: Count = 4
+    """A stretch is given up after this many layers in a row with which it does not fit, or which
+    are cheaper on their own."""
+    orders: Annotated[int, Within(1, 3)] = 2
+    """Orders that are cut, at most 3: branch after branch, least live bytes, the model's own."""
+    rounds: Annotated[int, Within(0, 32)] = 2
+    """How often the result is cut anew, in an order in which its groups are neighbours in other
+    ways."""
+    merge: bool = True
+    """Whether neighbours are merged afterwards."""
+
+    def groups(self, costs: PartitionCosts) -> list[int]:
+        """The cheapest partition of all orders, merged, and cut again in orders that keep it."""
+        tried = [self._cut_order(costs, order) for order in self._orders(costs)]
+        best = min(tried, key=lambda groups: _total(costs, groups))
+        for turn in range(self.rounds):
+            again = self._cut_order(
+                costs, rechained(costs.net, _in_order(costs.net, best), not turn % 2)
+            )
+            best = min(best, again, key=lambda groups: _total(costs, groups))
+        return best
+
+    def _cut_order(self, costs: PartitionCosts, order: Sequence[int]) -> list[int]:
+        groups = self._stretches(costs, order)
+        if not self.merge:
+            return groups
+        # What neighbours overlap is lost where they become one group.
+        return min(
+            groups, self._merge_neighbours(costs, groups), key=lambda made: _total(costs, made)
+        )
+
+    def _orders(self, costs: PartitionCosts) -> list[tuple[int, ...]]:
+        found = [chained(costs.net)]
+        if self.orders > 1:
+            found.append(Reorder().apply(costs.net).positions)
+        if self.orders > 2:
+            found.append(tuple(range(len(costs.net.parts))))
+        return list(dict.fromkeys(found))
+
+    def _stretches(self, costs: PartitionCosts, order: Sequence[int]) -> list[int]:
+        """The cheapest cut of `order`; host nodes are left out."""
+        path = _Path(costs, order)
+        for start in range(len(order)):
+            self._extend(path, start)
+        self._join(path)
+        return path.groups()
+
+    def _join(self, path: _Path) -> None:
+        """Take stretches of whole groups, of whatever length, that make the best cut better."""
+        places = path.places()
+        for first, start in enumerate(places):
+            failures = 0
+            for reach in _doubled(len(places) - 1 - first):
+                if first % max(1, reach // ALIGNED):
+                    continue  # else a long network takes the square of its length
+                end = places[first + reach]
+                if end - start > self.max_layers or not path.possible(start, end):
+                    break
+                failures = 0 if path.take(start, end) else failures + 1
+                if failures > self.patience:
+                    break
+
+    @property
+    def _most(self) -> int:
+        """Layers up to which every group is tried."""
+        return min(self.lengths, self.max_layers)
+
+    def _extend(self, path: _Path, start: int) -> None:
+        """Take every stretch from `start` on that may be part of the best cut."""
+        failures = 0
+        for end in range(start + 1, min(start + self._most, len(path.order)) + 1):
+            if not path.possible(start, end):
+                return
+            better = path.take(start, end)
+            failures = 0 if better else failures + 1
+            if failures > self.patience:
+                return
+
+    def _merge_neighbours(self, costs: PartitionCosts, groups: list[int]) -> list[int]:
+        """`groups` with neighbours merged, the best pair first, while that pays."""
+        while True:
+            gains = [
+                (apart - costs.below(one | two, apart), one, two)
+                for one, two in self._pairs(costs, groups)
+                for apart in [costs.of(one) + costs.of(two)]
+            ]
+            gain, one, two = max(gains, default=(0.0, 0, 0))
+            if gain <= 0:
+                return groups
+            groups = [*(group for group in groups if group not in (one, two)), one | two]
+
+    def _pairs(self, costs: PartitionCosts, groups: list[int]) -> list[tuple[int, int]]:
+        """Groups of which one reads what the other makes, and that may be one group."""
+        net = costs.net
+        behind = {group: union(net.after[i] for i in members(group)) for group in groups}
+        return [
+            (one, two)
+            for one, two in combinations(groups, 2)
+            if (behind[one] & two or behind[two] & one)
+            and (one | two).bit_count() <= self._most
+            and self._may_merge(costs, groups, one, two)
+        ]
+
+    def _may_merge(self, costs: PartitionCosts, groups: list[int], one: int, two: int) -> bool:
+        joined = one | two
+        others = (group for group in groups if group not in (one, two))
+        return (
+            costs.net.legal(joined)
+            and costs.net.convex(joined)
+            and costs.least(joined) < costs.of(one) + costs.of(two)
+            and runnable(costs.net, (*others, joined))
+        )
+
+
+ALIGNED = 8
+"""A stretch of n whole groups begins at a multiple of n / ALIGNED groups."""
+
+
+def _doubled(most: int) -> list[int]:
+    """1, 2, 4 and so on, and `most`."""
+    return sorted({1 << power for power in range(most.bit_length())} | {most} - {0})
+
+
+def _total(costs: PartitionCosts, groups: Sequence[int]) -> float:
+    """Cycles of `groups` one after another; the host's are the same in all orders."""
+    return sum(costs.added(mask & costs.net.layers for mask in _in_order(costs.net, groups)))
+
+
+def _in_order(net: Dependences, groups: Sequence[int]) -> tuple[int, ...]:
+    """`groups` and all host nodes in an order in which they can run."""
+    hosts = (1 << i for i in members(net.hosts))
+    return net.sequence((*groups, *hosts)) or ()
+
+
+class _Path:
+    """The cheapest known way to each place of an order."""
+
+    def __init__(self, costs: PartitionCosts, order: Sequence[int]) -> None:
+        self.costs, self.order = costs, order
+        self.is_layer = [bool(costs.net.layers >> position & 1) for position in order]
+        masks = [(1 << position) & costs.net.layers for position in order]
+        alone = (
+            costs.behind(*pair) if pair[0] else 0.0
+            for pair in zip(masks, (0, *masks), strict=False)
+        )
+        self.alone = list(accumulate(alone, initial=0.0))
+        """Cost of all before each place, each layer in a group of its own."""
+        self.best = [0.0] + [math.inf] * len(order)
+        self.start = [0] * (len(order) + 1)
+        """Where the last stretch of the best way begins."""
+
+    def mask(self, start: int, end: int) -> int:
+        return union(1 << position for position in self.order[start:end])
+
+    def possible(self, start: int, end: int) -> bool:
+        """Whether start .. end may be one step of the way, and with it anything shorter."""
+        return end == start + 1 or self.costs.net.legal(self.mask(start, end))
+
+    def last(self, place: int) -> int:
+        """The group with which the best way comes to a place; 0: none, or the host."""
+        return self.mask(self.start[place], place) & self.costs.net.layers
+
+    def take(self, start: int, end: int) -> bool:
+        """Go from `start` to `end` in one step if that is cheaper than any known way."""
+        mask = self.mask(start, end)
+        if end == start + 1:
+            cost = self.costs.behind(mask, self.last(start)) if self.is_layer[start] else 0.0
+        else:
+            known = self._reachable_cost(start, end)
+            if self.best[start] + self.costs.least(mask) >= known:
+                return False
+            before = self.last(start)
+            # What overlaps with the group before may be as much as that one's rest.
+            limit = known - self.best[start] + self.costs.rest(before)
+            if self.costs.below(mask, limit) >= limit:
+                return False
+            cost = self.costs.behind(mask, before)
+            if self.best[start] + cost >= known:
+                return False
+        if self.best[start] + cost < self.best[end]:
+            self.best[end] = self.best[start] + cost
+            self.start[end] = start
+        return True
+
+    def _reachable_cost(self, start: int, end: int) -> float:
+        """A cost with which `end` can surely be reached."""
+        return min(self.best[end], self.best[start] + self.alone[end] - self.alone[start])
+
+    def places(self) -> list[int]:
+        """Where the steps of the best way begin and end."""
+        found = [len(self.order)]
+        while found[-1]:
+            found.append(self.start[found[-1]])
+        return found[::-1]
+
+    def groups(self) -> list[int]:
+        """The layers of each step of the best way."""
+        steps = pairwise(self.places())
+        return [self.mask(start, end) for start, end in steps if self.is_layer[start]]

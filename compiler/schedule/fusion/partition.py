@@ -1,0 +1,354 @@
+"""Partitions of a network into groups: what every strategy is given and has to return.
+
+A strategy decides which layers share tile loops. It knows nothing of machines: a price says what a
+group would cost, and infinity where it fits no tile. Prices are dear, so each is asked once, and a
+cheap lower bound may answer in its stead.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from compiler.passes import Count, check_each_once, ensured
+from compiler.schedule.fusion.dependence import Dependences, Part, dependences, members, union
+from compiler.schedule.fusion.reorder import Reorder
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
+from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, Tensor
+
+Price = Callable[[Group], float]
+"""Estimated cycles of a group; infinity where it fits no tile."""
+
+ALONE = 1e12
+"""Cycles that a layer counts that fits no tile even alone: more than any group that fits."""
+
+
+Below = Callable[[Group, float], float]
+"""The price of a group if that is below a limit, else something that is not."""
+
+Ends = Callable[[Group], tuple[float, float]]
+"""Cycles at the start of a group that fits in which nothing but constants is loaded, and at its end
+in which nothing is loaded any more: constants arrive while the group before is at work."""
+
+
+def _no_overlap_ends(group: Group) -> tuple[float, float]:
+    """The ends of groups that do not overlap."""
+    del group
+    return 0.0, 0.0
+
+
+def _free(group: Group) -> float:
+    """The bound that is known of every group."""
+    del group
+    return 0.0
+
+
+@dataclass
+class PartitionCosts:
+    """Prices of sets of layers, each asked at most once."""
+
+    net: Dependences
+    price: Price
+    bound: Price = _free
+    """At most the price of a group, and cheap."""
+    limited: Below | None = None
+    """Prices up to a limit, where these are cheaper."""
+    ends: Ends = _no_overlap_ends
+    calls: int = 0
+    """How often a price was asked."""
+    known: dict[int, float] = field(default_factory=dict)
+    bounds: dict[int, float] = field(default_factory=dict)
+    edges: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def of(self, mask: int) -> float:
+        """Cycles of `mask`; infinity where it may not be a group or fits no tile."""
+        if mask not in self.known:
+            self.known[mask] = self._asked(mask)
+        return self.known[mask]
+
+    def below(self, mask: int, limit: float) -> float:
+        """Cycles of `mask` if they are below `limit`, else something that is not."""
+        if mask in self.known or self.limited is None or mask.bit_count() == 1:
+            return self.of(mask)
+        if not self._possible(mask):
+            return math.inf
+        if self.bounds.get(mask, 0.0) >= limit:
+            return self.bounds[mask]
+        self.calls += 1
+        cost = self.limited(self.net.group(mask), limit)
+        found = self.known if cost < limit else self.bounds
+        found[mask] = cost
+        return cost
+
+    def _asked(self, mask: int) -> float:
+        if not self._possible(mask):
+            return math.inf
+        self.calls += 1
+        cost = self.price(self.net.group(mask))
+        return min(cost, ALONE) if mask.bit_count() == 1 else cost
+
+    def _possible(self, mask: int) -> bool:
+        return self.net.legal(mask) and self.net.convex(mask)
+
+    def behind(self, mask: int, before: int) -> float:
+        """What `mask` adds to the group `before`, right behind which it runs; 0: to nothing."""
+        cost = self.of(mask)
+        if not before or cost >= ALONE:
+            return cost
+        return cost - min(self._overlap_ends(mask)[0], self._overlap_ends(before)[1])
+
+    def added(self, steps: Iterable[int]) -> Iterator[float]:
+        """What each of `steps` adds to the one before; 0: the host, whose calls are not priced."""
+        before = 0
+        for mask in steps:
+            yield self.behind(mask, before) if mask else 0.0
+            before = mask
+
+    def rest(self, before: int) -> float:
+        """At most the cycles that a group overlaps with the one before it; 0: none."""
+        return self._overlap_ends(before)[1] if before else 0.0
+
+    def _overlap_ends(self, mask: int) -> tuple[float, float]:
+        if mask not in self.edges:
+            fits = self.of(mask) < ALONE
+            self.edges[mask] = self.ends(self.net.group(mask)) if fits else (0.0, 0.0)
+        return self.edges[mask]
+
+    def separate_cost(self, mask: int) -> float:
+        """Cycles of the layers of `mask`, each in a group of its own."""
+        return sum(self.of(1 << position) for position in members(mask))
+
+    def least(self, mask: int) -> float:
+        """What a legal, convex `mask` costs at least."""
+        if mask in self.known:
+            return self.known[mask]
+        if mask not in self.bounds:
+            self.bounds[mask] = self.bound(self.net.group(mask))
+        return self.bounds[mask]
+
+
+@dataclass(frozen=True)
+class PartitionStrategy(ABC):
+    """Decides which layers form a group; the fields are its options."""
+
+    max_layers: Count = 1000
+    """Layers that a group has at most."""
+
+    def apply(
+        self,
+        parts: Sequence[Part],
+        graph: NestGraph,
+        price: Price,
+        bound: Price = _free,
+        below: Below | None = None,
+        ends: Ends = _no_overlap_ends,
+    ) -> tuple[Group | HostNode, ...]:
+        """Every layer of `parts` in one group, in an order in which groups and host nodes can run.
+
+        Groups run in the order that keeps the fewest bytes between them.
+
+        Args:
+            parts: layers and host nodes of `graph`, in an order in which they can run.
+            graph: the network.
+            price: cycles of a group, infinity where it fits no tile. A layer alone is a group
+                even then.
+            bound: at most the price of a group; spares prices where it is close.
+            below: the price of a group if it is below a limit, else something that is not; spares
+                the rest of a price that is too high anyway.
+            ends: by how much a group may overlap with its neighbours.
+        """
+        net = dependences(parts, graph)
+        groups = self._covered(PartitionCosts(net, price, bound, below, ends))
+        hosts = (1 << i for i in members(net.hosts))
+        ordered = net.sequence((*groups, *hosts))
+        if ordered is None:
+            raise AssertionError("groups wait for each other")
+        order = Reorder().apply(net.steps(ordered)).positions
+        return tuple(_built(net, ordered[position]) for position in order)
+
+    @ensured
+    def _covered(self, costs: PartitionCosts) -> list[int]:
+        return self.groups(costs)
+
+    def ensures(self, made: list[int], costs: PartitionCosts) -> None:
+        """Every layer is in exactly one group."""
+        wanted = members(costs.net.layers)
+        found = (position for mask in made for position in members(mask))
+        check_each_once(*((f"layer {n}" for n in each) for each in (wanted, found)))
+
+    @abstractmethod
+    def groups(self, costs: PartitionCosts) -> list[int]:
+        """Disjoint sets of layers that cover all of them and do not wait for each other."""
+
+
+def _built(net: Dependences, mask: int) -> Group | HostNode:
+    part = net.parts[mask.bit_length() - 1]
+    return part if isinstance(part, HostNode) else net.group(mask)
+
+
+@dataclass(frozen=True)
+class Unfused(PartitionStrategy):
+    """Each layer is a group of its own: what passes between layers goes through memory.
+
+    a -> b -> c       {a} {b} {c}
+    """
+
+    def groups(self, costs: PartitionCosts) -> list[int]:
+        """One set per layer."""
+        return [1 << position for position in members(costs.net.layers)]
+
+
+def pays(costs: PartitionCosts, groups: Sequence[int], group: int, added: int) -> bool:
+    """Whether `group` may take in the layers `added`, fits, and does not get dearer.
+
+    Args:
+        costs: prices.
+        groups: the groups that are settled; they must not end up waiting for each other.
+        group: the group that grows.
+        added: layers of no group yet.
+    """
+    joined = group | added
+    if not costs.net.legal(joined) or not costs.net.convex(joined):
+        return False
+    if not runnable(costs.net, (*groups, joined)):
+        return False
+    return costs.of(joined) <= costs.of(group) + costs.separate_cost(added)
+
+
+def runnable(net: Dependences, groups: Sequence[int]) -> bool:
+    """Whether `groups`, with every other part on its own, do not wait for each other."""
+    rest = ((1 << len(net.parts)) - 1) & ~union(groups)
+    return net.sequence((*groups, *(1 << i for i in members(rest)))) is not None
+
+
+# Groups without their names: what their prices depend on, so that those that are alike share them.
+
+Outline = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class Outlined:
+    """A layer and the first one that was found to be like it."""
+
+    layer: Layer
+    first: Layer
+    number: int
+    """Of their outline."""
+    tensors: tuple[Tensor, ...]
+    """In the order in which the layer names them."""
+    outline: Outline
+    """What all layers like it have in common."""
+    names: Mapping[str, str]
+    """Tensor -> the one that the first layer has in its place."""
+
+    @cached_property
+    def wires(self) -> tuple[tuple[str, str], ...]:
+        """Each of its tensors, and the buffer in which that lies."""
+        return tuple((tensor.name, tensor.storage.buffer) for tensor in self.tensors)
+
+    def renamed(self, names: Collection[str]) -> frozenset[str]:
+        """Those of the layer's tensors that are among `names`, as the first layer calls them."""
+        return frozenset(first for name, first in self.names.items() if name in names)
+
+
+@dataclass
+class Outlines:
+    """Outlines of groups; those of layers are worked out once."""
+
+    _layers: dict[int, Outlined] = field(default_factory=dict)
+    """By identity of a layer, which is kept so that its identity stays its own."""
+    _firsts: dict[Outline, Outlined] = field(default_factory=dict)
+
+    def of(self, group: Group) -> Outline:
+        """What all groups have in common that have the same schedules as `group`."""
+        names: dict[str, int] = {}
+        buffers: dict[str, int] = {}
+        layers = []
+        for layer in group.layers:
+            outlined = self.layer(layer)
+            wires = [
+                (names.setdefault(name, len(names)), buffers.setdefault(buffer, len(buffers)))
+                for name, buffer in outlined.wires
+            ]
+            layers.append((outlined.number, *wires))
+        results = tuple(names[name] for name in group.results)
+        homes = (group.kept, group.pinned, group.shared)
+        placed = (
+            tuple(sorted(((names.get(n, -1), home) for n, home in found.items()), key=_name_number))
+            for found in homes
+        )
+        reserved = tuple(sorted(group.reserved.items()))
+        return (*layers, results, reserved, *placed, _starts_in_slices(group))
+
+    def layer(self, layer: Layer) -> Outlined:
+        """What is known of one layer."""
+        found = self._layers.get(id(layer))
+        if found is None:
+            found = self._layers[id(layer)] = self._outlined(layer)
+        return found
+
+    def _outlined(self, layer: Layer) -> Outlined:
+        order: dict[str, int] = {}
+        nests = tuple(_anonymous(nest, order) for nest in layer.nests)
+        tensors = tuple(layer.tensors[name] for name in order)
+        outline = (nests, layer.bindings, tuple(map(_outline_of, tensors)))
+        first = self._firsts.get(outline)
+        if first is None:
+            own = Outlined(layer, layer, len(self._firsts), tensors, outline, {n: n for n in order})
+            return self._firsts.setdefault(outline, own)
+        names = dict(zip(order, first.names, strict=True))
+        return Outlined(layer, first.layer, first.number, tensors, outline, names)
+
+
+def _name_number(pair: tuple[int, object]) -> int:
+    return pair[0]
+
+
+def _outline_of(tensor: Tensor) -> Outline:
+    """Of a constant it matters that it is one, not its values; of a slice not where it begins."""
+    storage = tensor.storage
+    constant = tensor.data is not None
+    narrow = None if tensor.narrow is None else tensor.narrow.outline
+    own = tensor.shape, tensor.dtype, storage.strides, constant, narrow
+    rows = tensor.picked or tensor.placed
+    if rows is None:
+        return own
+    kind = type(rows).__name__
+    return (*own, kind, rows.axis, _outline_of(rows.table), _outline_of(rows.index))
+
+
+def _starts_in_slices(group: Group) -> tuple[int, ...]:
+    """Where tensors begin in buffers that are cut into slices: only there it decides what fits."""
+    return tuple(
+        group.tensors[name].storage.offset for name, home in group.shared.items() if home.slices > 1
+    )
+
+
+def _anonymous(nest: Nest, names: dict[str, int]) -> Nest:
+    """A nest with numbers for names, in order of first use, and without the values of encodings
+    and clips: it matters that they are there."""
+
+    def numbered(name: str) -> str:
+        return str(names.setdefault(name, len(names)))
+
+    def read(access: Access) -> Access:
+        scale = None if access.scale is None else 1.0
+        tensor = numbered(access.tensor)
+        return replace(access, tensor=tensor, scale=scale, zero=int(access.zero != 0))
+
+    return replace(
+        nest,
+        operands=tuple(map(read, nest.operands)),
+        bias=None if nest.bias is None else read(nest.bias),
+        multiplier=None if nest.multiplier is None else read(nest.multiplier),
+        tensor=numbered(nest.tensor),
+        low=-math.inf if nest.low == -math.inf else 0.0,
+        high=math.inf if nest.high == math.inf else 0.0,
+        scale=None if nest.scale is None else 1.0,
+        zero=int(nest.zero != 0),
+        origin="", kind="", composite=None,
+    )  # fmt: skip

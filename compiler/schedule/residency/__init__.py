@@ -1,0 +1,1 @@
+"""Which tensor lies in which memory, from when to when."""

@@ -1,0 +1,532 @@
+"""What stays on chip between groups: tensors that need not go through memory at all.
+
+A result that lies in local memory from the group that makes it to the last one that reads it costs
+space in every group between, and saves its store and all loads. Tensors are tried one by one, those
+that save most for the space and time they take first; one stays if the groups around it are
+expected to be quicker for it, with the smaller tiles that they may have to take. Where several
+cores work, each keeps a slice (`compiler.schedule.residency.activations`), and the groups around it
+are cut so that no core needs another one's when they run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+
+from compiler.cost.multicast import between_cores
+from compiler.geometry.cuts import boxes, channel_axis, grain_of, grids, slices_of
+from compiler.geometry.needs import LayerNeeds
+from compiler.geometry.tile_trace import TileTracer, Unwalkable
+from compiler.passes import Omittable, Share
+from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
+from compiler.schedule.residency.placement_state import Part, Place, PlacementState, Prices
+from compiler.schedule.residency.weights import spans
+from compiler.schedule_ir.group import Group, ResidentTensor, padded, reserving
+from compiler.schedule_ir.layer import seen_through
+from compiler.target.group_facts import Passing, Unholdable
+from compiler.tensor_ir.bounds import Box, clipped, raw_value, union
+from compiler.tensor_ir.build import starts_in
+from compiler.tensor_ir.nest import HostNode, NestGraph, Storage, Tensor, dense, order_of
+from compiler.tensor_ir.rewrite import reads_of, writes_of
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch, Memory
+
+# What could stay on chip between groups: buffers that groups alone use, and how they lie there.
+
+
+@dataclass(frozen=True)
+class BufferViews:
+    """What lies in one buffer: a tensor that covers all that is made there, and its slices."""
+
+    whole: Tensor
+    tensors: Mapping[str, Tensor]
+    """All that lies in the buffer."""
+
+    @cached_property
+    def starts(self) -> Mapping[str, tuple[int, ...]]:
+        """Slices, the whole among them -> where they begin in the whole."""
+        found = ((name, starts_in(tensor, self.whole)) for name, tensor in self.tensors.items())
+        return {name: start for name, start in found if start is not None}
+
+    def names(self, part: Part) -> tuple[str, ...]:
+        """What `part` leaves of it for others, or reads of what others made."""
+        if isinstance(part, HostNode):
+            return tuple(n for n in (*part.inputs, *part.outputs) if n in self.tensors)
+        names = (*part.results, *part.inputs)
+        return tuple(dict.fromkeys(name for name in names if name in self.tensors))
+
+    def user(self, part: Part) -> Group | None:
+        """`part` with reads of other views as reads of the whole, where an index can say that;
+        None: it is a call of the host."""
+        if isinstance(part, HostNode):
+            return None
+        layers = []
+        for layer in part.layers:
+            for view in layer.inputs:
+                if view in self.tensors and view not in self.starts:
+                    layer = seen_through(layer, view, self.whole.name) or layer
+            layers.append(layer)
+        same = all(a is b for a, b in zip(layers, part.layers, strict=True))
+        return part if same else replace(part, layers=tuple(layers))
+
+
+@dataclass(frozen=True)
+class ResidencyCandidate:
+    """A buffer that could stay."""
+
+    joint: BufferViews
+    first: int
+    """Position of the first group that makes any of it."""
+    last: int
+    """Position of the last group that reads it."""
+    kept: Mapping[str, ResidentTensor]
+    """Each of its tensors that groups make or read, but for the address."""
+    bytes: int
+    """Space that it takes, border included."""
+    saved: int
+    """Bytes that need not be moved."""
+    groups: frozenset[int]
+    """Positions of the groups that make and read it."""
+
+    @property
+    def name(self) -> str:
+        """The tensor that fills the place."""
+        return self.joint.whole.name
+
+    @property
+    def worth(self) -> float:
+        """Bytes saved for each byte and group that it occupies."""
+        return self.saved / (self.bytes * (self.last - self.first))
+
+
+def candidates(
+    parts: Sequence[Part], graph: NestGraph, fitter: Prices
+) -> Iterator[ResidencyCandidate]:
+    """Buffers that groups make for later groups, with what their readers expect of them."""
+    touching: dict[str, list[int]] = {}
+    for position, part in enumerate(parts):
+        own = part.outputs if isinstance(part, HostNode) else part.results
+        for name in dict.fromkeys((*part.inputs, *own)):
+            touching.setdefault(name, []).append(position)
+    for joint in _joints(graph):
+        near = sorted({p for name in joint.tensors for p in touching.get(name, ())})
+        users = {p: joint.user(parts[p]) for p in near}
+        groups = {p: group for p, group in users.items() if group is not None}
+        if len(groups) < max(2, len(users)):
+            continue
+        try:
+            yield _candidate(joint, groups, fitter)
+        except Unholdable:
+            continue
+
+
+def _joints(graph: NestGraph) -> Iterator[BufferViews]:
+    """Buffers where no port lies, and nothing moves with a length, in the order in which they are
+    made, that one tensor covers."""
+    ports = {graph.tensors[name].storage.buffer for name in (*graph.inputs, *graph.outputs)}
+    moving = {t.storage.buffer for t in graph.tensors.values() if t.storage.registers}
+    made: dict[str, dict[str, None]] = {}
+    seen: dict[str, dict[str, Tensor]] = {}
+    for step in graph.steps:
+        for name in writes_of(step):
+            made.setdefault(graph.tensors[name].storage.buffer, {})[name] = None
+        for name in (*writes_of(step), *reads_of(step)):
+            tensor = graph.tensors[name]
+            seen.setdefault(tensor.storage.buffer, {})[name] = tensor
+    for buffer, names in made.items():
+        whole = _covering(seen[buffer], names)
+        if buffer not in ports | moving and whole is not None:
+            yield BufferViews(whole, seen[buffer])
+
+
+def _covering(tensors: Mapping[str, Tensor], made: Iterable[str]) -> Tensor | None:
+    """The first and largest of `tensors` of which all that are `made` are slices."""
+    wholes = sorted((*made, *tensors), key=lambda name: -tensors[name].elements)
+    for name in dict.fromkeys(wholes):
+        if all(starts_in(tensors[part], tensors[name]) is not None for part in made):
+            return tensors[name]
+    return None
+
+
+def _candidate(
+    joint: BufferViews, groups: Mapping[int, Group], fitter: Prices
+) -> ResidencyCandidate:
+    together = Group(tuple(layer for group in groups.values() for layer in group.layers), ())
+    names = {p: joint.names(group) for p, group in groups.items()}
+    own = dict.fromkeys(name for found in names.values() for name in found)
+    passing = {name: fitter.facts.passing(replace(together, results=(name,)), name) for name in own}
+    boxes = [name for name in own if name in joint.starts]
+    order, border = _buffer_layout(joint.whole, [passing[name] for name in boxes])
+    reach = [_border(together, joint, name) for name in boxes]
+    before, after = (tuple(map(max, zip(*side, strict=True))) for side in zip(*reach, strict=True))
+    room = padded(joint.whole.shape, before, after)
+    raw = 0.0 if border is None else _raw(together, joint.whole, own, border)
+    plain = ResidentTensor(
+        joint.whole.shape, before, after, order, raw, 0, joint.whole.name, (0,) * len(room), room
+    )
+    kept = {
+        name: _box(joint, name, plain)
+        if name in joint.starts
+        else _view(joint.tensors[name], joint.whole, plain, passing[name])
+        for name in own
+    }
+    item = size_of(joint.whole.dtype)
+    moved = (n for p, group in groups.items() for n in (*_stores(group, names[p]), *_loads(group)))
+    saved = sum(joint.tensors[name].elements for name in moved if name in own) * item
+    makers = [p for p, group in groups.items() if _stores(group, names[p])]
+    return ResidencyCandidate(
+        joint, min(makers), max(groups), kept, math.prod(room) * item, saved, frozenset(groups)
+    )
+
+
+def _stores(group: Group, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name in group.results]
+
+
+def _loads(group: Group) -> Iterator[str]:
+    """What its layers read that it does not make, as often as they do."""
+    return (
+        name
+        for layer in group.layers
+        for name in layer.inputs
+        if name not in group.producer_positions
+    )
+
+
+def _buffer_layout(
+    whole: Tensor, passing: Iterable[Passing]
+) -> tuple[tuple[int, ...], float | None]:
+    """The order of the axes and the border that suit all who make and read a buffer."""
+    innermost = {p.innermost for p in passing if p.innermost is not None}
+    borders = {p.border for p in passing if p.border is not None}
+    if len(innermost) > 1:
+        raise Unholdable(f"{whole.name} is read in two orders")
+    if len(borders) > 1:
+        raise Unholdable(f"{whole.name} is read with different borders")
+    order = order_of(whole.shape, whole.storage.strides)
+    last = tuple(innermost)
+    return (*(axis for axis in order if axis not in last), *last), next(iter(borders), None)
+
+
+def _border(group: Group, joint: BufferViews, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How far the readers of a slice reach out of it, in front and behind."""
+    shape = joint.tensors[name].shape
+    before = after = (0,) * len(shape)
+    for layer in group.layers:
+        if name in layer.inputs:
+            box = tuple((0, extent) for extent in layer.result.shape)
+            region = clipped(LayerNeeds(layer).of(box)[name], shape)
+            before = tuple(map(max, before, region.before))
+            after = tuple(map(max, after, region.after))
+    return before, after
+
+
+def _box(joint: BufferViews, name: str, whole: ResidentTensor) -> ResidentTensor:
+    """A slice in the place of the whole; Unholdable where others lie between it and the border."""
+    shape = joint.tensors[name].shape
+    pairs = zip(shape, whole.shape, whole.before, whole.after, strict=True)
+    if any(extent != full and (b or a) for extent, full, b, a in pairs):
+        raise Unholdable(f"{name} lies beside other slices where a border is read")
+    return replace(whole, shape=shape, start=joint.starts[name])
+
+
+def _view(tensor: Tensor, whole: Tensor, place: ResidentTensor, passing: Passing) -> ResidentTensor:
+    """A view that splits or merges dimensions, in the place of the whole; Unholdable where that is
+    not laid out as memory is."""
+    strides = tensor.storage.strides
+    stored = zip(whole.shape, whole.storage.strides, dense(place.room, place.order), strict=True)
+    packed = place.room == whole.shape and all(a == b for n, a, b in stored if n > 1)
+    last = passing.innermost
+    if passing.border is not None or not packed or (last is not None and strides[last] != 1):
+        raise Unholdable(f"{tensor.name} is no part of {whole.name} as that lies on chip")
+    none = (0,) * len(tensor.shape)
+    view = Storage("", tensor.storage.offset - whole.storage.offset, strides)
+    return replace(place, shape=tensor.shape, before=none, after=none, start=none, view=view)
+
+
+def _raw(group: Group, whole: Tensor, names: Iterable[str], border: float) -> float:
+    own = set(names)
+    accesses = (a for layer in group.layers for nest in layer.nests for a in nest.reads)
+    access = next(a for a in accesses if a.tensor in own and a.pad == border)
+    return raw_value(border, whole.dtype, access.scale, access.zero)
+
+
+# Which part of a tensor every core keeps between groups, so that no core needs what others keep.
+
+Slices = tuple[Box, ...]
+"""By core, the part of a tensor that it keeps."""
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """One way in which cores keep a tensor."""
+
+    slices: Slices = ()
+    """None: the one core keeps all of it."""
+    passed: bool = False
+    """Whether cores pass each other what they keep beside their own shares."""
+
+
+def slicings(
+    name: str, readers: Sequence[Group], arch: Arch, cores: int, *, passing: bool = False
+) -> Iterator[Slicing]:
+    """The ways in which several of `cores` can keep the tensor `name` for groups that read it.
+
+    Args:
+        name: of the tensor.
+        readers: at least one.
+        arch: the machine.
+        cores: of the machine that take part.
+        passing: whether they can pass each other parts of it.
+    """
+    shape = readers[0].tensors[name].shape
+    whole = tuple((0, extent) for extent in shape)
+    for shares, wider in _cuts(name, shape, readers, arch, cores):
+        if wider != shares and all(kept == whole for kept in wider):
+            continue  # each would make all of it; passed it is below
+        if passing and wider != shares:
+            yield Slicing(wider, passed=True)
+        yield Slicing(wider)
+    if passing:
+        yield Slicing((whole,) * cores, passed=True)
+
+
+def _cuts(
+    name: str, shape: tuple[int, ...], readers: Sequence[Group], arch: Arch, cores: int
+) -> Iterator[tuple[Slices, Slices]]:
+    """By core, its share of a tensor, and with that what it needs beside it."""
+    channels = channel_axis(len(shape))
+    grain = {} if channels is None else {channels: grain_of(shape, channels, arch)}
+    among = () if channels is None else grids(shape, [channels], cores)
+    for grid in (*slices_of(shape, cores), *among):
+        shares = boxes(shape, grid, grain)
+        wider = _widened(name, shares, readers, grid, grain) if len(shares) > 1 else None
+        if wider is not None:
+            yield shares, wider
+
+
+def _widened(
+    name: str,
+    shares: Slices,
+    readers: Sequence[Group],
+    grid: dict[int, int],
+    grain: dict[int, int],
+) -> Slices | None:
+    """`shares` and what each core needs beside its own; None where a reader cannot be cut so."""
+    found = list(shares)
+    for group in readers:
+        last = group.tensors[group.results[-1]].shape
+        if any(axis >= len(last) for axis in grid):
+            return None
+        parts = boxes(last, grid, grain)
+        if len(parts) != len(shares):
+            return None
+        if any(len(kept.slices) < len(parts) for kept in group.kept.values()):
+            return None  # what it keeps already lies on fewer cores
+        for core, part in enumerate(parts):
+            walker = TileTracer(group, frozenset({name}), core=core)
+            try:
+                (moment,) = walker.walk((), part).moments
+            except Unwalkable:
+                return None
+            if name in moment.holds:
+                found[core] = union(found[core], moment.holds[name].box)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class KeepTensors(Omittable):
+    """Decide which tensors stay on chip between groups.
+
+    before:
+        {a; b} stores t    {c} loads t    {d; e} loads t
+    after:
+        {a; b} makes t     {c} reads t    {d; e} reads t         t in local memory for three groups
+    """
+
+    share: Share = 0.75
+    """Part of local memory that may be kept."""
+
+    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+        """`parts` with what stays on chip marked in their groups."""
+        if not self.enabled:
+            return tuple(parts)
+        memory = fitter.arch.memories.local
+        residents = _Residents(_beside_pinned(parts, fitter), memory, int(self.share * memory.size))
+        found = sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth)
+        for _, alike in groupby(found, key=lambda c: (c.worth, c.groups)):
+            residents.offer(tuple(alike))
+        return tuple(residents.program.parts)
+
+
+@dataclass(frozen=True)
+class ResidencyRequest:
+    """Where a tensor is to stay."""
+
+    address: int | None = None
+    """Of its first byte; None: as near to the memory's end as is free."""
+    slicing: Slicing | None = None
+    """None: as is quickest."""
+
+
+def kept_as_given(
+    parts: Sequence[Part], graph: NestGraph, fitter: Prices, given: Mapping[str, ResidencyRequest]
+) -> tuple[Part, ...]:
+    """`parts` with exactly the tensors that are `given` kept on chip.
+
+    Args:
+        parts: groups and calls of the host, in order.
+        graph: the network.
+        fitter: the machine, and what is true of groups.
+        given: tensor -> where.
+
+    Raises:
+        ValueError: a tensor cannot be kept, or not there; says which and why.
+    """
+    memory = fitter.arch.memories.local
+    residents = _Residents(_beside_pinned(parts, fitter), memory, memory.size)
+    able = {candidate.name: candidate for candidate in candidates(parts, graph, fitter)}
+    for name, wanted in given.items():
+        if name not in able:
+            raise ValueError(f"{name} cannot stay on chip between these steps")
+        address, grain = wanted.address, math.lcm(memory.alignment, GRAIN)
+        if address is not None and address % grain:
+            raise ValueError(f"{name} at {address}: must be a multiple of {grain} B")
+        ways = (
+            residents.possible_slicings(able[name]) if wanted.slicing is None else [wanted.slicing]
+        )
+        if not ways:
+            raise ValueError(f"{name} cannot stay on chip: these steps cannot be cut alike")
+        found = [
+            place
+            for way in ways
+            if (place := residents.placed_with(able[name], way, address)) is not None
+        ]
+        if not found:
+            where = "anywhere" if address is None else f"at {address}"
+            least = min(residents.size(able[name], way) for way in ways)
+            raise ValueError(f"{name}: {least} B are not free in local memory {where}")
+        best = found[0] if len(found) == 1 else residents.program.best(found)
+        residents.program.commit(best or found[0])
+    return tuple(residents.program.parts)
+
+
+def _beside_pinned(parts: Sequence[Part], prices: Prices) -> PlacementState:
+    """`parts`, with the constants that lie at the memory's end."""
+    return PlacementState(list(parts), prices, spans(parts, "local", prices.arch.memories.local))
+
+
+@dataclass
+class _Residents:
+    """The end of local memory, and what lies there from group to group."""
+
+    program: PlacementState
+    memory: Memory
+    most: int
+    """Bytes that it may take."""
+
+    def offer(self, alike: Sequence[ResidencyCandidate]) -> None:
+        """Keep candidates that save as much as each other between the same groups, as the steps of
+        a recurrent layer do: all of them if that is expected to be quicker, as prices of long
+        groups are dear, else those that are by themselves."""
+        if len(alike) > 1:
+            ways = self.possible_slicings(alike[0])
+            together = [place for way in ways if (place := self._together(alike, way)) is not None]
+            if self.program.try_place(*together):
+                return
+        for candidate in alike:
+            self.program.try_place(*self.places(candidate))
+
+    def _together(self, alike: Sequence[ResidencyCandidate], way: Slicing) -> Place | None:
+        """Where candidates can be kept, as far as there is room; None where one cannot be so."""
+        program = self.program
+        beside = PlacementState(list(program.parts), program.prices, list(program.placed))
+        trial = replace(self, program=beside)
+        changed: dict[int, Group] = {}
+        for candidate in alike:
+            if way not in trial.possible_slicings(candidate):
+                return None
+            place = trial.placed_with(candidate, way)
+            if place is not None:
+                beside.commit(place)
+                changed |= place[1]
+        return (beside.placed[len(program.placed) :], changed) if changed else None
+
+    def possible_slicings(self, candidate: ResidencyCandidate) -> list[Slicing]:
+        """How cores can keep the candidate for its readers, as these are now."""
+        prices = self.program.prices
+        if prices.arch.core_count == 1:
+            return [Slicing()]
+        if [*candidate.kept] != [candidate.name]:
+            return []  # slices of a concatenation would be cut twice
+        readers = []
+        for position in sorted(candidate.groups - {candidate.first}):
+            reader = candidate.joint.user(self.program.group(position))
+            assert reader is not None
+            readers.append(reader)
+        passing = between_cores(prices.arch) is not None
+        return list(slicings(candidate.name, readers, prices.arch, prices.cores, passing=passing))
+
+    def places(self, candidate: ResidencyCandidate) -> Iterator[Place]:
+        """Where it can be kept, for all ways for which there is room."""
+        for way in self.possible_slicings(candidate):
+            place = self.placed_with(candidate, way)
+            if place is not None:
+                yield place
+
+    def size(self, candidate: ResidencyCandidate, way: Slicing) -> int:
+        """Bytes that a core needs, border included."""
+        if not way.slices:
+            return candidate.bytes
+        kept = candidate.kept[candidate.name]
+        return math.prod(replace(kept, cut=way.slices).padded) * size_of(
+            candidate.joint.whole.dtype
+        )
+
+    def placed_with(
+        self, candidate: ResidencyCandidate, way: Slicing, address: int | None = None
+    ) -> Place | None:
+        """Where the candidate can be kept, by its offset from the memory's end; None: nowhere."""
+        memory = self.memory
+        grain = math.lcm(memory.alignment, GRAIN)
+        size = -(-self.size(candidate, way) // grain) * grain
+        span = LiveRange(candidate.name, size, candidate.first, candidate.last)
+        start = 0 if address is None else memory.size - size - address
+        if start < 0:  # beyond the memory's end
+            return None
+        offset = lowest(span, self.program.placed, grain, start)
+        base = (memory.size - offset - size) // grain * grain
+        if offset + size > self.most or address not in (None, base):
+            return None
+        reserve = memory.size - base
+        return ((offset, span),), {
+            position: self._with_resident(position, candidate, way, base, reserve)
+            for position in range(candidate.first, candidate.last + 1)
+            if isinstance(self.program.parts[position], Group)
+        }
+
+    def _with_resident(
+        self, position: int, candidate: ResidencyCandidate, way: Slicing, address: int, reserve: int
+    ) -> Group:
+        """The group at `position` with one more tensor on the residents."""
+        group = self.program.group(position)
+        reserved = reserving(group.reserved, {"local": reserve})
+        if position not in candidate.groups:
+            return replace(group, reserved=reserved)
+        found = candidate.joint.user(group)
+        assert found is not None
+        names = candidate.joint.names(found)
+        kept = {name: _at_address(candidate.kept[name], way, address) for name in names}
+        return replace(found, kept={**group.kept, **kept}, reserved=reserved)
+
+
+def _at_address(kept: ResidentTensor, way: Slicing, address: int) -> ResidentTensor:
+    """A tensor in its place; where cores keep slices, there is room for the largest."""
+    kept = replace(kept, address=address)
+    if not way.slices:
+        return kept
+    cut = replace(kept, cut=way.slices, passed=way.passed)
+    return replace(cut, room=cut.padded)

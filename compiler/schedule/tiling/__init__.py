@@ -1,0 +1,1 @@
+"""Tile sizes, loop order and the split over cores."""

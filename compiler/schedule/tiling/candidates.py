@@ -1,0 +1,174 @@
+"""Candidates for a sum of products: rows x columns x reduction x loop order x split over cores.
+
+All sizes of one split are priced at once; the few that are cheapest become tilings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.cost.multicast import Cores, MulticastRoute
+from compiler.geometry.cuts import anything, boxes, grids
+from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price
+from compiler.schedule.tiling.tile_sizes import TileSizes, each
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import Estimate, Tiled, TileLoop
+from compiler.target.array_mapping import Roles, roles
+from compiler.target.equal_engines import columns_of
+from compiler.tensor_ir.bounds import Box
+from simmodel.arch.record import Arch
+
+
+def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
+    """Tile sizes worth trying for a loop of `extent`: even cuts, on multiples of `grain`."""
+    found = {extent, 1}
+    pieces = 2
+    while pieces < 2 * extent and len(found) < most:
+        size = -(-extent // pieces)
+        on_grain = -(-size // grain) * grain
+        found.add(on_grain if size > grain and on_grain < extent else max(1, size))
+        pieces = math.ceil(pieces * 1.5)
+    return sorted(found | ({grain} if grain < extent else set()), reverse=True)
+
+
+def search(
+    layer: Layer, arch: Arch, cores: int, slots: int, columns: Sequence[str] = ("total",),
+    shared: Collection[str] = (), allowed: Callable[[tuple[Box, ...]], bool] = anything,
+    kept: int = 8, way: MulticastRoute | None = None,
+) -> Iterator[Tiled]:  # fmt: skip
+    """Candidates for `layer`, whose head is a sum of products, on up to `cores` cores: of each
+    split that is `allowed` the `kept` that are least by each of the `columns` of their prices,
+    where `shared` tensors are loaded from shared memory or stored there, and `way` is how loads
+    reach several cores."""
+    head = layer.head
+    found = roles(head)
+    extents = head.shape
+    wide = columns_of(layer.binding.engine, arch)
+    grain = {} if found.col is None else {found.col: min(wide, extents[found.col])}
+    free = [d for d in range(head.rank) if extents[d] > 1]
+    near = frozenset(shared)
+    for grid in grids(extents, free, cores):
+        parts = boxes(extents, grid, grain)
+        if not allowed(parts):
+            continue
+        largest = tuple(max(part[d][1] for part in parts) for d in range(head.rank))
+        problem = TilingProblem(
+            layer, arch, found, largest, Cores.of(parts, way), slots, shared=near
+        )
+        yield from _cheapest(problem, parts, columns, kept)
+
+
+def _cheapest(
+    problem: TilingProblem, parts: tuple[Box, ...], columns: Sequence[str], most: int
+) -> Iterator[Tiled]:
+    """The cheapest candidates of one split that fit by their sizes; failing that, the smallest."""
+    choice = choices(problem)
+    priced = price(problem, choice)
+    fits = priced.fits & (priced.need <= problem.arch.memories.local.size)
+    if not np.any(fits):
+        fits = priced.need == np.min(priced.need)
+    kept: dict[int, None] = {}
+    for column in columns:
+        by = np.where(fits, getattr(priced, column), np.full(choice.shape, np.inf)).ravel()
+        kept |= {int(i): None for i in np.argsort(by, kind="stable")[:most] if np.isfinite(by[i])}
+    for index in kept:
+        loops = loops_of(problem, choice, index)
+        yield Tiled(problem.layer, loops, parts, _estimate(priced, choice.shape, index))
+
+
+def choices(problem: TilingProblem) -> TileSizes:
+    """All combinations of sizes; pixels are cut within single rows, rows within one of a batch."""
+    found, matrix = problem.found, problem.arch.matrix
+    deep = matrix.depth if matrix.kind == "cube" else matrix.rows
+    rows = [
+        sizes(problem.extent(found.b), 1, 6),
+        sizes(problem.extent(found.y), 1),
+        sizes(problem.extent(found.x), 1, 14 if found.y is None else 5),
+    ]
+    b, y, x = (a.ravel() for a in np.meshgrid(*rows, indexing="ij"))
+    wide = x == problem.extent(found.x)
+    keep = (wide | (y == 1)) & (wide & (y == problem.extent(found.y)) | (b == 1))
+    lines, summed = problem.extent(problem.rows), problem.extent(found.k)
+    inner = [
+        sizes(problem.extent(found.col), columns_of(problem.head_binding.engine, problem.arch)),
+        [summed] if stays_whole(problem.layer) else sizes(summed, deep, 6),
+        [lines] if lines == 1 else [lines, 1],
+        [0, 1],
+    ]
+    pixels = (a[keep].reshape(-1, 1, 1, 1, 1) for a in (b, y, x))
+    return TileSizes(*pixels, *np.ix_([0], *inner)[1:])
+
+
+def stays_whole(layer: Layer) -> bool:
+    """Whether the reduction stays whole: it may end before its last piece, which finishes it."""
+    k = roles(layer.head).k
+    short = k is not None and layer.head.dims[k].count is not None
+    return short and layer.binding.direct
+
+
+@dataclass(frozen=True)
+class LoopNesting:
+    """What of a problem decides how its loops are nested."""
+
+    found: Roles
+    lead: tuple[int, ...]
+    lead_moves_weights: bool
+    rows: int | None
+    extents: Mapping[int | None, int]
+
+    def extent(self, dim: int | None) -> int:
+        """Positions of one loop within the part."""
+        return self.extents[dim]
+
+
+def walk_of(problem: TilingProblem) -> LoopNesting:
+    """A problem without its network and machine."""
+    found = problem.found
+    dims = (found.b, found.y, found.x, found.col, found.k, problem.rows, *problem.lead)
+    extents = {dim: problem.extent(dim) for dim in dims}
+    return LoopNesting(found, problem.lead, problem.lead_moves_weights, problem.rows, extents)
+
+
+def loops_of(
+    problem: TilingProblem | LoopNesting, choice: TileSizes, index: int
+) -> tuple[TileLoop, ...]:
+    """The loops of one candidate, outermost first."""
+    found, one = problem.found, choice.one(index)
+    lead = [(d, 1) for d in problem.lead]
+    rows = [(found.b, one.b), (found.y, one.y), (found.x, one.x)]
+    cols = [(found.col, one.n)]
+    inside = one.order == 0
+    # Weights that the lead loops do not move are kept across them when columns come first.
+    if inside or problem.lead_moves_weights:
+        nested = [*lead, *rows, *cols] if inside else [*lead, *cols, *rows]
+    else:
+        nested = [*cols, *lead, *rows]
+    loops = [
+        TileLoop(dim, int(size))
+        for dim, size in nested
+        if dim is not None and size < problem.extent(dim)
+    ]
+    loops += [
+        TileLoop(dim, int(size), reduction=True)
+        for dim, size in ((found.k, one.k), (problem.rows, one.i))
+        if dim is not None and size < problem.extent(dim)
+    ]
+    return tuple(loops)
+
+
+def _estimate(priced: TilePrices, shape: tuple[int, ...], index: int) -> Estimate:
+    columns = (
+        priced.total,
+        priced.matrix,
+        priced.vector,
+        priced.memory,
+        priced.bytes,
+        priced.need,
+        priced.lead,
+        priced.rest,
+    )
+    return Estimate(*map(float, each(columns, shape, index)))

@@ -1,0 +1,246 @@
+"""Tiles of a group of several layers: split over cores, tile size, halos, constants that stay.
+
+Larger tiles mean fewer halos and fewer loads of weights, smaller ones less memory and a quicker
+start. For each split and halo policy the largest tiles that fit are followed in time, then smaller
+ones while that pays, and the best are taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from compiler.cost.multicast import Cores, MulticastRoute
+from compiler.cost.transfer import Transfer
+from compiler.errors import DoesNotFit
+from compiler.geometry.clusters import keeps_apart
+from compiler.geometry.cuts import dividing, heads, splits, worth_cutting
+from compiler.geometry.tile_trace import TraceCache, Unwalkable
+from compiler.passes import Count
+from compiler.schedule.fusion.partition import Outlines
+from compiler.schedule.tiling.bounds import LowerBounds
+from compiler.schedule.tiling.group_price import GroupPricer, Terms
+from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront
+from compiler.schedule.tiling.objective import SCORES, Objective, charge_of
+from compiler.schedule.tracking import TrackedCache
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule
+from compiler.target.group_facts import Facts, Unholdable
+from compiler.tensor_ir.bounds import Box
+from simmodel.arch.record import Arch
+
+
+@dataclass(frozen=True)
+class Breadth:
+    """How much is tried."""
+
+    sizes: Count = 5
+    """Tile sizes of one kind of loop, from the largest that fits on."""
+    patience: Count = 2
+    """Sizes in a row that are no better than the best of their kind before the kind is left."""
+    growth: tuple[float, ...] = (1.34,)
+    """From one tile size to the next, the number of tiles grows by this factor."""
+    splits: Count = 64
+    """Ways to split the results over the cores."""
+    kept: Count = 8
+    """Cheapest candidates of each split of a single product that are looked at closely."""
+    tiles: Count = 2048
+    """Most tiles of one core where a single layer without a product is cut into slabs."""
+    tries: Count = 24
+    """Candidates of a single layer that are planned before it is refused, the cheapest ones and as
+    many of the smallest tiles."""
+
+
+@dataclass
+class GroupSearch:
+    """Schedules of groups on one machine; what layers take is remembered between groups."""
+
+    arch: Arch
+    slots: int
+    cores: int
+    rolling: bool | None = None
+    """Halo policy: keep, compute again; None: whichever is quicker."""
+    breadth: Breadth = field(default_factory=Breadth)
+    objective: Objective = "latency"
+    whole: bool = True
+    """Whether constants of groups without loops may be loaded as a whole."""
+    held_up: float = 0.5
+    """See `MappingCache`."""
+    short_inputs: float = 0.0
+    """See `charge`."""
+    way: MulticastRoute | None = None
+    """How loads reach several cores."""
+    shares: dict[Cores, MappingCache] = field(default_factory=dict)
+    outlines: Outlines = field(default_factory=Outlines)
+    memory: TraceCache = field(default_factory=TraceCache)
+    fronts: TrackedCache[ParetoFront] | None = None
+    """Shares of layers on any machines."""
+
+    def __post_init__(self) -> None:
+        self.score: Callable[[Estimate], float] = SCORES[self.objective]
+        self.facts = Facts(self.arch)
+        self.transfers: dict[object, Transfer] = {}
+        self.bounds = LowerBounds(self.arch, self.slots, self.outlines)
+
+    def schedules(self, group: Group) -> list[Schedule]:
+        """Schedules that fit by their sizes, the best first."""
+        pricer = self.pricer(group)
+        found: list[Schedule] = []
+        best = math.inf
+        for parts in self._splits(group):
+            if best <= self.score(self.bounds.least(group, len(parts))):
+                continue
+            for family in self._loops(group, parts):
+                found += self._fitting(pricer, parts, family)
+            best = min(map(self.weighed, found), default=best)
+        return sorted(found, key=self.weighed)
+
+    def weighed(self, schedule: Schedule) -> float:
+        """The score of a schedule among others of its group, with what it costs short inputs."""
+        return self.score(schedule.estimate) * charge_of(schedule, self.short_inputs)
+
+    def below(self, group: Group, limit: float) -> Estimate | None:
+        """Of the best schedule if its score is below `limit`, else None."""
+        pricer, best = self.pricer(group), None
+        for parts in self._splits(group):
+            if limit <= self.score(self.bounds.least(group, len(parts))):
+                continue
+            for family in self._loops(group, parts):
+                for schedule in self._fitting(pricer, parts, family, limit):
+                    score = self.weighed(schedule)
+                    if score < limit:
+                        limit, best = score, schedule.estimate
+        return best
+
+    def estimate(self, schedule: Schedule) -> Estimate:
+        """What a schedule that need not be the search's own is expected to take."""
+        return self.pricer(schedule.group).estimate(schedule)
+
+    def refusal(self, group: Group) -> DoesNotFit:
+        """Why a group has no schedules: the bytes of the way that takes the fewest."""
+        found = min(self._demands(group), key=_total, default=())
+        size = self.arch.memories.local.size
+        if (demand := _total(found)) > size:
+            levers = (f"memories.local.size of at least {demand} B", "a smaller batch or input")
+            where = f"{group.name}: local memory"
+            return DoesNotFit(demand, size, "B", found, levers, where)
+        terms = ((f"way to cut it beside {len(group.kept)} tensors that stay on chip", 1),)
+        return DoesNotFit(1, 0, "tile", terms, (), group.name)
+
+    def _demands(self, group: Group) -> Iterator[Terms]:
+        """Of every way to cut a group, the bytes of local memory that it takes at least."""
+        pricer = self.pricer(group)
+        for parts in self._splits(group):
+            for loops in (loops for family in self._loops(group, parts) for loops in family):
+                with suppress(Unwalkable, Unholdable):
+                    found = pricer.least(parts, loops)
+                    if found:
+                        yield found
+
+    def pricer(self, group: Group) -> GroupPricer:
+        """Prices of one group's schedules."""
+        return GroupPricer(
+            group, self.arch, self.slots, self.shares_on, self.memory, self.facts, self.whole,
+            self.transfers, way=self.way,
+        )  # fmt: skip
+
+    def _splits(self, group: Group) -> Iterator[tuple[Box, ...]]:
+        """Parts for the cores, along the axes that all results can be cut; most cores first."""
+        ways = [p for p in splits(group, self.arch, self.cores) if keeps_apart(group, p, self.arch)]
+        ways.sort(key=len, reverse=True)
+        yield from ways[: self.breadth.splits]
+
+    def _loops(self, group: Group, parts: Sequence[Box]) -> Iterator[list[tuple[OuterLoop, ...]]]:
+        """Families of loops, each from large tiles to small ones."""
+        last = group.tensors[group.results[-1]].shape
+        part, growth = parts[0], self.breadth.growth
+        axes = [axis for axis in worth_cutting(group) if part[axis][1] > 1]
+        yield [()]
+        batch = OuterLoop(0, 1)
+        around = (batch,) if 0 in axes and len(last) > 2 else ()
+        if around:
+            yield [(OuterLoop(0, n),) for n in cuts(part[0][1], growth)]
+        even = [axis for axis in dividing(group) if axis in axes]
+        for axis in axes:
+            if axis == 0 and around:
+                continue
+            sizes = cuts(max(p[axis][1] for p in parts), growth)
+            # Where tiles share nothing, there is nothing to keep.
+            ways = (False,) if axis in even else (True, False)
+            for rolling in ways if self.rolling is None else (self.rolling,):
+                yield [(*around, OuterLoop(axis, n, rolling=rolling)) for n in sizes]
+        for head, inner in product(heads(group), even):
+            if head in axes and inner != head:
+                sizes = cuts(max(p[inner][1] for p in parts), growth)
+                yield [(OuterLoop(head, 1), OuterLoop(inner, n)) for n in sizes]
+
+    def _fitting(
+        self, pricer: GroupPricer, parts: tuple[Box, ...], family: list[tuple[OuterLoop, ...]],
+        limit: float | None = None,
+    ) -> Iterator[Schedule]:  # fmt: skip
+        """The largest tiles of a family that fit, and some smaller ones; with a `limit`, only those
+        that may be below it and better than the ones before."""
+        tried = worse = 0
+        best = math.inf
+        for loops in family:
+            if tried == self.breadth.sizes or worse == self.breadth.patience:
+                return
+            try:
+                if limit is not None:
+                    limit = min(limit, best)
+                    floor = pricer.floor(parts, loops, self.bounds)
+                    if limit <= self.score(floor):
+                        return  # smaller tiles do no less
+                    ends = pricer.edged(parts, loops, floor)
+                    if limit <= self.score(replace(floor, total=ends)):
+                        # What may be too large counts as a try once something has fitted.
+                        tried, worse = tried + (tried > 0), worse + (tried > 0)
+                        continue
+                made = self._priced(pricer, parts, loops)
+            except (Unwalkable, Unholdable):
+                return
+            if not made:
+                continue
+            tried += 1
+            score = min(self.score(schedule.estimate) for schedule in made)
+            worse = worse + 1 if score >= best else 0
+            best = min(best, score)
+            yield from made
+
+    def _priced(
+        self, pricer: GroupPricer, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]
+    ) -> list[Schedule]:
+        ways = (False, True) if self.objective == "memory" else (False,)
+        made = (pricer.price(parts, loops, frugal=frugal) for frugal in ways)
+        return [schedule for schedule in made if schedule is not None]
+
+    def shares_on(self, cores: Cores) -> MappingCache:
+        """What layers take while `cores` work."""
+        if cores not in self.shares:
+            self.shares[cores] = MappingCache(
+                self.arch, self.slots, cores, self.held_up, self.outlines, known=self.fronts
+            )
+        return self.shares[cores]
+
+
+def _total(terms: Terms) -> int:
+    return sum(size for _, size in terms)
+
+
+def cuts(extent: int, growth: Sequence[float] = (1.34,)) -> list[int]:
+    """Sizes of even cuts of `extent`, largest first, the whole excluded.
+
+    Args:
+        extent: positions to cut.
+        growth: factors; for each, the number of pieces grows by it from 2 on.
+    """
+    found: set[int] = set()
+    for factor in growth:
+        pieces = 2
+        while pieces < 2 * extent:
+            found.add(-(-extent // pieces))
+            pieces = max(pieces + 1, math.ceil(pieces * factor))
+    return sorted(found - {extent}, reverse=True)

@@ -1,0 +1,272 @@
+"""Tilings of groups without a sum of products: slabs of the result, halved until they fit.
+
+Loops are cut from the slowest dimension inwards, so slabs stay contiguous in memory. Dimensions
+that some operator of the layer reduces over are never cut: they would be needed whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from compiler.cost.multicast import Cores, MulticastRoute
+from compiler.cost.overlap import pipelined, resting
+from compiler.cost.transfer import Path, RepeatedTransfer, Traffic, pitches, traffic
+from compiler.geometry.cuts import anything, boxes, grids
+from compiler.geometry.needs import layer_needs
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import Estimate, Tiled, TileLoop
+from compiler.target.equal_engines import largest
+from compiler.target.layout import left_order, links_of
+from compiler.target.machine import depthwise_cycles, temporary_type
+from compiler.target.vector import VectorWork
+from compiler.tensor_ir.bounds import Box
+from compiler.tensor_ir.nest import Nest, order_of
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
+
+
+def elementwise_tilings(
+    layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str] = (),
+    allowed: Callable[[tuple[Box, ...]], bool] = anything, most: int = 2048,
+    way: MulticastRoute | None = None,
+) -> Iterator[Tiled]:  # fmt: skip
+    """Tilings of `layer` from whole parts down to single rows, each with its estimate.
+
+    Args:
+        layer: the layer.
+        arch: the machine.
+        cores: most cores to use.
+        slots: of buffers that are streamed.
+        shared: tensors that are loaded from shared memory, or stored there.
+        allowed: which splits over cores may be taken.
+        most: tiles of one core; fewer rows a tile are not looked at.
+        way: how loads reach several cores.
+    """
+    shape = layer.result.shape
+    order = order_of(shape, layer.result.storage.strides)
+    free = free_dims(layer)
+    grain = {order[-1]: min(arch.vector.lanes, shape[order[-1]])} if shape else {}
+    grain = {**grain, **together(layer)}
+    found = _best_grid(shape, free, cores, lambda grid: allowed(boxes(shape, grid, grain)))
+    if found is None:
+        return
+    parts = boxes(shape, found, grain)
+    sizes = [max(part[d][1] for part in parts) for d in range(len(shape))]
+    tiles = list(sizes)
+    while True:
+        loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
+        priced = price_elementwise(
+            layer, arch, Cores.of(parts, way), slots, sizes, tiles, shared=shared
+        )
+        yield Tiled(layer, loops, parts, _estimate(priced))
+        if priced.tiles > most or not halve_tile(layer, free, tiles):
+            return
+
+
+def together(layer: Layer) -> dict[int, int]:
+    """The dimension of channels that are computed together, and how many are: tiles begin with the
+    first of them."""
+    return {1: layer.head.sparse} if layer.head.sparse > 1 else {}
+
+
+def halve_tile(layer: Layer, free: Sequence[int], tiles: list[int]) -> bool:
+    """Halve `tiles` along the first of the `free` dimensions that can be; whether there is one."""
+    grains = together(layer)
+    for dim in free:
+        unit = grains.get(dim, 1)
+        if tiles[dim] > unit:
+            tiles[dim] = -(-tiles[dim] // (2 * unit)) * unit
+            return True
+    return False
+
+
+def free_dims(layer: Layer) -> list[int]:
+    """Dimensions of the result that may be cut, slowest first."""
+    shape = layer.result.shape
+    order = order_of(shape, layer.result.storage.strides)
+    return [d for d in order if shape[d] > 1 and not _reduced(layer, d)]
+
+
+def work_of(layer: Layer, arch: Arch, tiles: Sequence[int]) -> tuple[float, float]:
+    """Cycles of the matrix and of the vector engine for one tile of a layer without a product
+    over channels."""
+    vector = matrix = 0.0
+    for nest, way in zip(layer.nests, layer.bindings, strict=True):
+        sizes = _sizes(layer, nest, tiles)
+        if way.engine == "matrix":  # depthwise
+            order = order_of(nest.shape, layer.tensors[nest.tensor].storage.strides)
+            mine = largest(sizes, order, arch.matrix.units)
+            channels = max(1, mine[1])
+            taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) // nest.sparse
+            dtype = layer.tensors[nest.operands[0].tensor].dtype
+            pixels = math.prod(mine) // channels
+            matrix += depthwise_cycles(arch, dtype, pixels, channels, taps, nest.sparse)
+        work = VectorWork(nest, layer.tensors, arch, way, layer.inside, sizes)
+        vector += float(work.cycles)
+    return matrix, vector
+
+
+def _sizes(layer: Layer, nest: Nest, tiles: Sequence[int]) -> list[int]:
+    """Positions of a nest's result in a tile of the layer's: along what both have, and of all else
+    the same share."""
+    whole = layer.result.shape
+    if len(nest.shape) == len(whole):
+        return [tile if n == m else n for n, m, tile in zip(nest.shape, whole, tiles, strict=True)]
+    if not nest.shape:
+        return []
+    share = math.prod(tiles) / math.prod(whole)
+    return [math.ceil(nest.shape[0] * share), *nest.shape[1:]]
+
+
+def space_of(layer: Layer, arch: Arch, elements: int) -> int:
+    """Bytes of local memory for what stands between the instructions of a tile of `elements`."""
+    wide = size_of(temporary_type(arch))
+    inside = elements * wide * (len(layer.nests) - 1)
+    for nest, way in zip(layer.nests, layer.bindings, strict=True):
+        if len(links_of(nest, layer.tensors, way, arch)) > 1:
+            inside += elements * wide
+    return inside
+
+
+def _best_grid(
+    shape: tuple[int, ...], free: list[int], cores: int, allowed: Callable[[dict[int, int]], bool]
+) -> dict[int, int] | None:
+    """The grid of most parts that may be taken."""
+    best: dict[int, int] | None = None
+    for grid in grids(shape, free, cores):
+        more = best is None or math.prod(grid.values()) > math.prod(best.values())
+        if more and allowed(grid):
+            best = grid
+    return best
+
+
+def _reduced(layer: Layer, dim: int) -> bool:
+    """Whether some nest of the layer reduces over dimension `dim` of the result, untiled."""
+    return any(_collapses(nest, dim, layer) for nest in layer.nests)
+
+
+def _collapses(nest: Nest, dim: int, layer: Layer) -> bool:
+    if nest.reduce is None or nest.depthwise or len(nest.shape) != len(layer.result.shape):
+        return False
+    inner = range(nest.rank, len(nest.dims))
+    index = nest.operands[0].index
+    if dim >= len(index):
+        return False
+    affine = index[dim]
+    reduced = any(affine.coefficient(d) for d in inner)
+    return reduced and not affine.coefficient(dim)
+
+
+def flows_of(
+    layer: Layer, arch: Arch, cores: Cores, sizes: Sequence[int], tiles: Sequence[int],
+    held: Collection[str], shared: Collection[str],
+) -> Iterator[RepeatedTransfer]:  # fmt: skip
+    """Loads and the store of a layer whose part of `sizes` is cut into `tiles`.
+
+    A constant is loaded where a loop that it depends on, or one around that, moves on. What the
+    group has on chip, `held`, is neither loaded nor stored.
+    """
+    order = order_of(layer.result.shape, layer.result.storage.strides)
+    cuts = {d: -(-sizes[d] // max(1, tiles[d])) for d in order}
+    count = math.prod(cuts.values())
+    middle = [min(t, extent - t) for t, extent in zip(tiles, layer.result.shape, strict=True)]
+    boxes = layer_needs(layer, tuple(zip(middle, tiles, strict=True)))
+    product = layer.binding.engine == "matrix"
+    bordered = any(access.pad is not None for nest in layer.nests for access in nest.reads)
+    padded = order if bordered else ()
+    for name, box in boxes.items():
+        tensor = layer.tensors[name]
+        if name in held:
+            continue
+        left = product and name == layer.head.operands[0].tensor
+        near = left_order(tensor, layer.head, arch) if left else ()
+        around: Sequence[int] = order
+        if tensor.data is not None:
+            moving = [d for d in order if cuts[d] > 1 and _depends(layer, name, d)]
+            around = order[: order.index(moving[-1]) + 1] if moving else ()
+        times = math.prod(cuts[d] for d in around)
+        alike = cores.replication(
+            partial(_depends, layer, name), {d: d in around and cuts[d] > 1 for d in order}, padded
+        )
+        way = Path.load(arch, cores, "shared" if name in shared else "dram", "local", alike)
+        once = way.box(tensor, [n for _, n in box], near)
+        yield RepeatedTransfer(way, times, once, constant=tensor.data is not None)
+    if layer.result.name not in held:
+        home = "shared" if layer.result.name in shared else "dram"
+        way = Path(arch, cores.count, home, "local", store=True)
+        if _passes_through(layer, arch, held):
+            once = way.rearranged(layer.result, tiles, _buffer_pitches(layer, boxes))
+        else:
+            once = way.box(layer.result, tiles)
+        yield RepeatedTransfer(way, count, once)
+
+
+def _passes_through(layer: Layer, arch: Arch, held: Collection[str]) -> bool:
+    """Whether the layer's result is stored from where its input was loaded to."""
+    return layer.copies and not {*layer.inputs, layer.result.name} & {*held}
+
+
+def _buffer_pitches(layer: Layer, boxes: Mapping[str, Box]) -> list[int]:
+    """Elements between neighbours along each axis of the result in the buffer of what is read."""
+    (access,) = layer.head.operands
+    tensor = layer.tensors[access.tensor]
+    order = order_of(tensor.shape, tensor.storage.strides)
+    pitch = pitches([size for _, size in boxes[access.tensor]], order)
+    return [
+        sum(affine.coefficient(d) * step for affine, step in zip(access.index, pitch, strict=True))
+        for d in range(layer.head.rank)
+    ]
+
+
+def _depends(layer: Layer, name: str, dim: int) -> bool:
+    """Whether positions of the result along `dim` need different parts of an input."""
+    reads = (access for nest in layer.nests for access in nest.reads if access.tensor == name)
+    return any(access.uses(dim) for access in reads)
+
+
+@dataclass(frozen=True)
+class ElementwiseTiling:
+    """What a layer takes whose part is cut into equal tiles; cycles of one core."""
+
+    tiles: int
+    total: float
+    matrix: float
+    vector: float
+    moved: Traffic
+    need: float
+    """Bytes of local memory."""
+    rest: float
+
+
+def price_elementwise(
+    layer: Layer, arch: Arch, cores: Cores, slots: int, sizes: Sequence[int], tiles: Sequence[int],
+    held: Collection[str] = (), shared: Collection[str] = (),
+) -> ElementwiseTiling:  # fmt: skip
+    """The price of `sizes` positions of the result in tiles of `tiles`; `held` is on chip."""
+    count = math.prod(-(-s // max(1, t)) for s, t in zip(sizes, tiles, strict=True))
+    matrix, vector = work_of(layer, arch, tiles)
+    if _passes_through(layer, arch, held):
+        vector = 0.0
+    flows = tuple(flows_of(layer, arch, cores, sizes, tiles, held, shared))
+    moved = traffic(arch, cores.count, flows)
+    stages = (moved.load, (count * matrix, matrix), (count * vector, vector), moved.store)
+    total = float(pipelined(stages, moved.far.values()))
+    need = space_of(layer, arch, math.prod(tiles)) + buffered(flows, slots)
+    rest = float(resting(slots, total, stages))
+    return ElementwiseTiling(count, total, count * matrix, count * vector, moved, need, rest)
+
+
+def _estimate(priced: ElementwiseTiling) -> Estimate:
+    longest, far = float(priced.moved.longest), float(priced.moved.bytes["dram"])
+    return Estimate(
+        priced.total, priced.matrix, priced.vector, longest, far, priced.need,
+        float(priced.moved.lead), priced.rest,
+    )  # fmt: skip
+
+
+def buffered(flows: Sequence[RepeatedTransfer], slots: int) -> float:
+    """Bytes of the buffers that `flows` fill or empty: `slots` where they do so again and again."""
+    return float(sum(flow.once.near * (slots if flow.count > 1 else 1) for flow in flows))

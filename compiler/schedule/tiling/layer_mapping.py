@@ -1,0 +1,276 @@
+"""A layer's share of one tile of its group: how it is cut further, and what that takes.
+
+What the group holds costs the layer neither transfers nor space. All ways to cut a share are priced
+at once and remembered, since groups that are tried one after another have most shares in common.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from compiler.cost.multicast import Cores
+from compiler.schedule.fusion.partition import Outlined, Outlines
+from compiler.schedule.tiling.candidates import choices, loops_of, walk_of
+from compiler.schedule.tiling.elementwise_tiling import (
+    ElementwiseTiling,
+    free_dims,
+    halve_tile,
+    price_elementwise,
+)
+from compiler.schedule.tiling.layer_price import TilingProblem, price
+from compiler.schedule.tiling.tile_sizes import TileSizes, chosen
+from compiler.schedule.tracking import Hashed, TrackedCache
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import TileLoop
+from compiler.target.array_mapping import roles
+from compiler.target.group_facts import LayerFacts
+from compiler.tensor_ir.nest import order_of
+from simmodel.arch.record import Arch
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LayerMapping:
+    """One way to do it; cycles of one core."""
+
+    loops: tuple[TileLoop, ...]
+    matrix: float
+    vector: float
+    load: float
+    store: float
+    bytes: float
+    """Off chip, of one core."""
+    need: float
+    """Bytes of local memory for the layer's own buffers."""
+    pieces: float
+    """Pieces of the result, one after another."""
+    arrivals: float
+    """Pieces in which what is loaded most often arrives: those of a reduction count as well."""
+    gap: float = 0.0
+    """Cycles of `matrix` that are spared right behind another product."""
+
+
+@dataclass(frozen=True)
+class ParetoFront:
+    """Ways to do one share: each next one is slower and needs less memory."""
+
+    needs: list[float]
+    """Negated bytes of local memory, ascending."""
+    make: Callable[[int], LayerMapping]
+    """The share at a position."""
+    made: dict[int, LayerMapping] = field(default_factory=dict)
+
+    def within(self, room: float) -> LayerMapping | None:
+        """The quickest one that needs at most `room` bytes."""
+        position = bisect_left(self.needs, -room)
+        return None if position == len(self.needs) else self.at(position)
+
+    def at(self, position: int) -> LayerMapping:
+        """The share at a position, made once."""
+        if position not in self.made:
+            self.made[position] = self.make(position)
+        return self.made[position]
+
+    def up_to(self, size: int) -> ParetoFront:
+        """The ways that need at most `size` bytes."""
+        first = bisect_left(self.needs, -size)
+        return ParetoFront(self.needs[first:], lambda position: self.at(first + position))
+
+    def smallest(self) -> LayerMapping | None:
+        """The one that needs least memory."""
+        return self.within(-self.needs[-1]) if self.needs else None
+
+
+@dataclass
+class MappingCache:
+    """Shares on one machine, each worked out once."""
+
+    arch: Arch
+    slots: int
+    cores: Cores
+    """That use memory at the same time, by parts of a group's results."""
+    held_up: float = 0.0
+    """Cycles that a layer costs its successor, for each cycle of its own loads that cannot run
+    ahead of its work: the successor is taken to load as much."""
+    outlines: Outlines = field(default_factory=Outlines)
+    fronts: dict[object, ParetoFront] = field(default_factory=dict)
+    """Of all layers that are alike."""
+    known: TrackedCache[ParetoFront] | None = None
+    """Fronts of any machines."""
+    standing: dict[int, Hashed] = field(default_factory=dict)
+    """What stands in fields of this one, for `known`."""
+
+    def _of(self, layer: Layer) -> Cores:
+        """The cores, by parts of the layer's result."""
+        return self.cores.for_rank(len(layer.result.shape))
+
+    def front(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool,
+        shared: Collection[str] = (),
+    ) -> ParetoFront:  # fmt: skip
+        """All ways worth taking for `sizes` of the result.
+
+        Args:
+            layer: the layer.
+            sizes: positions of its result, per dimension.
+            held: tensors that the group keeps on chip.
+            resident: whether the layer's constants stay on chip.
+            shared: tensors that are loaded from shared memory, or stored there.
+        """
+        outlined = self.outlines.layer(layer)
+        mine, near = outlined.renamed(held), outlined.renamed(shared)
+        key = (outlined.number, sizes, mine, resident, near)
+        front = self.fronts.get(key)
+        if front is None:
+            front = self._cached_front(outlined, sizes, mine, near, resident)
+            if outlined.first.product:
+                front = front.up_to(self.arch.memories.local.size)
+            self.fronts[key] = front
+        return front
+
+    def _cached_front(
+        self, outlined: Outlined, sizes: Sizes, mine: frozenset[str], near: frozenset[str],
+        resident: bool,
+    ) -> ParetoFront:  # fmt: skip
+        """A front, whatever the size of local memory: this machine's, or that of one like it."""
+        first = outlined.first
+
+        def make(arch: Arch) -> ParetoFront:
+            shares = replace(self, arch=arch)
+            ways = shares._product_front if first.product else shares._elementwise_front
+            return ways(first, sizes, mine, near, resident=resident)
+
+        if self.known is None:
+            return make(self.arch)
+        named = (tuple(p for p, n in enumerate(outlined.names.values()) if n in some)
+                 for some in (mine, near))  # fmt: skip
+        key = outlined.outline, sizes, *named, resident, self.slots, self.cores, self.held_up
+        return self.known.of(key, self.arch, self.standing, make)
+
+    def exactly(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...], *,
+        resident: bool, shared: Collection[str] = (),
+    ) -> LayerMapping:  # fmt: skip
+        """The share with these loops; of a product, with the nearest order that is priced."""
+        tiles = {loop.dim: loop.size for loop in loops}
+        if layer.product:
+            return self._exact_product(layer, sizes, held, loops, frozenset(shared), resident)
+        if resident:
+            stay = (constant.key[0] for constant in LayerFacts(layer, self.arch).constants)
+            held = held | frozenset(stay)
+        pieces = [min(tiles.get(dim, size), size) for dim, size in enumerate(sizes)]
+        priced = price_elementwise(
+            layer, self.arch, self._of(layer), self.slots, sizes, pieces, held, shared
+        )
+        return self._mapping_of(loops, priced)
+
+    def _exact_product(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...],
+        shared: frozenset[str], resident: bool,
+    ) -> LayerMapping:  # fmt: skip
+        found = roles(layer.head)
+        problem = TilingProblem(
+            layer, self.arch, found, sizes, self._of(layer), self.slots, held, resident, shared
+        )
+        tiles = {loop.dim: loop.size for loop in loops}
+        walked = (found.b, found.y, found.x, found.col, found.k, problem.rows)
+        cut = [
+            min(tiles.get(dim, problem.extent(dim)), problem.extent(dim)) if dim is not None else 1
+            for dim in walked
+        ]
+        dims = [loop.dim for loop in loops]
+        rows = [dims.index(dim) for dim in walked[:3] if dim in dims]
+        late = found.col in dims and bool(rows) and dims.index(found.col) < min(rows)
+        choice = TileSizes(*(np.array([column]) for column in (*cut, int(late))))
+        priced = price(problem, choice)
+
+        def at(column: object) -> float:
+            return float(np.asarray(column).ravel()[0])
+
+        return LayerMapping(
+            loops, at(priced.matrix), at(priced.vector), at(priced.load), at(priced.store),
+            at(priced.bytes) / self.cores.count, at(priced.need), at(priced.tiles),
+            at(priced.arrivals), at(priced.gap),
+        )  # fmt: skip
+
+    def _product_front(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str], *,
+        resident: bool,
+    ) -> ParetoFront:  # fmt: skip
+        problem = TilingProblem(
+            layer,
+            self.arch,
+            roles(layer.head),
+            sizes,
+            self._of(layer),
+            self.slots,
+            held,
+            resident,
+            shared,
+        )
+        choice = choices(problem)
+        priced = price(problem, choice)
+        shape = choice.shape
+        need = np.broadcast_to(np.asarray(priced.need, float), shape).ravel()
+        fits = np.broadcast_to(np.asarray(priced.fits), shape).ravel()
+        # Small pieces hold the loads of the layer behind this one up until its last pieces.
+        ahead = self.slots * priced.matrix / np.maximum(priced.arrivals, 1)
+        total = priced.total + self.held_up * np.maximum(priced.load - ahead, 0.0)
+        total = np.broadcast_to(total, shape).ravel()
+        order = np.argsort(np.where(fits, total, np.inf), kind="stable")
+        order = order[: int(fits.sum())]
+        least = np.minimum.accumulate(need[order])
+        order = order[np.append(True, need[order][1:] < least[:-1])] if len(order) else order
+
+        # What is kept is the front alone, of all candidates, and neither network nor machine.
+        taken, walk = choice.some(order), walk_of(problem)
+        columns = chosen(
+            shape, order, priced.matrix, priced.vector, priced.load, priced.store,
+            priced.bytes / self.cores.count, priced.need, priced.tiles, priced.arrivals, priced.gap,
+        )  # fmt: skip
+
+        def make(position: int) -> LayerMapping:
+            loops = loops_of(walk, taken, position)
+            return LayerMapping(loops, *(float(column[position]) for column in columns))
+
+        return ParetoFront((-need[order]).tolist(), make)
+
+    def _elementwise_front(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str], *,
+        resident: bool,
+    ) -> ParetoFront:  # fmt: skip
+        """Shares in more and more pieces, the quickest first."""
+        result = layer.result
+        if resident:
+            stay = (constant.key[0] for constant in LayerFacts(layer, self.arch).constants)
+            held = held | frozenset(stay)
+        order = order_of(result.shape, result.storage.strides)
+        free = [d for d in free_dims(layer) if sizes[d] > 1]
+        tiles = list(sizes)
+        found: list[tuple[float, LayerMapping]] = []
+        while True:
+            priced = price_elementwise(
+                layer, self.arch, self._of(layer), self.slots, sizes, tiles, held, shared
+            )
+            loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
+            found.append((priced.total, self._mapping_of(loops, priced)))
+            most = 4096 // max(1, self.arch.core_count)
+            if priced.tiles > most or not halve_tile(layer, free, tiles):
+                break
+        front: list[LayerMapping] = []
+        for _, share in sorted(found, key=lambda each: each[0]):
+            if not front or share.need < front[-1].need:
+                front.append(share)
+        return ParetoFront([-share.need for share in front], front.__getitem__)
+
+    def _mapping_of(self, loops: tuple[TileLoop, ...], priced: ElementwiseTiling) -> LayerMapping:
+        moved = priced.moved
+        return LayerMapping(
+            loops, priced.matrix, priced.vector, float(moved.load[0]), float(moved.store[0]),
+            float(moved.bytes["dram"]) / self.cores.count, priced.need, priced.tiles, priced.tiles,
+        )  # fmt: skip

@@ -1,0 +1,206 @@
+"""The time that a group takes, tile by tile: engines in order, each waiting for what it needs.
+
+A coarse model of what the machine will do: an engine runs its share of one layer after another, a
+product and the vector work behind it overlap by pieces, transfers run ahead. Of a run of equal
+tiles a few are followed, the others take as long as the last of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace
+from compiler.schedule.tiling.layer_mapping import LayerMapping
+
+FOLLOWED = 3
+"""Tiles of a run that are followed one by one."""
+
+
+@dataclass(frozen=True)
+class TileWork:
+    """What the layers of one tile do."""
+
+    shares: tuple[LayerMapping | None, ...]
+    loads: Mapping[str, float]
+    """Held input -> cycles of its load for this tile."""
+    moves: Mapping[int, float]
+    """Layer -> cycles of the vector engine for borders and for what is handed on."""
+    stores: Mapping[int, float]
+    """Layer -> cycles of the store of its result, where the group stores it."""
+    constants: Mapping[int, float] = field(default_factory=dict)
+    """Layer -> cycles of the load of constants that stay, in the first tile."""
+
+
+@dataclass
+class Total:
+    """Sums over all tiles of one core."""
+
+    matrix: float = 0.0
+    vector: float = 0.0
+    load: float = 0.0
+    store: float = 0.0
+    bytes: float = 0.0
+
+    def add(self, work: TileWork, times: int, moved: float) -> None:
+        """`times` tiles of this work that move `moved` bytes of the group's tensors each."""
+        self.vector += times * sum(work.moves.values())
+        self.load += times * sum(work.loads.values())
+        self.store += times * sum(work.stores.values())
+        self.bytes += times * moved
+        for share in work.shares:
+            if share is not None:
+                self.matrix += times * (share.matrix - share.gap)
+                self.vector += times * share.vector
+                self.load += times * share.load
+                self.store += times * share.store
+                self.bytes += times * share.bytes
+
+
+@dataclass
+class GroupTimeline:
+    """Engines of one core on their way through a group."""
+
+    inputs: tuple[tuple[str, ...], ...]
+    """By layer, held tensors that it reads."""
+    results: tuple[str, ...]
+    """By layer, what it makes."""
+    slots: int
+    """Of a layer's own buffers."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Held tensor -> slots of its buffer."""
+    room: Mapping[int, int] = field(default_factory=dict)
+    """Layer -> the layer with which its constants that stay find room; else they always do."""
+    told: frozenset[int] = frozenset()
+    """Layers that wait in every tile until all that it loads is there: the token for constants that
+    stay stands behind these loads."""
+    begun: float = 0.0
+    """When the layer before started."""
+    loaded: float = 0.0
+    """When what this tile loads is there."""
+    starts: dict[int, float] = field(default_factory=dict)
+    """Layer -> when it started in this tile."""
+    free: dict[str, float] = field(default_factory=dict)
+    """Engine -> when it has done all that it was given."""
+    ready: dict[str, float] = field(default_factory=dict)
+    """Held tensor -> when its part of this tile is there."""
+    used: dict[str, list[float]] = field(default_factory=dict)
+    """Held tensor -> when the tiles so far were done with it."""
+    moved: dict[int, float] = field(default_factory=dict)
+    """Layer -> when what it hands on was last moved."""
+
+    def __post_init__(self) -> None:
+        self.readers: dict[str, list[int]] = {name: [] for name in self.places}
+        for position, read in enumerate(self.inputs):
+            for name in self.readers.keys() & read:
+                self.readers[name].append(position)
+
+    def run(self, walked: TileTrace, work: Callable[[Repeat, TileStep], TileWork]) -> float:
+        """Cycles from the first load to the last store."""
+        for run in walked.alike:
+            moment = walked.moments[run.first]
+            done = work(run, moment)
+            followed = min(run.count, FOLLOWED)
+            before = 0.0
+            for _ in range(followed):
+                before = self.end
+                self._run_tile(done)
+            self._skip((run.count - followed) * (self.end - before))
+        once = self.end
+        if walked.repeats > 1:
+            busiest = max(self.free.values(), default=0.0)
+            return once + (walked.repeats - 1) * busiest
+        return once
+
+    @property
+    def end(self) -> float:
+        """When everything so far is done."""
+        return max(self.free.values(), default=0.0)
+
+    def rest(self, *, looped: bool) -> float:
+        """Cycles at the end in which the load engine is free for what the next group needs.
+
+        What stands behind a loop is issued when its last layer is.
+        """
+        issued = max(self.starts.values(), default=0.0) if looped else 0.0
+        return max(0.0, self.end - max(self.free.get("load", 0.0), issued))
+
+    def _skip(self, cycles: float) -> None:
+        for times in (self.free, self.ready):
+            for name in times:
+                times[name] += cycles
+        self.starts = {position: start + cycles for position, start in self.starts.items()}
+        self.used = {name: [t + cycles for t in times] for name, times in self.used.items()}
+        self.begun += cycles
+        self.loaded += cycles
+
+    def _take(self, engine: str, earliest: float, cycles: float) -> tuple[float, float]:
+        start = max(self.free.get(engine, 0.0), earliest)
+        self.free[engine] = start + cycles
+        return start, start + cycles
+
+    def _run_tile(self, work: TileWork) -> None:
+        for name, cycles in work.loads.items():
+            self.ready[name] = self.loaded = self._take("load", self._vacant(name), cycles)[1]
+        for position, share in enumerate(work.shares):
+            if share is not None:
+                self._run_layer(position, share, work)
+        for name in self.places:
+            self._release(name)
+
+    def _vacant(self, name: str) -> float:
+        """When a slot of a held tensor may be written."""
+        used, slots = self.used.get(name, ()), self.places.get(name, self.slots)
+        return used[-slots] if len(used) >= slots else 0.0
+
+    def _release(self, name: str) -> None:
+        """Nothing of this tile needs a held tensor any more."""
+        # A layer of which no tile has needed anything yet has not read it either.
+        readers = self.readers[name]
+        done = [self.ready.get(self.results[p], 0.0) for p in readers]
+        done += [self.moved.get(p, 0.0) for p in readers]
+        self.used.setdefault(name, []).append(max(done, default=self.free.get("store", 0.0)))
+
+    def _run_layer(self, position: int, share: LayerMapping, work: TileWork) -> None:
+        there = max((self.ready.get(name, 0.0) for name in self.inputs[position]), default=0.0)
+        there = max(there, self.loaded) if position in self.told else there
+        pieces, arrivals = max(1.0, share.pieces), max(1.0, share.arrivals)
+        first = arrived = 0.0
+        if position in work.constants:
+            free = self.starts.get(min(self.room.get(position, 0), position - 1), 0.0)
+            first = self._take("load", free, work.constants[position])[1]
+        if share.load:
+            begin, arrived = self._take("load", self.begun, share.load)
+            first = max(first, begin + share.load / arrivals)
+        begun = done = max(there, first)
+        if share.load and arrivals > self.slots:
+            # What has no slot yet is loaded while the layer is at work.
+            arrived = max(arrived, begun + share.load * (1 - self.slots / arrivals))
+            self.free["load"] = max(self.free["load"], arrived)
+        room = self._vacant(self.results[position]) if self.results[position] in self.places else 0
+        if share.matrix:
+            # The array fills anew where products have waited, not right behind each other.
+            spared = share.gap if 0 < self.free.get("matrix", 0.0) >= done else 0.0
+            products = share.matrix - spared
+            start, done = self._take("matrix", done if share.vector else max(done, room), products)
+            begun = start
+            done = max(done, arrived + products / arrivals)
+            self.free["matrix"] = done
+            behind = start + products / pieces
+        else:
+            behind = done
+        if share.vector:
+            _, end = self._take("vector", max(behind, room), share.vector)
+            done = max(end, done + share.vector / pieces)
+            self.free["vector"] = done
+        if share.load and arrivals > 1:
+            # A stream runs ahead of the work by what its buffers hold, and holds up what follows.
+            paced = done - self.slots * (done - begun) / arrivals
+            self.free["load"] = max(self.free["load"], paced)
+        self.begun = self.starts[position] = begun
+        if position in work.moves:
+            self.moved[position] = self._take("vector", done, work.moves[position])[1]
+        self.ready[self.results[position]] = done
+        store = share.store + work.stores.get(position, 0.0)
+        if store:
+            self._take("store", done - store * (1 - 1 / pieces) if share.store else done, store)

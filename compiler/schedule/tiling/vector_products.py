@@ -1,0 +1,138 @@
+"""Cycles of the vector engine for sums of products, tile by tile, as `emit.products` makes them.
+
+    lanes along n, rows along x     x k ceil(n / lanes) multiply-adds, and the weights once for each
+                                    set of rows whose sums there are registers for
+
+Sizes are arrays over candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.cost.transfer import Flows
+from compiler.schedule.tiling.tile_sizes import TileSizes
+from compiler.target.array_mapping import Roles
+from compiler.target.loops.cover import startup_of
+from compiler.tensor_ir.nest import Nest, Tensor, order_of
+from simmodel.arch.dtype import accumulator_of, size_of
+from simmodel.arch.record import Arch
+
+_PRODUCT, _CHAINED = "vector.product", "vector.ternary.fma"
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the vector engine adds up for one tile, or for one piece of its reduction."""
+
+    nest: Nest
+    found: Roles
+    source: Tensor
+    result: Tensor
+    arch: Arch
+    units: int
+    """Engines that do as much at the same time."""
+
+    def cycles(self, choice: TileSizes) -> Any:
+        """Of all its instructions, start-ups included."""
+        if not self.arch.vector.product_rows:
+            return self._chained(choice)
+        n, pixels = choice.n, choice.pixels
+        rows = self._rows_per_instruction(choice)
+        by_column = self._lane_cycles(choice, n, rows, pixels / rows)
+        if self.found.x is None:
+            return by_column
+        lanes = self.arch.vector.elements(self._item)
+        idle, other = (np.ceil(e / lanes) / e for e in (n, choice.x))
+        order = order_of(self.result.shape, self.result.storage.strides)
+        col = self.found.col
+        nearer = col is None or order.index(self.found.x) > order.index(col)
+        by_row = (other < idle) | (nearer & (other == idle) & np.greater(choice.x, 1))
+        if not np.any(by_row):
+            return by_column
+        along = self._lane_cycles(choice, choice.x, np.maximum(n, choice.y), pixels / choice.x
+                             * n / np.maximum(n, choice.y), columns=False)  # fmt: skip
+        return np.where(by_row, along, by_column)
+
+    @property
+    def _item(self) -> int:
+        return size_of(self.source.dtype)
+
+    @property
+    def _taps(self) -> list[int]:
+        return [self.nest.dims[tap.dim].extent for tap in self.found.taps]
+
+    def _rows_per_instruction(self, choice: TileSizes) -> Any:
+        """Pixels that an instruction walks: without windows all lie behind each other."""
+        strided = any(tap.stride > 1 for tap in self.found.taps)
+        if math.prod(self._taps) == 1 and not strided:
+            return choice.pixels
+        return np.maximum(np.maximum(choice.x, choice.y), choice.b)
+
+    def _deep(self, choice: TileSizes) -> Any:
+        """Positions of the reduction that lie side by side in both operands."""
+        taps = self._taps
+        order = order_of(self.source.shape, self.source.storage.strides)
+        k, index = self.found.k, self.nest.operands[0].index
+        near = k is not None and bool(order) and bool(index[order[-1]].coefficient(k))
+        if near and taps and self.found.taps[-1].dilation == 1:
+            return choice.k * taps[-1]
+        return np.maximum(choice.k, max(taps, default=1))
+
+    def _lane_cycles(
+        self, choice: TileSizes, lane: Any, rows: Any, more: Any, *, columns: bool = True
+    ) -> Any:
+        """Lanes along an extent of `lane`, an instruction for each of `more` sets of `rows`."""
+        arch, vector = self.arch, self.arch.vector
+        reach, limit = arch.reach(_PRODUCT)
+        whole, deep = choice.k * math.prod(self._taps), self._deep(choice)
+        if reach < 3:
+            rows, more = np.ones_like(rows), more * rows
+        if reach < 2:
+            deep = np.ones_like(deep)
+        pieces = whole / deep
+        if reach > 2:  # where there are no rows, another dimension of the reduction
+            pieces = np.where(np.equal(rows, 1) & (pieces > 1), np.ones_like(pieces), pieces)
+        count = more * pieces * np.ceil(lane / (limit or lane))
+        lanes = vector.elements(self._item)
+        factor = arch.factor(_PRODUCT, "multiply")
+        work = more * whole * rows * np.ceil(lane / lanes) * factor
+        flows = Flows(arch)
+        again = np.ceil(rows / vector.product_rows) * more
+        flows.add("local", whole * lane * self._item, lane * self._item, times=again)
+        steady = more * whole * rows * self._item
+        flows.add("local", steady, deep * self._item, times=np.ceil(lane / lanes))
+        sums = more * rows * lane * size_of(accumulator_of(self.source.dtype))
+        flows.add("local", sums, sums, times=pieces, write=True)
+        flows.add("local", sums, sums, times=np.where(pieces > 1, pieces, 0))
+        cleared = np.where(pieces > 1, self._elements(more * rows * lane), 0)
+        start = startup_of(arch)
+        return count * start + np.maximum(work, self.units * flows.longest()) + cleared
+
+    def _chained(self, choice: TileSizes) -> Any:
+        """A multiply-add for each position of the reduction."""
+        arch, wide = self.arch, size_of(accumulator_of(self.source.dtype))
+        reach, limit = arch.reach(_CHAINED)
+        lanes, factor = arch.vector.elements(wide), arch.factor(_CHAINED, "multiply")
+        rows, n = choice.pixels, choice.n
+        inner = self._rows_per_instruction(choice)
+        once = rows / inner if reach > 1 else rows
+        count = once * np.ceil(n / (limit or n))
+        flows = Flows(arch)
+        flows.add("local", rows * self._item, self._item)
+        flows.add("local", n * self._item, n * self._item)
+        flows.add("local", rows * n * wide, n * wide)
+        flows.add("local", rows * n * wide, n * wide, write=True)
+        work = rows * np.ceil(n / lanes) * factor
+        times = choice.k * math.prod(self._taps)
+        step = count * startup_of(arch) + np.maximum(work, self.units * flows.longest())
+        return times * step + self._elements(rows * n)
+
+    def _elements(self, count: Any) -> Any:
+        """Cycles of an instruction that writes so many sums."""
+        lanes = self.arch.vector.elements(4)
+        return startup_of(self.arch, ()) + np.ceil(count / lanes)

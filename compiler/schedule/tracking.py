@@ -1,0 +1,194 @@
+"""What is read of a machine: a view of it that notes every field, so that what was decided is known
+to hold for every other machine which has the same there.
+
+    seen = Seen(arch)            a decision reads `seen.machine` as it would read `arch`
+    seen.noted                   {memories.local.size: 262144, front_end.sync: tokens, ...}
+    read_again(other, seen.noted) == tuple(seen.noted.values())      it holds for `other` as well
+
+The one idea: nobody has to say which fields a decision depends on, so nobody can forget one. A view
+may stand on another view, which then notes what is read through it as well.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import FunctionType, MethodType
+from typing import Any, Generic, TypeVar, cast
+
+from simmodel.arch.base import FrozenModel
+from simmodel.arch.record import Arch
+
+Field = tuple[str, ...]
+"""Names on the way from a machine to one of its fields."""
+_ABSENT = "absent"
+_CLOSED: Field = ("closed",)
+
+
+class TrackedArch:
+    """A machine whose fields are noted as they are read."""
+
+    def __init__(self, arch: Arch) -> None:
+        self.noted: dict[Field, Hashable] = {}
+        """Each field that was read, and what stood there."""
+        self.machine = cast(Arch, _TrackedView(arch, (), self.noted))
+        """To be read in the place of `arch`."""
+
+    def freeze(self) -> dict[Field, Hashable]:
+        """What was noted; whoever reads another field from now on gets an AttributeError."""
+        found = dict(self.noted)
+        self.noted.clear()
+        self.noted[_CLOSED] = True
+        return found
+
+
+def read_again(arch: Arch, fields: Iterable[Field]) -> tuple[Hashable, ...]:
+    """What stands in `fields` of another machine, as `TrackedArch.noted` holds it."""
+    return tuple(_standing(_field_value(arch, field)) for field in fields)
+
+
+def _field_value(arch: Arch, field: Field) -> object:
+    value: Any = arch
+    for name in field:
+        if isinstance(value, dict):
+            value = value.get(name, _ABSENT)
+        elif isinstance(value, FrozenModel):
+            value = getattr(value, name, _ABSENT)
+        else:
+            return _ABSENT
+    return value
+
+
+def _standing(value: object) -> Hashable:
+    """A field by its value; a part, or several by name, by their kind alone: what is read of them
+    is noted where it is read."""
+    if isinstance(value, FrozenModel):
+        return value.__class__.__name__
+    if isinstance(value, dict):
+        return tuple((name, _standing(each)) for name, each in value.items())
+    assert isinstance(value, Hashable)
+    return value
+
+
+class _TrackedView:
+    """A part of a machine. What has been read once is an attribute like any other."""
+
+    def __init__(self, part: FrozenModel, field: Field, noted: dict[Field, Hashable]) -> None:
+        self.__dict__ |= {"_part": part, "_field": field, "_noted": noted}
+
+    @property
+    def __class__(self) -> type[Any]:
+        """Of the part: who asks what it is gets the answer of the part itself."""
+        return cast(type[Any], self.__dict__["_part"].__class__)
+
+    @__class__.setter
+    def __class__(self, kind: type[Any]) -> None:
+        raise AttributeError("a view stays what it is")
+
+    def __getattr__(self, name: str) -> Any:
+        kind = self.__class__
+        if name in kind.model_fields:
+            found = self._note(name)
+        else:  # what is worked out of fields is worked out of what the view shows
+            known = getattr(kind, name)
+            if isinstance(known, property):
+                assert known.fget is not None
+                found = known.fget(self)
+            elif isinstance(known, cached_property):
+                found = known.func(self)
+            elif isinstance(known, FunctionType):
+                found = MethodType(known, self)
+            else:
+                raise AttributeError(f"{kind.__name__}.{name} is not to be asked of a view")
+        self.__dict__[name] = found
+        return found
+
+    def _note(self, name: str) -> Any:
+        field, noted = (*self._field, name), self._noted
+        if _CLOSED in noted:
+            raise AttributeError(f"{'.'.join(field)} is read when nobody notes it any more")
+        value = getattr(self._part, name)
+        noted[field] = _standing(value)
+        if isinstance(value, FrozenModel):
+            return _TrackedView(value, field, noted)
+        if isinstance(value, dict):
+            return {
+                key: _TrackedView(each, (*field, key), noted)
+                if isinstance(each, FrozenModel)
+                else each
+                for key, each in value.items()
+            }
+        return value
+
+
+# Values that were worked out of a machine, remembered by what was read of it: machines that have
+# the same there share them.
+
+Value = TypeVar("Value")
+Fields = tuple[Field, ...]
+
+
+class Hashed:
+    """A value that is looked up often and whose hash takes long: it is worked out once."""
+
+    __slots__ = ("number", "value")
+
+    def __init__(self, value: Hashable) -> None:
+        self.value, self.number = value, hash(value)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hashed) and self.value == other.value
+
+
+@dataclass
+class TrackedCache(Generic[Value]):
+    """Values of one function; those that were not asked for longest go first."""
+
+    most: int
+    found: int = 0
+    """How often there was one."""
+    kept: OrderedDict[Hashable, Value] = field(default_factory=OrderedDict, repr=False)
+    """By what was asked, which fields were read for it, and what stood there."""
+    read: list[Fields] = field(default_factory=list, repr=False)
+    """All sets of fields that were read."""
+
+    def of(
+        self, key: Hashable, arch: Arch, standing: dict[int, Hashed],
+        make: Callable[[Arch], Value],
+    ) -> Value:  # fmt: skip
+        """The value of `make` for a machine, made once for all that are alike to it.
+
+        Args:
+            key: what is asked; with a machine, it decides the value.
+            arch: the machine.
+            standing: of this machine, what stands in each of `read`; it is filled in.
+            make: makes the value from the machine that it is given.
+        """
+        asked = Hashed(key)
+        for number, fields in enumerate(self.read):
+            if number not in standing:
+                standing[number] = Hashed(read_again(arch, fields))
+            name = asked, number, standing[number]
+            if name in self.kept:
+                self.kept.move_to_end(name)
+                self.found += 1
+                return self.kept[name]
+        seen = TrackedArch(arch)
+        value = make(seen.machine)
+        noted = dict(sorted(seen.freeze().items()))
+        number = self._field_set_number(tuple(noted))
+        self.kept[asked, number, Hashed(tuple(noted.values()))] = value
+        if len(self.kept) > self.most:
+            self.kept.popitem(last=False)
+        return value
+
+    def _field_set_number(self, fields: Fields) -> int:
+        """The position of a set of fields among all."""
+        if fields not in self.read:
+            self.read.append(fields)
+        return self.read.index(fields)

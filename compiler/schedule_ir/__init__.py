@@ -1,0 +1,1 @@
+"""Layers, groups and schedules as values."""

@@ -1,0 +1,120 @@
+"""A layer: a sum of products or another operator, with the element-wise tail that follows it.
+
+The operators of a layer share their innermost tiles: what passes between them is one tile on its
+way from one engine to the next. Layers that share outer tile loops are a `Group`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from compiler.tensor_ir.build import reading
+from compiler.tensor_ir.nest import Nest, NestGraph, Tensor
+
+# A binding: which engine runs a nest, and how a sum of products gets from sums to its result.
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How one nest runs on a machine."""
+
+    engine: Literal["matrix", "vector", "scalar", "copy"]
+    """copy: a pure move between memories."""
+    direct: bool = True
+    """Matrix engine: the result is finished on write-back; else the vector engine finishes it.
+    Vector engine: not so where it adds up products over channels, and finishes these sums."""
+    sums: str = "local"
+    """Memory role of partial sums."""
+
+    @property
+    def product(self) -> bool:
+        """Whether it is a sum of products with tiles and sums of its own, finished later or on
+        write-back."""
+        return self.engine == "matrix" or not self.direct
+
+    @property
+    def finisher(self) -> str:
+        """The engine that writes the result; what else a copy would do stays on chip with the
+        vector engine."""
+        if self.engine in ("copy", "matrix"):
+            return "matrix" if self.engine == "matrix" and self.direct else "vector"
+        return self.engine
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Nests in order; the last one's result is the layer's result."""
+
+    index: int
+    nests: tuple[Nest, ...]
+    tensors: dict[str, Tensor]
+    """The network's tensors."""
+    ways: tuple[tuple[Binding, ...], ...] = ()
+    """By nest, how it may run on the machine that the layer is bound to, and first how it does;
+    none before it is bound."""
+
+    @cached_property
+    def bindings(self) -> tuple[Binding, ...]:
+        """By nest, how it runs."""
+        return tuple(chosen for chosen, *_ in self.ways)
+
+    @property
+    def binding(self) -> Binding:
+        """How the head runs."""
+        return self.bindings[0]
+
+    @property
+    def product(self) -> bool:
+        """Whether it is a sum of products over channels, whose reduction may be cut."""
+        return self.binding.product and not self.head.depthwise
+
+    @property
+    def copies(self) -> bool:
+        """Whether it only moves a tensor, unchanged."""
+        return len(self.nests) == 1 and self.binding.engine == "copy"
+
+    @property
+    def head(self) -> Nest:
+        """The first nest; the only one that may be a sum of products."""
+        return self.nests[0]
+
+    @property
+    def result(self) -> Tensor:
+        """What the layer makes."""
+        return self.tensors[self.nests[-1].tensor]
+
+    @cached_property
+    def inside(self) -> frozenset[str]:
+        """Tensors that exist within the layer only."""
+        return frozenset(nest.tensor for nest in self.nests[:-1])
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Tensors that the layer reads, in order of first use."""
+        names = (access.tensor for nest in self.nests for access in nest.reads)
+        return tuple(dict.fromkeys(name for name in names if name not in self.inside))
+
+    def part(self, first: int, count: int = 1) -> Layer:
+        """`count` of its nests from `first` on, as a layer."""
+        run = slice(first, first + count)
+        return replace(self, nests=self.nests[run], ways=self.ways[run])
+
+    @property
+    def name(self) -> str:
+        """The model's nodes that it stands for."""
+        return "+".join(dict.fromkeys(nest.origin for nest in self.nests))
+
+
+def seen_through(layer: Layer, view: str, base: str) -> Layer | None:
+    """`layer` with every read of `view` as one of `base`, in whose buffer it lies; None where the
+    view is none that an index can express."""
+    nests = [reading(nest, layer.tensors[view], layer.tensors[base]) for nest in layer.nests]
+    found = tuple(nest for nest in nests if nest is not None)
+    return replace(layer, nests=found) if len(found) == len(nests) else None
+
+
+def fresh(index: int, nests: tuple[Nest, ...], graph: NestGraph) -> Layer:
+    """A layer of `nests` of `graph`."""
+    return Layer(index, nests, graph.tensors)

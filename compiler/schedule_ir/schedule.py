@@ -1,0 +1,112 @@
+"""How a group is cut: outer loops over its results, and for every layer the loops over its share.
+
+    for loop in schedule.loops:               tiles of the group's results, on every core its part
+        for layer in schedule.layers:         what the tile needs of this layer
+            for loop in layer.loops:          pieces of that, and of a reduction
+
+A layer alone has no outer loops: its own loops walk its whole part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
+from compiler.tensor_ir.bounds import Box
+
+
+@dataclass(frozen=True)
+class TileLoop:
+    """One loop over tiles."""
+
+    dim: int
+    """Position in the head's dims: an output dim, or the reduction loop that is split."""
+    size: int
+    """Positions per tile; the last tile may have fewer."""
+    reduction: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the cost model expects, in cycles, for the busiest core."""
+
+    total: float
+    matrix: float
+    vector: float
+    memory: float
+    bytes: float
+    """DRAM bytes of all cores."""
+    need: float = 0.0
+    """Bytes of local memory in use at most."""
+    lead: float = 0.0
+    """Cycles at the start in which nothing but constants is loaded."""
+    rest: float = 0.0
+    """Cycles at the end in which nothing is loaded any more."""
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A layer with its loops."""
+
+    layer: Layer
+    loops: tuple[TileLoop, ...]
+    parts: tuple[Box, ...]
+    """Part of the result for each core that takes part; the others idle."""
+    estimate: Estimate
+    resident: bool = False
+    """Constants of the whole layer are loaded once, before the group's loops."""
+
+
+@dataclass(frozen=True)
+class OuterLoop:
+    """A loop over tiles of the group's results along one of their dimensions."""
+
+    axis: int
+    size: int
+    rolling: bool = False
+    """Keep what neighbouring tiles share instead of computing it again."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A group with its loops."""
+
+    group: Group
+    layers: tuple[Tiled, ...]
+    parts: tuple[Box, ...]
+    """Part of the results for each core that takes part."""
+    estimate: Estimate
+    loops: tuple[OuterLoop, ...] = ()
+
+    def same(self, other: Schedule) -> bool:
+        """Whether both cut their groups alike."""
+        return (
+            self.parts == other.parts
+            and self.loops == other.loops
+            and [(t.loops, t.resident) for t in self.layers]
+            == [(t.loops, t.resident) for t in other.layers]
+        )
+
+    def of(self, group: Group) -> Schedule:
+        """The same for a group that is like this one but for its names."""
+        if group is self.group:
+            return self
+        pairs = zip(self.layers, group.layers, strict=True)
+        return replace(
+            self, group=group, layers=tuple(replace(tiled, layer=layer) for tiled, layer in pairs)
+        )
+
+
+def in_turn(estimates: Sequence[Estimate]) -> list[float]:
+    """What each of several groups adds to those before it: constants arrive while the group before
+    is at work on what it has."""
+    rests = (0.0, *(estimate.rest for estimate in estimates))
+    pairs = zip(estimates, rests, strict=False)
+    return [estimate.total - min(estimate.lead, rest) for estimate, rest in pairs]
+
+
+def single(tiled: Tiled, group: Group) -> Schedule:
+    """The schedule of a group of one layer."""
+    return Schedule(group, (tiled,), tiled.parts, tiled.estimate)

@@ -1,0 +1,1 @@
+"""Several programs for one request: the judge decides, the estimates propose."""

@@ -1,0 +1,379 @@
+"""The choice among several programs for one request: a judge decides, the estimates propose.
+
+The estimates do not see everything, so from effort 1 on a network is compiled in several ways, as
+far as their estimates leave open which is best; each program is run by the judge, and the best is
+kept. Where buffers were moved between banks, so is the program that leaves all of them where they
+were, at any effort: what moved buffers cost loads is spread over groups. Then other schedules of
+its groups are run one by one (`compiler.search.autotune`); the program of the best of them stands
+against it. What is chosen is verified. The judge is given: the compiler knows no simulator.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from compiler.codegen.program import PlacedGroup, Step
+from compiler.decisions.cache import Decisions
+from compiler.decisions.group_costs import Fit
+from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
+from compiler.options import LEVELS, Stages, stages_for
+from compiler.pipeline import (
+    CompileOptions,
+    CompileResult,
+    Observer,
+    compile_model,
+    remade,
+    unobserved,
+)
+from compiler.schedule.fusion.greedy import Branch, BranchX
+from compiler.schedule.fusion.optimal import Optimal
+from compiler.schedule.fusion.partition import PartitionStrategy, Unfused
+from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule.residency.activations import KeepTensors
+from compiler.search.autotune import Autotuner
+from compiler.search.symbolic_sizes import over_lengths
+from compiler.symbolic.model import SymbolicModel
+from simmodel.arch.record import Arch
+from simmodel.program.program import Program
+from simmodel.trace import Trace
+from simmodel.verify import VerifyError, verify
+
+SMALLER = (6, 4, 3, 2, 1)
+"""Eighths of local memory that are tried where least memory is sought, as long as they do."""
+
+_EVEN = 1.0
+"""`short_inputs` of a way to compile that gives all cores work at any length where it can."""
+JUDGED = ("latency", "throughput")
+"""Objectives for which the cycles of a group alone say which of its schedules is best."""
+
+Judge = Callable[[Program, Arch], Trace]
+"""Runs a program on a machine."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a program is wanted of, for and by."""
+
+    model: onnx.ModelProto | ir.Model | SymbolicModel = field(repr=False)
+    """An ONNX model, or what `prepared` made of one; or that for all lengths of some ranges."""
+    arch: Arch
+    """The machine that runs it."""
+    options: CompileOptions
+    """For the first program that is tried."""
+    ways: tuple[Stages, ...] = ()
+    """Passes for others, of `alternatives`."""
+    objective: str = "latency"
+    """A name of `OBJECTIVES`: what programs are compared by."""
+    made_for: Arch | None = None
+    """The machine to compile for, where that is another one."""
+    decisions: Decisions | None = field(default=None, repr=False, compare=False)
+    """Schedules that were chosen before."""
+
+
+@dataclass(frozen=True)
+class SimulatedProgram:
+    """One of several programs that were simulated."""
+
+    partition: str
+    """The strategy that made its groups."""
+    local: int
+    """Bytes of local memory that it was compiled for."""
+    cycles: int
+    judged: bool = False
+    """Whether the schedules of its groups are those that were quickest as simulated."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The program that is wanted, and how it was chosen."""
+
+    result: CompileResult
+    options: CompileOptions
+    """What it was compiled with."""
+    arch: Arch
+    """What it was compiled for: the machine that runs it, or one with less memory."""
+    tried: tuple[SimulatedProgram, ...] = ()
+    """Programs among which it was chosen by simulation, itself included."""
+    trace: Trace | None = field(default=None, repr=False)
+    """Its run, where that decided."""
+    simulate_s: float = 0.0
+    """Wall-clock seconds that its run took."""
+    judged: bool = False
+    """Whether the schedules of its groups are those that were quickest as simulated."""
+
+    @property
+    def partition(self) -> str:
+        """The strategy that made its groups, after what had to be given up."""
+        search = self.result.search
+        stages = self.options.stages if search is None else search.fitter.stages
+        made = stages.partition
+        return next(name for name, strategy in STRATEGIES.items() if isinstance(made, strategy))
+
+    @property
+    def cycles(self) -> int:
+        """Of its run."""
+        assert self.trace is not None
+        return self.trace.cycles
+
+
+def best_program(wanted: Wanted, judge: Judge) -> Best:
+    """Of all programs that are tried the best as `judge` runs them, verified.
+
+    Raises CompilerError where there is none, with the reason of the first.
+    """
+    if wanted.made_for is not None:
+        return _lent(wanted, wanted.made_for, judge)
+    if wanted.objective == "memory" and wanted.options.tree is None:
+        return _frugal(wanted, judge)
+    made = _promising(wanted)
+    judged = (
+        wanted.options.stages.judge.candidates > 0
+        and wanted.objective in JUDGED
+        and wanted.options.tree is None  # else the schedule is what is asked for
+    )
+    if len(made) == 1 and not judged and not _moves(made[0], wanted):
+        return _verified(made[0], wanted)
+    run = [_simulate(each, wanted, judge) for each in made]
+    found = _least(run, wanted, judge)
+    if _moves(found, wanted) and (blind := _unmoved(found)) is not None:
+        run.append(_simulate(blind, wanted, judge))
+        found = _least((found, run[-1]), wanted, judge)
+    if judged:
+        found, *better = _judged(found, wanted, judge)
+        run += better
+        found = _least((found, *better), wanted, judge)
+    return _verified(replace(found, tried=tuple(map(_simulated_program, run))), wanted)
+
+
+def _moves(made: Best, wanted: Wanted) -> bool:
+    """Whether buffers of `made` may have been moved between banks, which is not what was asked
+    for, and its cycles say whether that pays."""
+    asked = wanted.objective not in JUDGED or wanted.options.tree is not None
+    return not asked and made.options.stages.alloc.moves(made.arch)
+
+
+def _unmoved(made: Best) -> Best | None:
+    """`made` with all its groups placed without regard to conflicts in banks; None where that is
+    the same, or does not fit."""
+    blind = replace(made.options.stages.alloc, conflicts="blind")
+    steps: list[Step] = []
+    before: Fit | None = None
+    alike = True
+    try:
+        for step in made.result.steps:
+            if isinstance(step, PlacedGroup):
+                before = step.plan, blind.apply(step.plan, made.arch, before)
+                alike = alike and before[1] == step.places
+                step = PlacedGroup(*before)
+            steps.append(step)
+        return None if alike else replace(made, result=remade(made.result, tuple(steps)))
+    except DoesNotFit:
+        return None
+
+
+def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:
+    """Of programs that have run the best, for a range of lengths over all of it."""
+    if wanted.objective not in JUDGED:
+        return min(run, key=partial(_score, wanted))
+    return over_lengths(
+        run, partial(_score, wanted), lambda each: each.result.program,
+        lambda program: judge(program, wanted.arch).cycles, wanted.options.stages.tile.short_inputs,
+    )  # fmt: skip
+
+
+class _Hopeless(Exception):
+    """A way to compile whose estimate is too far above the best."""
+
+
+def _promising(wanted: Wanted) -> list[Best]:
+    """Programs of all ways to compile, but of those that are estimated too far above the others.
+
+    Raises CompilerError where there is none, with the reason of the first.
+    """
+    made: list[Best] = []
+    refusals: list[CompilerError] = []
+    highest = math.inf
+
+    def observe(stage: str, steps: Any) -> None:
+        if stage == "layout" and _estimated(steps) > highest:
+            raise _Hopeless
+
+    for options in _option_variants(wanted):
+        try:
+            made.append(_compiled(wanted, options, wanted.arch, observe))
+        except CompilerError as why:
+            refusals.append(why)
+            continue
+        except _Hopeless:
+            continue
+        if wanted.objective in JUDGED:
+            within = wanted.options.stages.judge.within
+            highest = min(highest, (1 + within) * _estimated(made[-1].result.steps))
+    if not made:
+        raise refusals[0]
+    return made
+
+
+def _estimated(steps: Iterable[Step]) -> float:
+    """Cycles of all groups, one after another."""
+    return sum(step.plan.schedule.estimate.total for step in steps if isinstance(step, PlacedGroup))
+
+
+def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:
+    """`made`, and the same with the schedules of its groups that are quickest as `judge` runs them,
+    where these are others than its own and go together."""
+    search = made.result.search
+    assert search is not None and made.trace is not None
+    options = wanted.options.stages.judge
+
+    def cycles(program: Program) -> int:
+        return judge(program, made.arch).cycles
+
+    trials = Autotuner(search.graph, search.fitter, cycles, options)
+    steps = trials.tune(made.result.steps, _cycles_by_step(made.trace))
+    tried = trials.of(steps)
+    found = [replace(made, result=replace(made.result, trials=tried))]
+    if all(new is old for new, old in zip(steps, made.result.steps, strict=True)):
+        return found
+    try:
+        result = replace(remade(made.result, steps), trials=tried)
+    except DoesNotFit:  # more tokens at once than there are
+        return found
+    return [*found, _simulate(replace(made, result=result, judged=True), wanted, judge)]
+
+
+def _cycles_by_step(trace: Trace) -> dict[int, int]:
+    """By step, the cycles from the end of the steps before to its own end."""
+    ends: dict[int, int] = {}
+    for origin in trace.origins:
+        ends[origin.group] = max(ends.get(origin.group, 0), origin.last)
+    found, end = {}, 0
+    for step in sorted(ends):
+        found[step] = max(0, ends[step] - end)
+        end = max(end, ends[step])
+    return found
+
+
+def _lent(wanted: Wanted, lender: Arch, judge: Judge) -> Best:
+    """The program that `lender` gets, run on the machine that it is wanted for."""
+    found = best_program(replace(wanted, arch=lender, made_for=None), judge)
+    try:
+        verify(found.result.program, wanted.arch)
+    except VerifyError as broken:
+        said = f"what is made for {lender.name} is not possible on {wanted.arch.name}: {broken}"
+        raise UnsupportedModel(said) from broken
+    return _simulate(found, wanted, judge)
+
+
+def _option_variants(wanted: Wanted) -> Iterator[CompileOptions]:
+    yield wanted.options
+    ways = wanted.ways
+    if ways and isinstance(wanted.model, SymbolicModel):
+        stages = wanted.options.stages
+        ways = (*ways, replace(stages, tile=replace(stages.tile, short_inputs=_EVEN)))
+    yield from (replace(wanted.options, stages=stages) for stages in ways)
+
+
+def _frugal(wanted: Wanted, judge: Judge) -> Best:
+    """The program that takes least local memory at no more than `judge.patience` times the
+    cycles of the first."""
+    found = _simulate(_compiled(wanted, wanted.options, wanted.arch), wanted, judge)
+    tried = [_simulated_program(found)]
+    allowed = wanted.options.stages.judge.patience * found.cycles
+    for eighths in SMALLER:
+        try:
+            smaller = _compiled(wanted, wanted.options, _with_less(wanted.arch, eighths))
+        except CompilerError:
+            break
+        smaller = _simulate(smaller, wanted, judge)
+        tried.append(_simulated_program(smaller))
+        if smaller.cycles > allowed:
+            break
+        found = smaller
+    return _verified(replace(found, tried=tuple(tried)), wanted)
+
+
+def _with_less(arch: Arch, eighths: int) -> Arch:
+    """`arch` with a part of its local memory."""
+    local = arch.memories.local
+    size = local.size * eighths // 8 // local.banks * local.banks
+    memories = arch.memories.model_copy(update={"local": local.model_copy(update={"size": size})})
+    return arch.model_copy(update={"memories": memories})
+
+
+def _compiled(
+    wanted: Wanted, options: CompileOptions, arch: Arch, observe: Observer = unobserved
+) -> Best:
+    """Compiled for `arch`, which may have less than the machine that runs it; CompilerError where
+    there is no program."""
+    result = compile_model(wanted.model, arch, options, observe, wanted.decisions)
+    return Best(result, options, arch)
+
+
+def _verified(found: Best, wanted: Wanted) -> Best:
+    """`found`, which the machine that runs it surely can run; VerifyError otherwise."""
+    verify(found.result.program, wanted.arch)
+    return found
+
+
+def _simulate(made: Best, wanted: Wanted, judge: Judge) -> Best:
+    """With its run on the machine that it is wanted for."""
+    started = time.perf_counter()
+    trace = judge(made.result.program, wanted.arch)
+    return replace(made, trace=trace, simulate_s=round(time.perf_counter() - started, 3))
+
+
+def _simulated_program(made: Best) -> SimulatedProgram:
+    size = made.arch.memories.local.size
+    return SimulatedProgram(made.partition, size, made.cycles, made.judged)
+
+
+def _score(wanted: Wanted, made: Best) -> float:
+    """What the objective says of a program that has run."""
+    if wanted.objective == "energy-proxy":
+        assert made.trace is not None
+        return sum(n for name, n in made.trace.traffic.items() if "dram" in name)
+    return made.cycles
+
+
+def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
+    """Ways to compile beside `stages` among which a judge may decide.
+
+    From effort 1 on these and `stages` hold what lower efforts compile, so whoever takes the best
+    of all is never worse off than with them.
+    """
+    if effort == 0:
+        return ()
+    halved = replace(stages, partition=BranchX())
+    apart = replace(stages, partition=Unfused(), keep=KeepTensors(enabled=False))
+    if effort == 1:
+        chosen = isinstance(stages.partition, Optimal)
+        return (apart,) if chosen else ()  # what `halved` is better at, trials of groups find
+    usual = stages_for(1, stages)
+    if not isinstance(stages.partition, Optimal):
+        usual = replace(usual, partition=stages.partition)
+    eager = replace(usual, tile=replace(usual.tile, held_up=0.0))
+    pieces = replace(usual, tile=replace(usual.tile, held_up=0.0, whole=False))
+    memory = replace(usual, keep=KeepTensors(enabled=False))
+    quick = replace(stages_for(0, stages), partition=_quick(stages))
+    found: tuple[Stages, ...] = (usual, eager, pieces, memory, quick)
+    if not isinstance(stages.partition, Optimal):
+        return found
+    found = (*found, halved, apart)
+    if effort == 2:
+        return found
+    return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[:3]))
+
+
+def _quick(stages: Stages) -> PartitionStrategy:
+    """The partition of effort 0, where the strategy has levels."""
+    partition = stages.partition
+    return LEVELS[0].partition if isinstance(partition, Optimal) else partition

@@ -1,0 +1,1 @@
+"""Sizes known only when a program runs: inference from samples, specialization."""

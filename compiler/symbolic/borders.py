@@ -1,0 +1,192 @@
+"""Borders around dimensions whose length is known only when a program runs: rows of a tensor.
+
+    y[l] = sum over k of x[l + k - 1] * w[k], 0 outside      x.bordered = 0, x[0 .. n - 1], 0
+                                                        =>   y[l] = sum over k of
+                                                                    x.bordered[l + k] * w[k]
+
+The one idea: where a border begins moves with the length, as the row does that a cache grows by. So
+it is such a row: a concatenation, in whose buffer whoever makes the tensor writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from compiler.tensor_ir.bounds import needed, raw_value
+from compiler.tensor_ir.build import plain
+from compiler.tensor_ir.join import JoinConcat
+from compiler.tensor_ir.nest import (
+    Access,
+    Nest,
+    NestGraph,
+    Step,
+    Storage,
+    Tensor,
+    at,
+    dense,
+    order_of,
+    row_major,
+)
+from compiler.tensor_ir.registers import Point
+from compiler.tensor_ir.rewrite import writes_of
+from simmodel.arch.dtype import NUMPY
+
+Key = tuple[str, float]
+"""A tensor, and what its border has in its element type."""
+
+
+@dataclass
+class _Wanted:
+    """The border of a tensor."""
+
+    first: int
+    """Number of the first operator that reads it, at any length."""
+    order: tuple[int, ...]
+    """Of the tensor's axes, slowest first, where all are as long as they get."""
+    before: dict[int, int] = field(default_factory=dict)
+    """Rows, by axis."""
+    after: dict[int, int] = field(default_factory=dict)
+
+
+def with_borders(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
+    """`graphs` of one network at several lengths, of the same operators: where windows reach beyond
+    dimensions that differ, they read rows of a border."""
+    wanted: dict[Key, _Wanted] = {}
+    readers: dict[tuple[int, int], Key] = {}
+    for graph in graphs.values():
+        nests = ((n, step) for n, step in enumerate(graph.steps) if isinstance(step, Nest))
+        for number, step in nests:
+            for position, access in enumerate(step.operands):
+                for axis, before, after in _outside(step, access, graph, graphs):
+                    key = (access.tensor, _raw(access, graph))
+                    longest = max(
+                        (g.tensors[key[0]] for g in graphs.values()), key=lambda t: t.elements
+                    )
+                    order = order_of(longest.shape, longest.storage.strides)
+                    border = wanted.setdefault(key, _Wanted(number, order))
+                    border.first = min(border.first, number)
+                    border.before[axis] = max(border.before.get(axis, 0), before)
+                    border.after[axis] = max(border.after.get(axis, 0), after)
+                    readers[number, position] = key
+    if not wanted:
+        return dict(graphs)
+    return {point: _bordered(graph, wanted, readers) for point, graph in graphs.items()}
+
+
+def _outside(
+    nest: Nest, access: Access, graph: NestGraph, graphs: Mapping[Point, NestGraph]
+) -> Iterator[tuple[int, int, int]]:
+    """Axes that differ and that `access` leaves, and by how many rows in front and behind."""
+    if access.pad is None:
+        return
+    box = needed(access, [(0, dim.extent) for dim in nest.dims])
+    for axis, (start, size) in enumerate(box):
+        extent = graph.tensors[access.tensor].shape[axis]
+        differs = len({each.tensors[access.tensor].shape[axis] for each in graphs.values()}) > 1
+        if differs and (start < 0 or start + size > extent):
+            yield axis, max(0, -start), max(0, start + size - extent)
+
+
+def _raw(access: Access, graph: NestGraph) -> float:
+    assert access.pad is not None
+    dtype = graph.tensors[access.tensor].dtype
+    return raw_value(access.pad, dtype, access.scale, access.zero)
+
+
+def _bordered(
+    graph: NestGraph, wanted: Mapping[Key, _Wanted], readers: Mapping[tuple[int, int], Key]
+) -> NestGraph:
+    """One graph, in which `readers`, by number of the operator and its operand, read borders."""
+    tensors, buffers = dict(graph.tensors), dict(graph.buffers)
+    made: dict[int, list[Step]] = {}
+    makers = {
+        graph.tensors[name].storage.buffer: step.origin
+        for step in graph.steps
+        for name in writes_of(step)
+    }
+    for key, border in wanted.items():
+        # Of the node that makes what lies inside: its readers are given what it has stored.
+        inner = graph.tensors[key[0]]
+        origin = makers.get(inner.storage.buffer) or graph.steps[border.first].origin
+        steps, more = _concatenation(key, border, inner, origin)
+        made.setdefault(border.first, []).extend(steps)
+        tensors |= {tensor.name: tensor for tensor in more}
+        for tensor in more:
+            buffers.setdefault(tensor.storage.buffer, tensor.elements)
+    steps = []
+    for number, step in enumerate(graph.steps):
+        steps += made.get(number, [])
+        if isinstance(step, Nest):
+            operands = list(step.operands)
+            for position, access in enumerate(operands):
+                if (number, position) in readers:
+                    key = readers[number, position]
+                    operands[position] = _bordered_access(access, wanted[key], key, tensors, step)
+            step = replace(step, operands=tuple(operands))
+        steps.append(step)
+    changed = replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))
+    return JoinConcat().apply(changed).ir
+
+
+def _bordered_name(key: Key) -> str:
+    return f"{key[0]}.bordered:{key[1]:g}"
+
+
+def _concatenation(
+    key: Key, border: _Wanted, inner: Tensor, origin: str
+) -> tuple[list[Step], list[Tensor]]:
+    """Operators that put `inner` and its border into one tensor; it and what else they need."""
+    name = _bordered_name(key)
+    starts = [border.before.get(axis, 0) for axis in range(len(inner.shape))]
+    shape = tuple(
+        before + extent + border.after.get(axis, 0)
+        for axis, (before, extent) in enumerate(zip(starts, inner.shape, strict=True))
+    )
+    strides = dense(shape, border.order)
+    whole = Tensor(name, shape, inner.dtype, Storage(name, 0, strides))
+    boxes = {"inside": (tuple(starts), inner.shape)}
+    done = [(start, extent) for start, extent in zip(starts, inner.shape, strict=True)]
+    for axis in border.before:
+        ends = {"before": (0, starts[axis]), "after": (sum(done[axis]), border.after[axis])}
+        for side, span in ends.items():
+            spans = [*done[:axis], span, *done[axis + 1 :]]
+            if span[1]:
+                boxes[f"{side}{axis}"] = tuple(s for s, _ in spans), tuple(n for _, n in spans)
+        done[axis] = (0, shape[axis])
+    steps: list[Step] = []
+    tensors = [whole]
+    for part, (first, extents) in boxes.items():
+        offset = sum(start * stride for start, stride in zip(first, strides, strict=True))
+        view = Tensor(f"{name}.{part}", extents, inner.dtype, Storage(name, offset, strides))
+        source = inner
+        if part != "inside":
+            source = _filled_constant(f"{name}.{part}.rows", extents, inner.dtype, key[1])
+            tensors.append(source)
+        read = Access(source.name, tuple(at(axis) for axis in range(len(extents))))
+        copy = plain(view.name, extents, "move", (read,), origin=origin, kind="Concat")
+        tensors.append(view)
+        steps.append(copy)
+    return steps, tensors
+
+
+def _filled_constant(name: str, shape: tuple[int, ...], dtype: str, value: float) -> Tensor:
+    data = np.full(shape, value, NUMPY[dtype])
+    return Tensor(name, shape, dtype, Storage(name, 0, row_major(shape)), data)
+
+
+def _bordered_access(
+    access: Access, border: _Wanted, key: Key, tensors: Mapping[str, Tensor], nest: Nest
+) -> Access:
+    """`access` to the tensor with its border; the pad value stays for axes that do not differ."""
+    index = tuple(
+        replace(affine, constant=affine.constant + border.before.get(axis, 0))
+        for axis, affine in enumerate(access.index)
+    )
+    made = replace(access, tensor=_bordered_name(key), index=index)
+    box = needed(made, [(0, dim.extent) for dim in nest.dims])
+    spans = zip(box, tensors[made.tensor].shape, strict=True)
+    inside = all(start >= 0 and start + size <= extent for (start, size), extent in spans)
+    return replace(made, pad=None) if inside else made

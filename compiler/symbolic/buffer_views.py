@@ -1,0 +1,228 @@
+"""Tensors that share a buffer, at several lengths: whether they mean the same boxes of it.
+
+    present[2, 33, 8] by (264, 8, 1)      new row: + 256 by (264, 1, 1)     position 32 along axis 1
+    present[2, 32, 8] by (256, 8, 1)      new row: + 248 by (256, 1, 1)     position 31 along axis 1
+
+At every length a buffer is laid out as at the upper edge. So what counts of a tensor is not its
+offset and strides but its positions along the axes of the tensor that fills the buffer: where it
+begins may move with a length, its steps may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compiler.tensor_ir.interpreter import over_loops, view_of
+from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Step, Tensor, dense
+from compiler.tensor_ir.registers import Point, edge_of, fitted
+from simmodel.isa.region import Register, Terms
+
+
+class OtherBox(Exception):
+    """Why a tensor is no box of its buffer that all lengths share; args: tensor, reason."""
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """A position of the buffer as numbers, as it were digits: one for each stretch of it."""
+
+    strides: tuple[int, ...]
+    """Elements between neighbours, slowest first."""
+    extents: tuple[int, ...]
+
+    def digits(self, elements: int) -> tuple[int, ...]:
+        """Steps along each stretch that are so many elements together; all negative where these
+        are."""
+        left, sign = abs(elements), -1 if elements < 0 else 1
+        found = []
+        for stride in self.strides:
+            steps, left = divmod(left, stride)
+            found.append(sign * steps)
+        return tuple(found)
+
+
+def moves(
+    views: Mapping[Point, Sequence[Tensor]],
+    sizes: Mapping[Point, int],
+    registers: Sequence[Register],
+) -> dict[str, Terms]:
+    """How much less the offset of each tensor of a buffer is for each step of a register below its
+    edge, in elements of the edge's layout.
+
+    Args:
+        views: the tensors in the buffer at each point, the upper edge among them; the same and in
+            the same order at all.
+        sizes: elements of the buffer at each point.
+        registers: the lengths.
+
+    Raises:
+        OtherBox: a tensor that is no such box.
+    """
+    edge = edge_of(registers)
+    filling = [
+        position
+        for position in range(len(views[edge]))
+        if all(_fills(tensors[position], sizes[point]) for point, tensors in views.items())
+    ]
+    refusal = OtherBox(views[edge][0].name, "no tensor fills the buffer that it shares with others")
+    for number, position in enumerate(filling):
+        try:
+            scales = _scales({point: tensors[position] for point, tensors in views.items()}, edge)
+            return {
+                tensor.name: _offset_terms(
+                    {point: (scales[point], views[point][i]) for point in views}, registers
+                )
+                for i, tensor in enumerate(views[edge])
+            }
+        except OtherBox as why:
+            refusal = refusal if number else why
+    raise refusal
+
+
+def _fills(tensor: Tensor, size: int) -> bool:
+    """Whether `tensor` has every element of a buffer of `size` once."""
+    return not tensor.storage.offset and tensor.elements == size and _is_dense(tensor)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    order = _order(tensor)
+    strides = dense(tensor.shape, order)
+    return all(
+        extent <= 1 or given == made
+        for extent, given, made in zip(tensor.shape, tensor.storage.strides, strides, strict=True)
+    )
+
+
+def _order(tensor: Tensor) -> tuple[int, ...]:
+    """Axes from slowest to fastest; those of one position first."""
+    strides = tensor.storage.strides
+    axes = range(len(tensor.shape))
+    return tuple(sorted(axes, key=lambda a: (tensor.shape[a] > 1, -strides[a])))
+
+
+def _scales(filling: Mapping[Point, Tensor], edge: Point) -> dict[Point, _Scale]:
+    """The stretches of a buffer at each point: an axis goes with the faster ones behind it as long
+    as these are as long at all points."""
+    order = _order(filling[edge])
+    stretches: list[list[int]] = []
+    for axis in reversed(order):
+        fixed = stretches and all(
+            len({tensor.shape[inner] for tensor in filling.values()}) == 1 for inner in stretches[0]
+        )
+        if fixed:
+            stretches[0].insert(0, axis)
+        else:
+            stretches.insert(0, [axis])
+    made: dict[Point, _Scale] = {}
+    for point, tensor in filling.items():
+        strides = dense(tensor.shape, order)
+        shown = zip(tensor.shape, tensor.storage.strides, strides, strict=True)
+        if any(extent > 1 and given != stride for extent, given, stride in shown):
+            raise OtherBox(tensor.name, "its axes lie in another order at another length")
+        sizes = []
+        for stretch in stretches:
+            size = 1
+            for axis in stretch:
+                size *= tensor.shape[axis]
+            sizes.append(size)
+        made[point] = _Scale(tuple(strides[stretch[-1]] for stretch in stretches), tuple(sizes))
+    return made
+
+
+def _offset_terms(
+    views: Mapping[Point, tuple[_Scale, Tensor]], registers: Sequence[Register]
+) -> Terms:
+    """The offset's terms of one tensor; raises OtherBox."""
+    edge = edge_of(registers)
+    scale, tensor = views[edge]
+    if not tensor.elements:
+        return ()
+    steps = [scale.digits(stride) for stride in tensor.storage.strides]
+    starts: dict[Point, tuple[int, ...]] = {}
+    for point, (own, seen) in views.items():
+        if not seen.elements:
+            continue
+        _check_inside(own, seen)
+        for axis, (extent, stride) in enumerate(zip(seen.shape, seen.storage.strides, strict=True)):
+            if extent > 1 and own.digits(stride) != steps[axis]:
+                raise OtherBox(tensor.name, f"its axis {axis} {_SPLIT}")
+        starts[point] = own.digits(seen.storage.offset)
+    total: dict[str, int] = {}
+    for stretch, stride in enumerate(scale.strides):
+        terms = fitted({point: start[stretch] for point, start in starts.items()}, registers)
+        if terms is None:
+            raise OtherBox(tensor.name, "where it begins is no sum of multiples of the lengths")
+        for name, factor in terms:
+            total[name] = total.get(name, 0) + factor * stride
+    return tuple((name, factor) for name, factor in total.items() if factor)
+
+
+_SPLIT = "walks positions that lie elsewhere at another length"
+
+
+def _check_inside(scale: _Scale, tensor: Tensor) -> None:
+    """Raise OtherBox where `tensor` runs from one position of a stretch over to the next: it walks
+    a dimension that varies as one with another."""
+    start = scale.digits(tensor.storage.offset)
+    ends = [
+        tuple(step * (extent - 1) for step in scale.digits(stride))
+        for extent, stride in zip(tensor.shape, tensor.storage.strides, strict=True)
+        if extent > 1
+    ]
+    for stretch, extent in enumerate(scale.extents):
+        along = [end[stretch] for end in ends]
+        low = start[stretch] + sum(end for end in along if end < 0)
+        high = start[stretch] + sum(end for end in along if end > 0)
+        if low < 0 or high >= extent:
+            raise OtherBox(tensor.name, "it walks a dimension that varies as one with another")
+
+
+# Positions that a graph reads and nothing has written: inputs, constants and earlier steps have.
+
+
+def unwritten(graph: NestGraph) -> str | None:
+    """The first step, or output, of `graph` at one length that takes what nothing has written."""
+    written = _nothing(graph)
+    for name, tensor in graph.tensors.items():
+        if tensor.data is not None or name in graph.inputs:
+            written[name][...] = True
+    for step in graph.steps:
+        missing = _unwritten_read(step, written)
+        if missing is not None:
+            return f"{step.origin} reads positions of {missing} that are not there"
+        for name in (step.tensor,) if isinstance(step, Nest) else step.outputs:
+            written[name][...] = True
+    missing = next((name for name in graph.outputs if not written[name].all()), None)
+    return None if missing is None else f"parts of the output {missing} are never made"
+
+
+def _nothing(graph: NestGraph) -> dict[str, Array]:
+    """For each tensor which of its elements are written: none yet."""
+    buffers = {name: np.zeros(size, np.bool_) for name, size in graph.buffers.items()}
+    return {
+        name: view_of(tensor, buffers[tensor.storage.buffer])
+        for name, tensor in graph.tensors.items()
+    }
+
+
+def _unwritten_read(step: Step, written: Mapping[str, Array]) -> str | None:
+    """A tensor of which `step` reads what is not written."""
+    if isinstance(step, Nest):
+        if 0 in step.shape:
+            return None
+        read = ((each.tensor, _written_positions(each, step, written)) for each in step.reads)
+    else:
+        read = ((name, written[name]) for name in step.inputs)
+    return next((name for name, positions in read if not positions.all()), None)
+
+
+def _written_positions(access: Access, nest: Nest, written: Mapping[str, Array]) -> Array:
+    """Whether what `access` reads is written, by the loops that say what that is."""
+    values = written[access.tensor].astype(np.float32)  # what lies outside has a value
+    plain = replace(access, pad=None if access.pad is None else 1.0, scale=None, zero=0)
+    seen = over_loops(values, plain, nest)
+    own: Array = seen[tuple(slice(None) if access.uses(d) else 0 for d in range(seen.ndim))] > 0
+    return own

@@ -1,0 +1,314 @@
+"""Numbers that follow from a length by a division, rounded up: windows in steps of more than one.
+
+    windows of 3 in steps of 2 along `time` positions        ceil((time - 2) / 2)
+    and once more along what they leave                      ceil((time - 6) / 4)
+
+The one idea: who walks positions in steps has one window for every so many of them, and what is
+rounded once more by the next layer is rounded once by both steps together. So steps say by what is
+divided, and a few lengths next to the edge where in a step the edge lies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx
+
+from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
+from compiler.tensor_ir.registers import (
+    Count,
+    Point,
+    below,
+    counted,
+    edge_of,
+    lengths_among,
+    share,
+    values_at_point,
+)
+from simmodel.isa.region import Register
+
+# Who walks positions of a tensor in steps of more than one, at several lengths.
+
+
+@dataclass(frozen=True)
+class StridedWindows:
+    """Windows along one dimension of a tensor."""
+
+    windows: Mapping[Point, int]
+    positions: Mapping[Point, int]
+    step: int
+    bordered: bool
+    """Whether they may leave the tensor."""
+
+
+def strided_windows(graphs: Mapping[Point, NestGraph], edge: Point) -> Iterator[StridedWindows]:
+    """Those along dimensions that differ, in the order of operators."""
+    for number, step in enumerate(graphs[edge].steps):
+        if isinstance(step, Nest):
+            for access in step.operands:
+                yield from _of_view(graphs, edge, access.tensor)
+            yield from _of_nest(graphs, edge, number)
+        else:
+            for name in step.inputs:
+                yield from _of_view(graphs, edge, name)
+            yield from _of_host(graphs, step)
+
+
+def _of_view(graphs: Mapping[Point, NestGraph], edge: Point, name: str) -> Iterator[StridedWindows]:
+    """Of every so many positions of a tensor that are another one, as `Slice` with steps picks."""
+    view = graphs[edge].tensors[name]
+    for whole in graphs[edge].tensors.values():
+        if whole.storage.buffer != view.storage.buffer or len(whole.shape) != len(view.shape):
+            continue
+        apart = zip(whole.storage.strides, view.storage.strides, strict=True)
+        steps = [(a, v // w) for a, (w, v) in enumerate(apart) if w and v > w and v % w == 0]
+        for axis, step in steps:
+            windows = {point: graph.tensors[name].shape[axis] for point, graph in graphs.items()}
+            positions = {
+                point: graph.tensors[whole.name].shape[axis] for point, graph in graphs.items()
+            }
+            if len({*positions.values()}) > 1:
+                yield StridedWindows(windows, positions, step, bordered=False)
+
+
+def _of_nest(
+    graphs: Mapping[Point, NestGraph], edge: Point, number: int
+) -> Iterator[StridedWindows]:
+    nests = {p: n for p, g in graphs.items() if isinstance(n := g.steps[number], Nest)}
+    for operand, access in enumerate(nests[edge].operands):
+        tensors = {p: graphs[p].tensors[n.operands[operand].tensor] for p, n in nests.items()}
+        for axis, affine in enumerate(access.index):
+            positions = {point: tensor.shape[axis] for point, tensor in tensors.items()}
+            for dim, factor in affine.terms:
+                windows = {point: nest.dims[dim].extent for point, nest in nests.items()}
+                if factor > 1 and dim < nests[edge].rank and len({*positions.values()}) > 1:
+                    yield StridedWindows(windows, positions, factor, access.pad is not None)
+
+
+def _of_host(graphs: Mapping[Point, NestGraph], call: HostNode) -> Iterator[StridedWindows]:
+    strides = _strides(call)
+    if not strides:
+        return
+    read, made = (
+        {point: graph.tensors[names[0]].shape for point, graph in graphs.items()}
+        for names in (call.inputs, call.outputs)
+    )
+    rank = min(len(shape) for shape in (*read.values(), *made.values()))
+    for axis, step in enumerate(strides[: max(0, rank - _SPATIAL)], _SPATIAL):
+        positions = {point: shape[axis] for point, shape in read.items()}
+        windows = {point: shape[axis] for point, shape in made.items()}
+        if step > 1 and len({*positions.values()}) > 1:
+            yield StridedWindows(windows, positions, step, bordered=False)
+
+
+_SPATIAL = 2
+"""The first dimension along which ONNX's windows go."""
+
+
+def _strides(call: HostNode) -> list[int]:
+    """Of what a call reads first, by dimension: the steps of all its operators together."""
+    if call.pick is not None or not call.inputs:
+        return []
+    graph = onnx.load_model_from_string(call.payload).graph
+    given = [
+        list(attribute.ints)
+        for node in graph.node
+        for attribute in node.attribute
+        if attribute.name == "strides"
+    ]
+    return [math.prod(steps) for steps in zip(*given, strict=False)]
+
+
+@dataclass(frozen=True)
+class CeilDivRegisters:
+    """What follows from lengths by divisions."""
+
+    registers: tuple[Register, ...]
+    """The lengths, and behind them a share for each such number."""
+    asked: tuple[Point, ...] = ()
+    """Points of which any one would tell more, the likeliest first; none: nothing is open that they
+    could tell."""
+    untold: tuple[Point, ...] = ()
+    """Points without which a share stays open."""
+
+
+def with_ceil_div_registers(
+    graphs: Mapping[Point, NestGraph], lengths: tuple[Register, ...], lost: Collection[Point] = ()
+) -> CeilDivRegisters:
+    """The registers from which numbers of windows follow that no sum of multiples of lengths is.
+
+    Args:
+        graphs: of one network, for the upper edge of all lengths and for other points.
+        lengths: the registers of the points.
+        lost: points at which there is no such graph.
+    """
+    made, untold = lengths, []
+    for walk in strided_windows(graphs, edge_of(lengths)):
+        division = _division(walk, made)
+        if division is None:
+            continue
+        points = division.points()
+        if there := _there(points, lengths, lost):
+            return CeilDivRegisters(made, there)
+        found = None if division.known else division.register()
+        if found is not None:
+            made = (*made, found)
+        elif not division.known:
+            untold += [point for point in points if point in lost][:1]
+    return CeilDivRegisters(made, _there(_for_sums(graphs, made), lengths, lost), tuple(untold))
+
+
+def _there(
+    points: Sequence[Point], lengths: Sequence[Register], lost: Collection[Point]
+) -> tuple[Point, ...]:
+    """Those of `points` that there may be, below the range of a length last."""
+
+    def short(point: Point) -> bool:
+        return any(value < length.low for value, length in zip(point, lengths, strict=True))
+
+    return tuple(sorted((p for p in points if p not in lost and min(p) > 0), key=short))
+
+
+def _for_sums(
+    graphs: Mapping[Point, NestGraph], registers: Sequence[Register]
+) -> tuple[Point, ...]:
+    """Points that would tell of which shares, and lengths, an extent is the sum."""
+    edge = edge_of(registers)
+    shares = registers[len(edge) :]
+    if not shares or len(graphs) > len(registers) + 1:
+        return ()
+    extents = (
+        {point: graph.tensors[name].shape[axis] for point, graph in graphs.items()}
+        for name, tensor in graphs[edge].tensors.items()
+        for axis in range(len(tensor.shape))
+    )
+    if all(counted(known, registers) is not None for known in extents):
+        return ()
+    at = [register.name for register in registers].index(shares[0].terms[0][0])
+    steps = range(1, 4 * len(registers))
+    points = ((*edge[:at], edge[at] - step, *edge[at + 1 :]) for step in steps)
+    return tuple(point for point in points if point not in graphs)
+
+
+def _division(walk: StridedWindows, registers: tuple[Register, ...]) -> _Division | None:
+    """How windows follow from positions; None where they are in step, or no share says so."""
+    positions = counted(walk.positions, registers)
+    windows = counted(walk.windows, registers)
+    if positions is None or (windows is not None and _in_step(windows, positions, walk.step)):
+        return None
+    of = share(positions, walk.step, registers)
+    if of is None or any(factor < 1 for _, factor in of.terms):
+        return None
+    return _Division(walk, of, lengths_among(registers), known=windows is not None)
+
+
+def _in_step(windows: Count, positions: Count, step: int) -> bool:
+    """Whether there are always so many times fewer windows than positions that nothing is left."""
+    return tuple((name, factor * step) for name, factor in windows.terms) == positions.terms
+
+
+@dataclass(frozen=True)
+class _Division:
+    """How many windows there are where positions are divided, as far as points tell."""
+
+    walk: StridedWindows
+    of: Register
+    """What there are of steps; where in a step the edge lies is open."""
+    lengths: tuple[Register, ...]
+    known: bool
+    """Whether registers say the windows already."""
+
+    def register(self) -> Register | None:
+        """A register of which one more is one window more; None: no division says what is known, or
+        several that are not one."""
+        if not self._possible_edge_offsets or self._distinguishing_step:
+            return None
+        return share(
+            Count(self._base(self._possible_edge_offsets[0]), self.of.terms),
+            self.of.parts,
+            self.lengths,
+        )
+
+    def points(self) -> tuple[Point, ...]:
+        """Points of which any one would tell more."""
+        parts, factor = self.of.parts, self._factor
+        seen = {self._less(point) for point in self.walk.windows}
+        far = self._far
+        if max(map(abs, seen)) < min(parts, far * factor):
+            return self._below_edge(far, -far, 2 * far, -2 * far)
+        if self._distinguishing_step:
+            return self._below_edge(
+                self._distinguishing_step,
+                self._distinguishing_step - parts,
+                self._distinguishing_step + parts,
+            )
+        if not self.walk.bordered or not self._possible_edge_offsets:
+            return ()
+        # There windows reach farthest, and so does their border.
+        first = self._possible_edge_offsets[0]
+        farthest = [step for step in range(far + 1) if (step * factor - first) % parts == 0]
+        if not farthest or any((less - first) % parts == 0 for less in seen):
+            return ()
+        return self._below_edge(farthest[0], farthest[0] - parts, farthest[0] + parts)
+
+    @cached_property
+    def _possible_edge_offsets(self) -> tuple[int, ...]:
+        """By how many positions the edge may lie behind the first one of its step."""
+        return tuple(
+            behind
+            for behind in range(self.of.parts)
+            if (self._base(behind) - self.of.base) % (self.of.parts // self.walk.step) == 0
+            and all(
+                self._windows(behind, self._less(point)) == number
+                for point, number in self.walk.windows.items()
+            )
+        )
+
+    def _base(self, behind: int) -> int:
+        edge = edge_of(self.lengths)
+        values = {register.name: register.high for register in self.lengths}
+        windows = self.walk.windows[edge]
+        return self.of.parts * (windows - 1) + behind + 1 - Count(0, self.of.terms).at(values)
+
+    def _windows(self, behind: int, less: int) -> int:
+        """How many there are of so many positions less than at the edge."""
+        return self.walk.windows[edge_of(self.lengths)] + (behind - less) // self.of.parts
+
+    @cached_property
+    def _far(self) -> int:
+        """How far below the edge all steps begin anew, or the range ends."""
+        low = tuple(register.low for register in self.lengths)
+        return -(-min(self.of.parts, self._less(low)) // self._factor)
+
+    @cached_property
+    def _distinguishing_step(self) -> int:
+        """How far below the edge windows tell most of `_behind` from each other; 0: nowhere."""
+
+        def told(step: int) -> int:
+            seen = [
+                self._windows(behind, step * self._factor) for behind in self._possible_edge_offsets
+            ]
+            return len(seen) - max(map(seen.count, seen), default=0)
+
+        return max(range(self._far + 1), key=told)
+
+    def _less(self, point: Point) -> int:
+        return below(self.of.terms, self.lengths, values_at_point(self.lengths, point))
+
+    def _below_edge(self, *steps: int) -> tuple[Point, ...]:
+        """Points that lie so far below the edge, along one length."""
+        edge, at = edge_of(self.lengths), self._along
+        return tuple((*edge[:at], edge[at] - step, *edge[at + 1 :]) for step in steps)
+
+    @cached_property
+    def _along(self) -> int:
+        """Position of a length that the positions follow from."""
+        names = {name for name, _ in self.of.terms}
+        return next(i for i, r in enumerate(self.lengths) if r.name in names and r.low < r.high)
+
+    @cached_property
+    def _factor(self) -> int:
+        return dict(self.of.terms)[self.lengths[self._along].name]

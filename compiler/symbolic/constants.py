@@ -1,0 +1,324 @@
+"""Constants that depend on a length: rows of a table that has one for each.
+
+    cosines of position p, for past=p of 1..512    ->    table[512, 1, 64], row past - 1
+
+What an exporter computes from the length of a cache is a constant once that length is known, such
+as the embedding of the next position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from compiler.tensor_ir.build import rounds, within
+from compiler.tensor_ir.nest import (
+    ZERO,
+    Access,
+    Array,
+    Dim,
+    HostNode,
+    Nest,
+    NestGraph,
+    Storage,
+    Tensor,
+    row_major,
+)
+from compiler.tensor_ir.registers import Point, edge_of
+from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.isa.region import Register
+
+Constants = Callable[[Collection[str], Mapping[str, int]], Mapping[str, Array]]
+"""Values of some constants of a network, by name, at one length of each register; without those
+that nobody knows."""
+
+_LARGEST_TABLE = 1 << 26
+"""Elements of a table."""
+_MOST_ROWS = 1 << 12
+"""Of a table for several lengths, each of which the network is looked at for."""
+
+
+def no_constants(names: Collection[str], values: Mapping[str, int]) -> Mapping[str, Array]:
+    """Where nobody knows any."""
+    del names, values
+    return {}
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A table, and where the constant lies in it."""
+
+    table: Tensor
+    row: Storage
+
+
+def tables_of(
+    varying: Mapping[str, Mapping[Point, Tensor]],
+    edge: NestGraph,
+    registers: Sequence[Register],
+    constants: Constants,
+) -> dict[str, TableRow | str]:
+    """For each constant of `varying`, which are known at some points, its table; or why there is
+    none, in words."""
+    found: dict[str, TableRow | str] = {}
+    wanted: dict[tuple[Register, ...], list[str]] = {}
+    for name, seen in varying.items():
+        on = _depends(seen, registers)
+        why = _refusal(seen, edge, on)
+        if why is None:
+            wanted.setdefault(on, []).append(name)
+        else:
+            found[name] = why
+    for on, names in wanted.items():
+        rows = _values_per_size(names, on, registers, constants)
+        for name in names:
+            found[name] = _constant_table(varying[name], rows[name], on, registers)
+    return found
+
+
+def _depends(seen: Mapping[Point, Tensor], registers: Sequence[Register]) -> tuple[Register, ...]:
+    """The registers for which a constant is not just the beginning of what it is at the edge."""
+    edge = edge_of(registers)
+    whole = seen[edge]
+    return tuple(
+        register
+        for position, register in enumerate(registers)
+        if any(
+            not begins_alike(tensor.data, whole.data)
+            for point, tensor in seen.items()
+            if all((point[i] == edge[i]) != (i == position) for i in range(len(point)))
+        )
+    )
+
+
+def _refusal(seen: Mapping[Point, Tensor], edge: NestGraph, on: Sequence[Register]) -> str | None:
+    """Why a constant has no row for each length."""
+    tensor = next(iter(seen.values()))
+    names = " and ".join(register.name for register in on)
+    if not on:
+        return "depends on several lengths at once"
+    shared = [t for t in edge.tensors.values() if t.storage.buffer == tensor.storage.buffer]
+    if len(shared) > 1:
+        return f"has other values for another {names}, and views"
+    rows = math.prod(register.high - register.low + 1 for register in on)
+    size = tensor.elements * rows
+    if size > _LARGEST_TABLE or (len(on) > 1 and rows > _MOST_ROWS):
+        return f"has other values for each {names}, which are {size} in {rows} rows"
+    return None
+
+
+def _values_per_size(
+    names: Sequence[str], on: Sequence[Register], registers: Sequence[Register],
+    constants: Constants,
+) -> dict[str, list[Array | None]]:  # fmt: skip
+    """Values of each constant at each length of `on`, the last of which changes first."""
+    edge = {each.name: each.high for each in registers}
+    found: dict[str, list[Array | None]] = {name: [] for name in names}
+    for lengths in product(*(range(each.low, each.high + 1) for each in on)):
+        at = dict(zip((each.name for each in on), lengths, strict=True))
+        made = constants(names, edge | at)
+        for name in names:
+            found[name].append(made.get(name))
+    return found
+
+
+def _constant_table(
+    seen: Mapping[Point, Tensor], rows: Sequence[Array | None], on: Sequence[Register],
+    registers: Sequence[Register],
+) -> TableRow | str:  # fmt: skip
+    """The table of one constant, if it has what is known of it."""
+    tensor = seen[edge_of(registers)]
+    lengths = " and ".join(register.name for register in on)
+    other = f"has other values for another {lengths}, not just fewer"
+    given = [_as_at_edge(row, tensor.shape) for row in rows]
+    whole = [row for row in given if row is not None]
+    if len(whole) < len(rows):
+        return other
+    spans = tuple(register.high - register.low + 1 for register in on)
+    exact = np.stack(whole).reshape(*spans, *tensor.shape)
+    data = np.asarray(within(exact, tensor.dtype), NUMPY[tensor.dtype])
+    places = [list(registers).index(register) for register in on]
+    for point, each in seen.items():
+        row = tuple(point[place] - registers[place].low for place in places)
+        known = all(0 <= index < span for index, span in zip(row, spans, strict=True))
+        fits = all(n <= m for n, m in zip(each.shape, tensor.shape, strict=True))
+        if known and fits and _beginning(data[row], each.shape) != _data_bytes(each):
+            return other
+    name = f"{tensor.name}@{'@'.join(register.name for register in on)}"
+    strides = row_major(data.shape)
+    table = Tensor(
+        name, data.shape, tensor.dtype, Storage(name, 0, strides), data,
+        None if tensor.exact is None else exact,
+    )  # fmt: skip
+    start = sum((span - 1) * step for span, step in zip(spans, strides, strict=False))
+    terms = tuple((each.name, step) for each, step in zip(on, strides, strict=False))
+    return TableRow(table, Storage(name, start, row_major(tensor.shape), terms))
+
+
+def _as_at_edge(row: Array | None, shape: tuple[int, ...]) -> Array | None:
+    """Values in the shape that they have at the upper edge, behind which there is nothing; None
+    where there are none of such a shape."""
+    if row is None or row.size == math.prod(shape):
+        return None if row is None else row.reshape(shape)
+    if row.ndim != len(shape) or any(n > m for n, m in zip(row.shape, shape, strict=True)):
+        return None
+    return np.pad(row, [(0, m - n) for n, m in zip(row.shape, shape, strict=True)])
+
+
+def begins_alike(ours: Array | None, right: Array | None) -> bool:
+    """Whether two constants of one rank are the same as far as both go: one is the beginning of the
+    other."""
+    if ours is None or right is None:
+        return ours is right
+    both = tuple(slice(0, min(n, m)) for n, m in zip(ours.shape, right.shape, strict=True))
+    return ours.dtype == right.dtype and ours[both].tobytes() == right[both].tobytes()
+
+
+def _beginning(values: Array | None, shape: tuple[int, ...]) -> bytes:
+    """The bytes of as many positions along each axis."""
+    return b"" if values is None else values[tuple(slice(0, n) for n in shape)].tobytes()
+
+
+def _data_bytes(tensor: Tensor) -> bytes:
+    return b"" if tensor.data is None else tensor.data.tobytes()
+
+
+# Constants inside of what the host runs that follow from a length: handed to it like any tensor.
+
+
+def with_host_constants(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
+    """`graphs` of one network at several lengths, of the same operators: what differs inside of
+    payloads is an input of their calls."""
+    made = dict(graphs)
+    for number, step in enumerate(next(iter(graphs.values())).steps):
+        if isinstance(step, HostNode) and step.pick is None:
+            names = _differing([_call(graph, number).payload for graph in graphs.values()])
+            made = {point: _handed(graph, number, names) for point, graph in made.items()}
+    return made
+
+
+def _call(graph: NestGraph, number: int) -> HostNode:
+    step = graph.steps[number]
+    assert isinstance(step, HostNode)
+    return step
+
+
+def _differing(payloads: Sequence[bytes]) -> list[str]:
+    """Constants of payloads that are others in some of them and that memory can hold."""
+    if len({*payloads}) == 1:
+        return []
+    known: dict[str, set[bytes]] = {}
+    for payload in payloads:
+        for tensor in onnx.load_model_from_string(payload).graph.initializer:
+            data = tensor.SerializeToString(deterministic=True)
+            if numpy_helper.to_array(tensor).dtype in NAMES:
+                known.setdefault(tensor.name, set()).add(data)
+    return [name for name, seen in known.items() if len(seen) > 1]
+
+
+def _handed(graph: NestGraph, number: int, names: Sequence[str]) -> NestGraph:
+    """`graph` with constants of a call as its inputs."""
+    step = _call(graph, number)
+    proto = onnx.load_model_from_string(step.payload)
+    held = {tensor.name: tensor for tensor in proto.graph.initializer}
+    if not names or not {*names} <= held.keys():
+        return graph
+    tensors, buffers = dict(graph.tensors), dict(graph.buffers)
+    for name in names:
+        data = numpy_helper.to_array(held[name])
+        storage = Storage(name, 0, row_major(data.shape))
+        if name not in tensors:
+            tensors[name] = Tensor(name, data.shape, NAMES[data.dtype], storage, data)
+            buffers[name] = data.size
+        kind = held[name].data_type
+        proto.graph.input.append(helper.make_tensor_value_info(name, kind, data.shape))
+        proto.graph.initializer.remove(held[name])
+    call = replace(
+        step, inputs=(*step.inputs, *names), payload=proto.SerializeToString(deterministic=True)
+    )
+    steps = (*graph.steps[:number], call, *graph.steps[number + 1 :])
+    return replace(graph, tensors=tensors, buffers=buffers, steps=steps)
+
+
+# Means over a dimension whose length is known only when a program runs.
+
+_LARGEST_COUNT = 1 << 20
+"""Rows of a table."""
+_NEAR = 1e-6
+"""Of a factor, how far it may be off where it is 1 / n."""
+
+
+@dataclass(frozen=True)
+class MeanScale:
+    """How many times fewer positions than at the upper edge a mean is over."""
+
+    table: Tensor
+    tensor: Tensor
+    """Its row of the length."""
+
+    @property
+    def read(self) -> Access:
+        """It, as a multiplier."""
+        return Access(self.tensor.name, (ZERO,))
+
+
+def is_mean(seen: Mapping[Point, Nest]) -> bool:
+    """Whether a nest divides by how many positions it adds up, which are others at other points."""
+    for nest in seen.values():
+        plain = nest.reduce == "sum" and nest.function == "move" and nest.multiplier is None
+        if not plain or nest.operands[0].scale is None:
+            return False
+    totals = [
+        (nest.operands[0].scale or 0) * math.prod(dim.extent for dim in nest.dims[nest.rank :])
+        for nest in seen.values()
+    ]
+    scales = {nest.operands[0].scale for nest in seen.values()}
+    return len(scales) > 1 and max(totals) - min(totals) <= _NEAR * max(totals)
+
+
+def with_scale(nest: Nest, edge: Nest) -> Nest:
+    """`nest` with terms times the number of the upper edge."""
+    read, like = nest.operands[0], edge.operands[0]
+    return replace(nest, operands=(replace(read, scale=like.scale),))
+
+
+def mean_scale_of(
+    name: str, dims: Sequence[Dim], registers: Sequence[Register], real: str
+) -> MeanScale | str:
+    """What a mean over `dims` is to be multiplied by, as tensors called after `name`; or why there
+    is none, in words.
+
+    Args:
+        name: of the mean.
+        dims: what it adds up, with their counts.
+        registers: the lengths.
+        real: element type.
+    """
+    used = {term for dim in dims if dim.count is not None for term, _ in dim.count.terms}
+    on = [register for register in registers if register.name in used]
+    spans = [np.arange(register.low, register.high + 1) for register in on]
+    rows = math.prod(span.size for span in spans)
+    if rows > _LARGEST_COUNT:
+        return f"its mean is over {rows} different numbers of positions"
+    lengths = dict(zip((r.name for r in on), np.meshgrid(*spans, indexing="ij"), strict=True))
+    over = np.ones([span.size for span in spans])
+    for dim in dims:
+        if dim.count is not None:
+            over = over * (dim.count.base + sum(f * lengths[n] for n, f in dim.count.terms))
+    if (over <= 0).any():
+        return "its mean is over nothing at some lengths"
+    exact = (over[tuple([-1] * over.ndim)] / over)[..., np.newaxis].astype(np.float32)
+    data = exact.astype(NUMPY[real])
+    strides = row_major(data.shape)
+    terms = tuple((register.name, step) for register, step in zip(on, strides, strict=False))
+    label = f"{name}.share@{'@'.join(register.name for register in on)}"
+    kept = exact if rounds(exact, data) else None
+    table = Tensor(label, data.shape, real, Storage(label, 0, strides), data, kept)
+    row = Storage(label, data.size - 1, (1,), terms)
+    return MeanScale(table, Tensor(f"{name}.share", (1,), real, row, data.reshape(-1)[-1:]))

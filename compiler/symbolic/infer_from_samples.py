@@ -1,0 +1,256 @@
+"""The graph of nests for all lengths of some ranges, from those of a few lengths.
+
+The one idea: how a network follows from a length shows next to the upper edge of its range, where
+decisions of its decomposition are those of the edge, and where windows go in steps, some steps
+below it. Farther below it may be spelled in another way, which must compute the same: so the lower
+end is computed both ways and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from compiler.errors import UnsupportedModel
+from compiler.symbolic.borders import with_borders
+from compiler.symbolic.buffer_views import unwritten
+from compiler.symbolic.ceil_div import with_ceil_div_registers
+from compiler.symbolic.constants import Constants, no_constants, with_host_constants
+from compiler.symbolic.merge import merge_graphs, other_structure, refusal
+from compiler.symbolic.specialize import at_length
+from compiler.tensor_ir.interpreter import Host, run
+from compiler.tensor_ir.nest import Array, NestGraph
+from compiler.tensor_ir.registers import Point, edge_of, from_where, lengths_among
+from simmodel.arch.dtype import NUMPY
+from simmodel.errors import HostFailed
+from simmodel.isa.region import Register
+
+Make = Callable[[Mapping[str, int]], NestGraph | None]
+"""The network at one length of each register; None where it has none."""
+
+_STEPS = (-1, -2, 1, 2, -3)
+"""From the edge to the lengths that are looked at until two are found, also beyond the range."""
+_WANTED = 2
+_SHARE = 0.05
+"""Of the values' mean, how far two ways to compute them may be apart in small types."""
+
+
+def for_lengths(
+    make: Make, registers: tuple[Register, ...], host: Host, constants: Constants = no_constants,
+    real: str = "fp32",
+) -> NestGraph:  # fmt: skip
+    """The network for all lengths of `registers`.
+
+    Args:
+        make: the network at one point.
+        registers: the lengths.
+        host: runs host nodes, to compare what is computed.
+        constants: for those that depend on a length.
+        real: element type of numbers by which means differ from length to length.
+
+    Raises:
+        UnsupportedModel: every reason why there is no such graph.
+    """
+    edge = edge_of(registers)
+    graphs = {edge: _at(make, registers, edge)}
+    mistakes: list[str] = []
+    near = [
+        _graphs_near_edge(make, registers, position, graphs, mistakes)
+        for position, register in enumerate(registers)
+        if register.low < register.high
+    ]
+    if mistakes:
+        raise refusal(graphs[edge].name, registers, mistakes)
+    if len(near) > 1:
+        _add_mixed(make, registers, near, graphs)
+    every = _with_shares(make, registers, graphs)
+    made = merge_graphs(with_host_constants(with_borders(graphs)), every, constants, real)
+    for point in product(*((r.low, r.high) for r in registers)):
+        _check_reads(made, registers, point)
+    for point in _checked(made.registers):
+        if point not in graphs:
+            _check_point(made, make, host, point)
+    return made
+
+
+def _at(make: Make, registers: Sequence[Register], point: Point) -> NestGraph:
+    names = [register.name for register in registers]
+    values = dict(zip(names, point, strict=True))
+    made = make(values)
+    if made is None:
+        raise UnsupportedModel(f"the network has no {_sizes_text(values)}")
+    return made
+
+
+def _sizes_text(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _graphs_near_edge(
+    make: Make, registers: tuple[Register, ...], position: int, graphs: dict[Point, NestGraph],
+    mistakes: list[str],
+) -> list[Point]:  # fmt: skip
+    """Add graphs next to the edge of one register to `graphs`, of the same operators; their points.
+    Adds to `mistakes` why there are none."""
+    edge, register = edge_of(registers), registers[position]
+    found: list[Point] = []
+    said = ""
+    for step in _STEPS:
+        value = register.high + step
+        if len(found) == min(_WANTED, register.high - register.low) or value < 1:
+            continue
+        point = (*edge[:position], value, *edge[position + 1 :])
+        graph = make(dict(zip((r.name for r in registers), point, strict=True)))
+        if graph is None:
+            continue
+        other = other_structure(graphs[edge], graph)
+        if other is None:
+            found.append(point)
+            graphs[point] = graph
+        said = said or f"at {register.name}={value} {other}"
+    if not found:
+        mistakes.append(said or f"there is no {register.name} next to {register.high}")
+    return found
+
+
+def _add_mixed(
+    make: Make, registers: tuple[Register, ...], near: Sequence[Sequence[Point]],
+    graphs: dict[Point, NestGraph],
+) -> None:  # fmt: skip
+    """Add a graph for which all registers are off the edge, where one has the same operators: it
+    shows products of lengths at once."""
+    edge = edge_of(registers)
+    for points in product(*near):
+        together = zip(*points, strict=True)
+        mixed = tuple(
+            next((value for value in values if value != high), high)
+            for values, high in zip(together, edge, strict=True)
+        )
+        graph = _at(make, registers, mixed)
+        if other_structure(graphs[edge], graph) is None:
+            graphs[mixed] = graph
+            return
+
+
+def _with_shares(
+    make: Make, registers: tuple[Register, ...], graphs: dict[Point, NestGraph]
+) -> tuple[Register, ...]:
+    """`registers` and the shares of them that there are of windows. Adds to `graphs` what tells
+    these."""
+    edge = graphs[edge_of(registers)]
+    lost: dict[Point, str] = {}
+    while (found := with_ceil_div_registers(graphs, registers, lost)).asked:
+        point = found.asked[0]
+        values = dict(zip((r.name for r in registers), point, strict=True))
+        graph = make(values)
+        other = "there is no such network" if graph is None else other_structure(edge, graph)
+        if graph is None or other is not None:
+            lost[point] = f"at {_sizes_text(values)} {other}"
+        else:
+            graphs[point] = graph
+    if found.untold:
+        raise refusal(edge.name, registers, [lost[point] for point in found.untold])
+    empty = [_empty(register, registers) for register in found.registers if register.low < 1]
+    if empty:
+        raise refusal(edge.name, registers, empty)
+    return found.registers
+
+
+def _empty(part: Register, lengths: Sequence[Register]) -> str:
+    """That there is nothing of a share where all lengths are at their least."""
+    low = {register.name: register.low for register in lengths}
+
+    def some(point: Point) -> bool:
+        return part.share(dict(zip(low, point, strict=True))) > 0
+
+    there = from_where(some, lengths, tuple(low.values()))
+    return f"at {_sizes_text(low)} steps of {part.parts} leave no window{there}"
+
+
+def _checked(registers: Sequence[Register]) -> Iterator[Point]:
+    """The lower end of all ranges, and where windows go in steps a point above it for which the
+    last one ends elsewhere than at the edge."""
+    lengths = lengths_among(registers)
+    yield tuple(register.low for register in lengths)
+    steps = {name: each.parts for each in registers for name, _ in each.terms}
+    if steps:
+        yield tuple(_above_low(register, steps.get(register.name)) for register in lengths)
+
+
+def _above_low(register: Register, step: int | None) -> int:
+    if step is None:
+        return register.low
+    value = register.low + step + 1
+    return min(value + ((register.high - value) % step == 0), register.high)
+
+
+def _check_reads(made: NestGraph, lengths: Sequence[Register], point: Point) -> None:
+    """Raise UnsupportedModel where a step reads what is not there at one point. What is read and
+    what is there have ends that follow from lengths, so ends of ranges tell for all between."""
+    said = _lacking(made, lengths, point)
+    if said is None:
+        return
+    values = {register.name: value for register, value in zip(lengths, point, strict=True)}
+    there = from_where(lambda other: _lacking(made, lengths, other) is None, lengths, point)
+    raise refusal(made.name, lengths, [f"at {_sizes_text(values)} {said}{there}"])
+
+
+def _lacking(made: NestGraph, lengths: Sequence[Register], point: Point) -> str | None:
+    values = {register.name: value for register, value in zip(lengths, point, strict=True)}
+    try:
+        return unwritten(at_length(made, values))
+    except ValueError:  # an array that no buffer holds, or a read without a value outside
+        return "what follows from longer inputs reaches beyond what is there"
+
+
+def _check_point(made: NestGraph, make: Make, host: Host, point: Point) -> None:
+    """Raise UnsupportedModel where one point has another meaning than `made`."""
+    lengths = lengths_among(made.registers)
+    values = {register.name: value for register, value in zip(lengths, point, strict=True)}
+    own = _at(make, lengths, point)
+    cut = at_length(made, values)
+    inputs, right = _computed(own, host)
+    shown = _sizes_text(values)
+    try:
+        ours = run(cut, inputs, host)
+    except ValueError as why:
+        said = f"at {shown} what follows from longer inputs cannot be computed: {why}"
+        raise refusal(made.name, lengths, [said]) from why
+    wrong = [
+        f"at {shown} the output {name} is another one than what follows from longer inputs"
+        for name, values in right.items()
+        if ours[name].shape != values.shape or not _close(ours[name], values)
+    ]
+    if wrong:
+        raise refusal(made.name, lengths, wrong)
+
+
+def _computed(graph: NestGraph, host: Host) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Some inputs, and what `graph` makes of them. Integers are 1, as who is left with nothing
+    behind a mask divides rounding by rounding; 0 where a table has one row."""
+    inputs = _some(graph, 1)
+    try:
+        return inputs, run(graph, inputs, host)
+    except (HostFailed, IndexError):
+        inputs = _some(graph, 0)
+        return inputs, run(graph, inputs, host)
+
+
+def _some(graph: NestGraph, number: int) -> dict[str, Array]:
+    """Inputs of no meaning: normal numbers, and `number` for indices, lengths and masks."""
+    random = np.random.default_rng(0)
+    made = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        kind = NUMPY[graph.ports.get(name, tensor.dtype)]
+        whole = np.issubdtype(kind, np.integer) or kind == np.bool_
+        values = np.full(tensor.shape, number) if whole else random.normal(size=tensor.shape)
+        made[name] = values.astype(kind)
+    return made
+
+
+def _close(ours: Array, right: Array) -> bool:
+    a, b = (np.nan_to_num(values.astype(np.float64)) for values in (ours, right))
+    return bool(np.abs(a - b).mean() <= _SHARE * np.abs(b).mean()) if a.size else True

@@ -1,0 +1,400 @@
+"""One graph of nests for many lengths, from graphs that were made for some of them each.
+
+    scores[m=4, n=33]  at past=32                    scores[m=4, n=1 + past]
+    scores[m=4, n=32]  at past=31             ->     new row at present + 256 - 8 (32 - past)
+    new row at present + 256; at present + 248
+
+The one idea: nobody has to know how an operator depends on a length. The operators are the same at
+all lengths, and a number that differs follows from the lengths as the differences tell. What does
+not is named, all of it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from compiler.errors import UnsupportedModel, at_node
+from compiler.symbolic.buffer_views import OtherBox, moves
+from compiler.symbolic.constants import (
+    Constants,
+    begins_alike,
+    is_mean,
+    mean_scale_of,
+    tables_of,
+    with_scale,
+)
+from compiler.tensor_ir.nest import Access, Affine, Dim, HostNode, Nest, NestGraph, Step, Tensor
+from compiler.tensor_ir.registers import (
+    Count,
+    Point,
+    counted,
+    edge_of,
+    fitted,
+    from_where,
+    lengths_among,
+    payload_of_any,
+    values_at_point,
+)
+from compiler.tensor_ir.rewrite import reads_of, writes_of
+from simmodel.isa.region import Register, Terms
+
+_SHOWN = 12
+"""Reasons that are told; the others are counted."""
+_PRODUCT = "is no sum of multiples of the lengths"
+
+
+def merge_graphs(
+    graphs: Mapping[Point, NestGraph], registers: tuple[Register, ...], constants: Constants,
+    real: str = "fp32",
+) -> NestGraph:  # fmt: skip
+    """The graph for all lengths of `registers`.
+
+    Args:
+        graphs: of one network, made for the upper edge of all registers and for other points.
+        registers: the lengths, in the order of the points, and shares of them.
+        constants: for those that depend on a length.
+        real: element type of numbers by which means differ from length to length.
+
+    Raises:
+        UnsupportedModel: every reason why there is none.
+    """
+    edge = edge_of(registers)
+    made = _GraphMerge(graphs, registers, edge, constants, real)
+    made.compare()
+    result = None if made.mistakes else made.graph()
+    if made.mistakes or result is None:
+        raise refusal(graphs[edge].name, registers, made.mistakes)
+    return result
+
+
+def refusal(name: str, registers: Sequence[Register], mistakes: Sequence[str]) -> UnsupportedModel:
+    """That the network of this name is not one program for all lengths, with the reasons."""
+    known = list(dict.fromkeys(mistakes))
+    more = [f"and {len(known) - _SHOWN} more"] if len(known) > _SHOWN else []
+    lengths = lengths_among(registers)
+    ranges = ", ".join(f"{r.name}={r.low}..{r.high}" for r in lengths)
+    alone = " ".join(f"--dim {r.name}={r.high}" for r in lengths)
+    head = f"{name}: not one program for {ranges}; compile each length by itself ({alone}):"
+    return UnsupportedModel("\n  ".join([head, *known[:_SHOWN], *more]))
+
+
+@dataclass
+class _GraphMerge:
+    """Collects what is wrong, and makes the graph."""
+
+    graphs: Mapping[Point, NestGraph]
+    registers: tuple[Register, ...]
+    edge: Point
+    constants: Constants
+    real: str
+    mistakes: list[str] = field(default_factory=list)
+    tables: dict[str, Tensor] = field(default_factory=dict)
+    """Constants of each length, and their rows where no tensor of the network is one."""
+
+    def compare(self) -> None:
+        """Whether all graphs have the same tensors and operators."""
+        edge = self.graphs[self.edge]
+        for point, graph in self.graphs.items():
+            said = other_structure(edge, graph)
+            if said is not None:
+                self.mistakes.append(f"at {self.shown(point)} {said}")
+
+    def shown(self, point: Point) -> str:
+        """A point in words."""
+        named = zip(lengths_among(self.registers), point, strict=True)
+        return ", ".join(f"{register.name}={value}" for register, value in named)
+
+    def graph(self) -> NestGraph:
+        """The graph for all lengths; says what is wrong in `mistakes`."""
+        edge = self.graphs[self.edge]
+        own = self._tensors()
+        steps = tuple(
+            self._merge_step({point: graph.steps[number] for point, graph in self.graphs.items()})
+            for number in range(len(edge.steps))
+        )
+        tensors = {**own, **self.tables}
+        used = {tensor.storage.buffer for tensor in tensors.values()}
+        sizes = {name: table.elements for name, table in self.tables.items()}
+        buffers = {n: size for n, size in {**edge.buffers, **sizes}.items() if n in used}
+        return replace(
+            edge, tensors=tensors, buffers=buffers, steps=steps, registers=self.registers
+        )
+
+    def count(self, known: Mapping[Point, int], what: str) -> Count | None:
+        """How many positions there are; None: always as many."""
+        found = counted(known, self.registers)
+        if found is None:
+            self.mistakes.append(f"{what} {_PRODUCT}: {self._values_text(known)}")
+            return None
+        shrinking = [name for name, factor in found.terms if factor < 0]
+        if shrinking:
+            self.mistakes.append(f"{what} becomes less where {shrinking[0]} becomes more")
+        elif self._least(found) < 0:
+            self.mistakes.append(self._negative(found, what))
+        return found if found.terms else None
+
+    def _least(self, count: Count) -> int:
+        return count.at({register.name: register.low for register in self.registers})
+
+    def _negative(self, count: Count, what: str) -> str:
+        """That there would be fewer than no positions at the lower end."""
+        low = tuple(register.low for register in lengths_among(self.registers))
+
+        def some(point: Point) -> bool:
+            return count.at(values_at_point(self.registers, point)) > 0
+
+        there = from_where(some, self.registers, low)
+        return (
+            f"{what} follows from longer inputs as {self._least(count)} at {self.shown(low)}{there}"
+        )
+
+    def terms(self, known: Mapping[Point, int], what: str) -> Terms:
+        """How a number follows from the lengths."""
+        found = fitted(known, self.registers)
+        if found is None:
+            self.mistakes.append(f"{what} {_PRODUCT}: {self._values_text(known)}")
+        return found or ()
+
+    def _values_text(self, known: Mapping[Point, int]) -> str:
+        return ", ".join(f"{value} at {self.shown(point)}" for point, value in known.items())
+
+    # Tensors.
+
+    def _tensors(self) -> dict[str, Tensor]:
+        edge = self.graphs[self.edge]
+        offsets = self._offsets()
+        made = {}
+        for name, tensor in edge.tensors.items():
+            seen = {point: graph.tensors[name] for point, graph in self.graphs.items()}
+            counts = tuple(
+                self.count(
+                    {point: each.shape[axis] for point, each in seen.items()},
+                    f"{self._whose(name)}: the extent of {name} along axis {axis}",
+                )
+                for axis in range(len(tensor.shape))
+            )
+            storage = replace(tensor.storage, registers=offsets.get(name, ()))
+            made[name] = replace(tensor, storage=storage, counts=counts if any(counts) else ())
+        self._add_tables(made)
+        return {name: _within(tensor, made) for name, tensor in made.items()}
+
+    def _offsets(self) -> dict[str, Terms]:
+        found: dict[str, Terms] = {}
+        shared: dict[str, list[str]] = {}
+        for tensor in self.graphs[self.edge].tensors.values():
+            shared.setdefault(tensor.storage.buffer, []).append(tensor.name)
+        for buffer, names in shared.items():
+            sizes = {point: graph.buffers[buffer] for point, graph in self.graphs.items()}
+            views = {p: [g.tensors[name] for name in names] for p, g in self.graphs.items()}
+            if all(_same_storage(seen, views[self.edge]) for seen in views.values()):
+                continue
+            try:
+                found |= moves(views, sizes, self.registers)
+            except OtherBox as why:
+                name, said = why.args
+                self.mistakes.append(f"{self._whose(name)}: {name} cannot stay a view: {said}")
+        return found
+
+    def _add_tables(self, made: dict[str, Tensor]) -> None:
+        """A constant is the same at all lengths, or the beginning of what it is at the edge, or a
+        row of a table with one for each length."""
+        varying = {name: seen for name in made if (seen := self._other_values(name))}
+        if not varying:
+            return
+        lengths = lengths_among(self.registers)
+        tables = tables_of(varying, self.graphs[self.edge], lengths, self.constants)
+        for name, found in tables.items():
+            if isinstance(found, str):
+                self.mistakes.append(f"{self._whose(name)}: the constant {name} {found}")
+                continue
+            made[name] = replace(made[name], storage=found.row)
+            self.tables[found.table.name] = found.table
+
+    def _other_values(self, name: str) -> dict[Point, Tensor]:
+        """A constant at all points, where it is not the beginning of what it is at the edge."""
+        seen = {point: graph.tensors[name] for point, graph in self.graphs.items()}
+        edge = seen[self.edge].data
+        same = edge is None or all(begins_alike(t.data, edge) for t in seen.values())
+        return {} if same else seen
+
+    def _whose(self, name: str) -> str:
+        """The node that makes or else reads a tensor, in words; of a view, what it is a view of."""
+        edge = self.graphs[self.edge]
+        for names in ([name], _beside(edge, name)):
+            for ports in (writes_of, reads_of):
+                for step in edge.steps:
+                    if not {*names}.isdisjoint(ports(step)):
+                        return _node(step)
+        return f"input {name!r}"
+
+    # Operators.
+
+    def _merge_step(self, seen: Mapping[Point, Step]) -> Step:
+        step = seen[self.edge]
+        if isinstance(step, Nest):
+            return self._nest(step, {p: s for p, s in seen.items() if isinstance(s, Nest)})
+        return self._merge_host_node(
+            step, {p: s for p, s in seen.items() if isinstance(s, HostNode)}
+        )
+
+    def _merge_host_node(self, step: HostNode, seen: Mapping[Point, HostNode]) -> HostNode:
+        if step.pick is not None or len({node.payload for node in seen.values()}) == 1:
+            return step
+        free = {payload_of_any(node.payload) for node in seen.values()}
+        if len(free) > 1:
+            self.mistakes.append(
+                f"{_node(step)}: runs on the host ({step.reason}), in another way at each length"
+            )
+        return replace(step, payload=next(iter(free)))
+
+    def _nest(self, step: Nest, seen: Mapping[Point, Nest]) -> Nest:
+        where = _node(step)
+        for name in _NUMBERS:
+            values = {repr(getattr(nest, name)) for nest in seen.values()}
+            if len(values) > 1:
+                self.mistakes.append(
+                    f"{where}: its {name} depends on the length ({', '.join(sorted(values)[:3])})"
+                )
+        dims = tuple(
+            replace(dim, count=self.count(
+                {point: nest.dims[d].extent for point, nest in seen.items()},
+                f"{where}: the extent of loop {dim.name}",
+            ))
+            for d, dim in enumerate(step.dims)
+        )  # fmt: skip
+        share = self._mean_scale(step, seen, dims, where)
+        if share is not None:
+            seen = {point: with_scale(nest, step) for point, nest in seen.items()}
+        reads = [
+            self._access(dict(zip(seen, each, strict=True)), seen, dims, where)
+            for each in zip(*(nest.reads for nest in seen.values()), strict=True)
+        ]
+        count = len(step.operands)
+        more = iter(reads[count:])
+        return replace(
+            step,
+            dims=dims,
+            operands=tuple(reads[:count]),
+            bias=None if step.bias is None else next(more),
+            multiplier=share if step.multiplier is None else next(more),
+        )
+
+    def _mean_scale(
+        self, step: Nest, seen: Mapping[Point, Nest], dims: tuple[Dim, ...], where: str
+    ) -> Access | None:
+        """What a mean is multiplied by where it is over fewer positions than at the edge."""
+        if not is_mean(seen):
+            return None
+        found = mean_scale_of(step.tensor, dims[step.rank :], self.registers, self.real)
+        if isinstance(found, str):
+            self.mistakes.append(f"{where}: {found}")
+            return None
+        self.tables |= {found.table.name: found.table, found.tensor.name: found.tensor}
+        return found.read
+
+    def _access(
+        self, seen: Mapping[Point, Access], nests: Mapping[Point, Nest], dims: tuple[Dim, ...],
+        where: str,
+    ) -> Access:  # fmt: skip
+        edge = seen[self.edge]
+        what = f"{where}: where it reads {edge.tensor}"
+        if len({(a.pad, a.scale, a.zero) for a in seen.values()}) > 1:
+            self.mistakes.append(f"{what}, its pad or scale depends on the length")
+        index = []
+        for axis, affine in enumerate(edge.index):
+            along = {point: access.index[axis] for point, access in seen.items()}
+            self._check_coefficients(along, nests, f"{what} along axis {axis}")
+            terms = self.terms(
+                {point: each.constant for point, each in along.items()},
+                f"{what}, the position along axis {axis}",
+            )
+            index.append(replace(affine, registers=terms))
+        return replace(edge, index=tuple(index))
+
+    def _check_coefficients(
+        self, along: Mapping[Point, Affine], nests: Mapping[Point, Nest], what: str
+    ) -> None:
+        """Steps of loops that take more than one are the same at all lengths."""
+        for d, dim in enumerate(nests[self.edge].dims):
+            steps = {
+                affine.coefficient(d)
+                for point, affine in along.items()
+                if nests[point].dims[d].extent > 1
+            }
+            if len(steps) > 1:
+                self.mistakes.append(f"{what}, the step of loop {dim.name} depends on the length")
+
+
+_NUMBERS = ("parameters", "low", "high", "scale", "zero", "sparse")
+"""Fields of a nest that do not depend on a length."""
+
+
+def _beside(graph: NestGraph, name: str) -> list[str]:
+    """Tensors in the same buffer."""
+    buffer = graph.tensors[name].storage.buffer
+    return [n for n, tensor in graph.tensors.items() if tensor.storage.buffer == buffer]
+
+
+def _within(tensor: Tensor, made: Mapping[str, Tensor]) -> Tensor:
+    """`tensor` with the united forms of the tensors in which its rows lie."""
+    picked, placed = tensor.picked, tensor.placed
+    if picked is not None:
+        table, index = (made.get(t.name, t) for t in (picked.table, picked.index))
+        picked = replace(picked, table=table, index=index)
+    if placed is not None:
+        table, index = (made.get(t.name, t) for t in (placed.table, placed.index))
+        placed = replace(placed, table=table, index=index)
+    return replace(tensor, picked=picked, placed=placed)
+
+
+def _same_storage(seen: Sequence[Tensor], edge: Sequence[Tensor]) -> bool:
+    """Whether tensors of a buffer are where they are at the edge, and as large."""
+    return all(
+        a.shape == b.shape and (a.storage == b.storage or not a.elements)
+        for a, b in zip(seen, edge, strict=True)
+    )
+
+
+def other_structure(edge: NestGraph, graph: NestGraph) -> str | None:
+    """The first thing, in words, that `graph` has and `edge` has not, or the other way round; None
+    where they differ in numbers alone."""
+    for a, b in zip(edge.steps, graph.steps, strict=False):
+        if _structure(a) != _structure(b):
+            there = "" if _node(a) == _node(b) else f", and {_node(b)} stands in its place"
+            return f"{_node(a)} is computed in another way{there}"
+    if len(edge.steps) != len(graph.steps):
+        longer = max(edge.steps, graph.steps, key=len)
+        return f"{_node(longer[min(len(edge.steps), len(graph.steps))])} is there or not"
+    for what in ("inputs", "outputs", "ports", "codes", "sized"):
+        if getattr(edge, what) != getattr(graph, what):
+            return f"the network has other {what}"
+    kinds = [{name: _tensor_signature(t) for name, t in g.tensors.items()} for g in (edge, graph)]
+    lost = [name for name in {**kinds[0], **kinds[1]} if kinds[0].get(name) != kinds[1].get(name)]
+    return f"{lost[0]} is another tensor" if lost else None
+
+
+def _tensor_signature(tensor: Tensor) -> tuple[object, ...]:
+    """What a tensor is, whatever its extents."""
+    rows = [
+        None if each is None else (each.table.name, each.index.name, each.axis)
+        for each in (tensor.picked, tensor.placed)
+    ]
+    block = tensor.placed is not None and tensor.placed.block
+    constant = tensor.data is not None
+    return (len(tensor.shape), tensor.dtype, tensor.storage.buffer, constant, block, *rows)
+
+
+def _structure(step: Step) -> tuple[object, ...]:
+    """What an operator is, whatever its extents."""
+    if isinstance(step, HostNode):
+        return (step.inputs, step.outputs, step.kind, step.origin, step.pick)
+    reads = tuple((a.tensor, len(a.index)) for a in step.reads)
+    kept = ("tensor", "rank", "function", "reduce", "kind", "origin", "composite")
+    names = tuple(dim.name for dim in step.dims)
+    ends = (step.bias is None, step.multiplier is None)
+    return (*(getattr(step, name) for name in kept), names, reads, ends)
+
+
+def _node(step: Step) -> str:
+    return at_node(step.origin, step.kind)

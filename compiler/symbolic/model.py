@@ -1,0 +1,48 @@
+"""A network whose lengths are known only when it runs: the network at any of them.
+
+The one idea: a network at one length is a model like any other, and whoever opens models knows how
+to make it; how the program follows from the length is found by comparing what becomes of a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import onnx_ir as ir
+
+from compiler.symbolic.constants import Constants, no_constants
+from compiler.tensor_ir.interpreter import Host
+from simmodel.isa.region import Register
+
+
+@dataclass(frozen=True)
+class SymbolicModel:
+    """Models as `prepared` makes them, one for each length within some ranges."""
+
+    registers: tuple[Register, ...]
+    prepare: Callable[[Mapping[str, int]], ir.Model | None] = field(repr=False)
+    """The model at one length of each register, also beyond the ranges; None where there is
+    none. All have the same constants, but for those that follow from the lengths."""
+    host: Host = field(repr=False)
+    """Runs operators that are left to the host."""
+    constants: Constants = field(default=no_constants, repr=False)
+    """For those that follow from the lengths."""
+
+    def at(self, values: Mapping[str, int]) -> ir.Model | None:
+        """The model at these lengths, of which that at the upper edge is made once: each has all
+        constants of its own."""
+        edge = all(values[register.name] == register.high for register in self.registers)
+        return self.edge if edge else self.prepare(values)
+
+    @cached_property
+    def edge(self) -> ir.Model:
+        """The model at the upper edge of all ranges.
+
+        Raises ValueError where there is none.
+        """
+        model = self.prepare({register.name: register.high for register in self.registers})
+        if model is None:
+            raise ValueError("there is no network at the upper edge")
+        return model

@@ -1,0 +1,112 @@
+"""A graph for many lengths at one of them: as if its other positions had never been.
+
+scores[m=4, n=1 + past]  at past=7   ->   scores[m=4, n=8], strides and buffers of the edge
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from compiler.tensor_ir.nest import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Tensor
+from compiler.tensor_ir.registers import below, lengths_among, values_at
+from simmodel.isa.region import Register
+
+
+def at_length(graph: NestGraph, values: Mapping[str, int]) -> NestGraph:
+    """`graph` where its lengths have `values`: no longer for any others.
+
+    Raises ValueError with every value that is missing, unknown or outside of its range.
+    """
+    check_values(graph.registers, values)
+    values = values_at(graph.registers, values)
+    tensors = {name: _tensor(t, graph.registers, values) for name, t in graph.tensors.items()}
+    for name, tensor in graph.tensors.items():
+        if tensor.data is not None and tensor.storage.registers:
+            tensors[name] = _constant_from_table(tensors[name], tensors[tensor.storage.buffer])
+    steps = tuple(
+        step if isinstance(step, HostNode) else nest_at(step, graph.registers, values)
+        for step in graph.steps
+    )
+    return replace(graph, tensors=tensors, steps=steps, registers=())
+
+
+def check_values(registers: Sequence[Register], values: Mapping[str, int]) -> None:
+    """Raise ValueError with every value that is missing, unknown or outside of its range."""
+    lengths = lengths_among(registers)
+    known = {register.name for register in lengths}
+    wrong = [f"{name} is no length of it" for name in values if name not in known]
+    for register in lengths:
+        value, span = values.get(register.name), f"{register.low}..{register.high}"
+        if value is None:
+            wrong.append(f"{register.name} needs a value of {span}")
+        elif not register.low <= value <= register.high:
+            wrong.append(f"{register.name}={value} is outside of {span}")
+    if wrong:
+        raise ValueError("; ".join(wrong))
+
+
+def _tensor(tensor: Tensor, registers: Sequence[Register], values: Mapping[str, int]) -> Tensor:
+    counts = tensor.counts or (None,) * len(tensor.shape)
+    shape = tuple(
+        extent if count is None else count.at(values)
+        for extent, count in zip(tensor.shape, counts, strict=True)
+    )
+    moved = below(tensor.storage.registers, registers, values)
+    storage = replace(tensor.storage, offset=tensor.storage.offset - moved, registers=())
+    picked, placed = tensor.picked, tensor.placed
+    if picked is not None:
+        table, index = (_tensor(t, registers, values) for t in (picked.table, picked.index))
+        picked = replace(picked, table=table, index=index)
+    if placed is not None:
+        table, index = (_tensor(t, registers, values) for t in (placed.table, placed.index))
+        placed = replace(placed, table=table, index=index)
+    uncertain = tensor.uncertain
+    if isinstance(uncertain, np.ndarray):
+        uncertain = _beginning(np.broadcast_to(uncertain, tensor.shape), shape)
+    return replace(
+        tensor, shape=shape, storage=storage, counts=(), picked=picked, placed=placed,
+        data=None if tensor.data is None else _beginning(tensor.data, shape),
+        exact=None if tensor.exact is None else _beginning(tensor.exact, shape),
+        uncertain=uncertain, narrow=tensor.narrow if shape == tensor.shape else None,
+    )  # fmt: skip
+
+
+def _constant_from_table(tensor: Tensor, table: Tensor) -> Tensor:
+    """A constant as it is in a table."""
+    if table.data is None:
+        raise ValueError(f"{table.name} is no constant")
+
+    def row(values: Array) -> Array:
+        first = values.reshape(-1)[tensor.storage.offset :]
+        steps = [step * values.itemsize for step in tensor.storage.strides]
+        return np.ascontiguousarray(as_strided(first, tensor.shape, steps))
+
+    exact = None if table.exact is None else row(table.exact)
+    return replace(tensor, data=row(table.data), exact=exact, narrow=None)
+
+
+def _beginning(values: Array, shape: tuple[int, ...]) -> Array:
+    return values[tuple(slice(0, extent) for extent in shape)]
+
+
+def nest_at(nest: Nest, registers: Sequence[Register], values: Mapping[str, int]) -> Nest:
+    """`nest` where the registers have `values`."""
+
+    def affine(given: Affine) -> Affine:
+        moved = below(given.registers, registers, values)
+        return replace(given, constant=given.constant - moved, registers=())
+
+    def access(given: Access | None) -> Access | None:
+        return None if given is None else replace(given, index=tuple(map(affine, given.index)))
+
+    dims = tuple(
+        dim if dim.count is None else Dim(dim.name, dim.count.at(values)) for dim in nest.dims
+    )
+    return replace(
+        nest, dims=dims, operands=tuple(filter(None, map(access, nest.operands))),
+        bias=access(nest.bias), multiplier=access(nest.multiplier),
+    )  # fmt: skip

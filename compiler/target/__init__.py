@@ -1,0 +1,1 @@
+"""What a machine does with a nest: engine, operand layouts, legal forms."""

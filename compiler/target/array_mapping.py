@@ -1,0 +1,254 @@
+"""How a product lies on the array: which loops are pixels, columns, the reduction, or steps.
+
+    a[y, x, j, c]  ->  a[y, x, (j, c)]        w[j, c, n]  ->  w[(j, c), n]
+
+With its channels last, the positions of a kernel row lie side by side in the left operand, as they
+do in packed weights. Where its pixels may overlap, channels and kernel columns are one reduction:
+a 7 x 7 kernel over 3 channels is seven steps of depth 21, not 49 of depth 3. Engines that are told
+products or tiles have fewer of them then; a convolution instruction without `im2col`, which takes
+kernel positions one after another, has fewer positions, where channels alone leave room for that.
+
+Prices, emission and the report all ask here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any
+
+from compiler.cost.transfer import Path
+from compiler.tensor_ir.nest import Access, Nest, Tensor, order_of
+from simmodel.arch.dtype import product_type
+from simmodel.arch.record import Arch, Matrix
+from simmodel.isa.contraction import product_cycles
+from simmodel.isa.region import Operand
+
+# What each loop of a sum of products is for: row, column, reduction, kernel position or batch.
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A kernel loop and the row loop that it slides along."""
+
+    dim: int
+    row: int
+    stride: int
+    dilation: int
+    axis: int
+    """Axis of the input tensor where they meet."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Loops of a nest by role; positions in the nest's dims."""
+
+    rows: tuple[int, ...]
+    cols: tuple[int, ...]
+    batch: tuple[int, ...]
+    taps: tuple[Tap, ...]
+    inner: tuple[int, ...]
+    y: int | None
+    """Row loop that an instruction walks as its second: lines."""
+    x: int | None
+    """Row loop that an instruction walks as its last: columns."""
+
+    @property
+    def b(self) -> int | None:
+        """Row loop that an instruction walks as its first, where there is a third: the batch."""
+        others = [d for d in self.rows if d not in (self.y, self.x)]
+        return others[-1] if others else None
+
+    @property
+    def col(self) -> int | None:
+        """The column loop, where there is one."""
+        return self.cols[0] if self.cols else None
+
+    @property
+    def k(self) -> int | None:
+        """The reduction loop, where there is one."""
+        return self.inner[0] if self.inner else None
+
+
+@lru_cache(maxsize=4096)
+def roles(nest: Nest) -> Roles:
+    """Roles of the loops of a sum of products, or of a window (which has no weights)."""
+    left = nest.operands[0]
+    right = nest.operands[1] if len(nest.operands) > 1 else None
+    out = range(nest.rank)
+    taps = tuple(tap for dim in range(nest.rank, len(nest.dims)) for tap in _taps(left, dim))
+    sliding = {tap.dim for tap in taps}
+    inner = tuple(
+        d for d in range(nest.rank, len(nest.dims)) if d not in sliding and d != nest.beside
+    )
+    free = tuple(d for d in out if not left.uses(d))
+    cols = free[-1:]  # of others, broadcast on the left, each has a product of its own
+    shared = tuple(d for d in out if left.uses(d) and right is not None and right.uses(d))
+    batch = tuple(sorted((*shared, *free[:-1])))
+    rows = tuple(d for d in out if d not in cols and d not in batch)
+    y, x = _instruction_row_loops(nest, rows, taps)
+    return Roles(rows, cols, batch, taps, inner, y, x)
+
+
+def _taps(access: Access, dim: int) -> list[Tap]:
+    found = []
+    for axis, affine in enumerate(access.index):
+        dilation = affine.coefficient(dim)
+        others = [(d, c) for d, c in affine.terms if d != dim]
+        if dilation and others:
+            row, stride = others[0]
+            found.append(Tap(dim, row, stride, dilation, axis))
+    return found
+
+
+def _instruction_row_loops(
+    nest: Nest, rows: tuple[int, ...], taps: tuple[Tap, ...]
+) -> tuple[int | None, int | None]:
+    """The two row loops of one instruction: those with taps, else the last ones that move."""
+    slid = tuple(dict.fromkeys(tap.row for tap in taps))
+    if len(slid) == 2:
+        return slid[0], slid[1]
+    moving = [d for d in rows if nest.dims[d].extent > 1 and d not in slid]
+    if len(slid) == 1:
+        return None, slid[0]
+    if len(moving) >= 2:
+        return moving[-2], moving[-1]
+    return None, (moving[-1] if moving else (rows[-1] if rows else None))
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Loops of one product by what the array does with them; positions in the nest's dims."""
+
+    pixels: tuple[int, ...]
+    columns: tuple[int, ...]
+    depth: tuple[int, ...]
+    """Added up in one reduction, slowest first."""
+    steps: tuple[int, ...]
+    """Kernel loops whose positions come one after another."""
+    joined: int | None = None
+    """Kernel loop that is in the reduction because of how the operands lie."""
+
+    def on(self, matrix: Matrix) -> dict[str, tuple[int, ...]]:
+        """Dimension of the array, as its description calls it -> loops that lie along it."""
+        if matrix.kind == "cube":
+            return {"rows": self.pixels, "cols": self.columns, "depth": self.depth}
+        if matrix.dataflow == "output-stationary":
+            return {"rows": self.pixels, "cols": self.columns}
+        stays = self.columns if matrix.dataflow == "weight-stationary" else self.pixels
+        return {"rows": self.depth, "cols": stays}
+
+
+def mapping(
+    nest: Nest, matrix: Matrix, dtype: str, depth: int, strides: tuple[Sequence[int], Sequence[int]]
+) -> Mapping:
+    """How a tile of a sum of products lies on the array.
+
+    Args:
+        nest: the sum.
+        matrix: the engine.
+        dtype: of the operands.
+        depth: positions of its reduction loop in the tile.
+        strides: for both operands, bytes by which each loop moves them.
+    """
+    found = roles(nest)
+    taps = tuple(tap.dim for tap in found.taps)
+    if nest.beside is not None:
+        return Mapping(found.rows, (nest.beside,), (nest.beside,), taps)
+    if matrix.im2col and matrix.granularity == "conv":
+        return Mapping(found.rows, found.cols, (*taps, *found.inner), ())
+    tap = joining(nest, matrix)
+    if tap is None or found.k is None:
+        return Mapping(found.rows, found.cols, found.inner, taps)
+    near = all(moves[tap.dim] == depth * moves[found.k] for moves in strides)
+    if not near or not pays(matrix, dtype, depth, nest.dims[tap.dim].extent):
+        return Mapping(found.rows, found.cols, found.inner, taps)
+    apart = tuple(dim for dim in taps if dim != tap.dim)
+    return Mapping(found.rows, found.cols, (tap.dim, *found.inner), apart, tap.dim)
+
+
+def joining(nest: Nest, matrix: Matrix) -> Tap | None:
+    """The kernel loop that may join the reduction of `nest` where the operands lie for it; None
+    where there is no such loop, or the engine forms its windows itself or cannot read them."""
+    forms = matrix.im2col and matrix.granularity == "conv"
+    if forms or not matrix.overlap or nest.depthwise:
+        return None
+    found = roles(nest)
+    if len(found.inner) != 1 or not found.taps:
+        return None
+    tap = found.taps[-1]
+    joins = tap.row == found.x and tap.dilation == 1 and nest.dims[tap.dim].extent > 1
+    return tap if joins else None
+
+
+def kernel_rows(nest: Nest, matrix: Matrix) -> int | None:
+    """The loop over kernel rows along which a sum may be split between instructions; None where
+    there is none, or the engine takes a whole kernel in one."""
+    if matrix.granularity == "conv" or nest.depthwise:
+        return None
+    taps = roles(nest).taps
+    return taps[0].dim if len(taps) == 2 and nest.dims[taps[0].dim].extent > 1 else None
+
+
+def pays(matrix: Matrix, dtype: str, depth: Any, wide: int) -> Any:
+    """Whether `wide` kernel positions of `depth` channels are better one reduction: always where
+    each would be an instruction, else where that takes fewer cycles of the array."""
+    if matrix.granularity != "conv":
+        return True
+    kind = product_type(dtype)
+    apart = product_cycles(matrix, kind, 1, 1, depth, wide)
+    return product_cycles(matrix, kind, 1, 1, depth * wide) < apart
+
+
+def worth_turning(source: Tensor, nest: Nest, arch: Arch) -> bool:
+    """Whether fewer steps make up for a load of `source`, of few channels, with its channels
+    last: its pieces are small, and weights wait for the same engine."""
+    tap = joining(nest, arch.matrix)
+    if tap is None:
+        return False
+    found = roles(nest)
+    (k,) = found.inner
+    far = order_of(source.shape, source.storage.strides)
+    last = [axis for axis, at in enumerate(nest.operands[0].index) if at.coefficient(k)]
+    near = (*(axis for axis in far if axis not in last), *last)
+    way = Path(arch, 1, "dram", arch.matrix.input)
+    apart, turned = (way.box(source, source.shape, order).cycles for order in (far, near))
+    m, n, deep = (
+        math.prod(nest.dims[d].extent for d in dims) for dims in (found.rows, found.cols, (k,))
+    )
+    dtype, wide = product_type(source.dtype), nest.dims[tap.dim].extent
+    rows = math.prod(nest.dims[other.dim].extent for other in found.taps) // wide
+    one = product_cycles(arch.matrix, dtype, m, n, deep)
+    row = product_cycles(arch.matrix, dtype, m, n, deep * wide)
+    return bool(rows * row + turned < rows * wide * one + apart)
+
+
+@cache
+def block(limit: int, batch: int, rows: int, cols: int) -> tuple[int, int, int]:
+    """Extents of the pieces in which an engine takes pixels, at most `limit` at once: those of
+    which there are fewest, and of these the widest.
+
+        16 of 28 x 28 pixels    49 pieces of 4 x 4, not 56 of a line's 16 or 12
+    """
+    extents = batch, rows, cols
+    sizes = (
+        (deep, high, min(cols, limit // (deep * high)))
+        for deep in range(1, min(batch, limit) + 1)
+        for high in range(1, min(rows, limit // deep) + 1)
+    )
+    return min(sizes, key=lambda size: (pieces(size, extents), -size[2], -size[1], -size[0]))
+
+
+def pieces(sizes: Sequence[int], extents: Sequence[int]) -> int:
+    """Pieces of `sizes` in a box of `extents`."""
+    return math.prod(-(-extent // size) for size, extent in zip(sizes, extents, strict=True))
+
+
+def merge_tap_loop(operand: Operand, tap: int, k: int) -> Operand:
+    """`operand` with the positions of loop `tap` as more of loop `k`."""
+    shape = list(operand.shape)
+    shape[k] *= shape[tap]
+    shape[tap] = 1
+    return replace(operand, shape=tuple(shape))

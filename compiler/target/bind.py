@@ -1,0 +1,212 @@
+"""Bound layers: for each operator the engine that runs it, decided once for everything below.
+
+    layer 3
+      t7: matrix, finished by vector, sums in accumulators; or vector
+      t8: vector
+
+The one idea: what an engine can do is asked in `compiler.target.machine`, what it shall do is
+written on the layer. Prices, plans, trees and instructions read it there.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from compiler.passes import ContractBroken, ensured
+from compiler.schedule_ir.layer import Binding, Layer
+from compiler.target.machine import (
+    contraction_ways,
+    depthwise_cycles,
+    no_products,
+    on_array,
+    scalar_lacks,
+    scalar_takes,
+    vector_lacks,
+    vector_multiplies,
+)
+from compiler.target.vector import VectorWork
+from compiler.tensor_ir.nest import HostNode, Nest, Tensor
+from simmodel.arch.dtype import product_type
+from simmodel.arch.record import Arch
+
+# Which engines may run a nest on this machine, the quickest first.
+
+
+def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
+    """Engines that may run `nest` on `arch`, the quickest first."""
+    if nest.beside is not None:
+        return (on_array(nest, tensors, arch),)
+    if nest.depthwise:
+        array, vector = depthwise_each(nest, tensors, arch)
+        ways = (vector, Binding("vector")), (array, on_array(nest, tensors, arch))
+        able = [(cycles, way) for cycles, way in ways if cycles < math.inf]
+        return tuple(way for _, way in sorted(able, key=lambda pair: pair[0]))
+    if nest.contraction:
+        return contraction_ways(nest, tensors, arch)
+    if _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype):
+        return (Binding("copy"),)
+    if vector_lacks(nest, tensors, arch, finishing=False) is None:
+        return (Binding("vector"),)
+    return (Binding("scalar" if _scalar_runs(nest, tensors, arch) else "vector"),)
+
+
+def _scalar_runs(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
+    """Whether the scalar unit can run a nest, and in less than a call of the host takes."""
+    if scalar_lacks(nest, tensors, arch) is not None:
+        return False
+    elements = math.prod(dim.extent for dim in nest.dims)
+    return scalar_takes(nest, arch) <= arch.host.latency.cycles(arch.clock) + (
+        elements / arch.host.compute * arch.clock
+    )
+
+
+def depthwise_takes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
+    """Cycles of a depthwise product on the quicker engine."""
+    return min(depthwise_each(nest, tensors, arch))
+
+
+def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
+    """Cycles of a depthwise product on the matrix engine, its channels together or alone as it has
+    them, and alone on the vector engine; infinite where it has none."""
+    dtype, channels = tensors[nest.operands[0].tensor].dtype, nest.shape[1]
+    pixels = math.prod(nest.shape) // channels
+    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) // nest.sparse
+    array = vector = math.inf
+    if arch.matrix.peak(product_type(dtype)) > 0:
+        cycles = depthwise_cycles(arch, dtype, pixels, channels, taps, nest.sparse)
+        way = on_array(nest, tensors, arch)
+        end = VectorWork(nest, tensors, arch, way, (), nest.shape).cycles
+        array = max(cycles / arch.matrix.units, float(end))
+    if array == math.inf or vector_lacks(nest, tensors, arch, finishing=False) is None:
+        work = VectorWork(nest, tensors, arch, Binding("vector"), (), nest.shape)
+        vector = float(work.cycles) / nest.sparse
+    return array, vector
+
+
+def _pure_move(nest: Nest, tensors: dict[str, Tensor], source: str) -> bool:
+    read = nest.operands[0]
+    plain = nest.function == "move" and nest.elementwise and nest.parameters == ()
+    kept = source == tensors[nest.tensor].dtype and (nest.scale, nest.zero) == (None, 0)
+    raw = read.scale is None and read.zero == 0
+    return plain and kept and raw and nest.low == -math.inf and nest.high == math.inf
+
+
+def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+    """Why no engine of `arch` can run `nest`, or None."""
+    way = possible(nest, tensors, arch)[0]
+    if way.engine in ("copy", "scalar"):
+        return None
+    if way.engine == "matrix":
+        lacks = no_products(nest, tensors, arch)
+        if lacks is not None or way.direct:
+            return lacks
+        return vector_lacks(nest, tensors, arch, finishing=True)
+    if way.product:
+        return vector_multiplies(nest, tensors, arch)
+    return vector_lacks(nest, tensors, arch, finishing=False)
+
+
+Part = Layer | HostNode
+
+
+@dataclass(frozen=True)
+class Bind:
+    """Say of each operator which engine runs it, and who finishes what the array adds up.
+
+    before:
+        {depthwise; add}
+    after:
+        {depthwise on matrix, finished on write-back; add on vector}
+    """
+
+    depthwise: Literal["quicker", "matrix", "vector"] = "quicker"
+    """Engine of depthwise products where both can: the one that takes fewer cycles, or this one."""
+
+    @ensured
+    def apply(self, parts: Sequence[Part], arch: Arch) -> tuple[Part, ...]:
+        """`parts` with every layer bound to the engines of `arch`."""
+        return tuple(
+            part if isinstance(part, HostNode) else self.bound(part, arch) for part in parts
+        )
+
+    def bound(self, layer: Layer, arch: Arch) -> Layer:
+        """One layer, bound."""
+        ways = (possible(nest, layer.tensors, arch) for nest in layer.nests)
+        return replace(layer, ways=tuple(map(self._wanted, ways)))
+
+    def _wanted(self, ways: tuple[Binding, ...]) -> tuple[Binding, ...]:
+        """The `ways` for one nest, quickest first, with those on the wanted engine before others.
+
+        Only depthwise products have several.
+        """
+        return tuple(sorted(ways, key=lambda way: way.engine != self.depthwise))
+
+    def ensures(self, made: tuple[Part, ...], parts: Sequence[Part], arch: Arch) -> None:
+        """Each operator has a binding that the machine offers."""
+        if len(made) != len(parts):
+            raise ContractBroken(f"{len(parts)} parts became {len(made)}")
+        check_bound(made, arch)
+
+
+def check_bound(parts: Sequence[Part], arch: Arch) -> None:
+    """Raise ContractBroken where an operator of `parts` is not bound, or to what `arch` does not
+    offer for it."""
+    for layer in (part for part in parts if isinstance(part, Layer)):
+        if len(layer.ways) != len(layer.nests):
+            raise ContractBroken(f"{layer.name} is not bound")
+        for nest, ways in zip(layer.nests, layer.ways, strict=True):
+            if set(ways) != set(possible(nest, layer.tensors, arch)):
+                said = ", ".join(map(_binding_text, ways)) or "nothing"
+                raise ContractBroken(f"{nest.tensor} is bound to {said}, which cannot run it")
+
+
+def print_bound(parts: Sequence[Part]) -> Iterator[str]:
+    """The bindings as lines of text."""
+    for number, part in enumerate(parts):
+        if isinstance(part, HostNode):
+            yield f"call {', '.join(part.outputs)}"
+            continue
+        yield f"layer {number}"
+        for nest, (chosen, *others) in zip(part.nests, part.ways, strict=True):
+            alternatives = "".join(f"; or {_binding_text(way)}" for way in others)
+            yield f"  {nest.tensor}: {_binding_text(chosen)}{alternatives}"
+
+
+_WAY = re.compile(
+    r"(?P<engine>matrix|vector|scalar|copy)(?P<vector>, finished by vector)?"
+    r"(?:, sums in (?P<sums>\w+))?"
+)
+
+
+def parse_bound(text: str) -> dict[str, tuple[Binding, ...]]:
+    """Tensor -> how the nest that makes it may run, from what `print_bound` writes.
+
+    Raises ValueError with the number of a line that is none.
+    """
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(("layer ", "call ")):
+            continue
+        tensor, _, said = line.strip().rpartition(": ")
+        ways = [_WAY.fullmatch(way) for way in said.split("; or ")]
+        if not tensor or None in ways:
+            raise ValueError(f"line {number}: expected '  TENSOR: ENGINE', got {line!r}")
+        found[tensor] = tuple(_parse_binding(way) for way in ways if way is not None)
+    return found
+
+
+def _parse_binding(said: re.Match[str]) -> Binding:
+    return Binding(said["engine"], said["vector"] is None, said["sums"] or "local")  # type: ignore[arg-type]
+
+
+def _binding_text(binding: Binding) -> str:
+    words: list[str] = [binding.engine]
+    if not binding.direct:
+        words.append("finished by vector")
+    if binding.product:
+        words.append(f"sums in {binding.sums}")
+    return ", ".join(words)

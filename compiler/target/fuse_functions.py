@@ -1,0 +1,306 @@
+"""Functions of functions that one instruction of the vector engine does.
+
+The one idea: what a function does stands on it (`Function.does`), be it the machine's or one that a
+user adds, and is the mark by which it is found in a network. It is taken where it costs fewer
+cycles on this machine than what it stands for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from compiler.cost.transfer import Flows
+from compiler.passes import Count, Omittable, ensured
+from compiler.target.bind import possible, unsupported
+from compiler.target.machine import temporary_type
+from compiler.target.vector_functions import match, normal, replaced
+from compiler.tensor_ir.nest import Access, Affine, Nest, NestGraph, Step
+from compiler.tensor_ir.rewrite import (
+    check_nests,
+    number_access,
+    private,
+    producers,
+    readers,
+    with_steps,
+)
+from simmodel.arch.dtype import is_float, size_of
+from simmodel.arch.record import Arch
+from simmodel.isa.forms import cost_of, definition, elementwise_form
+from simmodel.isa.functions import BINARY, TERNARY, UNARY, Function, Term, functions_in
+
+Cut = frozenset[int]
+"""Positions of steps that one instruction may do."""
+_CUTS = 64
+"""Most sets of steps that are tried for what ends in one of them."""
+
+
+@dataclass(frozen=True)
+class FuseFunctions(Omittable):
+    """Functions of functions become the one that does what they do, where that is cheaper.
+
+    before:
+        s[d0] = sigmoid(x[d0])
+        t[d0] = mul(x[d0], s[d0])
+        y[d0] = mul(t[d0], g[d0])            swiglu(gate, up) does gate * sigmoid(gate) * up
+    after:
+        y[d0] = swiglu(x[d0], g[d0])
+    """
+
+    most: Count = 8
+    """Steps that one instruction may stand for."""
+
+    @ensured
+    def apply(self, graph: NestGraph, arch: Arch, like: NestGraph | None = None) -> NestGraph:
+        """`graph` with functions of `arch` in the place of several steps each.
+
+        Args:
+            graph: the network.
+            arch: the machine.
+            like: the same network at another length, with its functions: those are taken, whatever
+                is cheaper.
+        """
+        if not self.enabled or not is_float(temporary_type(arch)):
+            return graph
+        return _Fusion(graph, arch, self.most, like).graph()
+
+    def ensures(
+        self, made: NestGraph, graph: NestGraph, arch: Arch, like: NestGraph | None = None
+    ) -> None:
+        """The contract of every graph of nests."""
+        del graph, arch, like
+        check_nests(made)
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A function that does what several do."""
+
+    name: str
+    operands: tuple[str, ...]
+    parameters: tuple[str, ...]
+    term: Term
+    """What it does, in normal form."""
+
+
+def _marks(arch: Arch) -> Iterator[_Mark]:
+    for count, table in enumerate((UNARY, BINARY, TERNARY), 1):
+        for name, function in table.items():
+            if arch.isa.has(elementwise_form(name, count)):
+                yield from _marks_of(name, count, function)
+
+
+def _marks_of(name: str, count: int, function: Function) -> Iterator[_Mark]:
+    for term in function.terms:
+        if len(functions_in(term)) > 1:
+            yield _Mark(name, function.operands[:count], function.parameters, normal(term))
+
+
+class _Fusion:
+    """One graph for one machine."""
+
+    def __init__(self, graph: NestGraph, arch: Arch, most: int, like: NestGraph | None) -> None:
+        self.before, self.arch, self.most = graph, arch, most
+        self.like = None if like is None else {
+            step.tensor: _does(step) for step in like.steps if isinstance(step, Nest)
+        }  # fmt: skip
+        self.tensors, self.buffers = dict(graph.tensors), dict(graph.buffers)
+        self.marks = list(_marks(arch))
+        self.heads = {mark.term[0] for mark in self.marks if isinstance(mark.term, tuple)}
+        self.made, self.readers = producers(graph), readers(graph)
+        self.private = private(graph)
+        self.steps: list[Step | None] = list(graph.steps)
+
+    def graph(self) -> NestGraph:
+        """The graph after all that is cheaper."""
+        for position in reversed(range(len(self.steps))):
+            found = self._best_cut(position)
+            if found is not None:
+                cut, nest = found
+                for each in cut:
+                    self.steps[each] = None
+                self.steps[position] = nest
+        if self.steps == [*self.before.steps]:
+            return self.before
+        changed = replace(self.before, tensors=self.tensors, buffers=self.buffers)
+        return with_steps(changed, self.steps)
+
+    def _best_cut(self, position: int) -> tuple[Cut, Nest] | None:
+        """What saves most of the steps that end in one, and what does them."""
+        root = self._nest(position)
+        if root is None or _head(root) not in self.heads:
+            return None
+        best, saved = None, 0.0
+        for cut in self._cuts(position):
+            nest = self._fused(position, cut)
+            if nest is None:
+                continue
+            if self.like is not None:
+                if self.like.get(nest.tensor) == _does(nest):
+                    return cut, nest
+                continue
+            parts = [step for step in map(self._nest, cut) if step is not None]
+            saving = sum(map(self._step_cycles, parts)) - self._step_cycles(nest)
+            if saving > saved:
+                best, saved = (cut, nest), saving
+        return best
+
+    def _nest(self, position: int) -> Nest | None:
+        """The step at `position` where it is a function of real values and nothing else."""
+        step = self.steps[position]
+        if not isinstance(step, Nest) or not step.elementwise:
+            return None
+        if step.parameters and not definition(step.function, len(step.operands)).does:
+            return None
+        late = step.bias is not None or step.multiplier is not None
+        return None if late or not all(map(self._real, step.operands)) else step
+
+    def _real(self, access: Access) -> bool:
+        return access.scale is not None or is_float(self.tensors[access.tensor].dtype)
+
+    def _cuts(self, position: int) -> Iterator[Cut]:
+        """Sets of steps that end in the one at `position`, what is between them read by no other;
+        the smaller ones first."""
+        found: list[Cut] = [frozenset((position,))]
+        for cut in found:  # which grows
+            if len(cut) > 1:
+                yield cut
+            if len(cut) < self.most:
+                wider = (cut | {each} for each in sorted(self._private_producers(cut)))
+                found += [each for each in wider if each not in found][: _CUTS - len(found)]
+
+    def _private_producers(self, cut: Cut) -> set[int]:
+        """Steps that make what only those of `cut` read."""
+        reads = (access for each in cut for access in self._step_operands(each))
+        made = {self.made.get(access.tensor, -1) for access in reads if _reads_unchanged(access)}
+        return {each for each in made - cut - {-1} if self._inner(each, cut)}
+
+    def _step_operands(self, position: int) -> tuple[Access, ...]:
+        nest = self._nest(position)
+        return () if nest is None else nest.operands
+
+    def _inner(self, position: int, cut: Cut) -> bool:
+        """Whether the result of a step may vanish into those of `cut`."""
+        nest = self._nest(position)
+        if nest is None or nest.tensor not in self.private or nest.scale is not None:
+            return False
+        tensor = self.tensors[nest.tensor]
+        kept = tensor.rounded or tensor.converted or not is_float(tensor.dtype)
+        return not kept and set(self.readers[nest.tensor]) <= cut
+
+    def _fused(self, position: int, cut: Cut) -> Nest | None:
+        """One instruction that does all of `cut`; None: there is no such."""
+        root, parts = self._nest(position), [n for n in map(self._nest, sorted(cut)) if n]
+        assert root is not None
+        composites = {each.composite for each in parts} - {None}
+        if len(composites) > 1 or not self._rounds_once(root):
+            return None
+        leaves: dict[Access, str] = {}
+        term = normal(self._term(root, root.operands, cut, leaves))
+        for mark in self.marks:
+            found = match(mark.term, term, mark.operands, mark.parameters)
+            if found is None:
+                continue
+            named = {name: access for access, name in leaves.items()}
+            operands = tuple(self._access_of_term(found[name], named) for name in mark.operands)
+            origins = dict.fromkeys(o for each in parts for o in each.origin.split("+"))
+            nest = replace(
+                root, function=mark.name, operands=operands, origin="+".join(origins),
+                parameters=tuple(float(str(found[name])) for name in mark.parameters),
+                composite=next(iter(composites), None),
+            )  # fmt: skip
+            ways = possible(nest, self.tensors, self.arch)
+            if ways[0].engine == "vector" and not unsupported(nest, self.tensors, self.arch):
+                return nest
+        return None
+
+    def _rounds_once(self, root: Nest) -> bool:
+        """Whether the result is real: integers of their own are rounded between the steps."""
+        return root.scale is not None or is_float(self.tensors[root.tensor].dtype)
+
+    def _term(
+        self, nest: Nest, operands: tuple[Access, ...], cut: Cut, leaves: dict[Access, str]
+    ) -> Term:
+        """What a step makes of what `cut` reads, which gets names as `leaves`."""
+        inner = tuple(self._operand_term(access, cut, leaves) for access in operands)
+        if nest.function == "move":
+            return inner[0]
+        if not nest.parameters:
+            return (nest.function, *inner)
+        meant = definition(nest.function, len(inner))
+        known = dict(zip(meant.parameters, nest.parameters, strict=True))
+        known_values: dict[str, Term] = {**dict(zip(meant.operands, inner, strict=False)), **known}
+        return replaced(meant.terms[0], known_values)
+
+    def _operand_term(self, access: Access, cut: Cut, leaves: dict[Access, str]) -> Term:
+        """What is read: a number, what a step of `cut` makes, or a leaf."""
+        tensor = self.tensors[access.tensor]
+        data = tensor.data if tensor.exact is None else tensor.exact
+        if data is not None and data.size == 1 and access.scale is None:
+            return float(data.reshape(()))
+        at = self.made.get(access.tensor)
+        nest = None if at is None or at not in cut else self._nest(at)
+        if nest is None:
+            return leaves.setdefault(access, f"#{len(leaves)}")
+        operands = tuple(_compose_access(each, access.index) for each in nest.operands)
+        made = self._term(nest, operands, cut, leaves)
+        made = ("max", made, nest.low) if nest.low > -math.inf else made
+        return ("min", made, nest.high) if nest.high < math.inf else made
+
+    def _access_of_term(self, found: Term, named: Mapping[str, Access]) -> Access:
+        if isinstance(found, float):
+            return number_access(found, temporary_type(self.arch), self.tensors, self.buffers)
+        return named[str(found)]
+
+    def _step_cycles(self, nest: Nest) -> float:
+        """Cycles of one instruction for all of a step."""
+        arch, elements = self.arch, math.prod(nest.shape)
+        form = elementwise_form(nest.function, len(nest.operands))
+        sizes = [size_of(self.tensors[nest.tensor].dtype)]
+        flows = Flows(arch)
+        flows.add("local", elements * sizes[0], elements * sizes[0], write=True)
+        for access in nest.operands:
+            sizes.append(size_of(self.tensors[access.tensor].dtype))
+            used = (dim.extent for d, dim in enumerate(nest.dims) if access.uses(d))
+            moved = math.prod(used) * sizes[-1]
+            flows.add("local", moved, moved)
+        vectors = elements / arch.vector.elements(max(sizes))
+        work = max(vectors * arch.factor(form, cost_of(form)), float(flows.longest()))
+        return arch.vector.startup.cycles(arch.clock) + work
+
+
+def _does(nest: Nest) -> tuple[str, ...]:
+    """A function and what it is of."""
+    return (nest.function, *(access.tensor for access in nest.operands))
+
+
+def _reads_unchanged(access: Access) -> bool:
+    """Whether real values are read as they are, none outside."""
+    return access.pad is None and access.scale is None and access.zero == 0
+
+
+def _head(nest: Nest) -> str:
+    """The outermost function of what a step does, written out."""
+    term = normal(
+        (
+            nest.function,
+            *definition(nest.function, len(nest.operands)).operands[: len(nest.operands)],
+        )
+    )
+    return str(term[0]) if isinstance(term, tuple) else ""
+
+
+def _compose_access(access: Access, index: tuple[Affine, ...]) -> Access:
+    """What `access` reads where its loops stand at `index`."""
+    return replace(access, index=tuple(_compose_affine(each, index) for each in access.index))
+
+
+def _compose_affine(affine: Affine, index: tuple[Affine, ...]) -> Affine:
+    terms: dict[int, int] = {}
+    constant = affine.constant
+    for dim, factor in affine.terms:
+        constant += factor * index[dim].constant
+        for inner, step in index[dim].terms:
+            terms[inner] = terms.get(inner, 0) + factor * step
+    return Affine(tuple((d, f) for d, f in terms.items() if f), constant)

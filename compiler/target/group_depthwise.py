@@ -1,0 +1,147 @@
+"""Depthwise convolutions as products of several channels, of which only the diagonal counts.
+
+An array takes a channel at a time where it has no depthwise mode: one column, one position deep. As
+a product of `g` channels with themselves, whose weights are zero off the diagonal, it takes `g` of
+them in the same cycles. Zeros change no sum of integers; among real values one infinite channel
+would reach its neighbours, so these stay as they are.
+
+Such a layer keeps its dimensions and its tensors, but for its weights: it shares tiles with its
+neighbours as any other does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compiler.cost.transfer import Path
+from compiler.passes import Omittable, ensured
+from compiler.target.bind import depthwise_takes
+from compiler.target.machine import depthwise_cycles
+from compiler.tensor_ir.nest import (
+    Affine,
+    Array,
+    Dim,
+    Nest,
+    NestGraph,
+    Step,
+    Storage,
+    Tensor,
+    at,
+    row_major,
+)
+from compiler.tensor_ir.rewrite import check_nests
+from simmodel.arch.dtype import is_float, product_type, size_of
+from simmodel.arch.record import Arch
+from simmodel.isa.matrix import tile_limits
+
+
+@dataclass(frozen=True)
+class GroupDepthwise(Omittable):
+    """Take several channels of a depthwise convolution at once where that is quicker.
+
+    before:
+        y[n=1, o=64, h=8, w=8] = sum over i=3, j=3 of mul(x[n, o, h + i, w + j], w[o, i, j])
+    after:
+        y[n=1, o=64, h=8, w=8] = sum over O=16, i=3, j=3 of
+            mul(x[n, o, h + i, w + j], w[o, O, i, j])       w is 0 where O is not o modulo 16
+    """
+
+    @ensured
+    def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
+        """`graph` with such products where `arch` is quicker with them."""
+        if not self.enabled:
+            return graph
+        tensors, buffers = dict(graph.tensors), dict(graph.buffers)
+        steps: list[Step] = []
+        for step in graph.steps:
+            together = _channels_per_product(step, tensors, arch) if isinstance(step, Nest) else 1
+            if isinstance(step, Nest) and together > 1:
+                step = _grouped(step, together, tensors, buffers)
+            steps.append(step)
+        return replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))
+
+    def ensures(self, made: NestGraph, graph: NestGraph, arch: Arch) -> None:
+        """The contract of every graph of nests."""
+        del graph, arch
+        check_nests(made)
+
+
+def _channels_per_product(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> int:
+    """Channels of each product with which `nest` takes fewest cycles; 1: as it is."""
+    if (
+        not nest.depthwise
+        or nest.rank < 3
+        or arch.matrix.depthwise
+        or not _has_depthwise_layout(nest, tensors)
+    ):
+        return 1
+    dtype = tensors[nest.operands[0].tensor].dtype
+    if is_float(dtype) or arch.matrix.peak(product_type(dtype)) == 0:
+        return 1
+    channels = nest.shape[1]
+    pixels = math.prod(nest.shape) // channels
+    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+    way, weights = Path(arch, 1, "dram", arch.matrix.weights), channels * taps * size_of(dtype)
+    best, least = 1, depthwise_takes(nest, tensors, arch) + way.run(weights).cycles
+    for each in range(2, min(channels, max(tile_limits(arch))) + 1):
+        cycles = depthwise_cycles(arch, dtype, pixels, channels, taps, each) / arch.matrix.units
+        cycles += way.run(each * weights).cycles
+        if cycles < least:
+            best, least = each, cycles
+    return best
+
+
+def _has_depthwise_layout(nest: Nest, tensors: dict[str, Tensor]) -> bool:
+    """Whether channels are the second axis of both sides and the first of constant weights."""
+    left, right = nest.operands
+    late = [access for access in (nest.bias, nest.multiplier) if access is not None]
+    here = left.index[1] == at(1) and right.index[0] == at(1)
+    once = sum(affine.coefficient(1) != 0 for affine in (*left.index, *right.index)) == 2
+    constant = tensors[right.tensor].data is not None and tensors[left.tensor].data is None
+    return here and once and constant and all(access.index == (at(1),) for access in late)
+
+
+def _grouped(
+    nest: Nest, each: int, tensors: dict[str, Tensor], buffers: dict[str, int]
+) -> Nest:  # fmt: skip
+    """`nest` with `each` channels together; its new weights go to the graph's tensors."""
+    rank = nest.rank
+    left, right = nest.operands
+    weights = _diagonal(tensors[right.tensor], right.zero, each)
+    tensors[weights.name] = weights
+    buffers[weights.name] = weights.elements
+    taps = (_add_reduction_loop(affine, rank) for affine in right.index[1:])
+    return replace(
+        nest,
+        dims=(*nest.dims[:rank], Dim(nest.dims[1].name.upper(), each), *nest.dims[rank:]),
+        operands=(
+            replace(left, index=tuple(_add_reduction_loop(affine, rank) for affine in left.index)),
+            replace(right, tensor=weights.name, index=(at(1), at(rank), *taps)),
+        ),
+        sparse=each,
+    )
+
+
+def _add_reduction_loop(affine: Affine, rank: int) -> Affine:
+    """`affine` with one more reduction loop before the others."""
+    terms = ((dim + (dim >= rank), factor) for dim, factor in affine.terms)
+    return replace(affine, terms=tuple(terms))
+
+
+def _diagonal(tensor: Tensor, zero: int, each: int) -> Tensor:
+    """Weights [o, O, ...] of weights [o, ...]: `zero` where O is not o modulo `each`."""
+
+    def spread(values: Array) -> Array:
+        full = np.full((len(values), each, *values.shape[1:]), zero, values.dtype)
+        channel = np.arange(len(values))
+        full[channel, channel % each] = values
+        return full
+
+    assert tensor.data is not None
+    data, name = spread(tensor.data), f"{tensor.name}.by{each}"
+    exact = None if tensor.exact is None else spread(tensor.exact)
+    storage = Storage(name, 0, row_major(data.shape))
+    return replace(tensor, name=name, shape=data.shape, storage=storage, data=data, exact=exact)

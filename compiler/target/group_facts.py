@@ -1,0 +1,209 @@
+"""What is true of a group whatever its tiles: engines, orders and borders of what passes between
+its layers, and the constants that could stay on chip. Worked out once per group or layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from compiler.errors import CompilerError
+from compiler.geometry.boxes import Key, Range, keys_of, needs
+from compiler.geometry.cuts import cut_axes
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
+from compiler.target.array_mapping import roles
+from compiler.target.layout import innermost_axis, input_strides, loaded_of, role_of, room_of
+from compiler.tensor_ir.nest import Access, Tensor, order_of
+from simmodel.arch.base import MemoryRole
+from simmodel.arch.record import Arch
+
+
+class Unholdable(CompilerError):
+    """A tensor cannot stay on chip between these layers; says why."""
+
+
+@dataclass(frozen=True)
+class ResidentConstant:
+    """A constant of a layer that can stay on chip for the whole group."""
+
+    key: Key
+    role: MemoryRole
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    bytes: int
+    """On chip."""
+    loaded: int
+    """Bytes that memory gives for it."""
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How a tensor passes between layers."""
+
+    order: tuple[int, ...]
+    """Axes, slowest first."""
+    engines: frozenset[str]
+    """Who writes or reads it."""
+    border: float | None
+    """What its readers expect around it."""
+    innermost: int | None
+    """The axis that has to be the last in that order; None: any will do."""
+
+
+@dataclass
+class LayerFacts:
+    """One layer on one machine."""
+
+    layer: Layer
+    arch: Arch
+
+    @cached_property
+    def engines(self) -> tuple[tuple[str, str], ...]:
+        """Per nest: the engine that reads its operands, and the one that finishes it."""
+        return tuple(
+            ("matrix" if way.engine == "matrix" else way.finisher, way.finisher)
+            for way in self.layer.bindings
+        )
+
+    @cached_property
+    def accesses(self) -> dict[str, list[tuple[Access, Key, int]]]:
+        """Input -> its accesses, with the position of the nest."""
+        found: dict[str, list[tuple[Access, Key, int]]] = {}
+        for position, nest in enumerate(self.layer.nests):
+            for access, key in zip(nest.reads, keys_of(nest), strict=True):
+                found.setdefault(access.tensor, []).append((access, key, position))
+        return found
+
+    @cached_property
+    def roles(self) -> dict[Key, MemoryRole]:
+        """Input -> memory from which it is read."""
+        keys = {key for entries in self.accesses.values() for _, key, _ in entries}
+        return {key: role_of(self.layer, key, self.arch) for key in keys}
+
+    @cached_property
+    def innermost(self) -> int | None:
+        """Axis of the left operand that a product walks innermost; None for other layers."""
+        product = self.engines[0][0] == "matrix"
+        if not product:
+            return None
+        head = self.layer.head
+        return innermost_axis(self.layer.tensors[head.operands[0].tensor], head, self.arch)
+
+    @cached_property
+    def constants(self) -> tuple[ResidentConstant, ...]:
+        """Constants that all tiles need alike."""
+        layer = self.layer
+        whole = tuple(Range(0, extent) for extent in layer.result.shape)
+        regions = needs(layer, whole, {}).regions
+        moved = self._following()
+        found = []
+        for key in dict.fromkeys(k for nest in layer.nests for k in keys_of(nest)):
+            tensor = layer.tensors[key[0]]
+            if tensor.data is None or moved[key]:
+                continue
+            region = regions[key]
+            strides = input_strides(layer, key, region, self.arch)
+            size = int(room_of(layer, key, region.padded))
+            loaded = int(loaded_of(tensor, region.padded))
+            fields = key, self.roles[key], tensor.dtype, region.padded, strides, size, loaded
+            found.append(ResidentConstant(*fields))
+        return tuple(found)
+
+    def _following(self) -> dict[Key, bool]:
+        """Which inputs other tiles of a group need other parts of; none cuts columns."""
+        layer = self.layer
+        shape = layer.result.shape
+        column = roles(layer.head).col if layer.head.macs else None
+        cut = [axis for axis in cut_axes(shape) if axis != column]
+        # One element that may lie anywhere: in what moves along with it, tiles differ.
+        out = tuple(
+            Range(0, 1 if extent > 1 else extent, ((f"d{d}", 1),) if d in cut else ())
+            for d, extent in enumerate(shape)
+        )
+        regions = needs(layer, out, {}).regions
+        return {key: any(span.terms for span in region.ranges) for key, region in regions.items()}
+
+
+@dataclass
+class Facts:
+    """Groups on one machine."""
+
+    arch: Arch
+    layers: dict[int, LayerFacts] = field(default_factory=dict)
+    passings: dict[tuple[object, ...], Passing] = field(default_factory=dict)
+    """By name, whether a group makes and stores it, and the identities of its users there, which
+    `layers` keeps alive."""
+
+    def layer(self, layer: Layer) -> LayerFacts:
+        """Facts of one layer."""
+        found = self.layers.get(id(layer))
+        if found is None:
+            found = self.layers[id(layer)] = LayerFacts(layer, self.arch)
+        return found
+
+    def passing(self, group: Group, name: str) -> Passing:
+        """How `name` passes through `group`; Unholdable where its readers do not agree."""
+        key = (
+            name,
+            name in group.producer_positions,
+            name in group.results,
+            *map(id, group.users[name]),
+        )
+        found = self.passings.get(key)
+        if found is None:
+            found = self.passings[key] = self._passing(group, name)
+        return found
+
+    def _passing(self, group: Group, name: str) -> Passing:
+        tensor = group.tensors[name]
+        order = list(order_of(tensor.shape, tensor.storage.strides))
+        innermost: set[int] = set()
+        borders: set[float] = set()
+        self._copied(group, name)
+        for facts, access, key, position in self._accesses(group, name):
+            if facts.roles[key] != "local":
+                raise Unholdable(f"{name} is read from another memory than local")
+            if access.pad is not None:
+                borders.add(access.pad)
+            product = position == 0 and access is facts.layer.head.operands[0]
+            if product and facts.innermost is not None:
+                innermost.add(facts.innermost)
+        if len(innermost) > 1:
+            raise Unholdable(f"{name} is read in two orders")
+        if len(borders) > 1:
+            raise Unholdable(f"{name} is read with different borders")
+        if borders and name in group.producer_positions:
+            self.movable(tensor)  # the vector engine fills the border of what is made here
+        for axis in innermost:
+            order = [other for other in order if other != axis] + [axis]
+        border = next(iter(borders), None)
+        last = next(iter(innermost), None)
+        return Passing(tuple(order), self._engines(group, name), border, last)
+
+    def _copied(self, group: Group, name: str) -> None:
+        if any(layer.copies for layer in group.users[name]):
+            self.movable(group.tensors[name])
+
+    def movable(self, tensor: Tensor) -> None:
+        """Moves within a memory are the vector engine's: Unholdable where it has no such type."""
+        if not self.arch.vector.has(tensor.dtype):
+            why = f"no {tensor.dtype} on the vector engine"
+            raise Unholdable(f"{tensor.name} cannot be moved on chip: {why}")
+
+    def _accesses(self, group: Group, name: str) -> Iterator[tuple[LayerFacts, Access, Key, int]]:
+        for layer in group.users[name]:
+            facts = self.layer(layer)
+            for access, key, position in facts.accesses.get(name, ()):
+                yield facts, access, key, position
+
+    def _engines(self, group: Group, name: str) -> frozenset[str]:
+        found = {"store"} if name in group.results else set()
+        for layer in group.users[name]:
+            facts = self.layer(layer)
+            if layer.result.name == name:
+                found.add(facts.engines[-1][1])
+            found |= {facts.engines[p][0] for _, _, p in facts.accesses.get(name, ())}
+        return frozenset(found)

@@ -1,0 +1,171 @@
+"""How a layer's operands lie on chip: the memory that each is read from, and the order of its axes.
+
+Left operands of products lie as the engine walks them, constant weights packed, all else as stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compiler.cost.transfer import Flows, Path
+from compiler.geometry.boxes import Key, Region, keys_of
+from compiler.schedule_ir.layer import Binding, Layer
+from compiler.target.array_mapping import joining, roles, worth_turning
+from compiler.target.loops.split import SplitInstruction, fission
+from compiler.target.machine import adds_up_in_pieces, array_takes, depthwise_cycles
+from compiler.target.narrow_weights import row_of
+from compiler.tensor_ir.nest import Access, Nest, Tensor, dense, order_of
+from simmodel.arch.base import MemoryRole
+from simmodel.arch.dtype import product_type, size_of
+from simmodel.arch.record import Arch
+from simmodel.isa.contraction import streams
+
+
+def role_of(layer: Layer, key: Key, arch: Arch) -> MemoryRole:
+    """Memory role from which the layer's engine reads `key`."""
+    head = layer.head
+    if layer.binding.engine != "matrix":
+        return "local"
+    if key[2]:
+        return arch.matrix.weights
+    return arch.matrix.input if key == keys_of(head)[0] else "local"
+
+
+def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[int, ...]:
+    """Channels last for the matrix engine's left operand, packed order for constant weights."""
+    tensor = layer.tensors[key[0]]
+    order = order_of(tensor.shape, tensor.storage.strides)
+    head = layer.head
+    if layer.binding.engine == "matrix" and key == keys_of(head)[0]:
+        order = left_order(tensor, head, arch)
+    if layer.binding.product and key[2] and tensor.data is not None:
+        order = packed_order(head)
+    return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, order))
+
+
+def room_of(layer: Layer, key: Key, sizes: Sequence[Any]) -> Any:
+    """Bytes on chip of a box of what `key` names: of weights that memory holds narrow also what is
+    there until they are wide. Sizes may be arrays over candidates."""
+    tensor = layer.tensors[key[0]]
+    item = size_of(tensor.dtype)
+    if tensor.narrow is None or not key[2]:
+        return math.prod(sizes) * item
+    return tensor.narrow.places(sizes, row_of(layer.head), item)[-1]
+
+
+def loaded_of(tensor: Tensor, sizes: Sequence[Any]) -> Any:
+    """Bytes that memory gives for a box of a constant. Sizes may be arrays over candidates."""
+    if tensor.narrow is None:
+        return math.prod(sizes) * size_of(tensor.dtype)
+    return tensor.narrow.loaded(sizes)
+
+
+PARTS = 4
+"""A constant is loaded as a whole where it takes at most one in so many of the bytes of the weights
+that are on chip beside it."""
+
+
+def loaded_once(size: Any, streamed: Any) -> Any:
+    """Whether a layer loads all of a small constant before its loops, as a bias or multipliers: in
+    parts, each would wait for DRAM as long as the weights of a tile do, and hold their queue up.
+
+    Args:
+        size: bytes of all that the layer reads of it; may be an array over candidates.
+        streamed: bytes of the weights on chip, all slots; 0 where these do not pass through.
+    """
+    return size * PARTS <= streamed
+
+
+def left_order(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
+    """Axes of a product's left operand on chip, slowest first: as it is stored, but for the one
+    that the engine walks innermost."""
+    order, last = order_of(tensor.shape, tensor.storage.strides), innermost_axis(tensor, head, arch)
+    return order if last is None else (*(axis for axis in order if axis != last), last)
+
+
+FEW = 8
+"""Channels that are not worth a transposition: planes are as good for a product, better for the
+vector engine and much better for copies; unless kernel columns that join them make up for it."""
+
+
+def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
+    """Axis of `tensor`, a product's left operand, that the engine walks innermost; None: any will
+    do."""
+    found = roles(head)
+    dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
+    few = dim is not None and found.taps and head.dims[dim].extent < FEW
+    if few and not worth_turning(tensor, head, arch):
+        return None
+    axis = _axis_of(head.operands[0], dim)
+    return None if axis is not None and _better_as_stored(tensor, head, arch, axis) else axis
+
+
+def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool:
+    """Whether a product had better read `tensor` as it is stored: where `axis` is not the last one
+    there, a load apart for each element takes longer than one of rows, and reads apart take no
+    longer than that load or the products, which overlap. Kernel columns may join the reduction of
+    others."""
+    far = order_of(tensor.shape, tensor.storage.strides)
+    if far[-1] == axis or tensor.shape[axis] == 1 or joining(head, arch.matrix) is not None:
+        return False
+    way = Path(arch, 1, "dram", arch.matrix.input)
+    near = (*(other for other in far if other != axis), axis)
+    apart, turned = (way.box(tensor, tensor.shape, order).cycles for order in (far, near))
+    reads, work = _read_apart(tensor, head, arch)
+    return bool(apart < turned and reads <= max(turned, work))
+
+
+def _read_apart(tensor: Tensor, head: Nest, arch: Arch) -> tuple[float, float]:
+    """Cycles in which memory gives the matrix engine the elements of `tensor` one by one, and in
+    which that multiplies them."""
+    matrix, item, found = arch.matrix, size_of(tensor.dtype), roles(head)
+    pixels, columns, depth, taps, channels = (
+        math.prod(head.dims[d].extent for d in dims)
+        for dims in (
+            found.rows, found.cols, found.inner, [tap.dim for tap in found.taps], found.batch,
+        )
+    )  # fmt: skip
+    times, _ = streams(matrix, pixels, columns, depth)
+    reads = Flows(arch)
+    size = tensor.elements * item * (1 if matrix.granularity == "conv" else taps)
+    reads.add(matrix.input, size, item, times=times)
+    dtype = product_type(tensor.dtype)
+    if head.depthwise:
+        work = depthwise_cycles(arch, dtype, pixels, channels, taps, head.sparse) / matrix.units
+    else:
+        work = array_takes(head, dtype, arch)
+    return float(reads.longest()), float(work)
+
+
+def packed_order(head: Nest) -> tuple[int, ...]:
+    """Axes of constant weights as they are packed: batch, taps, reduction, columns last."""
+    found = roles(head)
+    weights = head.operands[1]
+    last = found.cols if head.beside is None else (head.beside,)
+    batch, inner = (
+        [axis for dim in dims if (axis := _axis_of(weights, dim)) is not None]
+        for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *last))
+    )
+    rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
+    return (*batch, *rest, *inner)
+
+
+def links_of(
+    nest: Nest, tensors: Mapping[str, Tensor], way: Binding, arch: Arch
+) -> list[SplitInstruction]:
+    """Vector instructions that one nest takes one after another over the same tile."""
+    if way.product:
+        return [] if way.direct else fission(nest, own=False)
+    windowed = nest.reduce is not None and roles(nest).taps
+    taps = [dim.extent for dim in nest.dims[nest.rank :]] if windowed else []
+    pieces = way.engine != "scalar" and adds_up_in_pieces(nest, tensors, arch)
+    return fission(nest, taps=taps, windows=arch.vector.window, pieces=pieces)
+
+
+def _axis_of(access: Access, dim: int | None) -> int | None:
+    if dim is None:
+        return None
+    axes = [axis for axis, affine in enumerate(access.index) if affine.coefficient(dim)]
+    return axes[0] if axes else None

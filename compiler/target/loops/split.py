@@ -1,0 +1,214 @@
+"""One operator as instructions that follow each other, each over the whole of a tile.
+
+    y = sum over i=3 of mul(x[n + i], w[i]) + b      on an engine without windows
+    mul(x, w) at 0
+    fma(x, w, <) at 1
+    fma(x, w, <) at 2
+    add(<, b)
+
+`<` is what the link before left: real values in the widest type there is, which only the last link
+clips and encodes. What is expected to take how long, how much room there must be in between and
+what is emitted all ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import product
+from typing import Literal, NamedTuple
+
+from compiler.target.loops.walk import Loops, StridedLoop
+from compiler.tensor_ir.nest import Nest
+from simmodel.isa.functions import JOINS
+
+
+class SplitInstruction(NamedTuple):
+    """One instruction, however many it takes to walk all loops."""
+
+    function: str
+    reads: tuple[int | None, ...]
+    """Accesses by their position among the nest's; None: what the link before left, of the first
+    one the sums that are there already."""
+    kind: Literal["each", "reduce", "window"] = "each"
+    """Element by element, over the loops of the reduction, or sliding over them."""
+    at: tuple[int, ...] | None = None
+    """Position of the loops of the reduction that it is for; None: it walks them, or there are
+    none."""
+    parameters: tuple[float, ...] = ()
+
+
+def fission(
+    nest: Nest, *, own: bool = True, taps: Sequence[int] = (), windows: bool = False,
+    pieces: bool = False,
+) -> list[SplitInstruction]:  # fmt: skip
+    """The links of `nest`.
+
+    Args:
+        nest: an operator.
+        own: whether its own function is to be computed; else its sums are there, to be finished.
+        taps: extents of the loops of a reduction that slides; empty: it does not.
+        windows: whether one instruction slides.
+        pieces: whether a reduction is made of several results that may not lie in the nest's.
+    """
+    links = list(_function(nest, taps, windows=windows)) if own else []
+    late = [("add", nest.bias), ("mul", nest.multiplier)]
+    wanted = [(function, nest.reads.index(access)) for function, access in late if access]
+    if not wanted and (pieces or not own):
+        links.append(SplitInstruction("move", (None,)))
+    return [*links, *(SplitInstruction(function, (None, access)) for function, access in wanted)]
+
+
+def _function(nest: Nest, taps: Sequence[int], *, windows: bool) -> Iterable[SplitInstruction]:
+    """What the nest does with its operands."""
+    operands = tuple(range(len(nest.operands)))
+    if nest.reduce is None:
+        yield SplitInstruction(nest.function, operands, parameters=nest.parameters)
+        return
+    if not taps or windows:
+        yield SplitInstruction(
+            nest.reduce, operands if taps else operands[:1], "window" if taps else "reduce"
+        )
+        return
+    first, more = ("mul", "fma") if len(operands) > 1 else ("move", JOINS[nest.reduce])
+    for number, position in enumerate(product(*map(range, taps))):
+        yield SplitInstruction(more if number else first,
+            (*operands, None)[: len(operands) + bool(number)],
+                   at=position)  # fmt: skip
+
+
+def print_links(links: Iterable[SplitInstruction], names: Sequence[str]) -> str:
+    """Links as lines of text; `names` are of the nest's accesses."""
+    lines = []
+    for link in links:
+        reads = ", ".join("<" if index is None else names[index] for index in link.reads)
+        kind = "" if link.kind == "each" else f"{link.kind} "
+        place = "" if link.at is None else f" at {' '.join(map(str, link.at))}"
+        lines.append(f"{kind}{link.function}({reads}){place}")
+    return "\n".join(lines)
+
+
+# A loop over pieces, cut where a condition changes: runs of pieces that are alike.
+
+
+class PieceRun(NamedTuple):
+    """As many pieces from number `first` on, each of `size` positions, from `start` on."""
+
+    first: int
+    times: int
+    start: int
+    size: int
+    holds: Hashable = None
+    """What the condition says of each of them."""
+
+
+Condition = Callable[[int, int, int], Hashable]
+"""Of a piece's number, its first position and its size."""
+
+
+def runs(extent: int, size: int, holds: Condition | None = None, low: int = 0) -> list[PieceRun]:
+    """Pieces of `size` of the positions low .. low + extent, the last one maybe smaller, in runs.
+
+    Args:
+        extent: positions.
+        size: of a piece.
+        holds: what pieces of one run have in common; None: nothing but their size.
+        low: first position.
+    """
+    if holds is None:
+        whole, rest = divmod(extent, size)
+        found = [PieceRun(0, whole, low, size)] if whole else []
+        return [*found, PieceRun(whole, 1, low + whole * size, rest)] if rest else found
+    found = []
+    for number, start in enumerate(range(low, low + extent, size)):
+        here = min(size, low + extent - start)
+        said = holds(number, start, here)
+        if found and (found[-1].size, found[-1].holds) == (here, said):
+            found[-1] = found[-1]._replace(times=found[-1].times + 1)
+        else:
+            found.append(PieceRun(number, 1, start, here, said))
+    return found
+
+
+def behind(extent: int, size: int, holds: Condition | None = None) -> list[PieceRun]:
+    """`runs` of the positions 0 .. extent with the first piece at the end, numbered in that order:
+    of an open number of positions it is the only one that is there in any case."""
+    first = min(size, extent)
+    found, count = runs(extent - first, size, holds, first), -(-extent // size)
+    said = None if holds is None else holds(count - 1, 0, first)
+    return [*found, PieceRun(count - 1, 1, 0, first, said)]
+
+
+def ends(count: int, *, first: bool, last: bool) -> Condition:
+    """Whether a piece is the first of `count`, and whether the last, as far as that matters."""
+    return lambda number, start, size: (first and number == 0, last and number == count - 1)
+
+
+class Reach(NamedTuple):
+    """How an operand is read along a loop: at factor * position + constant + 0 .. window."""
+
+    factor: int
+    constant: int
+    window: int
+    extent: int
+    """Positions that the operand has."""
+
+    def out(self, start: int, size: int) -> tuple[int, int]:
+        """How far positions start .. start + size reach out of it, before and behind."""
+        low = self.constant + self.factor * start
+        high = low + self.factor * (size - 1) + self.window
+        return max(0, -low), max(0, high - self.extent + 1)
+
+
+def print_runs(found: list[PieceRun]) -> str:
+    """Runs as lines of text."""
+    lines = (f"{run.times} x {run.size} at {run.start}" for run in found)
+    said = ("" if run.holds is None else f"  {run.holds}" for run in found)
+    return "\n".join(f"{line}{more}" for line, more in zip(lines, said, strict=True))
+
+
+# Neighbouring loops that every operand walks as one become one loop.
+
+Groups = tuple[tuple[int, ...], ...]
+"""Loops that are one, each by its positions, the innermost of them first; slowest group first."""
+
+
+def ordered(axes: Sequence[StridedLoop], lead: int) -> list[int]:
+    """Positions of the loops that turn more than once, as operand `lead` walks them, slowest
+    first."""
+    found = [n for n, axis in enumerate(axes) if axis.extent > 1]
+    return sorted(found, key=lambda n: (-abs(axes[n].steps[lead]), n))
+
+
+def groups(axes: Sequence[StridedLoop], order: Sequence[int]) -> Groups:
+    """Which of `axes`, nested in this order, slowest first, are one loop to every operand."""
+    made: list[list[int]] = []
+    size = 1
+    for number in reversed(order):
+        axis = axes[number]
+        if made:
+            inner = axes[made[-1][0]]
+            on = not axes[made[-1][-1]].short
+            if on and all(s == size * t for s, t in zip(axis.steps, inner.steps, strict=True)):
+                made[-1].append(number)
+                size *= axis.extent
+                continue
+        made.append([number])
+        size = axis.extent
+    return tuple(tuple(group) for group in reversed(made))
+
+
+def merge_loops(axes: Sequence[StridedLoop], found: Groups) -> Loops:
+    """One loop for each group."""
+    made = []
+    for group in found:
+        extent = 1
+        for number in group:
+            extent *= axes[number].extent
+        first, last = axes[group[0]], axes[group[-1]]
+        made.append(StridedLoop(extent, first.steps, first.grain, last.short))
+    return tuple(made)
+
+
+def collapse(axes: Sequence[StridedLoop], lead: int = 0) -> Loops:
+    """`axes` in the order of operand `lead`, what all walk as one as one."""
+    return merge_loops(axes, groups(axes, ordered(axes, lead)))

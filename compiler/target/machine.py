@@ -1,0 +1,337 @@
+"""What this machine does with a nest: which engine, through which memory, in one go or two.
+
+The only place where the compiler asks whether a sum of products can be finished on write-back; cost
+model, plan and emission all get the same answer from here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from compiler.schedule_ir.layer import Binding
+from compiler.target.array_mapping import roles
+from compiler.tensor_ir.arithmetic import computes_exactly
+from compiler.tensor_ir.nest import Nest, Tensor
+from simmodel.arch.dtype import accumulator_of, is_float, product_type, size_of
+from simmodel.arch.record import Arch
+from simmodel.isa.contraction import depthwise_cycles as native_cycles
+from simmodel.isa.contraction import product_cycles
+from simmodel.isa.forms import cost_of, elementwise_form
+from simmodel.isa.functions import JOINS, UNARY
+from simmodel.isa.matrix import tile_limits
+
+
+def scalar_lacks(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
+    """Why the scalar unit cannot run `nest`, or None."""
+    types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
+    if is_float(wide := temporary_type(arch)):
+        types.add(wide)  # of real values that stay within a layer
+    function = UNARY.get(nest.function)
+    if function is not None and function.rounds_to is not None:
+        types.add(function.rounds_to)
+    missing = sorted(kind for kind in types if not arch.scalar.has(kind))
+    if missing:
+        return f"the scalar unit has no {', '.join(missing)}"
+    if nest.bias is not None or nest.multiplier is not None:
+        return "the scalar unit adds no bias and no multiplier in one go"
+    if nest.reduce and roles(nest).taps:
+        return "the scalar unit slides no windows"
+    form = form_of(nest, "scalar")
+    if not arch.isa.has(form):
+        return f"{arch.name} has no {form}"
+    rank, _ = arch.reach(form)
+    if sum(dim.extent > 1 for dim in nest.dims[nest.rank :]) > rank:
+        return f"{form} reduces at most {rank} dimensions"
+    return None
+
+
+def scalar_takes(nest: Nest, arch: Arch) -> float:
+    """Cycles of the scalar unit for all elements of `nest`, start-ups left out."""
+    form = form_of(nest, "scalar")
+    return math.prod(dim.extent for dim in nest.dims) * arch.factor(form, cost_of(form))
+
+
+def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
+    """Engines for a sum of products over channels, the quicker one first: the array, and where it
+    does not multiply such types, or the vector engine has products of its own, that."""
+    array, vector = on_array(nest, tensors, arch), Binding("vector", direct=False)
+    able = no_products(nest, tensors, arch) is None
+    if able and not arch.vector.product_rows:
+        return (array,)
+    if vector_multiplies(nest, tensors, arch) is not None:
+        return (array,) if arch.matrix.present else (vector,)
+    if not able:
+        return (vector,)
+    dtype = product_type(tensors[nest.operands[0].tensor].dtype)
+    quicker = array_takes(nest, dtype, arch) <= lanes_take(nest, dtype, arch)
+    return (array, vector) if quicker else (vector, array)
+
+
+def no_products(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+    """Why the array does not multiply what `nest` does, or None."""
+    operands = {product_type(tensors[a.tensor].dtype) for a in nest.operands}
+    if len(operands) == 1 and arch.matrix.peak(next(iter(operands))) > 0:
+        return None
+    types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
+    return f"no {'/'.join(sorted(types))} products on the matrix engine"
+
+
+EXACT = 2**24
+"""Below it, fp32 holds every integer."""
+
+
+def vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+    """Why the vector engine cannot add up the products of `nest`, or None."""
+    kinds = [tensors[access.tensor].dtype for access in nest.operands]
+    if len({product_type(kind) for kind in kinds}) > 1:
+        return f"no products of {' and '.join(kinds)} on the vector engine"
+    missing = sorted(kind for kind in kinds if not arch.vector.has(kind))
+    if missing:
+        return f"the vector engine has no {', '.join(missing)}"
+    if not arch.vector.product_rows:
+        if not arch.isa.has("vector.ternary.fma"):
+            return f"{arch.name} has no vector.ternary.fma"
+        depth = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+        centred = any(access.zero for access in nest.operands)
+        if not is_float(kinds[0]) and centred and depth * 2**16 > EXACT:
+            return "multiply-adds of integers with a zero point are rounded on the vector engine"
+    return vector_lacks(nest, tensors, arch, finishing=True)
+
+
+def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
+    """Cycles of the vector engine for a sum of products whose lanes are as full as can be and
+    whose weights come from local memory once for as many rows as there are registers for; without
+    products of its own, of a multiply-add over the result for each position of the reduction."""
+    found, vector = roles(nest), arch.vector
+    if not vector.product_rows:
+        vectors = math.ceil(math.prod(nest.shape) / vector.elements(4))
+        form = "vector.ternary.fma"
+        step = vector.startup.cycles(arch.clock) + vectors * arch.factor(form, cost_of(form))
+        return nest.macs / math.prod(nest.shape) * step / vector.units
+    lanes = vector.elements(4 if dtype == "fp32" else 2)
+    wide = [nest.dims[d].extent for d in range(nest.rank) if nest.dims[d].extent > 1] or [1]
+    vectors = min(nest.macs // n * math.ceil(n / lanes) for n in wide)
+    work = vectors * arch.factor("vector.product", "multiply")
+    rows = math.prod(nest.dims[d].extent for d in found.rows)
+    again = math.ceil(rows / vector.product_rows) * size_of(dtype)
+    streamed = again * nest.macs / rows / arch.memories.local.bytes_per_cycle()
+    instructions = nest.macs / math.prod(sorted(d.extent for d in nest.dims)[-vector.rank :])
+    start = vector.startup.cycles(arch.clock) + arch.memories.local.latency.cycles(arch.clock)
+    return max(work / vector.units, streamed) + instructions * start / vector.units
+
+
+def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
+    """How the array runs a sum of products: who finishes it, and where its sums are."""
+    direct = _finishes(nest, tensors, arch)
+    readable = direct or arch.matrix.output in arch.vector.reads
+    return Binding("matrix", direct, arch.matrix.output if readable else "local")
+
+
+def product_startup(arch: Arch) -> int:
+    """Cycles before the first operand of a product moves, the latency of its memories included."""
+    memories = arch.memories.on_chip()
+    roles_read = (arch.matrix.input, arch.matrix.weights)
+    latency = max(memories[role].latency.cycles(arch.clock) for role in roles_read)
+    return arch.matrix.startup.cycles(arch.clock) + latency
+
+
+def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
+    """Cycles of all arrays for a sum of products: any tiles of it have at least as many folds, and
+    as many instructions."""
+    found, matrix = roles(nest), arch.matrix
+
+    def extent(dims: tuple[int, ...]) -> int:
+        return math.prod(nest.dims[dim].extent for dim in dims)
+
+    taps = tuple(tap.dim for tap in found.taps)
+    pixels, columns, depth = extent(found.rows), extent(found.cols), extent((*found.inner, *taps))
+    cycles = int(product_cycles(matrix, dtype, pixels, columns, depth, behind=True))
+    instructions = math.ceil(pixels / (matrix.max_pixels or pixels))
+    if matrix.granularity == "tile":
+        deep, wide = tile_limits(arch)
+        instructions *= math.ceil(depth / deep) * math.ceil(columns / wide)
+    once = cycles + instructions * product_startup(arch)
+    return extent(found.batch) * once / matrix.units
+
+
+def depthwise_cycles(
+    arch: Arch, dtype: str, pixels: int, channels: int, taps: int, together: int = 1
+) -> int:
+    """Cycles of a depthwise product on the matrix engine, with its start-ups: natively, else
+    products of `together` channels with themselves, right behind each other."""
+    matrix, dtype, startup = arch.matrix, product_type(dtype), product_startup(arch)
+    if matrix.depthwise:
+        return startup + native_cycles(matrix, dtype, pixels, channels, taps)
+    most = min(pixels, matrix.max_pixels or pixels)
+    apart = 1 if matrix.granularity == "conv" else taps
+    whole, rest = divmod(channels, together)
+    cycles = gap = 0
+    for each, count in ((together, whole), (rest, 1 if rest else 0)):
+        deep = wide = each
+        times = count * apart * math.ceil(pixels / most)
+        if matrix.granularity == "tile":
+            rows, cols = tile_limits(arch)
+            times *= math.ceil(each / rows) * math.ceil(each / cols)
+            deep, wide = min(each, rows), min(each, cols)
+        if times:
+            alone, behind = (
+                int(product_cycles(matrix, dtype, most, wide, deep, taps // apart, behind=behind))
+                for behind in (False, True)
+            )
+            cycles += times * (startup + behind)
+            gap = gap or alone - behind
+    return cycles + gap
+
+
+def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:
+    """Write-back abilities that finishing `nest` in one go takes."""
+    wanted = set()
+    source, target = tensors[nest.operands[0].tensor].dtype, tensors[nest.tensor].dtype
+    if nest.bias is not None:
+        wanted.add("bias")
+    if nest.low > -math.inf or nest.high < math.inf:
+        wanted.add("clip")
+    integer_result = not is_float(target) and target != accumulator_of(source)
+    if nest.multiplier is not None or nest.scale is not None or integer_result:
+        wanted.add("requantize")
+    return wanted
+
+
+def _finishes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
+    wanted = needs(nest, tensors)
+    if not wanted <= set(arch.matrix.writeback):
+        return False
+    raw_path = arch.matrix.output == "local" or bool(arch.matrix.writeback)
+    return bool(wanted) or raw_path
+
+
+def vector_lacks(
+    nest: Nest, tensors: dict[str, Tensor], arch: Arch, *, finishing: bool
+) -> str | None:
+    """Why the vector engine cannot run `nest`, or where `finishing` the end of it; or None."""
+    wanted = {tensors[nest.tensor].dtype}
+    late = [access for access in (nest.bias, nest.multiplier) if access is not None]
+    reads = late if finishing else nest.reads
+    wanted |= {tensors[access.tensor].dtype for access in reads}
+    if finishing:
+        wanted.add(accumulator_of(tensors[nest.operands[0].tensor].dtype))
+    function = UNARY.get(nest.function)
+    if function is not None and function.rounds_to is not None:
+        wanted.add(function.rounds_to)
+    missing = sorted(name for name in wanted if not arch.vector.has(name))
+    if missing:
+        return f"the vector engine has no {', '.join(missing)}"
+    if not finishing and (form := _missing_form(nest, arch)) is not None:
+        return f"{arch.name} has no {form}"
+    if (
+        finishing
+        or is_float(between_type(arch))
+        or not _has_real_intermediates(nest, tensors, arch)
+    ):
+        return None
+    if step_between(nest, tensors) is None or not arch.vector.has("int32"):
+        return "the vector engine has no type for real values between its instructions"
+    return None
+
+
+def _missing_form(nest: Nest, arch: Arch) -> str | None:
+    """A form that the vector engine lacks for a nest's own function; None: it has all."""
+    form = form_of(nest)
+    wanted = [form]
+    if form.startswith("vector.window.") and not arch.vector.window:
+        join = f"vector.binary.{JOINS[str(nest.reduce)]}"
+        wanted = ["vector.ternary.fma" if len(nest.operands) > 1 else join]
+    return next((each for each in wanted if not arch.isa.has(each)), None)
+
+
+def _has_real_intermediates(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
+    """Whether real values stand between the vector instructions of one nest."""
+    if all(access.scale is None for access in nest.operands):
+        return False
+    by_taps = nest.reduce is not None and bool(roles(nest).taps) and not arch.vector.window
+    return by_taps or adds_up_in_pieces(nest, tensors, arch)
+
+
+def step_between(nest: Nest, tensors: Mapping[str, Tensor]) -> float | None:
+    """The step of which int32 counts what stands between the vector instructions of `nest`: of
+    encoded integers all sums and products are whole numbers of steps. None: they need not be, or
+    there may be more of them than int32 counts."""
+    if nest.reduce not in ("sum", "max", "min") or nest.function not in ("move", "mul"):
+        return None
+    if nest.bias is not None or nest.multiplier is not None:
+        return None
+    kinds = [tensors[access.tensor].dtype for access in nest.operands]
+    if any(map(is_float, kinds)):
+        return None
+    depth = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+    if depth * math.prod(2.0 ** (8 * size_of(kind)) for kind in kinds) > 2.0**31:
+        return None
+    return math.prod(1.0 if a.scale is None else a.scale for a in nest.operands)
+
+
+def adds_up_in_pieces(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
+    """Whether the vector engine needs several instructions to reduce to one element.
+
+    What they leave in between must neither be rounded to the result's steps nor clipped. The low
+    bits of whole numbers can be added up as they are.
+    """
+    if nest.reduce is None or roles(nest).taps or joins_in_place(nest, tensors):
+        return False
+    extents = [dim.extent for dim in nest.dims[nest.rank :] if dim.extent > 1]
+    rank, limit = arch.reach(form_of(nest))
+    too_long = limit is not None and math.prod(extents) > limit
+    return too_long or len(extents) > rank
+
+
+def joins_in_place(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether pieces of a reduction may be joined in the result's own place: what they leave there
+    is neither rounded further than the whole nor clipped before it."""
+    if nest.reduce in ("max", "min"):
+        return True
+    unclipped = nest.low == -math.inf and nest.high == math.inf
+    return unclipped and computes_exactly(nest, _kinds(nest, tensors))
+
+
+def _kinds(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Element types of the operands and the result of `nest`, by name."""
+    names = (nest.tensor, *(access.tensor for access in nest.operands))
+    return {name: tensors[name].dtype for name in names}
+
+
+def form_of(nest: Nest, engine: str = "vector") -> str:
+    """The form of vector instruction, or of another engine's, that does most of a nest."""
+    if nest.reduce is None:
+        return elementwise_form(nest.function, len(nest.operands), engine)
+    if not roles(nest).taps:
+        return f"{engine}.reduce.{nest.reduce}"
+    return f"vector.window.{'fma' if len(nest.operands) > 1 else nest.reduce}"
+
+
+REALS = ("fp32", "fp16", "bf16")
+"""Types of real values, the widest first."""
+
+
+def temporary_type(arch: Arch) -> str:
+    """Element type of real values within layers: the scalar unit's where the vector engine has
+    none."""
+    found = next((t for t in REALS if t in arch.scalar.types), "int32")
+    return next((t for t in REALS if t in arch.vector.types), found)
+
+
+def between_type(arch: Arch) -> str:
+    """Element type of intermediate values between vector instructions: real, or whole numbers of
+    steps (`step_between`)."""
+    return next((t for t in REALS if t in arch.vector.types), "int32")
+
+
+def real_type(arch: Arch, dtype: str) -> str:
+    """Element type in memory of real values in a network of type `dtype`.
+
+    Integer networks keep theirs as wide as the vector engine can read; where it reads none, only
+    the host touches them.
+    """
+    if not dtype.startswith("int"):
+        return dtype
+    kind = temporary_type(arch)
+    return kind if is_float(kind) else "fp32"

@@ -1,0 +1,167 @@
+"""Constants that stay narrow in memory, because this machine makes wide numbers of them on chip.
+
+Weights of a product are read in their narrow type, by a copy engine that may widen them a part of
+the way, and the vector engine multiplies them by their scales where they lie. That costs vector
+cycles for each load; it is done where all cores together are no slower at it than DRAM at giving
+the wide numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compiler.cost.overlap import copy_rate, path
+from compiler.frontend.quantization.narrow_constants import Narrow
+from compiler.passes import Omittable
+from compiler.target.array_mapping import roles
+from compiler.target.machine import contraction_ways
+from compiler.tensor_ir.nest import Affine, Nest, NestGraph, Tensor
+from simmodel.arch.dtype import PACKED, size_of, widened
+from simmodel.arch.record import Arch
+from simmodel.isa.forms import cost_of, elementwise_form
+
+_SUB, _MUL = (elementwise_form(name, 2) for name in ("sub", "mul"))
+_MOVE = elementwise_form("move", 1)
+
+
+@dataclass(frozen=True)
+class KeepNarrow(Omittable):
+    """Decide which constants memory holds in the narrow type that the model has them in.
+
+    before:
+        constant w: fp16[512, 2048]           of which the model has int4 in blocks of 32
+    after:
+        constant w: fp16[512, 2048]           held as int4, fp32 scales of (32, 1)
+    """
+
+    def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
+        """`graph` whose tensors are narrow only where `arch` can make them wide."""
+        readers: dict[str, list[Nest | None]] = {}
+        for step in graph.steps:
+            names = [a.tensor for a in step.reads] if isinstance(step, Nest) else step.inputs
+            for name in dict.fromkeys(names):
+                nest = step if isinstance(step, Nest) else None
+                readers.setdefault(name, []).append(nest)
+        found = {
+            name: replace(
+                tensor, narrow=self._narrow_form(tensor, readers.get(name, []), graph, arch)
+            )
+            if tensor.narrow is not None
+            else tensor
+            for name, tensor in graph.tensors.items()
+        }
+        return replace(graph, tensors=found)
+
+    def _narrow_form(
+        self, tensor: Tensor, readers: list[Nest | None], graph: NestGraph, arch: Arch
+    ) -> Narrow | None:
+        assert tensor.narrow is not None
+        buffer = [t for t in graph.tensors.values() if t.storage.buffer == tensor.storage.buffer]
+        if not self.enabled or len(buffer) > 1 or not readers:
+            return None
+        narrow = _landed(tensor.narrow, tensor.dtype, arch)
+        if narrow is None or narrow.bytes >= tensor.elements * size_of(tensor.dtype):
+            return None
+        able = all(
+            nest is not None and _weights_of(nest, tensor, narrow, graph, arch) for nest in readers
+        )
+        return narrow if able and _keeps_up(tensor, narrow, arch) else None
+
+
+def _landed(narrow: Narrow, real: str, arch: Arch) -> Narrow | None:
+    """`narrow` in types that engines read: memory holds a type below a byte as bytes where no
+    engine knows it."""
+    role, vector = arch.matrix.weights, arch.vector
+    name = arch.copy_engine("dram", role)
+    if name is None or role not in vector.reads or role not in vector.writes:
+        return None
+    wanted = {real, *([narrow.scale_type] if narrow.scale is None else ())}
+    wanted |= set() if narrow.zeros is None else {narrow.zero_type}
+    if not wanted <= set(vector.types) or not all(map(arch.isa.has, _forms(narrow))):
+        return None
+    if narrow.dtype in vector.types and not (_is_packed_type(narrow) and _odd(narrow, arch)):
+        return narrow
+    able = [t for t in widened(narrow.dtype) if t in vector.types and size_of(t) <= size_of(real)]
+    if not able:
+        return None
+    if narrow.dtype in arch.copy_[name].widens:
+        return replace(narrow, landing=able[0])
+    return narrow.stored_as(able[0]) if size_of(able[0]) < size_of(real) else None
+
+
+def row_of(nest: Nest) -> int:
+    """The axis of a product's weights along which it reduces."""
+    found = roles(nest)
+    assert found.k is not None
+    return _axis_of_loop(nest, found.k)
+
+
+def _axis_of_loop(nest: Nest, dim: int) -> int:
+    index = nest.operands[1].index
+    return next(axis for axis, affine in enumerate(index) if affine.coefficient(dim))
+
+
+def _weights_of(nest: Nest, tensor: Tensor, narrow: Narrow, graph: NestGraph, arch: Arch) -> bool:
+    """Whether `nest` is a product on the matrix engine that reads `tensor` as its weights alone,
+    with scales along its columns and blocks of its reduction."""
+    reads = [access for access in nest.reads if access.tensor == tensor.name]
+    if not nest.contraction or len(reads) > 1 or reads[0] is not nest.operands[1]:
+        return False
+    if contraction_ways(nest, graph.tensors, arch)[0].engine != "matrix":
+        return False
+    found, access = roles(nest), reads[0]
+    plain = all(affine == Affine(affine.terms[:1]) for affine in access.index)
+    if not plain or found.batch or found.k is None or len(found.cols) != 1 or access.zero:
+        return False
+    row, column = _axis_of_loop(nest, found.k), _axis_of_loop(nest, found.cols[0])
+    shape = narrow.scales.shape
+    if any(n > 1 for axis, n in enumerate(shape) if axis not in (row, column)):
+        return False
+    if shape[column] not in (1, tensor.shape[column]):
+        return False
+    even = tensor.shape[column] % 2 == 0 and tensor.shape[row] % 2 == 0
+    return (even and (shape[row] == 1 or narrow.blocks[row] % 2 == 0)) or not _is_packed_type(
+        narrow
+    )
+
+
+def _is_packed_type(narrow: Narrow) -> bool:
+    return bool(PACKED & {narrow.dtype, narrow.landing})
+
+
+def fits_tiles(narrow: Narrow, row: int, depth: object, width: object) -> object:
+    """Whether tiles of so many rows and columns are whole blocks and whole bytes; extents may be
+    arrays over candidates."""
+    depth_, width_ = (extent for extent in (depth, width))
+    fits = (depth_ % narrow.blocks[row] == 0) | (narrow.scales.shape[row] == 1)  # type: ignore[operator]
+    if _is_packed_type(narrow):
+        fits = fits & (depth_ % 2 == 0) & (width_ % 2 == 0)  # type: ignore[operator]
+    return fits
+
+
+def _keeps_up(tensor: Tensor, narrow: Narrow, arch: Arch) -> bool:
+    """Whether wide numbers are made as quickly as DRAM would give them."""
+    engine = path(arch, "dram", arch.matrix.weights)
+    cores = arch.core_count
+    rate = min(arch.dram_bytes_per_cycle, cores * copy_rate(arch, engine))
+    given = tensor.elements * size_of(tensor.dtype) / rate
+    return tensor.elements * widening(narrow, tensor.dtype, arch) / cores <= given
+
+
+def widening(narrow: Narrow, real: str, arch: Arch) -> float:
+    """Cycles of one core's vector engine for each element, start-ups aside."""
+    scales = size_of(narrow.scale_type) if narrow.scale is None else 0
+    wide = arch.vector.elements(max(size_of(real), scales))
+    rates = {_SUB: arch.vector.elements(size_of(real))}
+    return sum(arch.factor(f, cost_of(f)) / rates.get(f, wide) for f in _forms(narrow))
+
+
+def _odd(narrow: Narrow, arch: Arch) -> bool:
+    """Whether pieces of a long row begin inside a byte of elements that share one."""
+    return any((arch.reach(form)[1] or 0) % 2 for form in _forms(narrow))
+
+
+def _forms(narrow: Narrow) -> tuple[str, ...]:
+    """Forms of the vector engine that make the wide numbers."""
+    last = _MUL if narrow.scale is None else _MOVE
+    return (last,) if narrow.zeros is None else (_SUB, last)

@@ -1,0 +1,151 @@
+"""Operators that no engine of the machine can run become calls to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from compiler.errors import UnsupportedModel, at_node
+from compiler.passes import ContractBroken, ensured
+from compiler.target.bind import unsupported
+from compiler.target.call_chains import beside_calls
+from compiler.tensor_ir.nest import HostNode, Nest, NestGraph, Step, Tensor
+from compiler.tensor_ir.rewrite import check_nests
+from simmodel.arch.record import Arch
+
+Fallback = Callable[[Nest], tuple[HostNode, tuple[Nest, ...]] | None]
+"""Makes the host's version of a nest and of those that go with it, or None when it has none."""
+
+Refusal = Callable[[bytes], str | None]
+"""Why the host cannot run a payload; None: it can."""
+
+
+@dataclass(frozen=True)
+class PlaceOnHost:
+    """Replace nests that `arch` cannot run by host nodes.
+
+    before:
+        s[d0] = exp(x[d0])                     the vector engine has int8 only
+    after:
+        s = host Exp(x)
+    """
+
+    allowed: bool = True
+    """False: such an operator is an error."""
+    kept: str = ""
+    """Types of operators that the host computes though an engine could, separated by commas."""
+
+    @ensured
+    def apply(
+        self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
+        away: Mapping[str, str] = MappingProxyType({}),
+    ) -> NestGraph:  # fmt: skip
+        """`graph` with only nests that `arch` runs.
+
+        Args:
+            graph: the network.
+            arch: the machine.
+            fallback: makes host nodes.
+            refusal: why the host cannot run one.
+            away: nests, by what they make, that are for the host in any case, and why.
+
+        Raises:
+            UnsupportedModel: all operators that can run nowhere, or that may not run on the host.
+        """
+        reasons = {
+            step.tensor: reason
+            for step in graph.steps
+            if isinstance(step, Nest)
+            and (reason := away.get(step.tensor) or self._reason(step, graph.tensors, arch))
+        }
+        once = _cached_fallback(fallback)
+
+        def placed(reasons: Mapping[str, str]) -> NestGraph:
+            return self._move_to_host(graph, arch, once, refusal, reasons)
+
+        more = beside_calls(graph, arch, placed, reasons) if self.allowed else {}
+        return placed({**reasons, **more})
+
+    def _move_to_host(
+        self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
+        reasons: Mapping[str, str],
+    ) -> NestGraph:  # fmt: skip
+        """`graph` with the nests that make any of `reasons` on the host."""
+        steps: dict[int, Step] = dict(enumerate(graph.steps))
+        places = {s.tensor: n for n, s in steps.items() if isinstance(s, Nest)}
+        refused: list[str] = []
+        for number, step in enumerate(graph.steps):
+            if isinstance(step, HostNode):
+                if step.pick is not None and not self._keeps(step.kind):
+                    continue
+                step = steps[number] = replace(step, pick=None)
+                reason = _refused_by_host(step, refusal) if self.allowed else step.reason
+                if reason is not None:
+                    refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
+                continue
+            reason = reasons.get(step.tensor)
+            if reason is None or steps.get(number) is not step:
+                continue
+            found = fallback(step) if self.allowed else None
+            if found is None:
+                refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
+                continue
+            host, gone = found
+            why = _refused_by_host(replace(host, reason=reason), refusal)
+            if why is not None:
+                refused.append(f"{at_node(step.origin, step.kind)}: {why}")
+            taken = sorted(places[nest.tensor] for nest in gone)
+            for place in taken:
+                steps.pop(place, None)
+            steps[taken[-1]] = replace(host, reason=reason)
+        if refused:
+            raise UnsupportedModel(
+                f"{len(refused)} operators cannot run on {arch.name}:\n  " + "\n  ".join(refused)
+            )
+        return replace(graph, steps=tuple(steps[place] for place in sorted(steps)))
+
+    def _keeps(self, kind: str) -> bool:
+        """Whether operators of this type stay with the host."""
+        return bool(kind) and kind in (name.strip() for name in self.kept.split(","))
+
+    def _reason(self, nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+        """Why `nest` does not stay on the machine; None: it does."""
+        if self._keeps(nest.kind):
+            return f"{nest.kind} is kept on the host"
+        return unsupported(nest, tensors, arch)
+
+    def ensures(
+        self, made: NestGraph, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
+        away: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """The contract of every graph of nests, all of which the machine runs."""
+        del graph, fallback, refusal, away
+        check_nests(made)
+        for step in made.steps:
+            reason = unsupported(step, made.tensors, arch) if isinstance(step, Nest) else None
+            if reason is not None:
+                raise ContractBroken(f"{at_node(step.origin, step.kind)}: {reason}")
+
+
+def _cached_fallback(fallback: Fallback) -> Fallback:
+    """`fallback`, asked once about each nest."""
+    known: dict[str, tuple[HostNode, tuple[Nest, ...]] | None] = {}
+
+    def found(nest: Nest) -> tuple[HostNode, tuple[Nest, ...]] | None:
+        if nest.tensor not in known:
+            known[nest.tensor] = fallback(nest)
+        return known[nest.tensor]
+
+    return found
+
+
+def _refused_by_host(node: HostNode, refusal: Refusal) -> str | None:
+    """Why the host cannot run `node` either, and what would help; None: it can."""
+    why = refusal(node.payload)
+    if why is None:
+        return None
+    return (
+        f"{node.reason}, and ONNX Runtime, which runs what no engine can, refuses it: {why}; "
+        "other element types or operators may have a kernel there"
+    )

@@ -1,0 +1,285 @@
+"""Functions that the vector engine lacks, made of those that it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.passes import Omittable, ensured
+from compiler.target.machine import temporary_type
+from compiler.tensor_ir.nest import (
+    Access,
+    Nest,
+    NestGraph,
+    Step,
+    Storage,
+    Tensor,
+    at,
+    dense,
+    order_of,
+)
+from compiler.tensor_ir.rewrite import check_nests, number_access
+from simmodel.arch.dtype import is_float
+from simmodel.arch.record import Arch
+from simmodel.isa.forms import cost_of, definition, elementwise_form
+from simmodel.isa.functions import Term
+
+# Whether two terms compute the same: functions of functions in a normal form, and what one's
+# operands are in the other.
+
+_KEPT = frozenset({
+    "max", "min", "floor", "ceil", "sigmoid", "tanh", "reciprocal", "rsqrt", "sin", "cos", "less",
+    "greater", "less_equal", "greater_equal",
+})  # fmt: skip
+"""Functions that are made of each other: they stay as they are."""
+_NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf}
+"""Functions of any number of values in any order, and the number that changes nothing."""
+_JOINED: Mapping[str, Callable[[float, float], float]] = {
+    "add": float.__add__, "mul": float.__mul__, "max": max, "min": min,
+}  # fmt: skip
+_POWERS = {2.0: 2, 3.0: 3}
+_CLOSE = 1e-6
+"""How far, relatively, numbers may be apart: both are rounded to fp32 anyway."""
+
+Found = Mapping[str, Term]
+"""Name in a pattern -> what it stands for."""
+
+
+def replaced(term: Term, known: Mapping[str, Term]) -> Term:
+    """`term` with what `known` says in the place of names."""
+    if isinstance(term, tuple):
+        return (term[0], *(replaced(each, known) for each in term[1:]))
+    return known.get(term, term) if isinstance(term, str) else term
+
+
+def normal(term: Term) -> Term:
+    """`term` with all that is made of simpler functions written out."""
+    if not isinstance(term, tuple):
+        return term
+    name, *inner = term
+    assert isinstance(name, str)
+    if name == "pow" and len(inner) == 2 and inner[1] in _POWERS:
+        return normal(("mul", *inner[:1] * _POWERS[float(str(inner[1]))]))
+    terms = () if name in (*_KEPT, *_NEUTRAL) else definition(name, len(inner)).terms
+    if terms:
+        names = definition(name, len(inner)).operands
+        return normal(replaced(terms[0], dict(zip(names, inner, strict=False))))
+    parts = [normal(each) for each in inner]
+    return _collected(name, parts) if name in _NEUTRAL else (name, *parts)
+
+
+def _collected(name: str, parts: Sequence[Term]) -> Term:
+    """A function of any number of values: those of its own kind join it, numbers become one."""
+    values: list[Term] = []
+    number = _NEUTRAL[name]
+    for part in parts:
+        inner = part[1:] if isinstance(part, tuple) and part[0] == name else (part,)
+        for each in inner:
+            if isinstance(each, float):
+                number = _JOINED[name](number, each)
+            else:
+                values.append(each)
+    if number != _NEUTRAL[name] or not values:
+        values.append(number)
+    return values[0] if len(values) == 1 else (name, *values)
+
+
+def match(
+    pattern: Term, term: Term, operands: Sequence[str], numbers: Sequence[str]
+) -> Found | None:
+    """What each of `operands` and `numbers` of a `pattern` is in `term`, both in normal form.
+
+    An operand is a name or a number in the term, a number of the pattern a number.
+    """
+    return next(_matches(pattern, term, {}, {*operands}, {*numbers}), None)
+
+
+def _matches(
+    pattern: Term, term: Term, found: Found, operands: set[str], numbers: set[str]
+) -> Iterator[Found]:
+    if isinstance(pattern, str):
+        fits = isinstance(term, float) or (pattern in operands and isinstance(term, str))
+        if fits and found.get(pattern, term) == term:
+            yield {**found, pattern: term}
+        return
+    if isinstance(pattern, float):
+        if isinstance(term, float) and math.isclose(pattern, term, rel_tol=_CLOSE):
+            yield found
+        return
+    if not isinstance(term, tuple) or term[0] != pattern[0] or len(term) != len(pattern):
+        return
+    if pattern[0] in _NEUTRAL:
+        yield from _in_any_order(pattern[1:], term[1:], found, operands, numbers)
+        return
+    ways: Iterator[Found] = iter((found,))
+    for mine, other in zip(pattern[1:], term[1:], strict=True):
+        ways = _each(ways, mine, other, operands, numbers)
+    yield from ways
+
+
+def _each(
+    ways: Iterator[Found], pattern: Term, term: Term, operands: set[str], numbers: set[str]
+) -> Iterator[Found]:
+    for found in ways:
+        yield from _matches(pattern, term, found, operands, numbers)
+
+
+def _in_any_order(
+    patterns: tuple[Term, ...], terms: tuple[Term, ...], found: Found,
+    operands: set[str], numbers: set[str],
+) -> Iterator[Found]:  # fmt: skip
+    """What has a form of its own first, so that names take what is left."""
+    if not patterns:
+        yield found
+        return
+    at = next((i for i, each in enumerate(patterns) if not isinstance(each, str)), 0)
+    rest = (*patterns[:at], *patterns[at + 1 :])
+    for i, term in enumerate(terms):
+        for more in _matches(patterns[at], term, found, operands, numbers):
+            left = (*terms[:i], *terms[i + 1 :])
+            yield from _in_any_order(rest, left, more, operands, numbers)
+
+
+@dataclass(frozen=True)
+class ExpandFunctions(Omittable):
+    """Make functions that the vector engine lacks of those that it has.
+
+    before:
+        s[d0] = silu(x[d0])                    isa: {without: vector.unary.silu}
+    after:
+        s.1[d0] = sigmoid(x[d0])
+        s[d0] = mul(x[d0], s.1[d0])
+    """
+
+    @ensured
+    def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
+        """`graph` without functions that `arch` lacks, where others stand for them."""
+        if not self.enabled or not arch.isa.without or not is_float(temporary_type(arch)):
+            return graph
+        made = _FunctionExpansion(graph, arch)
+        return made.graph(tuple(step for each in graph.steps for step in made.steps(each)))
+
+    def ensures(self, made: NestGraph, graph: NestGraph, arch: Arch) -> None:
+        """The contract of every graph of nests."""
+        del graph, arch
+        check_nests(made)
+
+
+class _FunctionExpansion:
+    """New tensors and steps for one graph."""
+
+    def __init__(self, graph: NestGraph, arch: Arch) -> None:
+        self.before, self.arch = graph, arch
+        self.tensors, self.buffers = dict(graph.tensors), dict(graph.buffers)
+
+    def graph(self, steps: tuple[Step, ...]) -> NestGraph:
+        """The graph with `steps`."""
+        return replace(self.before, tensors=self.tensors, buffers=self.buffers, steps=steps)
+
+    def steps(self, step: Step) -> Iterator[Step]:
+        """`step`, or those that do its work."""
+        whole = self._term(step) if isinstance(step, Nest) else None
+        if whole is None:
+            yield step
+            return
+        assert isinstance(step, Nest)
+        meant = definition(step.function, len(step.operands))
+        numbers = dict(zip(meant.parameters, step.parameters, strict=True))
+        reads = dict(zip(meant.operands, step.operands, strict=False))
+        leaves = {**reads, **{name: self._number_read(value) for name, value in numbers.items()}}
+        found: dict[Term, Access] = {}
+        inner = list(dict.fromkeys(_inner_terms(whole)))
+        for number, term in enumerate(inner, 1):
+            name = f"{step.tensor}.{number}"
+            self._create(name, step)
+            yield self._nest(step, name, self._accesses(term, leaves, found), term)
+            found[term] = _identity_access(name, step.rank)
+        last = self._accesses(whole, leaves, found)
+        yield replace(step, function=str(whole[0]), operands=last, parameters=())
+
+    def _term(self, nest: Nest) -> tuple[Term, ...] | None:
+        """What is to be computed in the place of a function that is lacking; None: it is there,
+        or there is nothing. Of integers these functions are others."""
+        form = elementwise_form(nest.function, len(nest.operands)) if nest.elementwise else ""
+        if not form or self.arch.isa.has(form) or not all(map(self._real, nest.operands)):
+            return None
+        names = definition(nest.function, len(nest.operands)).operands[: len(nest.operands)]
+        found = self._made_of((nest.function, *names), frozenset())
+        return found if isinstance(found, tuple) else None
+
+    def _real(self, access: Access) -> bool:
+        return access.scale is not None or is_float(self.tensors[access.tensor].dtype)
+
+    def _made_of(self, term: Term, seen: frozenset[str]) -> Term | None:
+        """`term` in functions that the machine has; None: there is no such."""
+        if not isinstance(term, tuple):
+            return term
+        name, *inner = term
+        assert isinstance(name, str)
+        operands = [self._made_of(each, seen) for each in inner]
+        if name in seen or any(each is None for each in operands):
+            return None
+        if self.arch.isa.has(elementwise_form(name, len(inner))):
+            return (name, *(each for each in operands if each is not None))
+        meant = definition(name, len(inner))
+        given = (each for each in operands if each is not None)
+        known = dict(zip(meant.operands, given, strict=False))
+        tried = (replaced(each, known) for each in meant.terms)
+        made = (self._made_of(each, seen | {name}) for each in tried)
+        return min((each for each in made if each is not None), key=self._cost, default=None)
+
+    def _cost(self, term: Term) -> float:
+        """Cycles per vector of lanes of all functions in `term`."""
+        if not isinstance(term, tuple):
+            return 0.0
+        name, *inner = term
+        form = elementwise_form(str(name), len(inner))
+        return self.arch.factor(form, cost_of(form)) + sum(map(self._cost, inner))
+
+    def _accesses(
+        self, term: tuple[Term, ...], leaves: Mapping[str, Access], found: Mapping[Term, Access]
+    ) -> tuple[Access, ...]:
+        accesses = []
+        for operand in term[1:]:
+            if isinstance(operand, tuple):
+                accesses.append(found[operand])
+            elif isinstance(operand, str):
+                accesses.append(leaves[operand])
+            else:
+                accesses.append(self._number_read(operand))
+        return tuple(accesses)
+
+    def _nest(
+        self, nest: Nest, name: str, operands: tuple[Access, ...], term: tuple[Term, ...]
+    ) -> Nest:
+        """A step on the way to what `nest` makes."""
+        return Nest(
+            name, nest.dims, nest.rank, str(term[0]), operands, origin=nest.origin,
+            kind=nest.kind, composite=nest.composite or nest.tensor,
+        )  # fmt: skip
+
+    def _create(self, name: str, nest: Nest) -> None:
+        """A tensor of real values that lies as the result of `nest` does."""
+        like = self.tensors[nest.tensor]
+        order = order_of(like.shape, like.storage.strides)
+        storage = Storage(name, 0, dense(like.shape, order))
+        real = like.dtype if is_float(like.dtype) else temporary_type(self.arch)
+        self.tensors[name] = Tensor(name, like.shape, real, storage)
+        self.buffers[name] = like.elements
+
+    def _number_read(self, value: float) -> Access:
+        return number_access(value, temporary_type(self.arch), self.tensors, self.buffers)
+
+
+def _identity_access(name: str, rank: int) -> Access:
+    """A read of just the position that is being made."""
+    return Access(name, tuple(at(axis) for axis in range(rank)))
+
+
+def _inner_terms(term: tuple[Term, ...]) -> Iterator[tuple[Term, ...]]:
+    """Functions of functions in `term`, each behind what it needs."""
+    for operand in term[1:]:
+        if isinstance(operand, tuple):
+            yield from _inner_terms(operand)
+            yield operand

@@ -1,0 +1,109 @@
+"""What becomes of an error when a value is stored: clipped, rounded, or beyond its type's end.
+
+The one idea: both ends of what a value may be are stored as it is itself, so a value that no tie is
+near keeps its integer exactly, and one that may overflow may be infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+
+from compiler.tensor_ir.nest import Array, Nest
+from simmodel.isa.base import encode
+from simmodel.isa.functions import BINARY, TERNARY, UNARY, Function, exact
+from simmodel.isa.region import Address, Operand
+
+# Which nests the vector engine computes with whole numbers, exactly, instead of with fp32.
+
+
+def function_of(nest: Nest) -> Function:
+    """What a nest applies to its operands: of one, two or three."""
+    return (UNARY, BINARY, TERNARY)[len(nest.operands) - 1][nest.function]
+
+
+def code(scale: float | None, zero: int, dtype: str = "fp32") -> Operand:
+    """An operand that carries nothing but its encoding."""
+    return Operand("", Address(0), (), (), dtype, scale, zero)
+
+
+def computes_exactly(nest: Nest, kinds: Mapping[str, str]) -> bool:
+    """Whether all of `nest` is done with whole numbers.
+
+    Args:
+        nest: an operator.
+        kinds: element types of its operands and its result, by tensor.
+    """
+    if nest.contraction or nest.bias is not None or nest.multiplier is not None:
+        return False
+    read = (code(access.scale, access.zero, kinds[access.tensor]) for access in nest.operands)
+    return exact(function_of(nest), code(nest.scale, nest.zero, kinds[nest.tensor]), *read)
+
+
+def encoded(nest: Nest, values: Array, error: Array, out: Array) -> Array | None:
+    """Largest change of what `nest` stores of real `values` in the type of `out` within `error`, in
+    steps of stored values. None: there is none."""
+    middle = _as_stored(nest, values, out)
+    largest = np.zeros(out.shape)
+    for end in (values - error, values + error):
+        change = np.abs(_as_stored(nest, end, out) - middle)
+        largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
+    undefined = np.isnan(middle) & (error == 0)
+    largest = np.where(np.isnan(error), np.inf, np.where(undefined, 0.0, largest))
+    return largest.astype(np.float32) if largest.any() else None
+
+
+def _as_stored(nest: Nest, values: Array, out: Array) -> Array:
+    """`values` as the type of `out` holds them, as fp64.
+
+    Real values exist in fp32 before they are stored: one beside a tie of `out` is a tie there.
+    """
+    if out.dtype != np.float64 and not _integral(nest, out):
+        values = values.astype(np.float32).astype(np.float64)
+    if nest.low > -math.inf or nest.high < math.inf:
+        values = np.clip(values, nest.low, nest.high)
+    stored = np.empty(out.shape, out.dtype)
+    encode(values, code(nest.scale, nest.zero), stored)
+    return infinities_to_limit(stored)
+
+
+def _integral(nest: Nest, out: Array) -> bool:
+    """Whether the result is a sum of integers as it is."""
+    return out.dtype.kind in "iu" and nest.scale is None and nest.multiplier is None
+
+
+def infinities_to_limit(values: Array) -> Array:
+    """`values` in fp64, infinite ones as the first number that their type cannot hold: what
+    overflows is near to what just does not."""
+    wide = values.astype(np.float64)
+    infinite = np.isinf(wide)
+    if not infinite.any():
+        return wide
+    limits = ml_dtypes.finfo(values.dtype)  # type: ignore[no-untyped-call]
+    first = float(limits.max) * (1 + float(limits.eps) / 2)
+    return np.where(infinite, np.copysign(first, wide), wide)
+
+
+def beyond_fp32(values: Array) -> Array:
+    """Where doubles are no fp32 numbers, in which programs compute them."""
+    if values.dtype != np.float64:
+        return np.zeros(values.shape, bool)
+    large: Array = np.isfinite(values) & (np.abs(values) > np.finfo(np.float32).max)
+    return large
+
+
+def in_type(values: Array, error: Array | None, kind: np.dtype[np.generic]) -> Array | None:
+    """What values may be off by when they are converted to `kind`."""
+    if error is None or kind == values.dtype:
+        return None if error is None else error.copy()
+    wide = values.astype(np.float64)
+    middle = wide.astype(kind).astype(np.float64)
+    with np.errstate(all="ignore"):
+        ends = ((wide + sign * error).astype(kind).astype(np.float64) for sign in (-1, 1))
+        changes = [np.abs(end - middle) for end in ends]
+        widest = np.fmax(*changes)
+    unsure = np.isnan(widest) & (error > 0)
+    return np.where(unsure, np.inf, np.nan_to_num(widest, nan=0.0, posinf=np.inf))

@@ -1,0 +1,109 @@
+"""Bounds: which box of an input an output box needs, and what of it lies outside the tensor.
+
+A box is one (start, size) per dimension. Everything about halos, borders and tiles follows from
+these two functions, for any operator, because accesses are affine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.tensor_ir.nest import Access, Nest
+from simmodel.arch.dtype import is_float, limits
+
+Box = tuple[tuple[int, int], ...]
+"""(start, size) per dimension."""
+
+
+@dataclass(frozen=True)
+class ClippedBox:
+    """The part of a tensor that lies inside it, and the border around that part."""
+
+    box: Box
+    before: tuple[int, ...]
+    """Positions needed in front of the tensor's start, per dimension."""
+    after: tuple[int, ...]
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Sizes with the border."""
+        sizes = (size for _, size in self.box)
+        return tuple(b + s + a for b, s, a in zip(self.before, sizes, self.after, strict=True))
+
+
+def needed(access: Access, loops: Sequence[tuple[int, int]]) -> Box:
+    """Box of positions that `access` touches while each loop runs over its (start, size)."""
+    box = []
+    for affine in access.index:
+        low = high = affine.constant
+        for dim, factor in affine.terms:
+            start, size = loops[dim]
+            ends = (factor * start, factor * (start + size - 1))
+            low += min(ends)
+            high += max(ends)
+        box.append((low, high - low + 1))
+    return tuple(box)
+
+
+def clipped(box: Box, shape: tuple[int, ...]) -> ClippedBox:
+    """The part of `box` inside a tensor of `shape`, and the border outside.
+
+    Of a box that lies outside altogether nothing is left, but its border begins where it does.
+    """
+    inside, before, after = [], [], []
+    for (start, size), extent in zip(box, shape, strict=True):
+        front = min(max(0, -start), size)
+        left = max(min(start + size, extent) - (start + front), 0)
+        before.append(front)
+        after.append(size - left - front)
+        inside.append((start + front, left))
+    return ClippedBox(tuple(inside), tuple(before), tuple(after))
+
+
+def empty(box: Box) -> bool:
+    """Whether a box has no position."""
+    return any(size <= 0 for _, size in box)
+
+
+def full(nest: Nest, out: Box) -> list[tuple[int, int]]:
+    """Loop ranges of `nest` for the output box `out`: reductions run over everything."""
+    return [*out, *((0, dim.extent) for dim in nest.dims[nest.rank :])]
+
+
+def union(a: Box, b: Box) -> Box:
+    """Smallest box that holds both; one without positions counts for nothing."""
+    if empty(a) or empty(b):
+        return b if empty(a) else a
+    result = []
+    for (s, n), (t, m) in zip(a, b, strict=True):
+        low, high = min(s, t), max(s + n, t + m)
+        result.append((low, high - low))
+    return tuple(result)
+
+
+# Borders: what stands for the real value around a tensor in the elements that the tensor has.
+
+CLOSE = 1e-3
+"""Share of a step by which a border may miss its real value."""
+
+
+def raw_value(value: float, dtype: str, scale: float | None, zero: int) -> float:
+    """What stands for the real `value` in elements of `dtype`, or comes closest to it."""
+    if is_float(dtype):
+        return value
+    low, high = limits(dtype)
+    if math.isinf(value):
+        return float(low if value < 0 else high)
+    return float(min(max(round(value / (scale or 1.0)) + zero, low), high))
+
+
+def representable(value: float, dtype: str, scale: float | None, zero: int) -> bool:
+    """Whether elements of `dtype` in this encoding can say the real `value`."""
+    if is_float(dtype):
+        return True
+    if not math.isfinite(value):
+        return False
+    steps = value / (scale or 1.0)
+    return abs(steps + zero - raw_value(value, dtype, scale, zero)) <= CLOSE

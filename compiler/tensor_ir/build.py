@@ -1,0 +1,357 @@
+"""Building a nest graph: tensors with storage, views that move no data, and operators in order.
+
+Layout is a property of storage, not of operators: tensors keep the model's logical dimensions and
+only their strides say how they lie. So transposing, slicing, splitting and most reshaping are views
+of the same buffer and cost nothing; convolutions write channels last whatever their name order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import ml_dtypes
+import numpy as np
+
+from compiler.frontend.quantization.narrow_constants import Narrow
+from compiler.tensor_ir.nest import (
+    ZERO,
+    Access,
+    Affine,
+    Array,
+    Dim,
+    HostNode,
+    Nest,
+    NestGraph,
+    Storage,
+    Tensor,
+    at,
+    dense,
+    order_of,
+    row_major,
+)
+from simmodel.arch.dtype import NAMES, NUMPY, is_float
+
+
+@dataclass
+class NestGraphBuilder:
+    """The graph under construction. Tensor names are the model's value names."""
+
+    name: str
+    real: str
+    """Element type that stands for the model's floating-point values in memory."""
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    buffers: dict[str, int] = field(default_factory=dict)
+    steps: list[Nest | HostNode] = field(default_factory=list)
+    origin: str = ""
+    kind: str = ""
+    composite: str | None = None
+
+    def stored(self, dtype: np.dtype[np.generic]) -> str:
+        """Element type in memory of values of numpy type `dtype`."""
+        name = NAMES[dtype]
+        return self.real if is_float(name) else name
+
+    def create(
+        self, name: str, shape: tuple[int, ...], dtype: str, order: Sequence[int] | None = None
+    ) -> Tensor:
+        """A tensor in a buffer of its own, axes in `order` (default row-major)."""
+        strides = dense(shape, tuple(order)) if order is not None else row_major(shape)
+        self.buffers[name] = math.prod(shape)
+        tensor = Tensor(name, shape, dtype, Storage(name, 0, strides))
+        self.tensors[name] = tensor
+        return tensor
+
+    def constant(
+        self,
+        name: str,
+        data: Array,
+        dtype: str | None = None,
+        uncertain: Array | float = 0.0,
+        narrow: Narrow | None = None,
+    ) -> Tensor:
+        """A constant with `data`, converted to `dtype` (default: as stored in memory); `uncertain`
+        and `narrow` as in `Tensor`, the latter where it stands for just these numbers."""
+        dtype = dtype or self.stored(data.dtype)
+        key = name if dtype == self.stored(data.dtype) else f"{name}:{dtype}"
+        if key in self.tensors:
+            return self.tensors[key]
+        data = np.asarray(data, order="C")
+        raw = np.asarray(within(data, dtype), dtype=NUMPY[dtype], order="C")
+        self.create(key, raw.shape, dtype)
+        exact = data if rounds(data, raw) else None
+        if narrow is not None and not np.array_equal(narrow.wide(dtype), raw):
+            narrow = None
+        self.tensors[key] = replace(
+            self.tensors[key], data=raw, exact=exact, uncertain=uncertain, narrow=narrow
+        )
+        return self.tensors[key]
+
+    def view(self, name: str, shape: tuple[int, ...], storage: Storage, like: Tensor) -> Tensor:
+        """Another name and shape for elements of `like`'s buffer."""
+        data, exact = (
+            None if values is None else _strided_view(values, shape, storage, like.storage.offset)
+            for values in (like.data, like.exact)
+        )
+        uncertain = like.uncertain
+        if isinstance(uncertain, np.ndarray):
+            each = np.ascontiguousarray(np.broadcast_to(uncertain, like.shape))
+            uncertain = _strided_view(each, shape, storage, like.storage.offset)
+        tensor = Tensor(name, shape, like.dtype, storage, data, exact, uncertain)
+        self.tensors[name] = tensor
+        return tensor
+
+    def access(
+        self, tensor: Tensor, shape: tuple[int, ...], scale: float | None = None, zero: int = 0
+    ) -> Access:
+        """Read of `tensor` broadcast, numpy's way, over output dims of `shape`."""
+        skip = len(shape) - len(tensor.shape)
+        index = tuple(
+            ZERO if extent == 1 and shape[skip + axis] != 1 else at(skip + axis)
+            for axis, extent in enumerate(tensor.shape)
+        )
+        return Access(tensor.name, index, None, scale, zero)
+
+    def add(self, nest: Nest) -> None:
+        """Append an operator that makes something, marked with the node that is being lowered."""
+        if 0 in nest.shape:
+            return
+        self.steps.append(
+            replace(nest, origin=self.origin, kind=self.kind, composite=self.composite)
+        )
+
+    def elementwise(
+        self,
+        out: str,
+        shape: tuple[int, ...],
+        function: str,
+        operands: Sequence[Tensor],
+        dtype: str | None = None,
+        code: tuple[float | None, int] = (None, 0),
+        **fields: object,
+    ) -> Tensor:
+        """out = function(operands), broadcast; laid out like the largest operand.
+
+        `code` is the (scale, zero) with which raw operands become real; `fields` go to the nest.
+        """
+        like = max(operands, key=lambda t: (t.data is None, t.elements))
+        order = order_of(shape, like.storage.strides) if like.shape == shape else None
+        target = self.create(out, shape, dtype or self.real, order)
+        accesses = tuple(self.access(t, shape, *code) for t in operands)
+        self.add(plain(out, shape, function, accesses, **fields))
+        return target
+
+    def graph(
+        self, inputs: tuple[str, ...], outputs: tuple[str, ...], ports: dict[str, str]
+    ) -> NestGraph:
+        """The finished graph."""
+        return NestGraph(
+            self.name, self.tensors, self.buffers, tuple(self.steps), inputs, outputs, ports
+        )
+
+
+def _strided_view(values: Array, shape: tuple[int, ...], storage: Storage, start: int) -> Array:
+    """Elements of `values`, the first of which lies at `start`, through `storage`."""
+    offset = (storage.offset - start) * values.itemsize
+    steps = tuple(s * values.itemsize for s in storage.strides)
+    return np.ndarray(shape, values.dtype, values, offset, steps)
+
+
+def rounds(data: Array, raw: Array) -> bool:
+    """Whether some of the real values `data` are others in `raw`."""
+    if not np.issubdtype(data.dtype, np.floating) or raw.dtype == data.dtype:
+        return False
+    return not np.array_equal(raw.astype(data.dtype), data, equal_nan=True)
+
+
+def within(data: Array, dtype: str) -> Array:
+    """Real values limited to what `dtype` can hold: stand-ins for infinity stay finite."""
+    if not is_float(dtype) or not np.issubdtype(data.dtype, np.floating):
+        return data
+    largest = float(ml_dtypes.finfo(NUMPY[dtype]).max)  # type: ignore[no-untyped-call]
+    finite = np.isfinite(data)
+    return np.where(finite, np.clip(data, -largest, largest), data)
+
+
+def plain(
+    out: str, shape: tuple[int, ...], function: str, accesses: tuple[Access, ...], **fields: object
+) -> Nest:
+    """An element-wise nest over `shape`."""
+    dims = tuple(Dim(f"d{axis}", extent) for axis, extent in enumerate(shape))
+    return replace(Nest(out, dims, len(shape), function, accesses), **fields)  # type: ignore[arg-type]
+
+
+def reshaped(
+    shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides of the same elements in shape `new`, or None where no strides can say it."""
+    old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    position = 0
+    wanted = [(axis, n) for axis, n in enumerate(new) if n != 1]
+    sizes: dict[int, int] = {}
+    i = 0
+    while i < len(wanted):
+        if position >= len(old):
+            return None
+        have, need, group = old[position][0], wanted[i][1], [wanted[i]]
+        chain = [old[position]]
+        position += 1
+        while have != need:
+            if have < need:
+                if position >= len(old):
+                    return None
+                chain.append(old[position])
+                have *= old[position][0]
+                position += 1
+            else:
+                i += 1
+                if i >= len(wanted):
+                    return None
+                group.append(wanted[i])
+                need *= wanted[i][1]
+        if any(s != n * t for (_, s), (n, t) in pairwise(chain)):
+            return None
+        stride = chain[-1][1]
+        for axis, extent in reversed(group):
+            sizes[axis] = stride
+            stride *= extent
+        i += 1
+    if position != len(old):
+        return None
+    return tuple(sizes.get(axis, 1) for axis in range(len(new)))
+
+
+def identity(access: Access, rank: int) -> bool:
+    """Whether `access` reads exactly the output position."""
+    return access.index == tuple(Affine(((axis, 1),), 0) for axis in range(rank))
+
+
+# Reading a view as what it is a view of: the same elements under the other tensor's index.
+
+Walk = tuple[int, int, int]
+"""Of a dimension of the base: dimension of the view that walks it or -1, step, first position."""
+
+
+def view_dimensions(view: Tensor, base: Tensor) -> tuple[Walk, ...] | None:
+    """How `view` walks the dimensions of `base`; None where not each by at most one of its own."""
+    if view.storage.buffer != base.storage.buffer or view.dtype != base.dtype:
+        return None
+    if view.storage.registers != base.storage.registers:
+        return None  # it begins elsewhere in the base at another length
+    rest = view.storage.offset - base.storage.offset
+    if rest < 0:
+        return None
+    starts = [0] * len(base.shape)
+    order = sorted(range(len(base.shape)), key=lambda d: -base.storage.strides[d])
+    for d in order:
+        if base.shape[d] > 1 and base.storage.strides[d] > 0:
+            starts[d] = min(rest // base.storage.strides[d], base.shape[d] - 1)
+            rest -= starts[d] * base.storage.strides[d]
+    if rest:
+        return None
+    found = [(-1, 0, start) for start in starts]
+    for v, extent in enumerate(view.shape):
+        if extent == 1:
+            continue
+        along = _base_dimension(v, view, base, starts, order)
+        if along is None or found[along][0] != -1:
+            return None
+        step = view.storage.strides[v] // base.storage.strides[along]
+        found[along] = (v, step, starts[along])
+    return tuple(found)
+
+
+def _base_dimension(
+    v: int, view: Tensor, base: Tensor, starts: list[int], order: list[int]
+) -> int | None:
+    """The dimension of `base` along which dimension `v` of the view runs."""
+    stride, extent = view.storage.strides[v], view.shape[v]
+    for d in order:
+        unit = base.storage.strides[d]
+        if base.shape[d] == 1 or unit <= 0 or stride < unit or stride % unit:
+            continue
+        last = starts[d] + (extent - 1) * (stride // unit)
+        return d if last < base.shape[d] else None
+    return None
+
+
+def through(access: Access, view: Tensor, base: Tensor) -> Access | None:
+    """`access` to a view as an access to its base; None where there is none."""
+    found = view_dimensions(view, base)
+    if found is None:
+        return None
+    if access.pad is not None:
+        # What lies outside the view must lie outside the base, on the same side.
+        alike = all(
+            walk == ((d, 1, 0) if extent > 1 else (-1, 0, 0))
+            for d, (walk, extent) in enumerate(zip(found, base.shape, strict=True))
+        )
+        same = alike and view.shape == base.shape
+        return replace(access, tensor=base.name) if same else None
+    index = []
+    units = _units(view, base, found)
+    for d, (v, step, start) in enumerate(found):
+        if v < 0:
+            # Loops of one turn keep their roles.
+            terms = access.index[units[d]].terms if d in units else ()
+            index.append(Affine(terms, start))
+            continue
+        inner = access.index[v]
+        terms = tuple((dim, factor * step) for dim, factor in inner.terms)
+        registers = tuple((name, factor * step) for name, factor in inner.registers)
+        index.append(Affine(terms, inner.constant * step + start, registers))
+    return replace(access, tensor=base.name, index=tuple(index))
+
+
+def _units(view: Tensor, base: Tensor, found: tuple[Walk, ...]) -> dict[int, int]:
+    """Dimension of the base that nothing walks -> the view's dimension of extent 1 it stands for.
+
+    In tensors of equal rank that is its namesake; where dimensions of extent 1 were added or left
+    out, the first that is free on both sides, and so on.
+    """
+    single = [v for v, extent in enumerate(view.shape) if extent == 1]
+    if len(view.shape) == len(base.shape):
+        return {v: v for v in single}
+    free = [d for d, (v, _, _) in enumerate(found) if v < 0]
+    return dict(zip(free, single, strict=False))
+
+
+def _loops(access: Access) -> set[int]:
+    return {dim for affine in access.index for dim, _ in affine.terms}
+
+
+def reading(nest: Nest, view: Tensor, base: Tensor) -> Nest | None:
+    """`nest` with every read of `view` as one of `base`."""
+
+    def changed(access: Access | None) -> Access | None:
+        if access is None or access.tensor != view.name:
+            return access
+        found = through(access, view, base)
+        if nest.reduce is not None and found is not None and _loops(found) != _loops(access):
+            return None  # what a loop of a sum is for shows in who uses it
+        return found
+
+    operands = tuple(changed(access) for access in nest.operands)
+    bias, multiplier = changed(nest.bias), changed(nest.multiplier)
+    lost = (nest.bias is not None and bias is None) or (
+        nest.multiplier is not None and multiplier is None
+    )
+    kept = tuple(access for access in operands if access is not None)
+    if lost or len(kept) < len(operands):
+        return None
+    return replace(nest, operands=kept, bias=bias, multiplier=multiplier)
+
+
+def starts_in(part: Tensor, whole: Tensor) -> tuple[int, ...] | None:
+    """Where `part`, a box of `whole` in the same buffer, begins in it; None where it is no box."""
+    found = view_dimensions(part, whole)
+    if found is None or len(part.shape) != len(whole.shape):
+        return None
+    along = ((v, step) for v, step, _ in found)
+    same = (
+        walk == ((axis, 1) if extent > 1 else (-1, 0))
+        for axis, (walk, extent) in enumerate(zip(along, part.shape, strict=True))
+    )
+    return tuple(start for _, _, start in found) if all(same) else None

@@ -1,0 +1,317 @@
+"""What the outputs of a network demand: elements of every tensor, and the products behind them.
+
+From the outputs backwards, a nest computes the elements of its result that somebody reads, and
+reads what these take. Elements are marked in their buffers, so slices, transposes and joined
+tensors need no rules of their own. What is marked splits into products of index sets, one set for
+each dimension; affine accesses lead from such a product to another one.
+
+A program may do more than that: what it computes and moves is counted where it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from compiler.tensor_ir.nest import Access, Nest, NestGraph, Tensor
+from simmodel.arch.dtype import size_of
+
+Bools = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+Sets = tuple[Indices, ...]
+"""Positions along each dimension; together they stand for all combinations."""
+
+
+@dataclass(frozen=True)
+class Demanded:
+    """The least work that gives all outputs, whatever the schedule."""
+
+    macs: dict[str, int]
+    """Nest, by its result -> multiply-accumulates; 0 for what is no sum of products."""
+    results: dict[str, int]
+    """Nest, by its result -> elements of that."""
+    read: int
+    """Bytes of inputs and constants that nests read, each once."""
+    written: int
+    """Bytes of outputs that nests compute, each once."""
+
+
+class Marks:
+    """A set of elements of each buffer."""
+
+    def __init__(self, graph: NestGraph) -> None:
+        self._sizes = graph.buffers
+        self._marks: dict[str, Bools] = {}
+
+    def tensor_marks(self, tensor: Tensor) -> Bools | None:
+        """Marks of the elements of `tensor`, in its shape; None: there are none in its buffer."""
+        marks = self._marks.get(tensor.storage.buffer)
+        return None if marks is None else _view(marks, tensor)
+
+    def add(self, tensor: Tensor, sets: Sets) -> None:
+        """Mark a product of positions of `tensor`."""
+        buffer, size = tensor.storage.buffer, self._sizes[tensor.storage.buffer]
+        marks = self._marks.get(buffer)
+        if marks is not None and marks.strides == (0,):
+            return
+        full = all(len(chosen) == n for chosen, n in zip(sets, tensor.shape, strict=True))
+        if full and tensor.elements == size and 0 not in _moving(tensor):
+            self._marks[buffer] = np.broadcast_to(np.True_, (size,))  # takes no memory
+            return
+        if marks is None:
+            marks = self._marks[buffer] = np.zeros(size, np.bool_)
+        _view(marks, tensor)[np.ix_(*sets)] = True
+
+    def common(self, other: Marks, buffer: str) -> int:
+        """Elements of `buffer` that are marked here and there."""
+        mine, theirs = self._marks.get(buffer), other._marks.get(buffer)
+        if mine is None or theirs is None:
+            return 0
+        return int(np.count_nonzero(mine & theirs))
+
+
+def _moving(tensor: Tensor) -> list[int]:
+    """Strides of the dimensions along which there is more than one element."""
+    return [s for n, s in zip(tensor.shape, tensor.storage.strides, strict=True) if n > 1]
+
+
+def _view(marks: Bools, tensor: Tensor) -> Bools:
+    storage, step = tensor.storage, marks.strides[0]
+    strides = [stride * step for stride in storage.strides]
+    return as_strided(marks[storage.offset :], tensor.shape, strides)
+
+
+def demanded(graph: NestGraph) -> Demanded:
+    """What the outputs of `graph` take."""
+    wanted, loaded, made, ends = (Marks(graph) for _ in range(4))
+    for name in graph.outputs:
+        for marks in (wanted, ends):
+            marks.add(graph.tensors[name], _all_positions(graph.tensors[name]))
+    macs: dict[str, int] = {}
+    results: dict[str, int] = {}
+    for step in reversed(graph.steps):
+        if isinstance(step, Nest):
+            results[step.tensor] = count = _computed(step, graph, wanted, loaded, made)
+            macs[step.tensor] = count * (step.macs // step.sparse // max(1, math.prod(step.shape)))
+        elif any(_any(wanted.tensor_marks(graph.tensors[name])) for name in step.outputs):
+            for name in step.inputs:
+                wanted.add(graph.tensors[name], _all_positions(graph.tensors[name]))
+    given = set(graph.inputs)
+    given |= {name for name, tensor in graph.tensors.items() if tensor.data is not None}
+    given |= {name for name, tensor in graph.tensors.items() if tensor.picked is not None}
+    own = Marks(graph)  # a cache is read with the rows that the network itself has written there
+    for name in graph.inputs:
+        own.add(graph.tensors[name], _all_positions(graph.tensors[name]))
+    read = _common_bytes(graph, given - {*graph.inputs}, loaded, wanted)
+    read += _common_bytes(graph, graph.inputs, loaded, own)
+    written = _common_bytes(graph, graph.outputs, made, ends) + _put(graph, results)
+    return Demanded(macs, results, read, written)
+
+
+def _put(graph: NestGraph, results: Mapping[str, int]) -> int:
+    """Bytes of rows that nests put into outputs."""
+    shown = {graph.tensors[name].storage.buffer for name in graph.outputs}
+    put = (
+        count * _each(tensor)
+        for tensor, count in ((graph.tensors[name], count) for name, count in results.items())
+        if tensor.placed is not None and tensor.placed.table.storage.buffer in shown
+    )
+    return math.ceil(sum(put))
+
+
+def _common_bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:
+    """Bytes of the buffers of tensors `names` that are marked in both sets."""
+    tensors = [graph.tensors[name] for name in names]
+    sizes = {tensor.storage.buffer: _each(tensor) for tensor in tensors}
+    return sum(math.ceil(one.common(two, buffer) * size) for buffer, size in sizes.items())
+
+
+def _each(tensor: Tensor) -> float:
+    """Bytes that memory holds for each element, its part of scales included."""
+    return tensor.stored / tensor.elements if tensor.narrow else size_of(tensor.dtype)
+
+
+def _all_positions(tensor: Tensor) -> Sets:
+    return tuple(np.arange(extent) for extent in tensor.shape)
+
+
+def _any(marks: Bools | None) -> bool:
+    return marks is not None and bool(marks.any())
+
+
+def _computed(nest: Nest, graph: NestGraph, wanted: Marks, loaded: Marks, made: Marks) -> int:
+    """Mark what `nest` reads for what is wanted of it; elements of its result that are."""
+    target = graph.tensors[nest.tensor]
+    marks = wanted.tensor_marks(target)
+    if marks is None:
+        return 0
+    inner = tuple(np.arange(dim.extent) for dim in nest.dims[nest.rank :])
+    results = 0
+    for piece in pieces(marks):
+        results += math.prod(map(len, piece))
+        made.add(target, piece)
+        for access in nest.reads:
+            source = graph.tensors[access.tensor]
+            sets = needed(access, (*piece, *inner), source.shape)
+            wanted.add(source, sets)
+            loaded.add(source, sets)
+    return results
+
+
+def needed(access: Access, loops: Sets, shape: tuple[int, ...]) -> Sets:
+    """Positions of a tensor of `shape` that `access` reads while the loops take on their values."""
+    found = []
+    for affine, extent in zip(access.index, shape, strict=True):
+        at = np.array([affine.constant])
+        for dim, factor in affine.terms:
+            at = at[:, None] + factor * loops[dim]
+            at = at[0] if len(affine.terms) == 1 and factor > 0 else np.unique(at)
+        found.append(at[(at >= 0) & (at < extent)])
+    return tuple(found)
+
+
+def pieces(marks: Bools) -> Iterator[Sets]:
+    """Products of index sets, apart from each other, that are together what is marked."""
+    if marks.all():
+        yield tuple(np.arange(extent) for extent in marks.shape)
+        return
+    axes = range(marks.ndim)
+    sets = tuple(np.flatnonzero(marks.any(axis=tuple(a for a in axes if a != b))) for b in axes)
+    if not all(map(len, sets)):
+        return
+    if marks[np.ix_(*sets)].all():
+        yield sets
+        return
+    rows = marks.reshape(marks.shape[0], -1)
+    patterns, which = np.unique(rows, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        same = np.flatnonzero(which.ravel() == number)
+        for rest in pieces(pattern.reshape(marks.shape[1:])):
+            yield (same, *rest)
+
+
+# What must be over before a product can be done with any of its weights.
+
+Shares = NDArray[np.float64]
+"""By step, how much of its work is over, 0 to 1."""
+
+
+class Precedence:
+    """The steps of one network."""
+
+    def __init__(self, graph: NestGraph, least: Demanded) -> None:
+        self.graph = graph
+        self._least = least
+        self._makers: dict[str, list[str]] = defaultdict(list)
+        """Buffer -> what the steps make in it."""
+        for step in graph.steps:
+            for name in (step.tensor,) if isinstance(step, Nest) else step.outputs:
+                self._makers[graph.tensors[name].storage.buffer].append(name)
+        self._whole: list[Shares] = []
+        for number in range(len(graph.steps)):
+            self._whole.append(self._all_of(number))
+
+    def before(self, number: int) -> Shares:
+        """What is over when product `number` of the steps can be done with some element of its
+        weights."""
+        nest = self.graph.steps[number]
+        assert isinstance(nest, Nest)
+        # Of the positions of a kernel those at its ends read least: the rest falls in the border.
+        first, last = (self._before(number, _one(nest, end)) for end in (0, -1))
+        return np.minimum(first, last)
+
+    def _all_of(self, number: int) -> Shares:
+        step = self.graph.steps[number]
+        if isinstance(step, Nest) and self._least.results[step.tensor] < math.prod(step.shape):
+            return np.zeros(len(self.graph.steps))  # nobody needs all of it
+        shares = self._before(number, _all(step) if isinstance(step, Nest) else ())
+        shares[number] = 1.0
+        return shares
+
+    def _before(self, number: int, loops: Sets) -> Shares:
+        """What comes before step `number` takes on these positions of its loops."""
+        found = np.zeros(len(self.graph.steps))
+        wanted: dict[str, Sets] = {}
+        self._add_reads(number, loops, wanted)
+        for at in range(number - 1, -1, -1):
+            step = self.graph.steps[at]
+            if not isinstance(step, Nest):
+                if not wanted.keys().isdisjoint(step.outputs):
+                    found = np.maximum(found, self._whole[at])
+                continue
+            sets = wanted.get(step.tensor)
+            if sets is None:
+                continue
+            share = math.prod(map(len, sets)) / math.prod(step.shape)
+            if share >= 1:
+                found = np.maximum(found, self._whole[at])
+                continue
+            found[at] = share
+            inner = (np.arange(dim.extent) for dim in step.dims[step.rank :])
+            self._add_reads(at, (*sets, *inner), wanted)
+        return found
+
+    def _add_reads(self, number: int, loops: Sets, wanted: dict[str, Sets]) -> None:
+        """Add to `wanted` what step `number` reads while its loops take on these positions."""
+        step, tensors = self.graph.steps[number], self.graph.tensors
+        if not isinstance(step, Nest):
+            for name in step.inputs:
+                self._want(tensors[name], _all_elements(tensors[name]), wanted)
+            return
+        for access in step.reads:
+            source = tensors[access.tensor]
+            if source.storage.buffer in self._makers:
+                self._want(source, needed(access, loops, source.shape), wanted)
+
+    def _want(self, tensor: Tensor, sets: Sets, wanted: dict[str, Sets]) -> None:
+        """Add positions of `tensor` to what is `wanted` of whoever makes it, where it is plain
+        which these are."""
+        makers = self._makers.get(tensor.storage.buffer, [])
+        if tensor.name in makers:
+            _more(tensor.name, sets, wanted)
+            return
+        full = math.prod(map(len, sets)) == tensor.elements == self.graph.buffers[
+            tensor.storage.buffer
+        ]  # fmt: skip
+        for name in makers:
+            made = self.graph.tensors[name]
+            if full:
+                _more(name, _all_elements(made), wanted)
+            elif _offset_and_strides(made) == _offset_and_strides(tensor):
+                seen = iter([s for s, n in zip(sets, tensor.shape, strict=True) if n > 1])
+                only = np.arange(1)
+                _more(name, tuple(next(seen) if n > 1 else only for n in made.shape), wanted)
+
+
+def _more(name: str, sets: Sets, wanted: dict[str, Sets]) -> None:
+    """The larger of two products of positions stands for both."""
+    if name not in wanted or math.prod(map(len, sets)) > math.prod(map(len, wanted[name])):
+        wanted[name] = sets
+
+
+def _offset_and_strides(tensor: Tensor) -> tuple[int, list[tuple[int, int]]]:
+    """Where a tensor lies, without dimensions of one position."""
+    pairs = zip(tensor.shape, tensor.storage.strides, strict=True)
+    return tensor.storage.offset, [pair for pair in pairs if pair[0] > 1]
+
+
+def _all_elements(tensor: Tensor) -> Sets:
+    return tuple(np.arange(extent) for extent in tensor.shape)
+
+
+def _all(nest: Nest) -> Sets:
+    return tuple(np.arange(dim.extent) for dim in nest.dims)
+
+
+def _one(nest: Nest, end: int) -> Sets:
+    """The loops of a product with one position of those that its weights move along."""
+    weights = nest.operands[1]
+    return tuple(
+        every[[end]] if weights.uses(dim) else every for dim, every in enumerate(_all(nest))
+    )

@@ -1,0 +1,204 @@
+"""Rows are read where they lie: whoever reads what a node picks, copies the rows themselves.
+
+What is picked need not be written anywhere. It is where others than nests read it, or under another
+shape than its own, or with a border around it. New rows are put where they belong by whoever makes
+them (`compiler.tensor_ir.gather_rows`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compiler.passes import Result
+from compiler.tensor_ir.build import plain, reading
+from compiler.tensor_ir.nest import (
+    Access,
+    HostNode,
+    Nest,
+    NestGraph,
+    Pick,
+    Picked,
+    Put,
+    RowPlacement,
+    Step,
+    Storage,
+    Tensor,
+    at,
+    row_major,
+)
+from compiler.tensor_ir.nest import Access as Read
+from compiler.tensor_ir.rewrite import NestPass, reads_of, with_steps, writes_of
+
+# New rows are written where they belong, into the bytes of the tensor that they change.
+
+
+def put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
+    """`graph` with the maker of new rows storing them in the table that `step` makes.
+
+    before:
+        buffer past 32; buffer y 32; buffer new 4
+        host (y) = TensorScatter(past, new, at) puts new into past by at along 1 as y
+    after:
+        buffer past 32; buffer new 4
+        tensor y at past + 0; tensor new put into y by at along 1
+    """
+    graph = _shared(graph, step, put)
+    step = next(s for s in graph.steps if isinstance(s, HostNode) and s.outputs == step.outputs)
+    assert isinstance(step.pick, Put)
+    return _put_into_table(graph, step, step.pick)
+
+
+def _shared(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
+    """The table in the bytes of what is given, or behind a copy of it."""
+    given, table = graph.tensors[put.given], graph.tensors[put.table]
+    own, place = table.storage, given.storage
+    steps = zip(table.shape, own.strides, place.strides, strict=True)
+    dense = own.offset == place.offset == 0 and all(a == b for n, a, b in steps if n > 1)
+    whole = graph.buffers[own.buffer] == graph.buffers[place.buffer] == given.elements
+    number = graph.steps.index(step)
+    later = [s for s in graph.steps[number + 1 :] if _touches(s, place.buffer, graph)]
+    ports = [n for n in graph.outputs if graph.tensors[n].storage.buffer == place.buffer]
+    alike = given.dtype == table.dtype and given.data is None
+    if dense and whole and alike and not later and not ports:
+        tensors = {
+            name: replace(t, storage=replace(t.storage, buffer=place.buffer))
+            if t.storage.buffer == own.buffer
+            else t
+            for name, t in graph.tensors.items()
+        }
+        buffers = {name: size for name, size in graph.buffers.items() if name != own.buffer}
+        return replace(graph, tensors=tensors, buffers=buffers)
+    base = f"{put.table}.given"
+    access = Access(given.name, tuple(at(axis) for axis in range(len(given.shape))))
+    copy = replace(plain(base, given.shape, "move", (access,)), origin=step.origin, kind=step.kind)
+    inputs = tuple(base if name == put.given else name for name in step.inputs)
+    if put.given not in step.inputs:  # a constant stands in the payload
+        inputs = (base, *step.inputs)
+    changed = replace(step, inputs=inputs, pick=replace(put, given=base))
+    tensors = {**graph.tensors, base: replace(table, name=base)}
+    return replace(graph, tensors=tensors, steps=_instead(graph, step, (copy, changed)))
+
+
+def _put_into_table(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
+    """The new rows as what their maker puts into the table."""
+    table, index = graph.tensors[put.table], graph.tensors[put.index]
+    update = graph.tensors[put.update]
+    if _private(graph, step, put):
+        placed = replace(update, placed=RowPlacement(table, index, put.axis, put.block))
+        return replace(graph, tensors={**graph.tensors, put.update: placed})
+    rows = f"{put.table}.rows"
+    access = Access(update.name, tuple(at(axis) for axis in range(len(update.shape))))
+    move = replace(plain(rows, update.shape, "move", (access,)), origin=step.origin, kind=step.kind)
+    inputs = (*(name for name in step.inputs if name != put.update), rows)
+    changed = replace(step, inputs=inputs, pick=replace(put, update=rows))
+    made = replace(
+        update, name=rows, storage=Storage(rows, 0, row_major(update.shape)), data=None,
+        exact=None, narrow=None, placed=RowPlacement(table, index, put.axis, put.block),
+    )  # fmt: skip
+    return replace(
+        graph, tensors={**graph.tensors, rows: made},
+        buffers={**graph.buffers, rows: update.elements},
+        steps=_instead(graph, step, (move, changed)),
+    )  # fmt: skip
+
+
+def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
+    """Whether one nest makes the new rows, alone in their buffer, `step` alone reads them, and
+    nobody touches the table or makes the places in between."""
+    name = put.update
+    tensor, table = graph.tensors[name], graph.tensors[put.table].storage.buffer
+    buffer = tensor.storage.buffer
+    if buffer in {graph.tensors[n].storage.buffer for n in (*graph.inputs, *graph.outputs)}:
+        return False
+    users = [s for s in graph.steps if _touches(s, buffer, graph)]
+    makers = [s for s in users if name in writes_of(s)]
+    alone = len(users) == 2 and len(makers) == 1 and isinstance(makers[0], Nest)
+    if not alone or users[-1] is not step or tensor.elements != graph.buffers[buffer]:
+        return False
+    between = graph.steps[graph.steps.index(makers[0]) : graph.steps.index(step)]
+    places = graph.tensors[put.index].storage.buffer
+    made = {graph.tensors[n].storage.buffer for s in between for n in writes_of(s)}
+    return places not in made and not any(_touches(s, table, graph) for s in between)
+
+
+def _touches(step: Step, buffer: str, graph: NestGraph) -> bool:
+    names = (*reads_of(step), *writes_of(step))
+    return any(graph.tensors[name].storage.buffer == buffer for name in names)
+
+
+def _instead(graph: NestGraph, step: Step, others: tuple[Step, ...]) -> tuple[Step, ...]:
+    return tuple(each for s in graph.steps for each in (others if s is step else (s,)))
+
+
+@dataclass(frozen=True)
+class ReadRows(NestPass):
+    """Picked tensors that lie in their tables.
+
+    host (e) = Gather(i) picks w by i along 0          tensor e picks w by i along 0
+    y[n=4, d=64] = add(e[n, d], p[n, d])        =>     y[n=4, d=64] = add(e[n, d], p[n, d])
+    """
+
+    directly: bool = True
+    """False: they are written to memory first."""
+
+    def apply(self, ir: NestGraph) -> Result[NestGraph]:
+        """Let the readers of each pick read its table."""
+        picks = [step for step in ir.steps if isinstance(step, HostNode) and step.pick is not None]
+        for step in picks:
+            if isinstance(step.pick, Put):
+                ir = put_rows(ir, step, step.pick)
+            else:
+                ir = _in_place(ir, step) if self.directly else _write_picked_rows(ir, step)
+        return Result(ir, bool(picks))
+
+
+def _in_place(graph: NestGraph, step: HostNode) -> NestGraph:
+    """`graph` with all nests that read what `step` picks reading the table itself; where that does
+    not go, what it picks is written first."""
+    (name,) = step.outputs
+    own, buffer = graph.tensors[name], graph.tensors[name].storage.buffer
+    names = {n for n, tensor in graph.tensors.items() if tensor.storage.buffer == buffer}
+    makers = [s for s in graph.steps if not names.isdisjoint(writes_of(s))]
+    if makers != [step] or not names.isdisjoint((*graph.inputs, *graph.outputs)):
+        return _write_picked_rows(graph, step)
+    steps: list[Step] = []
+    for other in graph.steps:
+        found: Step | None = other
+        for view in sorted(names.intersection(reads_of(other))):
+            if isinstance(found, Nest):
+                found = reading(found, graph.tensors[view], own) if view != name else found
+            else:
+                found = None
+        bordered = isinstance(found, Nest) and any(
+            access.tensor == name and access.pad is not None for access in found.reads
+        )
+        if found is None or bordered:
+            return _write_picked_rows(graph, step)
+        steps.append(found)
+    assert step.pick is not None
+    tensors = {**graph.tensors, name: _picked(own, step, step.pick, graph)}
+    return with_steps(replace(graph, tensors=tensors), steps)
+
+
+def _write_picked_rows(graph: NestGraph, step: HostNode) -> NestGraph:
+    """`graph` with what `step` picks written to memory by a nest that does nothing else."""
+    assert step.pick is not None
+    (name,) = step.outputs
+    own = graph.tensors[name]
+    rows = f"{name}.rows"
+    virtual = Tensor(rows, own.shape, own.dtype, Storage(rows, 0, row_major(own.shape)))
+    tensors = {**graph.tensors, rows: _picked(virtual, step, step.pick, graph)}
+    access = Read(rows, tuple(at(axis) for axis in range(len(own.shape))))
+    move = replace(plain(name, own.shape, "move", (access,)), origin=step.origin, kind=step.kind)
+    steps = [
+        each
+        for other in graph.steps
+        for each in ((replace(step, outputs=(rows,)), move) if other is step else (other,))
+    ]
+    buffers = {**graph.buffers, rows: own.elements}
+    return replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))
+
+
+def _picked(tensor: Tensor, step: HostNode, pick: Pick, graph: NestGraph) -> Tensor:
+    table, index = graph.tensors[pick.table], graph.tensors[pick.index]
+    return replace(tensor, picked=Picked(table, index, pick.axis, step.origin, step.kind))

@@ -1,0 +1,309 @@
+"""The numpy meaning of nests: what a nest graph computes, before any machine is in sight.
+
+Buffers are flat arrays and tensors strided views of them, so aliasing is real: a nest that writes
+a slice of a concatenation changes the whole. Every access becomes one array whose axes are the
+nest's loops, with the pad value where positions fall outside; then the function, the reduction and
+the encoding are exactly those of the machine's instructions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from compiler.tensor_ir.arithmetic import code, computes_exactly, function_of
+from compiler.tensor_ir.bounds import clipped, needed
+from compiler.tensor_ir.nest import Access, Array, HostNode, Nest, NestGraph, Pick, Put, Tensor
+from simmodel.arch.dtype import NAMES, NUMPY, is_float, limits
+from simmodel.isa.base import decode, encode
+from simmodel.isa.contraction import contraction
+from simmodel.isa.functions import REDUCE, stored, widened
+
+Host = Callable[[bytes, list[Array]], list[Array]]
+"""Runs a payload on arrays as stored, gives its outputs."""
+
+
+def run(
+    graph: NestGraph, inputs: Mapping[str, Array], host: Host | None = None
+) -> dict[str, Array]:
+    """Outputs of `graph` by name, in their shapes and in the element types of its ports.
+
+    Args:
+        graph: what to run.
+        inputs: one array for each graph input, in its shape.
+        host: runs host nodes; needed when there are any.
+
+    Raises:
+        ValueError: an input is missing or has another shape, or a host node has no host.
+    """
+    tensors = views(graph)
+    feed(graph, inputs, tensors)
+    for step in graph.steps:
+        if isinstance(step, Nest):
+            run_nest(step, tensors)
+        else:
+            run_host(step, tensors, host)
+    return outputs(graph, tensors)
+
+
+def feed(graph: NestGraph, inputs: Mapping[str, Array], tensors: Mapping[str, Array]) -> None:
+    """Put `inputs` into the graph's `tensors`; ValueError where one is missing or has another
+    shape."""
+    for name in graph.inputs:
+        given = np.asarray(inputs[name]) if name in inputs else None
+        if given is None or given.shape != graph.tensors[name].shape:
+            raise ValueError(f"input {name} needs an array of {graph.tensors[name].shape}")
+        feed_one(graph, name, given, tensors)
+
+
+def feed_one(graph: NestGraph, name: str, given: Array, tensors: Mapping[str, Array]) -> None:
+    """Put one input into the graph's `tensors`, as it is stored."""
+    known = graph.codes.get(name)
+    if known is None:
+        tensors[name][...] = given
+    else:
+        encode(given.astype(np.float32), code(*known), tensors[name])
+
+
+def outputs(graph: NestGraph, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """The graph's outputs among its `tensors`, in the element types of its ports."""
+    kinds = {n: graph.ports.get(n, graph.tensors[n].dtype) for n in graph.outputs}
+    return {name: shown(graph, name, tensors).astype(NUMPY[k]) for name, k in kinds.items()}
+
+
+def shown(graph: NestGraph, name: str, tensors: Mapping[str, Array]) -> Array:
+    """What stands for the user in an input or output among `tensors`."""
+    known = graph.codes.get(name)
+    return tensors[name] if known is None else decode(tensors[name], code(*known))
+
+
+def views(graph: NestGraph, *, wide: bool = False) -> dict[str, Array]:
+    """Every tensor as a view of its buffer; buffers are zero but for constants, which are not to
+    be written.
+
+    `wide`: floats in fp32 instead of their types, and constants as the model has them.
+    """
+    kinds = {t.storage.buffer: t.dtype for t in graph.tensors.values()}
+    if wide:
+        kinds = {name: "fp32" if is_float(kind) else kind for name, kind in kinds.items()}
+    buffers = {name: np.zeros(n, NUMPY[kinds[name]]) for name, n in graph.buffers.items()}
+    made = {t.storage.buffer for t in graph.tensors.values() if t.data is None}
+    result: dict[str, Array] = {}
+    for name, tensor in graph.tensors.items():
+        data = tensor.data if tensor.exact is None or not wide else tensor.exact
+        kind = NUMPY[kinds[tensor.storage.buffer]]
+        if data is not None and tensor.storage.buffer not in made:
+            result[name] = data.astype(kind, copy=False)  # weights are large: no copy
+            continue
+        result[name] = view_of(tensor, buffers[tensor.storage.buffer])
+        if data is not None:
+            result[name][...] = data
+    return result
+
+
+def view_of(tensor: Tensor, buffer: Array) -> Array:
+    """The tensor as a view of `buffer`."""
+    if tensor.elements == 0:
+        return np.zeros(tensor.shape, buffer.dtype)
+    strides = tuple(s * buffer.itemsize for s in tensor.storage.strides)
+    return np.ndarray(
+        tensor.shape, buffer.dtype, buffer, tensor.storage.offset * buffer.itemsize, strides
+    )
+
+
+def run_host(step: HostNode, tensors: Mapping[str, Array], host: Host | None) -> None:
+    """Let the host compute `step` into its outputs among `tensors`, or pick its rows."""
+    if step.pick is not None:
+        with_rows(step.pick, tensors[step.outputs[0]], tensors)
+        return
+    if host is None:
+        raise ValueError(f"{step.origin} ({step.kind}) runs on the host, and none is given")
+    results = host(step.payload, [tensors[name] for name in step.inputs])
+    for name, values in zip(step.outputs, results, strict=True):
+        tensors[name][...] = values
+
+
+def with_rows(pick: Pick, out: Array, tensors: Mapping[str, Array]) -> None:
+    """Write what a node picks, or the table with what it puts there, to `out`, which may be the
+    bytes of what is given."""
+    if not isinstance(pick, Put):
+        out[...] = rows_of(pick, tensors)
+        return
+    out[...] = tensors[pick.given]
+    index, update = tensors[pick.index], tensors[pick.update]
+    if not pick.block:
+        out[index] = update
+        return
+    for sample, first in enumerate(index.tolist()):
+        rows = slice(first, first + update.shape[pick.axis])
+        np.moveaxis(out[sample], pick.axis - 1, 0)[rows] = np.moveaxis(
+            update[sample], pick.axis - 1, 0
+        )
+
+
+def rows_of(pick: Pick, tensors: Mapping[str, Array]) -> Array:
+    """The rows of a table that its index names; IndexError where there is none."""
+    found: Array = np.take(tensors[pick.table], tensors[pick.index], axis=pick.axis)
+    return found
+
+
+def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
+    """Compute `nest` into `tensors[nest.tensor]`, which is written in place.
+
+    `tensors` are arrays as stored. Raises ValueError where a read outside a tensor has no pad.
+    """
+    out = tensors[nest.tensor]
+    if out.size == 0:
+        return
+    if raw_move(nest, tensors[nest.operands[0].tensor].dtype, out.dtype):
+        out[...] = over_loops(tensors[nest.operands[0].tensor], nest.operands[0], nest).copy()
+        return
+    with np.errstate(all="ignore"):
+        if of_whole_numbers(nest, tensors):
+            out[...] = exactly(nest, tensors)
+            return
+        values = _real_values(nest, tensors)
+    encode(values, code(nest.scale, nest.zero), out)
+
+
+def raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
+    """Whether bytes are copied as they are."""
+    access = nest.operands[0]
+    plain = (access.scale, access.zero) == (nest.scale, nest.zero) and access.pad is None
+    unclipped = nest.low == -math.inf and nest.high == math.inf
+    untouched = nest.bias is None and nest.multiplier is None and nest.reduce is None
+    return nest.function == "move" and source == target and plain and unclipped and untouched
+
+
+def of_whole_numbers(nest: Nest, tensors: Mapping[str, Array]) -> bool:
+    """Whether `nest` computes whole numbers exactly, given its operands and its result."""
+    names = (nest.tensor, *(access.tensor for access in nest.operands))
+    return computes_exactly(nest, {name: NAMES[tensors[name].dtype] for name in names})
+
+
+def exactly(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+    """The result of a nest of whole numbers, as elements of its type."""
+    function, kind = function_of(nest), tensors[nest.tensor].dtype
+    raw = widened(*(tensors[access.tensor] for access in nest.operands))
+    operands = [over_loops(a, access, nest) for a, access in zip(raw, nest.operands, strict=True)]
+    values = function.meaning(exact=True)(*operands, *nest.parameters)
+    if nest.reduce is not None:
+        function = REDUCE[nest.reduce]
+        values = function.apply(values, axis=tuple(range(nest.rank, len(nest.dims))))
+    return stored(values, kind, nest.low, nest.high, wraps=function.wraps)
+
+
+def _real_values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+    """Real values of the result, before they are encoded."""
+    if nest.function == "mul" and nest.reduce == "sum":
+        values = _products(nest, tensors)
+    else:
+        operands = [
+            over_loops(real(tensors[access.tensor], access), access, nest)
+            for access in nest.operands
+        ]
+        values = function_of(nest).apply(*operands, *nest.parameters)
+        if nest.reduce is not None:
+            axes = tuple(range(nest.rank, len(nest.dims)))
+            values = REDUCE[nest.reduce].apply(values, axis=axes).astype(values.dtype)
+    if nest.bias is not None:
+        values = values + per_output(nest.bias, nest, tensors).astype(values.dtype)
+    if nest.multiplier is not None:
+        values = values.astype(np.float32) * per_output(nest.multiplier, nest, tensors)
+    if nest.low > -math.inf or nest.high < math.inf:
+        values = np.clip(values, nest.low, nest.high)
+    return values
+
+
+def _products(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+    """The exact sum of products; fp32 of floats, fp64 of integers."""
+    left, right = nest.operands
+    arrays, names = [], []
+    for access, own in zip(nest.operands, within_loops(nest), strict=True):
+        raw = tensors[access.tensor]
+        values = over_loops(centred(raw, access), access, nest)
+        index = tuple(slice(None) if d in own else 0 for d in range(len(nest.dims)))
+        arrays.append(values[index])
+        names.append(letters(own))
+    out = letters(range(nest.rank))
+    total = contraction(arrays[0], names[0], arrays[1], names[1], out)
+    exact = np.float32 if np.issubdtype(arrays[0].dtype, np.floating) else np.float64
+    factor = (left.scale or 1.0) * (right.scale or 1.0)
+    total = total.astype(exact, copy=False)
+    return total if factor == 1.0 else total * np.float32(factor)
+
+
+def within_loops(nest: Nest) -> tuple[list[int], list[int]]:
+    """The loops over which each operand of a sum of products stretches: each loop belongs to one
+    of them, those of the reduction to both."""
+    used = [{d for d in range(len(nest.dims)) if access.uses(d)} for access in nest.operands]
+    neither = set(range(len(nest.dims))) - used[0] - used[1]
+    inner = set(range(nest.rank, len(nest.dims)))
+    return sorted(used[0] | inner | neither), sorted(used[1] | inner)
+
+
+def letters(loops: Iterable[int]) -> str:
+    """Names of loops for `contract`."""
+    return "".join(chr(ord("a") + loop) for loop in loops)
+
+
+def centred(raw: Array, access: Access) -> Array:
+    """raw - zero; padded positions become the pad value in raw steps."""
+    if np.issubdtype(raw.dtype, np.integer):
+        values: Array = raw.astype(np.int32) - access.zero
+    else:
+        values = raw.astype(np.float32)
+    return values
+
+
+def real(raw: Array, access: Access) -> Array:
+    """Real values (fp32) of what an access reads."""
+    return decode(raw, code(access.scale, access.zero))
+
+
+def per_output(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> Array:
+    """A bias or multiplier over the output loops; integers as they are where they have no code."""
+    raw = tensors[access.tensor]
+    exact = np.issubdtype(raw.dtype, np.integer) and (access.scale, access.zero) == (None, 0)
+    values = raw if exact else real(raw, access)
+    seen = over_loops(values, access, nest)
+    first: Array = seen[tuple(slice(None) if d < nest.rank else 0 for d in range(seen.ndim))]
+    return first
+
+
+def over_loops(values: Array, access: Access, nest: Nest) -> Array:
+    """`values` at the positions of `access`: one axis per loop, none of them copied."""
+    loops = [(0, dim.extent) for dim in nest.dims]
+    box = needed(access, loops)
+    region = clipped(box, values.shape)
+    outside = any(region.before) or any(region.after)
+    if outside and access.pad is None:
+        raise ValueError(f"{nest.tensor}: reads outside {access.tensor}, which has no pad value")
+    inside = values[tuple(slice(start, start + size) for start, size in region.box)]
+    if outside:
+        pads = list(zip(region.before, region.after, strict=True))
+        inside = np.pad(inside, pads, constant_values=_pad_value(access, values.dtype))
+    first = tuple(
+        affine.constant - start for affine, (start, _) in zip(access.index, box, strict=True)
+    )
+    strides = [
+        sum(
+            affine.coefficient(d) * stride
+            for affine, stride in zip(access.index, inside.strides, strict=True)
+        )
+        for d in range(len(nest.dims))
+    ]
+    return as_strided(inside[tuple(slice(f, None) for f in first)], [n for _, n in loops], strides)
+
+
+def _pad_value(access: Access, dtype: np.dtype[np.generic]) -> float:
+    """The pad in the steps of `dtype`: real values, or integers that a product centred."""
+    if np.issubdtype(dtype, np.integer) and access.pad and math.isinf(access.pad):
+        low, high = limits(NAMES[np.dtype(dtype)])
+        return low if access.pad < 0 else high
+    if np.issubdtype(dtype, np.floating) or access.scale is None or not access.pad:
+        return access.pad or 0.0
+    return round(access.pad / access.scale)

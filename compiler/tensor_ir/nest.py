@@ -1,0 +1,373 @@
+"""The nest: one tileable operator as a loop nest over tensors with affine accesses.
+
+    nest     = tensor[d0, d1, ...] = clip(reduce over r0, r1, ... of function(access, ...))
+    access   = tensor[affine, ...]            a pad value stands for reads outside the tensor
+    affine   = coefficient * dim + ... + constant
+
+The result's index is always the output dims themselves, in order. A contraction is the function
+`mul` under the reduction `sum`; pooling is `move` under `max` or `sum`; everything element-wise has
+no reduction. Index maps, bounds, cost and the numpy meaning follow from these few fields.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from numpy.typing import NDArray
+
+from compiler.frontend.quantization.narrow_constants import Narrow
+from compiler.tensor_ir.registers import Count
+from simmodel.arch.dtype import size_of
+from simmodel.isa.region import Register, Terms
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One loop of a nest."""
+
+    name: str
+    extent: int
+    """At the upper edge of all registers."""
+    count: Count | None = None
+    """How many of its positions there are at other lengths; None: always its extent."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Position along one tensor dimension: sum of coefficient * loop, plus a constant."""
+
+    terms: tuple[tuple[int, int], ...] = ()
+    """(position of the loop in the nest's dims, coefficient)."""
+    constant: int = 0
+    """At the upper edge of all registers."""
+    registers: Terms = ()
+    """The constant is so much less for each step that a register is below its edge."""
+
+    def coefficient(self, dim: int) -> int:
+        """Factor of loop `dim`; 0 where it does not occur."""
+        return sum(factor for position, factor in self.terms if position == dim)
+
+
+def at(dim: int, coefficient: int = 1, constant: int = 0) -> Affine:
+    """The affine position coefficient * dim + constant."""
+    return Affine(((dim, coefficient),), constant)
+
+
+ZERO = Affine()
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read of a tensor: where, and how raw values become real ones."""
+
+    tensor: str
+    index: tuple[Affine, ...]
+    pad: float | None = None
+    """Real value read outside the tensor; None: never outside."""
+    scale: float | None = None
+    zero: int = 0
+    """Quantized tensors: real = (raw - zero) * scale."""
+
+    def uses(self, dim: int) -> bool:
+        """Whether the position depends on loop `dim`."""
+        return any(affine.coefficient(dim) for affine in self.index)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One operator; see the module's grammar."""
+
+    tensor: str
+    """Name of the result."""
+    dims: tuple[Dim, ...]
+    """Output dims in the result's order, then reduction dims."""
+    rank: int
+    """How many of `dims` are output dims."""
+    function: str
+    operands: tuple[Access, ...]
+    reduce: str | None = None
+    parameters: tuple[float, ...] = ()
+    bias: Access | None = None
+    """Added after the reduction."""
+    multiplier: Access | None = None
+    """Multiplied after the bias: turns integer sums into output steps or real values."""
+    low: float = -math.inf
+    high: float = math.inf
+    scale: float | None = None
+    zero: int = 0
+    """Encoding of the result: raw = round(real / scale) + zero, saturated."""
+    origin: str = ""
+    """Name of the model's node."""
+    kind: str = ""
+    """Operator type, for reports."""
+    composite: str | None = None
+    """Operators made from one model node share this and one group."""
+    sparse: int = 1
+    """Of so many products one counts: the others are with zeros that stand for no weight."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return tuple(dim.extent for dim in self.dims[: self.rank])
+
+    @property
+    def reads(self) -> tuple[Access, ...]:
+        """Every access, operands first."""
+        extra = (access for access in (self.bias, self.multiplier) if access is not None)
+        return (*self.operands, *extra)
+
+    @cached_property
+    def contraction(self) -> bool:
+        """Whether it is a sum of products that is not depthwise: work for the matrix engine."""
+        if self.function != "mul" or self.reduce != "sum":
+            return False
+        inner = range(self.rank, len(self.dims))
+        return any(all(a.uses(d) for a in self.operands) for d in inner) and not self.depthwise
+
+    @cached_property
+    def depthwise(self) -> bool:
+        """Whether it is a sum of products over a window, channel by channel."""
+        if self.function != "mul" or self.reduce != "sum":
+            return False
+        inner = (d for d in range(self.rank, len(self.dims)) if d != self.beside)
+        return all(self._windowed(d) for d in inner)
+
+    @cached_property
+    def beside(self) -> int | None:
+        """The loop over the channels that a channel of a depthwise product is computed with, all
+        of which but one have weights of zero; None: it is computed alone."""
+        if self.sparse == 1:
+            return None
+        inner = range(self.rank, len(self.dims))
+        return next(d for d in inner if not self.operands[0].uses(d))
+
+    def _windowed(self, dim: int) -> bool:
+        """Whether reduction loop `dim` slides along an output loop in the first operand."""
+        return any(
+            affine.coefficient(dim) and len(affine.terms) > 1 for affine in self.operands[0].index
+        )
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether there is no reduction."""
+        return self.reduce is None
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates; 0 unless it is a sum of products."""
+        if self.function != "mul" or self.reduce != "sum":
+            return 0
+        return math.prod(dim.extent for dim in self.dims)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a tensor's elements lie: a buffer, an offset and strides, all in elements."""
+
+    buffer: str
+    offset: int
+    """At the upper edge of all registers."""
+    strides: tuple[int, ...]
+    """The same at all lengths."""
+    registers: Terms = ()
+    """The offset is so much less for each step that a register is below its edge."""
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Rows of another tensor, which lie there and nowhere else: whoever reads them copies each from
+    its place, once it is known."""
+
+    table: Tensor
+    index: Tensor
+    """Numbers of rows; below 0: from the end."""
+    axis: int
+    """Of the table, along which the numbers count; the index has its dimensions in their place."""
+    origin: str = ""
+    """Name of the model's node that picks them."""
+    kind: str = ""
+    """Its operator type."""
+
+    @property
+    def counted(self) -> range:
+        """Axes of what is picked that are the index's."""
+        return range(self.axis, self.axis + len(self.index.shape))
+
+    @property
+    def along(self) -> tuple[int, ...]:
+        """Axes of what is picked that are the table's, in its order, but the one picked from."""
+        rank = len(self.table.shape) + len(self.index.shape) - 1
+        return tuple(a for a in range(rank) if a not in self.counted)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours in the table, along each of `along`."""
+        strides = self.table.storage.strides
+        return (*strides[: self.axis], *strides[self.axis + 1 :])
+
+
+@dataclass(frozen=True)
+class RowPlacement:
+    """Where rows lie in another tensor, and nowhere else: whoever makes them copies each to its
+    place, once that is known."""
+
+    table: Tensor
+    index: Tensor
+    """Numbers of rows; below 0: from the end."""
+    axis: int
+    """Of the table, along which the numbers count."""
+    block: bool = False
+    """Each number is for a position of the first axis, and says where its rows begin that follow
+    each other along `axis`; else the rows have the dimensions of the index in the place of the
+    axis, which is the first one."""
+
+    @property
+    def counted(self) -> range:
+        """Axes of the rows that are the index's."""
+        return range(len(self.index.shape))
+
+    @property
+    def along(self) -> tuple[int, ...]:
+        """Axes of the rows that one number moves as a whole."""
+        first, rank = len(self.index.shape), len(self.table.shape)
+        return tuple(range(first, rank if self.block else rank - 1 + first))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours in the table, along each of `along`."""
+        return self.table.storage.strides[1:]
+
+    @property
+    def common(self) -> tuple[int, ...]:
+        """Axes of the rows whose positions may lie on the same bytes, or on those between."""
+        return (self.axis,) if self.block else tuple(self.counted)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value between operators."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """Element type as stored."""
+    storage: Storage
+    data: Array | None = field(default=None, compare=False)
+    """Raw values, for constants."""
+    exact: Array | None = field(default=None, compare=False, repr=False)
+    """What the model has in their place, where they had to be rounded to their type."""
+    uncertain: Array | float = field(default=0.0, compare=False)
+    """What a constant that no model has, but an operator's rule, may be off by elsewhere."""
+    rounded: tuple[str, ...] = field(default=(), compare=False)
+    """The half-precision types that the model itself casts it to one after another, where memory
+    is no wider: the machine does nothing, a reference in fp32 rounds."""
+    converted: bool = field(default=False, compare=False)
+    """Integers made of real values by a Cast: undefined where these do not fit."""
+    narrow: Narrow | None = field(default=None, compare=False, repr=False)
+    """How memory holds a constant of which engines make the wide numbers; None: as it is."""
+    picked: Picked | None = None
+    """Where its elements lie, if it is nothing but rows of another tensor."""
+    placed: RowPlacement | None = None
+    """Where its elements lie, if all that is done with them is to write them into another one."""
+    counts: tuple[Count | None, ...] = ()
+    """By axis, how many positions there are at other lengths than the upper edge of all registers;
+    None: as many. Nothing: so for every axis."""
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def stored(self) -> int:
+        """Bytes that memory holds of it."""
+        return self.elements * size_of(self.dtype) if self.narrow is None else self.narrow.bytes
+
+
+@dataclass(frozen=True)
+class Pick:
+    """rows = table[.., index, ..]: what copy engines can do that take a list of rows."""
+
+    table: str
+    index: str
+    axis: int
+
+
+@dataclass(frozen=True)
+class Put(Pick):
+    """table = given, with `update` in the rows that the index names: what copy engines can do that
+    take a list of rows, where the table may lie in the bytes of what is given."""
+
+    given: str
+    update: str
+    block: bool = False
+    """As of `RowPlacement`."""
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """An operator without a nest: it runs on the host through a payload."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    payload: bytes
+    origin: str
+    kind: str
+    reason: str
+    operations: int = 0
+    pick: Pick | None = None
+    """Given: no host is called; whoever reads the result picks its rows himself, or whoever makes
+    new rows puts them there."""
+    otherwise: tuple[Nest, ...] = ()
+    """What computes the same on engines, for machines that neither pick nor put."""
+
+
+Step = Nest | HostNode
+
+
+@dataclass(frozen=True)
+class NestGraph:
+    """A whole network: tensors, the buffers that they lie in, and operators in order."""
+
+    name: str
+    tensors: dict[str, Tensor]
+    buffers: dict[str, int]
+    """Buffer name -> elements. Tensors of one buffer share its element type."""
+    steps: tuple[Step, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    ports: dict[str, str] = field(default_factory=dict)
+    """Input or output name -> element type that the model's user sees."""
+    codes: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Input or output name -> scale and zero of the integers that stand for real values there."""
+    sized: dict[str, str] = field(default_factory=dict)
+    """Output of a size that is known when it runs -> the output that says its extents."""
+    registers: tuple[Register, ...] = ()
+    """Lengths that are known only when it runs; extents are those of their upper edge."""
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Element strides of a dense tensor, last dimension fastest."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
+def dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Element strides of a dense tensor whose axes lie in `order`, slowest first."""
+    packed = row_major(tuple(shape[axis] for axis in order))
+    strides = [0] * len(shape)
+    for axis, stride in zip(order, packed, strict=True):
+        strides[axis] = stride
+    return tuple(strides)
+
+
+def order_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes from slowest to fastest; dimensions of extent 1 and repetitions keep their place."""
+    return tuple(sorted(range(len(shape)), key=lambda a: (-strides[a] if shape[a] > 1 else 0, a)))

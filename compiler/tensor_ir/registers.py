@@ -1,0 +1,192 @@
+"""Lengths that are known only when a program runs, and integers that follow from them.
+
+The one idea: whatever of a network depends on such a length is a number at the upper edge of the
+length's range, for which everything is decided, less a multiple of how far below the edge the
+length is, or how far a share of it is, which is rounded up. What is no such sum is refused where it
+is found.
+
+Whoever is given registers has the lengths first and the shares behind them; a point has lengths
+alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import onnx
+
+from simmodel.isa.region import Register, Terms
+
+Point = tuple[int, ...]
+"""A value for each of some lengths, in their order."""
+
+_MOST_SHARES = 2
+"""In one sum."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of positions: `base` and, for each of `terms`, factor times register."""
+
+    base: int
+    terms: Terms
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """The number where the registers have `values`."""
+        return self.base + sum(factor * values[name] for name, factor in self.terms)
+
+
+def lengths_among(registers: Sequence[Register]) -> tuple[Register, ...]:
+    """The registers that are lengths and no shares of them."""
+    return tuple(register for register in registers if not register.terms)
+
+
+def values_at(registers: Sequence[Register], lengths: Mapping[str, int]) -> dict[str, int]:
+    """What all registers have at these lengths."""
+    return {r.name: r.share(lengths) if r.terms else lengths[r.name] for r in registers}
+
+
+def values_at_point(registers: Sequence[Register], point: Point) -> dict[str, int]:
+    """What all registers have at a point."""
+    names = (register.name for register in lengths_among(registers))
+    return values_at(registers, dict(zip(names, point, strict=True)))
+
+
+def below(terms: Terms, registers: Sequence[Register], values: Mapping[str, int]) -> int:
+    """How much a number with `terms` is less at `values` of the registers than at the edge."""
+    high = {register.name: register.high for register in registers}
+    return sum(factor * (high[name] - values[name]) for name, factor in terms)
+
+
+def edge_of(registers: Sequence[Register]) -> Point:
+    """The upper edge of all ranges."""
+    return tuple(register.high for register in lengths_among(registers))
+
+
+def from_where(holds: Callable[[Point], bool], registers: Sequence[Register], point: Point) -> str:
+    """`; a range from n=5 on would do`: the least value of one length, others as at `point`, from
+    which on something holds; empty where that of no length alone does."""
+    for at, register in enumerate(lengths_among(registers)):
+        above = range(point[at] + 1, register.high + 1)
+        points = [(*point[:at], value, *point[at + 1 :]) for value in above]
+        least = bisect_left(points, True, key=holds)
+        if least < len(above):
+            return f"; a range from {register.name}={above[least]} on would do"
+    return ""
+
+
+def share(count: Count, parts: int, registers: Sequence[Register]) -> Register | None:
+    """What each of `parts` parts of so many positions has, rounded up; None where that is no share
+    of a sum of lengths. A share of a share is one: ceil((ceil(n / 2) + 1) / 3) = ceil((n + 2) / 6).
+    """
+    known = {register.name: register for register in registers if register.terms}
+    of = [known[name] for name, _ in count.terms if name in known]
+    if of:
+        if len(count.terms) > 1 or count.terms[0][1] != 1:
+            return None
+        count = Count(of[0].base + of[0].parts * count.base, of[0].terms)
+        parts *= of[0].parts
+    low = -(-count.at({register.name: register.low for register in registers}) // parts)
+    high = -(-count.at({register.name: register.high for register in registers}) // parts)
+    return Register(_register_name(count, parts), low, high, parts, count.base, count.terms)
+
+
+def _register_name(count: Count, parts: int) -> str:
+    """`sequence/2`, `past+1/4`, `12*batch/8`."""
+    terms = (name if factor == 1 else f"{factor}*{name}" for name, factor in count.terms)
+    base = f"{count.base:+d}" if count.base else ""
+    return f"{'+'.join(terms)}{base}/{parts}"
+
+
+def fitted(known: Mapping[Point, int], registers: Sequence[Register]) -> Terms | None:
+    """How a number that is `known` at the upper edge and at other points follows from the
+    registers; None where it is no sum of multiples, as far as the points tell."""
+    lengths = lengths_among(registers)
+    found = _of_lengths(known, lengths)
+    if found is not None:
+        return found
+    shares = [register for register in registers if register.terms]
+    beside = [r for r in lengths if r.low < r.high]
+    for count in range(1, _MOST_SHARES + 1):
+        for chosen in combinations(shares, count):
+            for among in (chosen, (*beside, *chosen)):
+                found = _solved(known, registers, among)
+                if found is not None:
+                    return found
+    return None
+
+
+def _of_lengths(known: Mapping[Point, int], lengths: Sequence[Register]) -> Terms | None:
+    edge = edge_of(lengths)
+    terms: list[tuple[str, int]] = []
+    for position, register in enumerate(lengths):
+        alone = (p for p in known if _differ(p, edge) == [position])
+        near = max(alone, key=lambda p: p[position], default=None)
+        if near is None:
+            continue
+        factor, rest = divmod(known[edge] - known[near], register.high - near[position])
+        if rest:
+            return None
+        if factor:
+            terms.append((register.name, factor))
+    made = tuple(terms)
+    return made if _right(made, known, lengths) else None
+
+
+def _solved(
+    known: Mapping[Point, int], registers: Sequence[Register], among: Sequence[Register]
+) -> Terms | None:
+    """Multiples of `among`, where more points tell them than there are."""
+    edge = edge_of(registers)
+    points = [point for point in known if point != edge]
+    if len(points) <= len(among):
+        return None
+    seen = [values_at_point(registers, point) for point in points]
+    steps = np.array([[each.high - values[each.name] for each in among] for values in seen])
+    less = np.array([known[edge] - known[point] for point in points])
+    factors, _, rank, _ = np.linalg.lstsq(steps, less, rcond=None)
+    if rank < len(among):
+        return None
+    whole = np.rint(factors).astype(int).tolist()
+    made = tuple((r.name, f) for r, f in zip(among, whole, strict=True) if f)
+    return made if _right(made, known, registers) else None
+
+
+def _right(terms: Terms, known: Mapping[Point, int], registers: Sequence[Register]) -> bool:
+    edge = edge_of(registers)
+    return all(
+        known[edge] - below(terms, registers, values_at_point(registers, point)) == number
+        for point, number in known.items()
+    )
+
+
+def counted(known: Mapping[Point, int], registers: Sequence[Register]) -> Count | None:
+    """The same as a number of positions."""
+    terms = fitted(known, registers)
+    if terms is None:
+        return None
+    high = {register.name: register.high for register in registers}
+    base = known[edge_of(registers)] - sum(factor * high[name] for name, factor in terms)
+    return Count(base, terms)
+
+
+def _differ(point: Point, edge: Point) -> list[int]:
+    return [i for i, (value, high) in enumerate(zip(point, edge, strict=True)) if value != high]
+
+
+# What the host runs, for tensors of any length.
+
+
+def payload_of_any(payload: bytes) -> bytes:
+    """A payload that declares ranks instead of extents."""
+    proto = onnx.load_model_from_string(payload)
+    for value in (*proto.graph.input, *proto.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
+    del proto.graph.value_info[:]
+    made: bytes = proto.SerializeToString(deterministic=True)
+    return made

@@ -1,0 +1,134 @@
+"""Small helpers that nest-level passes share: who reads what, and replacing steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compiler.passes import ContractBroken, Pass
+from compiler.tensor_ir.nest import ZERO, Access, HostNode, Nest, NestGraph, Step, Storage, Tensor
+from simmodel.arch.dtype import NUMPY
+
+
+def reads_of(step: Step) -> tuple[str, ...]:
+    """Names of the tensors that `step` reads, each as often as it is read."""
+    if isinstance(step, HostNode):
+        return step.inputs
+    return tuple(access.tensor for access in step.reads)
+
+
+def writes_of(step: Step) -> tuple[str, ...]:
+    """Names of the tensors that `step` writes."""
+    return step.outputs if isinstance(step, HostNode) else (step.tensor,)
+
+
+def readers(graph: NestGraph) -> dict[str, list[int]]:
+    """Tensor name -> positions of the steps that read it."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for position, step in enumerate(graph.steps):
+        for name in reads_of(step):
+            found[name].append(position)
+    return found
+
+
+def private(graph: NestGraph) -> set[str]:
+    """Tensors that lie alone in their buffer and are neither input nor output of the network.
+
+    Only these can vanish or change type: nobody else can see their bytes.
+    """
+    inhabitants: dict[str, int] = defaultdict(int)
+    for tensor in graph.tensors.values():
+        inhabitants[tensor.storage.buffer] += 1
+    seen = {*graph.inputs, *graph.outputs}
+    return {
+        name
+        for name, tensor in graph.tensors.items()
+        if tensor.data is None and name not in seen and inhabitants[tensor.storage.buffer] == 1
+    }
+
+
+def with_steps(graph: NestGraph, steps: Iterable[Step | None]) -> NestGraph:
+    """`graph` with other steps (None: gone), and without tensors that nobody mentions any more."""
+    kept = tuple(step for step in steps if step is not None)
+    used = {*graph.inputs, *graph.outputs}
+    for step in kept:
+        used.update(reads_of(step))
+        used.update(writes_of(step))
+        if isinstance(step, HostNode) and step.pick is not None:
+            used |= {step.pick.table, step.pick.index}
+    buffers = {graph.tensors[name].storage.buffer for name in used}
+    tensors = {n: t for n, t in graph.tensors.items() if t.storage.buffer in buffers}
+    sizes = {name: size for name, size in graph.buffers.items() if name in buffers}
+    return replace(graph, steps=kept, tensors=tensors, buffers=sizes)
+
+
+def number_access(
+    value: float, kind: str, tensors: dict[str, Tensor], buffers: dict[str, int]
+) -> Access:
+    """A read of `value` everywhere: a constant of one element of type `kind`, which is added to
+    `tensors` and `buffers`."""
+    name = f"{value:.9g}:{kind}"
+    data = np.full((1,), value, NUMPY[kind])
+    tensors.setdefault(name, Tensor(name, (1,), kind, Storage(name, 0, (1,)), data))
+    buffers.setdefault(name, 1)
+    return Access(name, (ZERO,))
+
+
+def producers(graph: NestGraph) -> dict[str, int]:
+    """Tensor name -> position of the nest that writes it, where exactly one does."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for position, step in enumerate(graph.steps):
+        for name in writes_of(step):
+            found[name].append(position)
+    nests = {n: p[0] for n, p in found.items() if len(p) == 1}
+    return {n: p for n, p in nests.items() if isinstance(graph.steps[p], Nest)}
+
+
+# The shape of a rewrite of nests, and the contract of the graphs between them.
+
+
+@dataclass(frozen=True)
+class NestPass(Pass[NestGraph]):
+    """A pass that makes another graph of nests of one."""
+
+    def requires(self, ir: NestGraph) -> None:
+        """The contract of every graph of nests."""
+        check_nests(ir)
+
+    def ensures(self, ir: NestGraph) -> None:
+        """The contract of every graph of nests."""
+        check_nests(ir)
+
+
+def check_nests(graph: NestGraph) -> None:
+    """Raise ContractBroken for the first step or tensor that breaks the contract of this module."""
+    for tensor in graph.tensors.values():
+        size = graph.buffers.get(tensor.storage.buffer, 0)
+        if tensor.data is None and tensor.elements and not _fits_buffer(tensor, size):
+            raise ContractBroken(f"{tensor.name} is not inside {tensor.storage.buffer}")
+    written = {graph.tensors[name].storage.buffer for name in graph.inputs}
+    for step in graph.steps:
+        for name in reads_of(step):
+            _check_read(graph, name, written)
+        written |= {graph.tensors[name].storage.buffer for name in writes_of(step)}
+    for name in graph.outputs:
+        _check_read(graph, name, written)
+
+
+def _check_read(graph: NestGraph, name: str, written: set[str]) -> None:
+    tensor = graph.tensors.get(name)
+    if tensor is None:
+        raise ContractBroken(f"{name} is read and nowhere defined")
+    if tensor.data is None and tensor.elements and tensor.storage.buffer not in written:
+        raise ContractBroken(f"{name} is read before anything writes {tensor.storage.buffer}")
+
+
+def _fits_buffer(tensor: Tensor, size: int) -> bool:
+    """Whether all elements lie in a buffer of `size` elements."""
+    storage = tensor.storage
+    ends = [stride * (n - 1) for n, stride in zip(tensor.shape, storage.strides, strict=True)]
+    low, high = (sum(end for end in ends if end * sign > 0) for sign in (-1, 1))
+    return storage.offset + low >= 0 and storage.offset + high < size

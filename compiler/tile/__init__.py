@@ -1,1 +1,0 @@
-"""How large the tiles are and which core computes them."""

@@ -1,1 +1,0 @@
-"""Schedules as text: what the compiler decided, to be read, edited and compiled again."""

@@ -1,0 +1,1 @@
+"""The description of a machine: its parts, their fields and units, and the rules between them."""

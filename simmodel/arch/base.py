@@ -1,0 +1,99 @@
+"""What every part of a machine is: a frozen record, and the words that parts share.
+
+Memories have fixed *roles* (`dram`, `shared`, `local`, `weights`, `accumulators`); engines name the
+roles they touch.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from simmodel.arch.units import Delay
+
+# Lists in files: one value stands for a list of one.
+
+
+def listed(value: object) -> object:
+    """A value alone as a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...])
+]
+
+
+ElementType = Literal["int8", "fp16", "bf16", "fp32", "int16"]
+StorageType = Literal[
+    "int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32", "int4", "uint4", "fp8e4m3", "fp8e5m2"
+]
+NarrowType = Literal["int4", "uint4", "int8", "uint8", "fp8e4m3", "fp8e5m2"]
+MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators"]
+Writeback = Literal["bias", "clip", "requantize"]
+NO_DELAY = Delay(0, True)
+
+
+Roles = Annotated[
+    tuple[MemoryRole, ...],
+    Field(min_length=1),
+    BeforeValidator(listed, json_schema_input_type=MemoryRole | tuple[MemoryRole, ...]),
+]
+
+
+class FrozenModel(BaseModel):
+    """A part of the machine: immutable, and with no unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True
+    )
+
+
+# What is wrong with a machine: a field that contradicts others, and a guess at what was meant.
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A field (by its path in files) that contradicts others, and which others."""
+
+    path: Path
+    message: str
+    about: tuple[Path, ...] = ()
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'copy'?`, or nothing where none of the known is spelled alike."""
+    found = difflib.get_close_matches(word, tuple(known), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+# Tables that users may add to, and that know what has been added.
+
+Value = TypeVar("Value")
+
+
+class Registry(dict[str, Value]):
+    """A table by name, to which extensions add."""
+
+    every: ClassVar[list[Registry[Any]]] = []
+    """All of them, in the order in which they were made."""
+
+    def __init__(self, what: str, shipped: Mapping[str, Value]) -> None:
+        """`what` it holds, as users call that: `operator`."""
+        super().__init__(shipped)
+        self.what, self.shipped = what, dict(shipped)
+        Registry.every.append(self)
+
+    def foreign(self) -> list[str]:
+        """Names whose value is not the one that was shipped."""
+        names = {**self.shipped, **self}
+        none = object()
+        return [n for n in names if self.get(n, none) is not self.shipped.get(n, none)]

@@ -1,0 +1,71 @@
+"""What a machine's file states of its technology: energies and areas that are known better than
+the table of costs knows them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simmodel.arch.base import ElementType, FrozenModel, MemoryRole
+from simmodel.arch.units import Area, Energy, EnergyPerByte, Node, Power, Voltage
+
+
+class VectorEnergy(FrozenModel):
+    """Energy per element of the vector engine, by kind of operation."""
+
+    simple: Energy | None = None
+    multiply: Energy | None = None
+    divide: Energy | None = None
+    special: Energy | None = None
+
+
+class MemoryEnergy(FrozenModel):
+    """What is known of one memory; the rest comes from the table."""
+
+    read: EnergyPerByte | None = None
+    write: EnergyPerByte | None = None
+    area: Area | None = None
+    """Of one instance; of DRAM, what stands on the chip for it."""
+
+
+class AreaTable(FrozenModel):
+    """Areas that are known; the rest comes from the table."""
+
+    mac: Area | None = None
+    """One multiply-accumulate cell with its registers."""
+    lane: Area | None = None
+    """One lane of the vector engine."""
+    other: Area | None = None
+    """Everything that no field asks for: clock, wires, space between cells."""
+    parts: dict[str, Area] = {}
+    """Any part or term that `archgen explain area` prints: `vector`, `front_end queues`; of one
+    core, of a memory one instance, of a link one instance, of the chip for `dram`."""
+    extra: dict[str, Area] = {}
+    """What else stands on the chip, under names of your own: `pcie`."""
+
+
+class EnergyTable(FrozenModel):
+    """Technology, and energies that are known better than the table knows them."""
+
+    node: Node = 22.0
+    """Technology, from 3 to 130 nm."""
+    voltage: Voltage | None = None
+    """Of everything on the chip; default: nominal for the node."""
+    source: Literal["table", "hwcomponents"] = "table"
+    """Where figures of on-chip memories come from."""
+    dram: Literal[
+        "lpddr4", "lpddr5", "ddr3", "ddr4", "ddr5", "gddr5", "gddr6", "hbm2", "hbm3", "sram"
+    ] = "lpddr4"
+    """Kind of the memory behind the chip."""
+    interface: Literal["own", "shared"] = "own"
+    """To DRAM: pads and controllers of its own, or a port of the system's, which serves others."""
+    mac: dict[ElementType, Energy] = {}
+    """One multiply-accumulate with its operand registers, by element type."""
+    vector: VectorEnergy = VectorEnergy()
+    memories: dict[MemoryRole, MemoryEnergy] = {}
+    links: dict[str, EnergyPerByte] = {}
+    instruction: Energy | None = None
+    """Fetch, decode and issue of one instruction."""
+    leakage: Power | None = None
+    """Of the whole chip."""
+    area: AreaTable = AreaTable()

@@ -1,0 +1,524 @@
+"""The architecture: one frozen record per part of a machine, each field with its unit and meaning.
+
+This is the single definition of every field: the YAML loader validates against it, editors get its
+JSON Schema, the compiler and the machine model read it.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from simmodel.arch.base import (
+    NO_DELAY,
+    ElementType,
+    FrozenModel,
+    MemoryRole,
+    Names,
+    NarrowType,
+    Registry,
+    Roles,
+    StorageType,
+    Writeback,
+)
+from simmodel.arch.costs import EnergyTable
+from simmodel.arch.units import Bandwidth, Bytes, Delay, Hertz, Operations
+
+
+class Dram(FrozenModel):
+    """Off-chip memory behind one or more channels that all cores share."""
+
+    size: Bytes
+    """Bytes of it: what a network's constants and maps must fit into."""
+    bandwidth: Bandwidth
+    """All channels together."""
+    latency: Delay = NO_DELAY
+    """From request to first byte."""
+    burst: Bytes = 64
+    """Bytes fetched at least, for each contiguous run of a transfer."""
+    channels: PositiveInt = 1
+    """Independent channels; addresses are interleaved over them."""
+
+
+class Memory(FrozenModel):
+    """On-chip SRAM in banks; each bank serves `ports` accesses of `bank_width` bytes a cycle."""
+
+    size: Bytes
+    """Of one instance: per core, cluster or chip."""
+    banks: PositiveInt = 1
+    """Parts that serve accesses independently."""
+    bank_width: Bytes = 16
+    """Bytes of one access of one bank; also the least that is moved for each contiguous run."""
+    ports: PositiveInt = 1
+    """Accesses per bank and cycle, reads or writes."""
+    read_ports: PositiveInt | None = None
+    """With `write_ports`: separate ports instead of `ports` shared ones."""
+    write_ports: PositiveInt | None = None
+    """With `read_ports`."""
+    mapping: Literal["interleaved", "blocked"] = "interleaved"
+    """Neighbouring words in neighbouring banks, or each bank a contiguous range."""
+    conflict_penalty: Annotated[float, Field(ge=0)] = 0.0
+    """Extra time, as a fraction, while two streams meet in one bank."""
+    latency: Delay = NO_DELAY
+    """From access to data; an instruction pays the longest among its operands once."""
+    alignment: Bytes = 1
+    """Buffers start at multiples of this many bytes."""
+
+    @property
+    def bank_size(self) -> int:
+        """Bytes in one bank."""
+        return self.size // self.banks
+
+    @property
+    def split_ports(self) -> bool:
+        """Whether reads and writes have ports of their own."""
+        return self.read_ports is not None or self.write_ports is not None
+
+    def port_bytes(self, write: bool) -> int:
+        """Bytes per cycle that one bank serves for reads or for writes."""
+        if not self.split_ports:
+            return self.bank_width * self.ports
+        return self.bank_width * ((self.write_ports if write else self.read_ports) or 1)
+
+    def bytes_per_cycle(self, write: bool = False) -> int:
+        """Bytes per cycle of all banks together."""
+        return self.banks * self.port_bytes(write)
+
+
+class SharedMemory(Memory):
+    """SRAM that several cores share."""
+
+    level: Literal["chip", "cluster"] = "chip"
+    """One for the chip, or one for each cluster."""
+
+
+ROLES = frozenset({"dram", "local", "shared", "weights", "accumulators"})
+"""Of memories."""
+
+
+class Memories(FrozenModel):
+    """The memories of the machine, by role."""
+
+    dram: Dram
+    local: Memory
+    """Per core: feature maps, and weights where there is no separate weight memory."""
+    shared: SharedMemory | None = None
+    """Between cores: what several of them read, and what passes between groups of layers."""
+    weights: Memory | None = None
+    """Per core: separate weight memory."""
+    accumulators: Memory | None = None
+    """Per core: partial sums of the matrix engine."""
+
+    def get(self, role: str) -> Memory | Dram | None:
+        """The memory in `role`, or None where the machine has none."""
+        found: Memory | Dram | None = getattr(self, role) if role in ROLES else None
+        return found
+
+    def on_chip(self) -> dict[str, Memory]:
+        """Role -> memory for every on-chip memory that exists."""
+        found = {
+            "shared": self.shared, "local": self.local, "weights": self.weights,
+            "accumulators": self.accumulators,
+        }  # fmt: skip
+        return {role: memory for role, memory in found.items() if memory is not None}
+
+
+class Matrix(FrozenModel):
+    """The matrix engine: a systolic array, or a cube of dot products."""
+
+    kind: Literal["systolic", "cube"]
+    """A pipelined array, or dot products that are complete in a cycle."""
+    rows: PositiveInt
+    """Systolic: reduction (WS, IS) or output pixels (OS). Cube: output pixels."""
+    cols: PositiveInt
+    """Output channels (systolic IS: output pixels)."""
+    depth: PositiveInt = 1
+    """Cube only: length of each dot product."""
+    dataflow: Literal["weight-stationary", "output-stationary", "input-stationary"] = (
+        "weight-stationary"
+    )
+    """Systolic only: what stays in the cells while the rest streams."""
+    fold_overlap: bool = True
+    """Systolic only: the next fold is loaded behind the running one."""
+    im2col: bool = True
+    """Granularity conv: kernel positions and channels share the reduction axis, else positions come
+    one after another."""
+    overlap: bool = True
+    """Whether pixels of the left operand may overlap in memory: then the columns of a kernel row
+    join the channels in one reduction where both operands have them side by side."""
+    rate: dict[ElementType, Annotated[float, Field(gt=0)]] = {"int8": 1.0}
+    """MACs per cell and cycle, by element type; a type that is missing is not supported."""
+    units: PositiveInt = 1
+    """Engines of this kind in each core, all alike, each with a queue of its own; they share the
+    work of a tile."""
+    startup: Delay = NO_DELAY
+    granularity: Literal["tile", "gemm", "conv"] = "conv"
+    """What one instruction covers: an array-sized product, a matrix product, a convolution."""
+    max_pixels: PositiveInt | None = None
+    """Most output pixels (rows of the left matrix) of one instruction."""
+    depthwise: bool = False
+    """Whether depthwise convolutions run here, `cols` channels at a time; systolic WS, IS: as many
+    as `rows` have room for the kernels of."""
+    writeback: tuple[Writeback, ...] = ()
+    """What the engine applies while it writes its result."""
+    input: MemoryRole = "local"
+    weights: MemoryRole = "local"
+    output: MemoryRole = "local"
+    """Where results go: `accumulators` leaves the rest to the vector engine unless written back."""
+
+    @property
+    def present(self) -> bool:
+        """Whether there is an array: it multiplies some type."""
+        return bool(self.rate)
+
+    @property
+    def cells(self) -> int:
+        """Multiply-accumulate units."""
+        return self.rows * self.cols * (self.depth if self.kind == "cube" else 1)
+
+    def peak(self, dtype: str) -> float:
+        """MACs per cycle for element type `dtype`; 0 where it is not supported."""
+        return self.cells * next((r for t, r in self.rate.items() if t == dtype), 0.0)
+
+
+NO_ARRAY = Matrix(kind="cube", rows=1, cols=1, rate={})
+"""Of a machine whose vector engine multiplies."""
+
+
+class VectorCost(FrozenModel):
+    """Cycles per vector of lanes, by kind of operation."""
+
+    simple: Annotated[float, Field(gt=0)] = 1.0
+    """Move, add, subtract, compare, min, max, clip, select, convert."""
+    multiply: Annotated[float, Field(gt=0)] = 1.0
+    """Multiply and multiply-add."""
+    divide: Annotated[float, Field(gt=0)] = 4.0
+    """Divide, reciprocal, square root."""
+    special: Annotated[float, Field(gt=0)] = 8.0
+    """Exponential, logarithm, error function, tanh, sigmoid and what is built on them."""
+
+
+_COMES_WITH = {"uint16": "int16", "uint32": "int32", "int64": "int32", "uint64": "int32"}
+"""Element types that a vector engine has with another: sums, products and comparisons of these are
+those of that, without a sign or in two parts."""
+
+
+class Vector(FrozenModel):
+    """The vector engine: element-wise work, reductions, pooling, conversions."""
+
+    lanes: PositiveInt
+    """Elements per cycle of a simple operation, for types of up to 2 bytes."""
+    wide_lanes: PositiveInt | None = None
+    """Elements per cycle when an operand has 4 bytes; default `lanes`."""
+    types: tuple[StorageType, ...] = ("int8", "uint8", "int32", "fp16", "fp32")
+    """Element types that it reads and writes; with them come bool, as bytes, and unsigned ones of
+    16 and 32 bits; with int32 also int64 and uint64, which take two lanes each. Integers among
+    themselves are computed exactly, all else in fp32. Of types below a byte two elements share
+    one."""
+    cost: VectorCost = VectorCost()
+    units: PositiveInt = 1
+    """Engines of this kind in each core, all alike, each with a queue of its own; they share the
+    work of a tile."""
+    startup: Delay = NO_DELAY
+    rank: Annotated[int, Field(ge=1, le=3)] = 3
+    """Dimensions that one instruction walks."""
+    max_extent: PositiveInt | None = None
+    """Most elements along the innermost dimension of one instruction; a longer row without gaps is
+    walked as equal rows of at most that many, where `rank` leaves a dimension for them."""
+    window: bool = True
+    """Pooling and depthwise windows as one instruction; else built from element-wise ones."""
+    product_rows: Annotated[int, Field(ge=0)] = 0
+    """Rows of sums that stay in registers during an instruction of products, and share one read of
+    their weights; 0: it has none, products are built from multiply-adds."""
+    reads: Roles = ("local",)
+    """Memories that its operands may lie in."""
+    writes: Roles = ("local",)
+    """Memories that its results may go to."""
+
+    def has(self, name: str) -> bool:
+        """Whether it reads and writes elements of type `name`, listed or come along with others."""
+        return _has(self.types, name)
+
+    def elements(self, itemsize: int) -> float:
+        """Elements per cycle of a simple operation whose widest operand has `itemsize` bytes."""
+        wide = self.wide_lanes or self.lanes
+        if itemsize > 4:
+            return wide / 2  # one in a pair of lanes
+        return wide if itemsize == 4 else self.lanes
+
+
+class FormLimits(FrozenModel):
+    """What narrows forms of the vector engine; what is not said is as everywhere on that engine."""
+
+    rank: Annotated[int, Field(ge=1, le=3)] | None = None
+    """Dimensions that one such instruction walks; at most `vector.rank`."""
+    max_extent: PositiveInt | None = None
+    """Most elements along its innermost dimension; at most `vector.max_extent`."""
+    cost: Annotated[float, Field(gt=0)] | None = None
+    """Cycles per vector of lanes, in the place of its class in `vector.cost`."""
+
+
+NO_LIMITS = FormLimits()
+FORM_LIMITS: dict[str, FormLimits] = Registry("limits of the form", {})
+"""By form: what narrows it on whatever machine; those of forms that users add."""
+
+
+class Isa(FrozenModel):
+    """The instruction set, where it differs from what the engines' own fields say."""
+
+    without: Names = ()
+    """Forms that the machine lacks (`archgen isa` lists them), as names or patterns:
+    `vector.unary.gelu`, `vector.binary.*`. The compiler makes them of others, or asks the host."""
+    limits: dict[str, FormLimits] = {}
+    """Narrower limits and other costs of forms, by name or pattern; of several patterns the last
+    one that says something counts."""
+
+    def has(self, form: str) -> bool:
+        """Whether the machine has the form of this name, as far as this section says."""
+        return not any(fnmatchcase(form, pattern) for pattern in self.without)
+
+    def limits_of(self, form: str) -> FormLimits:
+        """What narrows the form of this name."""
+        found = FORM_LIMITS.get(form, NO_LIMITS)
+        for pattern, limits in self.limits.items():
+            if fnmatchcase(form, pattern):
+                said = {name: getattr(limits, name) for name in FormLimits.model_fields}
+                said = {name: value for name, value in said.items() if value is not None}
+                found = found.model_copy(update=said)
+        return found
+
+
+def _has(types: tuple[str, ...], name: str) -> bool:
+    """Whether an engine of `types` has elements of type `name`, listed or along with others."""
+    return name == "bool" or name in types or _COMES_WITH.get(name) in types
+
+
+class ScalarCost(FrozenModel):
+    """Cycles per element of the scalar unit, by kind of operation: fetch, compute and store it."""
+
+    simple: Annotated[float, Field(gt=0)] = 2.0
+    """Move, add, subtract, compare, min, max, clip, select, convert."""
+    multiply: Annotated[float, Field(gt=0)] = 4.0
+    """Multiply and multiply-add."""
+    divide: Annotated[float, Field(gt=0)] = 20.0
+    """Divide, reciprocal, square root."""
+    special: Annotated[float, Field(gt=0)] = 60.0
+    """Exponential, logarithm, error function, tanh, sigmoid and what is built on them."""
+
+
+class Scalar(FrozenModel):
+    """The scalar unit: synchronization and bookkeeping, and element after element what the vector
+    engine cannot."""
+
+    startup: Delay = NO_DELAY
+    types: tuple[StorageType, ...] = ()
+    """Element types that it reads and writes in local memory, arithmetic inside is fp32; none: it
+    does not compute."""
+    cost: ScalarCost = ScalarCost()
+
+    def has(self, name: str) -> bool:
+        """Whether it computes with elements of type `name`, listed or come along with others."""
+        return bool(self.types) and _has(self.types, name)
+
+
+class CopyEngine(FrozenModel):
+    """A copy (DMA) engine of each core."""
+
+    from_: Roles = Field(alias="from")
+    """Memories it reads."""
+    to: Roles
+    """Memories it writes."""
+    bandwidth: Bandwidth
+    """Of the engine itself; memories, links and DRAM may grant less."""
+    startup: Delay = NO_DELAY
+    """Before a transfer begins."""
+    rank: Annotated[int, Field(ge=1, le=4)] = 4
+    """Dimensions of a strided transfer."""
+    outstanding: PositiveInt = 16
+    """Requests in flight; with DRAM latency they bound the rate."""
+    request: Bytes = 256
+    """Bytes of one request."""
+    pad: bool = True
+    """Fills borders while it copies."""
+    widens: tuple[NarrowType, ...] = ()
+    """Element types that it makes wider ones of while it copies, without another cycle: memory
+    gives the narrow bytes, and the engine's bandwidth is that of the wide ones."""
+    indirect: Annotated[float, Field(ge=0)] | None = 4.0
+    """Cycles for each row of a transfer whose rows a list of numbers in memory names (gather,
+    scatter): to look the number up and to ask for the row; null: it knows no such transfer."""
+    broadcast: bool = False
+    """One transfer may write the same data to several cores."""
+    peer: bool = False
+    """Reaches the local memory of other cores."""
+
+
+class Link(FrozenModel):
+    """A bus or network that copies between two sets of memories cross."""
+
+    from_: Roles = Field(alias="from")
+    to: Roles
+    bandwidth: Bandwidth
+    """Of one instance, in each direction where it is duplex."""
+    latency: Delay = NO_DELAY
+    """Added once to every transfer that crosses it."""
+    scope: Literal["chip", "cluster", "core"] = "chip"
+    """One instance per chip, per cluster or per core: of who stores, of who receives a load, and of
+    both where data goes from core to core."""
+    duplex: bool = True
+    """Each direction has the full bandwidth; else both share it."""
+
+
+class FrontEnd(FrozenModel):
+    """Fetch and issue of one core's instruction stream."""
+
+    issue_width: PositiveInt = 1
+    """Instructions issued per cycle; with `bundle`, words of them."""
+    bundle: PositiveInt = 1
+    """Most instructions of one word, each for another engine: fetched and issued as one."""
+    queue_depth: PositiveInt | dict[str, PositiveInt] = 8
+    """Entries of each engine's queue: one number, or by engine name."""
+    instruction_bytes: Bytes | None = None
+    """Size of one instruction, or with `bundle` of a word, however many are in it, for fetching
+    and for the size of programs; default: of each instruction what `encoding` says, 16 B where
+    there is none, and a word has the bytes of those in it."""
+    fetch_bandwidth: Bandwidth | None = None
+    """Default: never a limit."""
+    loop_buffer: Bytes | None = None
+    """Instructions that are kept: a loop whose body fits in is fetched in its first turn alone.
+    Default: none is kept, each turn fetches."""
+    sync: Literal["tokens", "interlock"] = "tokens"
+    """Who keeps order: semaphores that the compiler places, or hardware that compares operands."""
+    tokens: PositiveInt = 64
+    """Counting semaphores of a core."""
+    signal: Delay = NO_DELAY
+    """From an instruction's end until a semaphore of another core has counted it."""
+
+    def depth(self, engine: str) -> int:
+        """Queue entries of `engine`."""
+        if isinstance(self.queue_depth, int):
+            return self.queue_depth
+        kind = self.queue_depth.get(engine.rstrip("0123456789"), 8)
+        return self.queue_depth.get(engine, kind)
+
+
+class Encoding(FrozenModel):
+    """How the fields of instructions are packed into control words; `{}` is a format of its own.
+
+    Fields are named by their paths (`dst.address.base`, `dst.shape`, and `dst.shape.count` for how
+    many there are), which may have wildcards; `opcode` and `engine` begin every command.
+    """
+
+    word: Bytes = 4
+    """Commands are whole control words of this size, a power of two up to 1 KiB."""
+    opcodes: dict[str, NonNegativeInt] = {}
+    """Number of an instruction by its mnemonic, and of `loop` and `end`; default: their order."""
+    numbers: dict[str, dict[str, NonNegativeInt]] = {}
+    """Field -> name -> number, of fields that hold names, such as `function` and `engine`."""
+    widths: dict[str, NonNegativeInt] = {}
+    """Field -> bits; 0 leaves it out."""
+    order: dict[str, Names] = {}
+    """Mnemonic -> fields in the order in which they are packed, all others behind them."""
+
+
+class Host(FrozenModel):
+    """The processor that runs what the accelerator cannot."""
+
+    compute: Operations = 10e9
+    """Sustained operations per second."""
+    bandwidth: Bandwidth = Bandwidth(8e9, False)
+    """Of what its operators read and write."""
+    latency: Delay = Delay.parse("10 us")
+    """Cost of each call, from accelerator idle to host running and back."""
+
+
+class Arch(FrozenModel):
+    """One candidate machine."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    description: str = ""
+    clock: Hertz
+    """Of cores, on-chip memories and links; all cycles are its cycles."""
+    types: tuple[ElementType, ...] = Field(default=("int8",), min_length=1)
+    """Element types of whole networks on this machine, the preferred one first."""
+    clusters: PositiveInt = 1
+    """Groups of cores; with shared memory of level cluster, one for each."""
+    cores: PositiveInt = 1
+    """Cores in each cluster."""
+    memories: Memories
+    matrix: Matrix = NO_ARRAY
+    """Default: none, the vector engine multiplies."""
+    vector: Vector
+    isa: Isa = Isa()
+    scalar: Scalar = Scalar()
+    copy_: dict[str, CopyEngine] = Field(alias="copy", min_length=1)
+    links: dict[str, Link] = {}
+    front_end: FrontEnd = FrontEnd()
+    encoding: Encoding | None = None
+    """Default: instructions of one size, whatever they hold."""
+    host: Host = Host()
+    energy: EnergyTable = EnergyTable()
+
+    @property
+    def core_count(self) -> int:
+        """Cores on the chip."""
+        return self.clusters * self.cores
+
+    @cached_property
+    def dram_bytes_per_cycle(self) -> float:
+        """Peak DRAM bytes per core-clock cycle."""
+        return self.memories.dram.bandwidth.at(self.clock)
+
+    @cached_property
+    def dram_latency(self) -> int:
+        """DRAM latency in cycles."""
+        return self.memories.dram.latency.cycles(self.clock)
+
+    def peak_macs(self, dtype: str) -> float:
+        """MACs per cycle of the whole chip for element type `dtype`."""
+        if not self.matrix.present:
+            wide = dtype == "fp32" or not self.vector.product_rows
+            lanes = self.vector.elements(4 if wide else 2)
+            rate = lanes / self.factor("vector.product", "multiply")
+            return self.core_count * self.vector.units * rate
+        return self.core_count * self.matrix.units * self.matrix.peak(dtype)
+
+    def units(self, kind: str) -> tuple[str, ...]:
+        """Names of the engines of a kind in one core: vector, vector1, vector2."""
+        counts = {"matrix": self.matrix.units, "vector": self.vector.units}
+        return (kind, *(f"{kind}{number}" for number in range(1, counts.get(kind, 1))))
+
+    @property
+    def multiplier(self) -> str:
+        """Kind of the engine that is there for products."""
+        return "matrix" if self.matrix.present else "vector"
+
+    def reach(self, form: str) -> tuple[int, int | None]:
+        """Dimensions that one instruction of this form walks, and the most elements along the
+        innermost one."""
+        limits, rank, extent = self.isa.limits_of(form), self.vector.rank, self.vector.max_extent
+        if form.startswith("scalar."):  # loops of its own, as deep as any vector engine's
+            rank, extent = 3, None
+        extents = [each for each in (extent, limits.max_extent) if each is not None]
+        return min(rank, limits.rank or rank), min(extents, default=None)
+
+    def factor(self, form: str, cost: str) -> float:
+        """Cycles per vector of lanes of a vector instruction of this form, of cost class `cost`;
+        per element of the scalar unit's."""
+        own, costs = self.isa.limits_of(form).cost, self.vector.cost
+        by_class: float = getattr(self.scalar.cost if form.startswith("scalar.") else costs, cost)
+        return by_class if own is None else own
+
+    def copy_engine(self, source: str, target: str) -> str | None:
+        """Name of the first copy engine that moves data from role `source` to role `target`."""
+        for name, engine in self.copy_.items():
+            if source in engine.from_ and target in engine.to:
+                return name
+        return None
+
+    def engines(self) -> tuple[str, ...]:
+        """Engine names of one core, in the order in which reports list them."""
+        array = self.units("matrix") if self.matrix.present else ()
+        return (*array, *self.units("vector"), "scalar", *self.copy_)

@@ -1,0 +1,308 @@
+"""The executor: a program's own instructions, on bytes, through its own addresses.
+
+Every memory is one numpy array of bytes, as long as the program needs; an operand is a strided view
+of it. Instructions run in an order that queues, tokens and barriers allow, so the result is what
+any timing of the machine gives, provided that `simmodel.verify` accepts the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmodel.arch.dtype import NUMPY, PACKED, is_float, pack, unpack
+from simmodel.arch.record import Arch
+from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
+from simmodel.isa import Arrive, HostCall, Indirect, Instruction, View
+from simmodel.isa.base import decode, encode
+from simmodel.isa.region import Operand
+from simmodel.program.program import Place, Port, Probe, Program, places
+from simmodel.verify.happens_before import (
+    Choose,
+    Timeline,
+    sequence,
+    timeline,
+)
+from simmodel.verify.overlap import legal_edges
+
+Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
+Host = Callable[[bytes, list[Array]], list[Array]]
+"""Runs a payload of the program on inputs, gives its outputs."""
+Step = Callable[[int], None]
+"""Executes one occurrence of a site."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a program left, by name, in the shapes and types of the ports."""
+
+    outputs: dict[str, Array]
+    probed: dict[str, Array]
+
+
+def execute(
+    program: Program,
+    inputs: Mapping[str, Array],
+    arch: Arch,
+    host: Host | None = None,
+    order: Choose | None = None,
+) -> dict[str, Array]:
+    """The outputs of `run`."""
+    return run(program, inputs, arch, host, order).outputs
+
+
+def run(
+    program: Program,
+    inputs: Mapping[str, Array],
+    arch: Arch,
+    host: Host | None = None,
+    order: Choose | None = None,
+    probes: Sequence[Probe] = (),
+) -> Run:
+    """Execute `program`, and read its outputs when it has ended.
+
+    Args:
+        program: a verified program for `arch`.
+        inputs: one array for each input port, in the port's shape.
+        host: runs the payloads of host calls; needed when there are any.
+        order: picks the queue that goes on (`simmodel.verify.happens_before.random_order`);
+        default: a fixed order. probes: values to read as soon as they are complete; their bytes may
+        be used again later.
+
+    Raises:
+        Stuck: nothing can go on; the message says who waits for what.
+        NotRunnable: an instruction breaks its contract or reaches beyond a memory.
+        HostFailed: a payload's results do not fit the host call.
+        NoSuchRow: an index in the data names no row of what it is to pick from.
+        ValueError: inputs do not match the ports.
+    """
+    line = timeline(program)
+    memories = allocate(line, arch)
+    for constant in program.constants:
+        raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
+        memories["dram", 0][constant.address : constant.address + raw.size] = raw
+    for port in program.inputs:
+        _place_input(port, inputs, memories)
+    edges = legal_edges(line, arch)
+    steps = [_site_effect(line, site, arch, memories, host) for site in range(len(line.sites))]
+    probed = _watch(steps, line, probes, memories)
+    sequence_of_sites = sequence(line, edges, order)
+    turns = line.turn[sequence_of_sites].tolist()
+    with np.errstate(all="ignore"):  # as the machine does, whose numbers overflow silently
+        for site, turn in zip(line.site[sequence_of_sites].tolist(), turns, strict=True):
+            step = steps[site]
+            if step is not None:
+                step(turn)
+    outputs = {port.name: _read_output(port, memories) for port in program.outputs}
+    return Run(_sized(program, outputs), probed)
+
+
+def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
+    """Zeroed arrays, as long as what the program touches of each memory instance."""
+    ends: dict[Place, int] = {("dram", 0): 1}
+    for site, core in zip(line.sites, line.owners, strict=True):
+        for operand, addresses in zip(site.operands, site.addresses, strict=True):
+            end = int(addresses.max()) + operand.span[1]
+            memory, low = arch.memories.get(operand.memory), int(addresses.min()) + operand.span[0]
+            if memory is None or low < 0 or end > memory.size:
+                size = f"which has {memory.size}" if memory else f"which {arch.name} lacks"
+                raise NotRunnable(
+                    f"{site.instruction.MNEMONIC} on core {core}: bytes {low}..{end} of "
+                    f"{operand.memory}, {size}"
+                )
+            for spot in places(arch, operand, core):
+                ends[spot] = max(ends.get(spot, 1), end)
+    program, dram = line.program, ("dram", 0)
+    for port in (*program.inputs, *program.outputs):
+        ends[dram] = max(ends[dram], port.operand.address.base + port.operand.span[1])
+    for constant in program.constants:
+        ends[dram] = max(ends[dram], constant.address + constant.data.nbytes)
+    return {spot: np.zeros(end, np.uint8) for spot, end in ends.items()}
+
+
+def _array_at(operand: Operand, memory: Bytes) -> Callable[[int], Array]:
+    """Gives the operand's array at an address; a copy of elements below a byte."""
+    shape, strides, dtype = operand.shape, operand.strides, NUMPY[operand.dtype]
+    if operand.dtype in PACKED:
+        return lambda address: _unpacked(operand, memory, address)
+
+    def at(address: int) -> Array:
+        return np.ndarray(shape, dtype, memory, address, strides)
+
+    return at
+
+
+def _pairs(operand: Operand, memory: Bytes, address: int) -> tuple[Array, int]:
+    """The bytes of an operand whose elements share them, and the axis along which they do."""
+    shape, strides = operand.bytewise
+    dims = zip(operand.shape, operand.strides, strict=True)
+    axis = next((a for a, (n, s) in enumerate(dims) if n > 1 and s == 1), len(shape) - 1)
+    return np.ndarray(shape, np.uint8, memory, address, strides), axis
+
+
+def _unpacked(operand: Operand, memory: Bytes, address: int) -> Array:
+    raw, axis = _pairs(operand, memory, address)
+    values = unpack(np.moveaxis(raw, axis, -1), operand.dtype, operand.shape[axis])
+    return np.moveaxis(values, -1, axis)
+
+
+def _packer(operand: Operand, memory: Bytes) -> Callable[[int, Array], None]:
+    """Writes elements that share bytes."""
+
+    def put(address: int, values: Array) -> None:
+        raw, axis = _pairs(operand, memory, address)
+        np.moveaxis(raw, axis, -1)[...] = pack(np.moveaxis(values, axis, -1), operand.dtype)
+
+    return put
+
+
+def _site_effect(
+    line: Timeline, site: int, arch: Arch, memories: dict[Place, Bytes], host: Host | None
+) -> Step | None:
+    """What one occurrence of site `site` does, with everything looked up once; None: nothing."""
+    core, operands = line.owners[site], line.sites[site].operands
+    instruction = line.sites[site].wide
+    if not instruction.writes():
+        return None
+    spots = [places(arch, operand, core) for operand in operands]
+    views = [_array_at(o, memories[s[0]]) for o, s in zip(operands, spots, strict=True)]
+    rows = list(zip(*(a.tolist() for a in line.sites[site].addresses), strict=True))
+    effect = (
+        _host_effect(instruction, line.program, host)
+        or _named_effect(instruction, line.program)
+        or instruction.execute
+    )
+    keys = [id(operand) for operand in operands]
+    reads = len(instruction.reads())
+    packed = [i for i in range(reads, len(operands)) if operands[i].dtype in PACKED]
+    packers = [(i, _packer(operands[i], memories[spot])) for i in packed for spot in spots[i]]
+    copies = [
+        (index, _array_at(operands[index], memories[spot]))
+        for index in range(len(operands))
+        if index not in packed
+        for spot in spots[index][1:]
+    ]
+
+    def step(turn: int) -> None:
+        row = rows[turn]
+        arrays = {k: at(x) for k, at, x in zip(keys, views, row, strict=True)}
+        effect(lambda operand: arrays[id(operand)])
+        for index, at in copies:
+            at(row[index])[...] = arrays[keys[index]]
+        for index, put in packers:
+            put(row[index], arrays[keys[index]])
+
+    return step
+
+
+def _watch(
+    steps: list[Step | None], line: Timeline, probes: Sequence[Probe], memories: dict[Place, Bytes]
+) -> dict[str, Array]:
+    """Let the last arrival at each barrier read its probes into the result."""
+    probed: dict[str, Array] = {}
+    ports: dict[str, list[Port]] = {}
+    for probe in probes:
+        ports.setdefault(probe.barrier, []).append(probe.port)
+    arrived: Counter[str] = Counter()
+
+    def watch(barrier: str, times: int) -> Step:
+        def step(turn: int) -> None:
+            arrived[barrier] += times
+            if arrived[barrier] == line.program.barriers[barrier]:
+                probed.update((port.name, _read_output(port, memories)) for port in ports[barrier])
+
+        return step
+
+    for index, site in enumerate(line.sites):
+        if isinstance(site.instruction, Arrive) and site.instruction.barrier in ports:
+            steps[index] = watch(site.instruction.barrier, site.times)
+    return probed
+
+
+def _host_effect(
+    instruction: Instruction, program: Program, host: Host | None
+) -> Callable[[View], None] | None:
+    if not isinstance(instruction, HostCall):
+        return None
+    if host is None:
+        raise ValueError("the program calls the host, and `execute` was given no `host`")
+    payload = program.payloads[instruction.payload]
+
+    def effect(view: View) -> None:
+        results = host(payload, [view(operand).copy() for operand in instruction.inputs])
+        targets = [view(operand) for operand in instruction.outputs]
+        given = [np.asarray(result) for result in results]
+        if [values.size for values in given] != [target.size for target in targets]:
+            raise HostFailed(
+                f"payload {instruction.payload} gave shapes {[v.shape for v in given]}, the host "
+                f"call has places for {[t.shape for t in targets]}"
+            )
+        for target, values in zip(targets, given, strict=True):
+            target[...] = values.reshape(target.shape).astype(target.dtype)
+
+    return effect
+
+
+def _named_effect(instruction: Instruction, program: Program) -> Callable[[View], None] | None:
+    """The effect of what may stop at the numbers that it finds: then it says whose they are."""
+    if not isinstance(instruction, Indirect):
+        return None
+    known = instruction.origin < len(program.origins)
+    origin = program.origins[instruction.origin] if known else None
+    node = "" if origin is None else f"{origin.node} ({origin.kind})"
+
+    def effect(view: View) -> None:
+        try:
+            instruction.execute(view)
+        except NoSuchRow as wrong:
+            raise NoSuchRow(wrong.index, wrong.rows, node) from None
+
+    return effect
+
+
+def _place_input(port: Port, inputs: Mapping[str, Array], memories: dict[Place, Bytes]) -> None:
+    if port.name not in inputs:
+        raise ValueError(f"input {port.name!r} is missing; given: {', '.join(inputs) or 'none'}")
+    values = np.asarray(inputs[port.name])
+    if values.shape != port.shape:
+        raise ValueError(f"input {port.name!r} has shape {values.shape}, expected {port.shape}")
+    target = _port_array(port, memories)
+    values = values.astype(NUMPY[port.dtype], copy=False).reshape(target.shape)
+    if _quantized(port):
+        encode(values.astype(np.float32), port.operand, target)
+    else:
+        target[...] = values.astype(target.dtype, copy=False)
+
+
+def _sized(program: Program, outputs: dict[str, Array]) -> dict[str, Array]:
+    """Outputs in the extents that they turned out to have."""
+    said = {port.name: port.extents for port in program.outputs if port.extents}
+    found = {name: values for name, values in outputs.items() if name not in said.values()}
+    for name, extents in said.items():
+        shape = outputs[extents].tolist()
+        found[name] = outputs[name][: math.prod(shape)].reshape(shape)
+    return found
+
+
+def _read_output(port: Port, memories: dict[Place, Bytes]) -> Array:
+    raw = _port_array(port, memories)
+    values = decode(raw, port.operand) if _quantized(port) else raw
+    result: Array = values.astype(NUMPY[port.dtype]).reshape(port.shape)
+    return result
+
+
+def _port_array(port: Port, memories: dict[Place, Bytes]) -> Array:
+    memory = memories[port.operand.memory, 0]
+    return _array_at(port.operand, memory)(port.operand.address.base)
+
+
+def _quantized(port: Port) -> bool:
+    """Whether the user's real values are stored as steps of a scale."""
+    return is_float(port.dtype) and not is_float(port.operand.dtype)

@@ -1,0 +1,167 @@
+"""The parts that contracts of instructions are made of: what operands must agree on, in words.
+
+Every instruction states in `Instruction.contract` what its operands must be to each other: ranks,
+extents that agree, windows inside of their input, element types that go together, parameters in
+their range. Where it holds, `execute` neither fails nor leaves the bytes that the operands name.
+Each breach is a rule and a message that says what is and what should be:
+
+    shape      ranks and extents
+    type       element types
+    parameter  everything that is a number
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from simmodel.arch.dtype import PACKED, SIZES, is_float, limits
+from simmodel.isa.region import Address, Operand, Terms
+
+Breaches = Iterator[tuple[str, str]]
+"""Rule and message of each thing that is wrong."""
+LIMIT = 2**62
+"""No address, nor any number in it, comes up to this: arithmetic is in 64 bits."""
+WALKED = 2**40
+"""Bytes that one operand walks, repetitions included, are fewer."""
+RANK = 16
+"""Most dimensions of an operand, and most loops around an instruction: what is executed in bulk has
+one dimension for each, and arrays have 64 at most."""
+
+
+def sound(operand: Operand) -> Breaches:
+    """What is wrong with an operand on its own."""
+    shape, strides = operand.shape, operand.strides
+    if operand.dtype not in SIZES:
+        yield "type", f"no element type {operand.dtype!r}"
+        return
+    if len(shape) != len(strides) or min(shape, default=1) < 1:
+        yield "shape", f"shape {shape} with strides {strides}, expected a stride for each extent"
+    elif len(shape) > RANK or math.prod(shape) * SIZES[operand.dtype] >= WALKED:
+        yield "shape", f"shape {shape}, expected at most {RANK} dimensions and {WALKED} bytes"
+    if operand.dtype in PACKED and not _in_whole_bytes(operand):
+        yield "shape", f"strides {strides} of {operand.dtype}, expected one of 1 and even ones"
+    if any(abs(stride) >= LIMIT for stride in strides):
+        yield "range", f"strides {strides}, expected less than {LIMIT}"
+    ring = operand.address.ring
+    if ring is not None and ring.slots < 1:
+        yield "shape", f"a ring of {ring.slots} slots, expected at least 1"
+    scale, zero = operand.scale, operand.zero
+    if scale is not None and not 0 < scale < math.inf:
+        yield "parameter", f"scale {scale}, expected a positive number"
+    low, high = (0, 0) if is_float(operand.dtype) else limits(operand.dtype)
+    if not low <= zero <= high:
+        yield "parameter", f"zero point {zero} of {operand.dtype}, expected {low} .. {high}"
+
+
+def _in_whole_bytes(operand: Operand) -> bool:
+    """Whether rows of elements below a byte begin at whole bytes."""
+    moving = [s for n, s in zip(operand.shape, operand.strides, strict=True) if n > 1]
+    return moving.count(1) <= 1 and all(s == 1 or s % 2 == 0 for s in moving)
+
+
+def reach(address: Address, loops: Terms) -> int:
+    """What no number that comes up in an address inside of `loops`, with their counts, exceeds."""
+    counts = dict(loops)
+
+    def summed(terms: Terms) -> int:
+        return sum(abs(factor) * counts.get(name, 1) for name, factor in terms)
+
+    ring = address.ring
+    turned = 0
+    if ring is not None:
+        turned = abs(ring.offset) + summed(ring.terms) + (1 + abs(ring.pitch)) * abs(ring.slots)
+    return abs(address.base) + summed(address.terms) + turned
+
+
+def shaped(operands: Mapping[str, Operand | None], axes: Mapping[str, str]) -> Breaches:
+    """Operands whose dimensions do not agree.
+
+    Args:
+        operands: by name; None: absent.
+        axes: for each, its dimensions, a letter each; the same letter means the same extent.
+    """
+    known: dict[str, tuple[int, str]] = {}
+    for name, letters in axes.items():
+        operand = operands[name]
+        if operand is None:
+            continue
+        if len(operand.shape) != len(letters):
+            wanted = ", ".join(letters)
+            yield "shape", f"{name} has {len(operand.shape)} dimensions, expected [{wanted}]"
+            continue
+        for letter, extent in zip(letters, operand.shape, strict=True):
+            expected, owner = known.setdefault(letter, (extent, name))
+            if extent != expected:
+                yield "shape", f"{name} has {letter} = {extent}, expected {expected} as {owner} has"
+
+
+def alike(operands: Mapping[str, Operand | None], of: str) -> Breaches:
+    """Operands that have not the shape of operand `of`."""
+    model = operands[of]
+    assert model is not None
+    for name, operand in operands.items():
+        if operand is not None and operand.shape != model.shape:
+            yield "shape", f"{name} has shape {operand.shape}, expected {model.shape} as {of}"
+
+
+def typed(name: str, operand: Operand | None, *expected: str) -> Breaches:
+    """An operand of another element type than one of those `expected`."""
+    if operand is not None and operand.dtype not in expected:
+        yield "type", f"{name} is {operand.dtype}, expected {' or '.join(expected)}"
+
+
+def windowed(
+    extents: Sequence[int], rows_cols: Sequence[int], kernel: Sequence[int],
+    steps: Sequence[Sequence[int]],
+) -> Breaches:  # fmt: skip
+    """Windows with steps below 1, or that reach beyond their input.
+
+    Args:
+        extents: of the input in each direction.
+        rows_cols: windows in each direction.
+        kernel: positions of a window in each direction.
+        steps: stride and dilation, in each direction.
+    """
+    for name, pair in zip(("kernel", "stride", "dilation"), (kernel, *steps), strict=True):
+        if len(pair) != 2 or min(pair) < 1:
+            yield "parameter", f"{name} {tuple(pair)}, expected two numbers of at least 1"
+            return
+    stride, dilation = steps
+    for axis in (0, 1):
+        window = (kernel[axis] - 1) * dilation[axis] + 1
+        need = (rows_cols[axis] - 1) * stride[axis] + window
+        if extents[axis] < need:
+            yield "shape", f"input extent {extents[axis]} is below the {need} needed by the windows"
+
+
+def distinct(operand: Operand) -> Breaches:
+    """A result of which two elements lie on one byte: which of them stays is left to chance."""
+    covered = operand.itemsize
+    dims = zip(operand.strides, operand.shape, strict=True)
+    for stride, extent in sorted((abs(s), n) for s, n in dims if n > 1):
+        if stride < covered:
+            yield "shape", f"elements of the result share bytes: strides {operand.strides}"
+            return
+        covered += (extent - 1) * stride
+
+
+def storable(name: str, value: float, dtype: str) -> Breaches:
+    """A raw value that elements of type `dtype` cannot hold."""
+    if is_float(dtype):
+        return
+    low, high = limits(dtype)
+    if not (low <= value <= high and value == int(value)):
+        yield "parameter", f"{name} {value}, expected a whole number in {low} .. {high} ({dtype})"
+
+
+def ordered(low: float, high: float) -> Breaches:
+    """A clip that leaves nothing."""
+    if not low <= high:
+        yield "parameter", f"clip from {low} to {high}, expected low <= high"
+
+
+def check_function(function: str, table: Collection[str]) -> Breaches:
+    """A function that is not in its table."""
+    if function not in table:
+        yield "parameter", f"no function {function!r}; there are {', '.join(table)}"

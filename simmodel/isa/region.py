@@ -1,0 +1,294 @@
+"""Where an operand lies: a strided box of elements in one memory, at an address that loops move.
+
+An address is affine in the enclosing loop variables plus, for multi-buffering, a *ring*: slot
+number modulo the number of slots, times the slot's pitch. So one instruction inside a hardware
+loop stands for all its iterations and nothing is unrolled.
+
+    address = base + sum(bytes * variable) + pitch * ((offset + sum(steps * variable)) mod slots)
+
+A variable may also be a *register*, which holds a length that is known when the program runs
+(`simmodel.program.sizes`). An operand's *limits* then say how many positions of it there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Annotated
+
+from simmodel.arch.dtype import per_byte, size_of
+
+Variable = Annotated[str, "variable"]
+"""Name of a loop's variable or of a register, where it is used."""
+Terms = tuple[tuple[Variable, int], ...]
+"""Loop variable and its factor, in loop order."""
+
+
+def _dot(terms: Terms, values: Mapping[str, int]) -> int:
+    return sum(factor * values[variable] for variable, factor in terms)
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A slot number that counts up with the loops and wraps around."""
+
+    slots: int
+    pitch: int
+    """Bytes from slot to slot."""
+    offset: int = 0
+    terms: Terms = ()
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """Byte offset of the slot for the loop variables' `values`."""
+        return self.pitch * ((self.offset + _dot(self.terms, values)) % self.slots)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A byte address as a function of the enclosing loops."""
+
+    base: int
+    terms: Terms = ()
+    ring: Ring | None = None
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """The byte address for the loop variables' `values`."""
+        ring = self.ring.at(values) if self.ring else 0
+        return self.base + _dot(self.terms, values) + ring
+
+    def plus(self, offset: int) -> Address:
+        """The same address, `offset` bytes further."""
+        return replace(self, base=self.base + offset) if offset else self
+
+    def step(self, variable: str) -> int:
+        """Bytes by which one iteration of `variable` moves the address, the ring aside."""
+        return sum(factor for name, factor in self.terms if name == variable)
+
+
+@dataclass(frozen=True)
+class Register:
+    """A length that is known when the program runs, or what each of several parts of a number of
+    positions has that follows from lengths, rounded up."""
+
+    name: str
+    low: int
+    high: int
+    """What the program is made for."""
+    parts: int = 1
+    base: int = 0
+    terms: Terms = ()
+    """Of lengths, in the number of positions: base + sum(factor * length). None: it is a length."""
+
+    def share(self, lengths: Mapping[str, int]) -> int:
+        """What one of the parts has at most."""
+        return -(-(self.base + _dot(self.terms, lengths)) // self.parts)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Positions of a box that there are: those below `base + sum(factor * variable)`."""
+
+    axis: int | None
+    """Dimension of the operand; None: of extent 1 and taken off, so it is there or it is not."""
+    base: int
+    terms: Terms
+    """Of registers and loops."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A strided box of elements that an instruction reads or writes.
+
+    `shape` counts elements, `strides` are in bytes (0 repeats an element: broadcast on reading); of
+    types below a byte they are in elements, and all even but the one of 1, along which elements
+    share bytes: rows begin at whole bytes.
+    A quantized operand stands for the real values `(raw - zero) * scale`; `scale` None means that
+    the raw values are the values.
+    """
+
+    memory: str
+    """Role of the memory: dram, shared, local, weights or accumulators."""
+    address: Address
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    scale: float | None = None
+    zero: int = 0
+    cores: tuple[int, ...] = ()
+    """Whose memory, where it is not the issuing core's; several: broadcast."""
+    limits: tuple[Limit, ...] = ()
+    """Where `shape` is only the most that there can be."""
+
+    @cached_property
+    def limited(self) -> frozenset[int]:
+        """Dimensions that may be shorter than `shape` says."""
+        return frozenset(limit.axis for limit in self.limits if limit.axis is not None)
+
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of one element; 1 of types below a byte, whose strides are in elements."""
+        return size_of(self.dtype)
+
+    @cached_property
+    def per_byte(self) -> int:
+        """Elements that share a byte, and units of a stride in one."""
+        return per_byte(self.dtype)
+
+    @cached_property
+    def bytewise(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape and strides of its bytes, each `itemsize` long: pairs of elements are one."""
+        if self.per_byte == 1:
+            return self.shape, self.strides
+        dims = zip(self.shape, self.strides, strict=True)
+        pairs = [(-(-n // 2), 1) if s == 1 and n > 1 else (n, s // 2) for n, s in dims]
+        return tuple(n for n, _ in pairs), tuple(s for _, s in pairs)
+
+    def offset(self, axis: int, positions: int) -> int:
+        """Bytes from one element to that `positions` further along `axis`.
+
+        Raises:
+            ValueError: it does not begin at a whole byte.
+        """
+        whole, rest = divmod(self.strides[axis] * positions, self.per_byte)
+        if rest:
+            raise ValueError(f"element {positions} of a row of {self.dtype} begins inside a byte")
+        return whole
+
+    def along(self, axes: Sequence[int | None]) -> Operand:
+        """The operand with only `axes`, in that order, at the first position of the others; None
+        stands for a dimension of extent 1."""
+        limits = tuple(
+            replace(limit, axis=axes.index(limit.axis) if limit.axis in axes else None)
+            if limit.axis is not None
+            else limit
+            for limit in self.limits
+        )
+        shape = tuple([1 if a is None else self.shape[a] for a in axes])
+        strides = tuple([self.itemsize if a is None else self.strides[a] for a in axes])
+        return replace(self, shape=shape, strides=strides, limits=limits)
+
+    def cut(self, axis: int, variable: str, start: int, size: int) -> Operand:
+        """Positions start + size * variable .. of one dimension, along which it may stand still."""
+        if self.shape[axis] == 1:
+            return self
+        address = self.address.plus(self.offset(axis, start))
+        if variable and self.strides[axis]:
+            step = self.offset(axis, size)
+            address = replace(address, terms=(*address.terms, (variable, step)))
+        terms = ((variable, -size),) if variable else ()
+        limits = tuple(
+            replace(limit, base=limit.base - start, terms=(*limit.terms, *terms))
+            if limit.axis == axis
+            else limit
+            for limit in self.limits
+        )
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+        return replace(self, address=address, shape=shape, limits=limits)
+
+    @cached_property
+    def elements(self) -> int:
+        """Elements walked, repetitions included."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes walked, repetitions included."""
+        return -(-self.elements * self.itemsize // self.per_byte)
+
+    @cached_property
+    def collapsed(self) -> tuple[tuple[int, int], ...]:
+        """(extent, stride) of the dimensions that remain when contiguous neighbours merge.
+
+        Largest stride first, so the order of the walk does not matter; dimensions of extent 1 and
+        repetitions (stride 0) are dropped. What may be shorter is followed by nothing.
+        """
+        dims = enumerate(zip(self.shape, self.strides, strict=True))
+        moving = [(n, s, axis) for axis, (n, s) in dims if n > 1 and s]
+        merged: list[tuple[int, int]] = []
+        apart = False
+        for extent, stride, axis in sorted(moving, key=lambda dim: abs(dim[1])):
+            if merged and not apart and stride == merged[-1][0] * merged[-1][1]:
+                merged[-1] = (merged[-1][0] * extent, merged[-1][1])
+            else:
+                merged.append((extent, stride))
+            apart = axis in self.limited
+        return tuple(reversed(merged))
+
+    @cached_property
+    def run(self) -> int:
+        """Bytes of each contiguous run."""
+        dims = self.collapsed
+        if not dims or dims[-1][1] != self.itemsize:
+            return self.itemsize
+        return -(-dims[-1][0] * self.itemsize // self.per_byte)
+
+    @cached_property
+    def distinct(self) -> int:
+        """Bytes touched, each once where the box does not overlap itself."""
+        dims = self.collapsed
+        inside = bool(dims) and dims[-1][1] == self.itemsize
+        return math.prod(extent for extent, _ in (dims[:-1] if inside else dims)) * self.run
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """Lowest and one past highest byte touched, relative to the address."""
+        dims = tuple(zip(*self.bytewise, strict=True))
+        low = sum(min(0, (n - 1) * s) for n, s in dims)
+        high = sum(max(0, (n - 1) * s) for n, s in dims)
+        return low, high + self.itemsize
+
+    def traffic(self, granule: int) -> int:
+        """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
+        runs = self.distinct // self.run
+        return runs * -(-self.run // granule) * granule
+
+
+def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Row-major strides, in bytes, of `shape`."""
+    strides = [itemsize] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
+def walk(operands: tuple[Operand, ...]) -> tuple[int, ...]:
+    """Extents of the joint walk over `operands` of one rank, innermost last.
+
+    The walk goes along the first operand's strides, largest first, whatever order its dimensions
+    are named in. Dimensions that every operand walks as one are merged; those of extent 1 are
+    dropped. Along a dimension where it has extent 1 and others more, an operand stands still,
+    whatever its stride.
+    """
+    apart = frozenset().union(*[operand.limited for operand in operands])
+    return _collapse_dimensions(
+        tuple([(operand.shape, operand.strides) for operand in operands]), apart
+    )
+
+
+@lru_cache(maxsize=1 << 14)
+def _collapse_dimensions(
+    boxes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...], apart: frozenset[int]
+) -> tuple[int, ...]:
+    """The same for shapes and strides: many operands, above all of different cores, share them.
+    A dimension of `apart` may be shorter, so those outside of it do not follow on."""
+    columns = zip(*(shape for shape, _ in boxes), strict=True)
+    extents = [max(column) for column in columns]
+    kept: list[tuple[int, tuple[int, ...]]] = []
+    lead, ends = boxes[0][1], False
+    for axis in sorted(range(len(extents) - 1, -1, -1), key=lambda axis: abs(lead[axis])):
+        if extents[axis] == 1:
+            continue
+        steps = tuple(strides[axis] if shape[axis] > 1 else 0 for shape, strides in boxes)
+        on = (
+            kept
+            and not ends
+            and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True))
+        )
+        if on:
+            kept[-1] = (kept[-1][0] * extents[axis], kept[-1][1])
+        else:
+            kept.append((extents[axis], steps))
+        ends = axis in apart
+    return tuple(extent for extent, _ in reversed(kept)) or (1,)

@@ -1,0 +1,1 @@
+"""Programs: instruction streams and regions, their text, their bits, and the loadable file."""

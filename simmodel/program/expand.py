@@ -1,0 +1,305 @@
+"""What a stream with loops stands for: its dynamic sequence of instructions, without copying them.
+
+Every place in a stream where an instruction stands is a *site*. A site inside loops occurs many
+times; its addresses for all occurrences come from one numpy expression. Loops around a single
+instruction that carry nothing from one iteration to the next are not walked at all: the site keeps
+them as `repeats`, so timing can treat the burst in closed form and execution in bulk (`wide`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmodel.errors import NotRunnable, TooLong
+from simmodel.isa import Instruction, Item, Loop, MatrixInstruction, Product
+from simmodel.isa.operand_rules import WALKED
+from simmodel.isa.region import Address, Operand, Ring, Terms
+
+Turns = tuple[tuple[str, int], ...]
+"""Loop variables and counts, outermost first."""
+Numbers = NDArray[np.int64]
+_SUMS = (MatrixInstruction, Product)
+"""Instructions that add products up."""
+LISTED = 2**27
+"""Occurrences in a stream are fewer: each takes memory and time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One place in a stream: an instruction, the loops around it, and those it repeats in."""
+
+    instruction: Instruction
+    loops: Turns
+    repeats: Turns
+    wide: Instruction
+    """One instruction that does the work of all repeats."""
+
+    @cached_property
+    def times(self) -> int:
+        """Instructions issued at each occurrence."""
+        return math.prod(count for _, count in self.repeats)
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """Operands of `wide`, reads first."""
+        return (*self.wide.reads(), *self.wide.writes())
+
+    @cached_property
+    def addresses(self) -> tuple[Numbers, ...]:
+        """For each of `operands`, its address at every occurrence, in order of time."""
+        return tuple(addresses(operand.address, self.loops) for operand in self.operands)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A stream's sites and the order in which they occur."""
+
+    sites: tuple[Site, ...]
+    order: NDArray[np.int32]
+    """Site index of every occurrence, in program order."""
+
+    @cached_property
+    def occurrence(self) -> NDArray[np.int64]:
+        """For every entry of `order`, which occurrence of its site it is."""
+        result = np.empty(len(self.order), np.int64)
+        for site in range(len(self.sites)):
+            where = np.flatnonzero(self.order == site)
+            result[where] = np.arange(len(where))
+        return result
+
+    @cached_property
+    def issued(self) -> int:
+        """Instructions issued, repeats counted one by one."""
+        times = np.array([site.times for site in self.sites], np.int64)
+        return int(times[self.order].sum()) if len(self.order) else 0
+
+
+def expand(stream: tuple[Item, ...]) -> Expansion:
+    """Sites and order of `stream`.
+
+    Raises:
+        NotRunnable: an instruction breaks its contract, or a loop never runs.
+        TooLong: that are more than can be listed.
+    """
+    _check_runnable(stream)
+    sites: list[Site] = []
+    order = _expand_items(stream, (), sites)
+    return Expansion(tuple(sites), order)
+
+
+def _expand_items(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> NDArray[np.int32]:
+    parts: list[NDArray[np.int32]] = []
+    for item in items:
+        burst = _burst(item, loops)
+        if burst is not None:
+            instruction, outer, repeats, wide = burst
+            _listable(times := math.prod(c for _, c in outer))
+            _walkable(instruction, repeats, wide)
+            parts.append(np.full(times, len(sites), np.int32))
+            sites.append(Site(instruction, (*loops, *outer), repeats, wide))
+        elif isinstance(item, Loop):
+            body = _expand_items(item.body, (*loops, (item.variable, item.count)), sites)
+            _listable(len(body) * item.count)
+            parts.append(np.tile(body, item.count))
+    return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+
+def _check_runnable(items: tuple[Item, ...]) -> None:
+    for item in items:
+        if isinstance(item, Loop):
+            if item.count < 1:
+                raise NotRunnable(f"loop {item.variable} runs {item.count} times")
+            _check_runnable(item.body)
+        elif item.breaches:
+            raise NotRunnable(f"{item.MNEMONIC} on {item.engine}: {item.breaches[0][1]}")
+
+
+def _listable(count: int) -> None:
+    if count >= LISTED:
+        raise TooLong(f"a loop stands for {count} instructions, expected fewer than {LISTED}")
+
+
+def _walkable(instruction: Instruction, repeats: Turns, wide: Instruction) -> None:
+    if repeats and any(o.bytes >= WALKED for o in (*wide.reads(), *wide.writes())):
+        turns = math.prod(count for _, count in repeats)
+        said = f"{instruction.MNEMONIC} on {instruction.engine} in {turns} turns"
+        raise TooLong(f"{said} walks {WALKED} bytes or more")
+
+
+def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns, Instruction] | None:
+    """The single instruction of a perfect loop nest, its walked loops, its repeats, and one that
+    does the work of these."""
+    turns: list[tuple[str, int]] = []
+    while isinstance(item, Loop):
+        if len(item.body) != 1:
+            return None
+        turns.append((item.variable, item.count))
+        item = item.body[0]
+    first, wide = len(turns), item
+    while first > 0:
+        wider = _bulk(item, tuple(turns[first - 1 :]), (*loops, *turns[: first - 1]))
+        if wider is None:
+            break
+        first, wide = first - 1, wider
+    return item, tuple(turns[:first]), tuple(turns[first:]), wide
+
+
+def _bulk(instruction: Instruction, turns: Turns, outer: Turns) -> Instruction | None:
+    """The iterations of `turns`, inside `outer`, as one wide instruction; None where their order
+    counts."""
+    synchronizes = instruction.waits or instruction.signals or instruction.notifies
+    if synchronizes or not instruction.BULK_OPERANDS:
+        return None
+    variable, count = turns[0]
+    if count > 1 and not _independent(instruction, variable):
+        return None
+    wide = widened(instruction, turns)
+    carries = _carries(wide, outer) or any(_covers_itself(target) for target in wide.writes())
+    return None if count > 1 and carries else wide
+
+
+def _independent(instruction: Instruction, variable: str) -> bool:
+    """Whether iterations of `variable` leave what each other writes alone, or add to it."""
+    operands = (*instruction.reads(), *instruction.writes())
+    if any(_ring_uses(operand.address, variable) for operand in operands):
+        return False
+    for target in instruction.writes():
+        if target.address.step(variable) == 0 and not _accumulates(instruction, variable):
+            return False
+    return not isinstance(instruction, _SUMS) or _multiplies(instruction, variable)
+
+
+def _ring_uses(address: Address, variable: str) -> bool:
+    return address.ring is not None and any(name == variable for name, _ in address.ring.terms)
+
+
+def _accumulates(instruction: Instruction, variable: str) -> bool:
+    """Whether iterations of `variable` add products into the same sums."""
+    if not isinstance(instruction, _SUMS) or instruction.partial is None:
+        return False
+    partial, target = instruction.partial, instruction.dst
+    same = (partial.address, partial.dtype) == (target.address, target.dtype)
+    if isinstance(instruction, Product):
+        return same
+    clipped = instruction.low > -math.inf or instruction.high < math.inf
+    scaled = target.scale is not None or target.zero != 0
+    written_back = clipped or scaled or instruction.multiplier or instruction.bias
+    return same and not written_back
+
+
+def _multiplies(instruction: MatrixInstruction | Product, variable: str) -> bool:
+    """Whether `variable` is a row, column, reduction or batch dimension of one product."""
+    left, right, target = (
+        operand.address.step(variable) != 0
+        for operand in (instruction.a, instruction.w, instruction.dst)
+    )
+    return (left or right) if target else (left and right)
+
+
+def _covers_itself(target: Operand) -> bool:
+    """Whether iterations that move `target` may write one byte twice: then their order counts."""
+    covered = target.itemsize
+    moving = zip(target.shape, target.strides, strict=True)
+    for stride, extent in sorted((abs(s), n) for n, s in moving if n > 1 and s):
+        if stride < covered:
+            return True
+        covered += (extent - 1) * stride
+    return False
+
+
+def _carries(wide: Instruction, outer: Turns) -> bool:
+    """Whether a read may see what another iteration wrote."""
+    pairs = ((source, target) for source in wide.reads() for target in wide.writes())
+    return any(_may_meet(source, target, outer) for source, target in pairs)
+
+
+def _may_meet(source: Operand, target: Operand, outer: Turns) -> bool:
+    """Whether iterations may share bytes of `source` and `target`; each with itself does not count.
+
+    What moves both alike in the loops around them does not change where they are to each other.
+    """
+    if source.memory != target.memory:
+        return False
+    same_place = (source.address, source.strides) == (target.address, target.strides)
+    if same_place and (source.shape, source.itemsize) == (target.shape, target.itemsize):
+        return False
+    alike = _drift(source.address) == _drift(target.address)
+    low, high = _extent(target, None if alike else outer)
+    start, end = _extent(source, None if alike else outer)
+    return start < high and low < end
+
+
+def _drift(address: Address) -> tuple[dict[str, int], Ring | None]:
+    """How the surrounding loops move an address."""
+    steps = {name: address.step(name) for name, _ in address.terms}
+    return {name: step for name, step in steps.items() if step}, address.ring
+
+
+def _extent(operand: Operand, outer: Turns | None) -> tuple[int, int]:
+    """Lowest and one past highest byte over all iterations of `outer`; None: leave them out."""
+    low, high = operand.span
+    low, high = low + operand.address.base, high + operand.address.base
+    if outer is None:
+        return low, high
+    for name, count in outer:
+        move = operand.address.step(name) * (count - 1)
+        low, high = low + min(0, move), high + max(0, move)
+    ring = operand.address.ring
+    if ring is not None:
+        reach = ring.pitch * (ring.slots - 1)
+        low, high = low + min(0, reach), high + max(0, reach)
+    return low, high
+
+
+def widened(instruction: Instruction, turns: Turns) -> Instruction:
+    """`instruction` with one more leading dimension in every operand for each of `turns`."""
+    changes: dict[str, Any] = {}
+    for field in fields(instruction):
+        value = getattr(instruction, field.name)
+        if isinstance(value, Operand):
+            changes[field.name] = _widen(value, turns)
+    return replace(instruction, **changes)
+
+
+def _widen(operand: Operand, turns: Turns) -> Operand:
+    names = {name for name, _ in turns}
+    address = operand.address
+    kept: Terms = tuple([term for term in address.terms if term[0] not in names])
+    steps = [address.step(name) * operand.per_byte for name, _ in turns]
+    return Operand(
+        operand.memory, Address(address.base, kept, address.ring),
+        (*[count for _, count in turns], *operand.shape), (*steps, *operand.strides),
+        operand.dtype, operand.scale, operand.zero, operand.cores,
+    )  # fmt: skip
+
+
+def addresses(address: Address, loops: Turns) -> Numbers:
+    """Addresses for all iterations of `loops`, outermost slowest."""
+    ring = address.ring
+    if not loops:  # most occur once, and plain numbers are much faster than arrays of one
+        moved = 0 if ring is None else ring.pitch * (ring.offset % ring.slots)
+        return np.array([address.base + moved], np.int64)
+    total = np.int64(address.base) + _sums(address.terms, loops)
+    if ring is None:
+        return total.ravel()
+    slot = (ring.offset + _sums(ring.terms, loops)) % ring.slots
+    result: Numbers = (total + ring.pitch * slot).ravel()
+    return result
+
+
+def _sums(terms: Terms, loops: Turns) -> Numbers:
+    factors: Mapping[str, int] = {name: sum(f for n, f in terms if n == name) for name, _ in terms}
+    shape = tuple(count for _, count in loops)
+    total = np.zeros(shape, np.int64)
+    for axis, (name, count) in enumerate(loops):
+        if factors.get(name):
+            line = np.arange(count, dtype=np.int64) * factors[name]
+            total += line.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return total

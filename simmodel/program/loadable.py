@@ -1,0 +1,193 @@
+"""A program and all that it takes to run it as one file: a header, a packed document, data.
+
+    header      magic (8 bytes), version (4), checksum of all behind the header (4), bytes of the
+                document packed and unpacked (8 each); little-endian
+    document    JSON, packed by zlib: its program is the text of `simmodel.program.assembly`
+    data        of constants, at multiples of 64 bytes of the file; zeros between
+
+The one idea: a program has one text form, so a file holds that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
+
+from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.program.assembly import ParseError, constant_data, parse_program, print_program
+from simmodel.program.program import Program
+from simmodel.program.relocation import PortBytes
+
+MAGIC = b"\x89NPU\r\n\x1a\n"
+VERSION = 3
+ALIGNMENT = 64
+EXPANDS = 32
+"""Bytes of a document that each byte of a file may stand for at most: so a reader knows what a file
+may ask of its memory before it reads on."""
+_HEADER = struct.Struct("<8sIIQQ")
+_RANK, _LARGEST = 32, 2**48
+"""Most dimensions of an array, and what each is below."""
+
+
+class LoadableError(ValueError):
+    """Bytes that are no loadable, or a program that is none; says what was expected."""
+
+
+@dataclass(frozen=True)
+class Loadable:
+    """A program with all that it takes to run it."""
+
+    program: Program
+    machine: str
+    """The machine that it is for, as JSON."""
+    states: tuple[tuple[str, str], ...] = ()
+    """Inputs that are a state, each with the output that it is in the next inference."""
+    maker: str = ""
+    """What wrote it."""
+    ports: tuple[PortBytes, ...] = ()
+    """Where its inputs and outputs lie, for who places them elsewhere."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the machine, in hex."""
+        return hashlib.sha256(self.machine.encode()).hexdigest()
+
+
+class _Document(BaseModel):
+    """What a file says in words."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    maker: str
+    machine: str
+    states: Annotated[tuple[tuple[str, str], ...], FailFast()]
+    ports: Annotated[tuple[PortBytes, ...], FailFast()]
+    constants: dict[str, tuple[str, tuple[int, ...], int]]
+    """Element type, extents, and where in the data each begins."""
+    program: str
+
+
+def to_bytes(loadable: Loadable) -> bytes:
+    """The file of a loadable.
+
+    Raises:
+        LoadableError: the program has a value that no file holds; says which.
+    """
+    program = loadable.program
+    wrong = [c.data.dtype for c in program.constants if np.dtype(c.data.dtype) not in NAMES]
+    if wrong:
+        raise LoadableError(f"a loadable holds no elements of {wrong[0]}")
+    try:
+        arrays = constant_data(program)
+        text = print_program(program)
+    except ValueError as mistake:
+        raise LoadableError(str(mistake)) from None
+    places, data = _laid(arrays.items())
+    document = _Document(
+        maker=loadable.maker, machine=loadable.machine, states=loadable.states,
+        ports=loadable.ports, constants=places, program=text,
+    ).model_dump_json().encode()  # fmt: skip
+    return packed(document, data)
+
+
+def packed(document: bytes, data: bytes) -> bytes:
+    """The file of a document and the data that it refers to."""
+    text = zlib.compress(document, 9)
+    rest = text + bytes(-(_HEADER.size + len(text)) % ALIGNMENT) + data
+    rest += bytes(max(0, -(-len(document) // EXPANDS) - _HEADER.size - len(rest)))
+    return _HEADER.pack(MAGIC, VERSION, zlib.crc32(rest), len(text), len(document)) + rest
+
+
+def _laid(
+    arrays: Iterable[tuple[str, NDArray[Any]]],
+) -> tuple[dict[str, tuple[str, tuple[int, ...], int]], bytes]:
+    """Arrays one behind the other, and where each is."""
+    places, data = {}, bytearray()
+    for name, array in arrays:
+        data += bytes(-len(data) % ALIGNMENT)
+        places[name] = NAMES[np.dtype(array.dtype)], array.shape, len(data)
+        data += np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return places, bytes(data)
+
+
+def from_bytes(data: bytes) -> Loadable:
+    """The loadable in a file; its constants are views of `data`.
+
+    Raises:
+        LoadableError: says what is wrong and what was expected.
+    """
+    text, begin = unpacked(data)
+    try:
+        found = _Document.model_validate_json(text)
+        rest = np.frombuffer(data, np.uint8)[begin:]
+        arrays = {name: _array(rest, name, *place) for name, place in found.constants.items()}
+        program = parse_program(found.program, arrays)
+    except ParseError as mistake:
+        raise LoadableError(f"program {mistake}") from None
+    except ValidationError as mistake:
+        first = mistake.errors(include_url=False, include_input=False)[0]
+        at = " ".join(map(str, first["loc"])) or "document"
+        raise LoadableError(f"{at}: {first['msg']}") from None
+    return Loadable(program, found.machine, found.states, found.maker, found.ports)
+
+
+def unpacked(data: bytes) -> tuple[bytes, int]:
+    """The document of a file, and where its data begins.
+
+    Raises:
+        LoadableError: it is none, is for other readers, is cut off or damaged.
+    """
+    if data[: len(MAGIC)] != MAGIC:
+        given = data[: len(MAGIC)].hex(" ") or "nothing"
+        raise LoadableError(f"no loadable: expected {MAGIC.hex(' ')}, found {given}")
+    if len(data) < _HEADER.size:
+        raise LoadableError(f"expected a header of {_HEADER.size} bytes, found {len(data)}")
+    _, version, checksum, length, size = _HEADER.unpack_from(data)
+    if version != VERSION:
+        todo = "use a newer archgen" if version > VERSION else "compile the network again"
+        raise LoadableError(f"format {version}, this reader knows {VERSION}: {todo}")
+    if zlib.crc32(memoryview(data)[_HEADER.size :]) != checksum:
+        raise LoadableError("damaged or cut off: another checksum")
+    if size > EXPANDS * len(data):
+        raise LoadableError(f"{len(data)} bytes stand for more than {EXPANDS} each")
+    end = _HEADER.size + length
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(data[_HEADER.size : end], size + 1)
+    except zlib.error as mistake:
+        raise LoadableError(f"document: cannot be unpacked: {mistake}") from None
+    if len(text) != size or not unpacker.eof or unpacker.unused_data or end > len(data):
+        raise LoadableError(f"document: expected {size} bytes in {length}, found others")
+    return text, end + -end % ALIGNMENT
+
+
+def _array(
+    data: NDArray[np.uint8], name: str, dtype: str, shape: tuple[int, ...], offset: int
+) -> NDArray[Any]:
+    """The array at `offset`, a view of the file."""
+    if dtype not in NUMPY:
+        raise LoadableError(f"constant {name!r}: expected an element type, found {dtype!r}")
+    if len(shape) > _RANK or not all(0 <= extent < _LARGEST for extent in shape):
+        raise LoadableError(f"constant {name!r}: expected extents below {_LARGEST}")
+    end = offset + math.prod(shape) * NUMPY[dtype].itemsize
+    if not 0 <= offset <= end <= len(data):
+        there = f"some of {len(data)} bytes of data"
+        raise LoadableError(f"constant {name!r}: expected {there}, found {offset} .. {end}")
+    try:
+        return data[offset:end].view(NUMPY[dtype]).reshape(shape)
+    except ValueError as mistake:
+        raise LoadableError(f"constant {name!r}: {mistake}") from None
+
+
+# The loadable: a program as one file that runs alone, and back, the same program.
+
+__all__ = ["MAGIC", "Loadable", "LoadableError", "from_bytes", "to_bytes"]

@@ -1,0 +1,199 @@
+"""The program: what the compiler makes and the machine runs.
+
+    program  = per core one stream, tokens with their initial counts, barriers with their arrivals,
+               constants and buffers at their addresses, inputs and outputs, provenance
+    stream   = item*                     in program order, as the front end sees it
+    item     = instruction | loop
+    loop     = variable count item*
+
+Streams keep their loops; `simmodel.program.expand` lists what they stand for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from numpy.typing import NDArray
+
+from simmodel.arch.record import Arch
+from simmodel.isa import Item
+from simmodel.isa.region import Operand, Register
+from simmodel.program.expand import Expansion, expand
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A named range of bytes, for reports, the verifier's messages and memory peaks."""
+
+    name: str
+    memory: str
+    address: int
+    size: int
+    core: int | None = None
+    """None for DRAM and chip-level memory."""
+    first: int = 0
+    """First step (group) in which it is alive."""
+    last: int = 0
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Bytes that are in DRAM before the program starts."""
+
+    name: str
+    address: int
+    data: NDArray[Any]
+    used: int = 0
+    """Bytes that the model needs (without packing)."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of the model, and where it lies in DRAM."""
+
+    name: str
+    operand: Operand
+    """In the port's logical shape, with the strides of its storage."""
+    shape: tuple[int, ...]
+    dtype: str
+    """Element type as the model's user sees it."""
+    extents: str = ""
+    """Name of the output that says which extents it has when it has run: the port is then a row
+    with place for the most elements that there can be. Empty: always those of `shape`."""
+    batch: int | None = None
+    """Of an input the axis whose extent is the samples in one run; None: it has none, or nobody has
+    said."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A value of the model that can be seen in DRAM while the program runs."""
+
+    barrier: str
+    """When all its arrivals have executed, the value is complete."""
+    port: Port
+    """Named as in the model."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where instructions come from."""
+
+    node: str
+    """Name of the ONNX node or nodes."""
+    group: int
+    """Index of the group of layers that share a tile loop."""
+    kind: str
+    """Operator type."""
+
+
+TileLoop = tuple[str, int, int, int, str]
+"""One loop over tiles: its name, the number of the first of those meant, how many they are, how
+many it has in all, and their kind in it."""
+
+
+@dataclass(frozen=True)
+class TileKind:
+    """Tiles of one layer that are alike: they differ in their position only.
+
+    The kind in a loop is `only` where it has but one tile, `first` and `last` for those that are
+    like no other, and `steady` for those between, or for a stretch of tiles that are all alike.
+    """
+
+    layer: int
+    """Its layer: the place of the layer's first node among the program's origins."""
+    loops: tuple[TileLoop, ...]
+    """The loops over tiles around them, the outermost first; none: the layer as a whole."""
+    sizes: tuple[int, ...]
+    """Extents of the part of the layer's result that each of them is about."""
+
+    @property
+    def phase(self) -> str:
+        """Of all loops together: first, last or only where it is that in each that cuts."""
+        kinds = {kind for _, _, _, total, kind in self.loops if total > 1} or {"only"}
+        return kinds.pop() if len(kinds) == 1 else "steady"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The least that any program for the same outputs does, whatever its schedule."""
+
+    products: tuple[tuple[str, int], ...]
+    """Element type -> multiply-accumulates of products over channels."""
+    read: int
+    """Bytes of constants and inputs that come from DRAM, each once, without packing."""
+    written: int
+    """Bytes of outputs that go to DRAM, each once."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Instruction streams and everything that they refer to."""
+
+    name: str
+    arch: str
+    cores: tuple[tuple[Item, ...], ...]
+    tokens: tuple[dict[str, int], ...]
+    """Per core: token name -> initial count."""
+    barriers: dict[str, int]
+    """Barrier name -> arrivals that complete it."""
+    constants: tuple[Constant, ...]
+    buffers: tuple[Buffer, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    origins: tuple[Origin, ...]
+    payloads: tuple[bytes, ...] = ()
+    """Serialized models that host calls run."""
+    macs: int = 0
+    """Multiply-accumulates that the model's outputs take, padding excluded."""
+    demand: Demand | None = None
+    """None: not known, as in programs written by hand."""
+    tiles: tuple[TileKind, ...] = ()
+    """Which tiles the instructions are for, by their `tile`."""
+    registers: tuple[Register, ...] = ()
+    """Lengths that are known when it runs: as it stands it is for the most of each, and
+    `simmodel.program.sizes.specialize` gives it for others."""
+
+    @property
+    def batch(self) -> int:
+        """Samples in one run, by the batch axes of its inputs; 1 where they have none or differ."""
+        sizes = {port.shape[port.batch] for port in self.inputs if port.batch is not None}
+        return sizes.pop() if len(sizes) == 1 else 1
+
+    @cached_property
+    def expanded(self) -> tuple[Expansion, ...]:
+        """Per core, what its stream stands for: for verifier, executor and simulator alike.
+
+        Raises:
+            NotRunnable, TooLong: as `expand`.
+        """
+        return tuple(map(expand, self.cores))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is worked out again sooner than it is read."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+# Which memory instance an operand lies in: a role and the number of the instance on the chip.
+
+Place = tuple[str, int]
+"""Role of the memory and number of the instance."""
+
+
+def place(arch: Arch, role: str, core: int) -> Place:
+    """The instance of the memory in `role` that belongs to `core`."""
+    if role == "dram":
+        return role, 0
+    if role == "shared":
+        shared = arch.memories.shared
+        clustered = shared is not None and shared.level == "cluster"
+        return role, core // arch.cores if clustered else 0
+    return role, core
+
+
+def places(arch: Arch, operand: Operand, core: int) -> tuple[Place, ...]:
+    """Every instance that `operand` of an instruction of `core` lies in; several: broadcast."""
+    owners = operand.cores or (core,)
+    return tuple(dict.fromkeys(place(arch, operand.memory, owner) for owner in owners))

@@ -1,0 +1,232 @@
+"""Ports at addresses of the caller's.
+
+    port           base   bytes
+    x              0x0    12288          dram[0x40 + 64*t] is of x, and moves with it
+    y, y_before    0x3000 4096           these lie in one place
+
+The one idea: an address in DRAM is of the port in whose bytes its base lies. All that it reaches in
+any turn of its loops lies there as well, so whoever places a port adds one number to these bases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simmodel.isa import Instruction, Item, Loop
+from simmodel.isa.region import Address, Operand
+from simmodel.program.program import Port, Program
+from simmodel.program.substitute import lists_of, operands_of
+
+MEMORY, ALIGNMENT = "dram", 64
+Span = tuple[int, int]
+"""First byte, and one past the last."""
+
+
+class PlaceError(ValueError):
+    """Ports that cannot lie where they are asked to; a line for each reason."""
+
+
+@dataclass(frozen=True)
+class PortBytes:
+    """Where the bytes of a port lie."""
+
+    name: str
+    memory: str
+    base: int
+    size: int
+    movable: bool
+    """Whether no command reaches from them to others."""
+
+
+def ports_of(program: Program) -> tuple[PortBytes, ...]:
+    """Where inputs and outputs lie, in their order; those of one name once."""
+    spans = _port_spans(program)
+    areas = _areas(spans.values())
+    crossed = [
+        reach
+        for operand, reach in _reaches(program)
+        if not _within(reach, _area(operand.address.base, areas))
+    ]
+    return tuple(
+        PortBytes(name, MEMORY, low, high - low, not any(_meet(each, area) for each in crossed))
+        for name, (low, high) in spans.items()
+        for area in areas
+        if area[0] <= low < area[1]
+    )
+
+
+def relocate(program: Program, places: Mapping[str, int]) -> Program:
+    """`program` with ports at these addresses in DRAM; those that lie in one place stay so.
+
+    Raises:
+        PlaceError: there is no such port, it cannot be moved, or it would lie where others do.
+    """
+    if not places:
+        return program
+    ports = {port.name: port for port in ports_of(program)}
+    sizes = {p.name: p.operand.itemsize for p in (*program.inputs, *program.outputs)}
+    areas = _areas(_port_spans(program).values())
+    wrong: list[str] = []
+    moves: dict[Span, int] = {}
+    for name, at in places.items():
+        port = ports.get(name)
+        if port is None:
+            wrong.append(f"there is no port {name!r}; there are {', '.join(ports) or 'none'}")
+        elif at < 0:
+            wrong.append(f"{name}: expected an address from 0 on, found {at}")
+        elif at % sizes[name]:
+            wrong.append(f"{name}: expected a multiple of {sizes[name]}, the bytes of an element")
+        elif not port.movable:
+            wrong.append(f"{name} stays where it is: a command reaches from its bytes to others")
+        else:
+            area, by = _area(port.base, areas), at - port.base
+            if moves.setdefault(area, by) != by:
+                others = " and ".join(n for n, p in ports.items() if _area(p.base, areas) == area)
+                wrong.append(f"{name}: {others} lie in one place, which is asked to be in two")
+    wrong = wrong or list(_meetings(program, areas, moves))
+    if wrong:
+        raise PlaceError("\n".join(wrong))
+    return _move_ports(program, moves)
+
+
+def _port_spans(program: Program) -> dict[str, Span]:
+    """The bytes of each port."""
+    found: dict[str, Span] = {}
+    for port in (*program.inputs, *program.outputs):
+        base, (low, high) = port.operand.address.base, port.operand.span
+        found[port.name] = base + low, base + high
+    return found
+
+
+def _areas(spans: Iterable[Span]) -> list[Span]:
+    """What moves as one: ports that lie over each other do so together."""
+    found: list[Span] = []
+    for low, high in sorted(spans):
+        if found and low < found[-1][1]:
+            low, before = found.pop()
+            high = max(high, before)
+        found.append((low, high))
+    return found
+
+
+def _area(base: int, areas: Iterable[Span]) -> Span:
+    """The area that an address is of; nothing where it is of none."""
+    return next((area for area in areas if area[0] <= base < area[1]), (base, base))
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _within(one: Span, area: Span) -> bool:
+    return area[0] <= one[0] and one[1] <= area[1]
+
+
+def _reaches(program: Program) -> Iterator[tuple[Operand, Span]]:
+    """Every operand in DRAM, with the bytes from the first to the last that it is in any turn."""
+    for stream in program.cores:
+        yield from _dram_accesses(stream, {})
+
+
+def _dram_accesses(
+    items: Iterable[Item], counts: Mapping[str, int]
+) -> Iterator[tuple[Operand, Span]]:
+    for item in items:
+        if isinstance(item, Loop):
+            yield from _dram_accesses(item.body, {**counts, item.variable: item.count})
+            continue
+        for operand in _operands(item):
+            if operand.memory == MEMORY:
+                yield operand, _reach(operand, counts)
+
+
+def _operands(item: Instruction) -> Iterator[Operand]:
+    yield from operands_of(item).values()
+    for several in lists_of(item).values():
+        yield from several
+
+
+def _reach(operand: Operand, counts: Mapping[str, int]) -> Span:
+    """Registers are at the most of their lengths."""
+    address, (low, high) = operand.address, operand.span
+    steps = [factor * (counts.get(name, 1) - 1) for name, factor in address.terms]
+    if address.ring is not None:
+        steps.append(address.ring.pitch * (address.ring.slots - 1))
+    low += address.base + sum(min(0, step) for step in steps)
+    high += address.base + sum(max(0, step) for step in steps)
+    return low, high
+
+
+def _meetings(program: Program, areas: Sequence[Span], moves: Mapping[Span, int]) -> Iterator[str]:
+    """Where what is placed would lie over something else."""
+    names = {
+        area: ", ".join(name for name, span in _port_spans(program).items() if _within(span, area))
+        for area in areas
+    }
+    there = [(name, _by(area, moves.get(area, 0))) for area, name in names.items()]
+    there += [
+        (f"constant {each.name}", (each.address, each.address + each.data.nbytes))
+        for each in program.constants
+    ]
+    there += [
+        ("what lies between layers", reach)
+        for operand, reach in _reaches(program)
+        if _area(operand.address.base, areas) not in areas
+    ]
+    for area, by in moves.items():
+        now = _by(area, by)
+        other = next(
+            (each for each in there if each[0] != names[area] and _meet(each[1], now)), None
+        )
+        if other is not None:
+            whose, span = other
+            free = max(high for _, (_, high) in there if high)
+            yield (
+                f"{names[area]}: bytes {_span_text(now)} are those of {whose}, {_span_text(span)}; "
+                f"all from {-(-free // ALIGNMENT) * ALIGNMENT:#x} on are free"
+            )
+
+
+def _by(span: Span, by: int) -> Span:
+    return span[0] + by, span[1] + by
+
+
+def _span_text(span: Span) -> str:
+    return f"{span[0]:#x} .. {span[1]:#x}"
+
+
+def _move_ports(program: Program, moves: Mapping[Span, int]) -> Program:
+    def by(base: int) -> int:
+        return next((by for (low, end), by in moves.items() if low <= base < end), 0)
+
+    def operand(each: Operand) -> Operand:
+        if each.memory != MEMORY or not by(each.address.base):
+            return each
+        address: Address = each.address.plus(by(each.address.base))
+        return replace(each, address=address)
+
+    def item(each: Item) -> Item:
+        if isinstance(each, Loop):
+            return replace(each, body=tuple(map(item, each.body)))
+        changes: dict[str, Any] = {
+            name: operand(found) for name, found in operands_of(each).items()
+        }
+        changes |= {name: tuple(map(operand, found)) for name, found in lists_of(each).items()}
+        return replace(each, **changes)
+
+    def port(each: Port) -> Port:
+        return replace(each, operand=operand(each.operand))
+
+    return replace(
+        program,
+        cores=tuple(tuple(map(item, stream)) for stream in program.cores),
+        buffers=tuple(
+            replace(each, address=each.address + by(each.address))
+            if each.memory == MEMORY else each
+            for each in program.buffers
+        ),
+        inputs=tuple(map(port, program.inputs)),
+        outputs=tuple(map(port, program.outputs)),
+    )  # fmt: skip

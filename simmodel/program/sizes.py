@@ -1,0 +1,335 @@
+"""Programs for lengths that are known only when they run.
+
+A program is made for the most that there can be. Its *registers* hold how far each length lies
+below that, 0 for all of it, or how far the share of it that each core has; addresses and limits of
+operands have terms in them. `specialize` says what the front end makes of it for given lengths,
+before anything is timed or executed:
+
+    loop t 8                                                seq = 37 of 64
+      vector.unary a=local[..]:int8[8,16] limits (0: 64 + seq - 8*t)
+    becomes
+    loop t 4        a=local[..]:int8[8,16]
+    a=local[..]:int8[5,16]                                  the fifth tile; the others are not there
+
+An instruction is left out when a limit leaves nothing of an operand; what it waited for and
+signalled stays, so the tokens of the whole program stay balanced, and where hardware keeps order by
+operands, so does its place in that order. Without the sums that it would start from (`SPARED`), an
+instruction starts new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from simmodel.isa import Claim, HostCall, Instruction, Item, Loop, Sync
+from simmodel.isa.region import Limit, Operand, Register
+from simmodel.program.program import Port, Program
+from simmodel.program.substitute import (
+    changed,
+    fixed,
+    lists_of,
+    operands_of,
+    shifted,
+    split,
+    substitute_operand,
+)
+
+
+class LengthError(ValueError):
+    """Lengths that a program does not have; the message has all that is wrong with them."""
+
+
+def checked(registers: Iterable[Register], lengths: Mapping[str, int]) -> dict[str, int]:
+    """Value of each register for `lengths`: how far it lies below its most, so never above 0.
+
+    Raises:
+        LengthError: a name that is none of theirs, one without a length, one out of range.
+    """
+    every = tuple(registers)
+    known = {register.name: register for register in every if not register.terms}
+    wrong = [
+        f"{name} is no length of the program, which has {', '.join(known) or 'none'}"
+        for name in lengths
+        if name not in known
+    ]
+    for name, register in known.items():
+        between = f"expected {register.low} .. {register.high}"
+        if name not in lengths:
+            wrong.append(f"{name} is not given, {between}")
+        elif not register.low <= lengths[name] <= register.high:
+            wrong.append(f"{name} is {lengths[name]}, {between}")
+    if wrong:
+        raise LengthError("; ".join(wrong))
+    return {
+        register.name: (register.share(lengths) if register.terms else lengths[register.name])
+        - register.high
+        for register in every
+    }
+
+
+def specialize(program: Program, lengths: Mapping[str, int]) -> Program:
+    """`program` for `lengths` by register, without registers.
+
+    Raises:
+        LengthError: as `checked`.
+    """
+    values = checked(program.registers, lengths)
+    if not values:
+        return program
+    settler = _Specializer(interlock=not any(map(_signals, program.cores)))
+    whole = not any(values.values())
+    return replace(
+        program,
+        macs=program.macs if whole else 0,  # what shorter inputs take, only the network says
+        demand=program.demand if whole else None,
+        cores=tuple(tuple(settler.items(stream, values, {})) for stream in program.cores),
+        inputs=tuple(_clip_port(port, values) for port in program.inputs),
+        outputs=tuple(_clip_port(port, values) for port in program.outputs),
+        registers=(),
+    )
+
+
+def longest(program: Program) -> Program:
+    """`program` for the most of each length."""
+    return specialize(program, most(program.registers))
+
+
+def most(registers: Iterable[Register]) -> dict[str, int]:
+    """The most of each length."""
+    return {register.name: register.high for register in registers if not register.terms}
+
+
+def specialize_port(port: Port, registers: Iterable[Register], lengths: Mapping[str, int]) -> Port:
+    """`port` of a program with `registers`, for `lengths`; LengthError as `checked`."""
+    return _clip_port(port, checked(registers, lengths))
+
+
+def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The lengths for which inputs have these shapes.
+
+    Args:
+        program: with registers.
+        shapes: of inputs by name; one for each input of which some dimension follows from lengths.
+
+    Raises:
+        LengthError: shapes that fit no lengths, or not each other, or leave a length open.
+    """
+    high = most(program.registers)
+    found: dict[str, tuple[int, str]] = {}
+    wrong: list[str] = []
+    for port in program.inputs:
+        if port.operand.limits and len(shapes.get(port.name, port.shape)) != len(port.shape):
+            shape = list(shapes[port.name])
+            wrong.append(f"{port.name} has shape {shape}, expected {len(port.shape)} dimensions")
+    if wrong:
+        raise LengthError("; ".join(wrong))
+    sizes = [
+        (limit, shapes[port.name][limit.axis], f"dimension {limit.axis} of {port.name}")
+        for port in program.inputs
+        for limit in port.operand.limits
+        if port.name in shapes and limit.axis is not None
+    ]
+    # One with a single length first: what it says helps with sums of several.
+    for limit, size, where in sorted(sizes, key=lambda known: len(known[0].terms)):
+        known = {name: value - high[name] for name, (value, _) in found.items()}
+        left = _valued(limit, known)
+        if not left.terms:
+            if left.base != size:
+                given = ", ".join(
+                    f"{name} is {found[name][0]} by {found[name][1]}" for name, _ in limit.terms
+                )
+                wrong.append(f"{where} is {size}, expected {left.base}: {given}")
+            continue
+        (name, factor), *more = left.terms
+        below, rest = divmod(size - left.base, factor)
+        if rest:
+            wrong.append(f"{where} is {size}, expected {left.base} less a multiple of {factor}")
+        elif not more:
+            found[name] = (high[name] + below, where)
+    only = {r.name: r.high for r in program.registers if not r.terms and r.low == r.high}
+    open_ = [name for name in high if name not in found and name not in only]
+    if open_ and not wrong:
+        wrong.append(f"no input says what {', '.join(open_)} is")
+        ports = [port.name for port in program.inputs]
+        strange = [f"{name!r}" for name in shapes if name not in ports]
+        if strange:
+            wrong.append(f"{', '.join(strange)} is no input, expected {', '.join(ports)}")
+    if wrong:
+        raise LengthError("; ".join(wrong))
+    return only | {name: value for name, (value, _) in found.items()}
+
+
+def _clip_port(port: Port, values: Mapping[str, int]) -> Port:
+    operand = _clipped(substitute_operand(port.operand, values))
+    rank = len(operand.shape)
+    shape = operand.shape if rank == len(port.shape) else port.shape
+    return replace(port, operand=operand, shape=shape)
+
+
+@dataclass(frozen=True)
+class _Specializer:
+    """Makes streams for some lengths."""
+
+    interlock: bool
+    """Whether operands alone keep order: then what is left out claims its own, so that what stood
+    behind it still waits for what stood before."""
+
+    def items(
+        self, items: Iterable[Item], values: Mapping[str, int], counts: Mapping[str, int]
+    ) -> Iterator[Item]:
+        """`items` with `values` of variables, inside loops with their `counts`."""
+        for item in items:
+            if isinstance(item, Loop):
+                yield from self._specialize_loop(item, values, counts)
+            else:
+                yield from self._specialize_instruction(item, values, counts)
+
+    def _specialize_loop(
+        self, loop: Loop, values: Mapping[str, int], counts: Mapping[str, int]
+    ) -> Iterator[Item]:
+        """Runs of turns for which the limits in the body leave alike."""
+        limits = dict.fromkeys(_limits(loop.body, values))
+        if not limits:
+            yield replace(loop, body=tuple(self.items(loop.body, values, counts)))
+            return
+        inner = {**counts, **dict(_counts(loop.body))}
+        first, states = 0, [_state(limits, loop.variable, n, inner) for n in range(loop.count)]
+        while first < loop.count:
+            end = first + 1
+            while end < loop.count and states[end] == states[first]:
+                end += 1
+            yield from self._specialize_turns(loop, first, end - first, values, counts)
+            first = end
+
+    def _specialize_turns(
+        self, loop: Loop, first: int, count: int, values: Mapping[str, int],
+        counts: Mapping[str, int],
+    ) -> Iterator[Item]:  # fmt: skip
+        """`count` turns of `loop` from the one numbered `first`."""
+        name = loop.variable
+        if count == 1:
+            yield from self.items(loop.body, {**values, name: first}, counts)
+            return
+        body = tuple(shifted(item, name, first) for item in loop.body) if first else loop.body
+        made = tuple(self.items(body, values, {**counts, name: count}))
+        if made:
+            yield Loop(name, count, made)
+
+    def _specialize_instruction(
+        self, item: Instruction, values: Mapping[str, int], counts: Mapping[str, int]
+    ) -> Iterator[Item]:
+        made = fixed(item, values)
+        assert isinstance(made, Instruction)
+        made = _without(made, counts)
+        found, lists = operands_of(made), lists_of(made)
+        every = (*found.values(), *chain.from_iterable(lists.values()))
+        if any(_gone(operand, counts) for operand in every):
+            yield from self._instead(made)
+            return
+        changes: dict[str, Any] = {n: _clipped(o) for n, o in found.items() if o.limits}
+        changes |= {
+            n: tuple(map(_clipped, o)) for n, o in lists.items() if any(e.limits for e in o)
+        }
+        if isinstance(made, HostCall) and changes:
+            changes["operations"] = _in_proportion(made, changes)
+        yield replace(made, **changes) if changes else made
+
+    def _instead(self, left: Instruction) -> Iterator[Instruction]:
+        """What stands in the place of an instruction that is left out."""
+        made: list[Instruction] = []
+        if self.interlock:
+            own = (o for o in (*left.reads(), *left.writes()) if o.memory != "dram" and not o.cores)
+            made = [
+                Claim(engine=left.engine, origin=left.origin, dst=replace(o, limits=()))
+                for o in own
+            ]
+        if not made and (left.waits or left.signals or left.notifies):
+            made = [Sync(engine=left.engine, origin=left.origin)]
+        if made:
+            made[0] = replace(made[0], waits=left.waits)
+            made[-1] = replace(made[-1], signals=left.signals, notifies=left.notifies)
+        yield from made
+
+
+def _signals(items: Iterable[Item]) -> bool:
+    """Whether engines of one core tell each other when to go on; cores do in any case."""
+    return any(
+        _signals(item.body) if isinstance(item, Loop) else bool(item.signals) for item in items
+    )
+
+
+def _state(
+    limits: Iterable[tuple[Limit, int]], variable: str, turn: int, counts: Mapping[str, int]
+) -> tuple[int, ...]:
+    """For each limit: 1 where it leaves all, 0 nothing, else below 0 and another for every turn."""
+    found = []
+    for limit, extent in limits:
+        fixed = limit.base + sum(f * turn for name, f in limit.terms if name == variable)
+        spans = [f * (counts[name] - 1) for name, f in limit.terms if name != variable]
+        low, high = fixed + sum(min(0, s) for s in spans), fixed + sum(max(0, s) for s in spans)
+        moved = any(name == variable for name, _ in limit.terms)
+        found.append(1 if low >= extent else 0 if high <= 0 else -1 - (turn if moved else 0))
+    return tuple(found)
+
+
+def _limits(items: Iterable[Item], values: Mapping[str, int]) -> Iterator[tuple[Limit, int]]:
+    """Every limit with the extent that it shortens."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from _limits(item.body, values)
+            continue
+        for operand in operands_of(item).values():
+            for limit in operand.limits:
+                extent = 1 if limit.axis is None else operand.shape[limit.axis]
+                yield _valued(limit, values), extent
+
+
+def _counts(items: Iterable[Item]) -> Iterator[tuple[str, int]]:
+    for item in items:
+        if isinstance(item, Loop):
+            yield item.variable, item.count
+            yield from _counts(item.body)
+
+
+def _without(item: Instruction, counts: Mapping[str, int]) -> Instruction:
+    """`item` without what of its operands is gone and it can spare."""
+    found = operands_of(item)
+    gone = [name for name in item.SPARED if name in found and _gone(found[name], counts)]
+    return replace(item, **dict.fromkeys(gone)) if gone else item  # type: ignore[arg-type]
+
+
+def _gone(operand: Operand, counts: Mapping[str, int]) -> bool:
+    """Whether a limit leaves nothing of it."""
+    return any(_nothing(limit, counts) for limit in operand.limits)
+
+
+def _nothing(limit: Limit, counts: Mapping[str, int]) -> bool:
+    """Whether it leaves nothing, in all turns of the loops around."""
+    return limit.base + sum(max(0, f * (counts[name] - 1)) for name, f in limit.terms) <= 0
+
+
+def _clipped(operand: Operand) -> Operand:
+    """`operand` as far as its limits go, which loops no longer move."""
+    if not operand.limits:
+        return operand
+    shape = list(operand.shape)
+    for limit in operand.limits:
+        if limit.axis is not None and not limit.terms:
+            shape[limit.axis] = min(shape[limit.axis], limit.base)
+    return replace(operand, shape=tuple(shape), limits=())
+
+
+def _in_proportion(call: HostCall, changes: Mapping[str, Any]) -> int:
+    """Operations of a call of the host with fewer elements."""
+    own, less = (
+        sum(operand.elements for operand in (*each.inputs, *each.outputs))
+        for each in (call, replace(call, **changes))
+    )
+    return call.operations * less // own
+
+
+def _valued(limit: Limit, values: Mapping[str, int]) -> Limit:
+    return changed(limit, lambda terms: split(terms, values))

@@ -1,0 +1,269 @@
+"""Rules that one look at each instruction decides: names, engines, shapes, encodability."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from simmodel.arch.dtype import SIZES
+from simmodel.arch.record import Arch, Memory
+from simmodel.isa import (
+    HOST,
+    Arrive,
+    Await,
+    Copy,
+    Fill,
+    HostCall,
+    Instruction,
+    Item,
+    Loop,
+    MatrixInstruction,
+    ScalarFamily,
+    ScalarNop,
+    VectorFamily,
+)
+from simmodel.isa.operand_rules import LIMIT, RANK, reach, sound
+from simmodel.isa.region import Operand, Terms
+from simmodel.program.program import Port, Program
+from simmodel.verify.finding import Finding, found_at
+from simmodel.verify.happens_before import Ints, Timeline
+from simmodel.verify.hazards import COUNT
+from simmodel.verify.symbolic import unknown
+
+ROLES = ("dram", "shared", "local", "weights", "accumulators")
+Checked = Iterator[tuple[str, str]]
+"""Rule and message of each thing that is wrong."""
+Check = Callable[[Instruction, Program, Arch, int], Checked]
+
+
+def static_findings(program: Program, arch: Arch) -> list[Finding]:
+    """Findings that need no order of execution."""
+    found = [Finding("core", m) for m in _cores(program, arch)]
+    for core, stream in enumerate(program.cores):
+        found += _check_stream(stream, (), program, arch, core)
+    found += _token_counts(program, arch)
+    return found
+
+
+def _cores(program: Program, arch: Arch) -> Iterator[str]:
+    if len(program.cores) > arch.core_count:
+        yield f"{len(program.cores)} streams, {arch.name} has {arch.core_count} cores"
+    if len(program.tokens) != len(program.cores):
+        yield f"tokens are declared for {len(program.tokens)} of {len(program.cores)} streams"
+
+
+def _token_counts(program: Program, arch: Arch) -> Iterator[Finding]:
+    limit = arch.front_end.tokens
+    for core, tokens in enumerate(program.tokens):
+        if len(tokens) > limit:
+            yield Finding("tokens", f"{len(tokens)} tokens, a core has {limit}", core)
+
+
+def _check_stream(
+    items: tuple[Item, ...], loops: Terms, program: Program, arch: Arch, core: int
+) -> Iterator[Finding]:
+    """Findings in a stream inside of `loops`, variables with their counts."""
+    for item in items:
+        if not isinstance(item, Loop):
+            broken = [found for check in CHECKS for found in check(item, program, arch, core)]
+            # The machine cannot be asked about what it does not have.
+            last = (_references,) if broken else (_references, _encodable)
+            broken += [found for check in last for found in check(item, program, arch, core)]
+            for rule, message in (*broken, *_looped(item, loops)):
+                yield found_at(program, rule, message, core, item)
+            continue
+        if not 1 <= item.count < LIMIT:
+            yield Finding("loop", f"loop {item.variable} runs {item.count} times", core)
+        if item.variable in dict(loops):
+            yield Finding("loop", f"loop variable {item.variable} is already in use", core)
+        if len(loops) == RANK:
+            yield Finding("loop", f"more than {RANK} loops inside of each other", core)
+        else:
+            yield from _check_stream(
+                item.body, (*loops, (item.variable, item.count)), program, arch, core
+            )
+
+
+def operands_of(instruction: Instruction) -> tuple[Operand, ...]:
+    """All operands, reads first."""
+    return (*instruction.reads(), *instruction.writes())
+
+
+def _looped(instruction: Instruction, loops: Terms) -> Checked:
+    counted = dict(loops)
+    for operand in operands_of(instruction):
+        ring = operand.address.ring
+        for name, _ in (*operand.address.terms, *(ring.terms if ring else ())):
+            if name not in counted:
+                yield "loop", unknown(name)
+        if operand.limits:
+            yield "limit", "it has limits, which only programs with registers have"
+        if reach(operand.address, loops) >= LIMIT:
+            yield "range", f"an address in {operand.memory} comes up to {LIMIT} or more"
+
+
+def _operand_checks(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
+    for operand in operands_of(instruction):
+        if operand.memory not in ROLES or arch.memories.get(operand.memory) is None:
+            yield "memory", f"{arch.name} has no memory {operand.memory!r}"
+        if operand.cores not in ((), (core,)) and not isinstance(instruction, Copy | Fill):
+            yield "core", f"{instruction.MNEMONIC} does not reach other cores"
+        strange = [c for c in operand.cores if not 0 <= c < arch.core_count]
+        if strange:
+            yield "core", f"no core {strange[0]}, {arch.name} has {arch.core_count}"
+    if len({operand.cores for operand in instruction.reads() if len(operand.cores) > 1}):
+        yield "core", "an operand is read from several cores at once"
+
+
+def _engine(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
+    name, engines = instruction.engine, (*arch.engines(), HOST)
+    if name not in engines:
+        yield "engine", f"no engine {name!r}; there are {', '.join(engines)}"
+        return
+    if name == HOST and core != 0:
+        yield "engine", "only the first core's stream feeds the host"
+    allowed = _engines_for(instruction, arch)
+    if allowed and name not in allowed:
+        yield "engine", f"{instruction.MNEMONIC} runs on {' or '.join(allowed)}, not on {name}"
+
+
+def _engines_for(instruction: Instruction, arch: Arch) -> tuple[str, ...]:
+    """Engines that execute the family of `instruction`; empty: all."""
+    match instruction:
+        case Copy() | Fill():
+            return tuple(arch.copy_)
+        case MatrixInstruction():
+            return arch.units("matrix")
+        case ScalarFamily():
+            return ("scalar",)
+        case VectorFamily():
+            return arch.units("vector")
+        case ScalarNop():
+            return ("scalar",)
+        case HostCall():
+            return (HOST,)
+    return ()
+
+
+def _contract(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
+    yield from instruction.breaches
+
+
+def _encodable(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
+    reason = instruction.unencodable(arch)
+    if reason is not None:
+        yield "encoding", reason
+
+
+def _references(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
+    declared = program.tokens[core] if core < len(program.tokens) else {}
+    for name, count in (*instruction.waits, *instruction.signals):
+        if name not in declared:
+            yield "token", f"token {name!r} is not declared"
+        yield from _check_token_count(name, count)
+    yield from _notices(instruction, program)
+    if isinstance(instruction, Arrive | Await) and instruction.barrier not in program.barriers:
+        yield "barrier", f"barrier {instruction.barrier!r} is not declared"
+    if program.origins and not 0 <= instruction.origin < len(program.origins):
+        yield "origin", f"origin {instruction.origin} of {len(program.origins)}"
+    if program.tiles and instruction.tile >= len(program.tiles):
+        yield "tile", f"tile {instruction.tile} of {len(program.tiles)}"
+    if isinstance(instruction, HostCall):
+        if not 0 <= instruction.payload < len(program.payloads):
+            yield "payload", f"payload {instruction.payload} of {len(program.payloads)}"
+        if any(operand.memory != "dram" for operand in operands_of(instruction)):
+            yield "encoding", "the host reaches DRAM only"
+
+
+def _check_token_count(name: str, count: int) -> Checked:
+    if not 1 <= count < COUNT:
+        yield "token", f"token {name!r} is counted by {count}, expected 1 .. {COUNT - 1}"
+
+
+def _notices(instruction: Instruction, program: Program) -> Checked:
+    for name, count, cores in instruction.notifies:
+        yield from _check_token_count(name, count)
+        if not cores or len(set(cores)) < len(cores):
+            yield "core", f"token {name!r} is given to cores {cores}, expected each once"
+        for target in cores:
+            if not 0 <= target < len(program.tokens):
+                yield "core", f"token {name!r} of core {target}, which has no stream"
+            elif name not in program.tokens[target]:
+                yield "token", f"token {name!r} is not declared on core {target}"
+
+
+CHECKS: tuple[Check, ...] = (_engine, _operand_checks, _contract)
+
+
+# Range and alignment, for all iterations: of operands, buffers, constants and ports.
+
+
+def size_of_memory(arch: Arch, role: str) -> int:
+    """Bytes of one instance of the memory in `role`; 0 where there is none."""
+    memory = arch.memories.get(role)
+    return memory.size if memory is not None else 0
+
+
+def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
+    """Operands that leave their memory or are not at a multiple of their element size."""
+    for site, core in zip(line.sites, line.owners, strict=True):
+        for operand, addresses in zip(site.operands, site.addresses, strict=True):
+            lowest, highest, whole = _extremes(addresses, operand.itemsize)
+            low, high = lowest + operand.span[0], highest + operand.span[1]
+            size = size_of_memory(arch, operand.memory)
+            if low < 0 or high > size:
+                message = f"bytes {low}..{high} of {operand.memory}, which has {size}"
+                yield found_at(line.program, "range", message, core, site.instruction)
+            steps = [s for n, s in zip(*operand.bytewise, strict=True) if n > 1]
+            if not whole or any(s % operand.itemsize for s in steps):
+                message = f"{operand.memory} address is no multiple of {operand.itemsize}"
+                yield found_at(line.program, "alignment", message, core, site.instruction)
+
+
+def _extremes(addresses: Ints, itemsize: int) -> tuple[int, int, bool]:
+    """Lowest and highest address, and whether all are multiples of `itemsize`.
+
+    Most sites occur once, and plain numbers are much faster than arrays of one.
+    """
+    if len(addresses) == 1:
+        only = int(addresses[0])
+        return only, only, only % itemsize == 0
+    return int(addresses.min()), int(addresses.max()), not (addresses % itemsize).any()
+
+
+def storage_bounds(program: Program, arch: Arch) -> Iterator[Finding]:
+    """Buffers, constants and ports that leave their memory or break its alignment."""
+    for buffer in program.buffers:
+        size = size_of_memory(arch, buffer.memory)
+        name = f"buffer {buffer.name!r} at {buffer.address}"
+        if buffer.address < 0 or buffer.address + buffer.size > size:
+            yield Finding("range", f"{name} of {buffer.size} bytes, {buffer.memory} has {size}")
+        memory = arch.memories.get(buffer.memory)
+        if isinstance(memory, Memory) and buffer.address % memory.alignment:
+            yield Finding("alignment", f"{name} is no multiple of {memory.alignment}")
+    dram = arch.memories.dram.size
+    for constant in program.constants:
+        if constant.address < 0 or constant.address + constant.data.nbytes > dram:
+            yield Finding("range", f"constant {constant.name!r} leaves dram, which has {dram}")
+    for port in (*program.inputs, *program.outputs):
+        yield from _check_port(port, dram)
+
+
+def _check_port(port: Port, dram: int) -> Iterator[Finding]:
+    operand, name = port.operand, f"port {port.name!r}"
+    if port.dtype not in SIZES:
+        yield Finding("port", f"{name} has no known element type")
+    if 0 in operand.shape and 0 in port.shape:
+        return
+    broken = tuple(sound(operand))
+    yield from (Finding(rule, f"{name}: {message}") for rule, message in broken)
+    if broken:
+        return
+    if math.prod(port.shape) != operand.elements:
+        stored = f"is stored as {operand.shape}, expected as many elements"
+        yield Finding("shape", f"{name} of shape {port.shape} {stored}")
+    low, high = (operand.address.base + edge for edge in operand.span)
+    if operand.memory != "dram" or operand.address.terms or operand.address.ring:
+        yield Finding("port", f"{name} is no fixed place in dram")
+    if low < 0 or high > dram:
+        yield Finding("range", f"{name}: bytes {low}..{high} of dram, which has {dram}")

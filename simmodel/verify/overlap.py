@@ -1,0 +1,419 @@
+"""Which accesses of a program touch the same bytes: exact, and in bulk.
+
+An access is one operand of one occurrence. Accesses of the same box at the same address in the same
+memory share a *region*; regions are few, so the geometry is done on them:
+
+    accesses -> regions -> pairs whose bounding intervals meet -> pairs whose bytes meet
+             -> groups (region, queue, reads or writes), each in order of time
+
+Two groups of different queues whose regions meet, one of them writing, are a *rivalry*. What has to
+hold between their accesses is then a search in sorted arrays (`Rivalries.next_at`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmodel.arch.record import Arch
+from simmodel.isa.region import Operand
+from simmodel.program.program import Place, places
+from simmodel.verify.happens_before import (
+    Clocks,
+    Dependencies,
+    Ints,
+    Timeline,
+    dependencies,
+    sequence,
+)
+
+Bools = NDArray[np.bool_]
+Dims = tuple[tuple[int, int], ...]
+"""(extent, stride in bytes), largest stride first, all strides positive."""
+FAR = 1 << 42
+"""Bytes; addresses stay below."""
+CHUNK = 1 << 20
+"""Pairs looked at together; bounds the memory that a program full of overlaps needs."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Runs of `run` bytes, repeated along `dims`; where it starts is kept apart."""
+
+    run: int
+    dims: Dims
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes from its first to its last, gaps included."""
+        return self.run + sum((extent - 1) * stride for extent, stride in self.dims)
+
+
+def box_of(operand: Operand) -> Box:
+    """The bytes of `operand`, relative to the lowest: `address + span[0]`."""
+    return _box(*operand.bytewise, operand.itemsize)
+
+
+@lru_cache(maxsize=1 << 14)
+def _box(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Box:
+    """Many operands, above all of different cores, have the same box."""
+    run, dims = itemsize, []
+    pairs = zip(shape, strides, strict=True)
+    for stride, extent in sorted((abs(s), n) for n, s in pairs if n > 1 and s):
+        if stride <= run:
+            run += (extent - 1) * stride
+        else:
+            dims.append((extent, stride))
+    return Box(run, tuple(reversed(dims)))
+
+
+def meet(a: Box, b: Box, delta: Ints) -> Bools:
+    """Whether the bytes of `a` and of `b`, which starts `delta` bytes further, have one in common.
+
+    A common byte exists if the starts of two runs, one of each, differ by less than a run. The
+    difference is a sum over distinct strides of an integer times the stride, and every integer in a
+    range is possible; so the integers are chosen from the largest stride down, and only those kept
+    from which the rest can still reach the goal.
+    """
+    kind = np.zeros(len(delta), np.int64)
+    return _meet(((a, b),), kind, delta)
+
+
+def _meet(pairs: Sequence[tuple[Box, Box]], kind: Ints, delta: Ints) -> Bools:
+    """The same for many pairs of boxes that have their distinct strides in common: number i is
+    about `pairs[kind[i]]`."""
+    levels = np.array([_levels(a, b) for a, b in pairs], np.int64).reshape(len(pairs), -1, 3)
+    # What the levels behind each one can add.
+    least, most = (levels[:, :, 0] * levels[:, :, column] for column in (1, 2))
+    low = np.array([1 - a.run for a, _ in pairs], np.int64)
+    high = np.array([b.run - 1 for _, b in pairs], np.int64)
+    asked, residue = np.arange(len(delta)), -delta
+    for index in range(levels.shape[1]):
+        stride, rest = int(levels[0, index, 0]), slice(index + 1, None)
+        above = (least[:, rest].sum(axis=1) - high)[kind][asked]
+        below = (most[:, rest].sum(axis=1) - low)[kind][asked]
+        first = np.maximum(-((residue + below) // stride), levels[:, index, 1][kind][asked])
+        last = np.minimum((-above - residue) // stride, levels[:, index, 2][kind][asked])
+        counts = np.maximum(last - first + 1, 0)
+        factors = ranges(first, counts)
+        asked = np.repeat(asked, counts)
+        residue = np.repeat(residue, counts) + factors * stride
+        if len(asked) > 2 * len(delta):
+            asked, residue = _distinct(asked, residue)
+    found = np.zeros(len(delta), np.bool_)
+    found[asked[(residue >= low[kind][asked]) & (residue <= high[kind][asked])]] = True
+    return found
+
+
+def _distinct(asked: Ints, residue: Ints) -> tuple[Ints, Ints]:
+    """The pairs (asked, residue), each once: sorted as single numbers, which is fast."""
+    least = int(residue.min())
+    width = int(residue.max()) - least + 1
+    keys = np.sort(asked * width + (residue - least))
+    keys = keys[np.append(True, np.diff(keys) != 0)]
+    return keys // width, keys % width + least
+
+
+@lru_cache(maxsize=1 << 14)
+def _levels(a: Box, b: Box) -> tuple[tuple[int, int, int], ...]:
+    """Each distinct stride and the range of its factor in (place in a) - (place in b)."""
+    levels: dict[int, tuple[int, int]] = {}
+    for extent, stride in a.dims:
+        least, most = levels.get(stride, (0, 0))
+        levels[stride] = least, most + extent - 1
+    for extent, stride in b.dims:
+        least, most = levels.get(stride, (0, 0))
+        levels[stride] = least - extent + 1, most
+    return tuple((stride, *levels[stride]) for stride in sorted(levels, reverse=True))
+
+
+def ranges(starts: Ints, counts: Ints) -> Ints:
+    """`starts[i], starts[i] + 1, ...`, `counts[i]` numbers for each i, one after another."""
+    offsets = np.cumsum(counts) - counts
+    result: Ints = np.arange(int(counts.sum())) + np.repeat(starts - offsets, counts)
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Accesses:
+    """Every access of a program, with its region."""
+
+    occurrence: Ints
+    write: Bools
+    region: Ints
+    operand: Ints
+    """Index into the operands of the occurrence's site."""
+    place: Ints
+    """Per region: index into `places`."""
+    box: Ints
+    """Per region: index into `boxes`."""
+    start: Ints
+    """Per region: lowest byte."""
+    places: tuple[Place, ...]
+    boxes: tuple[Box, ...]
+
+    @cached_property
+    def end(self) -> Ints:
+        """Per region: one past its highest byte."""
+        sizes = np.array([box.size for box in self.boxes], np.int64)
+        result: Ints = self.start + sizes[self.box] if len(self.box) else self.start
+        return result
+
+    @cached_property
+    def written(self) -> Bools:
+        """Per region: whether any access writes it."""
+        result = np.zeros(len(self.start), np.bool_)
+        result[self.region[self.write]] = True
+        return result
+
+
+def accesses(line: Timeline, arch: Arch) -> Accesses:
+    """Accesses and regions of all occurrences of `line`."""
+    spots: dict[Place, int] = {}
+    boxes: dict[Box, int] = {}
+    columns: list[tuple[Ints, int, int, int, int, Ints]] = []
+    parts = zip(line.sites, line.owners, line.occurrences, strict=True)
+    for site, core, found in parts:
+        reads = len(site.wide.reads())
+        for index, (operand, at) in enumerate(zip(site.operands, site.addresses, strict=True)):
+            box = boxes.setdefault(box_of(operand), len(boxes))
+            for spot in places(arch, operand, core):
+                number = spots.setdefault(spot, len(spots))
+                start = at + operand.span[0]
+                columns.append((found, int(index >= reads), index, number, box, start))
+    counts = [len(column[0]) for column in columns]
+
+    def spread(field: int) -> Ints:
+        return np.repeat(np.array([c[field] for c in columns], np.int64), counts)
+
+    none = np.empty(0, np.int64)
+    start = np.concatenate([none, *(column[5] for column in columns)])
+    place, box_of_access = spread(3), spread(4)
+    key = (place * max(len(boxes), 1) + box_of_access) * FAR + start
+    _, first, region = np.unique(key, return_index=True, return_inverse=True)
+    return Accesses(
+        np.concatenate([none, *(column[0] for column in columns)]),
+        spread(1).astype(np.bool_), region.astype(np.int64), spread(2),
+        place[first], box_of_access[first], start[first], tuple(spots), tuple(boxes),
+    )  # fmt: skip
+
+
+def _meeting(table: Accesses) -> Iterator[tuple[Ints, Ints]]:
+    """Pairs of regions whose bounding intervals meet and of which one is written, in chunks; each
+    written region with itself too."""
+    own = np.flatnonzero(table.written)
+    yield own, own
+    yield from _bounding(table)
+
+
+def _touching(table: Accesses, first: Ints, second: Ints) -> Bools:
+    """Whether the regions of each pair have a byte in common; pairs may recur."""
+    count = max(len(table.start), 1)
+    pairs, back = np.unique(first * count + second, return_inverse=True)
+    return _exact(table, pairs // count, pairs % count)[back]
+
+
+def _bounding(table: Accesses) -> Iterator[tuple[Ints, Ints]]:
+    """Pairs of regions whose bounding intervals meet, each once, in chunks."""
+    # One line of bytes for all places, far enough from each other.
+    base = table.place * FAR
+    regions = np.argsort(base + table.start, kind="stable")
+    start, end = (base + table.start)[regions], (base + table.end)[regions]
+    written = table.written[regions]
+    rank = np.arange(len(regions))
+    upto = np.searchsorted(start, end, side="left")
+    writers = rank[written]
+    for first, second in _chunked(writers, writers + 1, upto[writers] - writers - 1):
+        yield regions[first], regions[second]
+    # A region that is only read meets the later writers: search among writers alone.
+    readers = rank[~written]
+    begin = np.searchsorted(writers, readers)
+    stop = np.searchsorted(start[writers], end[readers], side="left")
+    for first, second in _chunked(readers, begin, stop - begin):
+        yield regions[first], regions[writers[second]]
+
+
+def _chunked(first: Ints, starts: Ints, counts: Ints) -> Iterator[tuple[Ints, Ints]]:
+    total = np.cumsum(counts)
+    at = 0
+    while at < len(first):
+        done = total[at - 1] if at else 0
+        upto = max(at + 1, int(np.searchsorted(total, done + CHUNK, side="right")))
+        piece = slice(at, upto)
+        yield np.repeat(first[piece], counts[piece]), ranges(starts[piece], counts[piece])
+        at = upto
+
+
+def _exact(table: Accesses, first: Ints, second: Ints) -> Bools:
+    """Whether the regions of each pair have a byte in common."""
+    keep = np.ones(len(first), np.bool_)
+    delta = table.start[second] - table.start[first]
+    kinds, kind = np.unique(table.box[first] * len(table.boxes) + table.box[second],
+                            return_inverse=True)  # fmt: skip
+    pairs = [(table.boxes[k // len(table.boxes)], table.boxes[k % len(table.boxes)]) for k in kinds]
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for number, (a, b) in enumerate(pairs):
+        if a.dims or b.dims:
+            strides = tuple([stride for stride, *_ in _levels(a, b)])
+            alike.setdefault(strides, []).append(number)
+    family = np.full(len(pairs), -1, np.int64)
+    place = np.zeros(len(pairs), np.int64)
+    for index, numbers in enumerate(alike.values()):
+        family[numbers], place[numbers] = index, np.arange(len(numbers))
+    order = np.argsort(family[kind], kind="stable")
+    edges = np.searchsorted(family[kind][order], np.arange(len(alike) + 1))
+    for index, numbers in enumerate(alike.values()):
+        where = order[edges[index] : edges[index + 1]]
+        # Pairs of boxes recur at the same distance.
+        asked, back = np.unique(
+            np.stack([place[kind[where]], delta[where]]), axis=1, return_inverse=True
+        )
+        keep[where] = _meet([pairs[n] for n in numbers], asked[0], asked[1])[back.ravel()]
+    return keep
+
+
+@dataclass(frozen=True, eq=False)
+class Rivalries:
+    """Groups of accesses, and the pairs of groups of which one writes what the other touches."""
+
+    line: Timeline
+    table: Accesses
+    access: Ints
+    """Accesses sorted by group, then by time."""
+    bounds: Ints
+    """Per group: where it starts in `access`; one more entry for the end."""
+    queue: Ints
+    """Per group."""
+    first: Ints
+    second: Ints
+    """Pairs of groups."""
+
+    @cached_property
+    def occurrence(self) -> Ints:
+        """Occurrences in the order of `access`."""
+        result: Ints = self.table.occurrence[self.access]
+        return result
+
+    def next_at(self, group: Ints, bound: Ints, key: Ints) -> tuple[Ints, Bools]:
+        """For each query: index of the first entry of `group` whose `key` is >= `bound`.
+
+        Args:
+            group, bound: one per query.
+            key: a number per entry of `access`, rising within each group.
+
+        Returns:
+            The index into `access`, and whether there is such an entry.
+        """
+        scale = int(max(key.max(initial=0), bound.max(initial=0))) + 2
+        groups = np.repeat(np.arange(len(self.queue)), np.diff(self.bounds))
+        index = np.searchsorted(groups * scale + key, group * scale + np.maximum(bound, 0))
+        return index, index < self.bounds[group + 1]
+
+    def askers(self, groups: Ints, others: Ints) -> tuple[Ints, Ints]:
+        """Every entry of each of `groups`, and the group of `others` that it faces."""
+        counts = self.bounds[groups + 1] - self.bounds[groups]
+        return ranges(self.bounds[groups], counts), np.repeat(others, counts)
+
+
+def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], Bools]) -> Rivalries:
+    """All rivalries between queues for which `allowed` holds.
+
+    Geometry is the dear part, so `allowed` is asked first, about groups whose bounding intervals
+    meet; it sees each group's queue and its first and last occurrence.
+    """
+    queue = line.queue[table.occurrence]
+    tag = (table.region * max(len(line.queues), 1) + queue) * 2 + table.write
+    order = np.lexsort((table.occurrence, tag))
+    tags, begins = np.unique(tag[order], return_index=True)
+    bounds = np.append(begins, len(order)).astype(np.int64)
+    write = (tags % 2).astype(np.bool_)
+    queues, region = tags // 2 % max(len(line.queues), 1), tags // 2 // max(len(line.queues), 1)
+    limits = np.searchsorted(region, np.arange(len(table.start) + 1))
+    occurrence = table.occurrence[order]
+    ends = Ends(queues, occurrence[bounds[:-1]], occurrence[bounds[1:] - 1])
+    none = np.empty(0, np.int64)
+    found: list[tuple[Ints, Ints]] = [(none, none)]
+    for one, two in _meeting(table):
+        first, second = _group_pairs(limits, one, two)
+        keep = (write[first] | write[second]) & (queues[first] != queues[second])
+        keep &= (region[first] != region[second]) | (first < second)
+        first, second = first[keep], second[keep]
+        fit = allowed(ends.at(first), ends.at(second))
+        first, second = first[fit], second[fit]
+        touch = _touching(table, region[first], region[second])
+        found.append((first[touch], second[touch]))
+    return Rivalries(
+        line, table, order, bounds, queues,
+        np.concatenate([pair[0] for pair in found]), np.concatenate([pair[1] for pair in found]),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Of groups of accesses: their queues, their first and their last occurrences."""
+
+    queue: Ints
+    first: Ints
+    last: Ints
+
+    def at(self, groups: Ints) -> Ends:
+        """Those of `groups`."""
+        return Ends(self.queue[groups], self.first[groups], self.last[groups])
+
+
+def disjoint_in_time(clocks: Clocks, first: Ends, second: Ends) -> Bools:
+    """Whether one group of each pair ends before the other begins."""
+    before = clocks.before(first.last, second.first) | clocks.before(second.last, first.first)
+    return np.asarray(before)
+
+
+def _group_pairs(limits: Ints, one: Ints, two: Ints) -> tuple[Ints, Ints]:
+    """All pairs of a group of region one[i] and a group of region two[i]."""
+    many, others = limits[one + 1] - limits[one], limits[two + 1] - limits[two]
+    first = ranges(limits[one], many)
+    repeats = np.repeat(others, many)
+    return np.repeat(first, repeats), ranges(np.repeat(limits[two], many), repeats)
+
+
+def conflicts(line: Timeline, table: Accesses, clocks: Clocks) -> tuple[Ints, Ints]:
+    """Edges (target, source) that an interlock enforces: conflicts of one core in program order.
+
+    For each access only the latest conflicting one of each other queue: it stands for the rest.
+    What `clocks` (of barriers) orders as a whole needs no edge.
+    """
+    core = np.array([owner for owner, _ in line.queues], np.int64)
+
+    def allowed(first: Ends, second: Ends) -> Bools:
+        return np.asarray(
+            (core[first.queue] == core[second.queue]) & ~disjoint_in_time(clocks, first, second)
+        )
+
+    found = rivalries(line, table, allowed)
+    both = np.concatenate([found.first, found.second])
+    others = np.concatenate([found.second, found.first])
+    asker, group = found.askers(both, others)
+    target = found.occurrence[asker]
+    following, _ = found.next_at(group, target, found.occurrence)
+    earlier = following > found.bounds[group]
+    target, source = target[earlier], found.occurrence[following[earlier] - 1]
+    key = target * max(len(line.queues), 1) + line.queue[source]
+    order = np.lexsort((source, key))
+    last = np.append(np.diff(key[order]) != 0, True)[: len(order)]
+    return target[order[last]], source[order[last]]
+
+
+def legal_edges(line: Timeline, arch: Arch, table: Accesses | None = None) -> Dependencies:
+    """All edges that the machine respects: on interlock machines the hardware's too.
+
+    Raises:
+        Stuck: tokens and barriers alone let nothing go on.
+    """
+    edges = dependencies(line)
+    if arch.front_end.sync == "interlock":
+        clocks = Clocks(line, edges, sequence(line, edges))
+        edges = edges.plus(*conflicts(line, table or accesses(line, arch), clocks))
+    return edges
