@@ -10,14 +10,16 @@ The one idea: each operator is computed again from the values that the program h
 
 What either may be off by is derived element by element (`compiler.numerics.nest_error`). No error
 adds up: every value that the model names is replaced by what the program had there before anybody
-reads it.
+reads it. What stays on chip, in slices or tile by tile, is known from a stored copy of it where
+there is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -26,10 +28,21 @@ from compiler.numerics.host_error import host_error, moved_by, read_on, tied
 from compiler.numerics.memo import Memo
 from compiler.numerics.nest_error import RoundingModel, against_order, against_reference
 from compiler.numerics.provenance import Known, lost_constants
-from compiler.tensor_ir.arithmetic import beyond_fp32, function_of, in_type
-from compiler.tensor_ir.interpreter import Host, feed_one, rows_of, shown, view_of, views, with_rows
+from compiler.tensor_ir.arithmetic import beyond_fp32, code, function_of, in_type
+from compiler.tensor_ir.interpreter import (
+    Host,
+    feed_one,
+    over_loops,
+    raw_move,
+    rows_of,
+    shown,
+    view_of,
+    views,
+    with_rows,
+)
 from compiler.tensor_ir.nest import Access, Array, HostNode, Nest, NestGraph, Pick, Put
 from simmodel.arch.dtype import FLOATS, NAMES, NUMPY
+from simmodel.isa.base import encode
 from simmodel.isa.forms import elementwise_form
 
 
@@ -182,6 +195,7 @@ class _Recomputation:
                 # Weights that are 0 are neighbours of those that are not, and may be off as well.
                 self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
         self.against = _reference_arithmetics(recipe)
+        self.copies = _stored_copies(recipe, self.machine.tensors)
         self.forms = _own_forms(recipe)
         self.pairs: list[StoredTensorCheck] = []
         self.observed: dict[str, Array] = {}
@@ -231,12 +245,32 @@ class _Recomputation:
         self._round_as_model(name)
         if name not in stage.stored:
             machine.set_error(name, error)
+            self._take_copies(name, stored)
             return
         expected = machine.tensors[name].copy()
         by = self.forms.get(name, "")
         self.pairs.append(StoredTensorCheck(name, stored[name], expected, error, by))
         machine.tensors[name][...] = stored[name]
         machine.set_error(name, None)
+
+    def _take_copies(self, name: str, stored: Mapping[str, Array]) -> None:
+        """What is not stored is, as far as it is unsure, what a stored copy of it says: some read
+        the copy, and must not get another version of the same value."""
+        for copy in self.copies.get(_buffer(self.recipe.graph, name), ()):
+            read = copy.operands[0]
+            error = self.machine.error_of(read.tensor)
+            if error is None:
+                continue
+            values = over_loops(self.machine.tensors[read.tensor], read, copy)
+            copied = np.empty(values.shape, values.dtype)
+            if read.scale == copy.scale:
+                copied[...] = stored[copy.tensor]
+            else:
+                real = stored[copy.tensor].astype(np.float32)
+                encode(real, code(read.scale, read.zero), copied)
+            with np.errstate(invalid="ignore"):
+                off = np.abs(copied.astype(np.float64) - values.astype(np.float64))
+            np.copyto(values, copied, where=off <= over_loops(error, read, copy))
 
     def _round_as_model(self, name: str) -> None:
         """A cast of the model to half precision, which the machine's own types make needless."""
@@ -506,6 +540,28 @@ def _read_within(recipe: VerificationPlan) -> dict[str, str]:
             if _buffer(graph, name) in painted:
                 view_of(graph.tensors[name], painted[_buffer(graph, name)])[...] = number
     return found
+
+
+def _stored_copies(recipe: VerificationPlan, tensors: Mapping[str, Array]) -> dict[str, list[Nest]]:
+    """By buffer, nests that store what lies there, from which it can be had again: as it is, or
+    the real values of its steps."""
+    found: dict[str, list[Nest]] = {}
+    for stage in recipe.stages:
+        for nest in stage.nests:
+            read = nest.operands[0]
+            if nest.tensor not in stage.stored:
+                continue
+            source, target = tensors[read.tensor].dtype, tensors[nest.tensor].dtype
+            if raw_move(nest, source, target) or _decodes(nest, target):
+                found.setdefault(_buffer(recipe.graph, read.tensor), []).append(nest)
+    return found
+
+
+def _decodes(nest: Nest, kind: np.dtype[Any]) -> bool:
+    """Whether all that `nest` does is to make real values of steps."""
+    read = nest.operands[0]
+    plain = replace(nest, operands=(replace(read, scale=None, zero=0),))
+    return read.scale is not None and NAMES[kind] in FLOATS and raw_move(plain, kind, kind)
 
 
 def _buffer(graph: NestGraph, name: str) -> str:

@@ -236,10 +236,10 @@ _COMPARING = frozenset({"equal", "less", "less_equal", "greater", "greater_equal
 
 
 def _decoded_alike(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> bool:
-    """Whether a nest that tells which numbers are larger reads those that a library has there, to
-    the last bit: integers times one fp32 number, which is one rounding of one product. A scale that
-    is no fp32 number stands for two products."""
-    tells = nest.function in _COMPARING or nest.reduce in ("max", "min")
+    """Whether a nest that tells which numbers are larger, or picks some of them for one that does,
+    reads those that a library has there, to the last bit: integers times one fp32 number, which is
+    one rounding of one product. A scale that is no fp32 number stands for two products."""
+    tells = nest.function in {*_COMPARING, "select"} or nest.reduce in ("max", "min")
     whole = bool(np.issubdtype(tensors[access.tensor].dtype, np.integer))
     one_number = access.scale is not None and float(np.float32(access.scale)) == access.scale
     return tells and whole and one_number

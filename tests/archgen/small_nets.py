@@ -129,6 +129,13 @@ def _classified(shape: tuple[int, ...]) -> Made:
     return [node("Conv", "x w", "l"), node("ArgMax", "l", axis=1, keepdims=0)], given, shape
 
 
+def _ranked(shape: tuple[int, ...]) -> Made:
+    """The numbers of the three largest."""
+    classes, given, _ = _classified(shape)
+    ranked = helper.make_node("TopK", ["l", "k"], ["v", "y"], axis=1)
+    return [classes[0], ranked], {**given, "k": np.array([3])}, shape
+
+
 def _recurrent(kind: str, gates: int) -> Callable[[tuple[int, ...]], Made]:
     def made(shape: tuple[int, ...]) -> Made:
         hidden, extent = 6, shape[1]
@@ -179,6 +186,7 @@ NETS: Mapping[str, Callable[[tuple[int, ...]], Made]] = {
     "Resize-linear": _resized("linear"),
     "Resize-nearest": _resized("nearest"),
     "Conv-ArgMax": _classified,
+    "Conv-TopK": _ranked,
     "epsilon": _epsilon,
     "overflow": _overflow,
     "GRU": _recurrent("GRU", 3),

@@ -223,3 +223,21 @@ def test_the_largest_is_one_of_the_numbers_to_the_last_bit(scale: float | None) 
     if scale is not None:
         twice = replace(nest, operands=(two,))
         assert forward_error(twice, tensors, {}, AGAINST_REFERENCE) is not None
+
+
+def test_what_is_picked_of_decoded_numbers_is_one_of_them_to_the_last_bit() -> None:
+    # Of numbers without the largest one the next is looked for, as TopK does.
+    codes = np.arange(-6, 6, dtype=np.int8)
+    hidden, low = Access("gone", (at(0),)), Access("low", ())
+    read = Access("x0", (at(0),), scale=0.125)
+    nest = Nest("y", (Dim("i", 12),), 1, "select", (hidden, low, read))
+    tensors = {"x0": codes, "gone": codes > 4, "low": np.array(-9, np.float32)}
+    tensors["y"] = np.zeros(12, np.float32)
+    assert forward_error(nest, tensors, {}, AGAINST_REFERENCE) is None
+    unsure = {"x0": np.ones(12, np.float32)}
+    found = forward_error(nest, tensors, unsure, AGAINST_REFERENCE)
+    assert found is not None
+    assert found[0] > 0.125
+    two = replace(read, scale=0.05000000074505806 * 10)  # two scales made one: no fp32 number
+    twice = replace(nest, operands=(hidden, low, two))
+    assert forward_error(twice, tensors, {}, AGAINST_REFERENCE) is not None
