@@ -23,11 +23,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from archgen.check.reference import run_node
-from archgen.compare.comparison import StudyComparison, compare
+from archgen.comparison.comparison import StudyComparison, compare
 from archgen.exploration.calls import explore, sensitivity, smallest_machine
-from archgen.models.extents import SizeRange, SourceFamily, extents, open_family
+from archgen.models.extents import SizeRange, extents
 from archgen.models.load import SourceModel, load_calibration, open_model
 from archgen.models.roles import infer_roles
+from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.commands import commands_frame
 from archgen.process.steps import step
 from archgen.program_files import AssemblyError, Loaded, load, read_assembly, save, write_assembly

@@ -15,10 +15,10 @@ from archgen.cli.compare_report import as_plain, gate_findings, gate_lines, line
 from archgen.cli.gates import pipeline_options, publish
 from archgen.cli.options import NamesParam
 from archgen.cli.terminal import NARROW, show
-from archgen.compare.comparison import StudyComparison
-from archgen.compare.comparison import compare as compared
-from archgen.compare.gates import Judgement, gates_of, judged, usual_gates
-from archgen.compare.inputs import ComparedStudy, side_of
+from archgen.comparison.comparison import StudyComparison
+from archgen.comparison.comparison import compare as compared
+from archgen.comparison.gates import Judgement, gates_of, judged, usual_gates
+from archgen.comparison.inputs import ComparedStudy, side_of
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.figures import SHORT, is_figure
 from archgen.studies.design import StudyError

@@ -11,10 +11,10 @@ import pandas as pd
 from archgen.cli.gates import GateFinding
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import PlainTable, plain_table
-from archgen.compare.comparison import Against, StudyComparison, separating
-from archgen.compare.differences import AREA, Change, Pair
-from archgen.compare.gates import Judgement
-from archgen.compare.inputs import place_of
+from archgen.comparison.comparison import Against, StudyComparison, separating
+from archgen.comparison.differences import AREA, Change, Pair
+from archgen.comparison.gates import Judgement
+from archgen.comparison.inputs import place_of
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.points import DIMENSION
 from archgen.report.sheet import plain

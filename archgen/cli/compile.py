@@ -36,9 +36,10 @@ from archgen.cli.options import (
 from archgen.cli.scheduling_options import as_efforts, scheduling_options
 from archgen.extensions import activate, blaming, extension
 from archgen.models.constants import with_values
-from archgen.models.extents import Extents, SizeRange, SourceFamily, open_family
+from archgen.models.extents import Extents, SizeRange
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
+from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.bottleneck import idle_note
 from archgen.outcomes.commands import commands_frame, save_commands
 from archgen.outcomes.points import Point

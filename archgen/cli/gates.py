@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import click
 
 from archgen.cli.codes import ExitCode
-from archgen.compare.budgets import Budget, Check, check_budgets
+from archgen.comparison.budgets import Budget, Check, check_budgets
 from archgen.outcomes.frame import number
 from archgen.process.files import write_bytes
 from archgen.studies.results import Study

@@ -18,9 +18,7 @@ from archgen.cli.options import extension_option, ignore_option
 from archgen.extensions import activate, extension
 from archgen.lint import LintFinding, findings, located
 from archgen.lint.rules import SEVERITIES
-from archgen.schema.json_schema import file_schema
 from archgen.schema.load import load_files
-from archgen.studies.file import study_schema
 
 _WIDTH, _INDENT = 96, "    "
 
@@ -84,21 +82,3 @@ def summary(found: Sequence[LintFinding], machines: int) -> str:
     counts = Counter(each.rule.severity for each in found)
     words = [f"{counts[name]} {name}{'s' * (counts[name] != 1)}" for name in SEVERITIES]
     return f"{', '.join(words)} about {machines} machine{'s' * (machines != 1)}"
-
-
-# `archgen schema`: the JSON Schema of architecture and study files, for editors.
-
-
-@click.command()
-@click.option("--study", is_flag=True, help="Of study files rather than architecture files.")
-def schema(study: bool) -> None:
-    """Print the JSON Schema of architecture files, or of study files.
-
-    Save it, and put `# yaml-language-server: $schema=PATH` at the top of a file: editors then
-    complete keys, explain fields and mark mistakes.
-
-    \b
-    archgen schema > archgen.schema.json
-    archgen schema --study > study.schema.json
-    """
-    click.echo(json.dumps(study_schema() if study else file_schema(), indent=2))

@@ -16,7 +16,7 @@ from archgen.cli.gates import budget_option, judge, pipeline_options
 from archgen.cli.options import NamesParam
 from archgen.cli.summary import host_lines, reasons, results_table
 from archgen.cli.terminal import plain_table, show
-from archgen.compare.budgets import read_budgets
+from archgen.comparison.budgets import read_budgets
 from archgen.outcomes.frame import records
 from archgen.report.sheet import plain
 from archgen.studies.query import by_order, known_columns, where

@@ -28,7 +28,7 @@ from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.scheduling_options import as_efforts, scheduling_options
 from archgen.cli.summary import host_lines, points_table, results_table, summary_lines
 from archgen.cli.terminal import of_design, show
-from archgen.compare.budgets import read_budgets
+from archgen.comparison.budgets import read_budgets
 from archgen.models.constants import with_values
 from archgen.models.extents import Shape, SizeRange, asked, left_out, shapes
 from archgen.report import REPORT, write_report

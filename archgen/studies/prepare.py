@@ -21,9 +21,9 @@ from archgen.check.reference import (
     run_node,
     sample_inputs,
 )
-from archgen.models.extents import SourceFamily, open_family
 from archgen.models.load import ModelError, SourceModel, load_calibration, open_model
 from archgen.models.sizes import check_sizes
+from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.points import Point
 from archgen.process.cache import cache_dir, content_hash
 from archgen.process.steps import step

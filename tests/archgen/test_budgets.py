@@ -12,7 +12,7 @@ from host_only import HOST_ONLY, small_model
 from junitparser import JUnitXml
 
 from archgen.cli.main import cli
-from archgen.compare.budgets import Check, check_budgets, read_budgets
+from archgen.comparison.budgets import Check, check_budgets, read_budgets
 from archgen.outcomes.points import Outcome
 from archgen.studies.design import StudyError
 from archgen.studies.sweep import study

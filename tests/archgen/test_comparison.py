@@ -16,10 +16,10 @@ from archgen.cli.compare import ShareParam, compare
 from archgen.cli.compare_report import gate_findings, gate_lines, lines
 from archgen.cli.gates import GateFinding, annotation
 from archgen.cli.main import cli
-from archgen.compare.comparison import StudyComparison
-from archgen.compare.comparison import compare as compared
-from archgen.compare.gates import gates_of, judged, usual_gates
-from archgen.compare.inputs import ComparedStudy
+from archgen.comparison.comparison import StudyComparison
+from archgen.comparison.comparison import compare as compared
+from archgen.comparison.gates import gates_of, judged, usual_gates
+from archgen.comparison.inputs import ComparedStudy
 from archgen.outcomes.bottleneck import STALLS
 from archgen.outcomes.points import Outcome, StudyMetadata
 from archgen.schema import load_arch

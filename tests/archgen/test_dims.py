@@ -12,7 +12,7 @@ from host_only import HOST_ONLY
 from onnx import TensorProto, helper
 
 from archgen.cli.main import cli
-from archgen.compare.comparison import compare
+from archgen.comparison.comparison import compare
 from archgen.models.extents import extents
 from archgen.outcomes.axes import workload
 from archgen.plots.saving import point_folder

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 import archgen
 from archgen.models.binding import derived
 from archgen.models.errors import ModelError
-from archgen.models.extents import SizeRange, open_family
+from archgen.models.extents import SizeRange
 from archgen.models.load import open_model
+from archgen.models.source_family import open_family
 
 
 def growing(path: Path) -> Path:

@@ -16,8 +16,9 @@ import archgen
 from archgen.check.quantize import with_scales_of
 from archgen.check.reference import run_reference, sample_inputs
 from archgen.models.errors import ModelError
-from archgen.models.extents import Extents, SizeRange, extents, open_family
+from archgen.models.extents import Extents, SizeRange, extents
 from archgen.models.load import open_model
+from archgen.models.source_family import open_family
 from archgen.outcomes.rows import host_calls
 from archgen.studies.design import StudyError
 from archgen.studies.plan import load_study

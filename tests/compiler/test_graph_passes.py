@@ -17,10 +17,10 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from evaluate import evaluate
 from networks import cleaned
 
 from compiler.frontend.canonicalize.symbolic_axes import mark_open, open_axes
-from compiler.frontend.constants import evaluate
 from compiler.frontend.importer import load
 from compiler.frontend.rewrite import ARCHGEN, COMPOSITE, ORIGIN, Array, GraphPass
 from compiler.options import GRAPH_PASSES

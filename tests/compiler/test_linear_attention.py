@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from evaluate import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
@@ -15,7 +16,6 @@ from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
 from compiler.errors import UnsupportedModel
-from compiler.frontend.constants import evaluate
 from compiler.frontend.importer import Load, load
 from compiler.frontend.operators.attention import RULES, in_numpy
 from compiler.lowering.lower import lower

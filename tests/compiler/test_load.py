@@ -10,13 +10,13 @@ import onnx.parser
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 from networks import cleaned
 from onnx.reference import ReferenceEvaluator
 
 from compiler.errors import UnsupportedModel
-from compiler.frontend.constants import evaluate
 from compiler.frontend.importer import load
 from compiler.frontend.rewrite import ORIGIN, Array
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine
@@ -14,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_node, run_reference
 from compiler.errors import UnsupportedModel
-from compiler.frontend.constants import evaluate
 from compiler.frontend.importer import Load, load
 from compiler.lowering.lower import lower
 from compiler.options import Stages, stages_for

@@ -15,8 +15,8 @@ from statistics import geometric_mean
 
 import pandas as pd
 
-from archgen.compare.differences import Pair, pair
-from archgen.compare.inputs import NAMING, ComparedStudy, side_of
+from archgen.comparison.differences import Pair, pair
+from archgen.comparison.inputs import NAMING, ComparedStudy, side_of
 from archgen.outcomes.frame import Record, records
 from archgen.outcomes.points import BUCKET, DIMENSION
 from archgen.process.cache import content_hash

@@ -13,7 +13,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from archgen.compare.differences import Pair
+from archgen.comparison.differences import Pair
 from archgen.schema.load import load_files
 from archgen.schema.tree import FilePosition, guess, position
 from archgen.studies.design import StudyError

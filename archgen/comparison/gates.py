@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from archgen.compare.comparison import Against, StudyComparison
-from archgen.compare.differences import Pair
+from archgen.comparison.comparison import Against, StudyComparison
+from archgen.comparison.differences import Pair
 from archgen.outcomes.figures import figure_named, figure_of, more_is_better, with_unit
 from archgen.studies.design import StudyError
 
