@@ -40,8 +40,8 @@ from archgen.models.extents import Extents, SizeRange
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
 from archgen.models.source_family import SourceFamily, open_family
-from archgen.outcomes.bottleneck import idle_note
 from archgen.outcomes.commands import commands_frame, save_commands
+from archgen.outcomes.idle import idle_note
 from archgen.outcomes.points import Point
 from archgen.outcomes.rows import host_calls
 from archgen.perfetto import write_trace

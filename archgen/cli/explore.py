@@ -11,9 +11,10 @@ from typing import Any
 import click
 from rich.table import Table
 
+from archgen.cli.implausible import of_variants
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import shortened
-from archgen.cli.terminal import of_variants, plain_table, show
+from archgen.cli.terminal import plain_table, show
 from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools
 from archgen.exploration.measures import AREA, is_estimable
 from archgen.exploration.plan import Exploration, load_exploration

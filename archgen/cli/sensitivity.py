@@ -12,9 +12,10 @@ from typing import Any
 import click
 from rich.table import Table
 
+from archgen.cli.implausible import of_variants
 from archgen.cli.options import FactorParam
 from archgen.cli.running import OUT, running, running_options, watched
-from archgen.cli.terminal import of_variants, plain_table, show
+from archgen.cli.terminal import plain_table, show
 from archgen.exploration.evaluate import EvaluationTools
 from archgen.exploration.plan import load_sensitivity_plan
 from archgen.exploration.saving import save_sensitivities

@@ -12,6 +12,7 @@ import click
 
 from archgen.cli.codes import ExitCode, first_of
 from archgen.cli.gates import budget_option, judge, pipeline_options
+from archgen.cli.implausible import of_design
 from archgen.cli.options import (
     Batches,
     as_extents,
@@ -27,7 +28,7 @@ from archgen.cli.options import (
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.scheduling_options import as_efforts, scheduling_options
 from archgen.cli.summary import host_lines, points_table, results_table, summary_lines
-from archgen.cli.terminal import of_design, show
+from archgen.cli.terminal import show
 from archgen.comparison.budgets import read_budgets
 from archgen.models.constants import with_values
 from archgen.models.extents import Shape, SizeRange, asked, left_out, shapes

@@ -8,21 +8,13 @@ pages have. There cells stay whole, however wide a table is, as what reads them 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
-
-from archgen.lint import brief, findings
-from archgen.lint.rules import Kind
-from archgen.models.sizes import kinds_of
-from archgen.studies.design import Design, Workload
-from archgen.studies.results import Study
-from simmodel.arch.record import Arch
 
 _WIDE = 1000
 """Columns of output that no terminal shows, so that nothing of a table is cut off."""
@@ -81,32 +73,3 @@ def show(tables: Iterable[RenderableType], lines: Iterable[str], pipe: int = _PI
         console.print(f"{said} (a wider terminal has all, and COLUMNS={_ALL})", soft_wrap=True)
     for line in lines:
         console.print(line, soft_wrap=True)
-
-
-# What is implausible about the machines that a verb ran, below its table.
-
-
-def of_design(design: Design) -> Iterator[str]:
-    """About the machines of `design`; notes where its networks are met by."""
-    files = {machine.arch.name: machine.file for machine in design.machines}
-    return _lines(design.archs, files, design.workloads)
-
-
-def of_variants(study: Study, design: Design) -> Iterator[str]:
-    """About the machines that `study` has run, all of them variants of the one of `design`."""
-    files = {arch.name: design.machines[0].file for arch in study.archs}
-    return _lines(study.archs, files, design.workloads)
-
-
-def _lines(
-    archs: Iterable[Arch], files: Mapping[str, str], workloads: Iterable[Workload]
-) -> Iterator[str]:
-    @cache
-    def kinds() -> set[Kind]:
-        return {
-            kind
-            for load in workloads
-            for kind in kinds_of(load.model, load.batches, dict(load.dims), dict(load.roles))
-        }
-
-    return brief((each for arch in archs for each in findings(arch)), files, kinds)

@@ -43,7 +43,8 @@ from archgen.energy.model import energy_of
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.models.load import ModelError
-from archgen.outcomes.bottleneck import DETAIL, bottleneck_row, idle_note, plain
+from archgen.outcomes.bottleneck import DETAIL, bottleneck_row, plain
+from archgen.outcomes.idle import idle_note
 from archgen.outcomes.points import Outcome, Point, Row
 from archgen.outcomes.rows import (
     bound_row,

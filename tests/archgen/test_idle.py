@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import archgen
-from archgen.outcomes.bottleneck import idle_note
+from archgen.outcomes.idle import idle_note
 from archgen.scheduling import DEFAULT, Scheduling, Settings
 
 pytestmark = pytest.mark.usefixtures("own_cache")
