@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from compiler.codegen.kernels import Offer, Part, kernel
+    from compiler.context import CompileOptions, CompileResult
     from compiler.cost.multicast import between_cores
     from compiler.decisions.cache import Decisions, Shelf
     from compiler.decisions.text.text import TreeError, parse_tree, print_tree
@@ -70,13 +71,7 @@ if TYPE_CHECKING:
     from compiler.numerics.memo import Memo
     from compiler.options import EFFORTS, GRAPH_PASSES, HALOS, OBJECTIVES, Stages, Trial, stages_of
     from compiler.passes import Pass, PassFailed, Within, pass_name, run_pass
-    from compiler.pipeline import (
-        CompileOptions,
-        CompileResult,
-        compile_model,
-        following_lengths,
-        prepared,
-    )
+    from compiler.pipeline import compile_model, following_lengths, prepared
     from compiler.schedule.fusion.strategies import STRATEGIES
     from compiler.search.best_program import (
         Best,

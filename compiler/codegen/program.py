@@ -28,7 +28,7 @@ from compiler.codegen.nodes import EngineStep, Node, instructions, renamed
 from compiler.codegen.split_loads import SplitLoads
 from compiler.codegen.tile import Places, far_operand
 from compiler.codegen.tokens import SHARING, TURNS, Sharing, Synchronizer
-from compiler.errors import DoesNotFit
+from compiler.errors import TooFewTokens
 from compiler.geometry.boxes import Range
 from compiler.memory.on_chip import Place
 from compiler.plan.plan import Plan
@@ -86,7 +86,7 @@ class ProgramEmitter:
     payloads: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.hunger: dict[int, int] = {}
+        self.emitted: Program
         self.nodes: list[list[Node]] = [[] for _ in range(self.arch.core_count)]
         self.packs: list[tuple[PackedWeights | None, ...]] = [
             tuple(packed(layer, s.plan.walked) for layer in s.plan.layers)
@@ -106,7 +106,7 @@ class ProgramEmitter:
         self.dram = self._dram()
 
     def program(self) -> Program:
-        """The program; DoesNotFit where tokens are too few."""
+        """The program; TooFewTokens where tokens are too few."""
         for number, (step, packs) in enumerate(zip(self.steps, self.packs, strict=True)):
             if isinstance(step, HostNode):
                 self._emit_host_call(number, step)
@@ -143,8 +143,8 @@ class ProgramEmitter:
         return tuple(dict.fromkeys((*self.graph.registers, *shares)))
 
     def _streams(self) -> tuple[tuple[Item, ...], ...]:
-        """All cores' instructions, with as many tokens as there are; DoesNotFit where these are
-        too few, with `hunger` saying for which steps."""
+        """All cores' instructions, with as many tokens as there are; TooFewTokens where these are
+        too few."""
         front_end = self.arch.front_end
         cores = [self.split.apply(nodes, self.arch) for nodes in self.nodes]
         kinds = ("matrix", "vector")
@@ -159,8 +159,9 @@ class ProgramEmitter:
             if len(self.tokens) <= front_end.tokens:
                 break
         else:
-            self.hunger = self._tokens_of_steps(streams)
-            raise _too_few(self.tokens, self.graph.name, front_end.tokens, sharing)
+            refusal = _too_few(self.tokens, self.graph.name, front_end.tokens, sharing)
+            refusal.by_step = self._tokens_of_steps(streams)
+            raise refusal
         self.barriers |= sync.barriers
         self.tiles = tuple(sync.tiles)
         given = [dict(sync.initial) for _ in streams]
@@ -540,11 +541,11 @@ class ProgramEmitter:
         self._add(0, number, [leaf])
 
 
-def _too_few(tokens: Mapping[str, int], where: str, bound: int, sharing: Sharing) -> DoesNotFit:
+def _too_few(tokens: Mapping[str, int], where: str, bound: int, sharing: Sharing) -> TooFewTokens:
     """Pairs of engines that share buffers take tokens at every loop depth, or engines one each."""
     demand, empty = len(tokens), sum(count > 0 for count in tokens.values())
     terms = ("full buffers", demand - empty), ("empty buffers", empty)
-    return DoesNotFit(
+    return TooFewTokens(
         demand=demand,
         bound=bound,
         unit="tokens",

@@ -39,12 +39,9 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
-from compiler.tensor_ir.nest import HostNode, NestGraph
+from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.units import show_bytes
-from simmodel.program.program import Program
 
-TOKENS = "tokens"
-"""Unit of the refusals that ask for fewer of them."""
 Parts = tuple[Group | HostNode, ...]
 
 
@@ -174,9 +171,13 @@ class Strategy:
     """What they do without, and why."""
 
 
-def strategies(stages: Stages, cores: int) -> Iterator[Strategy]:
-    """`stages` on up to `cores` cores, then others that take fewer tokens."""
+def strategies(stages: Stages, cores: int, *, given: bool) -> Iterator[Strategy]:
+    """`stages` on up to `cores` cores, then others that take fewer tokens; where the schedule is
+    `given`, only the last of them."""
     yield Strategy(stages)
+    if given:
+        yield _in_turns(stages)
+        return
     apart = replace(
         stages, partition=Unfused(), pin=PinConstants(enabled=False),
         keep=KeepTensors(enabled=False), homes=ChooseHomes(shared=False),
@@ -189,57 +190,17 @@ def strategies(stages: Stages, cores: int) -> Iterator[Strategy]:
     while (left := left // 2) > 0:
         fewer = replace(single, tile=replace(single.tile, cores=left))
         yield Strategy(fewer, f"too few tokens for more cores: at most {left}")
-    yield in_turns(single)
+    yield _in_turns(single)
 
 
-def in_turns(stages: Stages) -> Strategy:
+def _in_turns(stages: Stages) -> Strategy:
     """`stages` with the fewest tokens that there can be."""
     turns = replace(stages, order=replace(stages.order, turns=True))
     return Strategy(turns, "too few tokens for engines at once: one of a core works at a time")
 
 
-@dataclass(frozen=True)
-class Emitted:
-    """A program and what it was made from."""
-
-    program: Program
-    emitter: ProgramEmitter
-    note: str = ""
-    """What was given up for it."""
-
-
-def emit_with_fallbacks(graph: NestGraph, fitter: GroupCosts, steps: tuple[Step, ...]) -> Emitted:
-    """The program of `steps`; where tokens are too few, of shorter groups.
-
-    Raises DoesNotFit: DRAM is too small, or every layer is alone and tokens are too few.
-    """
-    before, stages = len(steps), fitter.stages
-    share = stages.share
-    while True:
-        emitter = ProgramEmitter(graph, fitter.arch, steps, stages.order, share, stages.split)
-        _check_dram(emitter)
-        try:
-            program = emitter.program()
-        except DoesNotFit:
-            if share.enabled and fitter.arch.core_count > 1:
-                share = replace(share, enabled=False)
-                continue
-            shorter = _shorter(fitter, steps, emitter.hunger)
-            if shorter is None:
-                raise
-            steps = shorter
-            continue
-        given_up = []
-        if share != stages.share:
-            given_up.append("no loads are shared between cores")
-        if more := len(steps) - before:
-            given_up.append(f"groups taken apart, {more} more than chosen")
-        note = f"too few tokens: {', '.join(given_up)}" if given_up else ""
-        return Emitted(program, emitter, note)
-
-
-def _shorter(
-    fitter: GroupCosts, steps: Sequence[Step], hunger: Mapping[int, int]
+def halve_hungriest(
+    fitter: GroupCosts, steps: Sequence[Step], tokens: Mapping[int, int]
 ) -> tuple[Step, ...] | None:
     """`steps` with those groups halved that take the most tokens; None where none is left."""
     groups = {
@@ -249,10 +210,10 @@ def _shorter(
     }
     if not groups:
         return None
-    most = max(hunger.get(number, 0) for number in groups)
+    most = max(tokens.get(number, 0) for number in groups)
     found: list[Step] = []
     for number, step in enumerate(steps):
-        if number not in groups or hunger.get(number, 0) < most:
+        if number not in groups or tokens.get(number, 0) < most:
             found.append(step)
             continue
         last = found[-1] if found else None
@@ -262,7 +223,7 @@ def _shorter(
     return tuple(found)
 
 
-def _check_dram(emitter: ProgramEmitter) -> None:
+def check_dram(emitter: ProgramEmitter) -> None:
     size = emitter.arch.memories.dram.size
     if emitter.end <= size:
         return

@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from compiler.context import GroupDecision, ScheduleSearch
 from compiler.decisions.fallback import place_in_pieces
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
-from compiler.pipeline import GroupDecision, ScheduleSearch
 from compiler.schedule.fusion.dependence import dependences, members, union
 from compiler.schedule.wording import cores_text, halo_of, sizes_text
 from compiler.schedule_ir.group import Group, reserving

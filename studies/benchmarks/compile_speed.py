@@ -23,9 +23,9 @@ from tables import table
 from archgen.models.load import open_model
 from archgen.schema import load_arch
 from archgen.studies.prepare import prepare
+from compiler.api import CompileOptions, prepared
 from compiler.codegen.program import ProgramEmitter
 from compiler.options import stages_for
-from compiler.pipeline import CompileOptions, prepared
 from compiler.schedule.tiling.group_price import GroupPricer
 from compiler.search import best_program
 from simmodel.machine.run import simulate

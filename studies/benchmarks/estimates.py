@@ -36,19 +36,18 @@ from tables import Case, arguments, compiled, machines, mapped, table
 
 from archgen.schema import shipped_names
 from compiler.codegen.program import PlacedGroup
-from compiler.decisions.fallback import emit_with_fallbacks
+from compiler.context import CompileResult, ScheduledNetwork, ScheduleSearch
 from compiler.decisions.group_costs import GroupCosts
 from compiler.errors import CompilerError
 from compiler.estimate.estimate import expected
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.options import Stages, stages_for
-from compiler.pipeline import CompileResult
+from compiler.pipeline import emit_program
 from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule.tiling.objective import SCORES
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule, single
 from compiler.target.group_facts import Unholdable
-from compiler.tensor_ir.nest import NestGraph
 from simmodel.machine.run import simulate
 
 MODELS = (
@@ -114,14 +113,14 @@ def measured(case: Case) -> Measured:
 def pairs(case: Case, made: CompileResult) -> Iterator[Pair]:
     """Estimated and simulated cycles of schedules of some groups of a program, each once."""
     assert made.search is not None
-    fitter, graph = made.search.fitter, made.search.graph
+    fitter = made.search.fitter
     for group in sampled([decision.group for decision in made.decisions], fitter):
         listed = schedules(group, fitter)
         seen: set[tuple[float, int]] = set()
         for place in PLACES:
             if place >= len(listed):
                 break
-            cycles = alone(listed[place], graph, fitter)
+            cycles = alone(listed[place], made.search)
             figures = listed[place].estimate.total, cycles
             if cycles and figures not in seen:
                 seen.add(figures)
@@ -146,15 +145,14 @@ def schedules(group: Group, fitter: GroupCosts) -> list[Schedule]:
     return [single(tiled, group) for tiled in found]
 
 
-def alone(schedule: Schedule, graph: NestGraph, fitter: GroupCosts) -> int:
+def alone(schedule: Schedule, search: ScheduleSearch) -> int:
     """Simulated cycles of a program of this schedule only; 0 where it finds no place."""
     try:
-        plan = fitter.stages.plan.apply(schedule, fitter.arch)
-        places = fitter.stages.alloc.apply(plan, fitter.arch)
-        made = emit_with_fallbacks(graph, fitter, (PlacedGroup(plan, places),))
+        step = PlacedGroup(*search.fitter.place(schedule, None))
+        code = emit_program(ScheduledNetwork(search, (step,)), search.context)
     except (CompilerError, Unwalkable, Unholdable):
         return 0
-    return 0 if made.note else simulate(made.program, fitter.arch).cycles
+    return simulate(code.emitted, search.fitter.arch).cycles
 
 
 def rank_correlation(frame: pd.DataFrame) -> float:

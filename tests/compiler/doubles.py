@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from compiler.context import CompileOptions
 from compiler.cost.multicast import MulticastRoute
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule.fusion.dependence import members
 from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable

@@ -11,10 +11,10 @@ from doubles import anything
 from machines import machine
 from networks import Net, check, refused
 
+from compiler.api import CompileOptions, compile_model
 from compiler.decisions.text.extract import extract_tree
 from compiler.errors import DoesNotFit
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.placement_state import Part, Prices

@@ -11,9 +11,9 @@ from machines import NAMED, machine
 from networks import Net
 from replay import NETWORKS
 
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.decisions.group_costs import GroupCosts
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.choose_group import GroupSearch
 from compiler.schedule_ir.group import Group, ResidentTensor, Shared

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net, feeds_of, reference
 
+from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.codegen.program import PlacedGroup
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.interpreter import NotThere, _ChipTensor
@@ -28,7 +29,6 @@ from compiler.decisions.text.tree import (
     Tree,
 )
 from compiler.memory.on_chip import check_layout
-from compiler.pipeline import CompileOptions, CompileResult, compile_model, prepared
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.machine.run import simulate
