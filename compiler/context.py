@@ -14,11 +14,10 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from compiler.codegen.kernels import Offer
-from compiler.codegen.program import PlacedGroup, Step
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import GroupCosts
 from compiler.decisions.text.tree import Tree
-from compiler.memory.on_chip import Place
+from compiler.memory.on_chip import Place, PlacedGroup, Step
 from compiler.numerics.expected_values import VerificationPlan
 from compiler.options import Stages, Trial
 from compiler.plan.plan import Plan

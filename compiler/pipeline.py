@@ -14,8 +14,9 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from compiler.codegen.handover import with_handovers
 from compiler.codegen.probes import probes, recipe
-from compiler.codegen.program import ProgramEmitter, Step
+from compiler.codegen.program import ProgramCode, StepCode
 from compiler.context import (
     CompileOptions,
     CompileResult,
@@ -27,12 +28,13 @@ from compiler.context import (
     unobserved,
 )
 from compiler.decisions.cache import Decisions, decision_of
-from compiler.decisions.fallback import check_dram, halve_hungriest, place_groups, strategies
+from compiler.decisions.fallback import halve_hungriest, place_groups, strategies
 from compiler.decisions.text.apply import apply_tree
 from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
 from compiler.frontend.reference_types import refusal
 from compiler.lowering.host import Fallback
+from compiler.memory.on_chip import Step
 from compiler.numerics.provenance import Known, mark_source, source_values
 from compiler.options import Stages
 from compiler.passes import Pass, Result, run_passes
@@ -180,7 +182,7 @@ def bind(network: Network[Layer], ctx: Context) -> Network[Layer]:
 
 def schedule_and_emit(
     network: Network[Layer], ctx: Context
-) -> tuple[ScheduledNetwork, ProgramEmitter]:
+) -> tuple[ScheduledNetwork, ProgramCode]:
     """The schedule and the program of the first strategy for whose program tokens suffice."""
     refused: TooFewTokens | None = None
     given = ctx.options.tree is not None
@@ -196,7 +198,7 @@ def schedule_and_emit(
             if refused is None:
                 raise
         else:
-            ctx.observe("order", code.emitted)
+            ctx.observe("order", code.program)
             notes = filter(None, (strategy.note, *schedule.notes))
             return replace(schedule, notes=tuple(notes)), code
     assert refused is not None
@@ -314,7 +316,7 @@ def place_in_shared_memory(network: Network[Group], ctx: Context) -> Network[Gro
 # Groups with addresses become a program.
 
 
-def emit(schedule: ScheduledNetwork, ctx: Context) -> tuple[ScheduledNetwork, ProgramEmitter]:
+def emit(schedule: ScheduledNetwork, ctx: Context) -> tuple[ScheduledNetwork, ProgramCode]:
     """The program; where tokens are too few, without multicast, then of shorter groups.
 
     Raises DoesNotFit: DRAM is too small, or every layer is alone and tokens are too few.
@@ -346,14 +348,52 @@ def emit(schedule: ScheduledNetwork, ctx: Context) -> tuple[ScheduledNetwork, Pr
         return schedule, code
 
 
-def emit_program(schedule: ScheduledNetwork, ctx: Context) -> ProgramEmitter:
-    stages = ctx.stages
-    code = ProgramEmitter(
-        schedule.search.graph, ctx.arch, schedule.steps, stages.order, stages.share, stages.split
-    )
-    check_dram(code)
-    code.emitted = code.program()
+def emit_program(schedule: ScheduledNetwork, ctx: Context) -> ProgramCode:
+    """The program of a schedule as it is; TooFewTokens, or DoesNotFit where DRAM is too small."""
+    code = place_off_chip(schedule, ctx)
+    for step in code.emit_steps():
+        code.append(hand_over(multicast(step, ctx), ctx))
+    return order_instructions(synchronize(split_loads(code, ctx), ctx), ctx)
+
+
+def place_off_chip(schedule: ScheduledNetwork, ctx: Context) -> ProgramCode:
+    """Constants packed, and addresses in DRAM and shared memory for all that lies there."""
+    code = ProgramCode.of(schedule.search.graph, ctx.arch, schedule.steps)
+    code.off_chip.check()
     return code
+
+
+def multicast(step: StepCode, ctx: Context) -> StepCode:
+    """Loads that several cores have in common, read once."""
+    trees = ctx.stages.share.apply(step.trees, ctx.arch, step.code.names, step.allot)
+    return replace(step, trees=trees)
+
+
+def hand_over(step: StepCode, ctx: Context) -> StepCode:
+    """Copies between cores of what neighbours need of results that stay on chip."""
+    del ctx
+    if step.plan is None or step.around is None:
+        return step
+    trees = with_handovers(step.trees, step.plan, step.around, step.origin, step.follows)
+    return replace(step, trees=trees)
+
+
+def split_loads(code: ProgramCode, ctx: Context) -> ProgramCode:
+    """Loads of constants in pieces, as their places become free."""
+    cores = [ctx.stages.split.apply(nodes, ctx.arch) for nodes in code.cores]
+    return replace(code, cores=cores)
+
+
+def synchronize(code: ProgramCode, ctx: Context) -> ProgramCode:
+    """One stream for each core, with tokens between its engines; TooFewTokens."""
+    return code.synchronized(turns=ctx.stages.order.turns)
+
+
+def order_instructions(code: ProgramCode, ctx: Context) -> ProgramCode:
+    """Each stream in the order in which it is issued: loads ahead of the work that hides them."""
+    own = [code.tokens] * len(code.streams)
+    streams = ctx.stages.order.apply_all(code.streams, ctx.arch, own, code.registers)
+    return replace(code, streams=streams)
 
 
 def with_steps(result: CompileResult, steps: tuple[Step, ...]) -> CompileResult:
@@ -368,12 +408,12 @@ def with_steps(result: CompileResult, steps: tuple[Step, ...]) -> CompileResult:
 
 
 def _result(
-    made: ScheduledNetwork, code: ProgramEmitter, host: tuple[HostNode, ...], known: Known
+    made: ScheduledNetwork, code: ProgramCode, host: tuple[HostNode, ...], known: Known
 ) -> CompileResult:
     offers = tuple(code.names.offers.values())
     verified = recipe(made.search.graph, made.steps, known, offers)
     return CompileResult(
-        code.emitted, host, probes(code), verified, made.search, made.notes, made.steps, offers,
+        code.program, host, probes(code), verified, made.search, made.notes, made.steps, offers,
         code.names.works,
     )  # fmt: skip
 

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from compiler.codegen.kernels import Offer
-from compiler.codegen.program import PlacedGroup, ProgramEmitter, Step
+from compiler.codegen.program import ProgramCode
+from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.expected_values import Stage, VerificationPlan
 from compiler.numerics.provenance import Known
 from compiler.tensor_ir.nest import NestGraph
 from simmodel.program.program import Probe
 
 
-def probes(emitter: ProgramEmitter) -> tuple[Probe, ...]:
+def probes(emitter: ProgramCode) -> tuple[Probe, ...]:
     """Each tensor that a step stores, as it lies in memory when the step has ended."""
     return tuple(
         Probe(f"step{number}", replace(emitter.port(name), dtype=emitter.graph.tensors[name].dtype))

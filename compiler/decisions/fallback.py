@@ -25,14 +25,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.codegen.program import PlacedGroup, ProgramEmitter, Step
 from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.errors import CompilerError, DoesNotFit, on
 from compiler.geometry.tile_trace import Unwalkable
+from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import Stages
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
-from compiler.schedule.residency.buffer import GRAIN
 from compiler.schedule.residency.shared_memory import ChooseHomes
 from compiler.schedule.residency.weights import PinConstants
 from compiler.schedule_ir.group import Group
@@ -40,7 +39,6 @@ from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import HostNode
-from simmodel.arch.units import show_bytes
 
 Parts = tuple[Group | HostNode, ...]
 
@@ -171,7 +169,7 @@ class Strategy:
     """What they do without, and why."""
 
 
-def strategies(stages: Stages, cores: int, *, given: bool) -> Iterator[Strategy]:
+def strategies(stages: Stages, cores: int, *, given: bool = False) -> Iterator[Strategy]:
     """`stages` on up to `cores` cores, then others that take fewer tokens; where the schedule is
     `given`, only the last of them."""
     yield Strategy(stages)
@@ -221,18 +219,3 @@ def halve_hungriest(
         pieces = _halves(fitter, groups[number], before)
         found += [PlacedGroup(*fit) for fit in pieces]
     return tuple(found)
-
-
-def check_dram(emitter: ProgramEmitter) -> None:
-    size = emitter.arch.memories.dram.size
-    if emitter.end <= size:
-        return
-    weights = sum(data.nbytes for data in emitter.data.values())
-    raise DoesNotFit(
-        demand=emitter.end,
-        bound=size,
-        unit="B",
-        terms=(("constants", weights), ("feature maps", emitter.end - weights)),
-        levers=(f"memories.dram.size of at least {show_bytes(-(-emitter.end // GRAIN) * GRAIN)}",),
-        where=f"{emitter.graph.name}: DRAM",
-    )

@@ -21,12 +21,12 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from compiler.codegen.program import PlacedGroup
 from compiler.context import CompileOptions, CompileResult, ScheduledNetwork
 from compiler.decisions.text.extract import extract_tree, remarks_of
 from compiler.decisions.text.text import print_tree
 from compiler.errors import CompilerError
 from compiler.geometry.tile_trace import Repeat, TileTrace
+from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
 from compiler.passes import pass_name
 from compiler.pipeline import compile_model, emit_program, prepared
@@ -87,7 +87,7 @@ def form_of(stage: str, result: CompileResult) -> str | None:
         split = replace(stages.split, enabled=False)
         plain = search.context.with_stages(replace(stages, order=order, split=split))
         code = emit_program(ScheduledNetwork(search, result.steps), plain)
-        return print_program(code.emitted)
+        return print_program(code.program)
     if stage == "order":
         return print_program(result.program)
     if stage not in PLACED or search is None:

@@ -18,12 +18,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.codegen.nodes import instructions
-from compiler.codegen.program import PlacedGroup, Step
 from compiler.context import ScheduledNetwork, ScheduleSearch
 from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
-from compiler.memory.on_chip import Place, PlaceBuffers
+from compiler.memory.on_chip import Place, PlaceBuffers, PlacedGroup, Step
 from compiler.options import ESTIMATED, LEVELS, JudgeGroups, Stages, Trial
 from compiler.pipeline import emit_program
 from compiler.plan.make_plan import MakePlan
@@ -166,7 +165,7 @@ class Autotuner:
         """Simulated, of a program of this step alone."""
         alone = replace(self.graph, steps=(), inputs=(), outputs=())
         search = ScheduleSearch(alone, (), self.fitter)
-        program = emit_program(ScheduledNetwork(search, (step,)), search.context).emitted
+        program = emit_program(ScheduledNetwork(search, (step,)), search.context).program
         self._spent += sum(1 for core in program.cores for _ in instructions(core))
         return self.run(program)
 

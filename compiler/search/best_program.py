@@ -20,11 +20,11 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from compiler.codegen.program import PlacedGroup, Step
 from compiler.context import CompileOptions, CompileResult, Observer, unobserved
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import Fit
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
+from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import LEVELS, Stages, stages_for
 from compiler.pipeline import compile_model, with_steps
 from compiler.schedule.fusion.greedy import Branch, BranchX

@@ -24,7 +24,7 @@ from archgen.models.load import open_model
 from archgen.schema import load_arch
 from archgen.studies.prepare import prepare
 from compiler.api import CompileOptions, prepared
-from compiler.codegen.program import ProgramEmitter
+from compiler.codegen.program import ProgramCode
 from compiler.options import stages_for
 from compiler.schedule.tiling.group_price import GroupPricer
 from compiler.search import best_program
@@ -72,7 +72,7 @@ class Spent:
 def watched(spent: Spent) -> Iterator[None]:
     """Stages and prices of what is compiled meanwhile are noted in `spent`."""
     places: list[tuple[Any, str, Callable[..., Any]]] = [
-        (ProgramEmitter, "program", spent.timed("emit", ProgramEmitter.program)),
+        (ProgramCode, "program", spent.timed("emit", ProgramCode.program)),
         (best_program, "verify", spent.timed("verify", best_program.verify)),
         (GroupPricer, "price", spent.counted("prices", GroupPricer.price)),
         (GroupPricer, "floor", spent.counted("floors", GroupPricer.floor)),

@@ -35,12 +35,12 @@ import pandas as pd
 from tables import Case, arguments, compiled, machines, mapped, table
 
 from archgen.schema import shipped_names
-from compiler.codegen.program import PlacedGroup
 from compiler.context import CompileResult, ScheduledNetwork, ScheduleSearch
 from compiler.decisions.group_costs import GroupCosts
 from compiler.errors import CompilerError
 from compiler.estimate.estimate import expected
 from compiler.geometry.tile_trace import Unwalkable
+from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages, stages_for
 from compiler.pipeline import emit_program
 from compiler.schedule.fusion.strategies import STRATEGIES
@@ -152,7 +152,7 @@ def alone(schedule: Schedule, search: ScheduleSearch) -> int:
         code = emit_program(ScheduledNetwork(search, (step,)), search.context)
     except (CompilerError, Unwalkable, Unholdable):
         return 0
-    return simulate(code.emitted, search.fitter.arch).cycles
+    return simulate(code.program, search.fitter.arch).cycles
 
 
 def rank_correlation(frame: pd.DataFrame) -> float:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from machines import machine, machines
 from networks import Net, check, refused
 
-from compiler.codegen.program import PlacedGroup
 from compiler.context import CompileOptions, Context
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.explain.report import report
+from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
 from compiler.pipeline import nests, prepared
 from compiler.target.group_depthwise import GroupDepthwise

@@ -14,7 +14,6 @@ from machines import machine
 from networks import Net, feeds_of, reference
 
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
-from compiler.codegen.program import PlacedGroup
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.interpreter import NotThere, _ChipTensor
 from compiler.decisions.text.text import TreeError, parse_tree, print_tree
@@ -28,7 +27,7 @@ from compiler.decisions.text.tree import (
     StepLayer,
     Tree,
 )
-from compiler.memory.on_chip import check_layout
+from compiler.memory.on_chip import PlacedGroup, check_layout
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.machine.run import simulate

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.codegen.program import PlacedGroup
-from compiler.codegen.program import Step as Made
 from compiler.decisions.fallback import place_in_pieces
 from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.decisions.text.cuts import Cuts, slicing_of
 from compiler.decisions.text.text import TreeError
 from compiler.decisions.text.tree import Call, Layers, Part, ScheduleStep, Tree, nearest
 from compiler.geometry.tile_trace import TraceCache, Unwalkable, largest, trace_parts
-from compiler.memory.on_chip import Place, check_layout
+from compiler.memory.on_chip import Place, PlacedGroup, check_layout
+from compiler.memory.on_chip import Step as Made
 from compiler.plan.plan import Plan
 from compiler.schedule.residency.activations import ResidencyRequest, kept_as_given
 from compiler.schedule.residency.shared_memory import homes_as_given
