@@ -8,7 +8,7 @@ options is called with another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -95,6 +95,13 @@ class Context:
     def with_stages(self, stages: Stages) -> Context:
         """The same with other options of passes."""
         return replace(self, options=replace(self.options, stages=stages))
+
+    def scheduled(
+        self, network: Network[Layer], steps: tuple[Step, ...], notes: Sequence[str] = ()
+    ) -> ScheduledNetwork:
+        """A schedule that was chosen among what the costs of this context say."""
+        search = ScheduleSearch(network.graph, network.parts, self.costs)
+        return ScheduledNetwork(search, steps, tuple(notes))
 
     def observed(self, stage: str, made: IR) -> IR:
         """What `stage` `made`, which the observer has seen."""

@@ -7,37 +7,38 @@ that does not fit; whoever calls it here says what is tried next.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import onnx
 import onnx_ir as ir
 
 from compiler.codegen.handover import with_handovers
-from compiler.codegen.probes import probes, recipe
-from compiler.codegen.program import ProgramCode, StepCode
+from compiler.codegen.program import ProgramCode, StepCode, recipe
 from compiler.context import (
+    IR,
     CompileOptions,
     CompileResult,
     Context,
     Network,
     Observer,
     ScheduledNetwork,
-    ScheduleSearch,
     unobserved,
 )
 from compiler.decisions.cache import Decisions, decision_of
-from compiler.decisions.fallback import halve_hungriest, place_groups, strategies
+from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
+from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.apply import apply_tree
-from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node
+from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
 from compiler.frontend.reference_types import refusal
+from compiler.geometry.tile_trace import Unwalkable
 from compiler.lowering.host import Fallback
-from compiler.memory.on_chip import Step
+from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.provenance import Known, mark_source, source_values
 from compiler.options import Stages
-from compiler.passes import Pass, Result, run_passes
+from compiler.passes import Pass, run_passes
 from compiler.schedule.residency.placement_state import added
 from compiler.schedule.tracking import TrackedArch
 from compiler.schedule_ir.group import Group
@@ -46,11 +47,19 @@ from compiler.symbolic.infer_from_samples import for_lengths
 from compiler.symbolic.merge import refusal as refusal_of
 from compiler.symbolic.model import SymbolicModel
 from compiler.target.bind import unsupported
+from compiler.target.group_facts import Unholdable
 from compiler.target.machine import between_type, real_type
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
 from simmodel.arch.dtype import is_float
 from simmodel.arch.record import Arch
 
+GROUPED = ("homes", "keep", "pin", "fuse")
+"""Names of what `search_groups` makes, as observers see it."""
+LESS = (
+    "nothing lies in shared memory", "nothing is kept between groups",
+    "no constant stays for several groups",
+)  # fmt: skip
+"""What of it is tried next, when groups do not fit."""
 Lowered = tuple[NestGraph, Fallback]
 """A network as nests and calls of the host, and what makes other calls of it."""
 
@@ -116,7 +125,7 @@ def prepared(
     model = stages.load.apply(proto, name)
     mark_open(model, following or {})
     observe("load", model)
-    model = run_passes(stages.graph, model, _pass_observer(observe)).ir
+    model = _rewrite(stages.graph, model, observe)
     mark_source(model, proto)
     return model
 
@@ -128,9 +137,9 @@ def following_lengths(protos: Iterable[onnx.ModelProto], name: str, stages: Stag
     return open_axes(edge, others)
 
 
-def _pass_observer(observe: Observer) -> Callable[[Pass[Any], Result[Any]], None]:
-    """`observe` for passes."""
-    return lambda step, result: observe(step.name, result.ir)
+def _rewrite(passes: Iterable[Pass[IR]], made: IR, observe: Observer) -> IR:
+    """`made` after all `passes`, each of which is observed."""
+    return run_passes(passes, made, lambda step, result: observe(step.name, result.ir)).ir
 
 
 # Operators become nests that engines of this machine can run.
@@ -141,7 +150,7 @@ def lower_for_target(model: ir.Model, ctx: Context) -> Lowered:
     stages, arch = ctx.stages, ctx.arch
     graph = ctx.observed("lower", stages.lower.apply(model, real_type(arch, ctx.dtype)))
     graph = ctx.observed("copy-rows", stages.rows.apply(graph, arch))
-    graph = run_passes(stages.nests, graph, _pass_observer(ctx.observe)).ir
+    graph = _rewrite(stages.nests, graph, ctx.observe)
     graph = ctx.observed("fuse-functions", stages.marks.apply(graph, arch, ctx.functions))
     graph = ctx.observed("expand-functions", stages.functions.apply(graph, arch))
     calls, place = Fallback(model, graph), replace(stages.host, allowed=ctx.host_allowed)
@@ -155,7 +164,7 @@ def assign_layouts(lowered: Lowered, ctx: Context) -> NestGraph:
     """The network with few calls to the host and few copies."""
     graph, calls = lowered
     joined = ctx.observed("join-host", ctx.stages.join_host.apply(graph, calls.merged))
-    return run_passes(ctx.stages.layout, joined, _pass_observer(ctx.observe)).ir
+    return _rewrite(ctx.stages.layout, joined, ctx.observe)
 
 
 def nests(model: ir.Model, ctx: Context) -> NestGraph:
@@ -207,48 +216,56 @@ def schedule_and_emit(
 
 def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     """The schedule that is given, is remembered of such a machine, or is searched for this one."""
-    if ctx.options.tree is not None:
-        return apply_schedule(network, replace(ctx, decisions=None))
+    graph, parts, tree = network.graph, network.parts, ctx.options.tree
+    if tree is not None:
+        ctx = replace(ctx, decisions=None)
+        return ctx.scheduled(network, apply_tree(tree, graph, parts, ctx.costs))
     decisions = ctx.decisions
-    key = None if decisions is None else decisions.key(network.graph, network.parts, ctx.stages)
+    key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
     if decisions is None or key is None:
         return search_schedule(network, replace(ctx, decisions=None))
-    known = decisions.of(key, ctx.arch)
-    if known is not None:
-        search = ScheduleSearch(network.graph, network.parts, ctx.costs)
-        steps = apply_tree(known.tree, network.graph, network.parts, ctx.costs, known.expected)
-        return ScheduledNetwork(search, steps, known.notes)
+    if (known := decisions.of(key, ctx.arch)) is not None:
+        steps = apply_tree(known.tree, graph, parts, ctx.costs, known.expected)
+        return ctx.scheduled(network, steps, known.notes)
     tracked = TrackedArch(ctx.arch)
     schedule = search_schedule(network, replace(ctx, arch=tracked.machine))
-    decision = decision_of(network.graph, schedule.steps, schedule.notes)
+    decision = decision_of(graph, schedule.steps, schedule.notes)
     decisions.store(key, dict(tracked.noted), decision)
     return schedule
 
 
-def apply_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
-    """The schedule that the user gives, planned and placed."""
-    assert ctx.options.tree is not None
-    search = ScheduleSearch(network.graph, network.parts, ctx.costs)
-    steps = apply_tree(ctx.options.tree, network.graph, network.parts, ctx.costs)
-    return ScheduledNetwork(search, steps)
-
-
 def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
-    """The best schedule that is found, planned and placed, with what had to be given up for it."""
+    """The best schedule that is found, planned and placed: with all on chip that pays, or with as
+    much less between groups as it takes to fit. Raises DoesNotFit where nothing less does."""
     made = search_groups(network, ctx)
-    stages = ("homes", "keep", "pin", "fuse")
-    for stage, groups in zip(stages[::-1], made[::-1], strict=True):
+    for stage, groups in zip(GROUPED[::-1], made[::-1], strict=True):
         ctx.observe(stage, groups.parts)
     notes: list[str] = []
+    for position, (groups, less, what) in enumerate(zip(made, made[1:], LESS, strict=False)):
+        if all(a is b for a, b in zip(groups.parts, less.parts, strict=True)):
+            continue
+        try:
+            return ctx.scheduled(network, tuple(place_groups(groups, ctx)), notes)
+        except (DoesNotFit, Unwalkable, Unholdable) as why:
+            notes.append(f"{what}, because with it {why}")
+            for stage in GROUPED[position::-1]:
+                ctx.observe(stage, less.parts)
+    return ctx.scheduled(network, tuple(place_groups(made[-1], ctx)), notes)
 
-    def gave_up(position: int, note: str) -> None:
-        notes.append(note)
-        for stage in stages[:position][::-1]:
-            ctx.observe(stage, made[position].parts)
 
-    steps = place_groups([groups.parts for groups in made], ctx.costs, gave_up)
-    search = ScheduleSearch(network.graph, network.parts, ctx.costs)
-    return ScheduledNetwork(search, steps, tuple(notes))
+def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
+    """Every group tiled, planned and placed, in pieces where it does not fit; these may need of
+    what a core keeps another part than the whole did."""
+    before: Fit | None = None
+    for part in network.parts:
+        if isinstance(part, HostNode):
+            yield part
+            continue
+        origins = (nest.origin for layer in part.layers for nest in layer.nests)
+        with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
+            fits = place_in_pieces(ctx.costs, part, before)
+        before = fits[-1]
+        yield from (PlacedGroup(*fit) for fit in fits)
 
 
 def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Group]]:
@@ -365,7 +382,8 @@ def place_off_chip(schedule: ScheduledNetwork, ctx: Context) -> ProgramCode:
 
 def multicast(step: StepCode, ctx: Context) -> StepCode:
     """Loads that several cores have in common, read once."""
-    trees = ctx.stages.share.apply(step.trees, ctx.arch, step.code.names, step.allot)
+    allot = partial(step.code.allot, step.number)
+    trees = ctx.stages.share.apply(step.trees, ctx.arch, step.code.names, allot)
     return replace(step, trees=trees)
 
 
@@ -392,11 +410,11 @@ def synchronize(code: ProgramCode, ctx: Context) -> ProgramCode:
 def order_instructions(code: ProgramCode, ctx: Context) -> ProgramCode:
     """Each stream in the order in which it is issued: loads ahead of the work that hides them."""
     own = [code.tokens] * len(code.streams)
-    streams = ctx.stages.order.apply_all(code.streams, ctx.arch, own, code.registers)
+    streams = ctx.stages.order.apply(code.streams, ctx.arch, own, code.registers)
     return replace(code, streams=streams)
 
 
-def with_steps(result: CompileResult, steps: tuple[Step, ...]) -> CompileResult:
+def replace_steps(result: CompileResult, steps: tuple[Step, ...]) -> CompileResult:
     """`result` with `steps`, which compute the same, in the place of its own.
 
     Raises DoesNotFit where the machine has too few tokens for them.
@@ -413,7 +431,7 @@ def _result(
     offers = tuple(code.names.offers.values())
     verified = recipe(made.search.graph, made.steps, known, offers)
     return CompileResult(
-        code.program, host, probes(code), verified, made.search, made.notes, made.steps, offers,
+        code.program, host, code.probes, verified, made.search, made.notes, made.steps, offers,
         code.names.works,
     )  # fmt: skip
 

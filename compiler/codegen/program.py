@@ -16,6 +16,7 @@ from functools import cached_property
 
 from compiler.codegen.constants import PackedWeights, constants_of, packed_by_step
 from compiler.codegen.group import GroupEmitter
+from compiler.codegen.kernels import Offer
 from compiler.codegen.layer import EmissionContext
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import Stage, tokens_between
@@ -26,6 +27,9 @@ from compiler.errors import TooFewTokens
 from compiler.geometry.boxes import Range
 from compiler.memory.off_chip import OffChip, pinned_steps
 from compiler.memory.on_chip import PlacedGroup, Step
+from compiler.numerics.expected_values import Stage as ComputedStep
+from compiler.numerics.expected_values import VerificationPlan
+from compiler.numerics.provenance import Known
 from compiler.plan.plan import Plan
 from compiler.plan.symbolic_parts import STILL, Following, following
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
@@ -35,7 +39,16 @@ from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Arrive, Await, HostCall, Item
 from simmodel.isa.region import Register
-from simmodel.program.program import Buffer, Constant, Demand, Origin, Port, Program, TileKind
+from simmodel.program.program import (
+    Buffer,
+    Constant,
+    Demand,
+    Origin,
+    Port,
+    Probe,
+    Program,
+    TileKind,
+)
 
 
 def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded) -> Demand:
@@ -65,10 +78,6 @@ class StepCode:
     origin: int = 0
     """Of what belongs to no layer but the last."""
     follows: Following = STILL
-
-    def allot(self, buffer: str, size: int) -> Stage | None:
-        """Room in shared memory for what is on its way from core to core in this step."""
-        return self.code.allot(self.number, buffer, size)
 
 
 @dataclass(frozen=True)
@@ -179,6 +188,15 @@ class ProgramCode:
             for name, home in self.off_chip.shared.items()
         }
         return Places(chip, self.off_chip.dram, near)
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """Each tensor that a step stores, as it lies in memory when the step has ended."""
+        return tuple(
+            Probe(f"step{number}", replace(self.port(name), dtype=self.graph.tensors[name].dtype))
+            for number, step in enumerate(self.steps)
+            for name in computed_step(step).stored
+        )
 
     def emit_steps(self) -> Iterator[StepCode]:
         """The trees of each step, one after another: loop variables are numbered in this order."""
@@ -423,3 +441,40 @@ def _too_few(tokens: Mapping[str, int], where: str, bound: int, sharing: Sharing
 
 def _leaves(nodes: Sequence[Node]) -> Iterator[EngineStep]:
     return (leaf for node in nodes for leaf in node.leaves)
+
+
+# What a program's steps compute and store, for whoever checks it while it runs.
+
+
+def recipe(
+    graph: NestGraph, steps: Sequence[Step], known: Known, offers: Sequence[Offer] = ()
+) -> VerificationPlan:
+    """What `steps` compute, and which kernels of `offers` do."""
+    kernels = {each.tensor: f"kernel {each.kernel} ({each.place})" for each in offers if each.taken}
+    made = tuple(computed_step(step) for step in steps)
+    return VerificationPlan(graph, made, known, kernels)
+
+
+def computed_step(step: Step) -> ComputedStep:
+    """What `step` computes, and what it stores."""
+    if not isinstance(step, PlacedGroup):
+        return ComputedStep((), step.outputs if step.pick is None else (), host=step)
+    group = step.plan.schedule.group
+    nests = tuple(nest for layer in group.layers for nest in layer.nests)
+    kinds = {
+        compute.nest.tensor: step.plan.buffers[compute.writes].dtype
+        for layer in step.plan.layers
+        for compute in layer.computes
+        if compute.nest.tensor not in group.stored
+    }
+    sums = {
+        compute.nest.tensor: step.plan.buffers[name].dtype
+        for layer in step.plan.layers
+        for compute in layer.computes
+        for name in (*compute.scratch, *filter(None, (compute.sums,)))
+    }
+    # What lies in slices, in memories of several clusters, is not to be seen as a whole.
+    # Nor what is put into another tensor row by row.
+    seen = (n for n in group.stored if group.tensors[n].placed is None)
+    whole = (n for n in seen if n not in group.shared or group.shared[n].slices == 1)
+    return ComputedStep(nests, tuple(whole), kinds, sums)

@@ -22,11 +22,11 @@ stands the refusal, with the sum that does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.decisions.group_costs import Fit, GroupCosts
-from compiler.errors import CompilerError, DoesNotFit, on
+from compiler.errors import CompilerError, DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import Stages
@@ -38,9 +38,6 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
-from compiler.tensor_ir.nest import HostNode
-
-Parts = tuple[Group | HostNode, ...]
 
 
 def place_in_pieces(fitter: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
@@ -117,47 +114,6 @@ def _piece(group: Group, layers: tuple[Layer, ...], results: tuple[str, ...]) ->
     kept = {name: home for name, home in group.kept.items() if name in piece.users}
     pinned = {name: home for name, home in group.pinned.items() if name in piece.users}
     return replace(piece, kept=kept, pinned=pinned)
-
-
-def place_groups(
-    made: Sequence[Parts], fitter: GroupCosts, gave_up: Callable[[int, str], None]
-) -> tuple[Step, ...]:
-    """Every group of a network planned and placed.
-
-    Args:
-        made: the groups as they are to be, and what is less and less on chip between them: with
-            homes in shared memory, with tensors kept, with constants pinned, with nothing.
-        fitter: the machine.
-        gave_up: called with the position in `made` that is tried next, and why.
-
-    Pieces of a group may need of what a core keeps another part than the whole did. Raises
-    DoesNotFit where a group does not fit with nothing else on chip.
-    """
-    whats = (
-        "nothing lies in shared memory", "nothing is kept between groups",
-        "no constant stays for several groups",
-    )  # fmt: skip
-    for position, (found, less, what) in enumerate(zip(made, made[1:], whats, strict=False)):
-        if all(a is b for a, b in zip(found, less, strict=True)):
-            continue
-        try:
-            return tuple(_fitted(found, fitter))
-        except (DoesNotFit, Unwalkable, Unholdable) as why:
-            gave_up(position + 1, f"{what}, because with it {why}")
-    return tuple(_fitted(made[-1], fitter))
-
-
-def _fitted(parts: Parts, fitter: GroupCosts) -> Iterator[Step]:
-    before: Fit | None = None
-    for part in parts:
-        if isinstance(part, HostNode):
-            yield part
-            continue
-        origins = (nest.origin for layer in part.layers for nest in layer.nests)
-        with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
-            found = place_in_pieces(fitter, part, before)
-        before = found[-1]
-        yield from (PlacedGroup(*fit) for fit in found)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from compiler.decisions.group_costs import Fit
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import LEVELS, Stages, stages_for
-from compiler.pipeline import compile_model, with_steps
+from compiler.pipeline import compile_model, replace_steps
 from compiler.schedule.fusion.greedy import Branch, BranchX
 from compiler.schedule.fusion.optimal import Optimal
 from compiler.schedule.fusion.partition import PartitionStrategy, Unfused
@@ -168,7 +168,7 @@ def _unmoved(made: Best) -> Best | None:
                 alike = alike and before[1] == step.places
                 step = PlacedGroup(*before)
             steps.append(step)
-        return None if alike else replace(made, result=with_steps(made.result, tuple(steps)))
+        return None if alike else replace(made, result=replace_steps(made.result, tuple(steps)))
     except DoesNotFit:
         return None
 
@@ -238,7 +238,7 @@ def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:
     if all(new is old for new, old in zip(steps, made.result.steps, strict=True)):
         return found
     try:
-        result = replace(with_steps(made.result, steps), trials=tried)
+        result = replace(replace_steps(made.result, steps), trials=tried)
     except DoesNotFit:  # more tokens at once than there are
         return found
     return [*found, _simulate(replace(made, result=result, judged=True), wanted, judge)]

@@ -38,7 +38,7 @@ def with_depth(arch: Arch, depth: int) -> Arch:
 
 
 def ordered(program: Program, arch: Arch, **options: int) -> Program:
-    streams = OrderInstructions(**options).apply_all(program.cores, arch, program.tokens)
+    streams = OrderInstructions(**options).apply(program.cores, arch, program.tokens)
     return replace(program, cores=streams)
 
 
