@@ -122,12 +122,12 @@ class Network(Generic[Unit]):
 class ScheduleSearch(Network[Layer]):
     """What the decisions were chosen among: other groups of these parts may still be priced."""
 
-    fitter: GroupCosts
+    costs: GroupCosts
 
     @property
     def context(self) -> Context:
         """The machine and the options of the search."""
-        return Context(self.fitter.arch, CompileOptions(stages=self.fitter.stages))
+        return Context(self.costs.arch, CompileOptions(stages=self.costs.stages))
 
 
 @dataclass(frozen=True)

@@ -81,17 +81,16 @@ class StepCode:
 
 
 @dataclass(frozen=True)
-class ProgramCode:
+class ProgramCode(OffChip):
     """A program on its way: where everything lies, then the trees of all cores, then streams."""
 
-    off_chip: OffChip
     packs: Sequence[Sequence[PackedWeights | None]]
     """How weights are packed, by step and layer."""
     following: Mapping[int, Following]
     """By step, how the cores' parts follow lengths."""
     cores: Sequence[list[Node]]
     """The trees of each core, step after step."""
-    buffers: list[Buffer]
+    buffers: list[Buffer] = field(default_factory=list)
     names: Names = field(default_factory=Names)
     origins: list[Origin] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
@@ -111,32 +110,20 @@ class ProgramCode:
     def of(cls, graph: NestGraph, arch: Arch, steps: Sequence[Step]) -> ProgramCode:
         """Constants packed, and everything off chip with an address; no instructions yet."""
         packs = packed_by_step(steps)
-        off_chip = OffChip(graph, arch, steps, constants_of(graph, steps, packs))
         plans = {n: s.plan for n, s in enumerate(steps) if isinstance(s, PlacedGroup)}
-        follows = following(plans, graph.registers)
         cores: list[list[Node]] = [[] for _ in range(arch.core_count)]
-        return cls(off_chip, packs, follows, cores, off_chip.buffers())
-
-    @property
-    def graph(self) -> NestGraph:
-        """The network."""
-        return self.off_chip.graph
-
-    @property
-    def arch(self) -> Arch:
-        """The machine."""
-        return self.off_chip.arch
-
-    @property
-    def steps(self) -> Sequence[Step]:
-        """Groups and calls of the host."""
-        return self.off_chip.steps
+        code = cls(
+            graph, arch, steps, constants_of(graph, steps, packs), packs,
+            following(plans, graph.registers), cores,
+        )  # fmt: skip
+        code.check()
+        code.buffers.extend(code.memory_map())
+        return code
 
     @cached_property
     def program(self) -> Program:
         """What the streams of all cores are with everything that they need."""
         least = demanded(self.graph)
-        dram = self.off_chip.dram
         tokens = {**self.tokens, **dict.fromkeys(self.between, 0)}
         return Program(
             name=self.graph.name,
@@ -145,8 +132,8 @@ class ProgramCode:
             tokens=tuple(dict(tokens) for _ in self.streams),
             barriers=self.barriers,
             constants=tuple(
-                Constant(name, dram[name], data.reshape(-1), data.nbytes)
-                for name, data in self.off_chip.constants.items()
+                Constant(name, self.dram[name], data.reshape(-1), data.nbytes)
+                for name, data in self.constants.items()
             ),
             buffers=tuple(self.buffers),
             inputs=tuple(self.port(name) for name in self.graph.inputs),
@@ -185,9 +172,9 @@ class ProgramCode:
         """Where everything lies for the cores of a cluster."""
         near = {
             name: home.address - (cluster * home.bytes if home.slices > 1 else 0)
-            for name, home in self.off_chip.shared.items()
+            for name, home in self.shared.items()
         }
-        return Places(chip, self.off_chip.dram, near)
+        return Places(chip, self.dram, near)
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -215,7 +202,7 @@ class ProgramCode:
             origins.append(tuple(range(first, len(self.origins))))
 
         def awaited(buffer: str) -> list[str]:
-            return [f"step{s}" for s in self.off_chip.writers.get(buffer, ()) if s < number]
+            return [f"step{s}" for s in self.writers.get(buffer, ()) if s < number]
 
         def lacking(name: str, core: int) -> bool:
             return self._pinned[name, core][0] == number
@@ -288,25 +275,25 @@ class ProgramCode:
 
         def earlier(steps: Mapping[str, Sequence[int]], buffer: str) -> Sequence[int]:
             found = steps.get(buffer, ())
-            key = core, leaf.engine, buffer, steps is self.off_chip.writers
+            key = core, leaf.engine, buffer, steps is self.writers
             first, end = self._passed.get(key, 0), bisect_left(found, number)
             self._passed[key] = end
             return found[first:end]
 
         for buffer in sorted(() if leaf.waited else leaf.reads):
-            yield from earlier(self.off_chip.writers, buffer)
+            yield from earlier(self.writers, buffer)
         for buffer in sorted(leaf.writes):
-            for other in (*self._neighbours(buffer), *(self.off_chip.tables & {buffer})):
-                yield from earlier(self.off_chip.users, other)
-            if buffer in self.off_chip.shared:
-                home = self.off_chip.shared[buffer]
+            for other in (*self._neighbours(buffer), *(self.tables & {buffer})):
+                yield from earlier(self.users, other)
+            if buffer in self.shared:
+                home = self.shared[buffer]
                 yield from self._staged_at(home.address, home.bytes, number)
         if leaf.staged:
             low, span = self._stages[leaf.staged]
             yield from self._staged_at(low, span.size, number)
-            for buffer, home in self.off_chip.shared.items():
+            for buffer, home in self.shared.items():
                 if home.address < low + span.size and low < home.address + home.bytes:
-                    yield from earlier(self.off_chip.users, buffer)
+                    yield from earlier(self.users, buffer)
 
     def _staged_at(self, low: int, size: int, number: int) -> Iterator[int]:
         """Steps before `number` whose cores pass on what they load through these bytes of shared
@@ -317,17 +304,17 @@ class ProgramCode:
 
     def _neighbours(self, buffer: str) -> list[str]:
         """Buffers that share bytes with `buffer`, which lives later: all but itself."""
-        return [name for name in self.off_chip.overlaps[buffer] if name != buffer]
+        return [name for name in self.overlaps[buffer] if name != buffer]
 
     def allot(self, number: int, buffer: str, size: int) -> Stage | None:
         """Room in shared memory for what is on its way in a step: other than that of the step
         before, if there is so much."""
         memory = self.arch.memories.shared
         assert memory is not None
-        alive = {span.name: span for span in self.off_chip.live_ranges}
+        alive = {span.name: span for span in self.live_ranges}
         homes = [
             (home.address, replace(alive[name], size=home.bytes))
-            for name, home in self.off_chip.shared.items()
+            for name, home in self.shared.items()
         ]
         grain = math.lcm(GRAIN, memory.alignment)
         for first in (number - 1, number):

@@ -40,51 +40,51 @@ from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
 
 
-def place_in_pieces(fitter: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
+def place_in_pieces(costs: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
     """A group planned and placed, in as few pieces as it fits in, behind the group `before`;
     DoesNotFit where even a single operator does not."""
     refusal: CompilerError | None = None
     try:
-        for schedule in fitter.schedules(group)[: fitter.stages.plan.attempts]:
-            if refusal is not None and _dearer(fitter, schedule, group):
+        for schedule in costs.schedules(group)[: costs.stages.plan.attempts]:
+            if refusal is not None and _dearer(costs, schedule, group):
                 break
             try:
-                return [fitter.place(schedule, before)]
+                return [costs.place(schedule, before)]
             except (DoesNotFit, Unwalkable, Unholdable) as why:
                 refusal = why
     except DoesNotFit as why:
         refusal = why
-    found = _halves(fitter, group, before)
-    if not found and fitter.single is not None:
-        return place_in_pieces(fitter.single, group, before)
+    found = _halves(costs, group, before)
+    if not found and costs.single is not None:
+        return place_in_pieces(costs.single, group, before)
     if not found:
-        raise refusal or _unscheduled(fitter, group)
+        raise refusal or _unscheduled(costs, group)
     return found
 
 
-def _halves(fitter: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
+def _halves(costs: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
     """The pieces of a group planned and placed; nothing where it is a single nest."""
     found: list[Fit] = []
     for piece in _group_pieces(group):
-        found += place_in_pieces(fitter, piece, found[-1] if found else before)
+        found += place_in_pieces(costs, piece, found[-1] if found else before)
     return found
 
 
-def _unscheduled(fitter: GroupCosts, group: Group) -> CompilerError:
+def _unscheduled(costs: GroupCosts, group: Group) -> CompilerError:
     """Why a layer has no schedule: by itself, or beside what is kept."""
     try:
-        fitter.schedules(replace(group, kept={}, pinned={}, reserved={}))
+        costs.schedules(replace(group, kept={}, pinned={}, reserved={}))
     except DoesNotFit as why:
         return why
-    return fitter.search.refusal(group)
+    return costs.search.refusal(group)
 
 
-def _dearer(fitter: GroupCosts, schedule: Schedule, group: Group) -> bool:
+def _dearer(costs: GroupCosts, schedule: Schedule, group: Group) -> bool:
     """Whether a schedule costs more than the pieces of its group."""
     if len(group.layers) < 2:
         return False
-    apart = sum(fitter.price(piece) for piece in _group_pieces(group))
-    return fitter.search.score(schedule.estimate) > apart
+    apart = sum(costs.price(piece) for piece in _group_pieces(group))
+    return costs.search.score(schedule.estimate) > apart
 
 
 def _group_pieces(group: Group) -> Iterator[Group]:
@@ -154,7 +154,7 @@ def _in_turns(stages: Stages) -> Strategy:
 
 
 def halve_hungriest(
-    fitter: GroupCosts, steps: Sequence[Step], tokens: Mapping[int, int]
+    costs: GroupCosts, steps: Sequence[Step], tokens: Mapping[int, int]
 ) -> tuple[Step, ...] | None:
     """`steps` with those groups halved that take the most tokens; None where none is left."""
     groups = {
@@ -172,6 +172,6 @@ def halve_hungriest(
             continue
         last = found[-1] if found else None
         before = (last.plan, last.places) if isinstance(last, PlacedGroup) else None
-        pieces = _halves(fitter, groups[number], before)
+        pieces = _halves(costs, groups[number], before)
         found += [PlacedGroup(*fit) for fit in pieces]
     return tuple(found)

@@ -82,7 +82,7 @@ def form_of(stage: str, result: CompileResult) -> str | None:
     before that."""
     search = result.search
     if search is not None and stage == "emit":
-        stages = search.fitter.stages
+        stages = search.costs.stages
         order = replace(stages.order, enabled=False)
         split = replace(stages.split, enabled=False)
         plain = search.context.with_stages(replace(stages, order=order, split=split))

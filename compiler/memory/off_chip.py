@@ -64,7 +64,7 @@ class OffChip:
         placed, end = place(spans, address)
         return fixed | placed, end
 
-    def buffers(self) -> list[Buffer]:
+    def memory_map(self) -> list[Buffer]:
         """Everything that lies off chip, as programs say it."""
         far, near = [], []  # type: list[Buffer], list[Buffer]
         for span in self.live_ranges:

@@ -107,7 +107,7 @@ class Best:
     def partition(self) -> str:
         """The strategy that made its groups, after what had to be given up."""
         search = self.result.search
-        stages = self.options.stages if search is None else search.fitter.stages
+        stages = self.options.stages if search is None else search.costs.stages
         made = stages.partition
         return next(name for name, strategy in STRATEGIES.items() if isinstance(made, strategy))
 
@@ -231,7 +231,7 @@ def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:
     def cycles(program: Program) -> int:
         return judge(program, made.arch).cycles
 
-    trials = Autotuner(search.graph, search.fitter, cycles, options)
+    trials = Autotuner(search.graph, search.costs, cycles, options)
     steps = trials.tune(made.result.steps, _cycles_by_step(made.trace))
     tried = trials.of(steps)
     found = [replace(made, result=replace(made.result, trials=tried))]

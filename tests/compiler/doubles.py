@@ -87,9 +87,9 @@ class _AnySearch(GroupSearch):
 class Everywhere(ChooseHomes):
     """Shared memory for all that has room there, quicker or not."""
 
-    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+    def apply(self, parts: Sequence[Part], graph: NestGraph, prices: Prices) -> tuple[Part, ...]:
         """`parts` with as much in shared memory as fits."""
-        return super().apply(parts, graph, _Bargain(fitter))
+        return super().apply(parts, graph, _Bargain(prices))
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Clinging(KeepTensors):
 
     taste: int = 0
 
-    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+    def apply(self, parts: Sequence[Part], graph: NestGraph, prices: Prices) -> tuple[Part, ...]:
         """`parts` with as much on chip as fits."""
-        return super().apply(parts, graph, _Bargain(fitter, self.taste))
+        return super().apply(parts, graph, _Bargain(prices, self.taste))
 
 
 @dataclass(frozen=True)

@@ -72,12 +72,12 @@ class Crowded(KeepTensors):
 
     left: int = 16
 
-    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+    def apply(self, parts: Sequence[Part], graph: NestGraph, costs: Prices) -> tuple[Part, ...]:
         """`parts` with all but `left` bytes reserved where anything is kept."""
-        reserved = {"local": fitter.arch.memories.local.size - self.left}
+        reserved = {"local": costs.arch.memories.local.size - self.left}
         return tuple(
             replace(part, reserved=reserved) if isinstance(part, Group) and part.kept else part
-            for part in super().apply(parts, graph, fitter)
+            for part in super().apply(parts, graph, costs)
         )
 
 

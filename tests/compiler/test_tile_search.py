@@ -74,8 +74,8 @@ def test_no_price_is_below_its_bound(cores: int) -> None:
     for objective in SCORES:
         stages = Stages()
         stages = replace(stages, tile=replace(stages.tile, objective=objective, cores=cores))
-        fitter = GroupCosts(machine(), stages)
-        assert 0 <= fitter.lower_bound(group) <= fitter.price(group)
+        costs = GroupCosts(machine(), stages)
+        assert 0 <= costs.lower_bound(group) <= costs.price(group)
 
 
 @pytest.mark.parametrize("objective", SCORES)

@@ -207,11 +207,11 @@ def test_one_slot_is_less_memory_and_more_time() -> None:
 def test_schedules_by_hand_are_estimated_like_those_of_the_search() -> None:
     made = compiled("tree net\nstep\n  layer t4\n  layer t8\n  layer t12\n")
     assert made.search is not None
-    fitter = made.search.fitter
+    costs = made.search.costs
     (step,) = made.steps
     assert isinstance(step, PlacedGroup)
-    for schedule in fitter.schedules(step.plan.schedule.group):
-        again = fitter.search.estimate(schedule)
+    for schedule in costs.schedules(step.plan.schedule.group):
+        again = costs.search.estimate(schedule)
         assert again.total == pytest.approx(schedule.estimate.total, rel=0.1)
     by_hand = compiled(THREE)
     (step,) = by_hand.steps
