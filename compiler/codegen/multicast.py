@@ -62,6 +62,11 @@ Allot = Callable[[str, int], Stage | None]
 """Finds room in shared memory for a buffer's bytes, if there is any."""
 
 
+def nowhere(buffer: str, size: int) -> None:
+    """No room in shared memory."""
+    del buffer, size
+
+
 @dataclass(frozen=True)
 class ShareLoads(Omittable):
     """Read once what several cores load alike.
@@ -84,7 +89,7 @@ class ShareLoads(Omittable):
         return find_multicast_route(arch, self.gain, self.room) if self.enabled else None
 
     def apply(
-        self, trees: Sequence[list[Node]], arch: Arch, names: Names, allot: Allot
+        self, trees: Sequence[list[Node]], arch: Arch, names: Names, allot: Allot = nowhere
     ) -> list[list[Node]]:
         """The trees of the cores that take part in a step, with shared loads."""
         way = self.multicast_route(arch)
