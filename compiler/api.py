@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compiler.codegen.kernels import Offer, Part, kernel
+    from compiler.codegen.kernels import Part, kernel
+    from compiler.context import CompileOptions, CompileResult
     from compiler.cost.multicast import between_cores
-    from compiler.decisions.cache import Decisions, Shelf
-    from compiler.decisions.text.text import TreeError, parse_tree, print_tree
+    from compiler.decisions.cache import Decisions
+    from compiler.decisions.text.text import TreeError, parse_tree
     from compiler.decisions.text.tree import Tree
     from compiler.errors import (
         CompilerError,
@@ -37,13 +38,11 @@ if TYPE_CHECKING:
     from compiler.estimate.network_bound import Attainable, bound_of
     from compiler.estimate.quick_estimate import QuickEstimator, quick_estimate
     from compiler.explain.dump import CHOSEN, FORMS, form_after, form_of
-    from compiler.explain.forms import FormReport
     from compiler.explain.rejected import RejectedOption
     from compiler.explain.report import (
         Choice,
         Constants,
         GroupReport,
-        LayerReport,
         report,
         working_set,
     )
@@ -70,13 +69,7 @@ if TYPE_CHECKING:
     from compiler.numerics.memo import Memo
     from compiler.options import EFFORTS, GRAPH_PASSES, HALOS, OBJECTIVES, Stages, Trial, stages_of
     from compiler.passes import Pass, PassFailed, Within, pass_name, run_pass
-    from compiler.pipeline import (
-        CompileOptions,
-        CompileResult,
-        compile_model,
-        following_lengths,
-        prepared,
-    )
+    from compiler.pipeline import compile_model, following_lengths, prepared
     from compiler.schedule.fusion.strategies import STRATEGIES
     from compiler.search.best_program import (
         Best,
@@ -108,7 +101,6 @@ __all__ = [  # noqa: RUF022
     "SimulatedProgram",
     "alternatives",  # passes for the others
     "Decisions",  # schedules that were chosen before, by what of the machine they depend on
-    "Shelf",  # where these outlive the process
     "QuickEstimator",  # one network before any schedule, on many machines
     "quick_estimate",  # cycles layer by layer, before any schedule
     "NetworkEstimate",
@@ -128,7 +120,6 @@ __all__ = [  # noqa: RUF022
     "Within",  # the range of such an option
     "Tree",  # a schedule by names, which can be written by hand
     "parse_tree",  # from text
-    "print_tree",  # to text
     "TreeError",  # what is wrong with it, line by line
     # Refusals: what a user can do something about.
     "CompilerError",  # of which the others are
@@ -145,8 +136,6 @@ __all__ = [  # noqa: RUF022
     # Why it is as it is.
     "report",  # every decision about every group, with the best that was rejected
     "GroupReport",
-    "LayerReport",
-    "FormReport",
     "Choice",
     "Constants",
     "RejectedOption",
@@ -191,7 +180,6 @@ __all__ = [  # noqa: RUF022
     "Tensor",  # and the values of a body
     "kernel",  # decorator: assembly for tiles of an operator, beside what the compiler emits
     "Part",  # an operand of such a tile
-    "Offer",  # a kernel that was compared
     "Declined",  # what it raises for a node that it does not cover
     "OperatorFailed",  # a function of an operator that fails, or does not suit its node
     "is_own",  # whether an operator has a reference other than ONNX Runtime

@@ -7,8 +7,9 @@ it. All errors survive pickling, because studies compile in worker processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB")
 
@@ -114,3 +115,9 @@ class DoesNotFit(CompilerError):
         if self.levers:
             text += "; try: " + ", or ".join(self.levers)
         return text
+
+
+class TooFewTokens(DoesNotFit):
+    """A program takes more tokens than there are; `by_step`: those that each of its steps takes."""
+
+    by_step: Mapping[int, int] = MappingProxyType({})

@@ -1,6 +1,4 @@
-"""Every stage of the compiler, in order, on one page.
-
-    ONNX -> graph -> nests -> groups -> tiles -> plans -> placement -> program
+"""The options of every stage of `compiler.pipeline`, in the order of the page.
 
 The one idea: each entry is a pass or a row of rewrites, and the fields of a pass are its options
 (`archgen explain passes`), so whatever the compiler can be told is in one value.

@@ -1,167 +1,67 @@
-"""The driver: model and architecture in, program out.
+"""The compiler on one page: every stage in its order, model and architecture in, program out.
 
-It calls the stages in order and hands on what a stage refuses: a group that fits in no tile is
-taken apart, an operator that fits in no tile alone is an error with the sum that does not fit.
-What is given up on the way is noted in the result.
+A stage is a function `stage(ir, ctx) -> ir`. A stage that cannot raises `DoesNotFit`, with the sum
+that does not fit; whoever calls it here says what is tried next.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
-from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from compiler.codegen.kernels import Offer
-from compiler.codegen.probes import probes, recipe
-from compiler.codegen.program import PlacedGroup
-from compiler.codegen.program import Step as ProgramStep
-from compiler.decisions.cache import Decisions, decision_of
-from compiler.decisions.fallback import (
-    TOKENS,
-    Emitted,
-    Parts,
-    Strategy,
-    emit_with_fallbacks,
-    in_turns,
-    place_groups,
-    strategies,
+from compiler.codegen.handover import with_handovers
+from compiler.codegen.program import ProgramCode, StepCode, recipe
+from compiler.context import (
+    IR,
+    CompileOptions,
+    CompileResult,
+    Context,
+    Network,
+    Observer,
+    ScheduledNetwork,
+    unobserved,
 )
-from compiler.decisions.group_costs import GroupCosts
+from compiler.decisions.cache import Decisions, decision_of
+from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
+from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.apply import apply_tree
-from compiler.decisions.text.tree import Tree
-from compiler.errors import DoesNotFit, UnsupportedModel, at_node
+from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
 from compiler.frontend.reference_types import refusal
-from compiler.frontend.rewrite import names_of, origin_of, runs_of
+from compiler.geometry.tile_trace import Unwalkable
 from compiler.lowering.host import Fallback
-from compiler.memory.on_chip import Place
-from compiler.numerics.expected_values import VerificationPlan
-from compiler.numerics.provenance import Known, SourceValue
-from compiler.options import Stages, Trial
-from compiler.passes import Pass, Result, run_passes
-from compiler.plan.plan import Plan
-from compiler.schedule.residency.placement_state import Prices, added
+from compiler.memory.on_chip import PlacedGroup, Step
+from compiler.numerics.provenance import Known, mark_source, source_values
+from compiler.options import Stages
+from compiler.passes import Pass, run_passes
+from compiler.schedule.residency.placement_state import added
 from compiler.schedule.tracking import TrackedArch
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Schedule
 from compiler.symbolic.infer_from_samples import for_lengths
 from compiler.symbolic.merge import refusal as refusal_of
 from compiler.symbolic.model import SymbolicModel
 from compiler.target.bind import unsupported
-from compiler.target.loops.cover import Cover, CoverProblem
+from compiler.target.group_facts import Unholdable
 from compiler.target.machine import between_type, real_type
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
-from simmodel.arch.dtype import NAMES, is_float
+from simmodel.arch.dtype import is_float
 from simmodel.arch.record import Arch
-from simmodel.program.program import Probe, Program
 
-_SOURCE = "archgen.source"
-
-Observer = Callable[[str, Any], None]
-"""Called with the name of each stage and what it made, which the next stage may change. From
-`fuse` on a stage that has to give up what it made makes it again: what counts is its last."""
-
-
-def unobserved(stage: str, made: object) -> None:
-    """The observer that does nothing."""
-    del stage, made
-
-
-@dataclass(frozen=True)
-class CompileOptions:
-    """What the user may choose; everything else is decided from the architecture."""
-
-    dtype: str | None = None
-    """Element type of the network; default the architecture's first."""
-    host: bool = True
-    """Whether operators may fall back to the host."""
-    stages: Stages = field(default_factory=Stages)
-    tree: Tree | None = None
-    """A schedule to follow; what it leaves open, and everything without one, is searched for."""
-
-
-@dataclass(frozen=True)
-class GroupDecision:
-    """What was decided for one group."""
-
-    group: Group
-    schedule: Schedule
-    plan: Plan
-    places: dict[str, Place]
-    step: int
-    """Position among groups and host nodes; the number of its group in the program's origins."""
-
-
-@dataclass(frozen=True)
-class ScheduleSearch:
-    """What the decisions were chosen among: other groups of these parts may still be priced."""
-
-    graph: NestGraph
-    parts: tuple[Layer | HostNode, ...]
-    fitter: GroupCosts
-
-
-@dataclass(frozen=True)
-class CompileResult:
-    """The program and how it came about."""
-
-    program: Program
-    host: tuple[HostNode, ...] = ()
-    """Operators that run on the host, with reasons; several may go in one call."""
-    decisions: tuple[GroupDecision, ...] = field(default=(), compare=False)
-    probes: tuple[Probe, ...] = ()
-    """Every tensor that a step stores."""
-    recipe: VerificationPlan | None = field(default=None, compare=False, repr=False)
-    """What the steps compute, to be computed again."""
-    search: ScheduleSearch | None = field(default=None, compare=False, repr=False)
-    notes: tuple[str, ...] = ()
-    """What the search had chosen and had to be given up, with the reason."""
-    steps: tuple[ProgramStep, ...] = field(default=(), compare=False, repr=False)
-    """The groups, planned and placed, and calls of the host, in order."""
-    kernels: tuple[Offer, ...] = field(default=(), compare=False)
-    """Kernels of users that were compared, each beside what the compiler emits."""
-    works: Mapping[tuple[int, str], tuple[CoverProblem, Cover]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-    """By origin in the program and form, the longest work of the engines of elements: its loops,
-    and which of them an instruction walks."""
-    trials: Mapping[int, tuple[Trial, ...]] = field(default_factory=dict, compare=False)
-    """By step, the schedules of its group that were run by themselves."""
-
-
-def prepared(
-    proto: onnx.ModelProto,
-    name: str,
-    stages: Stages | None = None,
-    observe: Observer = unobserved,
-    following: OpenAxes | None = None,
-) -> ir.Model:
-    """The network after loading and all graph passes: independent of any machine, and of all
-    options but those of `Stages.shared`. `following`: of one for a range of lengths, the axes that
-    follow from these."""
-    stages = stages or Stages()
-    model = stages.load.apply(proto, name)
-    mark_open(model, following or {})
-    observe("load", model)
-    model = run_passes(stages.graph, model, _pass_observer(observe)).ir
-    model.meta[_SOURCE] = {
-        name: number for number, node in enumerate(proto.graph.node) for name in node.output
-    }
-    return model
-
-
-def following_lengths(protos: Iterable[onnx.ModelProto], name: str, stages: Stages) -> OpenAxes:
-    """The axes of a network's values that follow from lengths, as `prepared` is told: `protos` are
-    the network at several of them, that at the upper edge first."""
-    edge, *others = (stages.load.apply(proto, name) for proto in protos)
-    return open_axes(edge, others)
+GROUPED = ("homes", "keep", "pin", "fuse")
+"""Names of what `search_groups` makes, as observers see it."""
+LESS = (
+    "nothing lies in shared memory", "nothing is kept between groups",
+    "no constant stays for several groups",
+)  # fmt: skip
+"""What of it is tried next, when groups do not fit."""
+Lowered = tuple[NestGraph, Fallback]
+"""A network as nests and calls of the host, and what makes other calls of it."""
 
 
 def compile_model(
@@ -190,127 +90,388 @@ def compile_model(
         UnsupportedModel: operators that can run nowhere.
         DoesNotFit: the sum that exceeds a memory, and what would make it fit.
     """
-    options = options or CompileOptions()
+    ctx = Context(arch, options or CompileOptions(), observe, decisions)
+    if ctx.dtype not in arch.types:
+        raise UnsupportedModel(f"{arch.name} has no {ctx.dtype}; it has {', '.join(arch.types)}")
     if isinstance(model, onnx.ModelProto):
-        model = prepared(model, model.graph.name, options.stages, observe)
-    dtype = options.dtype or arch.types[0]
-    if dtype not in arch.types:
-        raise UnsupportedModel(f"{arch.name} has no {dtype}; it has {', '.join(arch.types)}")
-    edge = model.edge if isinstance(model, SymbolicModel) else model
+        model = prepared(model, model.graph.name, ctx.stages, observe)
     if isinstance(model, SymbolicModel):
-        before, graph = _of_lengths(model, arch, dtype, options, observe)
+        before, graph = lower_all_sizes(model, ctx)
+        model = model.edge
     else:
-        before, fallback = _lower_for_target(edge, arch, dtype, options, observe)
-        graph = _assign_layouts(before, fallback, options.stages, observe)
-    if options.tree is None:
-        search, made, notes = _search_schedule(graph, arch, options.stages, observe, decisions)
-    else:
-        search, made, notes = _follow_schedule(options.tree, graph, arch, options.stages, observe)
-    calls = (step for step in before.steps if isinstance(step, HostNode))
-    host = tuple(step for step in calls if step.pick is None)
-    return _result(made, search, host, _source_values(edge), notes)
+        before, calls = lower_for_target(model, ctx)
+        graph = assign_layouts((before, calls), ctx)
+    layers = bind(fuse_tails(graph, ctx), ctx)
+    schedule, code = schedule_and_emit(layers, ctx)
+    on_host = (step for step in before.steps if isinstance(step, HostNode))
+    host = tuple(step for step in on_host if step.pick is None)
+    return _result(schedule, code, host, source_values(model))
 
 
-def remade(result: CompileResult, steps: tuple[ProgramStep, ...]) -> CompileResult:
+# What no machine matters for.
+
+
+def prepared(
+    proto: onnx.ModelProto,
+    name: str,
+    stages: Stages | None = None,
+    observe: Observer = unobserved,
+    following: OpenAxes | None = None,
+) -> ir.Model:
+    """The network after loading and all graph passes: independent of any machine, and of all
+    options but those of `Stages.shared`. `following`: of one for a range of lengths, the axes that
+    follow from these."""
+    stages = stages or Stages()
+    model = stages.load.apply(proto, name)
+    mark_open(model, following or {})
+    observe("load", model)
+    model = _rewrite(stages.graph, model, observe)
+    mark_source(model, proto)
+    return model
+
+
+def following_lengths(protos: Iterable[onnx.ModelProto], name: str, stages: Stages) -> OpenAxes:
+    """The axes of a network's values that follow from lengths, as `prepared` is told: `protos` are
+    the network at several of them, that at the upper edge first."""
+    edge, *others = (stages.load.apply(proto, name) for proto in protos)
+    return open_axes(edge, others)
+
+
+def _rewrite(passes: Iterable[Pass[IR]], made: IR, observe: Observer) -> IR:
+    """`made` after all `passes`, each of which is observed."""
+    return run_passes(passes, made, lambda step, result: observe(step.name, result.ir)).ir
+
+
+# Operators become nests that engines of this machine can run.
+
+
+def lower_for_target(model: ir.Model, ctx: Context) -> Lowered:
+    """The network with a host node for each operator that the machine cannot run."""
+    stages, arch = ctx.stages, ctx.arch
+    graph = ctx.observed("lower", stages.lower.apply(model, real_type(arch, ctx.dtype)))
+    graph = ctx.observed("copy-rows", stages.rows.apply(graph, arch))
+    graph = _rewrite(stages.nests, graph, ctx.observe)
+    graph = ctx.observed("fuse-functions", stages.marks.apply(graph, arch, ctx.functions))
+    graph = ctx.observed("expand-functions", stages.functions.apply(graph, arch))
+    calls, place = Fallback(model, graph), replace(stages.host, allowed=ctx.host_allowed)
+    graph = place.apply(graph, arch, calls.host_node, refusal, ctx.on_host)
+    graph = ctx.observed("place-on-host", graph)
+    graph = ctx.observed("group-depthwise", stages.depthwise.apply(graph, arch))
+    return ctx.observed("keep-narrow", stages.narrow.apply(graph, arch)), calls
+
+
+def assign_layouts(lowered: Lowered, ctx: Context) -> NestGraph:
+    """The network with few calls to the host and few copies."""
+    graph, calls = lowered
+    joined = ctx.observed("join-host", ctx.stages.join_host.apply(graph, calls.merged))
+    return _rewrite(ctx.stages.layout, joined, ctx.observe)
+
+
+def nests(model: ir.Model, ctx: Context) -> NestGraph:
+    """The network as nests that the machine can run, and host nodes for the rest."""
+    return assign_layouts(lower_for_target(model, ctx), ctx)
+
+
+# Nests become layers with engines.
+
+
+def fuse_tails(graph: NestGraph, ctx: Context) -> Network[Layer]:
+    """Nests as layers: a product or another operator with its element-wise tail."""
+    return Network(graph, ctx.observed("fuse-tails", ctx.stages.fuse.apply(graph)))
+
+
+def bind(network: Network[Layer], ctx: Context) -> Network[Layer]:
+    """Every operator with its engine."""
+    parts = ctx.observed("bind", ctx.stages.bind.apply(network.parts, ctx.arch))
+    return replace(network, parts=parts)
+
+
+# Layers become groups with schedules and addresses, and these a program.
+
+
+def schedule_and_emit(
+    network: Network[Layer], ctx: Context
+) -> tuple[ScheduledNetwork, ProgramCode]:
+    """The schedule and the program of the first strategy for whose program tokens suffice."""
+    refused: TooFewTokens | None = None
+    given = ctx.options.tree is not None
+    for strategy in strategies(ctx.stages, ctx.arch.core_count, given=given):
+        tried = ctx.with_stages(strategy.stages)
+        try:
+            schedule = find_schedule(network, tried)
+            _observe_steps(schedule, ctx)
+            schedule, code = emit(schedule, tried)
+        except TooFewTokens as why:
+            refused = why
+        except DoesNotFit:
+            if refused is None:
+                raise
+        else:
+            ctx.observe("order", code.program)
+            notes = filter(None, (strategy.note, *schedule.notes))
+            return replace(schedule, notes=tuple(notes)), code
+    assert refused is not None
+    raise refused
+
+
+def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
+    """The schedule that is given, is remembered of such a machine, or is searched for this one."""
+    graph, parts, tree = network.graph, network.parts, ctx.options.tree
+    if tree is not None:
+        ctx = replace(ctx, decisions=None)
+        return ctx.scheduled(network, apply_tree(tree, graph, parts, ctx.costs))
+    decisions = ctx.decisions
+    key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
+    if decisions is None or key is None:
+        return search_schedule(network, replace(ctx, decisions=None))
+    if (known := decisions.of(key, ctx.arch)) is not None:
+        steps = apply_tree(known.tree, graph, parts, ctx.costs, known.expected)
+        return ctx.scheduled(network, steps, known.notes)
+    tracked = TrackedArch(ctx.arch)
+    schedule = search_schedule(network, replace(ctx, arch=tracked.machine))
+    decision = decision_of(graph, schedule.steps, schedule.notes)
+    decisions.store(key, dict(tracked.noted), decision)
+    return schedule
+
+
+def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
+    """The best schedule that is found, planned and placed: with all on chip that pays, or with as
+    much less between groups as it takes to fit. Raises DoesNotFit where nothing less does."""
+    made = search_groups(network, ctx)
+    for stage, groups in zip(GROUPED[::-1], made[::-1], strict=True):
+        ctx.observe(stage, groups.parts)
+    notes: list[str] = []
+    for position, (groups, less, what) in enumerate(zip(made, made[1:], LESS, strict=False)):
+        if all(a is b for a, b in zip(groups.parts, less.parts, strict=True)):
+            continue
+        try:
+            return ctx.scheduled(network, tuple(place_groups(groups, ctx)), notes)
+        except (DoesNotFit, Unwalkable, Unholdable) as why:
+            notes.append(f"{what}, because with it {why}")
+            for stage in GROUPED[position::-1]:
+                ctx.observe(stage, less.parts)
+    return ctx.scheduled(network, tuple(place_groups(made[-1], ctx)), notes)
+
+
+def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
+    """Every group tiled, planned and placed, in pieces where it does not fit; these may need of
+    what a core keeps another part than the whole did."""
+    before: Fit | None = None
+    for part in network.parts:
+        if isinstance(part, HostNode):
+            yield part
+            continue
+        origins = (nest.origin for layer in part.layers for nest in layer.nests)
+        with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
+            fits = place_in_pieces(ctx.costs, part, before)
+        before = fits[-1]
+        yield from (PlacedGroup(*fit) for fit in fits)
+
+
+def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Group]]:
+    """The groups with what lies in shared memory between them; with what is kept on chip; with the
+    constants that stay there; the groups alone.
+
+    Groups are formed for the best that can be; where that does not come true, also for the
+    worst, and the better ones are taken. Where one core keeps up with DRAM, so are the groups that
+    it would have: what several make quicker one by one ends before long groups pay.
+    """
+    stages, costs = ctx.stages, ctx.costs
+    least, best = math.inf, list[Network[Group]]()
+
+    def weigh(groups: Network[Group]) -> float:
+        nonlocal least, best
+        pinned = place_weights(groups, ctx)
+        # What is kept is weighed against DRAM: shared memory may do better on its own.
+        total = math.inf
+        for kept in (place_activations(pinned, ctx), pinned):
+            homed = place_in_shared_memory(kept, ctx)
+            cycles = added(homed.parts, costs)
+            total = min(total, cycles)
+            if not best or cycles < least:
+                least, best = cycles, [homed, kept, pinned, groups]
+        return total
+
+    for hoped, after in stages.pin.optimistic_costs(network.parts, costs):
+        for prices in stages.homes.optimistic_costs(network.graph, hoped):
+            groups = partition(network, replace(ctx, prices=prices))
+            if weigh(groups) <= added(groups.parts, prices):
+                break
+        if stages.tile.objective == "latency" and best and least <= after:
+            break
+    if costs.one_core_keeps_up(network.graph, network.parts):
+        one_core = replace(stages, tile=replace(stages.tile, cores=1))
+        weigh(partition(network, ctx.with_stages(one_core)))
+    return best
+
+
+def partition(network: Network[Layer], ctx: Context) -> Network[Group]:
+    """Groups of layers that share tile loops."""
+    prices = ctx.prices or ctx.costs
+    parts = ctx.stages.partition.apply(
+        network.parts, network.graph,
+        prices.price, prices.lower_bound, prices.cost_below, prices.overlap_ends,
+    )  # fmt: skip
+    return Network(network.graph, parts)
+
+
+def place_weights(network: Network[Group], ctx: Context) -> Network[Group]:
+    """Groups with the constants that stay on chip."""
+    return replace(network, parts=ctx.stages.pin.apply(network.parts, ctx.costs))
+
+
+def place_activations(network: Network[Group], ctx: Context) -> Network[Group]:
+    """Groups with the tensors that stay on chip between them."""
+    return replace(network, parts=ctx.stages.keep.apply(network.parts, network.graph, ctx.costs))
+
+
+def place_in_shared_memory(network: Network[Group], ctx: Context) -> Network[Group]:
+    """Groups with the tensors that lie in shared memory between them."""
+    return replace(network, parts=ctx.stages.homes.apply(network.parts, network.graph, ctx.costs))
+
+
+# Groups with addresses become a program.
+
+
+def emit(schedule: ScheduledNetwork, ctx: Context) -> tuple[ScheduledNetwork, ProgramCode]:
+    """The program; where tokens are too few, without multicast, then of shorter groups.
+
+    Raises DoesNotFit: DRAM is too small, or every layer is alone and tokens are too few.
+    """
+    chosen, given_up = len(schedule.steps), []
+    while True:
+        try:
+            code = emit_program(schedule, ctx)
+        except TooFewTokens as why:
+            share = ctx.stages.share
+            if share.enabled and ctx.arch.core_count > 1:
+                given_up.append("no loads are shared between cores")
+                ctx = ctx.with_stages(replace(ctx.stages, share=replace(share, enabled=False)))
+                continue
+            shorter = halve_hungriest(schedule.search.costs, schedule.steps, why.by_step)
+            if shorter is None:
+                raise
+            schedule = replace(schedule, steps=shorter)
+            continue
+        if more := len(schedule.steps) - chosen:
+            given_up.append(f"groups taken apart, {more} more than chosen")
+        if given_up:
+            notes = (*schedule.notes, f"too few tokens: {', '.join(given_up)}")
+            search = schedule.search
+            if ctx.stages.share != search.costs.stages.share:
+                search = replace(search, costs=ctx.costs)
+            schedule = replace(schedule, search=search, notes=notes)
+            _observe_steps(schedule, ctx)
+        return schedule, code
+
+
+def emit_program(schedule: ScheduledNetwork, ctx: Context) -> ProgramCode:
+    """The program of a schedule as it is; TooFewTokens, or DoesNotFit where DRAM is too small."""
+    code = place_off_chip(schedule, ctx)
+    for step in code.emit_steps():
+        code.append(hand_over(multicast(step, ctx), ctx))
+    return order_instructions(synchronize(split_loads(code, ctx), ctx), ctx)
+
+
+def place_off_chip(schedule: ScheduledNetwork, ctx: Context) -> ProgramCode:
+    """Constants packed, and addresses in DRAM and shared memory for all that lies there."""
+    return ProgramCode.of(schedule.search.graph, ctx.arch, schedule.steps)
+
+
+def multicast(step: StepCode, ctx: Context) -> StepCode:
+    """Loads that several cores have in common, read once."""
+    allot = partial(step.code.allot, step.number)
+    trees = ctx.stages.share.apply(step.trees, ctx.arch, step.code.names, allot)
+    return replace(step, trees=trees)
+
+
+def hand_over(step: StepCode, ctx: Context) -> StepCode:
+    """Copies between cores of what neighbours need of results that stay on chip."""
+    del ctx
+    if step.plan is None or step.around is None:
+        return step
+    trees = with_handovers(step.trees, step.plan, step.around, step.origin, step.follows)
+    return replace(step, trees=trees)
+
+
+def split_loads(code: ProgramCode, ctx: Context) -> ProgramCode:
+    """Loads of constants in pieces, as their places become free."""
+    cores = [ctx.stages.split.apply(nodes, ctx.arch) for nodes in code.cores]
+    return replace(code, cores=cores)
+
+
+def synchronize(code: ProgramCode, ctx: Context) -> ProgramCode:
+    """One stream for each core, with tokens between its engines; TooFewTokens."""
+    return code.synchronized(turns=ctx.stages.order.turns)
+
+
+def order_instructions(code: ProgramCode, ctx: Context) -> ProgramCode:
+    """Each stream in the order in which it is issued: loads ahead of the work that hides them."""
+    own = [code.tokens] * len(code.streams)
+    streams = ctx.stages.order.apply(code.streams, ctx.arch, own, code.registers)
+    return replace(code, streams=streams)
+
+
+def replace_steps(result: CompileResult, steps: tuple[Step, ...]) -> CompileResult:
     """`result` with `steps`, which compute the same, in the place of its own.
 
     Raises DoesNotFit where the machine has too few tokens for them.
     """
     search, recipe = result.search, result.recipe
     assert search is not None and recipe is not None
-    made = emit_with_fallbacks(search.graph, search.fitter, steps)
-    notes = tuple(filter(None, (*result.notes, made.note)))
-    return _result(made, search, result.host, recipe.known, notes)
+    made, code = emit(ScheduledNetwork(search, steps, result.notes), search.context)
+    return _result(made, code, result.host, recipe.known)
 
 
 def _result(
-    made: Emitted,
-    search: ScheduleSearch,
-    host: tuple[HostNode, ...],
-    known: Known,
-    notes: tuple[str, ...],
+    made: ScheduledNetwork, code: ProgramCode, host: tuple[HostNode, ...], known: Known
 ) -> CompileResult:
-    steps = tuple(made.emitter.steps)
-    decided = tuple(
-        GroupDecision(s.plan.schedule.group, s.plan.schedule, s.plan, s.places, number)
-        for number, s in enumerate(steps)
-        if isinstance(s, PlacedGroup)
-    )
-    names = made.emitter.names
-    offers = tuple(names.offers.values())
+    offers = tuple(code.names.offers.values())
+    verified = recipe(made.search.graph, made.steps, known, offers)
     return CompileResult(
-        made.program, host, decided, probes(made.emitter),
-        recipe(search.graph, steps, known, offers), search, notes, steps, offers, names.works,
+        code.program, host, code.probes, verified, made.search, made.notes, made.steps, offers,
+        code.names.works,
     )  # fmt: skip
 
 
-def _pass_observer(observe: Observer) -> Callable[[Pass[Any], Result[Any]], None]:
-    """`observe` for passes."""
-    return lambda step, result: observe(step.name, result.ir)
+def _observe_steps(schedule: ScheduledNetwork, ctx: Context) -> None:
+    for stage in ("tree", "tile", "plan", "layout"):
+        ctx.observe(stage, schedule.steps)
 
 
-def _source_values(model: ir.Model) -> Known:
-    """Each value's names in the source model, in its order, and its element type."""
-    source: dict[str, int] = model.meta.get(_SOURCE, {})
-    order = {name: position for position, name in enumerate(source)}
-    return {
-        str(value.name): [
-            SourceValue(
-                name,
-                NAMES[value.dtype.numpy()],
-                source[name],
-                origin_of(node),
-                runs_of(model.graph, name),
-            )
-            for name in sorted(source.keys() & set(names_of(value)), key=order.__getitem__)
-        ]
-        for node in model.graph
-        for value in node.outputs
-        if value.name and value.dtype is not None and value.dtype.numpy() in NAMES
-    }
+# One program for all sizes within some ranges: what is made at several of them, joined.
 
 
-def nests(model: ir.Model, arch: Arch, dtype: str, options: CompileOptions) -> NestGraph:
-    """The network as nests that `arch` can run, and host nodes for the rest."""
-    graph, fallback = _lower_for_target(model, arch, dtype, options)
-    return _assign_layouts(graph, fallback, options.stages)
-
-
-def _of_lengths(
-    family: SymbolicModel, arch: Arch, dtype: str, options: CompileOptions, observe: Observer
-) -> tuple[NestGraph, NestGraph]:
+def lower_all_sizes(family: SymbolicModel, ctx: Context) -> tuple[NestGraph, NestGraph]:
     """The network of the upper edge as nests and host nodes, and that for all lengths.
 
     What an engine finishes at each length may be beyond it for all of them, as a mean that is
     multiplied by how many times fewer terms there are: that goes to the host.
     """
-    away: dict[str, str] = {}
+    on_host: dict[str, str] = {}
     while True:
-        edge, made = _with_away(family, arch, dtype, options, observe, away)
+        edge, made = _merge_sizes(family, replace(ctx, on_host=on_host))
         lacking = {
             step.tensor: (step, reason)
             for step in made.steps
-            if isinstance(step, Nest) and (reason := unsupported(step, made.tensors, arch))
+            if isinstance(step, Nest) and (reason := unsupported(step, made.tensors, ctx.arch))
         }
-        known = {step.tensor for step in edge.steps if isinstance(step, Nest)} - away.keys()
+        known = {step.tensor for step in edge.steps if isinstance(step, Nest)} - on_host.keys()
         if not lacking:
             return edge, made
-        if not known.issuperset(lacking) or not _host_allowed(options):
+        if not known.issuperset(lacking) or not ctx.host_allowed:
             why = [f"{at_node(s.origin, s.kind)}: {reason}" for s, reason in lacking.values()]
             raise refusal_of(made.name, family.registers, why)
-        away |= {name: reason for name, (_, reason) in lacking.items()}
+        on_host |= {name: reason for name, (_, reason) in lacking.items()}
 
 
-def _with_away(
-    family: SymbolicModel, arch: Arch, dtype: str, options: CompileOptions, observe: Observer,
-    away: Mapping[str, str],
-) -> tuple[NestGraph, NestGraph]:  # fmt: skip
-    """The same, where nests that make any of `away` are for the host."""
+def _merge_sizes(family: SymbolicModel, ctx: Context) -> tuple[NestGraph, NestGraph]:
+    """The same with nothing on the host but what `ctx` says."""
     fused: list[NestGraph] = []
     placed: list[NestGraph] = []
 
     def watch(name: str, value: object) -> None:
-        observe(name, value)
+        ctx.observe(name, value)
         if name == "fuse-functions" and not fused and isinstance(value, NestGraph):
             fused.append(value)
 
@@ -318,14 +479,15 @@ def _with_away(
         model = family.at(values)
         if model is None:
             return None
-        first = not placed  # the upper edge
-        like, looked = (None, watch) if first else (fused[0], unobserved)
-        alike = away if first else {**away, **_calls(placed[0])}
-        graph, fallback = _lower_for_target(model, arch, dtype, options, looked, like, alike)
-        placed.append(graph)
-        return _assign_layouts(graph, fallback, options.stages)
+        own = replace(ctx, observe=watch)  # the upper edge
+        if placed:
+            on_host = {**ctx.on_host, **_calls(placed[0])}
+            own = replace(ctx, observe=unobserved, functions=fused[0], on_host=on_host)
+        lowered = lower_for_target(model, own)
+        placed.append(lowered[0])
+        return assign_layouts(lowered, replace(own, observe=unobserved))
 
-    kind = between_type(arch)
+    kind = between_type(ctx.arch)
     real = kind if is_float(kind) else "fp32"
     made = for_lengths(make, family.registers, family.host, family.constants, real)
     return placed[0], made
@@ -335,244 +497,3 @@ def _calls(graph: NestGraph) -> dict[str, str]:
     """What the host makes, each with the reason: it does so at every length."""
     calls = (step for step in graph.steps if isinstance(step, HostNode) and step.pick is None)
     return {name: call.reason for call in calls for name in call.outputs}
-
-
-def _host_allowed(options: CompileOptions) -> bool:
-    return options.host and options.stages.host.allowed
-
-
-def _lower_for_target(
-    model: ir.Model,
-    arch: Arch,
-    dtype: str,
-    options: CompileOptions,
-    observe: Observer = unobserved,
-    like: NestGraph | None = None,
-    away: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[NestGraph, Fallback]:
-    """The network with a host node for each operator that `arch` cannot run, and for what makes any
-    of `away`; with the functions of `like`, if given."""
-    stages = options.stages
-    graph = stages.lower.apply(model, real_type(arch, dtype))
-    observe("lower", graph)
-    graph = stages.rows.apply(graph, arch)
-    observe("copy-rows", graph)
-    graph = run_passes(stages.nests, graph, _pass_observer(observe)).ir
-    graph = stages.marks.apply(graph, arch, like)
-    observe("fuse-functions", graph)
-    graph = stages.functions.apply(graph, arch)
-    observe("expand-functions", graph)
-    fallback = Fallback(model, graph)
-    place = replace(stages.host, allowed=_host_allowed(options))
-    graph = place.apply(graph, arch, fallback.host_node, refusal, away)
-    observe("place-on-host", graph)
-    graph = stages.depthwise.apply(graph, arch)
-    observe("group-depthwise", graph)
-    graph = stages.narrow.apply(graph, arch)
-    observe("keep-narrow", graph)
-    return graph, fallback
-
-
-def _assign_layouts(
-    graph: NestGraph, fallback: Fallback, stages: Stages, observe: Observer = unobserved
-) -> NestGraph:
-    """The network with few calls to the host and few copies."""
-    joined = stages.join_host.apply(graph, partial(_merge_host_nodes, fallback))
-    observe("join-host", joined)
-    return run_passes(stages.layout, joined, _pass_observer(observe)).ir
-
-
-def _merge_host_nodes(
-    fallback: Fallback,
-    nodes: tuple[HostNode, ...],
-    outputs: tuple[str, ...],
-    given: tuple[str, ...],
-) -> HostNode | None:
-    """`nodes` as one call that reads what is `given`."""
-    made = fallback.payload(outputs, given)
-    if made is None:
-        return None
-    return HostNode(
-        inputs=made.inputs, outputs=outputs, payload=made.data,
-        origin="+".join(dict.fromkeys(node.origin for node in nodes)),
-        kind="+".join(dict.fromkeys(node.kind for node in nodes)),
-        reason="; ".join(dict.fromkeys(node.reason for node in nodes)),
-        operations=made.operations,
-    )  # fmt: skip
-
-
-def _search_schedule(
-    graph: NestGraph, arch: Arch, stages: Stages, observe: Observer, decisions: Decisions | None
-) -> tuple[ScheduleSearch, Emitted, tuple[str, ...]]:
-    """What was searched, the program, and what was given up for it."""
-    parts = layers(graph, arch, stages, observe)
-    refusal: DoesNotFit | None = None
-    for way in strategies(stages, arch.core_count):
-        try:
-            search, steps, notes = _cached_schedule(graph, parts, arch, way, observe, decisions)
-            _observe_steps(steps, observe)
-            found = emit_with_fallbacks(graph, search.fitter, steps)
-        except DoesNotFit as why:
-            if why.unit == TOKENS:
-                refusal = why
-            elif refusal is None:
-                raise
-            continue
-        if found.note:
-            notes.append(found.note)
-            _observe_steps(tuple(found.emitter.steps), observe)
-            search = _without_multicast(search, found)
-        observe("order", found.program)
-        return search, found, tuple(filter(None, notes))
-    assert refusal is not None
-    raise refusal
-
-
-def _cached_schedule(
-    graph: NestGraph, parts: tuple[Layer | HostNode, ...], arch: Arch, way: Strategy,
-    observe: Observer, decisions: Decisions | None,
-) -> tuple[ScheduleSearch, tuple[ProgramStep, ...], list[str]]:  # fmt: skip
-    """What is known of such a machine, or is found for this one and then known; with what had to be
-    given up."""
-    notes = [way.note]
-    key = None if decisions is None else decisions.key(graph, parts, way.stages)
-    if decisions is None or key is None:
-        search = ScheduleSearch(graph, parts, GroupCosts(arch, way.stages))
-        return search, _place_network(search, observe, notes), notes
-    known = decisions.of(key, arch)
-    if known is not None:
-        search = ScheduleSearch(graph, parts, GroupCosts(arch, way.stages, decisions.fronts))
-        steps = apply_tree(known.tree, graph, parts, search.fitter, known.expected)
-        return search, steps, [*notes, *known.notes]
-    seen = TrackedArch(arch)
-    search = ScheduleSearch(graph, parts, GroupCosts(seen.machine, way.stages, decisions.fronts))
-    steps = _place_network(search, observe, notes)
-    decisions.store(key, dict(seen.noted), decision_of(graph, steps, notes[1:]))
-    return search, steps, notes
-
-
-def _without_multicast(search: ScheduleSearch, made: Emitted) -> ScheduleSearch:
-    """`search` with what the program of `made` had to do without."""
-    fitter, share = search.fitter, made.emitter.share
-    if share == fitter.stages.share:
-        return search
-    return replace(search, fitter=GroupCosts(fitter.arch, replace(fitter.stages, share=share)))
-
-
-def _follow_schedule(
-    tree: Tree, graph: NestGraph, arch: Arch, stages: Stages, observe: Observer
-) -> tuple[ScheduleSearch, Emitted, tuple[str, ...]]:
-    """The same for a schedule that is given."""
-    parts = layers(graph, arch, stages, observe)
-    way = Strategy(stages)
-    search = ScheduleSearch(graph, parts, GroupCosts(arch, stages))
-    steps = apply_tree(tree, graph, parts, search.fitter)
-    _observe_steps(steps, observe)
-    try:
-        found = emit_with_fallbacks(graph, search.fitter, steps)
-    except DoesNotFit as why:
-        if why.unit != TOKENS:
-            raise
-        way = in_turns(stages)
-        search = ScheduleSearch(graph, parts, GroupCosts(arch, way.stages))
-        found = emit_with_fallbacks(graph, search.fitter, steps)
-    if found.note:
-        _observe_steps(tuple(found.emitter.steps), observe)
-        search = _without_multicast(search, found)
-    observe("order", found.program)
-    return search, found, tuple(filter(None, [way.note, found.note]))
-
-
-def layers(
-    graph: NestGraph, arch: Arch, stages: Stages, observe: Observer = unobserved
-) -> tuple[Layer | HostNode, ...]:
-    """The network's layers, bound to engines, and calls of the host."""
-    parts = stages.fuse.apply(graph)
-    observe("fuse-tails", parts)
-    parts = stages.bind.apply(parts, arch)
-    observe("bind", parts)
-    return parts
-
-
-def _observe_steps(steps: tuple[ProgramStep, ...], observe: Observer) -> None:
-    for stage in ("tree", "tile", "plan", "layout"):
-        observe(stage, steps)
-
-
-def _place_network(
-    search: ScheduleSearch, observe: Observer, notes: list[str]
-) -> tuple[ProgramStep, ...]:
-    """Every group planned and placed; adds to `notes` what had to be given up."""
-    made = grouped(search)
-    stages = ("homes", "keep", "pin", "fuse")
-    for stage, parts in zip(stages[::-1], made[::-1], strict=True):
-        observe(stage, parts)
-
-    def gave_up(position: int, note: str) -> None:
-        notes.append(note)
-        for stage in stages[:position][::-1]:
-            observe(stage, made[position])
-
-    return place_groups(made, search.fitter, gave_up)
-
-
-def grouped(search: ScheduleSearch) -> tuple[Parts, Parts, Parts, Parts]:
-    """The groups with what lies in shared memory between them; with what is kept on chip; with the
-    constants that stay there; the groups alone.
-
-    Groups are formed for the best that can be; where that does not come true, also for the
-    worst, and the better ones are taken. Where one core keeps up with DRAM, so are the groups that
-    it would have: what several make quicker one by one ends before long groups pay.
-    """
-    graph, fitter, stages = search.graph, search.fitter, search.fitter.stages
-    best: tuple[float, tuple[Parts, Parts, Parts, Parts]] | None = None
-
-    def formed(prices: Prices) -> Parts:
-        return stages.partition.apply(
-            search.parts,
-            graph,
-            prices.price,
-            prices.lower_bound,
-            prices.cost_below,
-            prices.overlap_ends,
-        )
-
-    def weigh(groups: Parts) -> float:
-        nonlocal best
-        pinned = stages.pin.apply(groups, fitter)
-        # What is kept is weighed against DRAM: shared memory may do better on its own.
-        total = math.inf
-        for kept in (stages.keep.apply(pinned, graph, fitter), pinned):
-            homed = stages.homes.apply(kept, graph, fitter)
-            found = added(homed, fitter)
-            total = min(total, found)
-            if best is None or found < best[0]:
-                best = found, (homed, kept, pinned, groups)
-        return total
-
-    for hoped, least in stages.pin.optimistic_costs(search.parts, fitter):
-        for outlook in stages.homes.optimistic_costs(graph, hoped):
-            groups = formed(outlook)
-            if weigh(groups) <= added(groups, outlook):
-                break
-        if stages.tile.objective == "latency" and best is not None and best[0] <= least:
-            break
-    if _one_core_keeps_up(search):
-        single = replace(stages, tile=replace(stages.tile, cores=1))
-        weigh(formed(GroupCosts(fitter.arch, single, fitter.fronts)))
-    assert best is not None
-    return best[1]
-
-
-def _one_core_keeps_up(search: ScheduleSearch) -> bool:
-    """Whether there are several cores, and one of them computes in less time than constants take
-    to arrive."""
-    fitter = search.fitter
-    if fitter.cores == 1:
-        return False
-    found = [part for part in search.parts if isinstance(part, Layer)]
-    computing = sum(max(fitter.search.bounds.engine_cycles(layer)) for layer in found)
-    names = {name for layer in found for name in layer.inputs}
-    tensors = (search.graph.tensors[name] for name in names)
-    constant = {t.storage.buffer: t.stored for t in tensors if t.data is not None}
-    return computing < sum(constant.values()) / fitter.arch.dram_bytes_per_cycle

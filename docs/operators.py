@@ -31,11 +31,12 @@ from archgen.backend.representation import refuse  # noqa: E402
 from archgen.models.load import ModelError, SourceModel  # noqa: E402
 from archgen.schema import load_arch  # noqa: E402
 from compiler.api import CompilerError, Undecided  # noqa: E402
+from compiler.context import CompileOptions  # noqa: E402
 from compiler.frontend.operators import attention  # noqa: E402
 from compiler.frontend.operators.functions import DEFINED  # noqa: E402
 from compiler.frontend.reference_types import operators_of_runtime, outside  # noqa: E402
 from compiler.options import Stages, stages_for  # noqa: E402
-from compiler.pipeline import CompileOptions, compile_model  # noqa: E402
+from compiler.pipeline import compile_model  # noqa: E402
 from compiler.schedule.fusion.partition import Unfused  # noqa: E402
 
 PAGE = ROOT / "docs" / "operators.md"

@@ -16,12 +16,14 @@ from compiler.codegen.tile import Places
 from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.geometry.boxes import Region, scaled, summed
 from compiler.geometry.tile_trace import TileTrace
-from compiler.plan.plan import LayerPlan
+from compiler.memory.off_chip import pinned_steps, touched_by
+from compiler.memory.on_chip import PlacedGroup, Step
+from compiler.plan.plan import LayerPlan, Plan
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import Roles, roles
 from compiler.target.layout import packed_order
 from compiler.target.narrow_weights import fits_tiles, row_of
-from compiler.tensor_ir.nest import Access, Array, Tensor
+from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor
 from simmodel.arch.dtype import pack as pack_elements
 from simmodel.arch.dtype import per_byte, size_of
 from simmodel.isa.region import Address, Operand, Terms
@@ -236,3 +238,60 @@ def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[
     for start, size in parts:
         for low in range(start, start + size, step or size):
             yield low, min(low + (step or size), start + size)
+
+
+def packed_by_step(steps: Sequence[Step]) -> list[tuple[PackedWeights | None, ...]]:
+    """How the weights of each layer of each step are packed."""
+    return [
+        tuple(packed(layer, step.plan.walked) for layer in step.plan.layers)
+        if isinstance(step, PlacedGroup)
+        else ()
+        for step in steps
+    ]
+
+
+def constants_of(
+    graph: NestGraph, steps: Sequence[Step], packs: Sequence[Sequence[PackedWeights | None]]
+) -> dict[str, Array]:
+    """DRAM buffer -> raw elements, packed weights included; only what is read."""
+    data: dict[str, Array] = {}
+
+    def add(tensor: Tensor) -> None:
+        buffer = tensor.storage.buffer
+        if tensor.data is not None and buffer not in data:
+            owner = graph.tensors[buffer]
+            assert owner.data is not None
+            data[buffer] = np.ascontiguousarray(owner.data)
+
+    loaded = {(number, name) for (name, _), (number, _) in pinned_steps(steps).items()}
+    for number, (step, own) in enumerate(zip(steps, packs, strict=True)):
+        if isinstance(step, HostNode):
+            for name in touched_by(step):
+                add(graph.tensors[name])
+            continue
+        group = step.plan.schedule.group
+        for name in group.stored:
+            add(graph.tensors[name].sources[-1])
+        for layer, pack in zip(step.plan.layers, own, strict=True):
+            for name, weights in _layer_inputs(step.plan, layer.position):
+                if name in group.pinned and (number, name) not in loaded:
+                    continue
+                tensor = graph.tensors[name]
+                if pack is not None and weights and tensor.data is not None:
+                    data |= packed_bytes(pack, layer, tensor.data)
+                else:
+                    for source in tensor.sources:
+                        add(source)
+    for name in graph.outputs:
+        add(graph.tensors[name])
+    return data
+
+
+def _layer_inputs(plan: Plan, position: int) -> tuple[tuple[str, bool], ...]:
+    """What a layer reads from memory, and whether it reads it as weights of a product."""
+    keys = (
+        b.key
+        for b in plan.buffers.values()
+        if b.key is not None and (b.first if b.layer is None else b.layer) == position
+    )
+    return tuple(dict.fromkeys((key[0], key[2]) for key in keys))

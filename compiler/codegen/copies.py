@@ -28,22 +28,16 @@ from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Operand
 
 
-def sources(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The tensors whose bytes are touched where `tensor` is loaded or stored, the list last."""
-    rows = tensor.picked or tensor.placed
-    return (tensor,) if rows is None else (rows.table, rows.index)
-
-
 def computed(tensors: Iterable[Tensor]) -> frozenset[str]:
     """The buffers off chip that steps of the program write, of those that `tensors` are read
     from."""
-    found = (each for tensor in tensors for each in sources(tensor))
+    found = (each for tensor in tensors for each in tensor.sources)
     return frozenset(each.storage.buffer for each in found if each.data is None)
 
 
 def written(tensor: Tensor) -> frozenset[str]:
     """The buffer off chip that a store of `tensor` changes."""
-    return frozenset({sources(tensor)[0].storage.buffer})
+    return frozenset({tensor.sources[0].storage.buffer})
 
 
 def listed(tensor: Tensor) -> frozenset[str]:

@@ -12,7 +12,7 @@ like any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compiler.codegen.constants import PackedWeights
@@ -44,12 +44,6 @@ from simmodel.isa.region import Operand
 from simmodel.program.program import TileKind
 
 
-def _all_lacking(name: str, core: int) -> bool:
-    """Nothing is there before the group."""
-    del name, core
-    return True
-
-
 @dataclass(frozen=True)
 class EmissionContext:
     """What all steps of a group share."""
@@ -65,9 +59,9 @@ class EmissionContext:
     """The program's barriers with their arrivals."""
     awaited: Callable[[str], Iterable[str]]
     """Barriers behind which a DRAM buffer holds what this group reads."""
-    picks: Mapping[str, int] = field(default_factory=dict)
+    picks: Mapping[str, int]
     """Origin index of the node that picks a tensor of which this group reads the rows."""
-    lacking: Callable[[str, int], bool] = _all_lacking
+    lacking: Callable[[str, int], bool]
     """Whether a core has yet to load a constant that stays for several groups."""
 
     def uses(self, reads: Iterable[TileBuffer], writes: Iterable[TileBuffer]) -> tuple[Use, ...]:

@@ -18,11 +18,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol
 
-from compiler.codegen.program import PlacedGroup, Step
 from compiler.decisions.text.apply import Expected
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.text import TreeError, parse_tree, print_tree
 from compiler.decisions.text.tree import Tree
+from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import Stages
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import Field, TrackedCache, read_again

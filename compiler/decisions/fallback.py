@@ -22,77 +22,69 @@ stands the refusal, with the sum that does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.codegen.program import PlacedGroup, ProgramEmitter, Step
 from compiler.decisions.group_costs import Fit, GroupCosts
-from compiler.errors import CompilerError, DoesNotFit, on
+from compiler.errors import CompilerError, DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
+from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import Stages
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
-from compiler.schedule.residency.buffer import GRAIN
 from compiler.schedule.residency.shared_memory import ChooseHomes
 from compiler.schedule.residency.weights import PinConstants
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
-from compiler.tensor_ir.nest import HostNode, NestGraph
-from simmodel.arch.units import show_bytes
-from simmodel.program.program import Program
-
-TOKENS = "tokens"
-"""Unit of the refusals that ask for fewer of them."""
-Parts = tuple[Group | HostNode, ...]
 
 
-def place_in_pieces(fitter: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
+def place_in_pieces(costs: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
     """A group planned and placed, in as few pieces as it fits in, behind the group `before`;
     DoesNotFit where even a single operator does not."""
     refusal: CompilerError | None = None
     try:
-        for schedule in fitter.schedules(group)[: fitter.stages.plan.attempts]:
-            if refusal is not None and _dearer(fitter, schedule, group):
+        for schedule in costs.schedules(group)[: costs.stages.plan.attempts]:
+            if refusal is not None and _dearer(costs, schedule, group):
                 break
             try:
-                return [fitter.place(schedule, before)]
+                return [costs.place(schedule, before)]
             except (DoesNotFit, Unwalkable, Unholdable) as why:
                 refusal = why
     except DoesNotFit as why:
         refusal = why
-    found = _halves(fitter, group, before)
-    if not found and fitter.single is not None:
-        return place_in_pieces(fitter.single, group, before)
+    found = _halves(costs, group, before)
+    if not found and costs.single is not None:
+        return place_in_pieces(costs.single, group, before)
     if not found:
-        raise refusal or _unscheduled(fitter, group)
+        raise refusal or _unscheduled(costs, group)
     return found
 
 
-def _halves(fitter: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
+def _halves(costs: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
     """The pieces of a group planned and placed; nothing where it is a single nest."""
     found: list[Fit] = []
     for piece in _group_pieces(group):
-        found += place_in_pieces(fitter, piece, found[-1] if found else before)
+        found += place_in_pieces(costs, piece, found[-1] if found else before)
     return found
 
 
-def _unscheduled(fitter: GroupCosts, group: Group) -> CompilerError:
+def _unscheduled(costs: GroupCosts, group: Group) -> CompilerError:
     """Why a layer has no schedule: by itself, or beside what is kept."""
     try:
-        fitter.schedules(replace(group, kept={}, pinned={}, reserved={}))
+        costs.schedules(replace(group, kept={}, pinned={}, reserved={}))
     except DoesNotFit as why:
         return why
-    return fitter.search.refusal(group)
+    return costs.search.refusal(group)
 
 
-def _dearer(fitter: GroupCosts, schedule: Schedule, group: Group) -> bool:
+def _dearer(costs: GroupCosts, schedule: Schedule, group: Group) -> bool:
     """Whether a schedule costs more than the pieces of its group."""
     if len(group.layers) < 2:
         return False
-    apart = sum(fitter.price(piece) for piece in _group_pieces(group))
-    return fitter.search.score(schedule.estimate) > apart
+    apart = sum(costs.price(piece) for piece in _group_pieces(group))
+    return costs.search.score(schedule.estimate) > apart
 
 
 def _group_pieces(group: Group) -> Iterator[Group]:
@@ -124,47 +116,6 @@ def _piece(group: Group, layers: tuple[Layer, ...], results: tuple[str, ...]) ->
     return replace(piece, kept=kept, pinned=pinned)
 
 
-def place_groups(
-    made: Sequence[Parts], fitter: GroupCosts, gave_up: Callable[[int, str], None]
-) -> tuple[Step, ...]:
-    """Every group of a network planned and placed.
-
-    Args:
-        made: the groups as they are to be, and what is less and less on chip between them: with
-            homes in shared memory, with tensors kept, with constants pinned, with nothing.
-        fitter: the machine.
-        gave_up: called with the position in `made` that is tried next, and why.
-
-    Pieces of a group may need of what a core keeps another part than the whole did. Raises
-    DoesNotFit where a group does not fit with nothing else on chip.
-    """
-    whats = (
-        "nothing lies in shared memory", "nothing is kept between groups",
-        "no constant stays for several groups",
-    )  # fmt: skip
-    for position, (found, less, what) in enumerate(zip(made, made[1:], whats, strict=False)):
-        if all(a is b for a, b in zip(found, less, strict=True)):
-            continue
-        try:
-            return tuple(_fitted(found, fitter))
-        except (DoesNotFit, Unwalkable, Unholdable) as why:
-            gave_up(position + 1, f"{what}, because with it {why}")
-    return tuple(_fitted(made[-1], fitter))
-
-
-def _fitted(parts: Parts, fitter: GroupCosts) -> Iterator[Step]:
-    before: Fit | None = None
-    for part in parts:
-        if isinstance(part, HostNode):
-            yield part
-            continue
-        origins = (nest.origin for layer in part.layers for nest in layer.nests)
-        with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
-            found = place_in_pieces(fitter, part, before)
-        before = found[-1]
-        yield from (PlacedGroup(*fit) for fit in found)
-
-
 @dataclass(frozen=True)
 class Strategy:
     """Passes to compile with."""
@@ -174,9 +125,13 @@ class Strategy:
     """What they do without, and why."""
 
 
-def strategies(stages: Stages, cores: int) -> Iterator[Strategy]:
-    """`stages` on up to `cores` cores, then others that take fewer tokens."""
+def strategies(stages: Stages, cores: int, *, given: bool = False) -> Iterator[Strategy]:
+    """`stages` on up to `cores` cores, then others that take fewer tokens; where the schedule is
+    `given`, only the last of them."""
     yield Strategy(stages)
+    if given:
+        yield _in_turns(stages)
+        return
     apart = replace(
         stages, partition=Unfused(), pin=PinConstants(enabled=False),
         keep=KeepTensors(enabled=False), homes=ChooseHomes(shared=False),
@@ -189,57 +144,17 @@ def strategies(stages: Stages, cores: int) -> Iterator[Strategy]:
     while (left := left // 2) > 0:
         fewer = replace(single, tile=replace(single.tile, cores=left))
         yield Strategy(fewer, f"too few tokens for more cores: at most {left}")
-    yield in_turns(single)
+    yield _in_turns(single)
 
 
-def in_turns(stages: Stages) -> Strategy:
+def _in_turns(stages: Stages) -> Strategy:
     """`stages` with the fewest tokens that there can be."""
     turns = replace(stages, order=replace(stages.order, turns=True))
     return Strategy(turns, "too few tokens for engines at once: one of a core works at a time")
 
 
-@dataclass(frozen=True)
-class Emitted:
-    """A program and what it was made from."""
-
-    program: Program
-    emitter: ProgramEmitter
-    note: str = ""
-    """What was given up for it."""
-
-
-def emit_with_fallbacks(graph: NestGraph, fitter: GroupCosts, steps: tuple[Step, ...]) -> Emitted:
-    """The program of `steps`; where tokens are too few, of shorter groups.
-
-    Raises DoesNotFit: DRAM is too small, or every layer is alone and tokens are too few.
-    """
-    before, stages = len(steps), fitter.stages
-    share = stages.share
-    while True:
-        emitter = ProgramEmitter(graph, fitter.arch, steps, stages.order, share, stages.split)
-        _check_dram(emitter)
-        try:
-            program = emitter.program()
-        except DoesNotFit:
-            if share.enabled and fitter.arch.core_count > 1:
-                share = replace(share, enabled=False)
-                continue
-            shorter = _shorter(fitter, steps, emitter.hunger)
-            if shorter is None:
-                raise
-            steps = shorter
-            continue
-        given_up = []
-        if share != stages.share:
-            given_up.append("no loads are shared between cores")
-        if more := len(steps) - before:
-            given_up.append(f"groups taken apart, {more} more than chosen")
-        note = f"too few tokens: {', '.join(given_up)}" if given_up else ""
-        return Emitted(program, emitter, note)
-
-
-def _shorter(
-    fitter: GroupCosts, steps: Sequence[Step], hunger: Mapping[int, int]
+def halve_hungriest(
+    costs: GroupCosts, steps: Sequence[Step], tokens: Mapping[int, int]
 ) -> tuple[Step, ...] | None:
     """`steps` with those groups halved that take the most tokens; None where none is left."""
     groups = {
@@ -249,29 +164,14 @@ def _shorter(
     }
     if not groups:
         return None
-    most = max(hunger.get(number, 0) for number in groups)
+    most = max(tokens.get(number, 0) for number in groups)
     found: list[Step] = []
     for number, step in enumerate(steps):
-        if number not in groups or hunger.get(number, 0) < most:
+        if number not in groups or tokens.get(number, 0) < most:
             found.append(step)
             continue
         last = found[-1] if found else None
         before = (last.plan, last.places) if isinstance(last, PlacedGroup) else None
-        pieces = _halves(fitter, groups[number], before)
+        pieces = _halves(costs, groups[number], before)
         found += [PlacedGroup(*fit) for fit in pieces]
     return tuple(found)
-
-
-def _check_dram(emitter: ProgramEmitter) -> None:
-    size = emitter.arch.memories.dram.size
-    if emitter.end <= size:
-        return
-    weights = sum(data.nbytes for data in emitter.data.values())
-    raise DoesNotFit(
-        demand=emitter.end,
-        bound=size,
-        unit="B",
-        terms=(("constants", weights), ("feature maps", emitter.end - weights)),
-        levers=(f"memories.dram.size of at least {show_bytes(-(-emitter.end // GRAIN) * GRAIN)}",),
-        where=f"{emitter.graph.name}: DRAM",
-    )

@@ -7,7 +7,7 @@ What then finds no place is the business of `compiler.decisions.fallback`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,8 +21,10 @@ from compiler.schedule.tiling.choose_group import GroupSearch
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, Schedule, Tiled
 from compiler.target.group_facts import Facts
+from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.record import Arch
 
 Fit = tuple[Plan, dict[str, Place]]
@@ -64,6 +66,17 @@ class GroupCosts:
     def with_slots(self, slots: int | None) -> GroupCosts:
         """The one whose buffers have so many slots, where that is one of the two."""
         return self.single if slots == 1 and self.single is not None else self
+
+    def one_core_keeps_up(self, graph: NestGraph, parts: Sequence[Layer | HostNode]) -> bool:
+        """Whether there are several cores, and one of them computes in less time than constants
+        take to arrive."""
+        if self.cores == 1:
+            return False
+        found = [part for part in parts if isinstance(part, Layer)]
+        computing = sum(max(self.search.bounds.engine_cycles(layer)) for layer in found)
+        tensors = (graph.tensors[name] for layer in found for name in layer.inputs)
+        constant = {t.storage.buffer: t.stored for t in tensors if t.data is not None}
+        return computing < sum(constant.values()) / self.arch.dram_bytes_per_cycle
 
     @property
     def cores(self) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from compiler.context import CompileResult
 from compiler.cost.overlap import host_cycles
 from compiler.estimate.network_bound import Attainable
-from compiler.pipeline import CompileResult
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import in_turn
 from compiler.target.bind import depthwise_each

@@ -25,8 +25,8 @@ from functools import cached_property
 
 import numpy as np
 
+from compiler.context import CompileResult
 from compiler.cost.overlap import host_cycles
-from compiler.pipeline import CompileResult
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.target.machine import array_takes

@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from compiler.context import CompileOptions, Context
 from compiler.cost.overlap import host_cycles
 from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition, computed
 from compiler.estimate.estimate import NetworkEstimate
 from compiler.estimate.network_bound import Demands, attainable, room
-from compiler.pipeline import CompileOptions, layers, nests
+from compiler.pipeline import bind, fuse_tails, nests
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.target.machine import product_startup
@@ -74,12 +75,13 @@ class QuickEstimator:
         nowhere."""
         dtype = options.dtype or arch.types[0]
 
-        def bind(seen: Arch) -> _Bound:
-            graph = nests(self.model, seen, dtype, options)
-            return _Bound(graph, layers(graph, seen, options.stages))
+        def bound(seen: Arch) -> _Bound:
+            ctx = Context(seen, options)
+            network = bind(fuse_tails(nests(self.model, ctx), ctx), ctx)
+            return _Bound(network.graph, network.parts)
 
         asked = dtype, options.host, repr(options.stages)
-        demands = self.bound.of(asked, arch, {}, bind)
+        demands = self.bound.of(asked, arch, {}, bound)
         graph, work = demands.graph, demands.works(arch)
         # A compiler leaves cores idle that would not help.
         total = min(_taken(demands, arch, options, cores) for cores in {1, arch.core_count})

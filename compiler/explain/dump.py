@@ -21,14 +21,15 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from compiler.codegen.program import PlacedGroup, ProgramEmitter
+from compiler.context import CompileOptions, CompileResult, ScheduledNetwork
 from compiler.decisions.text.extract import extract_tree, remarks_of
 from compiler.decisions.text.text import print_tree
 from compiler.errors import CompilerError
 from compiler.geometry.tile_trace import Repeat, TileTrace
+from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
 from compiler.passes import pass_name
-from compiler.pipeline import CompileOptions, CompileResult, compile_model, prepared
+from compiler.pipeline import compile_model, emit_program, prepared
 from compiler.plan.plan import LayerPlan
 from compiler.schedule_ir.layer import Layer
 from compiler.target.bind import print_bound
@@ -81,13 +82,12 @@ def form_of(stage: str, result: CompileResult) -> str | None:
     before that."""
     search = result.search
     if search is not None and stage == "emit":
-        stages = search.fitter.stages
+        stages = search.costs.stages
         order = replace(stages.order, enabled=False)
         split = replace(stages.split, enabled=False)
-        emitter = ProgramEmitter(
-            search.graph, search.fitter.arch, result.steps, order, stages.share, split
-        )
-        return print_program(emitter.program())
+        plain = search.context.with_stages(replace(stages, order=order, split=split))
+        code = emit_program(ScheduledNetwork(search, result.steps), plain)
+        return print_program(code.program)
     if stage == "order":
         return print_program(result.program)
     if stage not in PLACED or search is None:

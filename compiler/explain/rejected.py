@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from compiler.context import GroupDecision, ScheduleSearch
 from compiler.decisions.fallback import place_in_pieces
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
-from compiler.pipeline import GroupDecision, ScheduleSearch
 from compiler.schedule.fusion.dependence import dependences, members, union
 from compiler.schedule.wording import cores_text, halo_of, sizes_text
 from compiler.schedule_ir.group import Group, reserving
@@ -65,7 +65,7 @@ class Neighbours:
         judged: Collection[int] = (),
     ) -> None:  # fmt: skip
         self.net = dependences(search.parts, search.graph)
-        self.fitter = search.fitter
+        self.costs = search.costs
         self.reason = reason
         self.judged = frozenset(judged)
         self.made = {made.step: made for made in decisions}
@@ -134,7 +134,7 @@ class Neighbours:
         """Why `groups` were not taken although they look cheaper."""
         if self.reason:
             return self.reason
-        if (sought := self.fitter.stages.tile.objective) != "latency":
+        if (sought := self.costs.stages.tile.objective) != "latency":
             return f"{sought} is sought, not cycles"
         if not all(self._fits_whole(group) for group in groups):
             return PLACELESS
@@ -148,7 +148,7 @@ class Neighbours:
 
     def _fits_whole(self, group: Group) -> bool:
         try:
-            return len(place_in_pieces(self.fitter, group, None)) == 1
+            return len(place_in_pieces(self.costs, group, None)) == 1
         except CompilerError:
             return False
 
@@ -167,7 +167,7 @@ class Neighbours:
 
     def _estimated_cycles(self, group: Group) -> float:
         try:
-            found = self.fitter.schedules(group)
+            found = self.costs.schedules(group)
         except DoesNotFit:
             return math.inf
         return found[0].estimate.total if found else math.inf
@@ -192,7 +192,7 @@ class Others:
         self, search: ScheduleSearch, made: GroupDecision, *, judged: bool = False
     ) -> None:
         self.made = made.schedule
-        self.fitter = search.fitter
+        self.costs = search.costs
         self.cost = made.schedule.estimate.total
         self.judged = judged
         self.all = tuple(_schedules(search, made.group, made.schedule))
@@ -213,7 +213,7 @@ class Others:
         found = self._best_other(
             lambda s: halo_of(s) == other, lambda s: f"{other}, {sizes_text(s)}"
         )
-        asked = self.fitter.stages.tile.rolling is not None
+        asked = self.costs.stages.tile.rolling is not None
         why = f"{mine} was asked for" if asked else "does not fit"
         return found or RejectedOption(other, None, self.cost, why)
 
@@ -227,7 +227,7 @@ class Others:
         if not group.kept and not group.reserved:
             return None
         try:
-            found = self.fitter.schedules(replace(group, kept={}, pinned={}, reserved={}))
+            found = self.costs.schedules(replace(group, kept={}, pinned={}, reserved={}))
         except DoesNotFit:
             return RejectedOption(what, None, self.cost, "does not fit")
         cycles = found[0].estimate.total
@@ -246,14 +246,14 @@ class Others:
 
     def _why(self, schedule: Schedule) -> str:
         """Why a schedule was not taken although it looks cheaper."""
-        if (sought := self.fitter.stages.tile.objective) != "latency":
+        if (sought := self.costs.stages.tile.objective) != "latency":
             return f"{sought} is sought, not cycles"
         if not self._can_place(schedule):
             return PLACELESS
         return JUDGED if self.judged else UNSEEN
 
     def _can_place(self, schedule: Schedule) -> bool:
-        stages, arch = self.fitter.stages, self.fitter.arch
+        stages, arch = self.costs.stages, self.costs.arch
         try:
             stages.alloc.apply(stages.plan.apply(schedule, arch), arch, None)
         except (DoesNotFit, Unwalkable, Unholdable):
@@ -264,10 +264,10 @@ class Others:
 def _schedules(search: ScheduleSearch, group: Group, made: Schedule) -> Iterator[Schedule]:
     """All schedules that the search has of a group; of a layer alone the best that fit."""
     if not group.alone:
-        yield from search.fitter.schedules(group)
+        yield from search.costs.schedules(group)
         return
-    stages, arch = search.fitter.stages, search.fitter.arch
-    candidates = search.fitter.candidates(group)
+    stages, arch = search.costs.stages, search.costs.arch
+    candidates = search.costs.candidates(group)
     found = sorted((single(tiled, group) for tiled in candidates), key=lambda s: s.estimate.total)
     for same_cores in (True, False):
         others = (

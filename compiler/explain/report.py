@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from compiler.context import CompileResult, GroupDecision
 from compiler.explain.forms import FormReport, forms_of
 from compiler.explain.rejected import Neighbours, Others, RejectedOption, best
 from compiler.geometry.boxes import needs
 from compiler.options import Trial
-from compiler.pipeline import CompileResult, GroupDecision
 from compiler.plan.make_plan import symbolic
 from compiler.plan.plan import LayerPlan, Plan
 from compiler.schedule.fusion.dependence import dependences

@@ -348,6 +348,21 @@ class Fallback:
         data, inputs = payload_of(nodes, self.model, [self.values[name] for name in outputs])
         return Payload(data, inputs, len(nodes), sum(operations(node) for node in nodes))
 
+    def merged(
+        self, nodes: tuple[HostNode, ...], outputs: tuple[str, ...], given: tuple[str, ...]
+    ) -> HostNode | None:
+        """`nodes` as one call that reads what is `given`; None: there is none."""
+        made = self.payload(outputs, given)
+        if made is None:
+            return None
+        return HostNode(
+            inputs=made.inputs, outputs=outputs, payload=made.data,
+            origin="+".join(dict.fromkeys(node.origin for node in nodes)),
+            kind="+".join(dict.fromkeys(node.kind for node in nodes)),
+            reason="; ".join(dict.fromkeys(node.reason for node in nodes)),
+            operations=made.operations,
+        )  # fmt: skip
+
     def _buffer(self, tensor: str) -> str:
         return self.graph.tensors[tensor].storage.buffer
 

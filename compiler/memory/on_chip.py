@@ -28,6 +28,7 @@ from compiler.passes import ContractBroken, Within, ensured
 from compiler.plan.make_plan import too_large
 from compiler.plan.plan import Plan
 from compiler.schedule.residency.buffer import TileBuffer, alive
+from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch, Memory
 
@@ -170,6 +171,17 @@ def _used(buffer: TileBuffer, last: int) -> Life:
 Place = tuple[int, int]
 """Address, and bytes from slot to slot."""
 Places = dict[str, Place]
+
+
+@dataclass(frozen=True)
+class PlacedGroup:
+    """A planned group with addresses."""
+
+    plan: Plan
+    places: dict[str, Place]
+
+
+Step = PlacedGroup | HostNode
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,12 @@ from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnx_ir as ir
 
+from compiler.frontend.rewrite import names_of, origin_of, runs_of
 from compiler.tensor_ir.nest import Array, NestGraph
+from simmodel.arch.dtype import NAMES
 
 
 class SourceValue(NamedTuple):
@@ -38,6 +42,37 @@ class SourceValue(NamedTuple):
 
 Known = Mapping[str, Sequence[SourceValue]]
 """Tensor -> each value of the model that it holds, in the model's order."""
+
+
+_SOURCE = "archgen.source"
+
+
+def mark_source(model: ir.Model, proto: onnx.ModelProto) -> None:
+    """Note in `model` which node of `proto` makes each of its values."""
+    model.meta[_SOURCE] = {
+        name: number for number, node in enumerate(proto.graph.node) for name in node.output
+    }
+
+
+def source_values(model: ir.Model) -> Known:
+    """Each value's names in the source model, in its order, and its element type."""
+    source: dict[str, int] = model.meta.get(_SOURCE, {})
+    order = {name: position for position, name in enumerate(source)}
+    return {
+        str(value.name): [
+            SourceValue(
+                name,
+                NAMES[value.dtype.numpy()],
+                source[name],
+                origin_of(node),
+                runs_of(model.graph, name),
+            )
+            for name in sorted(source.keys() & set(names_of(value)), key=order.__getitem__)
+        ]
+        for node in model.graph
+        for value in node.outputs
+        if value.name and value.dtype is not None and value.dtype.numpy() in NAMES
+    }
 
 
 # Constants whose element type on the machine cannot hold them.

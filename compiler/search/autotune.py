@@ -18,12 +18,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.codegen.nodes import instructions
-from compiler.codegen.program import PlacedGroup, ProgramEmitter, Step
+from compiler.context import ScheduledNetwork, ScheduleSearch
 from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
-from compiler.memory.on_chip import Place, PlaceBuffers
+from compiler.memory.on_chip import Place, PlaceBuffers, PlacedGroup, Step
 from compiler.options import ESTIMATED, LEVELS, JudgeGroups, Stages, Trial
+from compiler.pipeline import emit_program
 from compiler.plan.make_plan import MakePlan
 from compiler.plan.plan import Plan
 from compiler.schedule.fusion.partition import Outline
@@ -52,7 +53,7 @@ class Autotuner:
     """The groups of one network on one machine."""
 
     graph: NestGraph
-    fitter: GroupCosts
+    costs: GroupCosts
     run: Callable[[Program], int]
     """Cycles of a program."""
     options: JudgeGroups
@@ -106,14 +107,14 @@ class Autotuner:
         return {n: self.made[found] for n, found in outlines.items() if found in self.made}
 
     def _outline(self, step: PlacedGroup) -> Outline:
-        return self.fitter.search.outlines.of(step.plan.schedule.group)
+        return self.costs.search.outlines.of(step.plan.schedule.group)
 
     def _outlines_worth_tuning(
         self, steps: Sequence[Step], added: Mapping[int, int]
     ) -> list[Outline]:
         """Groups that take so much longer than they must that others are worth their trial, those
         with most to gain first."""
-        search = self.fitter.search
+        search = self.costs.search
         stake: dict[Outline, float] = {}
         for number, step in enumerate(steps):
             if isinstance(step, PlacedGroup):
@@ -138,7 +139,7 @@ class Autotuner:
         group, made = step.plan.schedule.group, step.plan.schedule
         cycles = self._simulated_cycles(step) if self._alone is None else self._alone
         trials = [Trial(ESTIMATED, made.estimate.total, cycles)]
-        short = self.fitter.search.short_inputs
+        short = self.costs.search.short_inputs
         least = cycles * charge_of(made, short)
         best: TuningCandidate | None = None
         seen = {_identity(step.plan, step.places)}
@@ -163,17 +164,14 @@ class Autotuner:
     def _simulated_cycles(self, step: PlacedGroup) -> int:
         """Simulated, of a program of this step alone."""
         alone = replace(self.graph, steps=(), inputs=(), outputs=())
-        stages = self.fitter.stages
-        emitter = ProgramEmitter(
-            alone, self.fitter.arch, (step,), stages.order, stages.share, stages.split
-        )
-        program = emitter.program()
+        search = ScheduleSearch(alone, (), self.costs)
+        program = emit_program(ScheduledNetwork(search, (step,)), search.context).program
         self._spent += sum(1 for core in program.cores for _ in instructions(core))
         return self.run(program)
 
     def _fit(self, way: TuningCandidate, group: Group, before: Fit | None) -> Fit | None:
         """The group planned and placed; None where it does not fit so."""
-        arch = self.fitter.arch
+        arch = self.costs.arch
         try:
             plan = way.plan.apply(way.schedule.of(group), arch)
             return plan, way.alloc.apply(plan, arch, before)
@@ -194,21 +192,21 @@ class Autotuner:
 
     def _placements(self, made: Schedule) -> Iterator[TuningCandidate]:
         """With regard to conflicts in banks, and without: one of them is its own."""
-        stages = self.fitter.stages
+        stages = self.costs.stages
         blind = replace(stages.alloc, conflicts="blind")
         aware = replace(stages.alloc, conflicts="aware")
         yield TuningCandidate("placed without regard to bank conflicts", made, stages.plan, blind)
         yield TuningCandidate("placed with regard to bank conflicts", made, stages.plan, aware)
 
     def _slots(self, group: Group, more: int) -> Iterator[TuningCandidate]:
-        stages = self.fitter.stages
+        stages = self.costs.stages
         slots = stages.plan.slots + more
         if slots > 0:
             other = replace(stages, plan=replace(stages.plan, slots=slots))
             yield from self._quick_search(f"{slots} slot{'s' * (slots > 1)}", group, other)
 
     def _constant_candidates(self, group: Group) -> Iterator[TuningCandidate]:
-        stages = self.fitter.stages
+        stages = self.costs.stages
         if any(group.tensors[name].data is not None for name in group.inputs):
             pieces = replace(stages.tile, held_up=0.0, whole=not stages.tile.whole)
             yield from self._quick_search(
@@ -219,8 +217,8 @@ class Autotuner:
         """What a quick search of its own finds with other passes."""
         if what not in self._others:
             tile = replace(stages.tile, breadth=LEVELS[0].breadth)
-            other = GroupCosts(self.fitter.arch, replace(stages, tile=tile), self.fitter.fronts)
-            other.search.memory = self.fitter.search.memory  # walks depend on no option
+            other = GroupCosts(self.costs.arch, replace(stages, tile=tile), self.costs.fronts)
+            other.search.memory = self.costs.search.memory  # walks depend on no option
             self._others[what] = other
         try:
             found = self._others[what].schedules(group)
@@ -232,7 +230,7 @@ class Autotuner:
 
     def _structures(self, group: Group, made: Schedule) -> Iterator[TuningCandidate]:
         """The best of each other structure, then what is next best of any."""
-        stages = self.fitter.stages
+        stages = self.costs.stages
         seen, rest = {_structure(made)}, []
         for schedule in self._schedules(group):
             kind = _structure(schedule)
@@ -247,8 +245,8 @@ class Autotuner:
     def _schedules(self, group: Group) -> list[Schedule]:
         """All schedules of a group that the search has, the best first."""
         if not group.alone:
-            return self.fitter.schedules(group)
-        found = self.fitter.candidates(group)
+            return self.costs.schedules(group)
+        found = self.costs.candidates(group)
         return sorted((single(tiled, group) for tiled in found), key=lambda s: s.estimate.total)
 
 

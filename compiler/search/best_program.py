@@ -20,19 +20,13 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from compiler.codegen.program import PlacedGroup, Step
+from compiler.context import CompileOptions, CompileResult, Observer, unobserved
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import Fit
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
+from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import LEVELS, Stages, stages_for
-from compiler.pipeline import (
-    CompileOptions,
-    CompileResult,
-    Observer,
-    compile_model,
-    remade,
-    unobserved,
-)
+from compiler.pipeline import compile_model, replace_steps
 from compiler.schedule.fusion.greedy import Branch, BranchX
 from compiler.schedule.fusion.optimal import Optimal
 from compiler.schedule.fusion.partition import PartitionStrategy, Unfused
@@ -113,7 +107,7 @@ class Best:
     def partition(self) -> str:
         """The strategy that made its groups, after what had to be given up."""
         search = self.result.search
-        stages = self.options.stages if search is None else search.fitter.stages
+        stages = self.options.stages if search is None else search.costs.stages
         made = stages.partition
         return next(name for name, strategy in STRATEGIES.items() if isinstance(made, strategy))
 
@@ -174,7 +168,7 @@ def _unmoved(made: Best) -> Best | None:
                 alike = alike and before[1] == step.places
                 step = PlacedGroup(*before)
             steps.append(step)
-        return None if alike else replace(made, result=remade(made.result, tuple(steps)))
+        return None if alike else replace(made, result=replace_steps(made.result, tuple(steps)))
     except DoesNotFit:
         return None
 
@@ -237,14 +231,14 @@ def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:
     def cycles(program: Program) -> int:
         return judge(program, made.arch).cycles
 
-    trials = Autotuner(search.graph, search.fitter, cycles, options)
+    trials = Autotuner(search.graph, search.costs, cycles, options)
     steps = trials.tune(made.result.steps, _cycles_by_step(made.trace))
     tried = trials.of(steps)
     found = [replace(made, result=replace(made.result, trials=tried))]
     if all(new is old for new, old in zip(steps, made.result.steps, strict=True)):
         return found
     try:
-        result = replace(remade(made.result, steps), trials=tried)
+        result = replace(replace_steps(made.result, steps), trials=tried)
     except DoesNotFit:  # more tokens at once than there are
         return found
     return [*found, _simulate(replace(made, result=result, judged=True), wanted, judge)]

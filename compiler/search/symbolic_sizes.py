@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from compiler.codegen.program import demand_of
-from compiler.pipeline import CompileResult
+from compiler.context import CompileResult
 from compiler.symbolic.specialize import at_length, nest_at
 from compiler.tensor_ir.demand import demanded
 from compiler.tensor_ir.registers import values_at

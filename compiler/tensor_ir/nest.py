@@ -284,6 +284,12 @@ class Tensor:
         return math.prod(self.shape)
 
     @property
+    def sources(self) -> tuple[Tensor, ...]:
+        """The tensors whose bytes are touched where it is loaded or stored, the list last."""
+        rows = self.picked or self.placed
+        return (self,) if rows is None else (rows.table, rows.index)
+
+    @property
     def stored(self) -> int:
         """Bytes that memory holds of it."""
         return self.elements * size_of(self.dtype) if self.narrow is None else self.narrow.bytes

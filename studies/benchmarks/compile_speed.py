@@ -23,11 +23,11 @@ from tables import table
 from archgen.models.load import open_model
 from archgen.schema import load_arch
 from archgen.studies.prepare import prepare
-from compiler.codegen.program import ProgramEmitter
+from compiler import pipeline
+from compiler.api import CompileOptions, prepared
 from compiler.options import stages_for
-from compiler.pipeline import CompileOptions, prepared
 from compiler.schedule.tiling.group_price import GroupPricer
-from compiler.search import best_program
+from compiler.search import autotune, best_program
 from simmodel.machine.run import simulate
 
 MACHINES = ("cocco-simba-1c", "gemmini-16", "stcp920")
@@ -72,7 +72,8 @@ class Spent:
 def watched(spent: Spent) -> Iterator[None]:
     """Stages and prices of what is compiled meanwhile are noted in `spent`."""
     places: list[tuple[Any, str, Callable[..., Any]]] = [
-        (ProgramEmitter, "program", spent.timed("emit", ProgramEmitter.program)),
+        (pipeline, "emit_program", spent.timed("emit", pipeline.emit_program)),
+        (autotune, "emit_program", spent.timed("emit", autotune.emit_program)),
         (best_program, "verify", spent.timed("verify", best_program.verify)),
         (GroupPricer, "price", spent.counted("prices", GroupPricer.price)),
         (GroupPricer, "floor", spent.counted("floors", GroupPricer.floor)),

@@ -35,20 +35,19 @@ import pandas as pd
 from tables import Case, arguments, compiled, machines, mapped, table
 
 from archgen.schema import shipped_names
-from compiler.codegen.program import PlacedGroup
-from compiler.decisions.fallback import emit_with_fallbacks
+from compiler.context import CompileResult, ScheduledNetwork, ScheduleSearch
 from compiler.decisions.group_costs import GroupCosts
 from compiler.errors import CompilerError
 from compiler.estimate.estimate import expected
 from compiler.geometry.tile_trace import Unwalkable
+from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages, stages_for
-from compiler.pipeline import CompileResult
+from compiler.pipeline import emit_program
 from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule.tiling.objective import SCORES
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule, single
 from compiler.target.group_facts import Unholdable
-from compiler.tensor_ir.nest import NestGraph
 from simmodel.machine.run import simulate
 
 MODELS = (
@@ -114,14 +113,14 @@ def measured(case: Case) -> Measured:
 def pairs(case: Case, made: CompileResult) -> Iterator[Pair]:
     """Estimated and simulated cycles of schedules of some groups of a program, each once."""
     assert made.search is not None
-    fitter, graph = made.search.fitter, made.search.graph
-    for group in sampled([decision.group for decision in made.decisions], fitter):
-        listed = schedules(group, fitter)
+    costs = made.search.costs
+    for group in sampled([decision.group for decision in made.decisions], costs):
+        listed = schedules(group, costs)
         seen: set[tuple[float, int]] = set()
         for place in PLACES:
             if place >= len(listed):
                 break
-            cycles = alone(listed[place], graph, fitter)
+            cycles = alone(listed[place], made.search)
             figures = listed[place].estimate.total, cycles
             if cycles and figures not in seen:
                 seen.add(figures)
@@ -129,32 +128,31 @@ def pairs(case: Case, made: CompileResult) -> Iterator[Pair]:
                 yield Pair(case.arch.name, case.model, case.variant, name, place, *figures)
 
 
-def sampled(groups: Sequence[Group], fitter: GroupCosts) -> list[Group]:
+def sampled(groups: Sequence[Group], costs: GroupCosts) -> list[Group]:
     """Groups of different kinds, from the dearest to the cheapest."""
-    kinds = {fitter.search.outlines.of(group): group for group in reversed(groups)}
-    ordered = sorted(kinds.values(), key=fitter.price, reverse=True)
+    kinds = {costs.search.outlines.of(group): group for group in reversed(groups)}
+    ordered = sorted(kinds.values(), key=costs.price, reverse=True)
     chosen = np.linspace(0, len(ordered) - 1, min(GROUPS, len(ordered)))
     return [ordered[round(position)] for position in chosen]
 
 
-def schedules(group: Group, fitter: GroupCosts) -> list[Schedule]:
+def schedules(group: Group, costs: GroupCosts) -> list[Schedule]:
     """What the search has to choose from, the best first."""
     if len(group.layers) > 1 or group.kept:
-        return fitter.schedules(group)
-    score = SCORES[fitter.stages.tile.objective]
-    found = sorted(fitter.candidates(group), key=lambda tiled: score(tiled.estimate))
+        return costs.schedules(group)
+    score = SCORES[costs.stages.tile.objective]
+    found = sorted(costs.candidates(group), key=lambda tiled: score(tiled.estimate))
     return [single(tiled, group) for tiled in found]
 
 
-def alone(schedule: Schedule, graph: NestGraph, fitter: GroupCosts) -> int:
+def alone(schedule: Schedule, search: ScheduleSearch) -> int:
     """Simulated cycles of a program of this schedule only; 0 where it finds no place."""
     try:
-        plan = fitter.stages.plan.apply(schedule, fitter.arch)
-        places = fitter.stages.alloc.apply(plan, fitter.arch)
-        made = emit_with_fallbacks(graph, fitter, (PlacedGroup(plan, places),))
+        step = PlacedGroup(*search.costs.place(schedule, None))
+        code = emit_program(ScheduledNetwork(search, (step,)), search.context)
     except (CompilerError, Unwalkable, Unholdable):
         return 0
-    return 0 if made.note else simulate(made.program, fitter.arch).cycles
+    return simulate(code.program, search.costs.arch).cycles
 
 
 def rank_correlation(frame: pd.DataFrame) -> float:

@@ -23,8 +23,8 @@ from archgen.process.guard import collect_rarely, one_thread_each
 from archgen.schema import load_arch
 from archgen.studies.run import Workbench
 from archgen.toolchain import STANDARD, Compiled, Request, compiled_report
+from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, CompileResult, compile_model
 from compiler.schedule_ir.schedule import Estimate
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch

@@ -7,11 +7,11 @@ from test_zoo import SMALL
 
 from archgen.schema import load_arch
 from archgen.zoo.catalog import CATALOG, build
+from compiler.context import CompileOptions, Context
 from compiler.decisions.text.extract import extract_tree, remarks_of
 from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.explain.dump import text_of
-from compiler.options import Stages
-from compiler.pipeline import CompileOptions, layers, nests, prepared
+from compiler.pipeline import bind, fuse_tails, nests, prepared
 from compiler.schedule.fusion.greedy import Line
 from compiler.schedule_ir.layer import Layer
 from compiler.target.bind import parse_bound
@@ -21,10 +21,11 @@ from compiler.tensor_ir.text import constants, parse_graph, payloads, print_grap
 @pytest.mark.parametrize("name", CATALOG)
 def test_nests_and_groups_read_back(name: str) -> None:
     arch = load_arch("ascend-310-like")
-    graph = nests(prepared(build(name, **SMALL[name]), name), arch, "fp16", CompileOptions())
+    ctx = Context(arch, CompileOptions(dtype="fp16"))
+    graph = nests(prepared(build(name, **SMALL[name]), name), ctx)
     text = print_graph(graph)
     assert print_graph(parse_graph(text, constants(graph), payloads(graph))) == text
-    parts = layers(graph, arch, Stages())
+    parts = bind(fuse_tails(graph, ctx), ctx).parts
     written = text_of("bind", parts, name)
     bound = (part for part in parts if isinstance(part, Layer))
     assert parse_bound(written) == {

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from compiler.context import CompileOptions
 from compiler.cost.multicast import MulticastRoute
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule.fusion.dependence import members
 from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable
@@ -87,9 +87,9 @@ class _AnySearch(GroupSearch):
 class Everywhere(ChooseHomes):
     """Shared memory for all that has room there, quicker or not."""
 
-    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+    def apply(self, parts: Sequence[Part], graph: NestGraph, prices: Prices) -> tuple[Part, ...]:
         """`parts` with as much in shared memory as fits."""
-        return super().apply(parts, graph, _Bargain(fitter))
+        return super().apply(parts, graph, _Bargain(prices))
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Clinging(KeepTensors):
 
     taste: int = 0
 
-    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+    def apply(self, parts: Sequence[Part], graph: NestGraph, prices: Prices) -> tuple[Part, ...]:
         """`parts` with as much on chip as fits."""
-        return super().apply(parts, graph, _Bargain(fitter, self.taste))
+        return super().apply(parts, graph, _Bargain(prices, self.taste))
 
 
 @dataclass(frozen=True)

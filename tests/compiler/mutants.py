@@ -24,8 +24,8 @@ from networks import Net, feeds_of
 
 import simmodel.execute
 from archgen.check.reference import run_node
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from compiler.target.place_on_host import PlaceOnHost
 from simmodel.arch.dtype import SIZES
 from simmodel.arch.record import Arch

@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_node
+from compiler.context import CompileOptions, CompileResult, Context
 from compiler.decisions.text.extract import extract_tree, remarks_of
 from compiler.decisions.text.interpreter import run_schedules
 from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import Stages
 from compiler.passes import run_passes
-from compiler.pipeline import CompileOptions, CompileResult, compile_model, nests, prepared
+from compiler.pipeline import compile_model, nests, prepared
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
@@ -178,7 +179,7 @@ def check(
     verify(program, arch)
     feeds = feeds_of(model)
     expected = reference(model, feeds)
-    meant = run(nests(graph, arch, dtype, options), feeds, run_node)
+    meant = run(nests(graph, Context(arch, options)), feeds, run_node)
     actual = execute(program, feeds, arch, host=run_node)
     for name, values in expected.items():
         scale = max(1.0, float(np.abs(values).max(initial=0.0)))

@@ -25,7 +25,7 @@ from networks import Net
 
 from archgen.program_files import encoded
 from archgen.schema import load_arch, shipped_names
-from compiler.pipeline import CompileOptions, compile_model, prepared
+from compiler.api import CompileOptions, compile_model, prepared
 from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate
 from simmodel.metrics import measure

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net
 
+from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.memory.bank_assignment import BankedMemory, Ints, Places, Waits, separate, traffic
 from compiler.memory.on_chip import PlaceBuffers
 from compiler.memory.steady_state import SAMPLES, Phase, Stream, Task
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, CompileResult, compile_model
 from compiler.schedule.residency.buffer import TileBuffer
 from simmodel.arch.record import Arch, Memory
 from simmodel.machine.run import simulate

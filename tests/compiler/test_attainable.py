@@ -14,9 +14,9 @@ from machines import machine, machines
 from networks import Net
 from test_closed_forms import free
 
+from compiler.api import CompileOptions, compile_model
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.estimate.network_bound import Attainable, bound_of
-from compiler.pipeline import CompileOptions, compile_model
 from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate
 from simmodel.metrics import measure

@@ -10,10 +10,11 @@ import pytest
 from machines import machine
 from networks import Net, check
 
+from compiler.context import CompileOptions, Context
 from compiler.explain.forms import engine_report
 from compiler.options import Stages
 from compiler.passes import ContractBroken
-from compiler.pipeline import CompileOptions, layers, nests, prepared
+from compiler.pipeline import bind, fuse_tails, nests, prepared
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.bind import Bind, check_bound, parse_bound
 from compiler.tensor_ir.nest import Access, Dim, Nest, Storage, Tensor, at, row_major
@@ -31,8 +32,8 @@ def depthwise() -> onnx.ModelProto:
 
 def bound(model: onnx.ModelProto) -> Layer:
     options = CompileOptions(dtype="fp16")
-    graph = nests(prepared(model, "net"), ARCH, "fp16", options)
-    (layer,) = layers(graph, ARCH, options.stages)
+    ctx = Context(ARCH, replace(options, dtype="fp16"))
+    (layer,) = bind(fuse_tails(nests(prepared(model, "net"), ctx), ctx), ctx).parts
     assert isinstance(layer, Layer)
     return layer
 

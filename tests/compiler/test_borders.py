@@ -8,8 +8,8 @@ import pytest
 from machines import NAMED
 from networks import Net, check
 
+from compiler.context import CompileOptions
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions
 from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.tensor_ir.bounds import Box, clipped, union
 

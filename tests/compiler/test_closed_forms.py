@@ -14,7 +14,7 @@ from blocks import conv
 from machines import machine
 from networks import Net
 
-from compiler.pipeline import CompileOptions, compile_model
+from compiler.api import CompileOptions, compile_model
 from simmodel.arch.record import Arch
 from simmodel.isa.contraction import product_cycles
 from simmodel.machine.run import simulate

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net
 
+from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.codegen.legalize import Names, legal_copy
 from compiler.cost.overlap import pipelined
 from compiler.cost.transfer import Path, RepeatedTransfer, traffic
-from compiler.pipeline import CompileOptions, CompileResult, compile_model
 from compiler.tensor_ir.nest import Storage, Tensor, dense
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Item, Loop

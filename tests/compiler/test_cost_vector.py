@@ -9,7 +9,7 @@ import pytest
 from machines import machine
 from networks import Net
 
-from compiler.pipeline import CompileOptions, compile_model
+from compiler.api import CompileOptions, compile_model
 from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate
 

@@ -20,8 +20,8 @@ from doubles import Clinging
 from machines import machine
 from networks import Net, feeds_of
 
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.program.program import Program

@@ -14,10 +14,10 @@ from machines import NAMED, machine, machines
 from networks import Net
 from pydantic import ValidationError
 
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.decisions.cache import Decisions
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import stages_for
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from compiler.schedule.tracking import TrackedCache
 from simmodel.arch.base import FrozenModel, MemoryRole
 from simmodel.arch.record import Arch

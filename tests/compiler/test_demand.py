@@ -9,7 +9,7 @@ import pytest
 from machines import NAMED
 from networks import Net, check
 
-from compiler.pipeline import CompileOptions, compile_model, prepared
+from compiler.api import CompileOptions, compile_model, prepared
 from simmodel.errors import Impossible
 from simmodel.machine.run import simulate
 from simmodel.metrics import measure

@@ -5,10 +5,10 @@ from __future__ import annotations
 from machines import machine
 from networks import Net
 
+from compiler.context import CompileOptions
 from compiler.decisions.text.text import parse_tree
 from compiler.explain.dump import form_after
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions
 
 
 def test_tiles_are_first_middle_and_last() -> None:

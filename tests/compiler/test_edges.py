@@ -11,10 +11,10 @@ import pytest
 
 from archgen.check.reference import run_node
 from archgen.schema import load_arch
+from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.errors import UnsupportedModel
 from compiler.lowering.node import NoNest, numpy_type
 from compiler.options import stages_for
-from compiler.pipeline import CompileOptions, CompileResult, compile_model
 from compiler.tensor_ir.nest import Array
 from simmodel.execute import run
 from simmodel.verify import verify

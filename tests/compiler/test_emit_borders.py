@@ -10,8 +10,8 @@ from doubles import AnyTiles, Eager
 from machines import machine
 from networks import Net
 
+from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, CompileResult, compile_model
 from simmodel.isa import Item, Loop, Splat, Sync
 
 ARCH = machine(

@@ -11,11 +11,11 @@ import pytest
 from machines import machine
 from networks import Net, feeds_of
 
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads
 from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.isa import Copy, Instruction, Item, Loop

@@ -14,11 +14,11 @@ from machines import NAMED, machine, machines
 from networks import Net, feeds_of, networks
 
 from archgen.check.reference import run_node
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.issue_order.clock import IssueClock
 from compiler.codegen.issue_order.order import OrderInstructions
 from compiler.codegen.issue_order.units import Pricer
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.isa import Copy, Item, Loop, Unary
@@ -38,7 +38,7 @@ def with_depth(arch: Arch, depth: int) -> Arch:
 
 
 def ordered(program: Program, arch: Arch, **options: int) -> Program:
-    streams = OrderInstructions(**options).apply_all(program.cores, arch, program.tokens)
+    streams = OrderInstructions(**options).apply(program.cores, arch, program.tokens)
     return replace(program, cores=streams)
 
 

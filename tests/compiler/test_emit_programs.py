@@ -11,9 +11,9 @@ import pytest
 from machines import NAMED
 from networks import Net, check
 
+from compiler.api import CompileOptions, compile_model
 from compiler.errors import DoesNotFit
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model
 from compiler.schedule.fusion.partition import Unfused
 from simmodel.arch.record import Arch
 from simmodel.program.assembly import print_program

@@ -14,6 +14,7 @@ from machines import machine
 from onnx import TensorProto, helper
 
 from archgen.check.reference import run_node
+from compiler.api import CompileOptions, compile_model
 from compiler.frontend.importer import load
 from compiler.frontend.operators.expression import evaluate, expression
 from compiler.frontend.operators.functions import DEFINED
@@ -21,7 +22,6 @@ from compiler.frontend.operators.functions import expression as registered
 from compiler.lowering.lower import host_node, lower
 from compiler.lowering.node import LoweringLimits
 from compiler.options import stages_for
-from compiler.pipeline import CompileOptions, compile_model
 from compiler.tensor_ir.build import NestGraphBuilder
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import HostNode, Nest

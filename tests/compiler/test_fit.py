@@ -11,10 +11,10 @@ from doubles import anything
 from machines import machine
 from networks import Net, check, refused
 
+from compiler.api import CompileOptions, compile_model
 from compiler.decisions.text.extract import extract_tree
 from compiler.errors import DoesNotFit
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.placement_state import Part, Prices
@@ -72,12 +72,12 @@ class Crowded(KeepTensors):
 
     left: int = 16
 
-    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+    def apply(self, parts: Sequence[Part], graph: NestGraph, costs: Prices) -> tuple[Part, ...]:
         """`parts` with all but `left` bytes reserved where anything is kept."""
-        reserved = {"local": fitter.arch.memories.local.size - self.left}
+        reserved = {"local": costs.arch.memories.local.size - self.left}
         return tuple(
             replace(part, reserved=reserved) if isinstance(part, Group) and part.kept else part
-            for part in super().apply(parts, graph, fitter)
+            for part in super().apply(parts, graph, costs)
         )
 
 

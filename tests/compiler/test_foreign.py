@@ -13,10 +13,10 @@ from archgen.check.reference import run_node
 from archgen.models.load import SourceModel
 from archgen.schema import load_arch
 from archgen.studies.prepare import prepare
+from compiler.api import CompileOptions, compile_model
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import load
 from compiler.options import stages_for
-from compiler.pipeline import CompileOptions, compile_model
 from compiler.tensor_ir.nest import Array
 from simmodel.execute import run
 from simmodel.verify import verify

@@ -18,7 +18,7 @@ from fuzzing.cases import case_of
 from fuzzing.judge import judged
 
 from archgen.toolchain import STANDARD, Compiled, Request, Toolchain, compiled_report
-from compiler.pipeline import CompileOptions, compile_model
+from compiler.api import CompileOptions, compile_model
 from simmodel.verify import verify
 
 SEEDS, MORE, CORES, STRANGE, SHARE = 50, 60, 20, 20, 5

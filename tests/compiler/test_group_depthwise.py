@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from machines import machine, machines
 from networks import Net, check, refused
 
-from compiler.codegen.program import PlacedGroup
+from compiler.context import CompileOptions, Context
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.explain.report import report
+from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, nests, prepared
+from compiler.pipeline import nests, prepared
 from compiler.target.group_depthwise import GroupDepthwise
 from compiler.tensor_ir.nest import Nest
 from compiler.tensor_ir.text import constants, parse_graph, print_graph
@@ -53,9 +54,7 @@ def grouped(arch: Arch, dtype: str, channels: int) -> Nest:
     options = CompileOptions(dtype=dtype)
     graph = nests(
         prepared(net.model(window(net, net.input(1, channels, 10, 10), channels)), "m"),
-        arch,
-        dtype,
-        options,
+        Context(arch, replace(options, dtype=dtype)),
     )
     (nest,) = (s for s in graph.steps if isinstance(s, Nest) and s.function == "mul" and s.reduce)
     assert parse_graph(print_graph(graph), constants(graph)) == graph

@@ -14,10 +14,11 @@ from machines import NAMED, machine, machines
 from networks import Checked, Net, check, refused
 
 from compiler.codegen.multicast import ShareLoads
+from compiler.context import CompileOptions
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.lowering.lower import lower
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, layers, prepared
+from compiler.pipeline import layers, prepared
 from compiler.schedule.fusion.dependence import dependences
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors

@@ -12,9 +12,9 @@ from onnx import parser
 
 from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
+from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.estimate import estimate
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, CompileResult, compile_model
 from compiler.target.place_on_host import PlaceOnHost
 from simmodel.execute import execute
 from simmodel.isa import HostCall

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net, check
 
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.lowering.lower import Lower
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from compiler.target.bind import Bind
 from compiler.target.group_depthwise import GroupDepthwise
 from compiler.target.vector_functions import ExpandFunctions

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Checked, Net, check
 
+from compiler.context import CompileOptions
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
 from simmodel.arch.record import Arch

@@ -10,11 +10,11 @@ import pytest
 from machines import SYSTOLIC, machine
 from networks import Net, check
 
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.cost.multicast import Cores
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.text import TreeError, parse_tree, print_tree
 from compiler.lowering.lower import lower
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from compiler.schedule.tiling.layer_price import TilingProblem, price
 from compiler.schedule.tiling.tile_sizes import TileSizes
 from compiler.schedule_ir.layer import Layer

@@ -15,12 +15,12 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
+from compiler.api import CompileOptions, compile_model
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import Load, load
 from compiler.frontend.operators.attention import RULES, in_numpy
 from compiler.lowering.lower import lower
 from compiler.options import Stages, stages_for
-from compiler.pipeline import CompileOptions, compile_model
 from compiler.schedule.fusion.partition import Unfused
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import HostNode

@@ -11,9 +11,10 @@ from networks import Net, check, feeds_of, reference
 
 from archgen.check.reference import run_node
 from compiler.codegen.nodes import instructions
+from compiler.context import CompileOptions, Context
 from compiler.lowering.lower import Lower
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, nests, prepared
+from compiler.pipeline import nests, prepared
 from compiler.tensor_ir.interpreter import run
 
 SMALL = machine(local={"size": 65536})
@@ -58,8 +59,8 @@ def test_partial_results_of_any_axes_give_the_same(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(("ReduceMax", "ReduceSum", "ReduceMean", "ReduceL2")))
     kept = data.draw(st.integers(0, 1))
     model = net.model(net.op(kind, source, net.const(sorted(axes), "i8"), keepdims=kept))
-    options = CompileOptions(stages=Stages(lower=Lower(longest=4)))
-    graph = nests(prepared(model, "net"), SMALL, "fp32", options)
+    options = CompileOptions(dtype="fp32", stages=Stages(lower=Lower(longest=4)))
+    graph = nests(prepared(model, "net"), Context(SMALL, options))
     feeds = feeds_of(model)
     (want,), (got,) = reference(model, feeds).values(), run(graph, feeds, run_node).values()
     np.testing.assert_allclose(got, want, 1e-5, 1e-5)

@@ -21,9 +21,9 @@ from networks import Net, check, refused
 from test_closed_forms import free
 
 from archgen.check.reference import run_reference
+from compiler.api import CompileOptions, compile_model
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.explain.report import report
-from compiler.pipeline import CompileOptions, compile_model
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.machine.run import simulate

@@ -19,7 +19,7 @@ from one_node import lowered
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from compiler.pipeline import CompileOptions, compile_model
+from compiler.api import CompileOptions, compile_model
 from compiler.tensor_ir.interpreter import run
 from simmodel.arch.record import Arch
 from simmodel.execute import execute

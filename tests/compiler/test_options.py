@@ -15,11 +15,11 @@ from archgen.scheduling import PassOptionField, options, with_pass_options, wron
 from archgen.studies.design import points
 from archgen.studies.plan import load_study
 from archgen.studies.sweep import Running, run_study
+from compiler.context import CompileOptions
 from compiler.frontend.canonicalize.fold_constants import FoldConstants
 from compiler.frontend.canonicalize.fold_pad import FoldPad
 from compiler.options import Stages
 from compiler.passes import Within
-from compiler.pipeline import CompileOptions
 
 OPTIONS = options(Stages())
 HUGE = 10**30

@@ -11,9 +11,9 @@ from machines import NAMED, machine
 from networks import Net
 from replay import NETWORKS
 
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.decisions.group_costs import GroupCosts
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.choose_group import GroupSearch
 from compiler.schedule_ir.group import Group, ResidentTensor, Shared
@@ -96,8 +96,8 @@ def test_what_is_alike_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None
         return search(self, group)
 
     monkeypatch.setattr(GroupSearch, "schedules", counted)
-    fitter = GroupCosts(arch, Stages())
-    found = [fitter.schedules(group) for group in pairs]
+    costs = GroupCosts(arch, Stages())
+    found = [costs.schedules(group) for group in pairs]
     assert (len(pairs), len(searched)) == (5, 2)  # the first reads rows, the others pixels
     for group, schedules in zip(pairs, found, strict=True):
         assert all(schedule.group is group for schedule in schedules)

@@ -10,8 +10,8 @@ from doubles import Pinning, anything
 from machines import machine
 from networks import Net, check
 
+from compiler.context import CompileOptions
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.weights import PinConstants
 from simmodel.arch.record import Arch

@@ -13,7 +13,8 @@ from networks import reference
 from onnx import TensorProto, helper
 
 from archgen.check.reference import run_node
-from compiler.pipeline import CompileOptions, compile_model, nests, prepared
+from compiler.context import CompileOptions, Context
+from compiler.pipeline import compile_model, nests, prepared
 from compiler.tensor_ir.interpreter import run
 from simmodel.execute import execute
 from simmodel.verify import verify
@@ -48,7 +49,7 @@ def test_windows_are_those_of_onnx_runtime(kind: str) -> None:
         model = pool(kind, size, **attributes)
         feeds = {"x": rng.standard_normal((1, 2, size)).astype(np.float32)}
         expected = reference(model, feeds)["y"]
-        graph = nests(prepared(model, "net"), arch, "fp32", CompileOptions())
+        graph = nests(prepared(model, "net"), Context(arch, CompileOptions(dtype="fp32")))
         got = run(graph, feeds, run_node)["y"]
         assert got.shape == expected.shape, (size, attributes)
         np.testing.assert_allclose(got, expected, 1e-5, 1e-6, err_msg=f"{size} {attributes}")
@@ -72,6 +73,6 @@ def test_planes_smaller_than_their_window_leave_nothing_to_go_on_with(kind: str)
     model = pool(kind, 7, kernel_shape=[2, 2, 3])
     for port, shape in ((model.graph.input[0], (1, 3, 2, 1, 7)), (model.graph.output[0], None)):
         port.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, shape))
-    graph = nests(prepared(model, "net"), arch, "fp32", CompileOptions())
+    graph = nests(prepared(model, "net"), Context(arch, CompileOptions(dtype="fp32")))
     feeds = {"x": np.ones((1, 3, 2, 1, 7), np.float32)}
     assert run(graph, feeds, run_node)["y"].shape == (1, 3, 1, 0, 5)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from archgen.backend.base import DEFAULT
 from archgen.check.reference import run_reference
 from archgen.schema import load_arch
-from compiler.pipeline import CompileOptions, compile_model
+from compiler.api import CompileOptions, compile_model
 from simmodel.execute import execute
 from simmodel.verify import verify
 

@@ -14,6 +14,7 @@ from test_meaning import NETWORKS, QUANTIZED
 
 from archgen.check.reference import run_node
 from archgen.check.stored_values import deviation
+from compiler.api import CompileOptions, compile_model
 from compiler.numerics.expected_values import (
     ExpectedValues,
     Stage,
@@ -21,7 +22,6 @@ from compiler.numerics.expected_values import (
     compute_expected_values,
 )
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
 from simmodel.arch.record import Arch

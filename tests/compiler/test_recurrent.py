@@ -14,11 +14,11 @@ from machines import machine
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_node, run_reference
+from compiler.api import CompileOptions, compile_model
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import Load, load
 from compiler.lowering.lower import lower
 from compiler.options import Stages, stages_for
-from compiler.pipeline import CompileOptions, compile_model
 from compiler.schedule.fusion.partition import Unfused
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import HostNode

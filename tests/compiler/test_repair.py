@@ -9,12 +9,12 @@ from machines import machine
 from networks import check
 from test_fit import chain
 
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.issue_order.order import OrderInstructions
 from compiler.decisions.fallback import strategies
 from compiler.decisions.text.extract import extract_tree
 from compiler.errors import DoesNotFit
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from simmodel.program.assembly import print_program
 
 SMALL = {"size": 1024, "banks": 1}

@@ -15,10 +15,10 @@ from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.cost.transfer import Path
 from compiler.lowering.lower import Lower, lower
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from compiler.target.rows import CopyRows, lacks
 from compiler.tensor_ir.gather_rows import ReadRows
 from compiler.tensor_ir.interpreter import run

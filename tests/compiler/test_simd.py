@@ -13,7 +13,7 @@ import pytest
 from machines import machine
 from networks import Net, check
 
-from compiler.pipeline import CompileOptions
+from compiler.context import CompileOptions
 from compiler.target.vector import kept_dims, lane_of
 from simmodel.arch.record import Arch
 from simmodel.isa import Instruction, Item, Loop, Product, Splat, Ternary

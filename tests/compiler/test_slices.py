@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net, check, feeds_of, reference, refused
 
-from compiler.codegen.program import PlacedGroup
+from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.cost.multicast import Handover, handovers
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.interpreter import run_schedules
 from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, CompileResult, compile_model, prepared
 from compiler.schedule.residency.activations import Slices, slicings
 from compiler.schedule_ir.group import Group
 from simmodel.arch.record import Arch

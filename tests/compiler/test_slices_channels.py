@@ -17,12 +17,12 @@ from machines import machine
 from networks import Net
 from test_slices import compiled, followed, groups, right, without
 
-from compiler.codegen.program import PlacedGroup
+from compiler.context import CompileResult
 from compiler.cost.multicast import Handover, handover_cycles, handovers
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.text import print_tree
 from compiler.geometry.cuts import split_channels, splits
-from compiler.pipeline import CompileResult
+from compiler.memory.on_chip import PlacedGroup
 from compiler.schedule.residency.activations import Slicing, slicings
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Estimate

@@ -16,12 +16,12 @@ import pytest
 from machines import machine
 from networks import Net
 
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.explain.dump import text_of
 from compiler.lowering.lower import lower
 from compiler.memory.on_chip import PlaceBuffers, Places
 from compiler.options import Stages
 from compiler.passes import ContractBroken, PassFailed
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from compiler.plan.plan import Plan
 from compiler.schedule.fusion.fuse_tails import FuseTails
 from compiler.schedule.fusion.partition import PartitionCosts, Unfused

@@ -9,10 +9,10 @@ from machines import machine
 
 from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
+from compiler.api import CompileOptions, compile_model
 from compiler.frontend.importer import Load, load
 from compiler.lowering.lower import lower
 from compiler.options import stages_for
-from compiler.pipeline import CompileOptions, compile_model
 from compiler.tensor_ir.nest import HostNode
 from simmodel.execute import execute
 from simmodel.verify import verify

@@ -15,9 +15,9 @@ from archgen.outcomes.points import Point
 from archgen.schema import load_arch
 from archgen.studies.run import Workbench
 from archgen.toolchain import STANDARD
+from compiler.api import CompileOptions, compile_model
 from compiler.errors import Undecided
 from compiler.frontend.importer import load
-from compiler.pipeline import CompileOptions, compile_model
 from simmodel.execute import run
 from simmodel.program.assembly import constant_data, print_program
 from simmodel.program.assembly_reader import parse_program

@@ -15,10 +15,10 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
+from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.frontend.operators.scatter import DecomposeScatters
 from compiler.lowering.lower import lower
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, CompileResult, compile_model, prepared
 from compiler.target.rows import CopyRows
 from compiler.tensor_ir.gather_rows import ReadRows
 from compiler.tensor_ir.interpreter import run

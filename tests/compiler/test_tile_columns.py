@@ -10,10 +10,10 @@ from blocks import conv
 from machines import NAMED, machine
 from networks import Net, check
 
+from compiler.api import CompileOptions, prepared
 from compiler.geometry.tile_trace import TileTracer, overlap_with_next
 from compiler.lowering.lower import lower
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, prepared
 from compiler.schedule.fusion.dependence import dependences
 from compiler.schedule.fusion.fuse_tails import FuseTails
 from compiler.schedule.tiling.choose_tiles import ChooseTiles

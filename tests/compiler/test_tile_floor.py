@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machines
 
+from compiler.api import CompileOptions, compile_model
 from compiler.cost.multicast import MulticastRoute
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, compile_model
 from compiler.schedule.tiling.choose_group import GroupSearch
 from compiler.schedule.tiling.choose_tiles import ChooseTiles
 from compiler.schedule.tiling.group_price import GroupPricer

@@ -9,9 +9,10 @@ from machines import NAMED, machine
 from networks import Net, check, feeds_of, followed, run_node
 from test_tile_columns import group_of
 
+from compiler.context import CompileOptions, CompileResult, Context
 from compiler.decisions.text.text import parse_tree
 from compiler.geometry.cuts import dividing, heads, shared_axes
-from compiler.pipeline import CompileOptions, CompileResult, compile_model, nests, prepared
+from compiler.pipeline import compile_model, nests, prepared
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.interpreter import run
 from simmodel.arch.record import Arch
@@ -62,7 +63,7 @@ def by_hand(model: onnx.ModelProto, arch: Arch) -> CompileResult:
     made = compile_model(graph, arch, CompileOptions("fp32", tree=parse_tree(text)))
     verify(made.program, arch)
     feeds = feeds_of(model)
-    meant = run(nests(graph, arch, "fp32", options), feeds, run_node)
+    meant = run(nests(graph, Context(arch, options)), feeds, run_node)
     actual = execute(made.program, feeds, arch, host=run_node)
     for name, values in meant.items():
         np.testing.assert_allclose(actual[name], values, 0, 1e-4)

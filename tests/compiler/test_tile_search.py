@@ -12,11 +12,12 @@ from machines import machine
 from networks import Net
 from test_tile_pieces import convolution
 
+from compiler.context import CompileOptions, Context
 from compiler.cost.multicast import Cores
 from compiler.decisions.group_costs import GroupCosts
 from compiler.geometry.needs import LayerNeeds, layer_needs
 from compiler.options import Stages
-from compiler.pipeline import CompileOptions, layers, nests, prepared
+from compiler.pipeline import bind, fuse_tails, nests, prepared
 from compiler.schedule.fusion.dependence import dependences
 from compiler.schedule.tiling.layer_mapping import MappingCache
 from compiler.schedule.tiling.objective import SCORES
@@ -32,9 +33,9 @@ def chain(count: int, side: int, channels: int) -> Group:
         x = net.op("Conv", x, net.weight(channels, channels, 3, 3), pads=[1, 1, 1, 1])
     arch = machine()
     options = CompileOptions(dtype="fp32")
-    graph = nests(prepared(net.model(x), "chain"), arch, "fp32", options)
-    parts = layers(graph, arch, options.stages)
-    tied = dependences(parts, graph)
+    ctx = Context(arch, replace(options, dtype="fp32"))
+    network = bind(fuse_tails(nests(prepared(net.model(x), "chain"), ctx), ctx), ctx)
+    tied = dependences(network.parts, network.graph)
     return tied.group(tied.layers)
 
 
@@ -73,8 +74,8 @@ def test_no_price_is_below_its_bound(cores: int) -> None:
     for objective in SCORES:
         stages = Stages()
         stages = replace(stages, tile=replace(stages.tile, objective=objective, cores=cores))
-        fitter = GroupCosts(machine(), stages)
-        assert 0 <= fitter.lower_bound(group) <= fitter.price(group)
+        costs = GroupCosts(machine(), stages)
+        assert 0 <= costs.lower_bound(group) <= costs.price(group)
 
 
 @pytest.mark.parametrize("objective", SCORES)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net, feeds_of, reference
 
-from compiler.codegen.program import PlacedGroup
+from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.interpreter import NotThere, _ChipTensor
 from compiler.decisions.text.text import TreeError, parse_tree, print_tree
@@ -27,8 +27,7 @@ from compiler.decisions.text.tree import (
     StepLayer,
     Tree,
 )
-from compiler.memory.on_chip import check_layout
-from compiler.pipeline import CompileOptions, CompileResult, compile_model, prepared
+from compiler.memory.on_chip import PlacedGroup, check_layout
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.machine.run import simulate
@@ -208,11 +207,11 @@ def test_one_slot_is_less_memory_and_more_time() -> None:
 def test_schedules_by_hand_are_estimated_like_those_of_the_search() -> None:
     made = compiled("tree net\nstep\n  layer t4\n  layer t8\n  layer t12\n")
     assert made.search is not None
-    fitter = made.search.fitter
+    costs = made.search.costs
     (step,) = made.steps
     assert isinstance(step, PlacedGroup)
-    for schedule in fitter.schedules(step.plan.schedule.group):
-        again = fitter.search.estimate(schedule)
+    for schedule in costs.schedules(step.plan.schedule.group):
+        again = costs.search.estimate(schedule)
         assert again.total == pytest.approx(schedule.estimate.total, rel=0.1)
     by_hand = compiled(THREE)
     (step,) = by_hand.steps

@@ -10,8 +10,8 @@ from machines import machine
 from networks import Net
 
 from archgen.schema import load_arch
+from compiler.api import CompileOptions, compile_model, prepared
 from compiler.options import ESTIMATED, JudgeGroups, Stages, stages_for
-from compiler.pipeline import CompileOptions, compile_model, prepared
 from compiler.search.best_program import Best, Wanted, best_program
 from simmodel.arch.record import Arch
 from simmodel.machine.run import traced

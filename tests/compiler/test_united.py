@@ -13,8 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from archgen.check.reference import run_node, sample_inputs
 from archgen.schema import load_arch
 from archgen.zoo.catalog import build
+from compiler.context import CompileOptions, Context
 from compiler.errors import UnsupportedModel
-from compiler.pipeline import CompileOptions, nests, prepared
+from compiler.pipeline import nests, prepared
 from compiler.symbolic.infer_from_samples import for_lengths
 from compiler.symbolic.specialize import at_length
 from compiler.tensor_ir.interpreter import run
@@ -37,7 +38,7 @@ def zoo(name: str, options: Mapping[str, float]) -> Model:
 def made(model: Model) -> Callable[[Mapping[str, int]], NestGraph]:
     def make(values: Mapping[str, int]) -> NestGraph:
         network = prepared(model(values), "network")
-        return nests(network, MACHINE, "fp16", CompileOptions())
+        return nests(network, Context(MACHINE, CompileOptions(dtype="fp16")))
 
     return make
 

@@ -8,7 +8,7 @@ from machines import machine
 from networks import Net, check
 from test_closed_forms import free
 
-from compiler.pipeline import CompileOptions, compile_model
+from compiler.api import CompileOptions, compile_model
 from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate
 from simmodel.waterfall import Waterfall, waterfall

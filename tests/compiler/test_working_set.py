@@ -8,9 +8,9 @@ import onnx
 from machines import machine
 from networks import Net
 
+from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.explain.report import working_set
 from compiler.options import stages_of
-from compiler.pipeline import CompileOptions, CompileResult, compile_model
 from compiler.schedule.fusion.partition import Unfused
 from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate

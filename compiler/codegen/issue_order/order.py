@@ -56,29 +56,20 @@ class OrderInstructions(Omittable):
 
     def apply(
         self,
-        stream: Sequence[Item],
-        arch: Arch,
-        tokens: Mapping[str, int],
-        registers: Sequence[Register] = (),
-    ) -> tuple[Item, ...]:
-        """`stream` of one core in a better order, or as it is.
-
-        Args:
-            stream: items that, executed one after another, never wait for a token.
-            arch: the machine.
-            tokens: initial counts.
-            registers: lengths that are known when it runs; accesses are apart at all of them.
-        """
-        return self.apply_all([stream], arch, [tokens], registers)[0]
-
-    def apply_all(
-        self,
         streams: Sequence[Sequence[Item]],
         arch: Arch,
         tokens: Sequence[Mapping[str, int]],
         registers: Sequence[Register] = (),
     ) -> tuple[tuple[Item, ...], ...]:
-        """The same for every core; what is found for one loop serves its likes on other cores."""
+        """The stream of each core in a better order, or as it is; what is found for one loop
+        serves its likes on other cores.
+
+        Args:
+            streams: items that, executed one after another, never wait for a token.
+            arch: the machine.
+            tokens: initial counts.
+            registers: lengths that are known when it runs; accesses are apart at all of them.
+        """
         known: dict[Hashable, PacedPipeline] = {}
         own = frozenset(name for counts in tokens for name in counts)
         users = users_of(streams, arch)

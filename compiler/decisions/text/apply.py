@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.codegen.program import PlacedGroup
-from compiler.codegen.program import Step as Made
 from compiler.decisions.fallback import place_in_pieces
 from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.decisions.text.cuts import Cuts, slicing_of
 from compiler.decisions.text.text import TreeError
 from compiler.decisions.text.tree import Call, Layers, Part, ScheduleStep, Tree, nearest
 from compiler.geometry.tile_trace import TraceCache, Unwalkable, largest, trace_parts
-from compiler.memory.on_chip import Place, check_layout
+from compiler.memory.on_chip import Place, PlacedGroup, check_layout
+from compiler.memory.on_chip import Step as Made
 from compiler.plan.plan import Plan
 from compiler.schedule.residency.activations import ResidencyRequest, kept_as_given
 from compiler.schedule.residency.shared_memory import homes_as_given
@@ -52,7 +51,7 @@ class Expected:
 
 
 def apply_tree(
-    tree: Tree, graph: NestGraph, parts: tuple[Part, ...], fitter: GroupCosts,
+    tree: Tree, graph: NestGraph, parts: tuple[Part, ...], costs: GroupCosts,
     expected: Sequence[Expected | None] | None = None,
 ) -> tuple[Made, ...]:  # fmt: skip
     """The steps that `tree` describes.
@@ -61,8 +60,8 @@ def apply_tree(
         tree: the schedule.
         graph: the network.
         parts: its layers and calls of the host as the compiler forms them.
-        fitter: for the machine.
-        expected: of each step, where that is known; else the fitter is asked.
+        costs: for the machine.
+        expected: of each step, where that is known; else the costs is asked.
 
     Raises:
         TreeError: the tree is none of this network and machine.
@@ -74,13 +73,13 @@ def apply_tree(
     groups = layers.groups(tree)
     if layers.mistakes:
         raise TreeError(layers.mistakes)
-    homed = _homed(tree, groups, graph, fitter)
-    schedules = _scheduled(tree, homed, fitter, expected or [None] * len(homed))
-    return tuple(_place_steps(tree, homed, schedules, fitter))
+    homed = _homed(tree, groups, graph, costs)
+    schedules = _scheduled(tree, homed, costs, expected or [None] * len(homed))
+    return tuple(_place_steps(tree, homed, schedules, costs))
 
 
 def _homed(
-    tree: Tree, groups: list[Group | HostNode], graph: NestGraph, fitter: GroupCosts
+    tree: Tree, groups: list[Group | HostNode], graph: NestGraph, costs: GroupCosts
 ) -> tuple[Group | HostNode, ...]:
     """The groups with what lies on chip between them."""
     tensors, buffers = graph.tensors.keys(), graph.buffers.keys()
@@ -94,7 +93,7 @@ def _homed(
         raise TreeError(mistakes)
     parts: tuple[Group | HostNode, ...] = tuple(groups)
     kept = {
-        home.tensor: ResidencyRequest(home.address, slicing_of(home, groups, fitter.arch, mistakes))
+        home.tensor: ResidencyRequest(home.address, slicing_of(home, groups, costs.arch, mistakes))
         for home in tree.homes
         if home.memory == "local" and graph.tensors[home.tensor].data is None
     }
@@ -107,9 +106,9 @@ def _homed(
         raise TreeError(mistakes)
     shared = {home.tensor: home.address for home in tree.homes if home.memory == "shared"}
     try:
-        parts = pinned_as_given(parts, fitter, pinned)
-        parts = kept_as_given(parts, graph, fitter, kept)
-        return homes_as_given(parts, graph, fitter, shared)
+        parts = pinned_as_given(parts, costs, pinned)
+        parts = kept_as_given(parts, graph, costs, kept)
+        return homes_as_given(parts, graph, costs, shared)
     except ValueError as mistake:
         lines = {home.tensor: home.line for home in tree.homes}
         line = next((n for name, n in lines.items() if str(mistake).startswith(name)), 1)
@@ -117,7 +116,7 @@ def _homed(
 
 
 def _scheduled(
-    tree: Tree, groups: tuple[Group | HostNode, ...], fitter: GroupCosts,
+    tree: Tree, groups: tuple[Group | HostNode, ...], costs: GroupCosts,
     expected: Sequence[Expected | None],
 ) -> list[Schedule | None]:  # fmt: skip
     """The schedule of each step; None where the tree leaves it to the compiler."""
@@ -129,7 +128,7 @@ def _scheduled(
             if isinstance(step, ScheduleStep) and (step.loops or any(w.loops for w in step.layers)):
                 mistakes.append(f"line {step.line}: a step with loops says what its cores do")
             continue
-        own = fitter.with_slots(step.slots)
+        own = costs.with_slots(step.slots)
         made = _StepScheduler(step, group, own, mistakes).schedule()
         if made is not None:
             made = own.estimated(made) if known is None else known.put_into(made)
@@ -145,12 +144,12 @@ class _StepScheduler:
 
     step: ScheduleStep
     group: Group
-    fitter: GroupCosts
+    costs: GroupCosts
     mistakes: list[str]
 
     def schedule(self) -> Schedule | None:
         """The schedule, of which nothing is expected yet; None where it is wrong."""
-        cuts = Cuts(self.step, self.group, self.fitter.arch, self.mistakes)
+        cuts = Cuts(self.step, self.group, self.costs.arch, self.mistakes)
         before = len(self.mistakes)
         parts, loops = cuts.parts(), cuts.loops()
         if len(self.mistakes) > before:
@@ -201,7 +200,7 @@ def _place_steps(
     tree: Tree,
     groups: tuple[Group | HostNode, ...],
     schedules: list[Schedule | None],
-    fitter: GroupCosts,
+    costs: GroupCosts,
 ) -> Iterator[Made]:
     before: Fit | None = None
     for step, group, schedule in zip(tree.steps, groups, schedules, strict=True):
@@ -210,22 +209,22 @@ def _place_steps(
             yield group
             continue
         if schedule is None:
-            found = place_in_pieces(fitter, group, before)
+            found = place_in_pieces(costs, group, before)
         else:
-            usual = fitter.stages.plan
-            plan = replace(usual, slots=step.slots or usual.slots).apply(schedule, fitter.arch)
-            found = [(plan, _buffer_addresses(step, plan, fitter, before))]
+            usual = costs.stages.plan
+            plan = replace(usual, slots=step.slots or usual.slots).apply(schedule, costs.arch)
+            found = [(plan, _buffer_addresses(step, plan, costs, before))]
         for fit in found:
             before = fit
             yield PlacedGroup(*fit)
 
 
 def _buffer_addresses(
-    step: ScheduleStep, plan: Plan, fitter: GroupCosts, before: Fit | None
+    step: ScheduleStep, plan: Plan, costs: GroupCosts, before: Fit | None
 ) -> dict[str, Place]:
     """Where the buffers of a step lie: as the tree says, or as the compiler places them."""
     if not step.buffers:
-        return fitter.stages.alloc.apply(plan, fitter.arch, before)
+        return costs.stages.alloc.apply(plan, costs.arch, before)
     own = {name for name, buffer in plan.buffers.items() if buffer.address is None}
     mistakes = [
         f"line {address.line}: no buffer {address.buffer!r}{nearest(address.buffer, own)}"
@@ -241,7 +240,7 @@ def _buffer_addresses(
     }
     if not mistakes:
         lines = {address.buffer: address.line for address in step.buffers}
-        wrong = check_layout(plan, places, fitter.arch)
+        wrong = check_layout(plan, places, costs.arch)
         mistakes = [f"line {lines[name]}: {said}" for name, said in wrong]
     if mistakes:
         raise TreeError(mistakes)

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import cast
 
-from compiler.codegen.program import PlacedGroup
-from compiler.codegen.program import Step as Made
 from compiler.decisions.text.text import Remarked
 from compiler.decisions.text.tree import (
     BufferAddress,
@@ -20,6 +18,8 @@ from compiler.decisions.text.tree import (
     StepLayer,
     Tree,
 )
+from compiler.memory.on_chip import PlacedGroup
+from compiler.memory.on_chip import Step as Made
 from compiler.schedule.wording import loop_name, name_of
 from compiler.schedule_ir.group import Group, ResidentTensor
 from compiler.schedule_ir.layer import Layer

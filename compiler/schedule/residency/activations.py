@@ -103,7 +103,7 @@ class ResidencyCandidate:
 
 
 def candidates(
-    parts: Sequence[Part], graph: NestGraph, fitter: Prices
+    parts: Sequence[Part], graph: NestGraph, prices: Prices
 ) -> Iterator[ResidencyCandidate]:
     """Buffers that groups make for later groups, with what their readers expect of them."""
     touching: dict[str, list[int]] = {}
@@ -118,7 +118,7 @@ def candidates(
         if len(groups) < max(2, len(users)):
             continue
         try:
-            yield _candidate(joint, groups, fitter)
+            yield _candidate(joint, groups, prices)
         except Unholdable:
             continue
 
@@ -152,12 +152,12 @@ def _covering(tensors: Mapping[str, Tensor], made: Iterable[str]) -> Tensor | No
 
 
 def _candidate(
-    joint: BufferViews, groups: Mapping[int, Group], fitter: Prices
+    joint: BufferViews, groups: Mapping[int, Group], prices: Prices
 ) -> ResidencyCandidate:
     together = Group(tuple(layer for group in groups.values() for layer in group.layers), ())
     names = {p: joint.names(group) for p, group in groups.items()}
     own = dict.fromkeys(name for found in names.values() for name in found)
-    passing = {name: fitter.facts.passing(replace(together, results=(name,)), name) for name in own}
+    passing = {name: prices.facts.passing(replace(together, results=(name,)), name) for name in own}
     boxes = [name for name in own if name in joint.starts]
     order, border = _buffer_layout(joint.whole, [passing[name] for name in boxes])
     reach = [_border(together, joint, name) for name in boxes]
@@ -350,13 +350,13 @@ class KeepTensors(Omittable):
     share: Share = 0.75
     """Part of local memory that may be kept."""
 
-    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+    def apply(self, parts: Sequence[Part], graph: NestGraph, prices: Prices) -> tuple[Part, ...]:
         """`parts` with what stays on chip marked in their groups."""
         if not self.enabled:
             return tuple(parts)
-        memory = fitter.arch.memories.local
-        residents = _Residents(_beside_pinned(parts, fitter), memory, int(self.share * memory.size))
-        found = sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth)
+        memory = prices.arch.memories.local
+        residents = _Residents(_beside_pinned(parts, prices), memory, int(self.share * memory.size))
+        found = sorted(candidates(parts, graph, prices), key=lambda c: -c.worth)
         for _, alike in groupby(found, key=lambda c: (c.worth, c.groups)):
             residents.offer(tuple(alike))
         return tuple(residents.program.parts)
@@ -373,22 +373,22 @@ class ResidencyRequest:
 
 
 def kept_as_given(
-    parts: Sequence[Part], graph: NestGraph, fitter: Prices, given: Mapping[str, ResidencyRequest]
+    parts: Sequence[Part], graph: NestGraph, prices: Prices, given: Mapping[str, ResidencyRequest]
 ) -> tuple[Part, ...]:
     """`parts` with exactly the tensors that are `given` kept on chip.
 
     Args:
         parts: groups and calls of the host, in order.
         graph: the network.
-        fitter: the machine, and what is true of groups.
+        prices: the machine, and what is true of groups.
         given: tensor -> where.
 
     Raises:
         ValueError: a tensor cannot be kept, or not there; says which and why.
     """
-    memory = fitter.arch.memories.local
-    residents = _Residents(_beside_pinned(parts, fitter), memory, memory.size)
-    able = {candidate.name: candidate for candidate in candidates(parts, graph, fitter)}
+    memory = prices.arch.memories.local
+    residents = _Residents(_beside_pinned(parts, prices), memory, memory.size)
+    able = {candidate.name: candidate for candidate in candidates(parts, graph, prices)}
     for name, wanted in given.items():
         if name not in able:
             raise ValueError(f"{name} cannot stay on chip between these steps")

@@ -63,34 +63,34 @@ class ChooseHomes:
     ahead: bool = True
     """Whether groups are formed as if what passes between them found room there."""
 
-    def optimistic_costs(self, graph: NestGraph, fitter: Prices) -> Iterator[Prices]:
+    def optimistic_costs(self, graph: NestGraph, prices: Prices) -> Iterator[Prices]:
         """What groups may be expected to cost when they are formed: at best, then at worst."""
-        memory = fitter.arch.memories.shared
+        memory = prices.arch.memories.shared
         if self.shared and self.ahead and memory is not None:
-            yield _Optimistic(fitter, _rooms(graph, fitter.arch, self._most(memory, fitter)))
-        yield fitter
+            yield _Optimistic(prices, _rooms(graph, prices.arch, self._most(memory, prices)))
+        yield prices
 
-    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+    def apply(self, parts: Sequence[Part], graph: NestGraph, prices: Prices) -> tuple[Part, ...]:
         """`parts` with what lies in shared memory marked in their groups."""
-        memory = fitter.arch.memories.shared
+        memory = prices.arch.memories.shared
         if not self.shared or memory is None:
             return tuple(parts)
-        chosen = _Chosen(PlacementState(list(parts), fitter), memory, self._most(memory, fitter))
-        for candidate in sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth):
+        chosen = _Chosen(PlacementState(list(parts), prices), memory, self._most(memory, prices))
+        for candidate in sorted(candidates(parts, graph, prices), key=lambda c: -c.worth):
             place = chosen.placed_with(candidate)
             chosen.program.try_place(*([] if place is None else [place]))
         return tuple(chosen.program.parts)
 
-    def _most(self, memory: SharedMemory, fitter: Prices) -> int:
+    def _most(self, memory: SharedMemory, prices: Prices) -> int:
         """Bytes that may be used, beside what is on its way between cores."""
-        return min(int(self.part * memory.size), memory.size - fitter.staging)
+        return min(int(self.part * memory.size), memory.size - prices.staging)
 
 
 def candidates(
-    parts: Sequence[Part], graph: NestGraph, fitter: Prices
+    parts: Sequence[Part], graph: NestGraph, prices: Prices
 ) -> Iterator[SharedMemoryCandidate]:
     """Buffers that only groups use, which can all reach shared memory with them."""
-    count = slices(fitter.arch)
+    count = slices(prices.arch)
     barred = _ports(graph)
     used: dict[str, dict[int, list[str]]] = {}
     for position, part in enumerate(parts):
@@ -102,7 +102,7 @@ def candidates(
                 barred.add(buffer)
     for buffer, names in used.items():
         elements = graph.buffers[buffer]
-        if buffer in barred or elements % count or not _all_reachable(parts, names, fitter):
+        if buffer in barred or elements % count or not _all_reachable(parts, names, prices):
             continue
         tensors = [graph.tensors[name] for found in names.values() for name in found]
         item = size_of(tensors[0].dtype)
@@ -198,23 +198,23 @@ def _touched(part: Part) -> tuple[str, ...]:
 
 
 def _all_reachable(
-    parts: Sequence[Part], names: Mapping[int, Sequence[str]], fitter: Prices
+    parts: Sequence[Part], names: Mapping[int, Sequence[str]], prices: Prices
 ) -> bool:
     """Whether copy engines lead from shared memory to where groups read, and from where they
     write."""
     groups = {position: parts[position] for position in names}
     return all(
-        isinstance(group, Group) and _reaches(group, names[position], fitter)
+        isinstance(group, Group) and _reaches(group, names[position], prices)
         for position, group in groups.items()
     )
 
 
-def _reaches(group: Group, names: Collection[str], fitter: Prices) -> bool:
-    arch = fitter.arch
+def _reaches(group: Group, names: Collection[str], prices: Prices) -> bool:
+    arch = prices.arch
     if not {*group.results}.isdisjoint(names) and arch.copy_engine("local", "shared") is None:
         return False
     for layer in group.layers:
-        roles = fitter.facts.layer(layer).roles
+        roles = prices.facts.layer(layer).roles
         wanted = {role for key, role in roles.items() if key[0] in names}
         if any(arch.copy_engine("shared", role) is None for role in wanted):
             return False
@@ -222,26 +222,26 @@ def _reaches(group: Group, names: Collection[str], fitter: Prices) -> bool:
 
 
 def homes_as_given(
-    parts: Sequence[Part], graph: NestGraph, fitter: Prices, given: Mapping[str, int | None]
+    parts: Sequence[Part], graph: NestGraph, prices: Prices, given: Mapping[str, int | None]
 ) -> tuple[Part, ...]:
     """`parts` with exactly the buffers that are `given` in shared memory.
 
     Args:
         parts: groups and calls of the host, in order.
         graph: the network.
-        fitter: the machine, and what is true of groups.
+        prices: the machine, and what is true of groups.
         given: buffer -> address of its first byte; None: the lowest that is free.
 
     Raises:
         ValueError: a buffer cannot lie in shared memory, or not there; says which and why.
     """
-    memory = fitter.arch.memories.shared
+    memory = prices.arch.memories.shared
     if not given:
         return tuple(parts)
     if memory is None:
-        raise ValueError(f"{next(iter(given))}: {fitter.arch.name} has no shared memory")
-    chosen = _Chosen(PlacementState(list(parts), fitter), memory, memory.size)
-    able = {found.span.name: found for found in candidates(parts, graph, fitter)}
+        raise ValueError(f"{next(iter(given))}: {prices.arch.name} has no shared memory")
+    chosen = _Chosen(PlacementState(list(parts), prices), memory, memory.size)
+    able = {found.span.name: found for found in candidates(parts, graph, prices)}
     items = {t.storage.buffer: size_of(t.dtype) for t in graph.tensors.values()}
     for name, address in given.items():
         if name not in able:

@@ -1,0 +1,202 @@
+"""Where tensors lie between the steps of a program, and from which step to which one they do.
+
+Constants lie in DRAM from its first byte on; behind them each tensor gets the lowest bytes that are
+free while steps read or write it. Shared memory is laid out before: there addresses are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from compiler.errors import DoesNotFit
+from compiler.memory.on_chip import PlacedGroup, Step
+from compiler.schedule.residency.buffer import GRAIN, LiveRange, place
+from compiler.schedule_ir.group import Shared
+from compiler.tensor_ir.nest import Array, HostNode, NestGraph
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
+from simmodel.arch.units import show_bytes
+from simmodel.program.program import Buffer
+
+
+@dataclass(frozen=True)
+class OffChip:
+    """Addresses and live ranges of everything in DRAM and in shared memory."""
+
+    graph: NestGraph
+    arch: Arch
+    steps: Sequence[Step]
+    constants: Mapping[str, Array]
+    """DRAM buffer -> raw elements, packed weights included; only what is read."""
+
+    def check(self) -> None:
+        """Raise DoesNotFit where DRAM is too small."""
+        size, end = self.arch.memories.dram.size, self._layout[1]
+        if end <= size:
+            return
+        weights = sum(data.nbytes for data in self.constants.values())
+        raise DoesNotFit(
+            demand=end,
+            bound=size,
+            unit="B",
+            terms=(("constants", weights), ("feature maps", end - weights)),
+            levers=(f"memories.dram.size of at least {show_bytes(-(-end // GRAIN) * GRAIN)}",),
+            where=f"{self.graph.name}: DRAM",
+        )
+
+    @property
+    def dram(self) -> dict[str, int]:
+        """Address of each buffer in DRAM."""
+        return self._layout[0]
+
+    @cached_property
+    def _layout(self) -> tuple[dict[str, int], int]:
+        """Addresses in DRAM, and its first byte behind them."""
+        address = 0
+        fixed: dict[str, int] = {}
+        for name, data in self.constants.items():
+            fixed[name] = address
+            address = -(-(address + data.nbytes) // GRAIN) * GRAIN
+        spans = [span for span in self.live_ranges if span.name not in self.shared]
+        placed, end = place(spans, address)
+        return fixed | placed, end
+
+    def memory_map(self) -> list[Buffer]:
+        """Everything that lies off chip, as programs say it."""
+        far, near = [], []  # type: list[Buffer], list[Buffer]
+        for span in self.live_ranges:
+            home = self.shared.get(span.name)
+            if home is None:
+                address = self.dram[span.name]
+                far.append(
+                    Buffer(span.name, "dram", address, span.size, None, span.first, span.last)
+                )
+                continue
+            for cluster in range(home.slices):
+                core = cluster * self.arch.cores if home.slices > 1 else None
+                near.append(
+                    Buffer(
+                        span.name, "shared", home.address, home.bytes, core, span.first, span.last
+                    )
+                )
+        last = max(0, len(self.steps) - 1)
+        fixed = (
+            Buffer(name, "dram", self.dram[name], data.nbytes, None, 0, last)
+            for name, data in self.constants.items()
+        )
+        return [*far, *near, *fixed]
+
+    @cached_property
+    def shared(self) -> dict[str, Shared]:
+        """Buffers in shared memory."""
+        groups = [s.plan.schedule.group for s in self.steps if isinstance(s, PlacedGroup)]
+        return {
+            group.tensors[name].storage.buffer: home
+            for group in groups
+            for name, home in group.shared.items()
+        }
+
+    @cached_property
+    def live_ranges(self) -> list[LiveRange]:
+        """Of each buffer that is no constant."""
+        born: dict[str, int] = {}
+        dies: dict[str, int] = {}
+        last = max(0, len(self.steps) - 1)
+        dtypes: dict[str, str] = {}
+
+        def touch(name: str, step: int) -> None:
+            tensor = self.graph.tensors[name]
+            if tensor.data is not None:
+                return
+            buffer = tensor.storage.buffer
+            dtypes[buffer] = tensor.dtype
+            born[buffer] = min(born.get(buffer, step), step)
+            dies[buffer] = max(dies.get(buffer, step), step)
+
+        for number, step in enumerate(self.steps):
+            for name in touched_by(step):
+                touch(name, number)
+        for name in (*self.graph.inputs, *self.graph.outputs):  # theirs alone, see `relocation`
+            touch(name, 0)
+            touch(name, last)
+        sizes = self.graph.buffers
+        return [
+            LiveRange(name, sizes[name] * size_of(dtypes[name]), born[name], dies[name])
+            for name in born
+        ]
+
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """Buffers in which rows are changed that others may have read or written before."""
+        placed = (t.placed for t in self.graph.tensors.values() if t.placed is not None)
+        return frozenset(each.table.storage.buffer for each in placed)
+
+    @cached_property
+    def writers(self) -> dict[str, list[int]]:
+        """Buffer off chip or in shared memory -> steps that write it."""
+        return self._steps_by(written_by)
+
+    @cached_property
+    def users(self) -> dict[str, list[int]]:
+        """Buffer off chip or in shared memory -> steps that read or write it."""
+        return self._steps_by(touched_by)
+
+    def _steps_by(self, names: Callable[[Step], tuple[str, ...]]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, step in enumerate(self.steps):
+            for name in names(step):
+                tensor = self.graph.tensors[name]
+                if tensor.data is None:
+                    found.setdefault(tensor.storage.buffer, []).append(number)
+        return found
+
+    @cached_property
+    def overlaps(self) -> dict[str, list[str]]:
+        """Buffer -> those that share bytes with it, itself included."""
+        ends: dict[str, tuple[str, int, int]] = {}
+        for span in self.live_ranges:
+            home = self.shared.get(span.name)
+            low = self.dram[span.name] if home is None else home.address
+            size = span.size if home is None else home.bytes
+            ends[span.name] = "dram" if home is None else "shared", low, low + size
+        return {
+            a: [
+                b
+                for b, (where, low, high) in ends.items()
+                if where == memory and low < end and start < high
+            ]
+            for a, (memory, start, end) in ends.items()
+        }
+
+
+def pinned_steps(steps: Sequence[Step]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Constant that stays for several groups, and core that has it -> the step in which that loads
+    it, and the last one in which it reads it."""
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for number, step in enumerate(steps):
+        if isinstance(step, HostNode):
+            continue
+        schedule = step.plan.schedule
+        for key in product(schedule.group.pinned, range(len(schedule.parts))):
+            found[key] = found.get(key, (number, number))[0], number
+    return found
+
+
+def written_by(step: Step) -> tuple[str, ...]:
+    """Tensors that it writes off chip."""
+    if isinstance(step, HostNode):
+        return step.outputs if step.pick is None else ()
+    group = step.plan.schedule.group
+    return tuple(group.tensors[name].sources[0].name for name in group.stored)
+
+
+def touched_by(step: Step) -> tuple[str, ...]:
+    """Tensors that it reads or writes off chip: of those that lie in a table, that and the list."""
+    if isinstance(step, HostNode):
+        return (*step.inputs, *step.outputs) if step.pick is None else ()
+    group = step.plan.schedule.group
+    names = (*(name for name in group.inputs if name not in group.kept), *group.stored)
+    return tuple(source.name for name in names for source in group.tensors[name].sources)
