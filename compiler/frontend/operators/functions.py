@@ -8,22 +8,28 @@ def my_gelu(b, x, *, alpha=1.702):
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import onnx
 import onnx_ir as ir
 
 from compiler.errors import operator_name
 from compiler.frontend.operators import attention, einsum, microsoft, qlinear, recurrent
+from compiler.frontend.operators.composites import COMPOSITES
 from compiler.frontend.operators.definitions import (
     REASON,
+    Decompose,
     Expressed,
     Rewrite,
     Signature,
+    Table,
     name_of,
     rewrite_of,
 )
 from compiler.frontend.operators.expression import TEMPLATES
+from compiler.frontend.operators.positions import POSITIONS
+from compiler.frontend.operators.windows import KERNELS
 from compiler.frontend.reference_types import type_proto
 from compiler.frontend.rewrite import COMPOSITE, ORIGIN, const, fresh_name, origin_of, replace_value
 from compiler.frontend.shapes import schema_of
@@ -89,7 +95,9 @@ def expression(
 
     def register(function: Function) -> Function:
         signature = Signature.of(function, 0)
-        enter(Expressed(domain, op_type, function, signature, reference, template), replace)
+        enter(
+            Expressed(domain, op_type, function, signature, reference, template=template), replace
+        )
         return function
 
     return register
@@ -122,6 +130,27 @@ def expression_in(node: ir.Node) -> Expressed | None:
 def is_defined(op_type: str, domain: str) -> bool:
     """Whether a function defines an operator."""
     return operator_name(op_type, domain) in DEFINED
+
+
+@dataclass(frozen=True)
+class DecomposeOperators(Decompose):
+    """Operators that are a few simpler ones: normalizations, Softmax, global pools, places, ranks.
+
+        y = Softmax <axis=-1> (x)
+     =>
+        m = ReduceMax(x, [-1]); d = Sub(x, m); e = Exp(d)
+        s = ReduceSum(e, [-1]); r = Reciprocal(s); y = Mul(e, r)
+
+    Convolutions with computed weights become products of matrices; Flatten, Squeeze and Unsqueeze
+    become Reshape to a constant shape.
+    """
+
+    table: ClassVar[Table] = {**COMPOSITES, **POSITIONS, **KERNELS}
+    leaves_none_of: ClassVar[frozenset[str]] = frozenset(
+        {"Softmax", "LogSoftmax", "GlobalAveragePool", "GlobalMaxPool", "Flatten", "Squeeze",
+         "Unsqueeze", "LayerNormalization", "InstanceNormalization", "Sum", "Mean",
+         "DynamicQuantizeLinear", "ArgMax", "ArgMin", "Hardmax"}
+    )  # fmt: skip
 
 
 # A standard operator that is a dataflow graph in itself, replaced by that graph.
