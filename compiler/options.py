@@ -18,8 +18,7 @@ from compiler.codegen.issue_order.order import OrderInstructions
 from compiler.codegen.multicast import ShareLoads
 from compiler.codegen.split_loads import SplitLoads
 from compiler.frontend.canonicalize.fold_constants import FoldConstants
-from compiler.frontend.canonicalize.fold_linear import FoldAffine, FoldBatchNorm
-from compiler.frontend.canonicalize.fold_pad import FoldPad
+from compiler.frontend.canonicalize.fold_linear import FoldAffine, FoldBatchNorm, FoldPad
 from compiler.frontend.canonicalize.fuse_activations import FuseActivations
 from compiler.frontend.canonicalize.group_heads import GroupHeads
 from compiler.frontend.canonicalize.normalize import NormalizeAxes, NormalizeConv, NormalizeGemm

@@ -16,7 +16,7 @@ from archgen.studies.design import points
 from archgen.studies.plan import load_study
 from archgen.studies.sweep import Running, run_study
 from compiler.frontend.canonicalize.fold_constants import FoldConstants
-from compiler.frontend.canonicalize.fold_pad import FoldPad
+from compiler.frontend.canonicalize.fold_linear import FoldPad
 from compiler.options import Stages
 from compiler.passes import Within
 from compiler.pipeline import CompileOptions

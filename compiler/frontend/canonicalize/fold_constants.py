@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference.ops import load_op
 
-from compiler.frontend.data_movement import MOVERS
+from compiler.frontend.quantization.move_quantize import MOVERS
 from compiler.frontend.quantization.narrow_constants import NARROW, narrow_result
 from compiler.frontend.reference_types import NOT_A_FUNCTION
 from compiler.frontend.rewrite import (

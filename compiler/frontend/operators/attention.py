@@ -374,20 +374,10 @@ def _by_onnx(*given: Array | None, **attributes: Any) -> Any:
 
 @rewrite_of("", "LinearAttention", _by_onnx)
 def linear_attention(
-    b: Body,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    past_state: Tensor | None = None,
-    decay: Tensor | None = None,
-    beta: Tensor | None = None,
-    *,
-    q_num_heads: int,
-    kv_num_heads: int,
-    scale: float = 0.0,
-    update_rule: str = "gated_delta",
-    chunk_size: int = 64,
-) -> tuple[Tensor, Tensor]:
+    b: Body, query: Tensor, key: Tensor, value: Tensor, past_state: Tensor | None = None,
+    decay: Tensor | None = None, beta: Tensor | None = None, *, q_num_heads: int,
+    kv_num_heads: int, scale: float = 0.0, update_rule: str = "gated_delta", chunk_size: int = 64,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Of [batch, tokens, heads * size]: the same of the values, and the last state."""
     del chunk_size  # how others cut it
     _check_rule(query, (decay, beta), update_rule, q_num_heads, kv_num_heads)
@@ -397,7 +387,7 @@ def linear_attention(
 
     def tokens(x: Tensor, *shape: int) -> Tensor:
         """[tokens, batch, ...] in fp32."""
-        first = b.one("Transpose", b.one("Cast", x, to=np.float32), perm=[1, 0, 2])
+        first = b.transpose(b.cast(x, np.float32), 1, 0, 2)
         return b.reshape(first, (steps, batch, *shape))
 
     over = [tokens(query, heads, group, keys), tokens(key, heads, 1, keys),
@@ -414,16 +404,17 @@ def linear_attention(
             state = state * b.one("Exp", gates.pop(0))
         if beta is not None:
             v = gates.pop() * (v - k @ state)
-        after = state + b.one("Transpose", k, perm=[0, 1, 3, 2]) * v
+        after = state + b.transpose(k, 0, 1, 3, 2) * v
         return [after], [(q @ after) * factor]
 
-    start = b.constant(np.zeros((batch, heads, keys, values)), np.float32)
-    if past_state is not None:
-        start = b.one("Cast", past_state, to=np.float32)
+    if past_state is None:
+        start = b.constant(np.zeros((batch, heads, keys, values)), np.float32)
+    else:
+        start = b.cast(past_state, np.float32)
     (last,), (made,) = b.scan(step, [start], over)
-    y = b.one("Transpose", b.reshape(made, (steps, batch, -1)), perm=[1, 0, 2])
+    y = b.transpose(b.reshape(made, (steps, batch, -1)), 1, 0, 2)
     kind = query.dtype if past_state is None else past_state.dtype
-    return b.one("Cast", y, to=query.dtype), b.one("Cast", last, to=kind)
+    return b.cast(y, query.dtype), b.cast(last, kind)
 
 
 def _check_rule(

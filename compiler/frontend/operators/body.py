@@ -27,6 +27,15 @@ from compiler.frontend.shapes import STANDARD_RULES, schema_of
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+def _sign(op_type: str, turned: bool = False) -> Callable[[Tensor, Operand], Tensor]:
+    """What an operator sign makes; `turned`: of the other side's value first."""
+
+    def applied(self: Tensor, other: Operand) -> Tensor:
+        return self.body.one(op_type, *((other, self) if turned else (self, other)))
+
+    return applied
+
+
 class Tensor:
     """A value of a body: what an operator reads or makes. `a + b`, `a * 2`, `a @ b` and the like
     are ONNX's Add, Mul and MatMul."""
@@ -35,7 +44,7 @@ class Tensor:
     """An array beside an operator sign is an operand, not in charge."""
 
     def __init__(self, body: Body, value: ir.Value) -> None:
-        self._body = body
+        self.body = body
         self.ir = value
         """The value in the graph."""
 
@@ -56,35 +65,14 @@ class Tensor:
         """The numbers of a constant; None where they are computed while the network runs."""
         return const(self.ir)
 
-    def __add__(self, other: Operand) -> Tensor:
-        return self._body.one("Add", self, other)
-
-    def __radd__(self, other: Operand) -> Tensor:
-        return self._body.one("Add", other, self)
-
-    def __sub__(self, other: Operand) -> Tensor:
-        return self._body.one("Sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Tensor:
-        return self._body.one("Sub", other, self)
-
-    def __mul__(self, other: Operand) -> Tensor:
-        return self._body.one("Mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Tensor:
-        return self._body.one("Mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Tensor:
-        return self._body.one("Div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Tensor:
-        return self._body.one("Div", other, self)
-
-    def __matmul__(self, other: Operand) -> Tensor:
-        return self._body.one("MatMul", self, other)
+    __add__, __radd__ = _sign("Add"), _sign("Add", turned=True)
+    __sub__, __rsub__ = _sign("Sub"), _sign("Sub", turned=True)
+    __mul__, __rmul__ = _sign("Mul"), _sign("Mul", turned=True)
+    __truediv__, __rtruediv__ = _sign("Div"), _sign("Div", turned=True)
+    __matmul__ = _sign("MatMul")
 
     def __neg__(self) -> Tensor:
-        return self._body.one("Neg", self)
+        return self.body.one("Neg", self)
 
     def __repr__(self) -> str:
         return f"{self.ir.name}: {self.dtype}{list(self.shape)}"
