@@ -256,15 +256,6 @@ def infer_expressed(node: ir.Node, definition: Expressed) -> bool:
     return True
 
 
-def expression_of(domain: str, op_type: str) -> Callable[[Callable[..., Any]], Expressed]:
-    """Decorator: the function of inputs and attributes that gives a text as an operator."""
-
-    def defined(function: Callable[..., Any]) -> Expressed:
-        return Expressed(domain, op_type, function, Signature.of(function, 0))
-
-    return defined
-
-
 def rewrite_of(
     domain: str, op_type: str, reference: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Rewrite]:
