@@ -16,19 +16,14 @@ from compiler.codegen.issue_order.order import OrderInstructions
 from compiler.codegen.multicast import ShareLoads
 from compiler.codegen.split_loads import SplitLoads
 from compiler.frontend.canonicalize.fold_constants import FoldConstants
-from compiler.frontend.canonicalize.fold_linear import FoldAffine, FoldBatchNorm
-from compiler.frontend.canonicalize.fold_pad import FoldPad
+from compiler.frontend.canonicalize.fold_linear import FoldAffine, FoldBatchNorm, FoldPad
 from compiler.frontend.canonicalize.fuse_activations import FuseActivations
 from compiler.frontend.canonicalize.group_heads import GroupHeads
 from compiler.frontend.canonicalize.normalize import NormalizeAxes, NormalizeConv, NormalizeGemm
 from compiler.frontend.canonicalize.split_axes import KeepAxesApart
 from compiler.frontend.importer import Load
 from compiler.frontend.operators.attention import DecomposeAttention
-from compiler.frontend.operators.composites import DecomposeComposites
-from compiler.frontend.operators.dynamic_convolution import DecomposeKernels
-from compiler.frontend.operators.positions import DecomposePositions
-from compiler.frontend.operators.ranking import DecomposeRanks
-from compiler.frontend.operators.scatter import DecomposeScatters
+from compiler.frontend.operators.functions import DecomposeOperators
 from compiler.frontend.operators.windows import DecomposeWindows
 from compiler.frontend.quantization.integer_operators import IntegerOperators
 from compiler.frontend.quantization.move_quantize import HoistQuantize, SinkDequantize
@@ -116,12 +111,8 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     FoldPad(),  # again: a Pad that became integer fits a QConv by its zero point
     FoldConstants(),  # the weights that stayed float
     FuseActivations(),  # before decompositions blur the spellings
-    DecomposeKernels(),  # weights that are no constants now never will be
     DecomposeAttention(),
-    DecomposePositions(),
-    DecomposeRanks(),
-    DecomposeScatters(),
-    DecomposeComposites(),
+    DecomposeOperators(),  # weights that are no constants now never will be
     NormalizeGemm(),  # after integer-operators, which takes a Gemm whole
     FoldConstants(),  # what the decompositions computed from constants
     NormalizeAxes(),  # last: the axes and shapes of whatever is left

@@ -138,7 +138,7 @@ def microsoft_table() -> str:
     domain = "com.microsoft"
     known = operators_of_runtime()[domain]
     defined = {name.rpartition(".")[2] for name in DEFINED if name.startswith(domain)}
-    rewritten = sorted(defined | {*attention.EXPANSIONS})
+    rewritten = sorted(defined | {each.op_type for each in attention.ATTENTIONS.values()})
     others = sorted(known - set(rewritten))
     return (
         "Rewritten in operators of ONNX, and run where those run: "

@@ -57,15 +57,10 @@ def _refused(
         if (node.domain, node.op_type) not in own:
             why = _reason(node.op_type, node.domain)
             if why is not None:
-                yield _called(node, index), why
+                yield _node_label(node, index), why
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 yield from _refused(graph.node, own)
-
-
-def _called(node: onnx.NodeProto, index: int) -> str:
-    label = node.name or f"{node.op_type}_{index}"
-    return at_node(label, operator_name(node.op_type, node.domain))
 
 
 def _reason(op_type: str, given: str) -> str | None:

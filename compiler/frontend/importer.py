@@ -41,8 +41,8 @@ from compiler.frontend.control_flow import (
     why_open,
 )
 from compiler.frontend.host_tail import set_tail_apart
-from compiler.frontend.operators.attention import EXPANSIONS, DecomposeAttention
-from compiler.frontend.operators.body import Unfolding
+from compiler.frontend.operators.attention import DecomposeAttention
+from compiler.frontend.operators.body import Body, Unfolding
 from compiler.frontend.operators.definitions import Expressed, expand, infer_expressed
 from compiler.frontend.operators.functions import definition_of, inline
 from compiler.frontend.operators.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
@@ -227,7 +227,7 @@ def _take_node(
     if isinstance(definition, Expressed):
         if infer_expressed(node, definition):
             return
-    elif definition is not None and expand(node, definition, unfolding):
+    elif definition is not None and expand(node, definition, Body(node, unfolding)):
         return
     upgrade(node, version)
     if node.graph is None:
@@ -369,7 +369,7 @@ def _is_static(value: ir.Value) -> bool:
 # A model without the operators that hide products: attentions and recurrent layers, written out.
 
 HIDING = {
-    *((MICROSOFT, name) for name in EXPANSIONS if name != "RotaryEmbedding"),
+    *((MICROSOFT, name) for name in ("Attention", "GroupQueryAttention", "MultiHeadAttention")),
     *((MICROSOFT, name) for name in ("FusedConv", "NhwcConv", "NhwcFusedConv")),
     *(("", name) for name in ("Attention", "GRU", "LSTM", "LinearAttention", "RNN")),
 }

@@ -233,7 +233,13 @@ class Rewriter:
     def like(self, array: npt.ArrayLike, value: ir.Value, terms: Array | float = 0.0) -> ir.Value:
         """A new initializer of the element type of `value`; `terms` as in `terms_of`, to which is
         added what a half-precision type loses."""
-        made = self.constant(array, value.dtype)
+        return self.rounded(array, value.dtype, terms)
+
+    def rounded(
+        self, array: npt.ArrayLike, dtype: ir.DataType | None, terms: Array | float = 0.0
+    ) -> ir.Value:
+        """As `like`, of an element type."""
+        made = self.constant(array, dtype)
         lost = _lost(np.asarray(array), made)
         made.meta[TERMS] = terms if lost is None else terms + lost / UNIT
         return made

@@ -18,7 +18,7 @@ from archgen.check.reference import run_node
 from compiler.api import CompileOptions, compile_model
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import Load, load
-from compiler.frontend.operators.attention import RULES, in_numpy
+from compiler.frontend.operators.attention import RULES
 from compiler.lowering.lower import lower
 from compiler.options import Stages, stages_for
 from compiler.schedule.fusion.partition import Unfused
@@ -89,14 +89,6 @@ def test_graph_and_nests_compute_what_onnx_defines(
     agree(evaluate(model, feeds), proto, feeds)
     made = run(lower(model, "fp32"), feeds, run_node)
     agree({n: v.astype(kind) for n, v in made.items()}, proto, feeds)
-
-
-@pytest.mark.parametrize("rule", sorted(RULES))
-def test_the_reference_in_numpy_is_that_of_onnx(rule: str) -> None:
-    proto, feeds = network(rule)
-    given = [feeds.get(n) for n in ("q", "k", "v", "past", "decay", "beta")]
-    made = in_numpy(*given, q_num_heads=4, kv_num_heads=2)
-    agree(dict(zip(("y", "state"), made, strict=True)), proto, feeds)
 
 
 def test_programs_compute_it_without_the_host() -> None:

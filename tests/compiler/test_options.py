@@ -17,7 +17,7 @@ from archgen.studies.plan import load_study
 from archgen.studies.sweep import Running, run_study
 from compiler.context import CompileOptions
 from compiler.frontend.canonicalize.fold_constants import FoldConstants
-from compiler.frontend.canonicalize.fold_pad import FoldPad
+from compiler.frontend.canonicalize.fold_linear import FoldPad
 from compiler.options import Stages
 from compiler.passes import Within
 

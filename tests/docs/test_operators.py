@@ -23,7 +23,7 @@ def test_every_operator_has_a_row(operators: ModuleType) -> None:
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
     assert rows[1:] == operators.operators()
     assert text.startswith(operators.HEAD)
-    assert text.endswith(f"{operators.microsoft()}\n")
+    assert text.endswith(f"{operators.microsoft_table()}\n")
 
 
 def test_rows_are_up_to_date(

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference.ops import load_op
 
-from compiler.frontend.data_movement import MOVERS
+from compiler.frontend.quantization.move_quantize import MOVERS
 from compiler.frontend.quantization.narrow_constants import NARROW, narrow_result
 from compiler.frontend.reference_types import NOT_A_FUNCTION
 from compiler.frontend.rewrite import (
@@ -61,40 +61,26 @@ KEPT = frozenset({"DequantizeLinear"})
 def _constant_of_shape(node: ir.Node, inputs: list[Array]) -> Array:
     attr = node.attributes.get("value")
     fill = np.zeros(1, np.float32) if attr is None else attr.as_tensor().numpy()
-    return np.broadcast_to(fill.reshape(()), tuple(int(n) for n in inputs[0]))
-
-
-def _expand(node: ir.Node, inputs: list[Array]) -> Array:
-    del node
-    shape = tuple(int(n) for n in inputs[1])
-    return np.broadcast_to(inputs[0], broadcast(inputs[0].shape, shape))
-
-
-def _transpose(node: ir.Node, inputs: list[Array]) -> Array:
-    return np.transpose(inputs[0], ints_attr(node, "perm"))
-
-
-def _unsqueeze(node: ir.Node, inputs: list[Array]) -> Array:
-    del node
-    return np.expand_dims(inputs[0], tuple(int(n) for n in inputs[1].reshape(-1)))
-
-
-def _gather(node: ir.Node, inputs: list[Array]) -> Array:
-    return np.take(inputs[0], inputs[1].astype(np.int64), axis=int_attr(node, "axis", 0))
-
-
-def _concat(node: ir.Node, inputs: list[Array]) -> Array:
-    return np.concatenate(inputs, axis=int_attr(node, "axis", 0))
+    return np.broadcast_to(fill.reshape(()), _ints(inputs[0]))
 
 
 DIRECT: dict[str, Callable[[ir.Node, list[Array]], Array]] = {
     "ConstantOfShape": _constant_of_shape,
-    "Expand": _expand,
-    "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
-    "Gather": _gather,
-    "Concat": _concat,
+    "Expand": lambda _, given: np.broadcast_to(
+        given[0], broadcast(given[0].shape, _ints(given[1]))
+    ),
+    "Transpose": lambda node, given: np.transpose(given[0], ints_attr(node, "perm")),
+    "Unsqueeze": lambda _, given: np.expand_dims(given[0], _ints(given[1])),
+    "Gather": lambda node, given: np.take(
+        given[0], given[1].astype(np.int64), axis=int_attr(node, "axis", 0)
+    ),
+    "Concat": lambda node, given: np.concatenate(given, axis=int_attr(node, "axis", 0)),
 }
+"""Operators whose results share memory with their inputs, or are made at once."""
+
+
+def _ints(array: Array) -> tuple[int, ...]:
+    return tuple(int(n) for n in array.reshape(-1))
 
 
 @cache

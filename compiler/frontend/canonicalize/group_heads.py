@@ -71,16 +71,10 @@ class GroupHeads(GraphPass):
             node.op_type, [rows, one, *node.inputs[2:]],
             {name: attribute.value for name, attribute in node.attributes.items()},
             domain=node.domain,
-            out=(_type(node), (batch, groups, *heads, made[3])),
+            out=(node.outputs[0].dtype or ir.DataType.UNDEFINED, (batch, groups, *heads, made[3])),
         )  # fmt: skip
         make.replace(_reshape(make, product, made))
         return True
-
-
-def _type(node: ir.Node) -> ir.DataType:
-    kind = node.outputs[0].dtype
-    assert kind is not None  # every value has one behind `load`
-    return kind
 
 
 def _reshape(make: Rewriter, x: ir.Value, shape: Sequence[int]) -> ir.Value:

@@ -50,16 +50,9 @@ class NormalizeAxes(GraphPass):
 
 
 AXIS_DEFAULTS = {
-    "ArgMax": 0,
-    "ArgMin": 0,
-    "Concat": 0,
-    "Gather": 0,
-    "GatherElements": 0,
-    "Hardmax": -1,
-    "ScatterElements": 0,
-    "Split": 0,
-    "TopK": -1,
-}
+    "Hardmax": -1, "TopK": -1, "ArgMax": 0, "ArgMin": 0, "Concat": 0, "Gather": 0,
+    "GatherElements": 0, "ScatterElements": 0, "Split": 0,
+}  # fmt: skip
 
 
 def _normalize_axis(node: ir.Node) -> bool:
@@ -217,17 +210,8 @@ def _normalize(node: ir.Node, kernel: list[int], more: dict[str, int]) -> bool:
     else:
         pads = (ints_attr(node, "pads") if auto_pad == "NOTSET" else None) or [0] * (2 * rank)
     had = node.attributes.pop("auto_pad", None) is not None
-    changed = set_attrs(
-        node,
-        {
-            "kernel_shape": kernel,
-            "strides": strides,
-            "pads": pads,
-            "dilations": dilations,
-            **more,
-        },
-    )
-    return changed or had
+    window = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations}
+    return set_attrs(node, {**window, **more}) or had
 
 
 def _normalize_pool(node: ir.Node) -> bool:
@@ -278,17 +262,9 @@ def _normalize_transpose(node: ir.Node) -> bool:
     else:
         pads = (ints_attr(node, "pads") if auto_pad == "NOTSET" else None) or [0] * (2 * rank)
     had = [node.attributes.pop(name, None) for name in ("auto_pad", "output_shape")]
-    changed = set_attrs(
-        node,
-        {
-            "kernel_shape": kernel,
-            "strides": strides,
-            "pads": pads,
-            "dilations": dilations,
-            "group": int_attr(node, "group", 1),
-            "output_padding": extra,
-        },
-    )
+    window = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations}
+    changed = set_attrs(node, {**window, "group": int_attr(node, "group", 1)})
+    changed |= set_attrs(node, {"output_padding": extra})
     return changed or any(attr is not None for attr in had)
 
 

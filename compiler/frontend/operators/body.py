@@ -10,8 +10,9 @@ constants of the type that the operator's definition asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,15 @@ from compiler.frontend.shapes import STANDARD_RULES, schema_of
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+def _sign(op_type: str, turned: bool = False) -> Callable[[Tensor, Operand], Tensor]:
+    """What an operator sign makes; `turned`: of the other side's value first."""
+
+    def applied(self: Tensor, other: Operand) -> Tensor:
+        return self.body.one(op_type, *((other, self) if turned else (self, other)))
+
+    return applied
+
+
 class Tensor:
     """A value of a body: what an operator reads or makes. `a + b`, `a * 2`, `a @ b` and the like
     are ONNX's Add, Mul and MatMul."""
@@ -34,7 +44,7 @@ class Tensor:
     """An array beside an operator sign is an operand, not in charge."""
 
     def __init__(self, body: Body, value: ir.Value) -> None:
-        self._body = body
+        self.body = body
         self.ir = value
         """The value in the graph."""
 
@@ -55,35 +65,14 @@ class Tensor:
         """The numbers of a constant; None where they are computed while the network runs."""
         return const(self.ir)
 
-    def __add__(self, other: Operand) -> Tensor:
-        return self._body.one("Add", self, other)
-
-    def __radd__(self, other: Operand) -> Tensor:
-        return self._body.one("Add", other, self)
-
-    def __sub__(self, other: Operand) -> Tensor:
-        return self._body.one("Sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Tensor:
-        return self._body.one("Sub", other, self)
-
-    def __mul__(self, other: Operand) -> Tensor:
-        return self._body.one("Mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Tensor:
-        return self._body.one("Mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Tensor:
-        return self._body.one("Div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Tensor:
-        return self._body.one("Div", other, self)
-
-    def __matmul__(self, other: Operand) -> Tensor:
-        return self._body.one("MatMul", self, other)
+    __add__, __radd__ = _sign("Add"), _sign("Add", turned=True)
+    __sub__, __rsub__ = _sign("Sub"), _sign("Sub", turned=True)
+    __mul__, __rmul__ = _sign("Mul"), _sign("Mul", turned=True)
+    __truediv__, __rtruediv__ = _sign("Div"), _sign("Div", turned=True)
+    __matmul__ = _sign("MatMul")
 
     def __neg__(self) -> Tensor:
-        return self._body.one("Neg", self)
+        return self.body.one("Neg", self)
 
     def __repr__(self) -> str:
         return f"{self.ir.name}: {self.dtype}{list(self.shape)}"
@@ -98,8 +87,8 @@ Step = Callable[..., tuple[Sequence[Tensor], Sequence[Tensor]]]
 class _Place(Rewriter):
     """Puts nodes behind the one that they replace, where the walk of the loader meets them."""
 
-    def __init__(self, anchor: ir.Node) -> None:
-        super().__init__(anchor)
+    def __init__(self, anchor: ir.Node, composite: str | None = None) -> None:
+        super().__init__(anchor, composite=composite)
         self.made: list[ir.Node] = []
 
     def insert(self, node: ir.Node) -> None:
@@ -147,11 +136,12 @@ class Body:
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         if not op_type[:1].isupper():
             raise AttributeError(f"a builder has no {op_type!r}; operators are spelled as in ONNX")
+        return partial(self.op, op_type)
 
-        def call(*inputs: Operand | None, **attributes: Any) -> Any:
-            return self.op(op_type, *inputs, **attributes)
-
-        return call
+    @property
+    def node(self) -> ir.Node:
+        """The node that is replaced."""
+        return self._make.anchor
 
     def op(
         self,
@@ -159,20 +149,24 @@ class Body:
         *inputs: Operand | None,
         domain: str = "",
         outputs: int = 1,
+        out: tuple[ir.DataType, Sequence[int]] | None = None,
         **attributes: AttrValue | np.dtype[Any] | type | None,
     ) -> Any:
         """A node of any operator: its result, a list of them where `outputs` is above 1.
 
-        Attributes that are None are left out; a numpy type says an element type. Raises ValueError
-        where inputs or attributes contradict the operator's definition.
+        Attributes that are None are left out; a numpy type says an element type; `out` states type
+        and shape where no standard rule gives them. Raises ValueError where inputs or attributes
+        contradict the operator's definition.
         """
         version = self._make.graph.opset_imports.get(domain, 1)
         schema = schema_of(op_type, domain, version)
         if schema is None and not domain and op_type not in STANDARD_RULES:
             raise ValueError(f"ONNX has no operator {op_type!r}")
         read = self._input_values(schema, inputs)
+        while read and read[-1] is None:
+            read.pop()
         said = {k: _spelled(v) for k, v in attributes.items() if v is not None}
-        node = self._make.node(op_type, read, said, domain, outputs)
+        node = self._make.node(op_type, read, said, domain, outputs, out)
         results = self._folded(node) or [Tensor(self, value) for value in node.outputs]
         return results[0] if outputs == 1 else results
 
@@ -201,6 +195,29 @@ class Body:
         for value, each in zip(made, found, strict=True):
             value.meta[TERMS] = each.terms
         return [Tensor(self, value) for value in made]
+
+    def cast(self, x: Tensor, dtype: np.dtype[Any] | type) -> Tensor:
+        """`x` in another element type; itself where it has that."""
+        return x if x.dtype == np.dtype(dtype) else self.one("Cast", x, to=dtype)
+
+    def reduce(self, how: str, x: Tensor, axes: Iterable[int], keepdims: int = 1) -> Tensor:
+        """`x` reduced along `axes` by Sum, Mean, Max, Min, Prod, L1 or L2."""
+        kept = {"keepdims": keepdims, "noop_with_empty_axes": 0}
+        return self.one(f"Reduce{how}", x, list(axes), **kept)
+
+    def slice(self, x: Tensor, axis: int, first: int, end: int, step: int = 1) -> Tensor:
+        """Positions of `x` along `axis`; `x` itself where these are all."""
+        if (first, end, step) == (0, x.shape[axis], 1):
+            return x
+        return self.one("Slice", x, [first], [end], [axis], *([[step]] if step > 1 else []))
+
+    def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        """The parts one behind another."""
+        return parts[0] if len(parts) == 1 else self.one("Concat", *parts, axis=axis)
+
+    def transpose(self, x: Tensor, *perm: int) -> Tensor:
+        """`x` with its axes in another order."""
+        return self.one("Transpose", x, perm=perm)
 
     def split(self, x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
         """Parts of `x` along `axis`, of these extents."""
@@ -262,8 +279,8 @@ class Body:
         return self.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """`x` in another shape."""
-        return self.one("Reshape", x, list(shape))
+        """`x` in another shape; an extent of 0 is one, and none that is kept from `x`."""
+        return self.one("Reshape", x, list(shape), allowzero=1 if 0 in shape else None)
 
     def _input_values(
         self, schema: onnx.defs.OpSchema | None, inputs: Sequence[Operand | None]
@@ -278,6 +295,9 @@ class Body:
         types: dict[str, np.dtype[Any]] = {}
         for parameter, given in zip(taken, inputs, strict=True):
             if parameter is not None and isinstance(given, Tensor):
+                types.setdefault(parameter.type_str, given.dtype)
+        for parameter, given in zip(taken, inputs, strict=True):
+            if parameter is not None and isinstance(given, np.ndarray):
                 types.setdefault(parameter.type_str, given.dtype)
         return [self._input_value(p, x, types) for p, x in zip(taken, inputs, strict=True)]
 
@@ -299,6 +319,28 @@ class Body:
         if parameter is not None and parameter.type_str in types:
             dtype = types[parameter.type_str]
         return self.constant(given, dtype).ir
+
+
+class PassBody(Body):
+    """The builder of a graph pass, which leaves constants to be folded later.
+
+    Args:
+        node: whose place the new nodes take.
+        grouped: whether they are marked as parts of one composite, for fusion to keep together.
+    """
+
+    def __init__(self, node: ir.Node, grouped: bool) -> None:
+        super().__init__(node)
+        self._make = _Place(node, node.name if grouped else None)
+
+    def constant(self, numbers: object, dtype: object = np.float32) -> Tensor:
+        """Numbers as a value, which remembers what a half-precision type takes from them."""
+        kind = ir.DataType.from_numpy(np.dtype(dtype))  # type: ignore[call-overload]
+        return Tensor(self, self._make.rounded(np.asarray(numbers), kind))
+
+    def _folded(self, node: ir.Node) -> list[Tensor] | None:
+        del node
+        return None
 
 
 def _input_count_text(schema: onnx.defs.OpSchema) -> str:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.frontend.operators.body import Body, Contradicted, Declined, Tensor, Unfolding
+from compiler.frontend.operators.body import Body, Contradicted, Declined, PassBody, Tensor
 from compiler.frontend.operators.expression import Expression, expression
-from compiler.frontend.rewrite import replace_value, static_shape
+from compiler.frontend.rewrite import GraphPass, replace_value, static_shape
 
 # How a Python function of an operator is called for a node.
 
@@ -164,6 +164,8 @@ class Rewrite:
     signature: Signature
     reference: Callable[..., Any] | None = None
     """The same in numpy, without the builder; None: the body is its own reference."""
+    grouped: bool = False
+    """Whether what a graph pass makes of it is marked as parts of one composite."""
 
     @property
     def name(self) -> str:
@@ -254,15 +256,6 @@ def infer_expressed(node: ir.Node, definition: Expressed) -> bool:
     return True
 
 
-def expression_of(domain: str, op_type: str) -> Callable[[Callable[..., Any]], Expressed]:
-    """Decorator: the function of inputs and attributes that gives a text as an operator."""
-
-    def defined(function: Callable[..., Any]) -> Expressed:
-        return Expressed(domain, op_type, function, Signature.of(function, 0))
-
-    return defined
-
-
 def rewrite_of(
     domain: str, op_type: str, reference: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Rewrite]:
@@ -274,13 +267,46 @@ def rewrite_of(
     return defined
 
 
-def expand(node: ir.Node, definition: Rewrite, unfolding: Unfolding | None = None) -> bool:
+Table = dict[str, Rewrite]
+"""Definitions by the names of operators."""
+
+
+def enters(
+    table: Table, *op_types: str, domain: str = "", grouped: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function defines these operators in the table of a graph pass."""
+
+    def entered(function: Callable[..., Any]) -> Callable[..., Any]:
+        signature = Signature.of(function, 1)
+        for op_type in op_types:
+            made = Rewrite(domain, op_type, function, signature, grouped=grouped)
+            table[made.name] = made
+        return function
+
+    return entered
+
+
+@dataclass(frozen=True)
+class Decompose(GraphPass):
+    """Replaces operators by what their definitions build, where these cover them."""
+
+    table: ClassVar[Table]
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Expand one operator of the table."""
+        definition = self.table.get(name_of(node))
+        if definition is None:
+            return False
+        return expand(node, definition, PassBody(node, definition.grouped))
+
+
+def expand(node: ir.Node, definition: Rewrite, body: Body | None = None) -> bool:
     """Put the body of `node` behind it and remove it; whether its definition covers it.
 
     Args:
         node: in a graph; types and shapes of its inputs are known.
         definition: of its operator.
-        unfolding: operators into which its scans may unfold; None: any number.
+        body: the builder; default: one whose scans unfold into any number of operators.
 
     Raises:
         ValueError: the function does not suit the node.
@@ -289,7 +315,7 @@ def expand(node: ir.Node, definition: Rewrite, unfolding: Unfolding | None = Non
     graph = node.graph
     if graph is None:
         raise ValueError(f"{node.name} is in no graph")
-    body = Body(node, unfolding)
+    body = body or Body(node)
     try:
         results = build(node, definition, body)
     except Declined as why:
@@ -344,7 +370,9 @@ def _results(node: ir.Node, definition: Rewrite, made: object) -> list[Tensor | 
             f"(defined at {definition.place})"
         )
     wanted = [index for index, output in enumerate(node.outputs) if output.name]
-    if wanted and wanted[-1] >= len(found):
+    if definition.is_shipped:
+        found += [None] * (len(node.outputs) - len(found))
+    elif wanted and wanted[-1] >= len(found):
         raise ValueError(
             f"its function gives {len(found)} of {wanted[-1] + 1} outputs "
             f"(defined at {definition.place})"

@@ -128,25 +128,22 @@ def free(term: Term) -> set[str]:
     return set[str]().union(*map(free, term.operands)) if isinstance(term, Apply) else set()
 
 
+def _subterms(term: Term) -> Iterator[Term]:
+    """`term` and all in it, outer ones first."""
+    yield term
+    inner = (term.body,) if isinstance(term, Reduction) else ()
+    for each in term.operands if isinstance(term, Apply) else inner:
+        yield from _subterms(each)
+
+
 def reads(term: Term) -> Iterator[Read]:
     """All elements that `term` reads."""
-    if isinstance(term, Read):
-        yield term
-    elif isinstance(term, Reduction):
-        yield from reads(term.body)
-    elif isinstance(term, Apply):
-        for operand in term.operands:
-            yield from reads(operand)
+    return (each for each in _subterms(term) if isinstance(each, Read))
 
 
 def reductions(term: Term) -> Iterator[Reduction]:
     """All reductions in `term`, outer ones first."""
-    if isinstance(term, Reduction):
-        yield term
-        yield from reductions(term.body)
-    elif isinstance(term, Apply):
-        for operand in term.operands:
-            yield from reductions(operand)
+    return (each for each in _subterms(term) if isinstance(each, Reduction))
 
 
 def evaluate(made: Expression, tensors: Mapping[str, Array]) -> Array:
@@ -336,7 +333,7 @@ def _check_expression(made: Expression, shapes: Shapes) -> None:
     """Raise ValueError for indices without an extent, and for reads outside of a tensor."""
     used = {
         *made.indices,
-        *_reduced_indices(made.term),
+        *(i for part in reductions(made.term) for i in part.indices),
         *(i for r in reads(made.term) for i in free(r)),
     }
     for index, extent in made.extents.items():
@@ -370,13 +367,3 @@ def _meant(index: str, others: Sequence[str]) -> str:
     """A guess for a misspelt index: one of the other side that has no counterpart."""
     near = get_close_matches(index, others, n=1)
     return f"did you mean {near[0]!r}? Else " if near else ""
-
-
-def _reduced_indices(term: Term) -> Iterator[str]:
-    """Indices that reductions run over."""
-    if isinstance(term, Reduction):
-        yield from term.indices
-        yield from _reduced_indices(term.body)
-    elif isinstance(term, Apply):
-        for operand in term.operands:
-            yield from _reduced_indices(operand)

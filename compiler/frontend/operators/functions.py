@@ -7,34 +7,70 @@ def my_gelu(b, x, *, alpha=1.702):
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import onnx
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.frontend.operators import attention, einsum, microsoft, qlinear, recurrent
+from compiler.frontend.operators import attention, microsoft, qlinear, recurrent
+from compiler.frontend.operators.body import Declined
+from compiler.frontend.operators.composites import COMPOSITES
 from compiler.frontend.operators.definitions import (
     REASON,
+    Decompose,
     Expressed,
     Rewrite,
+    Shaped,
     Signature,
+    Table,
     name_of,
     rewrite_of,
 )
 from compiler.frontend.operators.expression import TEMPLATES
+from compiler.frontend.operators.positions import POSITIONS
+from compiler.frontend.operators.windows import KERNELS
 from compiler.frontend.reference_types import type_proto
 from compiler.frontend.rewrite import COMPOSITE, ORIGIN, const, fresh_name, origin_of, replace_value
 from compiler.frontend.shapes import schema_of
 from simmodel.arch.base import Registry
 
-_SHIPPED = (microsoft, recurrent, einsum, qlinear, attention)
 
-DEFINED: dict[str, Rewrite] = Registry(
-    "defined operator",
-    {each.name: each for table in _SHIPPED for each in table.TABLE},
-)
+def einsum(*operands: Shaped, equation: str) -> str:
+    """`bij,bjk->bik` as `y[b, i, k] = sum(j, operands0[b, i, j] * operands1[b, j, k])`."""
+    given, arrow, result = equation.replace(" ", "").partition("->")
+    terms = given.split(",")
+    if "." in equation:
+        raise Declined("its equation has an ellipsis")
+    if not all(each.real for each in operands):
+        raise Declined("it is of integers")
+    if any(len(set(term)) < len(term) for term in terms) or len(terms) != len(operands):
+        raise Declined("its equation takes a diagonal")
+    counts = Counter("".join(terms))
+    extents = {(i, n) for each, t in zip(operands, terms, strict=True)
+               for i, n in zip(t, each.shape, strict=False)}  # fmt: skip
+    if len(extents) > len(counts):
+        raise Declined("it repeats an extent of 1")
+    if not arrow:
+        result = "".join(sorted(index for index, count in counts.items() if count == 1))
+    if not result:
+        raise Declined("its result is a single number")
+    product = " * ".join(
+        f"{each.name}[{', '.join(term)}]" for each, term in zip(operands, terms, strict=True)
+    )
+    over = [index for index in counts if index not in result]
+    value = f"sum(({', '.join(over)},), {product})" if over else product
+    return f"y[{', '.join(result)}] = {value}"
+
+
+_SHIPPED: tuple[Rewrite, ...] = (
+    *microsoft.TABLE, *recurrent.TABLE, *qlinear.TABLE, *attention.TABLE,
+    Expressed("", "Einsum", einsum, Signature.of(einsum, 0)),
+)  # fmt: skip
+DEFINED: dict[str, Rewrite] = Registry("defined operator", {each.name: each for each in _SHIPPED})
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 
 Function = Callable[..., Any]
@@ -89,7 +125,9 @@ def expression(
 
     def register(function: Function) -> Function:
         signature = Signature.of(function, 0)
-        enter(Expressed(domain, op_type, function, signature, reference, template), replace)
+        enter(
+            Expressed(domain, op_type, function, signature, reference, template=template), replace
+        )
         return function
 
     return register
@@ -122,6 +160,27 @@ def expression_in(node: ir.Node) -> Expressed | None:
 def is_defined(op_type: str, domain: str) -> bool:
     """Whether a function defines an operator."""
     return operator_name(op_type, domain) in DEFINED
+
+
+@dataclass(frozen=True)
+class DecomposeOperators(Decompose):
+    """Operators that are a few simpler ones: normalizations, Softmax, global pools, places, ranks.
+
+        y = Softmax <axis=-1> (x)
+     =>
+        m = ReduceMax(x, [-1]); d = Sub(x, m); e = Exp(d)
+        s = ReduceSum(e, [-1]); r = Reciprocal(s); y = Mul(e, r)
+
+    Convolutions with computed weights become products of matrices; Flatten, Squeeze and Unsqueeze
+    become Reshape to a constant shape.
+    """
+
+    table: ClassVar[Table] = {**COMPOSITES, **POSITIONS, **KERNELS}
+    leaves_none_of: ClassVar[frozenset[str]] = frozenset(
+        {"Softmax", "LogSoftmax", "GlobalAveragePool", "GlobalMaxPool", "Flatten", "Squeeze",
+         "Unsqueeze", "LayerNormalization", "InstanceNormalization", "Sum", "Mean",
+         "DynamicQuantizeLinear", "ArgMax", "ArgMin", "Hardmax"}
+    )  # fmt: skip
 
 
 # A standard operator that is a dataflow graph in itself, replaced by that graph.

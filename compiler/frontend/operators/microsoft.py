@@ -25,24 +25,19 @@ Results = tuple[Tensor | None, ...]
 @rewrite_of(DOMAIN, "Gelu")
 def gelu(b: Body, x: Tensor) -> Tensor:
     """x * Phi(x)."""
-    return _gelu(b, x, None, "none")
+    return b.one("Gelu", x, approximate="none")
 
 
 @rewrite_of(DOMAIN, "BiasGelu")
 def bias_gelu(b: Body, x: Tensor, bias: Tensor) -> Tensor:
     """Gelu of x + bias."""
-    return _gelu(b, x, bias, "none")
+    return b.one("Gelu", x + bias, approximate="none")
 
 
 @rewrite_of(DOMAIN, "FastGelu")
 def fast_gelu(b: Body, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """Gelu of x + bias, approximated by tanh."""
-    return _gelu(b, x, bias, "tanh")
-
-
-def _gelu(b: Body, x: Tensor, bias: Tensor | None, approximate: str) -> Tensor:
-    moved = x if bias is None else x + bias
-    return b.one("Gelu", moved, approximate=approximate)
+    return b.one("Gelu", x if bias is None else x + bias, approximate="tanh")
 
 
 @rewrite_of(DOMAIN, "QuickGelu")
@@ -53,16 +48,9 @@ def quick_gelu(b: Body, x: Tensor, *, alpha: float = 1.702) -> Tensor:
 
 @rewrite_of(DOMAIN, "FusedConv")
 def fused_conv(
-    b: Body,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
-    other: Tensor | None = None,
-    *,
-    activation: str = "",
-    activation_params: Sequence[float] = (),
-    **window: AttrValue,
-) -> Tensor:
+    b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, other: Tensor | None = None,
+    *, activation: str = "", activation_params: Sequence[float] = (), **window: AttrValue,
+) -> Tensor:  # fmt: skip
     """A convolution, what is added to it, and an activation."""
     return _fused_conv(b, b.one("Conv", x, w, bias, **window), other, activation, activation_params)
 
@@ -73,23 +61,15 @@ def nhwc_conv(
 ) -> Tensor:
     """A convolution whose channels are the last axis of the image, not of the weights."""
     rank = len(x.shape)
-    turned = b.one("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
-    made = b.one("Conv", turned, w, bias, **window)
-    return b.one("Transpose", made, perm=[0, *range(2, rank), 1])
+    turned = b.transpose(x, 0, rank - 1, *range(1, rank - 1))
+    return b.transpose(b.Conv(turned, w, bias, **window), 0, *range(2, rank), 1)
 
 
 @rewrite_of(DOMAIN, "NhwcFusedConv")
 def nhwc_fused_conv(
-    b: Body,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
-    other: Tensor | None = None,
-    *,
-    activation: str = "",
-    activation_params: Sequence[float] = (),
-    **window: AttrValue,
-) -> Tensor:
+    b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, other: Tensor | None = None,
+    *, activation: str = "", activation_params: Sequence[float] = (), **window: AttrValue,
+) -> Tensor:  # fmt: skip
     """The same, what is added to it, and an activation."""
     made = nhwc_conv.function(b, x, w, bias, **window)
     return _fused_conv(b, made, other, activation, activation_params)
@@ -114,15 +94,9 @@ def _fused_conv(
 
 @rewrite_of(DOMAIN, "SkipLayerNormalization")
 def skip_norm(
-    b: Body,
-    x: Tensor,
-    skip: Tensor,
-    gamma: Tensor,
-    beta: Tensor | None = None,
-    bias: Tensor | None = None,
-    *,
-    epsilon: float = 1e-12,
-) -> Results:
+    b: Body, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None = None,
+    bias: Tensor | None = None, *, epsilon: float = 1e-12,
+) -> Results:  # fmt: skip
     """A sum, and it normalized; its mean and deviation are left out."""
     total = _added(x, skip, bias)
     made = b.one("LayerNormalization", total, gamma, beta, axis=-1, epsilon=epsilon)
@@ -131,14 +105,9 @@ def skip_norm(
 
 @rewrite_of(DOMAIN, "SkipSimplifiedLayerNormalization")
 def skip_simplified(
-    b: Body,
-    x: Tensor,
-    skip: Tensor,
-    gamma: Tensor,
-    bias: Tensor | None = None,
-    *,
-    epsilon: float = 1e-12,
-) -> Results:
+    b: Body, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None,
+    *, epsilon: float = 1e-12,
+) -> Results:  # fmt: skip
     """The same by the mean of squares."""
     total = _added(x, skip, bias)
     made = b.one("SimplifiedLayerNormalization", total, gamma, axis=-1, epsilon=epsilon)
@@ -191,18 +160,10 @@ def fused_matmul(
 
 @rewrite_of(DOMAIN, "MatMulNBits")
 def matmul_n_bits(
-    b: Body,
-    x: Tensor,
-    weights: Tensor,
-    scales: Tensor,
-    points: Tensor | None = None,
-    order: Tensor | None = None,
-    bias: Tensor | None = None,
-    *,
-    bits: int = 4,
-    block_size: int,
-    **sizes: int,
-) -> Tensor:
+    b: Body, x: Tensor, weights: Tensor, scales: Tensor, points: Tensor | None = None,
+    order: Tensor | None = None, bias: Tensor | None = None,
+    *, bits: int = 4, block_size: int, **sizes: int,
+) -> Tensor:  # fmt: skip
     """A product with packed weights: they lie transposed, block after block along the reduction,
     elements of four bits two to a byte, the first in the lower half. DequantizeLinear keeps them
     narrow for machines that hold them so in memory."""

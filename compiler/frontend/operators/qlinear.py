@@ -74,9 +74,8 @@ def _pool(op_type: str) -> Rewrite:
         rank = len(x.shape)
         if not channels_last:
             return _coded(b, b.one(op_type, x, **window), given, 3)
-        first = b.one("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
-        made = b.one(op_type, first, **window)
-        return _coded(b, b.one("Transpose", made, perm=[0, *range(2, rank), 1]), given, 3)
+        made = b.one(op_type, b.transpose(x, 0, rank - 1, *range(1, rank - 1)), **window)
+        return _coded(b, b.transpose(made, 0, *range(2, rank), 1), given, 3)
 
     return pool
 

@@ -24,39 +24,14 @@ from compiler.frontend.operators.definitions import rewrite_of
 Activation = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class _Form:
-    """One activation: as a function of builder, value and parameters."""
-
-    make: Callable[..., Tensor]
-    alpha: float | None = None
-    """Default; None: it has no such parameter."""
-    beta: float | None = None
-
-
-def _onnx_activation(op_type: str, **names: str) -> Callable[..., Tensor]:
-    """An operator of ONNX; `names` are its attributes for alpha and beta."""
-
-    def make(b: Body, x: Tensor, **given: float) -> Tensor:
-        return b.one(op_type, x, **{names[key]: value for key, value in given.items()})
-
-    return make
-
-
-_BOTH = {"alpha": "alpha", "beta": "beta"}
-_FORMS = {
-    "affine": _Form(lambda b, x, alpha, beta: x * alpha + beta, 1.0, 0.0),
-    "elu": _Form(_onnx_activation("Elu", alpha="alpha"), 1.0),
-    "hardsigmoid": _Form(_onnx_activation("HardSigmoid", **_BOTH), 0.2, 0.5),
-    "leakyrelu": _Form(_onnx_activation("LeakyRelu", alpha="alpha"), 0.01),
-    "relu": _Form(_onnx_activation("Relu")),
-    "scaledtanh": _Form(lambda b, x, alpha, beta: b.one("Tanh", x * beta) * alpha, 1.0, 1.0),
-    "sigmoid": _Form(_onnx_activation("Sigmoid")),
-    "softplus": _Form(_onnx_activation("Softplus")),
-    "softsign": _Form(_onnx_activation("Softsign")),
-    "tanh": _Form(_onnx_activation("Tanh")),
-    "thresholdedrelu": _Form(_onnx_activation("ThresholdedRelu", alpha="alpha"), 1.0),
-}
+_FORMS: dict[str, dict[str, float]] = {
+    "Affine": {"alpha": 1.0, "beta": 0.0}, "Elu": {"alpha": 1.0},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "LeakyRelu": {"alpha": 0.01}, "Relu": {},
+    "ScaledTanh": {"alpha": 1.0, "beta": 1.0}, "Sigmoid": {}, "Softplus": {}, "Softsign": {},
+    "Tanh": {}, "ThresholdedRelu": {"alpha": 1.0},
+}  # fmt: skip
+"""Parameters of activations, and their defaults."""
+_SPELLED = {name.lower(): name for name in _FORMS}
 
 
 def activations_of(
@@ -68,12 +43,15 @@ def activations_of(
 
 
 def _activation(b: Body, name: str, rest: dict[str, Iterator[float]]) -> Activation:
-    form = _FORMS.get(name.lower())
-    if form is None:
-        raise Contradicted(f"activation {name!r} is unknown; there are {', '.join(_FORMS)}")
-    defaults = {"alpha": form.alpha, "beta": form.beta}
-    given = {key: next(rest[key], value) for key, value in defaults.items() if value is not None}
-    return lambda x: form.make(b, x, **given)
+    op_type = _SPELLED.get(name.lower())
+    if op_type is None:
+        raise Contradicted(f"activation {name!r} is unknown; there are {', '.join(_SPELLED)}")
+    given = {key: next(rest[key], value) for key, value in _FORMS[op_type].items()}
+    if op_type == "Affine":
+        return lambda x: x * given["alpha"] + given["beta"]
+    if op_type == "ScaledTanh":
+        return lambda x: b.one("Tanh", x * given["beta"]) * given["alpha"]
+    return lambda x: b.one(op_type, x, **given)
 
 
 States = Sequence[Tensor]
@@ -99,30 +77,28 @@ class _RecurrentSequence:
 
     def part(self, value: Tensor | None, direction: int) -> Tensor | None:
         """Weights, biases or peepholes of one direction: [directions, ...] without the first."""
-        if value is None:
-            return None
+        return None if value is None else self.part_given(value, direction)
+
+    def part_given(self, value: Tensor, direction: int) -> Tensor:
+        """As `part`, of what is there."""
         one = self.b.split(value, [1] * len(self.directions), 0)[direction]
         return self.b.reshape(one, value.shape[1:])
 
     def matrix(self, value: Tensor, direction: int, rows: slice | None = None) -> Tensor:
         """Weights [rows, size] of one direction, transposed: what a row is multiplied with."""
-        one = self.part(value, direction)
-        assert one is not None
+        one = self.part_given(value, direction)
         if rows is not None:
             begin, end, _ = rows.indices(one.shape[0])
             one = self.b.one("Slice", one, [begin], [end], [0])
-        return self.b.one("Transpose", one, perm=[1, 0])
+        return self.b.transpose(one, 1, 0)
 
     def initial(self, value: Tensor | None, direction: int) -> Tensor:
         """A state before the first step: [batch, hidden]; zeros where none is given."""
         if value is None:
-            zeros = np.zeros((self.x.shape[1], self.hidden))
-            return self.b.constant(zeros, self.x.dtype)
+            return self.b.constant(np.zeros((self.x.shape[1], self.hidden)), self.x.dtype)
         if self.batch_first:
-            value = self.b.one("Transpose", value, perm=[1, 0, 2])
-        state = self.part(value, direction)
-        assert state is not None
-        return state
+            value = self.b.transpose(value, 1, 0, 2)
+        return self.part_given(value, direction)
 
     def projected(self, w: Tensor, bias: Tensor | None, direction: int) -> Tensor:
         """The input of all steps times the weights of one direction: [steps, batch, rows]."""
@@ -160,13 +136,13 @@ class _RecurrentSequence:
         y = self._stacked(sequences, 1)
         last = [self._stacked(state, 0) for state in states]
         if self.batch_first:
-            y = self.b.one("Transpose", y, perm=[2, 0, 1, 3])
-            last = [self.b.one("Transpose", state, perm=[1, 0, 2]) for state in last]
+            y = self.b.transpose(y, 2, 0, 1, 3)
+            last = [self.b.transpose(state, 1, 0, 2) for state in last]
         return y, *last
 
     def _stacked(self, values: Sequence[Tensor], axis: int) -> Tensor:
         wide = [self.b.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in values]
-        return wide[0] if len(wide) == 1 else self.b.one("Concat", *wide, axis=axis)
+        return self.b.concat(wide, axis)
 
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -207,7 +183,7 @@ class _Operator:
         if wrong:
             raise Contradicted("; ".join(wrong))
         if layout:
-            x = b.one("Transpose", x, perm=[1, 0, 2])
+            x = b.transpose(x, 1, 0, 2)
         mask = _mask(b, x, given["lengths"])
         return _RecurrentSequence(b, x, mask, directions, hidden, bool(layout))
 
@@ -270,22 +246,12 @@ def _limited(b: Body, clip: float | None) -> Callable[[Activation], Activation]:
 
 @rewrite_of("", "RNN")
 def rnn(
-    b: Body,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    *,
-    hidden_size: int | None = None,
-    direction: str = "forward",
-    activations: Sequence[str] = ("Tanh", "Tanh"),
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    clip: float | None = None,
-    layout: int = 0,
-) -> tuple[Tensor, ...]:
+    b: Body, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None,
+    lengths: Tensor | None = None, h: Tensor | None = None,
+    *, hidden_size: int | None = None, direction: str = "forward",
+    activations: Sequence[str] = ("Tanh", "Tanh"), activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (), clip: float | None = None, layout: int = 0,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """h = f(x @ W + h @ R + biases)."""
     given = {"x": x, "w": w, "r": r, "bias": bias, "lengths": lengths, "h": h}
     sequence = _RNN.sequence(b, given, direction, layout, hidden_size, activations)
@@ -306,23 +272,13 @@ def rnn(
 
 @rewrite_of("", "GRU")
 def gru(
-    b: Body,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    *,
-    hidden_size: int | None = None,
-    direction: str = "forward",
-    activations: Sequence[str] = ("Sigmoid", "Tanh") * 2,
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    clip: float | None = None,
-    layout: int = 0,
+    b: Body, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None,
+    lengths: Tensor | None = None, h: Tensor | None = None,
+    *, hidden_size: int | None = None, direction: str = "forward",
+    activations: Sequence[str] = ("Sigmoid", "Tanh") * 2, activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (), clip: float | None = None, layout: int = 0,
     linear_before_reset: int = 0,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, ...]:  # fmt: skip
     """z, r = f(...); h = (1 - z) * g(x @ W + (r * h) @ R) + z * h."""
     given = {"x": x, "w": w, "r": r, "bias": bias, "lengths": lengths, "h": h}
     sequence = _GRU.sequence(b, given, direction, layout, hidden_size, activations)
@@ -338,14 +294,9 @@ def gru(
 
 
 def _gru_cell(
-    sequence: _RecurrentSequence,
-    r: Tensor,
-    biases: tuple[Tensor, Tensor] | None,
-    direction: int,
-    activations: tuple[Activation, Activation],
-    *,
-    linear: bool,
-) -> tuple[Cell, Tensor | None]:
+    sequence: _RecurrentSequence, r: Tensor, biases: tuple[Tensor, Tensor] | None, direction: int,
+    activations: tuple[Activation, Activation], *, linear: bool,
+) -> tuple[Cell, Tensor | None]:  # fmt: skip
     """The step of a GRU, and what is added to the product with its input. `linear`: the reset gate
     multiplies the product with the state and its bias, not the state."""
     b, n = sequence.b, sequence.hidden
@@ -375,25 +326,13 @@ def _gru_cell(
 
 @rewrite_of("", "LSTM")
 def lstm(
-    b: Body,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    c: Tensor | None = None,
-    peepholes: Tensor | None = None,
-    *,
-    hidden_size: int | None = None,
-    direction: str = "forward",
-    activations: Sequence[str] = ("Sigmoid", "Tanh", "Tanh") * 2,
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    clip: float | None = None,
-    input_forget: int = 0,
-    layout: int = 0,
-) -> tuple[Tensor, ...]:
+    b: Body, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None,
+    lengths: Tensor | None = None, h: Tensor | None = None, c: Tensor | None = None,
+    peepholes: Tensor | None = None, *, hidden_size: int | None = None,
+    direction: str = "forward", activations: Sequence[str] = ("Sigmoid", "Tanh", "Tanh") * 2,
+    activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (),
+    clip: float | None = None, input_forget: int = 0, layout: int = 0,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """i, o, f = f(...); c = f * c + i * g(...); h = o * h(c)."""
     given = {
         "x": x, "w": w, "r": r, "bias": bias, "lengths": lengths, "h": h, "c": c,
@@ -401,49 +340,26 @@ def lstm(
     }  # fmt: skip
     sequence = _LSTM.sequence(b, given, direction, layout, hidden_size, activations)
     chosen = activations_of(b, activations, activation_alpha, activation_beta)
-    functions = [_limited_cell(b, clip, chosen[at : at + 3]) for at in range(0, len(chosen), 3)]
 
-    def product(weights: Tensor, each: int) -> Product:
+    def product(name: str, each: int) -> Product:
+        weights = given[name]
+        assert weights is not None
         matrix = sequence.matrix(weights, each)
         return lambda values: values @ matrix
 
-    def of_direction(each: int) -> list[Tensor]:
-        cell = _lstm_cell(
-            sequence, product(r, each), sequence.part(peepholes, each), functions[each],
-            coupled=bool(input_forget),
-        )  # fmt: skip
-        p = _biased(product(w, each)(sequence.x), _biases(sequence, bias, each))
-        return sequence.run(cell, p, [sequence.initial(state, each) for state in (h, c)], each)
-
-    return sequence.stack_directions(
-        [of_direction(each) for each in range(len(sequence.directions))]
-    )
+    return _lstm_results(sequence, given, product, chosen, clip, coupled=bool(input_forget))
 
 
 @rewrite_of("com.microsoft", "DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(
-    b: Body,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    c: Tensor | None = None,
-    peepholes: Tensor | None = None,
-    w_scale: Tensor | None = None,
-    w_zero: Tensor | None = None,
-    r_scale: Tensor | None = None,
-    r_zero: Tensor | None = None,
-    *,
-    hidden_size: int | None = None,
-    direction: str = "forward",
-    activations: Sequence[str] = (),
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    clip: float | None = None,
-    input_forget: int = 0,
-) -> tuple[Tensor, ...]:
+    b: Body, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None,
+    lengths: Tensor | None = None, h: Tensor | None = None, c: Tensor | None = None,
+    peepholes: Tensor | None = None, w_scale: Tensor | None = None, w_zero: Tensor | None = None,
+    r_scale: Tensor | None = None, r_zero: Tensor | None = None,
+    *, hidden_size: int | None = None, direction: str = "forward",
+    activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (), clip: float | None = None, input_forget: int = 0,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """An LSTM whose weights are integers; the input of all steps, and the state in each, are
     quantized in the range that they have."""
     kinds = [*activations] or ["Sigmoid", "Tanh", "Tanh"] * 2
@@ -455,27 +371,41 @@ def dynamic_quantize_lstm(
     if sequence.mask is not None:
         raise Declined("sequences of different lengths, each step quantized by those that go on")
     chosen = activations_of(b, kinds, activation_alpha, activation_beta)
-    functions = [_limited_cell(b, clip, chosen[at : at + 3]) for at in range(0, len(chosen), 3)]
+    weights = {"w": (w, w_scale, w_zero), "r": (r, r_scale, r_zero)}
 
-    def product(weights: Tensor, scale: Tensor | None, zero: Tensor | None, each: int) -> Product:
-        if weights.value is None or scale is None or zero is None or zero.value is None:
+    def product(name: str, each: int) -> Product:
+        matrix, scale, zero = weights[name]
+        if matrix.value is None or scale is None or zero is None or zero.value is None:
             raise Declined("weights that are computed, or without scale and zero point")
-        matrix, factor, point = (sequence.part(value, each) for value in (weights, scale, zero))
-        assert matrix is not None and factor is not None and point is not None
-        return _integer_product(b, matrix, factor, point)
+        return _integer_product(
+            b, *(sequence.part_given(value, each) for value in (matrix, scale, zero))
+        )
+
+    return _lstm_results(sequence, given, product, chosen, clip, coupled=bool(input_forget))
+
+
+def _lstm_results(
+    sequence: _RecurrentSequence, given: Mapping[str, Tensor | None],
+    product: Callable[[str, int], Product], chosen: Sequence[Activation], clip: float | None,
+    *, coupled: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Results of an LSTM. `product`: with weights, of the input ("w") or the state ("r"), of a
+    direction; `chosen`: three activations for each."""
 
     def of_direction(each: int) -> list[Tensor]:
+        gates, candidate, cell_activation = chosen[3 * each : 3 * each + 3]
+        limit = _limited(sequence.b, clip)  # what the last one reads has no limit
         cell = _lstm_cell(
-            sequence, product(r, r_scale, r_zero, each), sequence.part(peepholes, each),
-            functions[each], coupled=bool(input_forget),
+            sequence, product("r", each), sequence.part(given["peepholes"], each),
+            (limit(gates), limit(candidate), cell_activation), coupled=coupled,
         )  # fmt: skip
-        projected = product(w, w_scale, w_zero, each)(sequence.x)
-        p = _biased(projected, _biases(sequence, bias, each))
-        return sequence.run(cell, p, [sequence.initial(state, each) for state in (h, c)], each)
+        p = product("w", each)(sequence.x)
+        biases = _biases(sequence, given["bias"], each)
+        p = p if biases is None else p + (biases[0] + biases[1])
+        states = [sequence.initial(given[name], each) for name in ("h", "c")]
+        return sequence.run(cell, p, states, each)
 
-    return sequence.stack_directions(
-        [of_direction(each) for each in range(len(sequence.directions))]
-    )
+    return sequence.stack_directions([of_direction(e) for e in range(len(sequence.directions))])
 
 
 def _integer_product(b: Body, matrix: Tensor, factor: Tensor, point: Tensor) -> Product:
@@ -492,28 +422,10 @@ def _integer_product(b: Body, matrix: Tensor, factor: Tensor, point: Tensor) -> 
     return product
 
 
-def _biased(p: Tensor, biases: tuple[Tensor, Tensor] | None) -> Tensor:
-    return p if biases is None else p + (biases[0] + biases[1])
-
-
-def _limited_cell(
-    b: Body, clip: float | None, chosen: Sequence[Activation]
-) -> tuple[Activation, Activation, Activation]:
-    """Activations of the gates, of the candidate and of the cell; what the last one reads has no
-    limit."""
-    gates, candidate, cell = chosen
-    limited = _limited(b, clip)
-    return limited(gates), limited(candidate), cell
-
-
 def _lstm_cell(
-    sequence: _RecurrentSequence,
-    product: Product,
-    peepholes: Tensor | None,
-    activations: Sequence[Activation],
-    *,
-    coupled: bool,
-) -> Cell:
+    sequence: _RecurrentSequence, product: Product, peepholes: Tensor | None,
+    activations: Sequence[Activation], *, coupled: bool,
+) -> Cell:  # fmt: skip
     """The step of an LSTM. `product`: of the state; `coupled`: what is forgotten is what is not
     taken in."""
     b, n = sequence.b, sequence.hidden

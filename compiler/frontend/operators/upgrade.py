@@ -59,14 +59,11 @@ def _attribute_to_input(node: ir.Node, name: str, index: int) -> None:
     _set_inputs(node, [*inputs[:index], Rewriter(node).axes(numbers), *inputs[index + 1 :]])
 
 
-def _axes_input(node: ir.Node, version: int) -> None:
-    del version
+def _axes_input(node: ir.Node, _: int) -> None:
     _attribute_to_input(node, "axes", 1)
 
 
-def _slice(node: ir.Node, version: int) -> None:
-    if version >= 10:
-        return
+def _slice(node: ir.Node, _: int) -> None:
     count = len(ints_attr(node, "starts", []) or [])
     if "axes" not in node.attributes:
         node.attributes["axes"] = ir.AttrInt64s("axes", range(count))
@@ -74,9 +71,7 @@ def _slice(node: ir.Node, version: int) -> None:
         _attribute_to_input(node, name, index + 1)
 
 
-def _clip(node: ir.Node, version: int) -> None:
-    if version >= 11:
-        return
+def _clip(node: ir.Node, _: int) -> None:
     make = Rewriter(node)
     data = required(node, 0)
     bounds: list[ir.Value | None] = [
@@ -88,9 +83,7 @@ def _clip(node: ir.Node, version: int) -> None:
     _set_inputs(node, [data, *bounds])
 
 
-def _pad(node: ir.Node, version: int) -> None:
-    if version >= 11:
-        return
+def _pad(node: ir.Node, _: int) -> None:
     make = Rewriter(node)
     data = required(node, 0)
     pads = ints_attr(node, "pads", []) or []
@@ -106,14 +99,11 @@ def _upgrade_split(node: ir.Node, version: int) -> None:
         node.attributes["num_outputs"] = ir.AttrInt64("num_outputs", len(node.outputs))
 
 
-def _topk(node: ir.Node, version: int) -> None:
-    if version < 10:
-        _attribute_to_input(node, "k", 1)
+def _topk(node: ir.Node, _: int) -> None:
+    _attribute_to_input(node, "k", 1)
 
 
-def _softmax(node: ir.Node, version: int) -> None:
-    if version >= 13:
-        return
+def _softmax(node: ir.Node, _: int) -> None:
     data = required(node, 0)
     shape = static_shape(data)
     axis = int_attr(node, "axis", 1)
@@ -127,42 +117,33 @@ def _softmax(node: ir.Node, version: int) -> None:
     make.replace(make.op("Reshape", [rows, make.axes(shape)]))
 
 
-def _upsample(node: ir.Node, version: int) -> None:
-    del version
+def _upsample(node: ir.Node, _: int) -> None:
     make = Rewriter(node)
     data = required(node, 0)
     scales = input_of(node, 1)
     if scales is None:
         factors = node.attributes["scales"].as_floats()
         scales = make.constant(np.asarray(factors, dtype=np.float32))
-    mode = str_attr(node, "mode", "nearest")
-    make.replace(make.op("Resize", [data, None, scales], _old_resize(mode)))
+    _replace_by_old_resize(make, data, scales)
 
 
-def _old_resize(mode: str) -> dict[str, str]:
-    return {
-        "mode": mode,
-        "coordinate_transformation_mode": "asymmetric",
-        "nearest_mode": "floor",
-    }
+def _resize(node: ir.Node, _: int) -> None:
+    _replace_by_old_resize(Rewriter(node), required(node, 0), required(node, 1))
 
 
-def _resize(node: ir.Node, version: int) -> None:
-    if version >= 11:
-        return
-    make = Rewriter(node)
-    mode = str_attr(node, "mode", "nearest")
-    make.replace(make.op("Resize", [required(node, 0), None, required(node, 1)], _old_resize(mode)))
+def _replace_by_old_resize(make: Rewriter, data: ir.Value, scales: ir.Value) -> None:
+    how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    mode = str_attr(make.anchor, "mode", "nearest")
+    make.replace(make.op("Resize", [data, None, scales], {"mode": mode, **how}))
 
 
-def _batch_norm(node: ir.Node, version: int) -> None:
+def _batch_norm(node: ir.Node, _: int) -> None:
     """Statistics that training leaves, which nobody reads in inference, are no results."""
     if not any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
         node.resize_outputs(1)
-    if version >= 9 or int_attr(node, "spatial", 1):
-        node.attributes.pop("spatial", None)
-        return
-    raise ValueError("BatchNormalization with spatial=0 is not supported")
+    if not int_attr(node, "spatial", 1):
+        raise ValueError("BatchNormalization with spatial=0 is not supported")
+    node.attributes.pop("spatial", None)
 
 
 def _dropout(node: ir.Node, version: int) -> None:
@@ -183,39 +164,31 @@ def _dropout(node: ir.Node, version: int) -> None:
     make.replace(data, make.constant(np.ones(static_shape(data)), kind))
 
 
-def _dft(node: ir.Node, version: int) -> None:
+def _dft(node: ir.Node, _: int) -> None:
     """Since opset 20 the axis is an input, a scalar, and by default the last one of the signal."""
-    if version >= 20:
-        return
     axis = int_attr(node, "axis", 1)
     node.attributes.pop("axis", None)
     number = Rewriter(node).constant(np.asarray(axis, np.int64))
     _set_inputs(node, [required(node, 0), input_of(node, 1), number])
 
 
-def _stft(node: ir.Node, version: int) -> None:
+def _stft(node: ir.Node, _: int) -> None:
     """ONNX's shape inference does not know the default of `onesided`."""
-    del version
     node.attributes["onesided"] = ir.AttrInt64("onesided", int_attr(node, "onesided", 1))
 
 
-def _scatter(node: ir.Node, version: int) -> None:
-    del version
+def _scatter(node: ir.Node, _: int) -> None:
     node.op_type = "ScatterElements"
 
 
-def _grid_sample(node: ir.Node, version: int) -> None:
-    if version >= 20:
-        return
+def _grid_sample(node: ir.Node, _: int) -> None:
     mode = str_attr(node, "mode", "bilinear")
     renamed = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     node.attributes["mode"] = ir.AttrString("mode", renamed)
 
 
-def _group_norm(node: ir.Node, version: int) -> None:
+def _group_norm(node: ir.Node, _: int) -> None:
     """Before opset 21 scale and bias counted groups; since then they count channels."""
-    if version >= 21:
-        return
     channels = static_shape(required(node, 0))[1]
     groups = node.attributes["num_groups"].as_int()
     make = Rewriter(node)
@@ -226,9 +199,8 @@ def _group_norm(node: ir.Node, version: int) -> None:
         node.replace_input_with(index, make.op("Reshape", [wide, make.axes([channels])]))
 
 
-def _cast(node: ir.Node, version: int) -> None:
+def _cast(node: ir.Node, _: int) -> None:
     """Cast and CastLike: to a type by name, and gone where the data has it already."""
-    del version
     data = required(node, 0)
     if node.op_type == "CastLike":
         wanted = required(node, 1).dtype
@@ -242,9 +214,8 @@ def _cast(node: ir.Node, version: int) -> None:
         make.replace(make.op("Cast", [data], {**kept, "to": int(wanted)}))
 
 
-def _bit_cast(node: ir.Node, version: int) -> None:
+def _bit_cast(node: ir.Node, _: int) -> None:
     """A conversion keeps the bits of whole numbers, signed or not; other bits are the host's."""
-    del version
     data, wanted = required(node, 0), ir.DataType(node.attributes["to"].as_int())
     if data.dtype is None or data.dtype == wanted:
         Rewriter(node).replace(data)
@@ -252,8 +223,7 @@ def _bit_cast(node: ir.Node, version: int) -> None:
         node.op_type = "Cast"
 
 
-def _swish(node: ir.Node, version: int) -> None:
-    del version
+def _swish(node: ir.Node, _: int) -> None:
     make = Rewriter(node)
     data, alpha = required(node, 0), float_attr(node, "alpha", 1.0)
     if alpha == 1.0:
@@ -263,9 +233,8 @@ def _swish(node: ir.Node, version: int) -> None:
     make.replace(make.op("Mul", [data, gate]))
 
 
-def _range(node: ir.Node, version: int) -> None:
+def _range(node: ir.Node, _: int) -> None:
     """Lists of one number are taken for the number, as ONNX Runtime does."""
-    del version
     make = Rewriter(node)
     for index in range(3):
         value = required(node, index)
@@ -276,45 +245,47 @@ def _range(node: ir.Node, version: int) -> None:
         node.replace_input_with(index, known or make.op("Reshape", [value, make.axes([])]))
 
 
-def _quantize(node: ir.Node, version: int) -> None:
+def _quantize(node: ir.Node, _: int) -> None:
     """ONNX Runtime had 16-bit ones before ONNX, which now has the same."""
-    del version
     node.domain = ""
 
 
-UPGRADES: dict[tuple[str, str], Upgrade] = {
-    ("", "BatchNormalization"): _batch_norm,
-    ("", "BitCast"): _bit_cast,
-    ("", "Cast"): _cast,
-    ("", "CastLike"): _cast,
-    ("", "Clip"): _clip,
-    ("", "DFT"): _dft,
-    ("", "Hardmax"): _softmax,
-    ("", "Dropout"): _dropout,
-    ("", "GridSample"): _grid_sample,
-    ("", "GroupNormalization"): _group_norm,
-    ("", "LogSoftmax"): _softmax,
-    ("", "Pad"): _pad,
-    ("", "Range"): _range,
-    ("", "Resize"): _resize,
-    ("", "Scatter"): _scatter,
-    ("", "STFT"): _stft,
-    ("", "Slice"): _slice,
-    ("", "Softmax"): _softmax,
-    ("", "Split"): _upgrade_split,
-    ("", "Squeeze"): _axes_input,
-    ("", "Swish"): _swish,
-    ("", "TopK"): _topk,
-    ("", "Unsqueeze"): _axes_input,
-    ("", "Upsample"): _upsample,
-    **{("", op_type): _axes_input for op_type in REDUCTIONS},
-    ("com.microsoft", "DequantizeLinear"): _quantize,
-    ("com.microsoft", "QuantizeLinear"): _quantize,
+NEWEST = 99
+UPGRADES: dict[tuple[str, str], tuple[int, Upgrade]] = {
+    ("", "BatchNormalization"): (NEWEST, _batch_norm),
+    ("", "BitCast"): (NEWEST, _bit_cast),
+    ("", "Cast"): (NEWEST, _cast),
+    ("", "CastLike"): (NEWEST, _cast),
+    ("", "Clip"): (11, _clip),
+    ("", "DFT"): (20, _dft),
+    ("", "Hardmax"): (13, _softmax),
+    ("", "Dropout"): (NEWEST, _dropout),
+    ("", "GridSample"): (20, _grid_sample),
+    ("", "GroupNormalization"): (21, _group_norm),
+    ("", "LogSoftmax"): (13, _softmax),
+    ("", "Pad"): (11, _pad),
+    ("", "Range"): (NEWEST, _range),
+    ("", "Resize"): (11, _resize),
+    ("", "Scatter"): (NEWEST, _scatter),
+    ("", "STFT"): (NEWEST, _stft),
+    ("", "Slice"): (10, _slice),
+    ("", "Softmax"): (13, _softmax),
+    ("", "Split"): (NEWEST, _upgrade_split),
+    ("", "Squeeze"): (NEWEST, _axes_input),
+    ("", "Swish"): (NEWEST, _swish),
+    ("", "TopK"): (10, _topk),
+    ("", "Unsqueeze"): (NEWEST, _axes_input),
+    ("", "Upsample"): (NEWEST, _upsample),
+    ("com.microsoft", "DequantizeLinear"): (NEWEST, _quantize),
+    ("com.microsoft", "QuantizeLinear"): (NEWEST, _quantize),
+    **{("", op_type): (NEWEST, _axes_input) for op_type in REDUCTIONS},
 }
+"""By domain and operator: the operator set that has the new form, `NEWEST` where every form may
+need it, and what brings an older one there."""
 
 
 def upgrade(node: ir.Node, version: int) -> None:
     """Rewrite `node` from the form of opset `version` to that of `TARGET_OPSET`, in its graph."""
-    rewrite = UPGRADES.get((node.domain, node.op_type))
-    if rewrite is not None:
+    since, rewrite = UPGRADES.get((node.domain, node.op_type), (0, None))
+    if rewrite is not None and version < since:
         rewrite(node, version)

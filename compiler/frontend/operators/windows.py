@@ -1,10 +1,18 @@
-"""Windows as simpler windows: three dimensions as two, norms as means.
+"""Windows as simpler ones: three dimensions as two, norms as means, computed weights as products.
 
 The one idea: what slides along the depth slides apart from what slides along rows and columns. The
 largest of a box is the largest of rows of planes, its mean the mean of means, for each place counts
 what it counts along its own axis. A convolution over the depth has a plane's channels and those of
 the planes behind it side by side; a transposed one adds up planes that overlap. Depth is part of
 the channels of a pool and of the batch of a convolution, so that rows and columns stay as they are.
+
+Computed weights are laid out by nobody, so their convolution is a product of matrices:
+
+    y[o, p] = sum c, t: w[o, c, t] * x[c, p + t]        columns of x times w of [o, c * t]
+
+A position of the kernel sees a shifted, strided part of the input, which is a view. These parts
+side by side are the columns. Where each channel has a kernel of its own, there are no columns: the
+parts, each times its weights, are added up.
 """
 
 from __future__ import annotations
@@ -12,31 +20,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import product
 from math import prod
-from typing import Any
+from operator import add
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import onnx_ir as ir
 
 from compiler.frontend.canonicalize.symbolic_axes import open_of
-from compiler.frontend.rewrite import (
-    GraphPass,
-    Rewriter,
-    const,
-    input_of,
-    int_attr,
-    ints_attr,
-    is_op,
-    required,
-    static_shape,
-)
+from compiler.frontend.operators.body import Body, Declined, Tensor
+from compiler.frontend.operators.definitions import Decompose, Table, enters
+from compiler.frontend.operators.positions import every
+from compiler.frontend.rewrite import ARCHGEN, const, int_attr, ints_attr, is_op, static_shape
 
-DEPTH_LAST = [0, 2, 1, 3, 4]
+WINDOWS: Table = {}
+"""Pools and convolutions of three dimensions, and LpPool."""
+KERNELS: Table = {}
+"""Convolutions with computed weights."""
+DEPTH_LAST = (0, 2, 1, 3, 4)
 """Depth and channels change places."""
+LARGEST = 128
+"""Positions of a computed kernel, at most; with more the operator is left as it is."""
 
 
 @dataclass(frozen=True)
-class DecomposeWindows(GraphPass):
+class DecomposeWindows(Decompose):
     """Windows of three dimensions, and LpPool.
 
        y = MaxPool <kernel_shape=[2, 3, 3]> (x)            # x of [1, 4, 6, 9, 9]
@@ -46,212 +54,250 @@ class DecomposeWindows(GraphPass):
        y = Reshape(d, [1, 4, 5, 7, 7])
     """
 
-    def rewrite(self, node: ir.Node) -> bool:
-        """Expand one window operator, whose attributes are all written out."""
-        made: tuple[ir.Value, ...] = ()
-        make = Rewriter(node, composite=node.name)
-        if _in_planes(node):
-            return False
-        if is_op(node, "MaxPool") and _wanted(node, 1):
-            return False  # places in the input as well
-        if is_op(node, "MaxPool", "AveragePool") and _spatial(node) == 3:
-            made = (_pooled(make, node.op_type, required(node, 0), WindowAttributes.of(node)),)
-        elif is_op(node, "LpPool"):
-            made = (_norm(node, make),)
-        elif is_op(node, "Conv", "ConvTranspose") and _spatial(node) == 3 and _is_weight(node):
-            expand = _conv_planes if node.op_type == "Conv" else _conv_transpose
-            made = (expand(node, make),)
-        if made:
-            make.replace(*made)
-        return bool(made)
+    table: ClassVar[Table] = WINDOWS
 
 
-def _in_planes(node: ir.Node) -> bool:
-    """Whether nothing slides along the first of three dimensions, and it is open: what it would be
-    merged with could not be told from it."""
-    if not is_op(node, "Conv", "MaxPool", "AveragePool") or 2 not in open_of(required(node, 0)):
-        return False
-    window = WindowAttributes.of(node)
-    sides = zip(window.kernel, window.strides, window.before, window.behind, strict=True)
-    return len(window.kernel) == 3 and next(sides) == (1, 1, 0, 0) and not _wanted(node, 1)
+class WindowSide(NamedTuple):
+    """What slides along one dimension, and the padding before and behind."""
 
-
-def _spatial(node: ir.Node) -> int:
-    return len(static_shape(required(node, 0))) - 2
-
-
-def _wanted(node: ir.Node, output: int) -> bool:
-    return any(out.uses() or out.is_graph_output() for out in node.outputs[output : output + 1])
-
-
-def _is_weight(node: ir.Node) -> bool:
-    """Whether the second input is a constant, or integers that stand for one."""
-    weights = required(node, 1)
-    maker = weights.producer()
-    if is_op(maker, "DequantizeLinear") and maker is not None:
-        return const(maker.inputs[0]) is not None
-    return const(weights) is not None
+    kernel: int = 1
+    stride: int = 1
+    dilation: int = 1
+    before: int = 0
+    behind: int = 0
 
 
 @dataclass(frozen=True)
 class WindowAttributes:
-    """Kernel, strides, dilations, pads before and behind, per dimension; other attributes."""
+    """The sides of a window operator, whose attributes are all written out; other attributes."""
 
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    before: tuple[int, ...]
-    behind: tuple[int, ...]
+    sides: tuple[WindowSide, ...]
     more: dict[str, int]
 
     @classmethod
     def of(cls, node: ir.Node) -> WindowAttributes:
         kernel, strides, dilations, pads = (
-            tuple(ints_attr(node, name) or ())
-            for name in ("kernel_shape", "strides", "dilations", "pads")
+            ints_attr(node, name) or [] for name in ("kernel_shape", "strides", "dilations", "pads")
         )
-        kept = ("ceil_mode", "count_include_pad", "group")
-        return cls(
-            kernel, strides, dilations, pads[: len(kernel)], pads[len(kernel) :],
-            {name: int_attr(node, name, 0) for name in kept if name in node.attributes},
-        )  # fmt: skip
+        rank, kept = len(kernel), ("ceil_mode", "count_include_pad", "group")
+        sides = map(WindowSide, kernel, strides, dilations, pads[:rank], pads[rank:])
+        return cls(tuple(sides), {n: int_attr(node, n, 0) for n in kept if n in node.attributes})
 
-    def along(self, axes: Sequence[int]) -> WindowAttributes:
-        """The part of `axes`."""
-
-        def part(field: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(field[axis] for axis in axes)
-
-        return WindowAttributes(
-            part(self.kernel), part(self.strides), part(self.dilations),
-            part(self.before), part(self.behind), self.more,
-        )  # fmt: skip
-
-    def upright(self) -> WindowAttributes:
-        """With a second dimension in which nothing slides."""
-        return WindowAttributes(
-            (*self.kernel, 1), (*self.strides, 1), (*self.dilations, 1),
-            (*self.before, 0), (*self.behind, 0), self.more,
-        )  # fmt: skip
+    def along(self, *axes: int) -> WindowAttributes:
+        """The part of `axes`; of one, with a second in which nothing slides."""
+        sides = [self.sides[axis] for axis in axes]
+        return WindowAttributes((*sides, *[WindowSide()] * (2 - len(sides))), self.more)
 
     @property
     def attributes(self) -> dict[str, Any]:
+        kernel, strides, dilations, before, behind = zip(*self.sides, strict=True)
         return {
-            "kernel_shape": self.kernel, "strides": self.strides, "dilations": self.dilations,
-            "pads": (*self.before, *self.behind), **self.more,
+            "kernel_shape": kernel, "strides": strides, "dilations": dilations,
+            "pads": (*before, *behind), **self.more,
         }  # fmt: skip
 
+    @property
+    def size(self) -> int:
+        """Positions of the kernel."""
+        return prod(side.kernel for side in self.sides)
 
-def reshaped(make: Rewriter, x: ir.Value, *shape: int) -> ir.Value:
-    """`x` in another shape; an extent of 0 is one, and none that is kept from `x`."""
-    attributes = {"allowzero": 1} if 0 in shape else {}
-    return make.op("Reshape", [x, make.axes(shape)], attributes)
+
+def _deep_window(b: Body, x: Tensor) -> WindowAttributes:
+    """The window of a node of three dimensions; Declined for another one, or where nothing slides
+    along the first and it is open: what it would be merged with could not be told from it."""
+    window = WindowAttributes.of(b.node)
+    if len(window.sides) != 3:
+        raise Declined("its planes are images already")
+    side = window.sides[0]
+    still = (side.kernel, side.stride, side.before, side.behind) == (1, 1, 0, 0)
+    if 2 in open_of(x.ir) and still and b.node.op_type != "ConvTranspose":
+        raise Declined("its depth is known only when it runs")
+    return window
 
 
-def _pooled(make: Rewriter, op_type: str, x: ir.Value, window: WindowAttributes) -> ir.Value:
+def _check_weights(w: Tensor) -> None:
+    """Raise Declined unless these are a constant, or integers that stand for one."""
+    maker = w.ir.producer()
+    integers = maker.inputs[0] if maker is not None and is_op(maker, "DequantizeLinear") else None
+    if const(integers or w.ir) is None:
+        raise Declined("its weights are computed")
+
+
+@enters(WINDOWS, "MaxPool", "AveragePool")
+def deep_pool(b: Body, x: Tensor, **window: Any) -> Tensor:
+    """A pool of three dimensions."""
+    return _pooled(b, b.node.op_type, x, _deep_window(b, x))
+
+
+def _pooled(b: Body, op_type: str, x: Tensor, window: WindowAttributes) -> Tensor:
     """A pool of any number of dimensions: of three, planes first, then along the depth."""
-    if len(window.kernel) < 3:
-        return make.op(op_type, [x], window.attributes)
-    batch, channels, depth, *plane = static_shape(x)
-    planes = reshaped(make, x, batch, channels * depth, *plane)
-    pooled = make.op(op_type, [planes], window.along((1, 2)).attributes)
-    small = static_shape(pooled)[2:]
-    columns = reshaped(make, pooled, batch, channels, depth, prod(small))
-    through = make.op(op_type, [columns], window.along((0,)).upright().attributes)
-    return reshaped(make, through, batch, channels, static_shape(through)[2], *small)
+    if len(window.sides) < 3:
+        return b.one(op_type, x, **window.attributes)
+    batch, channels, depth, *plane = x.shape
+    planes = b.reshape(x, (batch, channels * depth, *plane))
+    pooled = b.one(op_type, planes, **window.along(1, 2).attributes)
+    small = pooled.shape[2:]
+    columns = b.reshape(pooled, (batch, channels, depth, prod(small)))
+    through = b.one(op_type, columns, **window.along(0).attributes)
+    return b.reshape(through, (batch, channels, through.shape[2], *small))
 
 
-def _norm(node: ir.Node, make: Rewriter) -> ir.Value:
+@enters(WINDOWS, "LpPool")
+def norm(b: Body, x: Tensor, *, p: int = 2, **window: Any) -> Tensor:
     """(sum of |x| ** p) ** (1 / p): the mean of powers, with zeros around, times their number."""
-    x, window, p = required(node, 0), WindowAttributes.of(node), int_attr(node, "p", 2)
-    sizes = make.op("Abs", [x])
+    made = WindowAttributes.of(b.node)
+    made.more["count_include_pad"] = 1
+    sizes = x * x if p == 2 else b.one("Abs", x)
+    if p > 2:
+        sizes = b.one("Pow", sizes, b.constant(p, x.dtype))
+    total = _pooled(b, "AveragePool", sizes, made) * made.size
     if p == 2:
-        sizes = make.op("Mul", [x, x])
-    elif p > 2:
-        sizes = make.op("Pow", [sizes, make.like(np.asarray(p), x)])
-    window.more["count_include_pad"] = 1
-    mean = _pooled(make, "AveragePool", sizes, window)
-    total = make.op("Mul", [mean, make.like(np.asarray(prod(window.kernel)), x)])
-    if p == 1:
-        return total
-    if p == 2:
-        return make.op("Sqrt", [total])
-    return make.op("Pow", [total, make.like(np.asarray(1 / p), x)])
+        return b.one("Sqrt", total)
+    return total if p == 1 else b.one("Pow", total, b.constant(1 / p, x.dtype))
 
 
-def padded(make: Rewriter, x: ir.Value, axis: int, by: tuple[int, int], fill: float) -> ir.Value:
+def _padded(b: Body, x: Tensor, axis: int, by: tuple[int, int], fill: float) -> Tensor:
     """`x` with borders of `fill` along `axis`; negative: without so many of its own."""
-    if not any(by):
-        return x
-    rank = len(static_shape(x))
+    rank = len(x.shape)
     pads = [0] * (2 * rank)
     pads[axis], pads[rank + axis] = by
-    value = make.constant(np.asarray(fill), x.dtype)
-    return make.op("Pad", [x, make.axes(pads), value], {"mode": "constant"})
+    return b.one("Pad", x, pads, fill, mode="constant") if any(by) else x
 
 
-def every(make: Rewriter, x: ir.Value, axis: int, first: int, count: int, step: int) -> ir.Value:
-    """`count` positions along `axis`, from `first` on, `step` apart."""
-    bounds = (first, first + (count - 1) * step + 1, axis, step)
-    return make.op("Slice", [x, *(make.axes([bound]) for bound in bounds)])
-
-
-def _conv_planes(node: ir.Node, make: Rewriter) -> ir.Value:
+@enters(WINDOWS, "Conv")
+def deep_conv(b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, **given: Any) -> Tensor:
     """Planes beside those behind them, as more channels of a convolution of planes."""
-    x, w, window = required(node, 0), required(node, 1), WindowAttributes.of(node)
-    groups, depth = window.more["group"], static_shape(node.outputs[0])[2]
-    batch, channels, _, high, wide = static_shape(x)
-    across, taps = channels // groups, window.kernel[0]
-    planes = make.op("Transpose", [x], {"perm": DEPTH_LAST})
-    planes = padded(make, planes, 1, (window.before[0], window.behind[0]), 0)
-    behind = [
-        every(make, planes, 1, tap * window.dilations[0], depth, window.strides[0])
-        for tap in range(taps)
-    ]
+    window = _deep_window(b, x)
+    _check_weights(w)
+    side, groups = window.sides[0], window.more["group"]
+    depth = static_shape(b.node.outputs[0])[2]
+    batch, channels, _, high, wide = x.shape
+    across, taps = channels // groups, side.kernel
+    planes = _padded(b, b.transpose(x, *DEPTH_LAST), 1, (side.before, side.behind), 0)
+    behind = [every(b, planes, 1, tap * side.dilation, depth, side.stride) for tap in range(taps)]
     shape = (batch, depth, groups, across, high * wide)
-    apart = [reshaped(make, one, *shape) for one in behind]
-    joined = apart[0] if taps == 1 else make.op("Concat", apart, {"axis": 3})
-    images = reshaped(make, joined, batch * depth, groups * taps * across, high, wide)
-    made = static_shape(w)[0]
-    turned = make.op("Transpose", [w], {"perm": DEPTH_LAST})
-    kernel = reshaped(make, turned, made, taps * across, *window.kernel[1:])
-    operands = [images, kernel, *node.inputs[2:3]]
-    result = make.op("Conv", operands, window.along((1, 2)).attributes)
-    return _deep(make, result, batch, depth)
+    joined = b.concat([b.reshape(one, shape) for one in behind], 3)
+    images = b.reshape(joined, (batch * depth, groups * taps * across, high, wide))
+    kernel = b.reshape(b.transpose(w, *DEPTH_LAST), (w.shape[0], taps * across, *w.shape[3:]))
+    result = b.one("Conv", images, kernel, bias, **window.along(1, 2).attributes)
+    return _deep(b, result, batch, depth)
 
 
-def _deep(make: Rewriter, planes: ir.Value, batch: int, depth: int) -> ir.Value:
+def _deep(b: Body, planes: Tensor, batch: int, depth: int) -> Tensor:
     """[batch * depth, channels, ...] as [batch, channels, depth, ...]."""
-    apart = reshaped(make, planes, batch, depth, *static_shape(planes)[1:])
-    return make.op("Transpose", [apart], {"perm": DEPTH_LAST})
+    return b.transpose(b.reshape(planes, (batch, depth, *planes.shape[1:])), *DEPTH_LAST)
 
 
-def _conv_transpose(node: ir.Node, make: Rewriter) -> ir.Value:
+@enters(WINDOWS, "ConvTranspose")
+def deep_conv_transpose(
+    b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None,
+    *, output_padding: Sequence[int] = (0, 0, 0), **given: Any,
+) -> Tensor:  # fmt: skip
     """Each plane makes one for each position of the kernel; they are added up where they meet."""
-    x, w, window = required(node, 0), required(node, 1), WindowAttributes.of(node)
-    batch, channels, depth, high, wide = static_shape(x)
-    _, made, deep, rows, columns = node.outputs[0].shape.numpy()  # type: ignore[union-attr]
-    taps, step = window.kernel[0], window.strides[0]
-    turned = make.op("Transpose", [x], {"perm": DEPTH_LAST})
-    images = reshaped(make, turned, batch * depth, channels, high, wide)
-    kernel = reshaped(make, w, channels, made // window.more["group"] * taps, *window.kernel[1:])
-    extra = (ints_attr(node, "output_padding") or [0, 0, 0])[1:]
-    attributes = {**window.along((1, 2)).attributes, "output_padding": extra}
-    planes = make.op("ConvTranspose", [images, kernel], attributes)
-    split = reshaped(make, planes, batch, depth, made, taps, rows * columns)
+    window = _deep_window(b, x)
+    _check_weights(w)
+    batch, channels, depth, high, wide = x.shape
+    _, made, deep, rows, columns = static_shape(b.node.outputs[0])
+    side = window.sides[0]
+    taps, step = side.kernel, side.stride
+    images = b.reshape(b.transpose(x, *DEPTH_LAST), (batch * depth, channels, high, wide))
+    kernel = b.reshape(w, (channels, made // window.more["group"] * taps, *w.shape[3:]))
+    attributes = {**window.along(1, 2).attributes, "output_padding": output_padding[1:]}
+    planes = b.one("ConvTranspose", images, kernel, **attributes)
+    split = b.reshape(planes, (batch, depth, made, taps, rows * columns))
     parts = []
     for tap in range(taps):
-        first = tap * window.dilations[0] - window.before[0]
+        first = tap * side.dilation - side.before
         if first + (depth - 1) * step < 0 or first >= deep:
             continue
-        part = every(make, split, 3, tap, 1, 1)
-        part = reshaped(make, part, batch, depth, 1, made, rows * columns)
-        part = padded(make, part, 2, (0, step - 1), 0)
-        part = reshaped(make, part, batch, depth * step, made, rows * columns)
-        parts.append(padded(make, part, 1, (first, deep - first - depth * step), 0))
-    total = reduce(lambda a, b: make.op("Add", [a, b]), parts)
-    result = _deep(make, reshaped(make, total, batch * deep, made, rows, columns), batch, deep)
-    bias = input_of(node, 2)
-    if bias is None:
-        return result
-    return make.op("Add", [result, reshaped(make, bias, made, 1, 1, 1)])
+        part = every(b, split, 3, tap, 1, 1)
+        part = b.reshape(part, (batch, depth, 1, made, rows * columns))
+        part = _padded(b, part, 2, (0, step - 1), 0)
+        part = b.reshape(part, (batch, depth * step, made, rows * columns))
+        parts.append(_padded(b, part, 1, (first, deep - first - depth * step), 0))
+    total = b.reshape(reduce(add, parts), (batch * deep, made, rows, columns))
+    result = _deep(b, total, batch, deep)
+    return result if bias is None else result + b.reshape(bias, (made, 1, 1, 1))
+
+
+# Weights that are computed.
+
+
+def _check_computed(x: Tensor, w: Tensor) -> None:
+    """Raise Declined unless the weights are computed, and of few positions."""
+    if w.value is not None:
+        raise Declined("its weights are constants")
+    if prod(w.shape[2:]) > LARGEST or 0 in (*x.shape, *w.shape):
+        raise Declined(f"its computed kernel has more than {LARGEST} positions, or it is empty")
+
+
+@enters(KERNELS, "Conv")
+def computed_conv(
+    b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, **given: Any
+) -> Tensor:
+    """Columns of what they see times the weights, group by group; of one channel each, the numbers
+    of its kernel times what they see, added up."""
+    _check_computed(x, w)
+    shape = static_shape(b.node.outputs[0])
+    if w.shape[:2] == (x.shape[1], 1):
+        parts = _parts(b, x, 0)
+        weights = b.reshape(w, (x.shape[1], len(parts)))
+        terms = [part * every(b, weights, 1, at, 1, 1) for at, part in enumerate(parts)]
+        made = b.reshape(reduce(add, terms), shape)
+    else:
+        left, right = _im2col(b, x, w, 0)
+        made = b.reshape(b.transpose(left @ right, 0, 1, 3, 2), shape)
+    return made if bias is None else made + b.reshape(bias, (-1, *(1,) * (len(shape) - 2)))
+
+
+@enters(KERNELS, "QConv", domain=ARCHGEN)
+def computed_integers(
+    b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None,
+    *, group: int, w_zero: Sequence[int], w_scale: Sequence[float], **given: Any,
+) -> Tensor:  # fmt: skip
+    """Bytes times bytes, of which the border holds the zero point."""
+    _check_computed(x, w)
+    if group > 1 and len(w_zero) + len(w_scale) > 2:
+        raise Declined("its groups have scales of their own")
+    shape = static_shape(b.node.outputs[0])
+    attributes = {
+        "a_zero": given["x_zero"], "a_scale": given["x_scale"],
+        "b_zero": w_zero, "b_scale": w_scale,
+        **{name: value for name, value in given.items() if name.startswith(("y_", "clip_"))},
+    }  # fmt: skip
+    kind = b.node.outputs[0].dtype or ir.DataType.INT32
+    out = (kind, (shape[0], group, prod(shape[2:]), shape[1] // group))
+    operands = _im2col(b, x, w, given["x_zero"])
+    made = b.op("QMatMul", *operands, bias, domain=ARCHGEN, out=out, **attributes)
+    return b.reshape(b.transpose(made, 0, 1, 3, 2), shape)
+
+
+def _parts(b: Body, around: Tensor, fill: float) -> list[Tensor]:
+    """What each position of the kernel sees: [batch, channels, places], `fill` around the input."""
+    sides, extents = WindowAttributes.of(b.node).sides, static_shape(b.node.outputs[0])[2:]
+    for axis, side in enumerate(sides):
+        around = _padded(b, around, 2 + axis, (side.before, side.behind), fill)
+    found = []
+    for tap in product(*(range(side.kernel) for side in sides)):
+        part = around
+        for axis, (at, side, extent) in enumerate(zip(tap, sides, extents, strict=True), 2):
+            if (part.shape[axis], side.stride) != (extent, 1):
+                part = every(b, part, axis, at * side.dilation, extent, side.stride)
+        found.append(b.reshape(part, (*around.shape[:2], prod(extents))))
+    return found
+
+
+def _im2col(b: Body, x: Tensor, w: Tensor, fill: float) -> tuple[Tensor, Tensor]:
+    """What each place sees, [batch, groups, places, numbers], and the weights of these numbers,
+    [groups, numbers, channels]; with one group, the latter as a matrix."""
+    made, across, *kernel = w.shape
+    groups, numbers = WindowAttributes.of(b.node).more["group"], across * prod(kernel)
+    parts, batch = _parts(b, x, fill), x.shape[0]
+    places = parts[0].shape[2]
+    joined = b.concat([b.reshape(part, (batch, groups, across, 1, places)) for part in parts], 3)
+    rows = b.reshape(joined, (batch, groups, numbers, places))
+    left = b.transpose(rows, 0, 1, 3, 2)
+    if groups == 1:
+        return left, b.transpose(b.reshape(w, (made, numbers)), 1, 0)
+    weights = b.reshape(w, (groups, made // groups, numbers))
+    return left, b.transpose(weights, 0, 2, 1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from compiler.frontend.quantization.quantization import (
+from compiler.frontend.quantization.move_quantize import (
     BYTES,
     Quantization,
     dequantized,

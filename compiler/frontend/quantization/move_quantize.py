@@ -1,4 +1,9 @@
-"""Data movement on integers: QuantizeLinear moves above what only rearranges elements."""
+"""How a tensor is quantized, and data movement on integers: QuantizeLinear moves above what only
+rearranges elements, DequantizeLinear below.
+
+Both are functions of single elements, per tensor wherever elements go, per channel where the axis
+of the channels is still an axis behind the operator.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +13,192 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
-from compiler.frontend.data_movement import (
-    MOVERS,
-    axis_before,
-    axis_behind,
-    data_inputs,
-    works_on_integers,
-)
-from compiler.frontend.quantization.quantization import (
-    BYTES,
-    Quantization,
-    dequantized,
-    quantization_of,
-)
 from compiler.frontend.rewrite import (
     AttrValue,
     GraphPass,
     Rewriter,
+    const,
+    input_of,
+    int_attr,
+    ints_attr,
     is_op,
     replace_value,
     required,
+    scalar,
     sole_consumer,
     static_shape,
+    str_attr,
 )
 from compiler.passes import Omittable
+
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+"""The element types that integer operators multiply."""
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """real = (integer - zeros) * scales, of one element each or of one per index of `axis`."""
+
+    scales: npt.NDArray[np.float32]
+    zeros: npt.NDArray[np.int64]
+    dtype: ir.DataType
+    axis: int
+
+    @property
+    def per_tensor(self) -> bool:
+        """Whether one scale and one zero point serve the whole tensor."""
+        return self.scales.size == 1
+
+    @property
+    def scale(self) -> float:
+        """The scale of a tensor quantized as a whole."""
+        return float(self.scales[0])
+
+    @property
+    def zero(self) -> int:
+        """The zero point of a tensor quantized as a whole."""
+        return int(self.zeros[0])
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The smallest and largest integer of the element type."""
+        return int(self.dtype.min), int(self.dtype.max)
+
+    def quantize(self, real: float) -> int:
+        """The integer that stands for `real`, in a tensor quantized as a whole."""
+        lo, hi = self.bounds
+        steps = float(np.clip(np.float64(real) / self.scale, -1e9, 1e9))
+        return int(np.clip(np.rint(steps) + self.zero, lo, hi))
+
+    def same_as(self, other: Quantization) -> bool:
+        """Whether the same integers stand for the same numbers in both."""
+        return (
+            self.dtype == other.dtype
+            and np.array_equal(self.scales, other.scales)
+            and np.array_equal(self.zeros, other.zeros)
+            and (self.per_tensor or self.axis == other.axis)
+        )
+
+
+def quantization_of(node: ir.Node | None) -> Quantization | None:
+    """The constant parameters of a QuantizeLinear or DequantizeLinear on float32 numbers.
+
+    None for another node, computed parameters, and blocked quantization.
+    """
+    if node is None or not is_op(node, "QuantizeLinear", "DequantizeLinear"):
+        return None
+    quantizes = node.op_type == "QuantizeLinear"
+    real = required(node, 0) if quantizes else node.outputs[0]
+    integers = node.outputs[0] if quantizes else required(node, 0)
+    scales, zeros = const(input_of(node, 1)), const(input_of(node, 2))
+    if scales is None or (input_of(node, 2) is not None and zeros is None):
+        return None
+    if real.dtype != ir.DataType.FLOAT or integers.dtype is None or integers.shape is None:
+        return None
+    if scales.ndim > 1 or int_attr(node, "block_size", 0):
+        return None
+    axis = int_attr(node, "axis", 1)
+    points = np.zeros(scales.size) if zeros is None else zeros
+    return Quantization(
+        scales.reshape(-1).astype(np.float32),
+        points.reshape(-1).astype(np.int64),
+        integers.dtype,
+        axis % max(1, len(integers.shape)),
+    )
+
+
+def dequantized(value: ir.Value | None) -> tuple[ir.Value, Quantization] | None:
+    """The integers that `value` is dequantized from and how; None where it is not."""
+    node = None if value is None else value.producer()
+    if node is None or not is_op(node, "DequantizeLinear"):
+        return None
+    how = quantization_of(node)
+    return None if how is None else (required(node, 0), how)
+
+
+# Operators that only move elements.
+
+MOVERS = frozenset(
+    {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand",
+     "MaxPool", "DepthToSpace", "SpaceToDepth", "Tile", "Pad", "Resize", "Concat", "Split",
+     "TensorScatter"}
+)  # fmt: skip
+"""Operators whose results are elements of their first input (of all inputs, for Concat; of
+the first two, for TensorScatter).
+
+MaxPool is one of them because quantization and dequantization are monotonic."""
+
+_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+def data_inputs(node: ir.Node) -> int:
+    """How many of the first inputs of a mover are data."""
+    if is_op(node, "TensorScatter"):
+        return 2
+    return len(node.inputs) if is_op(node, "Concat") else 1
+
+
+def works_on_integers(node: ir.Node) -> bool:
+    """Whether mover `node` takes integers and then moves the same elements."""
+    if is_op(node, "MaxPool"):
+        return len(node.outputs) == 1
+    if is_op(node, "Resize"):
+        return (
+            str_attr(node, "mode", "nearest") == "nearest"
+            and str_attr(node, "coordinate_transformation_mode", "half_pixel")
+            != "tf_crop_and_resize"
+        )
+    if is_op(node, "Pad"):
+        value = input_of(node, 2)
+        zero = value is None or scalar(value) == 0
+        return zero and str_attr(node, "mode", "constant") == "constant"
+    return True
+
+
+def axis_behind(node: ir.Node, axis: int) -> int | None:
+    """Where `axis` of a mover's data is in its results; None where it is moved in parts."""
+    if is_op(node, "Transpose"):
+        return _permutation(node).index(axis)
+    if is_op(node, *_VIEWS):
+        return _matching_axis(static_shape(required(node, 0)), static_shape(node.outputs[0]), axis)
+    return _untouched(node, axis)
+
+
+def axis_before(node: ir.Node, axis: int) -> int | None:
+    """Where `axis` of a mover's results is in its data; None where it comes from parts."""
+    if is_op(node, "Transpose"):
+        return _permutation(node)[axis]
+    if is_op(node, *_VIEWS):
+        return _matching_axis(static_shape(node.outputs[0]), static_shape(required(node, 0)), axis)
+    return _untouched(node, axis)
+
+
+def _permutation(node: ir.Node) -> list[int]:
+    backwards = list(reversed(range(len(static_shape(required(node, 0))))))
+    return ints_attr(node, "perm") or backwards
+
+
+def _matching_axis(source: tuple[int, ...], target: tuple[int, ...], axis: int) -> int | None:
+    """The axis of `target` that has the extent of `axis` and as many elements before it."""
+    before = math.prod(source[:axis])
+    for index, extent in enumerate(target):
+        if extent == source[axis] and math.prod(target[:index]) == before:
+            return index
+    return None
+
+
+def _untouched(node: ir.Node, axis: int) -> int | None:
+    """`axis` itself, where the operator joins or cuts another one."""
+    if not is_op(node, "Concat", "Split"):
+        return None
+    rank = len(static_shape(required(node, 0)))
+    return None if int_attr(node, "axis", 0) % rank == axis else axis
+
+
+# Conversions that change places with them.
 
 
 @dataclass(frozen=True)
