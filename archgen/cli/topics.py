@@ -19,16 +19,17 @@ from itertools import pairwise
 from typing import Any
 
 from archgen.cli.codes import ExitCode
-from archgen.cli.vocabulary import HEADINGS, TERMS
 from archgen.lint import RULES
 from archgen.lint.rules import SEVERITIES, Chip, published_chips
-from archgen.outcomes.bottleneck import STALLS
 from archgen.outcomes.columns import (
     COLUMNS,
     COMMAND_COLUMNS,
+    HEADINGS,
     LAYER_COLUMNS,
     LEVEL_COLUMNS,
     SPAN_COLUMNS,
+    STALLS,
+    TERMS,
     Column,
 )
 from archgen.scheduling import PassOptionField, options, passes_by_prefix

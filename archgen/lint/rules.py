@@ -14,12 +14,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from archgen.schema.source import read_tree
-from archgen.schema.tree import plain
+from archgen.schema.source import read_packaged
 
 # Published chips, from `chips.yaml`: what has been built, to hold a machine against.
 
-CHIPS_FILE = Path(__file__).with_name("chips.yaml")
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -94,20 +92,12 @@ class PublishedChips(LintRecord):
         return min(self.chips.values(), key=lambda chip: figure(chip) or math.inf)
 
 
-def load_published_chips(path: Path) -> PublishedChips:
-    """The table in the file `path`."""
-    tree, mistakes = read_tree(path, str(path))
-    assert tree is not None and not mistakes, mistakes
-    return PublishedChips.model_validate(plain(tree))
-
-
 @cache
 def published_chips() -> PublishedChips:
     """The table that comes with the package."""
-    return load_published_chips(CHIPS_FILE)
+    return PublishedChips.model_validate(read_packaged(Path(__file__).with_name("chips.yaml")))
 
 
-RULES_FILE = Path(__file__).with_name("rules.yaml")
 Kind = Literal["depthwise"]
 """Layers that not every network has."""
 Severity = Literal["error", "warning", "note"]
@@ -140,14 +130,8 @@ class LintRule(LintRecord):
         return f"{self.limit:g} {self.measure}"
 
 
-def load_rules(path: Path) -> dict[str, LintRule]:
-    """The rules in the file `path`, by name."""
-    tree, mistakes = read_tree(path, str(path))
-    assert tree is not None and not mistakes, mistakes
-    held = plain(tree)
-    assert isinstance(held, dict)
-    return {name: LintRule.model_validate(rule) for name, rule in held.items()}
-
-
-RULES = load_rules(RULES_FILE)
+RULES = {
+    name: LintRule.model_validate(rule)
+    for name, rule in read_packaged(Path(__file__).with_name("rules.yaml")).items()
+}
 """Name -> rule, in the order of the table."""

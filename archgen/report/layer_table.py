@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from archgen.outcomes.bottleneck import STALLS
+from archgen.outcomes.columns import STALLS
 from archgen.outcomes.frame import Record, number
 from archgen.plots.over_time import stretches
 from archgen.report.account import Account

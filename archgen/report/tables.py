@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from archgen.energy import costs_of
 from archgen.energy.area import Area
 from archgen.outcomes.axes import axis_of
-from archgen.outcomes.bottleneck import STALLS, bottleneck_words
+from archgen.outcomes.bottleneck import bottleneck_words
+from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import dimensions, size_heading
 from archgen.outcomes.points import FIELD, Outcome

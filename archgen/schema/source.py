@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -23,6 +24,7 @@ from archgen.schema.tree import (
     ScalarNode,
     Table,
     dotted,
+    plain,
 )
 from archgen.schema.tree import Path as TreePath
 
@@ -102,6 +104,13 @@ def read_tree(
         return None, [Mistake(at, "", f"byte {byte} is not UTF-8; save the file as UTF-8")]
     root, mistakes = _parsed(text, shown, kind)
     return root, list(mistakes)
+
+
+def read_packaged(path: Path) -> Any:
+    """The mapping in a file that comes with the package, without positions."""
+    tree, mistakes = read_tree(path, str(path))
+    assert tree is not None and not mistakes, mistakes
+    return plain(tree)
 
 
 @lru_cache(maxsize=64)
