@@ -37,7 +37,8 @@ def code_version() -> str:
     digest = hashlib.sha256()
     for package in (archgen, compiler, simmodel):
         root = Path(next(iter(package.__path__)))
-        for path in sorted([*root.rglob("*.py"), *root.glob("energy/*.yaml")]):
+        data = (*root.glob("energy/*.yaml"), *root.glob("zoo/*.yaml"))
+        for path in sorted([*root.rglob("*.py"), *data]):
             if path.relative_to(root).parts[0] in _DRAWN:
                 continue
             digest.update(f"{package.__name__}/{path.relative_to(root)}\0".encode())

@@ -56,9 +56,7 @@ _BUILDERS: dict[str, Callable[..., None]] = {
 }  # fmt: skip
 
 
-def _network(
-    build: str, fixed: Mapping[str, Option] = MappingProxyType({}), **said: Any
-) -> ZooNetwork:
+def _network(build: str, fixed: Mapping[str, Option] | None = None, **said: Any) -> ZooNetwork:
     """An entry of the catalog."""
     return ZooNetwork(build=partial(_BUILDERS[build], **(fixed or {})), **said)
 
