@@ -33,7 +33,7 @@ def cache_dir() -> Path:
 @lru_cache(maxsize=1)
 def code_version() -> str:
     """SHA-256 (hex) of the names and contents of all sources of the three packages, and of the
-    table of energies."""
+    tables of energies and of networks."""
     digest = hashlib.sha256()
     for package in (archgen, compiler, simmodel):
         root = Path(next(iter(package.__path__)))
