@@ -62,8 +62,14 @@ TERMS: Mapping[str, str] = _WORDS["terms"]
 """Terms: what they mean wherever they stand."""
 HEADINGS: Mapping[str, tuple[str, str]] = _WORDS["headings"]
 """Headings of tables, lower case and in one line -> where they stand, and what is below them."""
+_MEANINGS = {name: said for names, (_, said) in HEADINGS.items() for name in names.split(" / ")}
 STALLS = {cause: Stall(*row) for cause, row in _WORDS["stalls"].items()}
 """Causes for which an engine did not compute."""
+
+
+def heading_meaning(text: str) -> str:
+    """What stands below a heading; empty where the glossary does not have it."""
+    return _MEANINGS.get(text.lower(), "")
 
 
 def column(name: str, columns: Iterable[Column] = COLUMNS) -> Column | None:
