@@ -51,8 +51,8 @@ from archgen.process.steps import step
 from archgen.program_files import named_loadable, write, write_assembly
 from archgen.scheduling import OptionError, Scheduling, choices
 from archgen.schema.tree import ArchError, guess
-from archgen.studies.by_hand import beside
 from archgen.studies.prepare import Prepared
+from archgen.studies.run import beside
 from archgen.toolchain import Request, compile_best, explanation, first, winner
 from compiler.api import (
     CHOSEN,

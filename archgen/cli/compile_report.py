@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from archgen.outcomes.bottleneck import STALLS
+from archgen.outcomes.columns import STALLS
 from archgen.toolchain import Explained, Explanation, MeasuredSchedule
 from compiler.api import Choice, Constants, GroupReport, RejectedOption, SimulatedProgram, Trial
 from simmodel.arch.units import show_bytes

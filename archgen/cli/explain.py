@@ -19,8 +19,7 @@ from pathlib import Path
 import click
 
 from archgen.cli.options import FactorParam
-from archgen.cli.reference import reference
-from archgen.cli.topics import SECTIONS, ExplainedTerm, Section, laws, pictures
+from archgen.cli.topics import SECTIONS, ExplainedTerm, Section, laws, pictures, reference
 from archgen.schema.tree import listed
 from archgen.schema.variants import TWICE
 

@@ -18,17 +18,20 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+import click
+
 from archgen.cli.codes import ExitCode
-from archgen.cli.vocabulary import HEADINGS, TERMS
 from archgen.lint import RULES
 from archgen.lint.rules import SEVERITIES, Chip, published_chips
-from archgen.outcomes.bottleneck import STALLS
 from archgen.outcomes.columns import (
     COLUMNS,
     COMMAND_COLUMNS,
+    HEADINGS,
     LAYER_COLUMNS,
     LEVEL_COLUMNS,
     SPAN_COLUMNS,
+    STALLS,
+    TERMS,
     Column,
 )
 from archgen.scheduling import PassOptionField, options, passes_by_prefix
@@ -364,3 +367,35 @@ SECTIONS: dict[str, Callable[[], list[Section]]] = {
     "words": _term_sections,
 }
 """Topic -> its sections."""
+
+
+# The reference of the command line.
+
+_HELP_WIDTH = 96
+
+
+def reference() -> str:
+    """The overview, then each verb, as their `--help` prints it at a fixed width: asked of the
+    commands themselves, so a page of the documentation that holds it cannot drift from them."""
+    return "\n\n\n".join(_helps())
+
+
+def _helps() -> Iterator[str]:
+    group: click.Group = import_module("archgen.cli.main").cli
+    context = _help_context(group, "archgen", None)
+    yield group.get_help(context).rstrip()
+    for name in group.list_commands(context):
+        verb = group.get_command(context, name)
+        if verb is not None and not verb.hidden:
+            yield verb.get_help(_help_context(verb, name, context)).rstrip()
+
+
+def _help_context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    return click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=_HELP_WIDTH,
+        max_content_width=_HELP_WIDTH,
+        help_option_names=["-h", "--help"],
+    )

@@ -1,8 +1,7 @@
 """Is this machine plausible? What a file may say and nobody would build, or could not use.
 
-`rules` is the table of what is looked at, with limits and sources; `known` the published chips that
-machines are held against; the `of_*` modules hold one function for each rule; `findings` asks all,
-`brief` tells of many machines.
+`rules` is the table of what is looked at, with limits, sources and published chips; `subject` the
+figures of a machine that it names; `findings` asks all, `brief` tells of many machines.
 """
 
 from archgen.lint.findings import LintFinding, brief, findings, located

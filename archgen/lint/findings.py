@@ -4,24 +4,104 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from archgen.lint.chip_rules import CHIP_CHECKS as CHIP
-from archgen.lint.chip_rules import SCALE_CHECKS as SCALE
-from archgen.lint.control_rules import CONTROL_CHECKS as CONTROL
-from archgen.lint.control_rules import MINIMUM_CHECKS as LEAST
-from archgen.lint.engine_rules import CHECKS as ENGINES
-from archgen.lint.memory_rules import MEMORY_CHECKS as MEMORIES
-from archgen.lint.memory_rules import PORT_CHECKS as PORTS
-from archgen.lint.rules import RULES, SEVERITIES, Kind, LintRule
-from archgen.lint.subject import Check, LintedMachine, Sight
+from archgen.lint.products import (
+    LAYER_CHANNELS,
+    depthwise_lacks,
+    on_array,
+    on_lanes,
+    slowdown,
+    with_mode,
+)
+from archgen.lint.rules import RULES, SEVERITIES, Kind, LintRule, Sight, sights
+from archgen.lint.subject import NETWORK_TYPES, LintedMachine
 from archgen.schema.extends import shipped_folder
 from archgen.schema.tree import FilePosition, Table, dotted, position
 from simmodel.arch.record import Arch
+from simmodel.arch.units import show_bytes
 
-CHECKS: dict[str, Check] = {**CHIP, **PORTS, **MEMORIES, **ENGINES, **CONTROL, **SCALE, **LEAST}
-"""The function of each rule."""
+# Rules that are no one expression.
+
+
+def _depthwise_slow(machine: LintedMachine, limit: float) -> Iterator[Sight]:
+    arch, matrix = machine.arch, machine.arch.matrix
+    if not matrix.present or matrix.depthwise:
+        return
+    slow = (each for each in arch.types if each in NETWORK_TYPES and slowdown(arch, each) > limit)
+    for dtype in islice(slow, 1):
+        native = with_mode(arch, dtype)
+        figure = (
+            f"a depthwise layer of {LAYER_CHANNELS} channels, 56 x 56, {dtype}, takes"
+            f" {native * slowdown(arch, dtype):,.0f} cycles; with a depthwise mode the array would"
+            f" take {native:,.0f}"
+        )
+        usual = "of use where networks have such layers (MobileNet, EfficientNet)"
+        chip = "AMD DPUCZDX8G (PG338) and Arm Ethos-U (Vela) have one"
+        yield Sight(("matrix", "depthwise"), figure, usual, chip)
+
+
+def _depthwise_types(machine: LintedMachine, limit: float) -> Iterator[Sight]:
+    arch, lacking = machine.arch, depthwise_lacks(machine.arch, "int8")
+    if "int8" not in arch.types or not arch.matrix.present or arch.matrix.depthwise or not lacking:
+        return
+    taken, lanes = on_array(arch, "int8"), on_lanes(arch)
+    if taken > limit * lanes:
+        figure = (
+            f"lacks {', '.join(lacking)}: a depthwise layer of {LAYER_CHANNELS} channels, 56 x 56,"
+            f" takes the array {taken:,.0f} cycles, where its {arch.vector.lanes} lanes would take"
+            f" {lanes:,.0f}"
+        )
+        usual = "int8, int32 and fp32, or matrix.depthwise: true"
+        chip = "AMD DPUCZDX8G (PG338): depthwise layers on its ALU"
+        yield Sight(("vector", "types"), figure, usual, chip)
+
+
+def _network_type(machine: LintedMachine, limit: float) -> Iterator[Sight]:
+    arch = machine.arch
+    others = [name for name in arch.types if name in NETWORK_TYPES]
+    for place, dtype in enumerate(arch.types):
+        if not arch.matrix.present or (dtype in NETWORK_TYPES) >= limit:
+            continue
+        asked = f"--dtype {dtype}" if place else "no --dtype"
+        figure = (
+            f"networks are quantized to int8 or stay real, none becomes {dtype}: the array runs no"
+            f" product of a study that asks for {asked}; what is real and what neither the array"
+            " nor the lanes have is the host's"
+        )
+        held = f"{others[0]} first" if others else f"one of {', '.join(NETWORK_TYPES)} here"
+        usual = f"{held}, {dtype} in matrix.rate alone; a rate below 1 says that it is slower"
+        yield Sight(("types", place), figure, usual, machine.nearest)
+
+
+def _control_large(machine: LintedMachine, limit: float) -> Iterator[Sight]:
+    front, engines = machine.arch.front_end, machine.arch.engines()
+    deepest = max(engines, key=front.depth)
+    if front.depth(deepest) > limit:
+        figure = f"{front.depth(deepest):,} for {deepest}"
+        yield Sight(("front_end", "queue_depth"), figure, "2 to 64", "Gemmini: 8 and 2")
+    if front.sync == "tokens" and front.tokens > _TOKENS * limit:
+        chip = "AWS NeuronCore v2: 256"
+        yield Sight(("front_end", "tokens"), f"{front.tokens:,}", "16 to 256", chip)
+    if front.loop_buffer is not None and front.loop_buffer > _KEPT * limit:
+        chip = "NVIDIA V100 (Jia et al., 2018, recalled): 12 KiB of instructions in each part"
+        usual = "256 B to 64 KiB"
+        yield Sight(("front_end", "loop_buffer"), show_bytes(front.loop_buffer), usual, chip)
+
+
+_TOKENS = 4
+"""Tokens for each entry of a queue, where both are at their limit."""
+_KEPT = 1024
+"""Bytes of a loop buffer for the same."""
+CHECKS: dict[str, Callable[[LintedMachine, float], Iterator[Sight]]] = {
+    "depthwise-slow": _depthwise_slow,
+    "depthwise-types": _depthwise_types,
+    "network-type": _network_type,
+    "control-large": _control_large,
+}
+"""Their functions."""
 _ORDER = list(SEVERITIES)
 
 
@@ -73,7 +153,7 @@ def findings(arch: Arch, ignored: Collection[str] = ()) -> list[LintFinding]:
         LintFinding(name, rule, arch.name, FilePosition(arch.name), sight)
         for name, rule in RULES.items()
         if name not in ignored
-        for sight in CHECKS[name](subject, rule.limit)
+        for sight in (sights(rule, subject) if rule.when else CHECKS[name](subject, rule.limit))
     ]
     if any(each.name == "area-wafer" for each in found):
         found = [each for each in found if each.name != "area-reticle"]

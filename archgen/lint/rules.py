@@ -1,25 +1,29 @@
 """The table of rules: what each looks at, its limit, and where that comes from.
 
-The one idea: what is judged is data (`rules.yaml`); a function with the rule's name, in one of the
-`of_*` modules, only says where a machine stands.
+The one idea: what is judged is data (`rules.yaml`), down to the expression that is true beyond the
+limit and the words that say it. Expressions are a part of Python's: fields of the file, figures of
+`LintedMachine`, and the functions below.
 """
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from types import CodeType
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from archgen.schema.source import read_tree
-from archgen.schema.tree import plain
+from archgen.schema.source import read_packaged
+from archgen.schema.tree import Path as TreePath
+from simmodel.arch.units import show_bytes
 
 # Published chips, from `chips.yaml`: what has been built, to hold a machine against.
 
-CHIPS_FILE = Path(__file__).with_name("chips.yaml")
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -63,10 +67,14 @@ class Chip(LintRecord):
         """Bytes on the chip for each MAC of a cycle."""
         return None if self.sram is None else self.sram / self.macs
 
+    def figure(self, name: str, sram: float | None = None) -> float | None:
+        """The figure `name`, of a chip with up to `sram` bytes on it."""
+        value: float | None = getattr(self, name)
+        return value if sram is None or (self.sram or 0) <= sram else None
+
     def cited(self) -> str:
         """Its name with where the figures are from."""
-        recalled = ", recalled" if self.status == "recalled" else ""
-        return f"{self.name} ({self.source}{recalled})"
+        return _cited(self.name, self.source, self.status)
 
 
 class DramKind(LintRecord):
@@ -78,6 +86,15 @@ class DramKind(LintRecord):
     source: str
     status: Literal["read", "derived", "recalled"]
 
+    def cited(self) -> str:
+        """The chip with where the figure is from."""
+        return _cited(self.chip, self.source, self.status)
+
+
+def _cited(name: str, source: str, status: str) -> str:
+    recalled = ", recalled" if status == "recalled" else ""
+    return f"{name} ({source}{recalled})"
+
 
 class PublishedChips(LintRecord):
     """The whole table."""
@@ -85,29 +102,13 @@ class PublishedChips(LintRecord):
     chips: dict[str, Chip]
     dram: dict[str, DramKind]
 
-    def most(self, figure: Callable[[Chip], float | None]) -> Chip:
-        """The chip of which `figure` is largest."""
-        return max(self.chips.values(), key=lambda chip: figure(chip) or -math.inf)
-
-    def least(self, figure: Callable[[Chip], float | None]) -> Chip:
-        """The chip of which `figure` is smallest."""
-        return min(self.chips.values(), key=lambda chip: figure(chip) or math.inf)
-
-
-def load_published_chips(path: Path) -> PublishedChips:
-    """The table in the file `path`."""
-    tree, mistakes = read_tree(path, str(path))
-    assert tree is not None and not mistakes, mistakes
-    return PublishedChips.model_validate(plain(tree))
-
 
 @cache
 def published_chips() -> PublishedChips:
     """The table that comes with the package."""
-    return load_published_chips(CHIPS_FILE)
+    return PublishedChips.model_validate(read_packaged(Path(__file__).with_name("chips.yaml")))
 
 
-RULES_FILE = Path(__file__).with_name("rules.yaml")
 Kind = Literal["depthwise"]
 """Layers that not every network has."""
 Severity = Literal["error", "warning", "note"]
@@ -133,6 +134,20 @@ class LintRule(LintRecord):
     source: str
     """Of the limit; `chips`: the published chips."""
     status: Literal["read", "derived", "recalled", "assumed"] = "derived"
+    each: str = ""
+    """What it is asked of, one `key` and `it` after the other; empty: of the machine, once."""
+    let: dict[str, str | float] = {}
+    """Names for what its expressions have in common."""
+    when: str = ""
+    """True beyond the limit; empty: a function of `archgen.lint.findings` looks."""
+    field: str = ""
+    """The field of the file; this and what follows hold expressions in braces."""
+    figure: str = ""
+    """What it says, or what follows from it."""
+    usual: str = ""
+    """What is usual or possible."""
+    chip: str = ""
+    """A published chip for comparison."""
 
     @property
     def threshold(self) -> str:
@@ -140,14 +155,88 @@ class LintRule(LintRecord):
         return f"{self.limit:g} {self.measure}"
 
 
-def load_rules(path: Path) -> dict[str, LintRule]:
-    """The rules in the file `path`, by name."""
-    tree, mistakes = read_tree(path, str(path))
-    assert tree is not None and not mistakes, mistakes
-    held = plain(tree)
-    assert isinstance(held, dict)
-    return {name: LintRule.model_validate(rule) for name, rule in held.items()}
-
-
-RULES = load_rules(RULES_FILE)
+RULES = {
+    name: LintRule.model_validate(rule)
+    for name, rule in read_packaged(Path(__file__).with_name("rules.yaml")).items()
+}
 """Name -> rule, in the order of the table."""
+
+
+# What a rule finds on a machine.
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A field beyond a limit."""
+
+    path: TreePath
+    """The field, as in files."""
+    figure: str
+    """What it says, or what follows from it."""
+    usual: str
+    """What is usual or possible."""
+    chip: str = ""
+    """A published chip for comparison."""
+
+
+def sights(rule: LintRule, machine: Any) -> Iterator[Sight]:
+    """What is beyond the limit of a rule that is data."""
+    for key, it in _rows(rule, machine):
+        names = _Names(rule, machine, key=key, it=it)
+        if names.value(rule.when):
+            figure, usual, chip = map(names.text, (rule.figure, rule.usual, rule.chip))
+            yield Sight(tuple(names.text(rule.field).split(".")), figure, usual, chip)
+
+
+def _rows(rule: LintRule, machine: Any) -> Iterable[tuple[str, Any]]:
+    if not rule.each:
+        return (("", None),)
+    rows = _Names(rule, machine).value(rule.each)
+    return rows.items() if isinstance(rows, Mapping) else rows
+
+
+class _Names(dict[str, Any]):
+    """Names of a rule: its own, figures of the machine, fields of its file."""
+
+    def __init__(self, rule: LintRule, machine: Any, **given: Any) -> None:
+        super().__init__(_FUNCTIONS, limit=rule.limit, **given)
+        self._rule, self._machine = rule, machine
+
+    def __missing__(self, name: str) -> Any:
+        if name in self._rule.let:
+            found = self.value(str(self._rule.let[name]))
+        else:
+            holder = self._machine if hasattr(type(self._machine), name) else self._machine.arch
+            found = getattr(holder, name)
+        self[name] = found
+        return found
+
+    def value(self, expression: str) -> Any:
+        """What an expression gives."""
+        return eval(_compiled(expression), {"__builtins__": {}}, self)
+
+    def text(self, words: str) -> str:
+        """Words with the values of the expressions in their braces."""
+        return str(self.value(f"f'''{words}'''"))
+
+
+_FUNCTIONS = {
+    "ceil": math.ceil, "int": int, "len": len, "max": max, "min": min, "round": round,
+    "show_bytes": show_bytes, "sum": sum,
+}  # fmt: skip
+_LAWFUL = (
+    ast.Expression, ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Call,
+    ast.keyword, ast.Attribute, ast.Subscript, ast.Name, ast.Constant, ast.Tuple, ast.JoinedStr,
+    ast.FormattedValue, ast.operator, ast.boolop, ast.unaryop, ast.cmpop, ast.expr_context,
+)  # fmt: skip
+
+
+@cache
+def _compiled(expression: str) -> CodeType:
+    """Raises ValueError for what is no arithmetic, comparison or name."""
+    tree = ast.parse(expression, mode="eval")
+    for node in ast.walk(tree):
+        hidden = isinstance(node, ast.Attribute) and node.attr.startswith("_")
+        if hidden or not isinstance(node, _LAWFUL):
+            raise ValueError(f"a rule cannot say {ast.unparse(node)!r}: {expression}")
+    return compile(tree, "rules.yaml", "eval")

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from archgen.outcomes.axes import Slice, StudyAxis, axes, slices
-from archgen.outcomes.bottleneck import STALLS, bottleneck_words
+from archgen.outcomes.bottleneck import bottleneck_words
+from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import has_figures, is_estimated, like_with_like
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.outcomes.points import FIELD

@@ -21,11 +21,9 @@ from archgen.plots.over_time import Stretch, split_points, stretches
 from archgen.plots.panels import SQUARE_LETTERS, square_figure
 from archgen.plots.roofline import (
     GIGA,
-    Roofs,
     draw_roofs,
     label_outer,
     marks_of,
-    name_roofs,
     span_of,
 )
 from archgen.plots.style import MUTED, SETTINGS, folded, legend_columns
@@ -100,10 +98,9 @@ def group_roofline_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     marks = marks_of(loads)
     intensities = [g.macs / g.moved for _, groups in runs for g in groups if g.macs and g.moved]
     span = span_of(intensities, [row for row, _ in runs], archs)
-    roofs = []
     for axes, name in zip(grid, names, strict=False):
         own = [(row, groups) for row, groups in runs if row["arch"] == name]
-        roofs.append((axes, _draw_group_roofline(axes, own, archs[name], span, marks)))
+        _draw_group_roofline(axes, own, archs[name], span, marks)
     label_outer(grid)
     handles = [
         Line2D([], [], color=c, marker=m, ls="", alpha=0.75, label=load)
@@ -112,7 +109,6 @@ def group_roofline_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     if handles:
         columns = legend_columns(figure, loads)
         figure.legend(handles=handles, loc="outside lower center", ncols=columns)
-    name_roofs(figure, roofs)
     return figure
 
 
@@ -122,10 +118,9 @@ def _draw_group_roofline(
     arch: Arch,
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
-) -> Roofs:
-    """Draw a panel; gives its roofs."""
+) -> None:
     axes.set_title(folded(arch.name, SQUARE_LETTERS))
-    roofs = draw_roofs(axes, [arch], [row for row, _ in runs], span)
+    draw_roofs(axes, [arch], [row for row, _ in runs], span)
     silent = []
     for row, groups in runs:
         colour, marker = marks[workload(row)]
@@ -145,4 +140,3 @@ def _draw_group_roofline(
             0.97, 0.03, "\n".join(silent[:4]), transform=axes.transAxes, ha="right", va="bottom",
             color=MUTED, style="italic", fontsize=7,
         )  # fmt: skip
-    return roofs

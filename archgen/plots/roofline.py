@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.transforms import Bbox
 
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
@@ -29,76 +29,9 @@ from archgen.plots.style import (
 )
 from simmodel.arch.record import Arch
 
-# What roofs are: peaks over the right ends of their lines, bandwidths at the left ends of theirs.
-
-_SIZE = 7.5
-_ABOVE = 2.0
-"""Points between a line and its name."""
-_NEED = 1.2 * _SIZE + _ABOVE
-"""Points that a name takes above its line."""
-
-
-@dataclass(frozen=True)
-class Roofs:
-    """The roofs of a panel."""
-
-    peaks: Sequence[tuple[float, str]]
-    """GMAC/s, and what the line is called."""
-    slopes: Sequence[float]
-    """GB/s, ascending; empty where there is nothing to tell apart."""
-    span: tuple[float, float]
-    """Ends of the axis, MAC per byte."""
-
-
-def name_roofs(figure: Figure, panels: Sequence[tuple[Axes, Roofs]]) -> None:
-    """Write the names of each panel's roofs. The layout of `figure` must be final but for them."""
-    figure.draw_without_rendering()
-    for panel, roofs in panels:
-        _name_peaks(panel, roofs)
-        if roofs.slopes:
-            _name_slopes(panel, roofs, _NEED * figure.dpi / 72)
-
-
-def _name_peaks(panel: Axes, roofs: Roofs) -> None:
-    names: list[Bbox] = []
-    first, *between = sorted(roofs.peaks)
-    for peak, text in [first, *between[-1:], *between[:-1]]:
-        note = panel.annotate(
-            text, (roofs.span[1], peak), (-_ABOVE, _ABOVE), textcoords="offset points", ha="right",
-            va="bottom", fontsize=_SIZE, path_effects=OUTLINE,
-        )  # fmt: skip
-        note.set_in_layout(False)
-        box = note.get_window_extent()
-        if box.count_overlaps(names):
-            note.remove()
-        else:
-            names.append(box)
-
-
-def _name_slopes(panel: Axes, roofs: Roofs, need: float) -> None:
-    left, right = 1.15 * roofs.span[0], 2 * roofs.span[0]
-    for slope, below in _with_room(panel, roofs.slopes, left, need):
-        (a, b), (c, d) = panel.transData.transform([(left, left * slope), (right, right * slope)])
-        panel.annotate(
-            f"{slope:.4g} GB/s", (left, left * slope), (0, -2 * _ABOVE if below else _ABOVE),
-            textcoords="offset points", ha="left", va="top" if below else "bottom",
-            rotation=math.degrees(math.atan2(d - b, c - a)), rotation_mode="anchor",
-            fontsize=_SIZE, path_effects=OUTLINE,
-        ).set_in_layout(False)  # fmt: skip
-
-
-def _with_room(
-    panel: Axes, slopes: Sequence[float], left: float, need: float
-) -> Iterator[tuple[float, bool]]:
-    """Slopes whose names fit below the next line, and whether they stand below their own."""
-    heights = panel.transData.transform([(left, left * slope) for slope in slopes])[:, 1]
-    for n, slope in enumerate(slopes):
-        if 0 < n < len(slopes) - 1 and heights[n + 1] - heights[n] < need:
-            continue
-        yield slope, n == 0 < len(slopes) - 1
-
-
 GIGA = 1e9
+_ROOF_NAME: Any = {"fontsize": 7.5, "path_effects": OUTLINE, "in_layout": False}
+T = TypeVar("T")
 _FEW = 24
 """Points of a panel whose marks may be large."""
 _MOST_LABELS = 40
@@ -118,10 +51,10 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     sweep has made of one.
 
     The intensity of a point is its MACs over the bytes it moved to and from DRAM. A family has a
-    roof for each peak and bandwidth, which it names; its points are named by what was swept, the
-    quickest and the slowest of each network always, others where there is room, and a line goes
-    through a network's points where one column alone is swept. Points that moved nothing stand at
-    the right edge; those without a result are listed in their panel.
+    roof for each peak and bandwidth, and names the least and the largest; its points are named by
+    what was swept, the quickest and the slowest of each network always, others where there is room,
+    and a line goes through a network's points where one column alone is swept. Points that moved
+    nothing stand at the right edge; those without a result are listed in their panel.
     """
     rows = records(frame)
     families: dict[str, list[Record]] = {}
@@ -136,11 +69,9 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     span = _span(rows, archs)
     swept = [axis for axis in on_machines(every, rows) if axis.column != FAMILY]
     labels: list[tuple[Axes, list[Wanted]]] = []
-    roofs: list[tuple[Axes, Roofs]] = []
     for panel, (name, own) in zip(grid, families.items(), strict=True):
         count = len({row["arch"] for row in own})
-        wanted, above = _draw_roofline(panel, own, archs, span, marks, every)
-        roofs.append((panel, above))
+        wanted = _draw_roofline(panel, own, archs, span, marks, every)
         if count > 1 and swept:
             labels.append((panel, _wanted(wanted, swept)))
         text = f"{name}: {count} machines" if count > 1 else str(own[0]["arch"])
@@ -150,7 +81,6 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()
     ]
     legend_with_names(figure, handles, said_of(swept, rows) if labels else "")
-    name_roofs(figure, roofs)
     place_labels(figure, labels)
     return figure
 
@@ -191,10 +121,10 @@ def _draw_roofline(
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
     every: Sequence[StudyAxis],
-) -> tuple[dict[str, list[RooflineMark]], Roofs]:
-    """Draw a panel; gives the points of each network, and the roofs."""
+) -> dict[str, list[RooflineMark]]:
+    """Draw a panel; gives the points of each network."""
     machines = {str(row["arch"]): archs[str(row["arch"])] for row in rows}
-    roofs = draw_roofs(panel, list(machines.values()), rows, span)
+    draw_roofs(panel, list(machines.values()), rows, span)
     points: dict[str, list[RooflineMark]] = {}
     refused = []
     for row in rows:
@@ -220,7 +150,7 @@ def _draw_roofline(
             0.97, 0.04, "no result:\n" + "\n".join(shown), transform=panel.transAxes,
             ha="right", va="bottom", color=MUTED, style="italic", fontsize=7.5,
         )  # fmt: skip
-    return points, roofs
+    return points
 
 
 def marks_of(loads: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -254,9 +184,9 @@ def span_of(
 
 def draw_roofs(
     panel: Axes, machines: Sequence[Arch], rows: Sequence[Record], span: tuple[float, float]
-) -> Roofs:
-    """The panel of `machines`, log-log, with each of their roofs for the element types of `rows`;
-    gives the roofs, for `name_roofs`."""
+) -> None:
+    """The panel of `machines`, log-log, with each of their roofs for the element types of `rows`,
+    and the names of the least and the largest of them."""
     panel.set_xscale("log")
     panel.set_yscale("log")
     decades(panel.xaxis, panel.yaxis)
@@ -275,5 +205,20 @@ def draw_roofs(
                 lw=1.2 if len(roofs) == 1 else 0.8, zorder=1,
             )  # fmt: skip
         peaks += [(peak, f"{peak:,.0f} {dtype}") for peak in {peak for peak, _ in roofs}]
-    slopes = {m.dram_bytes_per_cycle * m.clock / GIGA for m in machines}
-    return Roofs(peaks, sorted(slopes) if len(machines) > 1 else (), span)
+    for peak, text in _ends(sorted(set(peaks))):
+        panel.text(span[1] / 1.03, peak, text, ha="right", va="bottom", **_ROOF_NAME)
+    slopes = _ends(sorted({m.dram_bytes_per_cycle * m.clock / GIGA for m in machines}))
+    for place, slope in enumerate(slopes if len(machines) > 1 else ()):
+        above = place > 0 or len(slopes) < 2
+        rate = 1.15 * span[0] * slope
+        panel.text(
+            1.15 * span[0], rate * 1.1 if above else rate / 1.1, f"{slope:.4g} GB/s", **_ROOF_NAME,
+            va="bottom" if above else "top", rotation=math.degrees(math.atan(slope)),
+            rotation_mode="anchor", transform_rotates_text=True,
+        )  # fmt: skip
+
+
+def _ends(values: Collection[T]) -> list[T]:
+    """The first and the last, where these are two."""
+    ordered = list(values)
+    return [*ordered[:1], *ordered[1:][-1:]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -33,16 +34,41 @@ def cache_dir() -> Path:
 @lru_cache(maxsize=1)
 def code_version() -> str:
     """SHA-256 (hex) of the names and contents of all sources of the three packages, and of the
-    table of energies."""
+    tables of energies and of networks."""
     digest = hashlib.sha256()
     for package in (archgen, compiler, simmodel):
         root = Path(next(iter(package.__path__)))
-        for path in sorted([*root.rglob("*.py"), *root.glob("energy/*.yaml")]):
+        data = (*root.glob("energy/*.yaml"), *root.glob("zoo/*.yaml"))
+        for path in sorted([*root.rglob("*.py"), *data]):
             if path.relative_to(root).parts[0] in _DRAWN:
                 continue
             digest.update(f"{package.__name__}/{path.relative_to(root)}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+_GIT_SECONDS = 20.0
+
+
+@lru_cache(maxsize=8)
+def revision(folder: Path) -> str:
+    """The commit of git that `folder` is at, with `+` behind it where files that git knows were
+    changed; empty where there is none."""
+    commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no") if commit else ""
+    return f"{commit}+" if changed else commit
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """What `git` prints in `folder`; empty where it fails."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True, check=False, timeout=_GIT_SECONDS, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout.decode(errors="replace").strip()
 
 
 def content_hash(parts: Mapping[str, Any]) -> str:

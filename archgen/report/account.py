@@ -12,7 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from archgen.outcomes.bottleneck import STALLS, TriedChange, tried_changes
+from archgen.outcomes.bottleneck import TriedChange, tried_changes
+from archgen.outcomes.columns import STALLS
 from archgen.outcomes.frame import Frame, Record, layers_frame, levels_frame, number, records
 from archgen.outcomes.points import Outcome
 from archgen.report.points import PointView

@@ -128,9 +128,7 @@ def _tornado(rows: Sequence[Record], metric: str) -> Sheet:
              lambda row: figure(number(row, "gain_per_mm2"))),
         ComputedColumn(Heading("Per GB/s", title=f"what the step up gains of {metric}"),
              lambda row: figure(number(row, "gain_per_gb_per_s"))),
-        ComputedColumn(Heading("Enough", number=False,
-            title="the value after which more no longer helps"),
-             lambda row: _text_cell(row, "enough")),
+        ComputedColumn(Heading("Enough", number=False), lambda row: _text_cell(row, "enough")),
     ]  # fmt: skip
     ranked = sorted(rows, key=lambda row: -max(_magnitude(row, "low"), _magnitude(row, "high")))
     return sheet("tornado", "One field changed, all others as they are", columns, ranked)
@@ -146,8 +144,7 @@ def _ladders(rows: Sequence[Record], metric: str) -> Sheet:
         ComputedColumn(Heading(metric), lambda row: figure(number(row, metric), 4)),
         ComputedColumn(Heading("Change", title="against the machine as it is"),
              lambda row: _change(row, "change")),
-        ComputedColumn(Heading("Gain", title="of the step from the value before"),
-             lambda row: _change(row, "gain")),
+        ComputedColumn(Heading("Gain"), lambda row: _change(row, "gain")),
         ComputedColumn(Heading("Area", "mm²"), lambda row: figure(number(row, "area_mm2"))),
         ComputedColumn(Heading("DRAM", "GB/s"), lambda row: figure(number(row, "dram_gb_per_s"))),
         ComputedColumn(Heading("Reason", number=False), lambda row: _text_cell(row, "reason")),
@@ -159,17 +156,16 @@ def _pairs(rows: Sequence[Record], metric: str) -> Sheet:
     """Fields that do more or less together than alone, those that depend most on top."""
     columns: list[ComputedColumn[Record]] = [
         ComputedColumn(Heading("Field", number=False),
-            lambda row: _text_cell(row, "first", "first_value")),
+             lambda row: _text_cell(row, "first", "first_value")),
         ComputedColumn(Heading("With", number=False),
-            lambda row: _text_cell(row, "second", "second_value")),
+             lambda row: _text_cell(row, "second", "second_value")),
         ComputedColumn(Heading("Alone", title=f"change of {metric} by the first"),
              lambda row: _change(row, "first_alone")),
         ComputedColumn(Heading("The other alone", title=f"change of {metric} by the second"),
              lambda row: _change(row, "second_alone")),
         ComputedColumn(Heading("Together", title=f"change of {metric}"),
              lambda row: _change(row, "together")),
-        ComputedColumn(Heading("Interaction", title="together, beyond the sum of both"),
-             lambda row: _change(row, "interaction")),
+        ComputedColumn(Heading("Interaction"), lambda row: _change(row, "interaction")),
     ]  # fmt: skip
     ranked = sorted(rows, key=lambda row: -_magnitude(row, "interaction"))
     return sheet("pairs", "Two fields changed", columns, ranked)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from archgen.outcomes.bottleneck import STALLS
+from archgen.outcomes.columns import STALLS
 from archgen.outcomes.frame import Record, number
 from archgen.plots.over_time import stretches
 from archgen.report.account import Account
@@ -56,29 +56,24 @@ def layer_sheet(account: Account) -> Sheet:
     items = [LayerTableRow(i, *each) for i, each in enumerate(zip(rows, shares, strict=True), 1)]
     cause_title = "idle cycles of all engines whose next instruction was this layer's"
     columns: list[ComputedColumn[LayerTableRow]] = [
-        ComputedColumn(Heading("#", title="order of the program", key="place"),
-            lambda r: count(r.place)),
-        ComputedColumn(Heading("Group", title="layers that share a tile loop"),
-             lambda r: count(r.get("group"))),
+        ComputedColumn(Heading("#", key="place"), lambda r: count(r.place)),
+        ComputedColumn(Heading("Group"), lambda r: count(r.get("group"))),
         ComputedColumn(Heading("Node", number=False), lambda r: _node(str(r.row["node"]))),
         ComputedColumn(Heading("Operator", number=False), lambda r: word(str(r.row["operator"]))),
         ComputedColumn(Heading("Start", "cycle"), lambda r: count(r.get("start_cycle"))),
         ComputedColumn(Heading("Cycles",
             title="from its first instruction to its last; layers overlap"),
              lambda r: count(r.get("end_cycle") - r.get("start_cycle"))),
-        ComputedColumn(Heading("Share of time", key="share",
-            title="its group's time, shared out by the "
-                     "cycles in which engines worked; adds up to the run"),
-             lambda r: part(r.share, bar=True)),
+        ComputedColumn(Heading("Share of time", key="share"), lambda r: part(r.share, bar=True)),
         ComputedColumn(Heading("MACs"), lambda r: count(r.get("macs"))),
         ComputedColumn(Heading("Matrix use", key="use",
             title="MACs over what the matrix engines could do "
                      "in the cycles that they worked for it"),
              lambda r: part(_use(r, peak), bar=True)),
         ComputedColumn(Heading("DRAM read", "KB"),
-            lambda r: figure(r.get("dram_read_bytes") / 1e3)),
+             lambda r: figure(r.get("dram_read_bytes") / 1e3)),
         ComputedColumn(Heading("DRAM write", "KB"),
-            lambda r: figure(r.get("dram_write_bytes") / 1e3)),
+             lambda r: figure(r.get("dram_write_bytes") / 1e3)),
         ComputedColumn(Heading("Energy", "µJ", "of its own work, leakage left out"),
              lambda r: figure(1e3 * r.get("energy_mj"))),
         ComputedColumn(Heading("Largest wait", number=False, key="wait", title=cause_title), _wait),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from archgen.outcomes.bottleneck import STALLS
+from archgen.outcomes.columns import STALLS
 from archgen.report.account import Account
 from archgen.report.sheet import listed, percent
 from archgen.schema.rewritten import Fields, changed, scaled

@@ -16,8 +16,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from archgen.outcomes.bottleneck import STALLS
-from archgen.outcomes.columns import COLUMNS, column
+from archgen.outcomes.columns import COLUMNS, STALLS, column
 from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import Outcome
 from archgen.plots.saving import MOST_ROWS

@@ -14,7 +14,7 @@ from typing import Protocol
 import pandas as pd
 
 from archgen.outcomes.axes import workload
-from archgen.outcomes.bottleneck import STALLS
+from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records, varied
 from archgen.outcomes.points import Outcome, StudyMetadata

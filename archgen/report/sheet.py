@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from archgen.outcomes.columns import heading_meaning
 from archgen.outcomes.figures import interchangeable
 
 # Figures as text: as many digits as a reader can use, with the unit.
@@ -116,7 +117,7 @@ class Heading:
     text: str
     unit: str = ""
     title: str = ""
-    """What it means."""
+    """What it means here; empty: what the glossary says."""
     number: bool = True
     key: str = ""
     """Name of the column in filters; default: its text, lower case, words joined by `_`."""
@@ -187,7 +188,12 @@ def sheet(
     kept = [each for each in made if any(cell.text not in ("", NONE) for cell in each[1])]
     rows = tuple(zip(*(cells for _, cells in kept), strict=True))
     headings = (
-        replace(heading, said=heading.said or _common_unit_sign(cells)) for heading, cells in kept
+        replace(
+            heading,
+            title=heading.title or heading_meaning(heading.text),
+            said=heading.said or _common_unit_sign(cells),
+        )
+        for heading, cells in kept
     )
     return Sheet(name, caption, tuple(headings), rows)
 

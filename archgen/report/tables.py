@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from archgen.energy import costs_of
 from archgen.energy.area import Area
 from archgen.outcomes.axes import axis_of
-from archgen.outcomes.bottleneck import STALLS, bottleneck_words
+from archgen.outcomes.bottleneck import bottleneck_words
+from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import dimensions, size_heading
 from archgen.outcomes.points import FIELD, Outcome
@@ -52,22 +53,19 @@ def machines_sheet(ranking: Ranking) -> Sheet:
         ComputedColumn(Heading("Rank"), lambda s: count(place[s.name] if s.best else math.nan)),
         ComputedColumn(Heading("Machine", number=False),
              lambda s: word(s.name, yaml_anchor(ranking, s.name))),
-        ComputedColumn(Heading("Results", title="workloads with a result"),
+        ComputedColumn(Heading("Results"),
              lambda s: Cell(f"{len(s.best)} of {total}", str(len(s.best)))),
         ComputedColumn(Heading("Speed", title=f"1 / latency {against}"), lambda s: ratio(s.speed)),
         ComputedColumn(Heading("Per area", title=f"samples/s per mm² {against}"),
              lambda s: ratio(s.per_mm2)),
         ComputedColumn(Heading("Per joule", title=f"samples per joule {against}"),
              lambda s: ratio(s.per_joule)),
-        ComputedColumn(Heading("Area", "mm²", "with its interface to DRAM"),
-            lambda s: figure(s.area)),
-        ComputedColumn(Heading("Peak", "TOPS",
-            "in its preferred type; a multiply-accumulate counts two"),
+        ComputedColumn(Heading("Area", "mm²"), lambda s: figure(s.area)),
+        ComputedColumn(Heading("Peak", "TOPS"),
              lambda s: figure(peaks(s.arch).tops[s.arch.types[0]])),
         ComputedColumn(Heading("DRAM", "GB/s", "peak"),
              lambda s: figure(s.arch.dram_bytes_per_cycle * s.arch.clock / 1e9)),
-        ComputedColumn(Heading("On chip", "KiB", "all memories of the chip"),
-             lambda s: count(peaks(s.arch).on_chip / 1024)),
+        ComputedColumn(Heading("On chip", "KiB"), lambda s: count(peaks(s.arch).on_chip / 1024)),
         ComputedColumn(Heading("Clock", "GHz"), lambda s: figure(s.arch.clock / 1e9)),
         ComputedColumn(Heading("Node", "nm"), lambda s: figure(s.arch.energy.node)),
     ]  # fmt: skip
@@ -96,26 +94,20 @@ def points_sheet(
         ComputedColumn(Heading("Throughput", "samples/s"), lambda p: _about(p, "throughput_ips")),
         ComputedColumn(Heading("Speed", title=f"against the best of {ranking.baseline}"),
              lambda p: _speed(p, base)),
-        ComputedColumn(Heading("Matrix use", title="MACs over what the engines could do meanwhile"),
+        ComputedColumn(Heading("Matrix use"),
              lambda p: part(p.get("matrix_utilization"), bar=True)),
-        ComputedColumn(Heading("Of roofline", title="lower bound of the time over the time"),
-             lambda p: part(p.get("efficiency"), bar=True)),
-        ComputedColumn(Heading("Bound", number=False, title="longer side of the roofline"),
-             lambda p: word(p.text("bound"))),
-        ComputedColumn(Heading("Largest wait", number=False, title="of the matrix engines"),
-             lambda p: _wait(*p.largest_stall)),
+        ComputedColumn(Heading("Of roofline"), lambda p: part(p.get("efficiency"), bar=True)),
+        ComputedColumn(Heading("Bound", number=False), lambda p: word(p.text("bound"))),
+        ComputedColumn(Heading("Largest wait", number=False), lambda p: _wait(*p.largest_stall)),
         ComputedColumn(Heading("DRAM", "MB", "read and written"), lambda p: figure(_dram(p))),
-        ComputedColumn(Heading("Local peak", "KiB", "worst core"),
+        ComputedColumn(Heading("Local peak", "KiB"),
              lambda p: count(p.get("peak_local_bytes") / 1024)),
-        ComputedColumn(Heading("Working set", "KiB", "results alive at once, on the whole chip"),
+        ComputedColumn(Heading("Working set", "KiB"),
              lambda p: figure(p.get("working_set_bytes") / 1024)),
-        ComputedColumn(Heading("Energy", "mJ", "DRAM included, host left out"),
-             lambda p: figure(p.get("energy_mj"))),
-        ComputedColumn(Heading("Area", "mm²", "with its interface to DRAM"),
-             lambda p: figure(p.get("area_mm2"))),
+        ComputedColumn(Heading("Energy", "mJ"), lambda p: figure(p.get("energy_mj"))),
+        ComputedColumn(Heading("Area", "mm²"), lambda p: figure(p.get("area_mm2"))),
         ComputedColumn(Heading("Per area", "samples/s/mm²"), lambda p: figure(p.per_mm2)),
-        ComputedColumn(Heading("Of area", "TOPS/mm²", "reached, not the peak"),
-             lambda p: figure(p.get("tops_per_mm2"))),
+        ComputedColumn(Heading("Of area", "TOPS/mm²"), lambda p: figure(p.get("tops_per_mm2"))),
         ComputedColumn(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
         ComputedColumn(Heading("On host", "operators"), lambda p: count(p.get("host_ops"))),
         ComputedColumn(Heading("Verified", number=False), _verified),
@@ -130,8 +122,7 @@ _ESTIMATED: ComputedColumn[PointView] = ComputedColumn(
     lambda p: figure(p.time, 4),
 )
 _LENT: ComputedColumn[PointView] = ComputedColumn(
-    Heading("Schedule from", number=False, title="a machine with no more hardware"),
-    lambda p: word(p.text("schedule_from") or NONE),
+    Heading("Schedule from", number=False), lambda p: word(p.text("schedule_from") or NONE)
 )
 
 
@@ -250,17 +241,13 @@ def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
     columns: list[ComputedColumn[Account]] = [
         ComputedColumn(Heading("Machine", number=False), lambda a: word(a.point.machine)),
         ComputedColumn(Heading("Workload", number=False), lambda a: word(a.point.workload)),
-        ComputedColumn(Heading("Bound", number=False, title="longer side of the roofline"),
-             lambda a: word(a.point.text("bound"))),
+        ComputedColumn(Heading("Bound", number=False), lambda a: word(a.point.text("bound"))),
         ComputedColumn(Heading("Of roofline"), lambda a: part(a.point.get("efficiency"), bar=True)),
         ComputedColumn(Heading("DRAM", title="time of its bytes at its peak rate"),
              lambda a: part(a.dram, bar=True)),
-        ComputedColumn(Heading("Matrix busy", title="of the busiest core"),
-             lambda a: part(a.share("matrix"), bar=True)),
-        ComputedColumn(Heading("Vector busy", title="of the busiest core"),
-             lambda a: part(a.share("vector"), bar=True)),
-        ComputedColumn(Heading("Matrix use", title="MACs over what the engines could do meanwhile"),
-             lambda a: part(a.macs, bar=True)),
+        ComputedColumn(Heading("Matrix busy"), lambda a: part(a.share("matrix"), bar=True)),
+        ComputedColumn(Heading("Vector busy"), lambda a: part(a.share("vector"), bar=True)),
+        ComputedColumn(Heading("Matrix use"), lambda a: part(a.macs, bar=True)),
         *(_cause_column(cause) for cause in STALLS if any(a.waits[cause] > 0 for a in accounts)),
     ]  # fmt: skip
     caption = "Shares of the time: engines, DRAM, and the matrix engines' waits by cause"
@@ -280,13 +267,10 @@ def waterfall_sheet(points: Sequence[PointView]) -> Sheet:
         ComputedColumn(Heading("Workload", number=False), lambda p: word(p.workload)),
         ComputedColumn(Heading("Choice", number=False), lambda p: word(p.choice)),
         ComputedColumn(Heading("Cycles"), lambda p: count(p.get("latency_cycles"))),
-        ComputedColumn(Heading("Least", "cycles", "bound that knows arrays and sizes on chip"),
-             lambda p: count(p.get("bound_cycles"))),
-        ComputedColumn(Heading("Set by", number=False, title="resource that makes this bound"),
-             lambda p: word(p.text("bound_by") or NONE)),
+        ComputedColumn(Heading("Least", "cycles"), lambda p: count(p.get("bound_cycles"))),
+        ComputedColumn(Heading("Set by", number=False), lambda p: word(p.text("bound_by") or NONE)),
         ComputedColumn(Heading("Of least"), lambda p: part(p.get("of_bound"), bar=True)),
-        ComputedColumn(Heading("Held by", number=False,
-            title="that, or what took longer than it explains"),
+        ComputedColumn(Heading("Held by", number=False),
              lambda p: word(bottleneck_words(p.text("held_by")) or NONE)),
     ]  # fmt: skip
     parts = [(what, f"work_{column_word(what)}", what, said) for what, said in WORK.items()]
@@ -312,16 +296,12 @@ def checks_sheet(points: Sequence[PointView]) -> Sheet:
         ComputedColumn(Heading("Choice", number=False), lambda p: word(p.choice)),
         ComputedColumn(Heading("Verified", number=False), _verified),
         ComputedColumn(Heading("Compared", "values"), lambda p: count(p.get("compared"))),
-        ComputedColumn(Heading("Largest error", "of what is allowed", "above 1 is wrong"),
+        ComputedColumn(Heading("Largest error", "of what is allowed"),
              lambda p: figure(p.get("operator_error"))),
-        ComputedColumn(Heading("Largest step", "", "largest difference of an integer"),
-             lambda p: figure(p.get("max_step_error"))),
-        ComputedColumn(Heading("End to end", "",
-            "largest difference of an output from one run of the "
-                     "reference; not judged"), lambda p: figure(p.get("max_abs_error"))),
-        ComputedColumn(Heading("Quantization", "of the outputs",
-            "how far int8 is from the network before it "
-                     "was quantized"), lambda p: figure(p.get("quantization_error"))),
+        ComputedColumn(Heading("Largest step"), lambda p: figure(p.get("max_step_error"))),
+        ComputedColumn(Heading("End to end"), lambda p: figure(p.get("max_abs_error"))),
+        ComputedColumn(Heading("Quantization", "of the outputs"),
+             lambda p: figure(p.get("quantization_error"))),
         ComputedColumn(Heading("Compile", "s"), lambda p: figure(p.get("compile_s"))),
         ComputedColumn(Heading("Verify", "s"), lambda p: figure(p.get("verify_s"))),
         ComputedColumn(Heading("Simulate", "s"), lambda p: figure(p.get("simulate_s"))),
@@ -381,10 +361,9 @@ def area_sheet(archs: Sequence[Arch]) -> Sheet:
         ComputedColumn(Heading("Machine", number=False), lambda a: word(a.name)),
         ComputedColumn(Heading("Node", "nm"), lambda a: figure(a.energy.node)),
         ComputedColumn(Heading("Total", "mm²"), lambda a: figure(areas[a.name].total.value)),
-        ComputedColumn(Heading("Range", "mm²", "with every figure at the end of its range"),
+        ComputedColumn(Heading("Range", "mm²"),
              lambda a: _range(areas[a.name].total.low, areas[a.name].total.high)),
-        ComputedColumn(Heading("Without DRAM", "mm²", "without what stands on the chip for DRAM"),
-             lambda a: figure(areas[a.name].core.value)),
+        ComputedColumn(Heading("Without DRAM", "mm²"), lambda a: figure(areas[a.name].core.value)),
         *(_area_part(name, areas) for name in parts),
     ]  # fmt: skip
     return sheet("areas", "Area of each machine by part, with its share", columns, archs)
@@ -411,11 +390,10 @@ def energy_sheet(points: Sequence[PointView]) -> Sheet:
         ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine)),
         ComputedColumn(Heading("Workload", number=False), lambda p: word(p.workload)),
         ComputedColumn(Heading("Total", "mJ"), lambda p: figure(p.get("energy_mj"))),
-        ComputedColumn(Heading("Range", "mJ", "with every figure at the end of its range"),
+        ComputedColumn(Heading("Range", "mJ"),
              lambda p: _range(p.get("energy_low_mj"), p.get("energy_high_mj"))),
         ComputedColumn(Heading("Per sample", "mJ"), lambda p: figure(p.per_sample_mj)),
-        ComputedColumn(Heading("Power", "W", "average over the run"),
-            lambda p: figure(p.get("average_w"))),
+        ComputedColumn(Heading("Power", "W"), lambda p: figure(p.get("average_w"))),
         ComputedColumn(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
         *(_energy_part(name) for name in names),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -102,6 +103,11 @@ def read_tree(
         return None, [Mistake(at, "", f"byte {byte} is not UTF-8; save the file as UTF-8")]
     root, mistakes = _parsed(text, shown, kind)
     return root, list(mistakes)
+
+
+def read_packaged(path: Path) -> Any:
+    """The values of a file that comes with the package."""
+    return yaml.load(path.read_text("utf-8"), Loader=_Quick)
 
 
 @lru_cache(maxsize=64)

@@ -35,9 +35,8 @@ from archgen.outcomes.frame import (
 from archgen.outcomes.points import Outcome, Point, StudyMetadata
 from archgen.plots import save_plots
 from archgen.plots.saving import keep_only
-from archgen.process.cache import code_version
+from archgen.process.cache import code_version, revision
 from archgen.process.files import DamagedFile, read_sealed, write_sealed
-from archgen.process.git import revision
 from archgen.report import card_html
 from archgen.studies.design import Design, StudyError
 from archgen.studies.query import best, described, pareto, pivot, queried, where

@@ -66,7 +66,7 @@ from archgen.report.tried_levers import TrialTools, tried
 from archgen.scheduling import DEFAULT
 from archgen.studies.prepare import CachedModel, Models, Prepared
 from archgen.studies.schedule_cache import StudyScheduleCache
-from archgen.toolchain import Compiled, Request, Toolchain
+from archgen.toolchain import STANDARD, Compiled, MeasuredSchedule, Request, Toolchain
 from compiler.api import (
     Decisions,
     DoesNotFit,
@@ -354,3 +354,22 @@ def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
     started = time.perf_counter()
     result = work()
     return result, round(time.perf_counter() - started, 3)
+
+
+# A schedule written by hand beside the compiler's own: both executed, checked and timed.
+
+
+def beside(point: Point) -> tuple[MeasuredSchedule, ...]:
+    """What becomes of `point`, whose schedule is given, and of the same with the compiler's own."""
+    own = replace(point, scheduling=replace(point.scheduling, tree=None))
+    bench = Workbench(STANDARD)
+    pairs = (("by hand", point), ("the compiler's own", own))
+    return tuple(_measured_schedule(name, bench.run(each).row) for name, each in pairs)
+
+
+def _measured_schedule(name: str, row: dict[str, Any]) -> MeasuredSchedule:
+    if row["status"] != "ok":
+        return MeasuredSchedule(name, None, None, None, None, row["reason"])
+    moved = row["dram_read_bytes"] + row["dram_write_bytes"]
+    cycles, peak = row["latency_cycles"], row["peak_local_bytes"]
+    return MeasuredSchedule(name, cycles, moved, peak, row["verified"], row["note"])

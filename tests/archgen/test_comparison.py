@@ -20,7 +20,7 @@ from archgen.comparison.comparison import StudyComparison
 from archgen.comparison.comparison import compare as compared
 from archgen.comparison.gates import gates_of, judged, usual_gates
 from archgen.comparison.inputs import ComparedStudy
-from archgen.outcomes.bottleneck import STALLS
+from archgen.outcomes.columns import STALLS
 from archgen.outcomes.points import Outcome, StudyMetadata
 from archgen.schema import load_arch
 from archgen.schema.extends import locate

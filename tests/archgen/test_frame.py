@@ -7,8 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from archgen.outcomes.bottleneck import STALLS
-from archgen.outcomes.columns import COLUMNS, column, ordered
+from archgen.outcomes.columns import COLUMNS, STALLS, column, ordered
 from archgen.outcomes.frame import save_frame, typed_frame
 from simmodel.trace import CAUSES
 

@@ -14,16 +14,21 @@ from archgen.cli.compare_report import _FIGURES
 from archgen.cli.explain import meant
 from archgen.cli.summary import _CELLS
 from archgen.cli.topics import parts
-from archgen.cli.vocabulary import HEADINGS
-from archgen.outcomes.bottleneck import STALLS
-from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
+from archgen.outcomes.columns import (
+    COLUMNS,
+    HEADINGS,
+    LAYER_COLUMNS,
+    LEVEL_COLUMNS,
+    SPAN_COLUMNS,
+    STALLS,
+)
 from archgen.schema.json_schema import arch_view
 from simmodel.waterfall import MOVED, WORK
 
 HERE = Path(archgen.__file__).parent
 FILES = [*sorted((HERE / "cli").glob("*.py")), *sorted((HERE / "report").glob("*.py"))]
 PAGE = HERE / "report/templates/report.html.j2"
-MAKERS = ("add_column", "Heading", "_table")
+MAKERS = ("add_column", "Heading", "_new_table", "_folding_table")
 
 
 def headings(tree: ast.Module) -> Iterator[str]:
