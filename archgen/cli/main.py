@@ -112,7 +112,7 @@ def complain(mistake: Exception) -> int:
     if not is_user_error(mistake):
         report = import_module("archgen.process.internal_errors")
         path = report.saved(mistake, {"command": " ".join(sys.argv)})
-        click.echo(f"error: {report.said(mistake)}; please report it with {path}", err=True)
+        click.echo(f"error: {report.error_line(mistake)}; please report it with {path}", err=True)
         return 1
     for line in str(mistake).splitlines():
         click.echo(f"error: {line}", err=True)

@@ -176,7 +176,7 @@ def producers(line: Timeline, arch: Arch, start: Ints, end: Ints) -> Ints:
                 owner
                 for touch in reads[site]
                 for memory in touch.memories
-                for owner in memory.seen(*touch.span(turn))
+                for owner in memory.owners_in(*touch.span(turn))
             }
             found[one] = max(made, key=lambda owner: (ends[owner], owner), default=-1)
             continue
