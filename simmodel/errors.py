@@ -1,4 +1,4 @@
-"""What can go wrong when a program runs, importable without the machine that finds it out."""
+"""Errors of a running program, importable without the machine model."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The executor: a program's own instructions, on bytes, through its own addresses.
+"""The executor runs a program's own instructions on bytes, at their own addresses.
 
 Every memory is one numpy array of bytes, as long as the program needs; an operand is a strided view
-of it. Instructions run in an order that queues, tokens and barriers allow, so the result is what
-any timing of the machine gives, provided that `simmodel.verify` accepts the program.
+of it. Instructions run in an order that queues, tokens and barriers allow, so the result is that of
+any timing of the machine, provided that `simmodel.verify` accepts the program.
 """
 
 from __future__ import annotations

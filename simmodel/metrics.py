@@ -1,9 +1,10 @@
-"""Figures of merit of one run: what an architect compares.
+"""Metrics of one run: the figures that an architect compares.
 
-Only here do cycles become seconds. The roofline is the time below which no schedule can get: the
-multiply-accumulates that the outputs take at the chip's peak, or all compulsory bytes (what outputs
-take of constants and inputs, and outputs, each once) at DRAM's peak, whichever is longer.
-`efficiency` says how near the run came to it. What a program does beyond that counts for nothing.
+Only here do cycles become seconds. The roofline is a lower bound of the time of any schedule: the
+multiply-accumulates that the outputs need at the chip's peak, or all compulsory bytes (constants
+and inputs that the outputs need, and outputs, once each) at DRAM's peak, whichever is longer.
+`efficiency` is that bound over the measured time. Work beyond what the outputs need counts for
+nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The simulator's output: where every cycle of every engine went, and every byte.
+"""Trace: the simulator's output, every cycle of every engine and every byte.
 
 All times are core-clock cycles. A cycle of an engine is *busy* (start-up and compute cycles of an
 instruction) or idle for exactly one of `CAUSES`; busy and idle add up to the program's length for
-each engine. What is kept per origin says the same per layer of the model.
+each engine. Figures per origin say the same for each layer of the model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From the bound to the measured cycle: what matrix engines and DRAM did in every cycle of a run.
+"""Waterfall: from the bound to the measured cycles, of matrix engines and of DRAM.
 
-The one idea: both accounts begin with what the outputs take at peak rate, which no schedule can
-save, and add up to the run. What lies between is what a better schedule, or another machine, could
-win: work done more than once, positions of the array without work, start-ups, and waits by cause.
+The one idea: both accounts start with the work that the outputs need at peak rate, which no
+schedule saves, and add up to the run. Between lies what a better schedule or another machine could
+win: repeated work, padding of the array, start-ups, and waits by cause.
 """
 
 from __future__ import annotations

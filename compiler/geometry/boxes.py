@@ -1,8 +1,8 @@
-"""Ranges of tensor positions that loops move, and the regions that a tile of a layer needs.
+"""Ranges of tensor positions that loops move, and boxes of them.
 
 A range is `start + sum(step * variable)` for `size` positions: the same for all iterations of the
-loops, so one instruction serves every tile of a segment. Registers, which hold lengths that are
-known when the program runs, are variables like those of loops.
+loops, so one instruction serves every tile of a segment. Registers, which hold lengths known at run
+time, are variables like those of loops.
 """
 
 from __future__ import annotations

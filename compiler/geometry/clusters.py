@@ -1,13 +1,14 @@
-"""Splits over cores that suit shared memory: which cluster touches which part of a buffer.
+"""Splits over cores for shared memory per cluster: which cluster touches which part of a buffer.
 
-Where every cluster has a shared memory of its own, a buffer there is cut into equal slices, one for
-each cluster. A cluster must find what it reads in its own slice, so what the cores of one cluster
-read or write of the buffer may not leave that slice, whatever the operators between:
+If every cluster has a shared memory of its own, a buffer there is cut into equal slices, one per
+cluster. The cores of a cluster may read and write only their own slice, whatever the operators
+between:
 
     batch of 4, 2 clusters of 2 cores       images 0, 1 | 2, 3      fits
     rows of one image                       halos cross the border  does not fit
 
-So may not what they make beside their shares, because later groups read it on the same core.
+This also holds for positions that cores compute beside their shares, because later groups read them
+on the same core.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ways to split results: axes that tiles and cores may cut, grids along one or two of them."""
+"""Ways to split results: axes that tiles and cores may cut, and grids along one or two of them."""
 
 from __future__ import annotations
 

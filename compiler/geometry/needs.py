@@ -1,11 +1,11 @@
-"""What a box of a layer's result needs of the layer's inputs, borders included.
+"""Box of each input that a box of a layer's result needs, borders included.
 
-Index maps are affine, so along each axis of an input the needed interval follows from one loop of
-the result in most layers:
+Index maps are affine, so in most layers the interval needed along an input axis follows from one
+loop of the result:
 
     conv, 3 taps, stride 2      rows 4..7 of the result     rows 2 * 4 - 1 .. 2 * 7 + 1 of the input
 
-These maps are read off once per layer; what is left per box are a few sums.
+These maps are extracted once per layer; a box then costs a few additions.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The walk over a group: what every tile of its results needs of every layer, found backwards.
+"""Tile trace of a group: the box of every layer in every tile, inferred from results to inputs.
 
-Each tile is followed from the group's results to its inputs through the operators' index maps. A
-layer computes what the layers behind it need and does not have yet: with a rolling loop, positions
-that an earlier tile computed are kept, so the first tile is larger and the others are regular.
+Each tile is followed backwards through the operators' index maps. A layer computes what later
+layers need and do not have yet: with a rolling loop, positions of an earlier tile are kept, so the
+first tile is larger and the others are regular.
 
     tile 0    conv1 rows 0..9     conv2 rows 0..8    conv3 rows 0..7
     tile 1    conv1 rows 10..17   conv2 rows 9..16   conv3 rows 8..15     (kept: 2 rows of each)
 
-Everything is worked out in plain numbers, tile by tile; runs of tiles that are alike become one
-hardware loop (`TileTrace.runs`).
+Everything is computed in plain numbers, tile by tile; runs of equal tiles become one hardware loop
+(`TileTrace.runs`).
 """
 
 from __future__ import annotations

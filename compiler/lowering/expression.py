@@ -1,7 +1,7 @@
-"""Tensor expressions as nests: one for each function or reduction.
+"""Tensor expressions as nests: one nest for each function or reduction.
 
-The one idea: a nest is an expression already. What is nested deeper becomes a tensor of its own
-over the indices that it depends on; a sum of products is one nest, for the matrix engine.
+The one idea: a nest is an expression already. A nested subexpression becomes a tensor of its own,
+indexed by the loops that it depends on; a sum of products is one nest, for the matrix engine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From nests back to the model's nodes, for the host.
+"""Host calls: from nests back to the model's nodes.
 
 A nest may be a part of a node (one phase of a transposed convolution) or stand for several (a
-quantized sum). What the host can run is whole nodes, so nests that share tensors of which the model
-knows nothing go together; between what they read and what they make lie the nodes of the payload.
+quantized sum). The host runs whole nodes, so nests that share tensors without a name in the model
+go to the host together; the payload is the nodes between their inputs and outputs.
 """
 
 from __future__ import annotations

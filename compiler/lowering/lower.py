@@ -1,7 +1,7 @@
-"""From the prepared graph to nests: every node through the table of its operator.
+"""Lowering: every node of the prepared graph becomes nests, by the table of its operator.
 
-A node that has no nest becomes a host node with a payload: a small model of its own, so whoever
-executes the program needs nothing else. The table joins those of the operator families.
+A node without a nest becomes a host node whose payload is a small model of its own, so executing
+the program needs nothing else. `TABLE` joins the tables of the operator families.
 """
 
 from __future__ import annotations

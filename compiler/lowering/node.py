@@ -1,4 +1,4 @@
-"""One model node as the operators see it: attributes with defaults, tensors by position."""
+"""One model node during lowering: attributes with defaults, tensors by position."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Resizing, axis by axis: repetition where it is one, else a product with a constant matrix.
+"""Resizing, axis by axis: repetition where possible, else a product with a constant matrix.
 
 Each output position is a weighted sum of a few input positions, with weights that only the
-attributes decide. Whole-number nearest enlargement repeats elements; any other nearest choice
-takes positions; interpolation multiplies by the matrix of weights along the axis. Positions outside
-of a crop have no weights; the value that stands there instead is added behind.
+attributes decide. Nearest enlargement by a whole number repeats elements; any other nearest mode
+gathers positions; interpolation multiplies by the matrix of weights along the axis. Positions
+outside of a crop have no weights; their constant value is added afterwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Rows of a table at places that are known at run time.
+"""Gather and scatter of rows at indices known only at run time.
 
-A copy engine that takes a list of rows loads those alone. For machines without one, and where it is
-quicker, every result is compared with all places of a short axis on the vector engine.
+A copy engine that takes a list of rows loads only those. On machines without one, and where it is
+faster, every index is compared with all positions of a short axis on the vector engine.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Moves buffers to other banks where that costs fewer cycles: a local search from a placement.
+"""Bank assignment: a local search that moves buffers to other banks to save cycles.
 
-What a placement costs is what its engines lose in the banks (`conflicts`), and what they wait where
-bytes are used again (`Waits`). A step gives one buffer another address or another distance between
-its slots, or exchanges two buffers; only steps that make it cheaper are taken, so the result never
-costs more than the start. Contiguity needs no term of its own: slots stay whole, and how fast a
-copy runs does not depend on where they lie.
+The cost of a placement is the cycles that engines lose to bank conflicts (`BankTraffic`) and to
+waits for a slot that is used again (`Waits`). A step changes one buffer's address or the distance
+between its slots, or exchanges two buffers; only steps that lower the cost are taken, so the result
+never costs more than the start. Contiguity needs no term: slots stay contiguous, and the speed of a
+copy does not depend on its address.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Where a group's buffers lie on chip.
+"""On-chip addresses of a group's buffers.
 
-What is loaded should find its place free while the work before it is still going on: in the layers
-before, or at the end of the group before. So buffers that are loaded live some layers longer, as
-many as there is room for, and the buffers that the last layer of the group before works on are
-obstacles. Where there is not that much room, this wish is given up first; then buffers that are
-never in use together share space. In loops the tile before counts for more than the group before:
-loads find their places free while it ends (`lives`). In a group without loops each load gets a life
-of its own (`early`) where that saves time.
+A load should find its buffer free while earlier work is still running: in the layers before, or at
+the end of the previous group. So the live range of a loaded buffer begins some layers early, as
+many as there is room for, and buffers of the previous group's last layer are obstacles. If memory
+does not suffice, early loading is given up first; then buffers that are never in use together share
+addresses. In tile loops the previous tile matters more than the previous group (`turning`). In a
+group without loops each load gets a live range of its own (`compiler.memory.prefetch_addresses`)
+where that saves time.
 
 In a memory whose banks are contiguous ranges, slots go to banks of their own while there is room.
 """

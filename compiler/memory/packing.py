@@ -1,8 +1,8 @@
-"""The placer of on-chip buffers: addresses for items whose lifetimes are known.
+"""Packing: addresses for items with known live ranges, as low as possible.
 
-Items that are never alive together with others are packed apart. Each group is swept greedily
-first (`pack_greedy`); only what that leaves too high is searched (`exact`). The one idea: an end
-that is good enough, the capacity or the bound, stops the work at once, so easy cases stay fast.
+Items whose live ranges do not overlap are packed separately. Each set is packed greedily first
+(`greedy`); the exact search (`PackingSearch`) runs only where that exceeds the limit. The one idea:
+a result within the capacity, or equal to the lower bound, ends the search, so easy cases are fast.
 """
 
 from __future__ import annotations

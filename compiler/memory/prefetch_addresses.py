@@ -1,9 +1,9 @@
-"""Addresses for a group without outer loops such that each load can begin as early as it is needed.
+"""Prefetch distance and addresses of a group without tile loops: each load begins early enough.
 
-Loads run one after another, in the order of their use. From the end backwards, each is wanted so
-early that it is over when its layer begins, and so are all behind it. What is loaded gets, in the
-order of use, the bytes that are free from that moment on; where there are none, those that come
-free first. What layers work on is placed before, as low as it can lie.
+Loads run one after another, in order of use. The latest start of each load is computed backwards,
+such that it and all later loads end in time. Loaded buffers then get, in order of use, addresses
+that are free from that moment on, else those that become free first. Buffers that layers work on
+are placed before, as low as possible.
 """
 
 from __future__ import annotations

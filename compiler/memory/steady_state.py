@@ -1,10 +1,10 @@
-"""What a group's engines do at the same time once it runs: a coarse simulation of its plan.
+"""Which engines of a group run at the same time: a coarse simulation of its plan.
 
-Each layer is a phase. Its product, its vector work, its loads and its store go on side by side,
-each on a tile of its own: loads fill the next slot while the product uses this one, the tail and
-the store follow behind. What the group loads and stores goes on behind all of its layers, and a
-layer's first loads behind the layer before. A phase is looked at in a few places (`SAMPLES`),
-because what lies in larger buffers moves while the layer's loops run.
+Each layer is a phase. Its product, vector work, loads and store run side by side, each on another
+tile: loads fill the next slot while the product uses this one; epilogue and store follow. Loads and
+stores of the whole group run beside all of its layers, and a layer's first loads beside the layer
+before. A phase is sampled at a few points (`SAMPLES`), because the part of a larger buffer that is
+in use moves with the layer's loops.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""What the nests make of a program's own stored values, so that what stays on chip is seen too.
+"""Expected values of every stored tensor, computed from the program's own stored values.
 
-The one idea: each operator is computed again from the values that the program had before it, twice.
+The one idea: each operator is computed again, from the values that the program had before it,
+twice, so tensors that stay on chip are checked as well.
 
-- As the machine computes it, in the machine's element types: what a step stores must equal this but
-  for the order in which floats are added up. That the program does what its nests mean.
-- As the model means it, in fp32 and with constants as the model has them: what the reference makes
-  of the same values must equal this but for fp32 roundings. That the nests mean what the model
-  means. Values that the model does not name (inside a Softmax) stay as wide until the next name.
+- As the machine computes it, in the machine's element types: a stored value must equal this but
+  for the order in which floats are added up. So the program does what its nests mean.
+- As the model means it, in fp32 and with the model's constants: the reference, given the same
+  inputs, must equal this but for fp32 roundings. So the nests mean what the model means. Values
+  that the model does not name (inside a Softmax) stay in fp32 until the next name.
 
-What either may be off by is derived element by element (`compiler.numerics.nest_error`). No error
-adds up: every value that the model names is replaced by what the program had there before anybody
-reads it.
+The allowed error of either is derived element by element (`compiler.numerics.nest_error`). Errors
+do not accumulate: every value that the model names is replaced by the program's own before it is
+read.
 """
 
 from __future__ import annotations

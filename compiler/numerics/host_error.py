@@ -1,7 +1,7 @@
-"""How far the result of a host operator may be off from the same operator in a reference.
+"""Error bound of a host operator's result, against the same operator in a reference.
 
-The one idea: a host operator is a black box, so its errors are measured. It is run again with what
-it reads, or its own constants, moved by as much as they may be off; what moves with them may move.
+The one idea: a host operator is a black box, so its sensitivity is measured. It is run again with
+its inputs, and its own constants, perturbed by their error bounds; the result may change as much.
 """
 
 from __future__ import annotations

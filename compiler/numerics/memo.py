@@ -1,5 +1,6 @@
-"""Results of nests and their errors, remembered by content: machines that compute the same values
-share them."""
+"""Results of nests and their errors, cached by content: machines that compute the same values share
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""How far the result of one nest may be off: the forward error of its floating-point operations.
+"""Forward error of one nest's result: its floating-point operations, element by element.
 
 The one idea: the nest is evaluated at its actual operands, and the error of each element follows
-from them alone: from what its operands may be off by, how often a sum is rounded and how large its
-terms are, how steep the function is right there, and whether a rounding, a clip or an overflow lies
-within reach. So every element has a bound of its own, and a huge neighbour excuses nothing.
+from them: the error of the operands, the number of roundings in a sum and the size of its terms,
+the slope of the function at that point, and whether a rounding tie, a clip or an overflow is within
+reach. So every element has a bound of its own, and one huge neighbour widens no other bound.
 
 - Sums: K terms are added up in an unknown order. Each rounding is one unit of a partial sum, which
   is at most the sum of magnitudes A: K units of A at most, and as roundings are of random sign
   (Higham and Mary, 2019) `GROWTH` sqrt(K) of them where that is less.
-- Errors of operands are bounds that few of them reach, each for itself: sums add up their squares
-  and excuse `SPREAD` times the root, or of at most `FEW` errors what all of them together can do.
+- Errors of operands are bounds that few of them reach, independently: sums add up their squares
+  and allow `SPREAD` times the root, or, of at most `FEW` errors, their sum.
   Where a sum reads one value again and again (channels with equal weights), that is one error.
-- Functions: the largest change when the operands move by their errors, and a rounding of their own.
-- The result: clipped and encoded at both ends of what it may be, so a value that no tie is near
-  keeps its integer exactly, and one that may overflow may be infinite.
+- Functions: the largest change when the operands move by their errors, plus their own rounding.
+- The result: clipped and encoded at both ends of its interval, so a value far from any tie keeps
+  its integer exactly, and one that may overflow may be infinite.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which values of the model the tensors of a program hold, by the names that people know.
+"""Provenance: which value of the model each tensor of a program holds, by the model's names.
 
-The one idea: what a tensor holds has the shape that the model gives it, whatever the compiler has
-made of it: axes that are one in the model may be apart.
+The one idea: the value is compared in the model's shape, even where the compiler has split an axis
+of the model into several.
 """
 
 from __future__ import annotations

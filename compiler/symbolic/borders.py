@@ -1,11 +1,11 @@
-"""Borders around dimensions whose length is known only when a program runs: rows of a tensor.
+"""Padding around dimensions whose length is known only at run time: rows of a buffer.
 
     y[l] = sum over k of x[l + k - 1] * w[k], 0 outside      x.bordered = 0, x[0 .. n - 1], 0
                                                         =>   y[l] = sum over k of
                                                                     x.bordered[l + k] * w[k]
 
-The one idea: where a border begins moves with the length, as the row does that a cache grows by. So
-it is such a row: a concatenation, in whose buffer whoever makes the tensor writes it.
+The one idea: the end of the data moves with the length, as does the new row of a growing cache. So
+padding is handled as such a row: a concatenation, into whose buffer the producer writes directly.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Tensors that share a buffer, at several lengths: whether they mean the same boxes of it.
+"""Tensors that share a buffer, at several lengths: are they the same boxes of it?
 
     present[2, 33, 8] by (264, 8, 1)      new row: + 256 by (264, 1, 1)     position 32 along axis 1
     present[2, 32, 8] by (256, 8, 1)      new row: + 248 by (256, 1, 1)     position 31 along axis 1
 
-At every length a buffer is laid out as at the upper edge. So what counts of a tensor is not its
-offset and strides but its positions along the axes of the tensor that fills the buffer: where it
-begins may move with a length, its steps may not.
+A buffer has the layout of the greatest length at every length. So offsets and strides are compared
+as positions along the axes of the tensor that fills the buffer: the start of a view may depend on a
+length, its steps may not.
 """
 
 from __future__ import annotations

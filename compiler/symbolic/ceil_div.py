@@ -1,11 +1,11 @@
-"""Numbers that follow from a length by a division, rounded up: windows in steps of more than one.
+"""Ceiling divisions of a length: numbers of strided windows.
 
     windows of 3 in steps of 2 along `time` positions        ceil((time - 2) / 2)
     and once more along what they leave                      ceil((time - 6) / 4)
 
-The one idea: who walks positions in steps has one window for every so many of them, and what is
-rounded once more by the next layer is rounded once by both steps together. So steps say by what is
-divided, and a few lengths next to the edge where in a step the edge lies.
+The one idea: a stride divides the length, and nested ceiling divisions are one ceiling division by
+the product. So the strides of the network give the divisor, and a few lengths near the maximum give
+the remainder at which the number steps.
 """
 
 from __future__ import annotations

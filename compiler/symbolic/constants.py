@@ -1,9 +1,9 @@
-"""Constants that depend on a length: rows of a table that has one for each.
+"""Constants that depend on a length: rows of a table with one row per length.
 
     cosines of position p, for past=p of 1..512    ->    table[512, 1, 64], row past - 1
 
-What an exporter computes from the length of a cache is a constant once that length is known, such
-as the embedding of the next position.
+A value that an exporter computes from the length of a cache, such as the embedding of the next
+position, is a constant once that length is known.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The graph of nests for all lengths of some ranges, from those of a few lengths.
+"""One nest graph for all lengths in some ranges, inferred from the graphs of a few lengths.
 
-The one idea: how a network follows from a length shows next to the upper edge of its range, where
-decisions of its decomposition are those of the edge, and where windows go in steps, some steps
-below it. Farther below it may be spelled in another way, which must compute the same: so the lower
-end is computed both ways and compared.
+The one idea: how numbers depend on a length shows near the maximum of its range, where the network
+is decomposed as at the maximum, and for strided windows a few strides below. At smaller lengths the
+decomposition may differ but must compute the same: the minimum is computed both ways and compared.
 """
 
 from __future__ import annotations

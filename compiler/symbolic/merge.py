@@ -1,12 +1,12 @@
-"""One graph of nests for many lengths, from graphs that were made for some of them each.
+"""Merge the nest graphs of several lengths into one symbolic graph.
 
     scores[m=4, n=33]  at past=32                    scores[m=4, n=1 + past]
     scores[m=4, n=32]  at past=31             ->     new row at present + 256 - 8 (32 - past)
     new row at present + 256; at present + 248
 
-The one idea: nobody has to know how an operator depends on a length. The operators are the same at
-all lengths, and a number that differs follows from the lengths as the differences tell. What does
-not is named, all of it at once.
+The one idea: no operator has a rule for how it depends on a length. The operators are the same at
+all lengths, and each number that differs is fitted as a linear function of the lengths. Numbers
+that do not fit are reported, all at once.
 """
 
 from __future__ import annotations

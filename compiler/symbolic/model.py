@@ -1,7 +1,7 @@
-"""A network whose lengths are known only when it runs: the network at any of them.
+"""A network whose lengths are known only at run time: the model at any of them.
 
-The one idea: a network at one length is a model like any other, and whoever opens models knows how
-to make it; how the program follows from the length is found by comparing what becomes of a few.
+The one idea: at fixed lengths a network is a model like any other, opened as usual; how the program
+depends on the lengths is inferred from a few such models.
 """
 
 from __future__ import annotations

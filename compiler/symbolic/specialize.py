@@ -1,4 +1,4 @@
-"""A graph for many lengths at one of them: as if its other positions had never been.
+"""Specialize a symbolic nest graph to concrete sizes; buffers keep the strides of the maximum.
 
 scores[m=4, n=1 + past]  at past=7   ->   scores[m=4, n=8], strides and buffers of the edge
 """

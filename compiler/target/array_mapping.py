@@ -1,14 +1,14 @@
-"""How a product lies on the array: which loops are pixels, columns, the reduction, or steps.
+"""Mapping of a product to the array: which loops are pixels, columns, reduction, or steps.
 
     a[y, x, j, c]  ->  a[y, x, (j, c)]        w[j, c, n]  ->  w[(j, c), n]
 
-With its channels last, the positions of a kernel row lie side by side in the left operand, as they
-do in packed weights. Where its pixels may overlap, channels and kernel columns are one reduction:
-a 7 x 7 kernel over 3 channels is seven steps of depth 21, not 49 of depth 3. Engines that are told
-products or tiles have fewer of them then; a convolution instruction without `im2col`, which takes
-kernel positions one after another, has fewer positions, where channels alone leave room for that.
+With channels last, the positions of a kernel row are contiguous in the left operand, as they are in
+packed weights. If windows may overlap, channels and kernel columns are one reduction: a 7 x 7
+kernel over 3 channels is seven steps of depth 21, not 49 of depth 3. With `gemm` and `tile`
+instructions there are then fewer instructions; a `conv` instruction without `im2col`, which takes
+one kernel position after another, has fewer positions if channels alone do not fill the depth.
 
-Prices, emission and the report all ask here.
+Cost model, emission and report use this mapping.
 """
 
 from __future__ import annotations

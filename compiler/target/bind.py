@@ -1,11 +1,11 @@
-"""Bound layers: for each operator the engine that runs it, decided once for everything below.
+"""Binding: the engine of each operator, decided once.
 
     layer 3
       t7: matrix, finished by vector, sums in accumulators; or vector
       t8: vector
 
-The one idea: what an engine can do is asked in `compiler.target.machine`, what it shall do is
-written on the layer. Prices, plans, trees and instructions read it there.
+The one idea: `compiler.target.machine` says what an engine can do; the choice is written on the
+layer. Prices, plans, trees and emission read it there.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What the scalar unit could run, but had better go along in a call of the host.
+"""Host call or scalar unit: the choice for whole chains of operators.
 
     q, max, sub, sum, mul on the scalar unit, exp on the host      two crossings, and slow elements
     q, max, sub, exp, sum, mul in one call                         its latency is paid anyway
 
-The one idea: a call costs its latency once, however much it computes, so engines are chosen for
-whole chains of operators that only the scalar unit and the host run, not for one at a time.
+The one idea: a host call pays its latency once, however much it computes, so the engine is chosen
+for a chain of operators that only the scalar unit and the host run, not for each operator.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""How the work of a tile is shared by equal engines: by which dimension, and how much each takes.
+"""Work of a tile shared by equal engines of a core: along which dimension, and how much each takes.
 
     8 lines of 6 pixels x 24 channels, two arrays     4 lines each
-    8 lines of 6 pixels x 24 channels, of 8 columns   12 channels each: the weights of the others
-                                                      are not theirs to load
+    8 lines of 6 pixels x 24 channels, of 8 columns   12 channels each: half of the weights to
+                                                      load for each
 
-Products are cut by columns where each engine is full of them, all else by the slowest dimension
-that has more than one position, so what engines write lies apart. Prices and emission ask here.
+Products are cut by columns if each engine's columns stay full, everything else by the slowest
+dimension with more than one position, so engines write disjoint ranges. Cost model and emission
+use this.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Functions of functions that one instruction of the vector engine does.
+"""Fuse vector functions into one function that the machine has.
 
-The one idea: what a function does stands on it (`Function.does`), be it the machine's or one that a
-user adds, and is the mark by which it is found in a network. It is taken where it costs fewer
-cycles on this machine than what it stands for.
+The one idea: `Function.does` states the expression that a function computes, of the machine's
+functions and of users' alike, and that expression is searched for in the network. It is fused where
+it costs fewer cycles on this machine than the functions that it replaces.
 """
 
 from __future__ import annotations

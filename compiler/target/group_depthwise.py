@@ -1,12 +1,12 @@
-"""Depthwise convolutions as products of several channels, of which only the diagonal counts.
+"""Depthwise convolutions as dense products of a few channels, zero off the diagonal.
 
-An array takes a channel at a time where it has no depthwise mode: one column, one position deep. As
-a product of `g` channels with themselves, whose weights are zero off the diagonal, it takes `g` of
-them in the same cycles. Zeros change no sum of integers; among real values one infinite channel
-would reach its neighbours, so these stay as they are.
+An array without a depthwise mode takes one channel at a time: one column, depth one. A product of
+`g` channels with themselves, whose weights are zero off the diagonal, computes `g` channels in the
+same cycles. Zeros change no integer sum; with real values one infinite channel would reach its
+neighbours, so these are left as they are.
 
-Such a layer keeps its dimensions and its tensors, but for its weights: it shares tiles with its
-neighbours as any other does.
+Only the weights of such a layer change, not its dimensions and tensors: it shares tiles with its
+neighbours as any other layer does.
 """
 
 from __future__ import annotations

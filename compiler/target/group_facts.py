@@ -1,5 +1,7 @@
-"""What is true of a group whatever its tiles: engines, orders and borders of what passes between
-its layers, and the constants that could stay on chip. Worked out once per group or layer.
+"""Facts about a group that do not depend on its tiles.
+
+Engines, layouts and borders of tensors between its layers, and weights that may stay on chip;
+computed once per group or layer.
 """
 
 from __future__ import annotations

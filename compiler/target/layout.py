@@ -1,6 +1,7 @@
-"""How a layer's operands lie on chip: the memory that each is read from, and the order of its axes.
+"""Operand layouts on chip: the memory that each operand is read from, and the order of its axes.
 
-Left operands of products lie as the engine walks them, constant weights packed, all else as stored.
+Left operands of products are laid out in the order in which the engine reads them, constant weights
+are packed, everything else keeps its stored layout.
 """
 
 from __future__ import annotations

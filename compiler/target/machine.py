@@ -1,7 +1,7 @@
-"""What this machine does with a nest: which engine, through which memory, in one go or two.
+"""Capabilities of a machine for a nest: which engine, through which memory, in one pass or two.
 
-The only place where the compiler asks whether a sum of products can be finished on write-back; cost
-model, plan and emission all get the same answer from here.
+The only place that decides whether a sum of products can be finished on write-back; cost model,
+plan and emission ask here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Constants that stay narrow in memory, because this machine makes wide numbers of them on chip.
+"""Weights stored in a narrow type and widened on chip.
 
-Weights of a product are read in their narrow type, by a copy engine that may widen them a part of
-the way, and the vector engine multiplies them by their scales where they lie. That costs vector
-cycles for each load; it is done where all cores together are no slower at it than DRAM at giving
-the wide numbers.
+Weights of a product are loaded in their narrow type, by a copy engine that may widen them part of
+the way, and the vector engine multiplies them by their scales in local memory. That costs vector
+cycles for each load; it is done if all cores together widen at least as fast as DRAM delivers the
+wide type.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether copy engines of a machine pick rows, and put them, and whether that is the quickest way.
+"""Gather and scatter of rows by copy engines: is there one, and is it the fastest way?
 
-What they do not do, nests do where some compute the same, else the host.
+Otherwise nests compute the same, where possible, else the host.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Cycles of the vector engine for one nest over a tile, instruction by instruction.
+"""Vector-engine cycles of one nest over a tile, instruction by instruction.
 
-A nest is a chain of links (see `emit.vector`): its function, tap by tap where the engine has no
-windows, then bias and multiplier. Which loops an instruction of a link walks is asked where
-emission asks it as well (`compiler.target.loops.cover`); what it does not walk is as many
-instructions, and each pays the engine's start-up and the latency of what it reads.
+A nest is a chain of instructions (see `compiler.codegen.vector`): its function, tap by tap on an
+engine without windows, then bias and multiplier. Cost model and emission use the same cover of
+loops (`compiler.target.loops.cover`); each instruction pays the engine's start-up and the read
+latency.
 
     bias of [n, 64, 8, 8] by channel      rows of 64 positions, 64 of them, in 2 dimensions
     on an engine of rank 1                64 instructions

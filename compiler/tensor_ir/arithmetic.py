@@ -1,7 +1,7 @@
-"""What becomes of an error when a value is stored: clipped, rounded, or beyond its type's end.
+"""Error intervals of stored values: clipping, rounding, overflow of the type.
 
-The one idea: both ends of what a value may be are stored as it is itself, so a value that no tie is
-near keeps its integer exactly, and one that may overflow may be infinite.
+The one idea: both ends of the interval are stored as the value itself is, so a value far from any
+rounding tie keeps its integer exactly, and one that may overflow may be infinite.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What the outputs of a network demand: elements of every tensor, and the products behind them.
+"""Demand of a network's outputs: which elements of every tensor they need, and how many products.
 
-From the outputs backwards, a nest computes the elements of its result that somebody reads, and
-reads what these take. Elements are marked in their buffers, so slices, transposes and joined
-tensors need no rules of their own. What is marked splits into products of index sets, one set for
-each dimension; affine accesses lead from such a product to another one.
+From the outputs backwards, a nest computes the elements of its result that are read, and needs the
+elements that these read. Elements are marked in their buffers, so slices, transposes and
+concatenations need no rules of their own. Marked elements are decomposed into products of index
+sets, one set per dimension; affine accesses map such a product to another one.
 
-A program may do more than that: what it computes and moves is counted where it runs.
+A program may do more than that: its own work and traffic are counted when it runs.
 """
 
 from __future__ import annotations

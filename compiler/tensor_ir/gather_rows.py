@@ -1,8 +1,8 @@
-"""Rows are read where they lie: whoever reads what a node picks, copies the rows themselves.
+"""Gathered rows without a copy: readers load the rows from the table, producers store rows into it.
 
-What is picked need not be written anywhere. It is where others than nests read it, or under another
-shape than its own, or with a border around it. New rows are put where they belong by whoever makes
-them (`compiler.tensor_ir.gather_rows`).
+The result of a gather is written only where something other than a nest reads it, or reads it with
+another shape or a border. New rows of a scatter are stored into the table by their producer
+(`_put_into_table`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The numpy meaning of nests: what a nest graph computes, before any machine is in sight.
+"""Interpreter of nest graphs: what they compute, in numpy, independent of any machine.
 
 Buffers are flat arrays and tensors strided views of them, so aliasing is real: a nest that writes
 a slice of a concatenation changes the whole. Every access becomes one array whose axes are the
-nest's loops, with the pad value where positions fall outside; then the function, the reduction and
-the encoding are exactly those of the machine's instructions.
+nest's loops, with the pad value where positions fall outside; then function, reduction and encoding
+are exactly those of the machine's instructions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Concatenation without copies: what is joined is written where it will lie.
+"""Concatenation without copies: producers write into the concatenation's buffer.
 
-A buffer is re-placed as a whole: one tensor that covers it says where each of its elements goes,
-and every other view of it follows if it can be said with strides. The place of an element is read
-off its old address digit by digit, each dimension of the covering tensor being one digit.
+A buffer is relocated as a whole: one tensor that covers it gives the new address of each element,
+and every other view follows if strides can express it. The old address of an element is decomposed
+digit by digit, each dimension of the covering tensor being one digit.
 """
 
 from __future__ import annotations

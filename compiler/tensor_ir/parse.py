@@ -1,7 +1,6 @@
-"""Reading nest graphs from text: words of a line, taken from the left.
+"""Parser of nest graphs as text; `compiler.tensor_ir.text` prints them.
 
-The grammar is that of `compiler.tensor_ir.text`, which writes it; one function reads one
-production.
+One function reads one production of that grammar.
 """
 
 from __future__ import annotations

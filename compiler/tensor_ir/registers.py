@@ -1,12 +1,10 @@
-"""Lengths that are known only when a program runs, and integers that follow from them.
+"""Lengths known only at run time (registers), and integers that depend on them.
 
-The one idea: whatever of a network depends on such a length is a number at the upper edge of the
-length's range, for which everything is decided, less a multiple of how far below the edge the
-length is, or how far a share of it is, which is rounded up. What is no such sum is refused where it
-is found.
+The one idea: every number that depends on a length is its value at the maximum of the range, minus
+a multiple of how far the length is below the maximum, or of how far a share of it (a ceiling
+division) is. A number that is no such sum is an error where it occurs.
 
-Whoever is given registers has the lengths first and the shares behind them; a point has lengths
-alone.
+Lists of registers have lengths first and shares behind them; a point has lengths alone.
 """
 
 from __future__ import annotations

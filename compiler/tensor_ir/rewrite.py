@@ -1,4 +1,4 @@
-"""Small helpers that nest-level passes share: who reads what, and replacing steps."""
+"""Helpers of nest passes: readers of a tensor, replacement of steps."""
 
 from __future__ import annotations
 

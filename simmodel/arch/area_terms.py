@@ -1,7 +1,7 @@
-"""What the area of a machine's chip is made of: parts, and the terms of each part, by name.
+"""Names of area terms: parts of the chip, and the terms of each part.
 
-The one idea: a team states areas under the names that it reads, so these names follow from the file
-alone; `archgen explain area` prints a term `queues` of the part `front_end`, and a file states
+The one idea: a file may state an area under its name, so the names follow from the file alone:
+`archgen explain area` prints a term `queues` of the part `front_end`, and a file states
 `front_end queues: 0.02 mm2`.
 """
 

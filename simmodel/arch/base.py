@@ -1,4 +1,4 @@
-"""What every part of a machine is: a frozen record, and the words that parts share.
+"""Base class of the machine's parts, a frozen record, and field types that parts share.
 
 Memories have fixed *roles* (`dram`, `shared`, `local`, `weights`, `accumulators`); engines name the
 roles they touch.

@@ -1,8 +1,8 @@
-"""What every instruction answers: its engine, cycles, traffic, effect; text follows from fields.
+"""Base of all instructions: engine, cycles, traffic, effect; the text form follows from fields.
 
 One frozen dataclass per instruction is its whole definition (law 7). The timing side uses
-`startup`, `cycles` and `traffic`; the executor uses `execute`; the verifier `reads`, `writes` and
-`encodable`; the text form is derived from the dataclass fields by `simmodel.program.assembly`.
+`startup`, `cycles` and `traffic`; the executor `execute`; the verifier `reads`, `writes` and
+`unencodable`; `simmodel.program.assembly` derives the text form from the dataclass fields.
 """
 
 from __future__ import annotations

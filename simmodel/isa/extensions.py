@@ -1,7 +1,7 @@
-"""Forms that users add: functions of the vector engine, and whole classes of instructions.
+"""User-defined forms: functions of the vector engine, and classes of instructions.
 
-The one idea: what a user adds goes into the tables of what is there, so the parser of assembly, the
-verifier, both clocks, the section `isa` of a machine and `archgen isa` know it without a word more.
+The one idea: a user's form is added to the tables of the built-in ones, so assembly parser,
+verifier, both clocks, the section `isa` of a machine and `archgen isa` need nothing else.
 
     @form("swiglu", does="gate * sigmoid(gate) * up", cycles=6)
     def swiglu(gate, up):

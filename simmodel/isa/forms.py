@@ -1,12 +1,12 @@
-"""Instruction forms: everything that machines of this family can be told, one form at a time.
+"""Instruction forms: all kinds of instructions that machines of this family may have.
 
     vector.binary.add      dst = a + b, element by element
-    matrix.gemm            a whole tile's product
+    matrix.gemm            the product of a whole tile
     copy                   a strided transfer
 
 The one idea: a form is a class of instruction and, on the vector engine, a function. Forms are
-listed from the classes and tables that define them, so an extension's are among them; which of
-them a machine has, and how far one reaches there, is said by its file.
+listed from the classes and tables that define them, extensions included; the machine's file states
+which of them it has, and their limits.
 """
 
 from __future__ import annotations

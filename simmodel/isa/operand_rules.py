@@ -1,9 +1,9 @@
-"""The parts that contracts of instructions are made of: what operands must agree on, in words.
+"""Building blocks of instruction contracts: rules between operands, with messages.
 
-Every instruction states in `Instruction.contract` what its operands must be to each other: ranks,
-extents that agree, windows inside of their input, element types that go together, parameters in
-their range. Where it holds, `execute` neither fails nor leaves the bytes that the operands name.
-Each breach is a rule and a message that says what is and what should be:
+Every instruction states in `Instruction.contract` how its operands must relate: ranks, matching
+extents, windows inside of their input, compatible element types, parameters in range. If the
+contract holds, `execute` neither fails nor leaves the bytes that the operands name. Each breach is
+a rule and a message with the actual and the expected value:
 
     shape      ranks and extents
     type       element types

@@ -1,7 +1,7 @@
-"""An engine: takes the next instruction of its queue, waits for what it needs, works, signals.
+"""An engine takes the next instruction of its queue, waits for operands, works, and signals.
 
-Matrix, vector and scalar engine, copy engines and the host are all this block; what differs between
-them is what their instructions answer (start-up, cycles, traffic).
+Matrix, vector, scalar and copy engines and the host are all this block; they differ in the
+start-up, cycles and traffic of their instructions.
 """
 
 from __future__ import annotations

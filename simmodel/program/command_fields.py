@@ -1,4 +1,4 @@
-"""What the fields of commands are made of, derived from the annotations of the dataclasses.
+"""Fields of commands, derived from the annotations of the dataclasses.
 
 The one idea: no class has code here, so a new field or instruction needs none.
 """

@@ -1,8 +1,8 @@
-"""What the section `encoding` of a machine says about fields, names and numbers that there are not.
+"""Checks of a machine's section `encoding`: unknown fields and names, numbers that do not fit.
 
-The one idea: every pattern has to mean a field of some command, and every number has to fit where
-it is packed, as far as that follows from the file alone. What a program needs beside that is said
-when it is packed (`simmodel.program.encoding`).
+The one idea: every pattern must match a field of some command, and every number must fit its bits,
+as far as the file alone tells. What a program needs beyond that is checked when it is packed
+(`simmodel.program.encoding`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a stream with loops stands for: its dynamic sequence of instructions, without copying them.
+"""Expansion of a stream with loops: its dynamic sequence of instructions, without copying them.
 
 Every place in a stream where an instruction stands is a *site*. A site inside loops occurs many
-times; its addresses for all occurrences come from one numpy expression. Loops around a single
-instruction that carry nothing from one iteration to the next are not walked at all: the site keeps
+times; one numpy expression gives its addresses for all occurrences. Loops around a single
+instruction that carry nothing from one iteration to the next are not expanded: the site keeps
 them as `repeats`, so timing can treat the burst in closed form and execution in bulk (`wide`).
 """
 

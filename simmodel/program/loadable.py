@@ -1,4 +1,4 @@
-"""A program and all that it takes to run it as one file: a header, a packed document, data.
+"""Loadable: a program and its data as one file: a header, a packed document, data.
 
     header      magic (8 bytes), version (4), checksum of all behind the header (4), bytes of the
                 document packed and unpacked (8 each); little-endian

@@ -1,11 +1,12 @@
-"""Ports at addresses of the caller's.
+"""Relocation: inputs and outputs at addresses of the caller's choice.
 
     port           base   bytes
     x              0x0    12288          dram[0x40 + 64*t] is of x, and moves with it
-    y, y_before    0x3000 4096           these lie in one place
+    y, y_before    0x3000 4096           these share one place
 
-The one idea: an address in DRAM is of the port in whose bytes its base lies. All that it reaches in
-any turn of its loops lies there as well, so whoever places a port adds one number to these bases.
+The one idea: an address in DRAM belongs to the port in whose bytes its base lies. All that it
+reaches in any iteration of its loops lies there as well, so moving a port adds one number to these
+bases.
 """
 
 from __future__ import annotations

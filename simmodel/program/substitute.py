@@ -1,7 +1,7 @@
-"""Items at other turns of a loop, or with values for its variable, rings and limits included.
+"""Substitute loop variables in items: another iteration, or a value; rings and limits included.
 
 An address is affine in loop variables and registers, and so are a ring's slot number and a limit.
-The item of turn v + 1, written in terms of v, has the factor of v added to each of their constants.
+The item of iteration v + 1, in terms of v, has the factor of v added to each of their constants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules that one look at each instruction decides: names, engines, shapes, encodability."""
+"""Checks of single instructions: names, engines, shapes, encodability."""
 
 from __future__ import annotations
 

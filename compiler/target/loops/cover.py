@@ -1,12 +1,12 @@
-"""Which of a nest's loops an instruction walks itself, and which are loops around it: all ways.
+"""Cover: which of a nest's loops one instruction walks, and which are loops around it.
 
     sum over 49 rows of 512 channels   512 x ...     on an engine of one dimension
         walks the rows       512 instructions of 4 vectors
-        walks the channels   49 times 2 instructions of 16 vectors, each joins what is there
+        walks the channels   49 times 2 instructions of 16 vectors, each adds to the partial sum
 
-Every cover is priced by the clock of the instruction: start-up, then the longer of its rows and of
-what its operands move. The quickest is taken, the one of the fewest instructions where they are
-alike. `compiler.target.loops.collapse` brings loops into the order that is asked for here.
+Every cover is priced by the instruction's own cycles: start-up, then the longer of its vectors and
+its operands' traffic. The fastest is taken, of equal ones that with the fewest instructions.
+`collapse` of `compiler.target.loops.split` orders the loops for this.
 """
 
 from __future__ import annotations

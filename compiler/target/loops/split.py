@@ -1,4 +1,4 @@
-"""One operator as instructions that follow each other, each over the whole of a tile.
+"""Fission: one operator as a chain of instructions, each over the whole tile.
 
     y = sum over i=3 of mul(x[n + i], w[i]) + b      on an engine without windows
     mul(x, w) at 0
@@ -6,9 +6,8 @@
     fma(x, w, <) at 2
     add(<, b)
 
-`<` is what the link before left: real values in the widest type there is, which only the last link
-clips and encodes. What is expected to take how long, how much room there must be in between and
-what is emitted all ask here.
+`<` is the previous instruction's result: real values in the widest type, which only the last
+instruction clips and encodes. Cost model, plan (for intermediate buffers) and emission use it.
 """
 
 from __future__ import annotations
