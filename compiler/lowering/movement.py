@@ -43,7 +43,7 @@ def transpose(node: Node) -> None:
 
 
 def slicing(node: Node) -> None:
-    """A box of the input, possibly with steps; where these go backwards, one copy per position."""
+    """A box of the input, possibly with steps; for negative steps one copy per position."""
     x = node.tensor(0)
     rank = len(x.shape)
     starts, ends = node.constant(1), node.constant(2)

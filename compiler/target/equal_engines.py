@@ -29,18 +29,17 @@ class Columns:
 
     dim: int
     full: int
-    """Columns that one engine makes at once."""
+    """Columns that one engine computes at once."""
 
 
 def columns_of(engine: str, arch: Arch) -> int:
-    """Output channels that an engine makes at once."""
+    """Output channels that an engine computes at once."""
     return arch.matrix.cols if engine == "matrix" else arch.vector.lanes
 
 
 def columns(nest: Nest, way: Binding, arch: Arch) -> Columns | None:
-    """The column loop of `nest` as engines may share it, those that add up and those that finish;
-    None where there is none, or where hardware takes parts that are interleaved in memory for
-    one."""
+    """The column loop of `nest` as engines may share it, those that multiply and those that finish;
+    None if there is none, or if the hardware needs parts that are interleaved in memory."""
     if not way.product or nest.depthwise or arch.front_end.sync == "interlock":
         return None
     dim = roles(nest).col
@@ -50,7 +49,7 @@ def columns(nest: Nest, way: Binding, arch: Arch) -> Columns | None:
 def cut_dim(
     extents: Sequence[tuple[int, int]], units: int, columns: Columns | None = None
 ) -> int | None:
-    """The dimension that is cut; None: there is one position only.
+    """The dimension to cut; None: there is one position only.
 
     Args:
         extents: dimensions and their extents, slowest first.
@@ -63,7 +62,7 @@ def cut_dim(
 
 
 def shares(extent: int, units: int) -> list[tuple[int, int]]:
-    """First position and positions of each engine; the last ones may have none."""
+    """First position and number of positions of each engine; the last ones may be empty."""
     size = -(-extent // units)
     starts = [min(extent, number * size) for number in range(units)]
     return [(start, min(size, extent - start)) for start in starts]
@@ -72,7 +71,7 @@ def shares(extent: int, units: int) -> list[tuple[int, int]]:
 def largest(
     sizes: Sequence[Any], order: Sequence[int], units: int, columns: Columns | None = None
 ) -> list[Any]:
-    """What the first engine takes of a tile; sizes may be arrays over candidates.
+    """The first engine's share of a tile; sizes may be arrays over candidates.
 
     Args:
         sizes: positions by dimension.

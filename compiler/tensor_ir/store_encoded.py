@@ -45,8 +45,8 @@ class StoreEncoded(NestPass, Omittable):
 
 
 def _conversions(ir: NestGraph) -> Iterator[Nest]:
-    """Nests that quantize an input which nobody else reads, or make an output which nobody reads
-    by dequantizing."""
+    """Nests that quantize an input without other readers, or compute an output without readers by
+    dequantizing."""
     read: dict[str, int] = {}
     for name in (name for step in ir.steps for name in reads_of(step)):
         buffer = ir.tensors[name].storage.buffer
