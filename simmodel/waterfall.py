@@ -34,7 +34,7 @@ MOVED = {
 
 @dataclass(frozen=True)
 class Waterfall:
-    """Cycles by what they went to, in order; each account adds up to the run's."""
+    """Cycles by cause, in order; each account adds up to the run."""
 
     matrix: Mapping[str, float]
     """Of the matrix engines, averaged over cores: the keys of `WORK`, then those of `CAUSES`."""
@@ -43,7 +43,8 @@ class Waterfall:
 
 
 def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
-    """Where the cycles of `trace`, the run of `program` on `arch`, went.
+    """Account of the cycles of `trace`, the run of `program` on `arch`. Raises Impossible if it did
+    less than the outputs need.
 
     Raises Impossible where it did less than the outputs take.
     """

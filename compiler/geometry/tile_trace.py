@@ -127,10 +127,9 @@ class TileTrace:
 
     @cached_property
     def runs(self) -> tuple[Repeat, ...]:
-        """Tiles in runs, those that become loops and others. Loops around tiles that are no loop
-        would only multiply their code.
+        """Tiles in runs, those that become loops and others.
 
-        Turns around tiles that are no loop would only multiply their code.
+        Loops around tiles that are no loop would only multiply their code.
         """
         few = self.few if self.repeats == 1 else 1
         return tuple(

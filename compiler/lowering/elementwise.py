@@ -159,11 +159,10 @@ def binary(node: Node) -> None:
 
 def _by_constant(node: Node) -> bool:
     """Lower a product with a constant, or a quotient by one, to something cheaper; whether that
-    succeeded. One positive number is a scale of the operand; others are reciprocals, if memory
-    stores them as precisely as a division would compute.
+    succeeded.
 
-    One positive number is a scale, with which the operand is read; others are reciprocals, where
-    memory has them as precisely as a division would be.
+    One positive number is a scale of the operand; others are reciprocals, if memory stores them as
+    precisely as a division would compute.
     """
     places = (1,) if node.op == "Div" else (1, 0)
     place = next((p for p in places if node.data(p) is not None), None)
@@ -300,12 +299,10 @@ def cast(node: Node) -> None:
 
 
 def _rounding(node: Node) -> str | None:
-    """The half-precision type that the model rounds to, if memory is wider. Casts inside of a
-    composite are as precise as memory; if memory has a half-precision type for all real values,
-    that is the user's choice of precision.
+    """The half-precision type that the model rounds to, if memory is wider.
 
-    What this compiler casts inside of a composite is as precise as memory; and where memory has a
-    half-precision type for all real values, that is the user's choice of precision.
+    Casts inside of a composite are as precise as memory; if memory has a half-precision type for
+    all real values, that is the user's choice of precision.
     """
     return _wanted_half(node) if node.build.real == "fp32" else None
 

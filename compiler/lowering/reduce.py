@@ -99,8 +99,7 @@ def _total(
 def _in_parts(
     node: Node, x: Tensor, axes: set[int], name: str, reduce: str, scale: float | None
 ) -> Tensor:
-    """Reduction in two steps, with about as many partial results as elements in each. Exact for the
-    largest and smallest element; sums are added up in another order.
+    """Reduction in two steps, with about as many partial results as elements in each.
 
     Exact for the largest and smallest element; sums are added up in another order.
     """

@@ -481,12 +481,10 @@ def _equal(left: Array, right: Array) -> bool:
 
 
 def _read_within(recipe: VerificationPlan) -> dict[str, str]:
-    """Tensors that pass between operators of one node of the model, and that node. A tensor without
-    a producer is a view; its producers are the steps that wrote those elements of the shared
-    buffer.
+    """Tensors that pass between operators of one node of the model, and that node.
 
-    What nobody makes by its name is a view of what others made in its buffer: of those that wrote
-    its very elements, for beside them lies what it is joined with.
+    A tensor without a producer is a view; its producers are the steps that wrote those elements of
+    the shared buffer.
     """
     graph = recipe.graph
     steps = [step for stage in recipe.stages for step in _reads_and_writes(recipe, stage)]

@@ -228,8 +228,7 @@ def worth_turning(source: Tensor, nest: Nest, arch: Arch) -> bool:
 @cache
 def block(limit: int, batch: int, rows: int, cols: int) -> tuple[int, int, int]:
     """Extents of the pieces in which an engine takes pixels, at most `limit` at once: the fewest
-    pieces, of these the widest. 16 of 28 x 28 pixels 49 pieces of 4 x 4, not 56 of a line's 16 or
-    12
+    pieces, of these the widest.
 
         16 of 28 x 28 pixels    49 pieces of 4 x 4, not 56 of a line's 16 or 12
     """

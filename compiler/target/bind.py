@@ -139,8 +139,7 @@ class Bind:
         return replace(layer, ways=tuple(map(self._wanted, ways)))
 
     def _wanted(self, ways: tuple[Binding, ...]) -> tuple[Binding, ...]:
-        """The `ways` of one nest, fastest first, those on the wanted engine before others. Only
-        depthwise products have several.
+        """The `ways` of one nest, fastest first, those on the wanted engine before others.
 
         Only depthwise products have several.
         """

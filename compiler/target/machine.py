@@ -272,12 +272,10 @@ def step_between(nest: Nest, tensors: Mapping[str, Tensor]) -> float | None:
 
 
 def adds_up_in_pieces(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
-    """Whether the vector engine needs several instructions to reduce to one element. Intermediate
-    results may be neither rounded to the result's steps nor clipped. The low bits of integers may
-    be added up as they are.
+    """Whether the vector engine needs several instructions to reduce to one element.
 
-    What they leave in between must neither be rounded to the result's steps nor clipped. The low
-    bits of whole numbers can be added up as they are.
+    Intermediate results may be neither rounded to the result's steps nor clipped. The low bits of
+    integers may be added up as they are.
     """
     if nest.reduce is None or roles(nest).taps or joins_in_place(nest, tensors):
         return False

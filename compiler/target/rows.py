@@ -66,12 +66,10 @@ class CopyRows(Omittable):
 
 
 def lacks(node: HostNode, graph: NestGraph, arch: Arch) -> str | None:
-    """Why the machine does not gather or scatter rows itself, or should not; None: it does. Its
-    engines copy them from or to wherever they are read or produced, so all load engines, or all
-    store engines, must support it.
+    """Why the machine does not gather or scatter rows itself, or should not; None: it does.
 
-    Its engines copy them from or to wherever they are read or made, so all that load, or all that
-    store, must be able to.
+    Its engines copy them from or to wherever they are read or produced, so all load engines, or all
+    store engines, must support it.
     """
     pick, tensors = node.pick, graph.tensors
     if pick is None:

@@ -89,10 +89,9 @@ def _collected(name: str, parts: Sequence[Term]) -> Term:
 def match(
     pattern: Term, term: Term, operands: Sequence[str], numbers: Sequence[str]
 ) -> Found | None:
-    """Bindings of `operands` and `numbers` of a `pattern` in `term`, both in normal form. An
-    operand binds a name or a number of the term, a number of the pattern a number.
+    """Bindings of `operands` and `numbers` of a `pattern` in `term`, both in normal form.
 
-    An operand is a name or a number in the term, a number of the pattern a number.
+    An operand binds a name or a number of the term, a number of the pattern a number.
     """
     return next(_matches(pattern, term, {}, {*operands}, {*numbers}), None)
 

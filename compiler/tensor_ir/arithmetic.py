@@ -57,10 +57,9 @@ def encoded(nest: Nest, values: Array, error: Array, out: Array) -> Array | None
 
 
 def _as_stored(nest: Nest, values: Array, out: Array) -> Array:
-    """`values` as the type of `out` stores them, as fp64. Real values are fp32 before they are
-    stored: a value beside a tie of `out` is a tie there.
+    """`values` as the type of `out` stores them, as fp64.
 
-    Real values exist in fp32 before they are stored: one beside a tie of `out` is a tie there.
+    Real values are fp32 before they are stored: a value beside a tie of `out` is a tie there.
     """
     if out.dtype != np.float64 and not _integral(nest, out):
         values = values.astype(np.float32).astype(np.float64)

@@ -48,10 +48,9 @@ def needed(access: Access, loops: Sequence[tuple[int, int]]) -> Box:
 
 
 def clipped(box: Box, shape: tuple[int, ...]) -> ClippedBox:
-    """The part of `box` inside a tensor of `shape`, and the border outside. A box entirely outside
-    is empty, and its border keeps its position.
+    """The part of `box` inside a tensor of `shape`, and the border outside.
 
-    Of a box that lies outside altogether nothing is left, but its border begins where it does.
+    A box entirely outside is empty, and its border keeps its position.
     """
     inside, before, after = [], [], []
     for (start, size), extent in zip(box, shape, strict=True):

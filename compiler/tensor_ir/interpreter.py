@@ -82,9 +82,9 @@ def shown(graph: NestGraph, name: str, tensors: Mapping[str, Array]) -> Array:
 
 def views(graph: NestGraph, *, wide: bool = False) -> dict[str, Array]:
     """Every tensor as a view of its buffer; buffers are zero except for constants, which are
-    read-only. `wide`: floats in fp32 instead of their types, and constants as in the model.
+    read-only.
 
-    `wide`: floats in fp32 instead of their types, and constants as the model has them.
+    `wide`: floats in fp32 instead of their types, and constants as in the model.
     """
     kinds = {t.storage.buffer: t.dtype for t in graph.tensors.values()}
     if wide:

@@ -212,10 +212,9 @@ class _Joining:
 
 
 def side_by_side(whole: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Storage | None:
-    """The storage of `whole` as a view, if its parts are adjacent in one buffer already. `parts`
-    are (part, its slice of `whole`), in order; None otherwise.
+    """The storage of `whole` as a view, if its parts are adjacent in one buffer already.
 
-    `parts` are (part, its slice of `whole`), in order; None where they do not lie so.
+    `parts` are (part, its slice of `whole`), in order; None otherwise.
     """
     first = parts[0][0]
     if any(len(part.shape) != len(whole.shape) for part, _ in parts):

@@ -35,10 +35,9 @@ def readers(graph: NestGraph) -> dict[str, list[int]]:
 
 
 def private(graph: NestGraph) -> set[str]:
-    """Tensors alone in their buffer that are neither input nor output of the network. Only these
-    may vanish or change type: no other tensor sees their bytes.
+    """Tensors alone in their buffer that are neither input nor output of the network.
 
-    Only these can vanish or change type: nobody else can see their bytes.
+    Only these may vanish or change type: no other tensor sees their bytes.
     """
     inhabitants: dict[str, int] = defaultdict(int)
     for tensor in graph.tensors.values():

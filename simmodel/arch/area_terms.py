@@ -16,7 +16,7 @@ _OF_COPY = ("requests", "data", "buffer", "addresses")
 
 
 def parts(arch: Arch) -> Iterator[str]:
-    """Parts that may be stated as one; others have fields of their own."""
+    """Parts whose area may be stated as a whole; others have fields of their own."""
     if arch.matrix.present:
         yield "mac"
     yield "vector"
@@ -29,7 +29,7 @@ def parts(arch: Arch) -> Iterator[str]:
 
 
 def terms(arch: Arch) -> Iterator[str]:
-    """Every term, behind the name of its part."""
+    """Every term, after the name of its part."""
     if arch.matrix.present:
         yield "mac cells"
         yield from (f"mac write-back {name}" for name in arch.matrix.writeback)
@@ -51,7 +51,7 @@ def terms(arch: Arch) -> Iterator[str]:
 
 
 def own_field(arch: Arch, name: str) -> tuple[str, ...] | None:
-    """The field that states this part or term otherwise, where the file has it."""
+    """The field that states this part or term instead, if the file has it."""
     part, energy = name.partition(" ")[0], arch.energy
     if any(role == part and known.area is not None for role, known in energy.memories.items()):
         return ("energy", "memories", part, "area")

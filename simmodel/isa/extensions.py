@@ -90,7 +90,8 @@ def form(
 
 
 def instruction(kind: type[Instruction]) -> type[Instruction]:
-    """Decorator: register a class of instructions, a frozen dataclass, by its MNEMONIC.
+    """Decorator: register a class of instructions, a frozen dataclass, by its MNEMONIC. Raises
+    ValueError if it is missing or taken.
 
     Raises ValueError where it has none, or one that is taken.
     """
@@ -105,7 +106,7 @@ def instruction(kind: type[Instruction]) -> type[Instruction]:
 
 
 def _applied(function: Meaning, operands: int, numbers: Sequence[str]) -> Meaning:
-    """`function` with its parameters behind its operands."""
+    """`function` with its parameters bound."""
     if not numbers:
         return function
     return lambda *given: function(
@@ -153,7 +154,7 @@ def _limits(cost: str, cycles: float | None, rank: int | None, extent: int | Non
 def _does(
     name: str, does: str | None, operands: Sequence[str], numbers: Sequence[str]
 ) -> Iterator[str]:
-    """What is wrong with what it is said to do."""
+    """Errors in a form's `does`."""
     if does is None:
         return
     try:

@@ -28,10 +28,10 @@ ROUNDING = 1e-6
 
 
 class Alarm(Event):
-    """An event whose callbacks run at once when it rings, not as one more event of this cycle."""
+    """An event whose callbacks run at once when it rings, not as a further event of this cycle."""
 
     def ring(self) -> None:
-        """Resume who waits for it."""
+        """Resume the waiting processes."""
         waiting, self.callbacks = self.callbacks, None  # type: ignore[assignment]
         self._ok, self._value = True, None
         for callback in waiting:

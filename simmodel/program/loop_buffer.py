@@ -56,8 +56,8 @@ def _flags(items: Sequence[Item], sites: Iterator[Site], arch: Arch, size: int) 
 def _turns(
     loop: Loop, sites: Iterator[Site], arch: Arch, size: int
 ) -> tuple[Flags, int, Sequence[Item]]:
-    """The first turn of a loop, how many turns it has, and of what; loops around a single
-    instruction count as one, whose turns are those that the instruction's site does not repeat."""
+    """The first iteration of a loop, the number of iterations, and the loops; loops around a single
+    instruction count as one, without the iterations that its site repeats."""
     inner, loops = loop.body, 1
     while len(inner) == 1 and isinstance(inner[0], Loop):
         inner, loops = inner[0].body, loops + 1
