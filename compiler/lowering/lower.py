@@ -50,7 +50,7 @@ TABLE: dict[str, Lowering] = Registry(
 
 @dataclass(frozen=True)
 class Lower(LoweringLimits):
-    """Nests of every node of a graph; a node without one becomes a host call."""
+    """Nests of every node of a graph; what has none becomes a call to the host."""
 
     def apply(self, model: ir.Model, real: str) -> NestGraph:
         """As `lower`."""
