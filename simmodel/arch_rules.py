@@ -26,7 +26,7 @@ _RESERVED = ("matrix", "vector", "scalar")
 
 
 def problems(arch: Arch) -> list[Problem]:
-    """Everything that contradicts itself in `arch`; empty when it is a machine."""
+    """All contradictions in `arch`; empty if it is a valid machine."""
     rules = (
         _banks, _ports, _array_shape_problems, _rates, _vector_types, _queues, _copy_names, _peers,
         _roles,
@@ -143,7 +143,7 @@ def _role_references(arch: Arch) -> Iterator[tuple[Path, str]]:
 
 
 def _roles(arch: Arch) -> Iterator[Problem]:
-    """Names of memories that do not exist, and engines that would compute on DRAM."""
+    """Names of memories that do not exist, and engines that compute on DRAM."""
     have = ("dram", *arch.memories.on_chip())
     for at, role in _role_references(arch):
         if role not in have:
@@ -158,7 +158,8 @@ def _roles(arch: Arch) -> Iterator[Problem]:
 
 
 def _moves(arch: Arch) -> set[tuple[str, str]]:
-    """Every way from one role to another: copies, and engines that read here and write there."""
+    """Every path from one role to another: copies, and engines that read one and write the
+    other."""
     moves: set[tuple[str, str]] = {(arch.matrix.input, arch.matrix.output)}
     if arch.matrix.writeback:
         moves.add((arch.matrix.output, "local"))
@@ -176,7 +177,7 @@ def _reachable_memories(start: str, moves: set[tuple[str, str]]) -> set[str]:
 
 
 def _copied(arch: Arch) -> set[str]:
-    """Roles that copies alone fill from DRAM (weights and inputs come no other way)."""
+    """Roles that only copies fill from DRAM (weights and inputs have no other path)."""
     engines = arch.copy_.values()
     return _reachable_memories(
         "dram", {(s, t) for engine in engines for s in engine.from_ for t in engine.to}
@@ -188,7 +189,7 @@ def _exists(arch: Arch, role: str) -> bool:
 
 
 def _operands(arch: Arch) -> Iterator[Problem]:
-    """Every memory that an engine reads must be reached from DRAM."""
+    """Every memory that an engine reads must be reachable from DRAM."""
     about = (_COPY, _MEMORIES, ("matrix",), ("vector",))
     copied = _copied(arch)
     for key in ("input", "weights"):
@@ -207,7 +208,7 @@ def _operands(arch: Arch) -> Iterator[Problem]:
 
 
 def _results(arch: Arch) -> Iterator[Problem]:
-    """Every memory that an engine writes must lead back to DRAM."""
+    """Every memory that an engine writes must have a path to DRAM."""
     about = (_COPY, _MEMORIES, ("vector",), ("matrix",))
     written: list[tuple[Path, str]] = [(_OUTPUT, arch.matrix.output)]
     written += [(("vector", "writes", i), role) for i, role in enumerate(arch.vector.writes)]
@@ -223,7 +224,7 @@ def _results(arch: Arch) -> Iterator[Problem]:
 
 
 def _read_out(arch: Arch) -> bool:
-    """Whether anything takes sums out of the accumulators."""
+    """Whether any engine reads sums from the accumulators."""
     copied = any("accumulators" in engine.from_ for engine in arch.copy_.values())
     return copied or "accumulators" in arch.vector.reads or bool(arch.matrix.writeback)
 
@@ -239,7 +240,7 @@ def _accumulators(arch: Arch) -> Iterator[Problem]:
 
 
 def _idle_memories(arch: Arch) -> Iterator[Problem]:
-    """Memories on the chip that no engine works with."""
+    """On-chip memories that no engine uses."""
     used = {role for at, role in _role_references(arch) if at[0] != "links"}
     for role in arch.memories.on_chip():
         if role not in used:
@@ -248,7 +249,7 @@ def _idle_memories(arch: Arch) -> Iterator[Problem]:
 
 
 def _forms_lacking(arch: Arch) -> Iterator[Problem]:
-    """Forms that no machine of this family has, or that each must have."""
+    """Forms that no machine of this family has, or that every machine must have."""
     for index, pattern in enumerate(arch.isa.without):
         at: Path = ("isa", "without", index)
         meant = fnmatch.filter(forms(), pattern)
@@ -274,7 +275,8 @@ def _forms_limited(arch: Arch) -> Iterator[Problem]:
 
 
 def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:
-    """Forms that nothing is called, or of engines whose own fields say what they are told."""
+    """Patterns that match no form, or forms of engines whose own fields state their
+    instructions."""
     if not meant:
         ends = [name for name in forms() if name.rpartition(".")[2] == pattern.lower()]
         meant_by = f"; did you mean {ends[0]!r}?" if ends else near(pattern, forms())
@@ -328,7 +330,7 @@ def _areas(arch: Arch) -> Iterator[Problem]:
 
 
 def _part_meant(arch: Arch, name: str) -> str:
-    """Where an area belongs that is no part which may be stated as a whole."""
+    """The part of an area that is stated for a part which cannot be stated as a whole."""
     if name in ("dram", *arch.memories.on_chip()):
         return f"; a memory's is arch.energy.memories.{name}.area"
     if name == "other":

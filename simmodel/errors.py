@@ -1,15 +1,15 @@
-"""What can go wrong when a program runs, importable without the machine that finds it out."""
+"""Errors of a running program, importable without the machine model."""
 
 from __future__ import annotations
 
 
 class Deadlock(Exception):
-    """The machine fell silent with work left; the text lists who waits for what."""
+    """Nothing happens any more, with work left; the text lists what each engine waits for."""
 
 
 class NotRunnable(ValueError):
-    """The program asks for a part that the architecture lacks (engine, token, barrier, memory), or
-    for what no machine does."""
+    """The program needs a part that the architecture lacks (engine, token, barrier, memory), or
+    something that no machine does."""
 
 
 class TooLong(NotRunnable):
@@ -17,7 +17,7 @@ class TooLong(NotRunnable):
 
 
 class Impossible(RuntimeError):
-    """A run did less than its outputs take: it or the demand is wrong, and so are all figures."""
+    """A run did less than its outputs need: run or demand is wrong, and so are all figures."""
 
 
 class NoSuchRow(ValueError):
@@ -32,8 +32,8 @@ class NoSuchRow(ValueError):
 
 
 class HostFailed(ValueError):
-    """A payload gave other results than the host call has places for, or none."""
+    """The results of a payload do not match the outputs of its host call."""
 
 
 class NoPayload(HostFailed):
-    """A payload is no model that the host could run."""
+    """A payload is no model that the host can run."""

@@ -1,8 +1,8 @@
-"""The executor: a program's own instructions, on bytes, through its own addresses.
+"""The executor runs a program's own instructions on bytes, at their own addresses.
 
 Every memory is one numpy array of bytes, as long as the program needs; an operand is a strided view
-of it. Instructions run in an order that queues, tokens and barriers allow, so the result is what
-any timing of the machine gives, provided that `simmodel.verify` accepts the program.
+of it. Instructions run in an order that queues, tokens and barriers allow, so the result is that of
+any timing of the machine, provided that `simmodel.verify` accepts the program.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from simmodel.verify.overlap import legal_edges
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 Host = Callable[[bytes, list[Array]], list[Array]]
-"""Runs a payload of the program on inputs, gives its outputs."""
+"""Runs a payload of the program on inputs and returns its outputs."""
 Step = Callable[[int], None]
 """Executes one occurrence of a site."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a program left, by name, in the shapes and types of the ports."""
+    """Results of a program by name, in the shapes and types of the ports."""
 
     outputs: dict[str, Array]
     probed: dict[str, Array]
@@ -105,7 +105,7 @@ def run(
 
 
 def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
-    """Zeroed arrays, as long as what the program touches of each memory instance."""
+    """Zeroed arrays, as long as the part of each memory instance that the program touches."""
     ends: dict[Place, int] = {("dram", 0): 1}
     for site, core in zip(line.sites, line.owners, strict=True):
         for operand, addresses in zip(site.operands, site.addresses, strict=True):
@@ -128,7 +128,7 @@ def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
 
 
 def _array_at(operand: Operand, memory: Bytes) -> Callable[[int], Array]:
-    """Gives the operand's array at an address; a copy of elements below a byte."""
+    """The operand's array at an address; a copy if elements are below a byte."""
     shape, strides, dtype = operand.shape, operand.strides, NUMPY[operand.dtype]
     if operand.dtype in PACKED:
         return lambda address: _unpacked(operand, memory, address)
@@ -140,7 +140,7 @@ def _array_at(operand: Operand, memory: Bytes) -> Callable[[int], Array]:
 
 
 def _pairs(operand: Operand, memory: Bytes, address: int) -> tuple[Array, int]:
-    """The bytes of an operand whose elements share them, and the axis along which they do."""
+    """The bytes of an operand whose elements share bytes, and the axis along which they do."""
     shape, strides = operand.bytewise
     dims = zip(operand.shape, operand.strides, strict=True)
     axis = next((a for a, (n, s) in enumerate(dims) if n > 1 and s == 1), len(shape) - 1)
@@ -166,7 +166,7 @@ def _packer(operand: Operand, memory: Bytes) -> Callable[[int, Array], None]:
 def _site_effect(
     line: Timeline, site: int, arch: Arch, memories: dict[Place, Bytes], host: Host | None
 ) -> Step | None:
-    """What one occurrence of site `site` does, with everything looked up once; None: nothing."""
+    """Effect of one occurrence of site `site`, with all lookups done once; None: none."""
     core, operands = line.owners[site], line.sites[site].operands
     instruction = line.sites[site].wide
     if not instruction.writes():
@@ -205,7 +205,7 @@ def _site_effect(
 def _watch(
     steps: list[Step | None], line: Timeline, probes: Sequence[Probe], memories: dict[Place, Bytes]
 ) -> dict[str, Array]:
-    """Let the last arrival at each barrier read its probes into the result."""
+    """Read the probes of each barrier at its last arrival."""
     probed: dict[str, Array] = {}
     ports: dict[str, list[Port]] = {}
     for probe in probes:
@@ -251,7 +251,7 @@ def _host_effect(
 
 
 def _named_effect(instruction: Instruction, program: Program) -> Callable[[View], None] | None:
-    """The effect of what may stop at the numbers that it finds: then it says whose they are."""
+    """The effect of an instruction that may refuse its data, with its node in the error."""
     if not isinstance(instruction, Indirect):
         return None
     known = instruction.origin < len(program.origins)
@@ -282,7 +282,7 @@ def _place_input(port: Port, inputs: Mapping[str, Array], memories: dict[Place, 
 
 
 def _sized(program: Program, outputs: dict[str, Array]) -> dict[str, Array]:
-    """Outputs in the extents that they turned out to have."""
+    """Outputs cut to their actual extents."""
     said = {port.name: port.extents for port in program.outputs if port.extents}
     found = {name: values for name, values in outputs.items() if name not in said.values()}
     for name, extents in said.items():
@@ -304,5 +304,5 @@ def _port_array(port: Port, memories: dict[Place, Bytes]) -> Array:
 
 
 def _quantized(port: Port) -> bool:
-    """Whether the user's real values are stored as steps of a scale."""
+    """Whether the user's real values are stored as integers with a scale."""
     return is_float(port.dtype) and not is_float(port.operand.dtype)

@@ -1,9 +1,10 @@
-"""Figures of merit of one run: what an architect compares.
+"""Metrics of one run: the figures that an architect compares.
 
-Only here do cycles become seconds. The roofline is the time below which no schedule can get: the
-multiply-accumulates that the outputs take at the chip's peak, or all compulsory bytes (what outputs
-take of constants and inputs, and outputs, each once) at DRAM's peak, whichever is longer.
-`efficiency` says how near the run came to it. What a program does beyond that counts for nothing.
+Only here do cycles become seconds. The roofline is a lower bound of the time of any schedule: the
+multiply-accumulates that the outputs need at the chip's peak, or all compulsory bytes (constants
+and inputs that the outputs need, and outputs, once each) at DRAM's peak, whichever is longer.
+`efficiency` is that bound over the measured time. Work beyond what the outputs need counts for
+nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from simmodel.trace import CAUSES, Trace
 
 @dataclass(frozen=True)
 class Metrics:
-    """What one run of one program on one architecture amounts to."""
+    """Metrics of one run of one program on one architecture."""
 
     latency_cycles: int
     """Core-clock cycles from the first issue to the end of the last instruction."""
@@ -64,8 +65,8 @@ class Metrics:
 
 
 def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None) -> Metrics:
-    """Metrics of `trace`, the run of `program` on `arch`; `batch` inferences ran in it, where None
-    is given those that the program knows of.
+    """Metrics of `trace`, the run of `program` on `arch` for `batch` inferences; None: as the
+    program states.
 
     Raises:
         Impossible: it did less than the program's demand.
@@ -100,7 +101,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
 
 
 def compute_cycles(program: Program, trace: Trace, arch: Arch) -> float:
-    """Cycles of all matrix engines for the products that the outputs take, at their peaks.
+    """Cycles of all matrix engines for the products that the outputs need, at peak rate.
 
     Raises:
         Impossible: the run did fewer.
@@ -119,11 +120,11 @@ def _require_at_least(what: str, done: int, least: int) -> None:
 
 
 def compulsory_bytes(program: Program, trace: Trace) -> int:
-    """Bytes that must cross DRAM's pins at least once: what outputs take of constants and inputs,
-    and outputs that are not inputs seen otherwise.
+    """Bytes that must cross DRAM's pins at least once: constants and inputs that outputs need, and
+    outputs that are not just inputs.
 
-    Where a program does not say what its outputs take, all constants and ports count, as far as
-    the run in `trace` read and wrote that much.
+    If a program states no demand, all constants and ports count, as far as the run in `trace` read
+    and wrote them.
 
     Raises:
         Impossible: the run moved less.
@@ -155,7 +156,7 @@ Instance = tuple[str, int | None]
 
 
 def peak_bytes(buffers: tuple[Buffer, ...]) -> dict[str, int]:
-    """Most bytes in use in one step, by memory role, in the core that needs most."""
+    """Most bytes in use in one step, by memory role, of the core with the highest peak."""
     peaks: dict[str, int] = {}
     for (memory, _), own in by_instance(buffers).items():
         peaks[memory] = max(peaks.get(memory, 0), *taken(own).values())
@@ -171,8 +172,8 @@ def by_instance(buffers: Iterable[Buffer]) -> dict[Instance, list[Buffer]]:
 
 
 def taken(buffers: Sequence[Buffer]) -> dict[int, int]:
-    """Bytes of one instance that are covered from a step on, by each step in which that changes:
-    buffers that take turns in one place count once."""
+    """Bytes of one instance in use from a step on, for each step in which that changes: buffers
+    that share a place count once."""
     begin: dict[int, list[Buffer]] = defaultdict(list)
     end: dict[int, list[Buffer]] = defaultdict(list)
     for buffer in buffers:
@@ -190,7 +191,7 @@ def taken(buffers: Sequence[Buffer]) -> dict[int, int]:
 
 
 def _covered(spans: Iterable[tuple[int, int]]) -> int:
-    """Bytes of `spans` in order."""
+    """Bytes covered by `spans`, which are in order."""
     total = end = 0
     for low, high in spans:
         total += max(0, high - max(low, end))
@@ -199,7 +200,7 @@ def _covered(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def _dtype(program: Program, arch: Arch) -> str:
-    """Element type, of those whose rate is known, that most of the products have."""
+    """Element type of most products, of the types whose rate is known."""
     macs: dict[str, int] = defaultdict(int)
     for stream in program.cores:
         _count_macs(stream, 1, arch.matrix.rate or arch.types, macs)

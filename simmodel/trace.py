@@ -1,8 +1,8 @@
-"""The simulator's output: where every cycle of every engine went, and every byte.
+"""Trace: the simulator's output, every cycle of every engine and every byte.
 
 All times are core-clock cycles. A cycle of an engine is *busy* (start-up and compute cycles of an
 instruction) or idle for exactly one of `CAUSES`; busy and idle add up to the program's length for
-each engine. What is kept per origin says the same per layer of the model.
+each engine. Figures per origin say the same for each layer of the model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DATA, STORE, ENGINE, CORE, FRONT_END, CONFLICT, BANDWIDTH, FILL, NO_WORK = range
 
 Counts = NDArray[np.int64]
 Levels = tuple[Counts, NDArray[np.float64]]
-"""Cycles at which a level changes, and the level from then on."""
+"""Cycles in which a level changes, and the level from then on."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class EngineTrace:
 
 @dataclass(frozen=True)
 class OriginTrace:
-    """What one origin (a node of the model, in its group) cost, over all cores."""
+    """Cost of one origin (a node of the model, in its group), over all cores."""
 
     node: str
     group: int
@@ -101,7 +101,7 @@ class Spans:
 
 @dataclass(frozen=True)
 class Trace:
-    """What happened in one run of one program."""
+    """Trace of one run of one program."""
 
     program: str
     arch: str

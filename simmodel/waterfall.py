@@ -1,8 +1,8 @@
-"""From the bound to the measured cycle: what matrix engines and DRAM did in every cycle of a run.
+"""Waterfall: from the bound to the measured cycles, of matrix engines and of DRAM.
 
-The one idea: both accounts begin with what the outputs take at peak rate, which no schedule can
-save, and add up to the run. What lies between is what a better schedule, or another machine, could
-win: work done more than once, positions of the array without work, start-ups, and waits by cause.
+The one idea: both accounts start with the work that the outputs need at peak rate, which no
+schedule saves, and add up to the run. Between lies what a better schedule or another machine could
+win: repeated work, padding of the array, start-ups, and waits by cause.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOVED = {
 
 @dataclass(frozen=True)
 class Waterfall:
-    """Cycles by what they went to, in order; each account adds up to the run's."""
+    """Cycles by cause, in order; each account adds up to the run."""
 
     matrix: Mapping[str, float]
     """Of the matrix engines, averaged over cores: the keys of `WORK`, then those of `CAUSES`."""
@@ -43,7 +43,8 @@ class Waterfall:
 
 
 def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
-    """Where the cycles of `trace`, the run of `program` on `arch`, went.
+    """Account of the cycles of `trace`, the run of `program` on `arch`. Raises Impossible if it did
+    less than the outputs need.
 
     Raises Impossible where it did less than the outputs take.
     """

@@ -18,7 +18,7 @@ from typing import Any
 from compiler.api import PassFailed
 
 _PACKAGES = ("archgen", "compiler", "simmodel")
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 

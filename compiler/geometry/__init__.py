@@ -1,1 +1,1 @@
-"""Which elements: what a tile needs of its inputs, cuts, and the walk over all tiles."""
+"""Geometry: boxes of elements, needs of a tile, cuts, and the tile trace of a group."""

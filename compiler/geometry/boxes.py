@@ -1,8 +1,8 @@
-"""Ranges of tensor positions that loops move, and the regions that a tile of a layer needs.
+"""Ranges of tensor positions that loops move, and boxes of them.
 
 A range is `start + sum(step * variable)` for `size` positions: the same for all iterations of the
-loops, so one instruction serves every tile of a segment. Registers, which hold lengths that are
-known when the program runs, are variables like those of loops.
+loops, so one instruction serves every tile of a segment. Registers, which hold lengths known at run
+time, are variables like those of loops.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simmodel.isa.region import Limit, Terms
 
 @dataclass(frozen=True)
 class Stop:
-    """A position that registers move: what lies behind it is not there."""
+    """A position that moves with registers: elements behind it do not exist."""
 
     base: int
     terms: Terms
@@ -32,13 +32,13 @@ class Range:
     size: int
     terms: Terms = ()
     stop: Stop | None = None
-    """The end of what a core does, where that follows a length."""
+    """End of a core's work, if it depends on a length."""
 
 
 def limits(
     extents: Sequence[int], counts: Sequence[Count | None], ranges: Sequence[Range]
 ) -> tuple[Limit, ...]:  # fmt: skip
-    """How far `ranges` of dimensions go whose extents are only the most that there can be.
+    """Limits of `ranges` along dimensions whose extents depend on lengths.
 
     Args:
         extents: at the upper edge of all registers.
@@ -85,7 +85,7 @@ def scaled(terms: Terms, factor: int) -> Terms:
 
 
 def summed(*parts: Terms) -> Terms:
-    """Terms of a sum: steps of one variable added up, those that cancel dropped."""
+    """Sum of terms: steps of one variable added up, zero sums dropped."""
     if not any(parts):  # most ranges are moved by no loop
         return ()
     total: dict[str, int] = {}
@@ -96,7 +96,7 @@ def summed(*parts: Terms) -> Terms:
 
 
 def touched(access: Access, loops: Sequence[Range]) -> tuple[Range, ...]:
-    """Positions that `access` touches while the loops run over their ranges."""
+    """Positions that `access` reads while the loops run over their ranges."""
     result = []
     for affine in access.index:
         low = affine.constant
@@ -142,7 +142,7 @@ def clipped(ranges: tuple[Range, ...], shape: tuple[int, ...]) -> Region:
 def range_hull(
     a: tuple[Range, ...], b: tuple[Range, ...], shape: tuple[int, ...]
 ) -> tuple[Range, ...]:
-    """Smallest ranges that hold both; everything, where loops move them differently."""
+    """Smallest ranges that contain both; everything, if loops move them differently."""
     result = []
     for one, two, extent in zip(a, b, shape, strict=True):
         if one.terms != two.terms:
@@ -161,7 +161,7 @@ the right operand of a sum of products, which has a memory and an order of its o
 
 
 def keys_of(nest: Nest) -> tuple[Key, ...]:
-    """Which buffers the accesses of `nest` read, in the order of `nest.reads`."""
+    """Buffers that the accesses of `nest` read, in the order of `nest.reads`."""
     product = nest.macs > 0
     return tuple(
         (access.tensor, access.pad, product and position == 1)
@@ -179,7 +179,7 @@ class Needs:
 
 
 def needs(layer: Layer, out: Sequence[Range], split: Mapping[int, Range]) -> Needs:
-    """What the tile `out` of the layer's result needs, backwards through the layer.
+    """Loop ranges and regions that the tile `out` of the layer's result needs.
 
     Args:
         layer: nests in order.

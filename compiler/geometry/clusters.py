@@ -1,13 +1,14 @@
-"""Splits over cores that suit shared memory: which cluster touches which part of a buffer.
+"""Splits over cores for shared memory per cluster: which cluster touches which part of a buffer.
 
-Where every cluster has a shared memory of its own, a buffer there is cut into equal slices, one for
-each cluster. A cluster must find what it reads in its own slice, so what the cores of one cluster
-read or write of the buffer may not leave that slice, whatever the operators between:
+If every cluster has a shared memory of its own, a buffer there is cut into equal slices, one per
+cluster. The cores of a cluster may read and write only their own slice, whatever the operators
+between:
 
     batch of 4, 2 clusters of 2 cores       images 0, 1 | 2, 3      fits
     rows of one image                       halos cross the border  does not fit
 
-So may not what they make beside their shares, because later groups read it on the same core.
+This also holds for positions that cores compute beside their shares, because later groups read them
+on the same core.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 
 Boxes = dict[str, Box]
-"""By tensor, a part of it."""
+"""Tensor -> box."""
 
 
 def slices(arch: Arch) -> int:
-    """Parts that a buffer in shared memory falls into: one for each instance of the memory."""
+    """Slices of a buffer in shared memory: one for each instance of the memory."""
     shared = arch.memories.shared
     return arch.clusters if shared is not None and shared.level == "cluster" else 1
 
 
 def keeps_apart(group: Group, parts: Sequence[Box], arch: Arch) -> bool:
-    """Whether each cluster finds in its slices of shared memory what it needs, and no two cores put
-    rows into one table that might be the same.
+    """Whether each cluster finds what it reads in its own slices, and no two cores store the same
+    row of a table.
 
     Args:
         group: the group.
@@ -64,8 +65,8 @@ def keeps_apart(group: Group, parts: Sequence[Box], arch: Arch) -> bool:
 
 
 def _puts_apart(group: Group, parts: Sequence[Box]) -> bool:
-    """Whether no two cores put rows into one table that might be the same: which rows they are is
-    known at run time only."""
+    """Whether no two cores store the same row of a table; which rows these are is known only at run
+    time."""
     for name in group.results:
         placed = group.tensors[name].placed
         if placed is None or len(parts) == 1:
@@ -78,14 +79,14 @@ def _puts_apart(group: Group, parts: Sequence[Box]) -> bool:
 
 
 def _shares(group: Group, part: Box) -> Boxes:
-    """What a core stores of the results with its part of the last one."""
+    """Boxes of the results that a core stores, for its part of the last one."""
     tensors = group.tensors
     last = tensors[group.results[-1]].shape
     return {name: _result_part(tensors[name].shape, last, part) for name in group.results}
 
 
 def _core_results(group: Group, share: Boxes, core: int) -> Boxes:
-    """What a core makes of the results: of those that stay, also what it keeps beside its share."""
+    """Boxes of the results that a core computes, with what it keeps beside its share."""
     found = dict(share)
     for name, kept in group.kept.items():
         if name in found and not kept.passed and core < len(kept.slices):
@@ -94,12 +95,12 @@ def _core_results(group: Group, share: Boxes, core: int) -> Boxes:
 
 
 def _all_of(boxes: Sequence[Boxes]) -> Boxes:
-    """The boxes around those of several cores."""
+    """Smallest boxes around those of several cores."""
     return {name: reduce(union, (each[name] for each in boxes)) for name in boxes[0]}
 
 
 def _touched(group: Group, made: Boxes) -> Boxes:
-    """What is taken of every tensor for what is `made` of the results, and those boxes."""
+    """Boxes of every tensor that computing `made` of the results touches, results included."""
     tensors = group.tensors
     wants = dict(made)
     for layer in reversed(group.layers):
@@ -121,7 +122,7 @@ def _result_part(shape: Sequence[int], last: Sequence[int], part: Box) -> Box:
 
 
 def _span(tensor: Tensor, box: Box) -> tuple[int, int]:
-    """First byte of the tensor's buffer in `box`, and the one behind the last."""
+    """First byte of `box` in the tensor's buffer, and the byte behind its last."""
     low = high = tensor.storage.offset
     for (start, size), stride in zip(box, tensor.storage.strides, strict=True):
         ends = start * stride, (start + size - 1) * stride

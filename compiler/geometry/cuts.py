@@ -1,4 +1,4 @@
-"""Ways to split results: axes that tiles and cores may cut, grids along one or two of them."""
+"""Ways to split results: axes that tiles and cores may cut, and grids along one or two of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simmodel.arch.record import Arch
 
 
 def cut_axes(shape: tuple[int, ...]) -> list[int]:
-    """Axes of a result that tiles and cores mostly cut: batch, rows; tokens; never channels."""
+    """Axes of a result that tiles and cores usually cut: batch, rows or tokens, never channels."""
     if len(shape) >= 4:
         axes = [0, 2]
     elif len(shape) == 3:
@@ -25,8 +25,8 @@ def cut_axes(shape: tuple[int, ...]) -> list[int]:
 
 
 def shared_axes(group: Group) -> list[int]:
-    """Axes along which tiles and cores may cut all results of `group`: the usual ones, those that
-    divide an attention, and the columns of images, where no product has its channels there."""
+    """Axes along which tiles and cores may cut all results of `group`: the usual ones, those of an
+    attention, and columns of images unless channels of a product lie there."""
     shapes = [group.tensors[name].shape for name in group.results]
     last = shapes[-1]
     axes = cut_axes(last)
@@ -55,8 +55,8 @@ def dividing(group: Group) -> list[int]:
 
 
 def heads(group: Group) -> list[int]:
-    """Those of the axes that divide an attention along which each product has operands of its own:
-    one position of them needs one of all that is read, and with it fewer keys and values."""
+    """Axes of an attention along which each product has operands of its own: one position needs one
+    position of all inputs, so fewer keys and values."""
     found = []
     for axis in dividing(group):
         dims = zip(group.layers, _split_dims(group, axis) or (), strict=True)
@@ -67,7 +67,7 @@ def heads(group: Group) -> list[int]:
 
 
 def _of_two(layer: Layer) -> bool:
-    """Whether a layer multiplies two tensors, neither of them constant."""
+    """Whether a layer multiplies two computed tensors."""
     operands = layer.head.operands if layer.head.contraction else ()
     return len(operands) > 1 and all(layer.tensors[a.tensor].data is None for a in operands)
 
@@ -94,7 +94,7 @@ def _differing_dim(layer: Layer, first: Box | None, second: Box | None) -> int |
 
 
 def _works(group: Group, axis: int, position: int) -> list[Box | None]:
-    """What one position of the last result along `axis` needs of each layer."""
+    """Boxes of each layer's nests for one position of the last result along `axis`."""
     last = group.results[-1]
     box = [(0, extent) for extent in group.tensors[last].shape]
     box[axis] = (position, 1)
@@ -109,14 +109,13 @@ def _works(group: Group, axis: int, position: int) -> list[Box | None]:
 
 
 def _slides(group: Group, axis: int) -> bool:
-    """Whether the group has products, and all of them move along their images with `axis`."""
+    """Whether the group has products, and all slide along their images with `axis`."""
     heads = [layer.head for layer in group.layers if layer.head.macs]
     return bool(heads) and all(a.operands[0].uses(axis) for a in heads if axis < a.rank)
 
 
 def channel_axis(rank: int) -> int | None:
-    """The axis of a result of `rank` dimensions along which its channels lie, or the heads of an
-    attention."""
+    """The channel axis of a result of `rank` dimensions, or the heads of an attention."""
     axis = 1 if rank >= 4 else rank - 1
     return axis if axis > 0 else None
 
@@ -130,9 +129,9 @@ def slices_of(shape: tuple[int, ...], cores: int) -> Iterator[dict[int, int]]:
 def _with_columns(
     shape: tuple[int, ...], axes: list[int], columns: list[int], cores: int
 ) -> Iterator[dict[int, int]]:
-    """Grids along `axes`; where none of these falls into as many equal parts as there are cores,
-    also halves of an axis and of the columns, if that makes equal parts for all. Each lies in a
-    corner then: cores that see other borders do not meet in their loads."""
+    """Grids along `axes`; if none has as many equal parts as there are cores, also halves of an
+    axis and of the columns, if these are equal. Each part is then a corner: cores with different
+    borders share no loads."""
     yield from grids(shape, axes, cores)
     if not columns or any(shape[axis] % cores == 0 for axis in axes):
         return
@@ -162,8 +161,8 @@ def splits(group: Group, arch: Arch, cores: int) -> Iterator[tuple[Box, ...]]:
 
 
 def split_channels(group: Group) -> int | None:
-    """The axis of channels of all results, if cores may split them: a product that sums over
-    channels reads what was made before the group, as all cores would have to make it else."""
+    """The channel axis of all results, if cores may split it: a product that sums over channels
+    must read its input from outside the group, as every core would need all of it."""
     shapes = [group.tensors[name].shape for name in group.results]
     axis = channel_axis(len(shapes[-1]))
     if axis is None or shapes[-1][axis] == 1:
@@ -174,13 +173,14 @@ def split_channels(group: Group) -> int | None:
 
 
 def channels_of(group: Group, parts: Sequence[Box]) -> int | None:
-    """The axis of channels of the results, where cores split these."""
+    """The channel axis of the results, if cores split it."""
     axis = split_channels(group)
     return None if axis is None or len({part[axis] for part in parts}) == 1 else axis
 
 
 def _splits_at(layer: Layer, axis: int, group: Group) -> bool:
-    """Whether a part of a layer's result along `axis` needs no more of what the group makes."""
+    """Whether a part of a layer's result along `axis` needs only the same part of the group's
+    tensors."""
     extent = layer.result.shape[axis : axis + 1]
     if any(nest.shape[axis : axis + 1] != extent for nest in layer.nests):
         return False
@@ -191,19 +191,20 @@ def _splits_at(layer: Layer, axis: int, group: Group) -> bool:
 
 
 def _sums_over(nest: Nest, access: Access, axis: int) -> bool:
-    """Whether all positions of the result along `axis` read the same, more than one each."""
+    """Whether all positions of the result along `axis` read the same positions, more than one
+    each."""
     inner = range(nest.rank, len(nest.dims))
     return not access.uses(axis) and any(access.uses(dim) for dim in inner)
 
 
 def grain_of(shape: tuple[int, ...], axis: int, arch: Arch) -> int:
-    """Channels between which cores split them: as many as the array makes at once."""
+    """Channels per unit of a split: as many as the array computes at once."""
     return min(arch.matrix.cols, shape[axis])
 
 
 def worth_cutting(group: Group) -> list[int]:
-    """Those of `shared_axes` that a search looks at: columns where images are wider than high,
-    as what neighbours share is then smaller."""
+    """Axes of `shared_axes` that the search tries: columns if images are wider than high, as halos
+    are then smaller."""
     last = group.tensors[group.results[-1]].shape
     usual = {*cut_axes(last), *dividing(group)}
     return [a for a in shared_axes(group) if a in usual or last[a] > last[a - 1]]

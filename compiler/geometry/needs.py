@@ -1,11 +1,11 @@
-"""What a box of a layer's result needs of the layer's inputs, borders included.
+"""Box of each input that a box of a layer's result needs, borders included.
 
-Index maps are affine, so along each axis of an input the needed interval follows from one loop of
-the result in most layers:
+Index maps are affine, so in most layers the interval needed along an input axis follows from one
+loop of the result:
 
     conv, 3 taps, stride 2      rows 4..7 of the result     rows 2 * 4 - 1 .. 2 * 7 + 1 of the input
 
-These maps are read off once per layer; what is left per box are a few sums.
+These maps are extracted once per layer; a box then costs a few additions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Interval = tuple[int, int]
 
 @dataclass
 class LayerNeeds:
-    """Needs of one layer, each box worked out once."""
+    """Needs of one layer, cached by box."""
 
     layer: Layer
     known: dict[Box, Mapping[str, Box]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class LayerNeeds:
 
     @cached_property
     def _maps(self) -> tuple[tuple[str, tuple[Callable[[Box], Interval], ...]], ...] | None:
-        """Per access of an input, one map per axis; None where nests move what is inside."""
+        """Per access of an input, one map per axis; None if nests move elements in between."""
         layer = self.layer
         inner = [
             (nest, access)
@@ -73,7 +73,7 @@ def layer_needs(layer: Layer, box: Box) -> dict[str, Box]:
 
 
 def layer_boxes(layer: Layer, box: Box) -> tuple[dict[str, Box], dict[str, Box]]:
-    """What `box` of a layer's result takes of each nest's result, and of the layer's inputs."""
+    """Boxes of each nest's result, and of the layer's inputs, that `box` of its result needs."""
     wants = {layer.result.name: box}
     found: dict[str, Box] = {}
     for nest in reversed(layer.nests):
@@ -115,7 +115,7 @@ def _axis_interval(nest: Nest, affine: Affine) -> Callable[[Box], Interval]:
 
 
 def _fixed(nest: Nest, affine: Affine) -> Iterator[int]:
-    """How far each loop of the reduction, run over everything, moves the position."""
+    """Offset of the position by each reduction loop, run over everything."""
     for dim, factor in affine.terms:
         if dim >= nest.rank:
             yield factor * (nest.dims[dim].extent - 1)

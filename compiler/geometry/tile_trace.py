@@ -1,14 +1,14 @@
-"""The walk over a group: what every tile of its results needs of every layer, found backwards.
+"""Tile trace of a group: the box of every layer in every tile, inferred from results to inputs.
 
-Each tile is followed from the group's results to its inputs through the operators' index maps. A
-layer computes what the layers behind it need and does not have yet: with a rolling loop, positions
-that an earlier tile computed are kept, so the first tile is larger and the others are regular.
+Each tile is followed backwards through the operators' index maps. A layer computes what later
+layers need and do not have yet: with a rolling loop, positions of an earlier tile are kept, so the
+first tile is larger and the others are regular.
 
     tile 0    conv1 rows 0..9     conv2 rows 0..8    conv3 rows 0..7
     tile 1    conv1 rows 10..17   conv2 rows 9..16   conv3 rows 8..15     (kept: 2 rows of each)
 
-Everything is worked out in plain numbers, tile by tile; runs of tiles that are alike become one
-hardware loop (`TileTrace.runs`).
+Everything is computed in plain numbers, tile by tile; runs of equal tiles become one hardware loop
+(`TileTrace.runs`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TileWindow:
 
     @cached_property
     def form(self) -> object:
-        """What is the same for parts that are alike, wherever they lie."""
+        """Key that is equal for windows of the same shape at any position."""
         return tuple([n for _, n in self.box]), self.before, self.after
 
 
@@ -73,15 +73,15 @@ class TileStep:
     """One tile of a group."""
 
     out: Mapping[str, Box]
-    """Result -> the part that this tile finishes."""
+    """Result -> the box that this tile completes."""
     work: tuple[Box | None, ...]
     """Per layer, what it computes; None: nothing new."""
     holds: Mapping[str, TileWindow]
-    """Tensors on chip: those between layers, and inputs that tiles are loaded of."""
+    """Tensors on chip: those between layers, and tiles of inputs."""
 
     @cached_property
     def form(self) -> object:
-        """What is the same for tiles that are alike, wherever they lie."""
+        """Key that is equal for tiles of the same shape at any position."""
         return (
             [None if box is None else [n for _, n in box] for box in self.work],
             {name: hold.form for name, hold in self.holds.items()},
@@ -91,7 +91,7 @@ class TileStep:
 
 @dataclass(frozen=True)
 class Repeat:
-    """`count` tiles from number `first` on that differ by a constant step only."""
+    """`count` tiles from number `first` on that differ by a constant step."""
 
     first: int
     count: int
@@ -99,7 +99,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class TileTrace:
-    """All tiles of one core's part."""
+    """All tiles of one core's part of a group."""
 
     moments: tuple[TileStep, ...]
     """By tile of the innermost outer loop."""
@@ -108,15 +108,15 @@ class TileTrace:
     strides: Mapping[str, tuple[int, ...]] | None = None
     """Per tensor, what one turn of that loop adds to the positions."""
     rolled: tuple[str, ...] = ()
-    """Tensors of which the next tile keeps what it shares with this one."""
+    """Tensors whose overlap with the next tile is kept."""
     still: frozenset[str] = frozenset()
-    """Tensors that are held as a whole in all turns."""
+    """Tensors that are on chip as a whole in all turns."""
     few: int = TraceOptions.few
     """Tiles up to which a run is no loop."""
 
     @cached_property
     def alike(self) -> tuple[Repeat, ...]:
-        """Tiles in runs that are alike."""
+        """Tiles in runs of equal form."""
         found: list[Repeat] = []
         for number in range(len(self.moments)):
             if found and self._continues(found[-1], number):
@@ -127,9 +127,9 @@ class TileTrace:
 
     @cached_property
     def runs(self) -> tuple[Repeat, ...]:
-        """Tiles in runs that become loops, and others.
+        """Tiles in runs, those that become loops and others.
 
-        Turns around tiles that are no loop would only multiply their code.
+        Loops around tiles that are no loop would only multiply their code.
         """
         few = self.few if self.repeats == 1 else 1
         return tuple(
@@ -141,7 +141,7 @@ class TileTrace:
         )
 
     def handed(self, number: int) -> dict[str, tuple[int, int, int]]:
-        """Tensor -> what tile `number` hands on to the next, see `overlap_with_next`."""
+        """Tensor -> the part that tile `number` passes on to the next, see `overlap_with_next`."""
         if number + 1 == len(self.moments):
             return {}
         now, then = self.moments[number].holds, self.moments[number + 1].holds
@@ -149,13 +149,13 @@ class TileTrace:
         return {name: what for name, what in found.items() if what is not None}
 
     def movable(self) -> TileTrace:
-        """Itself; Unwalkable where a tile cannot keep what it shares with the next one."""
+        """Itself; Unwalkable if a tile cannot keep its overlap with the next one."""
         for number in range(len(self.moments) if self.rolled else 0):
             self.handed(number)
         return self
 
     def _continues(self, run: Repeat, number: int) -> bool:
-        """Whether tile `number` follows the run's tiles by the step that is between them."""
+        """Whether tile `number` continues the run with the same step."""
         before, this = self.moments[number - 1], self.moments[number]
         # The first tile stands alone: constants that stay arrive while it is worked on.
         if number == 1 or before.form != this.form:
@@ -168,22 +168,22 @@ class TileTrace:
         return self.handed(number - 1) == self.handed(number)
 
     def bordered(self, tensor: str) -> bool:
-        """Whether any tile sees a border around a tensor."""
+        """Whether any tile reads a border around a tensor."""
         holds = (m.holds[tensor] for m in self.moments if tensor in m.holds)
         return any(any(hold.before) or any(hold.after) for hold in holds)
 
     def work_sizes(self, layer: int) -> list[tuple[int, ...]]:
-        """Sizes of the parts of a layer's result that tiles compute; none where none is needed."""
+        """Sizes of the boxes of a layer's result that tiles compute; empty if none is needed."""
         boxes = [m.work[layer] for m in self.moments]
         return [tuple(n for _, n in box) for box in boxes if box is not None]
 
     def hold_sizes(self, tensor: str) -> list[tuple[int, ...]]:
-        """Sizes of the parts of a tensor that tiles hold, borders included."""
+        """Sizes of the boxes of a tensor that are on chip, borders included."""
         return [m.holds[tensor].sizes for m in self.moments if tensor in m.holds]
 
 
 def overlap_with_next(now: TileWindow, then: TileWindow) -> tuple[int, int, int] | None:
-    """(dimension, shift, positions): what the next tile keeps, where its origin has moved."""
+    """(dimension, shift, positions): the part that the next tile keeps, whose origin has moved."""
     moved = [d for d, (a, b) in enumerate(zip(now.origin, then.origin, strict=True)) if a != b]
     if not moved:
         return None
@@ -211,13 +211,13 @@ def _box_shift(a: Box, b: Box) -> tuple[int, ...]:
 
 
 def largest(sizes: Iterable[tuple[int, ...]], rank: int) -> tuple[int, ...]:
-    """Sizes of the box that any of `sizes` fits in, one position where there are none."""
+    """Smallest sizes that contain all `sizes`; one position if there are none."""
     return tuple(max(column) for column in zip((1,) * rank, *sizes, strict=True))
 
 
 @dataclass
 class TraceCache:
-    """What has been worked out for layers and boxes, to be used again by other walks."""
+    """Needs of layers and boxes, shared by several traces."""
 
     walking: TraceOptions = field(default_factory=TraceOptions)
     layers: dict[int, LayerNeeds] = field(default_factory=dict)
@@ -242,19 +242,19 @@ class TraceCache:
 
 @dataclass(frozen=True)
 class TileTracer:
-    """Walks over one group."""
+    """Traces the tiles of one group."""
 
     group: Group
     inputs: frozenset[str]
-    """Inputs of the group of which tiles are held."""
+    """Inputs of the group that are loaded in tiles."""
     whole: frozenset[str] = frozenset()
-    """Held tensors whose buffer has room for all of them."""
+    """Tensors whose buffer has room for all of them."""
     memory: TraceCache = field(default_factory=TraceCache)
     core: int = 0
-    """Whose part it walks: of what stays between groups every core has a slice of its own."""
+    """Core that is traced: each core has its own slice of resident tensors."""
 
     def walk(self, loops: Sequence[OuterLoop], part: Box) -> TileTrace:
-        """Every tile of `part`, a box of the results; Unwalkable where tiles are not regular."""
+        """Every tile of `part`, a box of the results; Unwalkable if tiles are not regular."""
         rolling = bool(loops) and loops[-1].rolling
         rolled = (
             tuple(n for n in self.group.internal_readers if n not in self.whole) if rolling else ()
@@ -284,7 +284,7 @@ class TileTracer:
         return TileTrace(walks[0], turns, strides, rolled, still, few).movable()
 
     def _trace_tiles(self, loop: OuterLoop | None, part: Box, whole: Box) -> tuple[TileStep, ...]:
-        """The tiles of `part`, which is all of a core's part or one turn's share of that."""
+        """The tiles of `part`: a core's whole part, or one turn's share of it."""
         done: dict[str, TileWindow] = {}
         moments: list[TileStep] = []
         for out in self._outs(loop, part):
@@ -310,8 +310,8 @@ class TileTracer:
             yield {name: self._cut_result(shape, part, cut) for name, shape in shapes.items()}
 
     def _kept_outs(self, out: Mapping[str, Box], whole: Box) -> dict[str, Box]:
-        """The parts that a tile finishes of results that stay: where it reaches the edge of the
-        core's part, all that the core keeps beyond it as well."""
+        """The boxes of resident results that a tile completes: at the edge of the core's part also
+        the elements that the core keeps beyond it."""
         found = {}
         for name in self.group.results:
             if name not in self.group.kept or self.group.kept[name].passed:
@@ -395,7 +395,7 @@ class TileTracer:
         return TileStep(out, tuple(reversed(work)), holds)
 
     def _check_resident(self, name: str, box: Box) -> None:
-        """Raise Unwalkable unless the core keeps `box` of a tensor that stays."""
+        """Raise Unwalkable unless the core holds `box` of a resident tensor."""
         kept: ResidentTensor = self.group.kept[name]
         if not empty(box) and union(box, kept.slices[self.core]) != kept.slices[self.core]:
             raise Unwalkable(
@@ -404,7 +404,8 @@ class TileTracer:
             )
 
     def _tensors_on_chip(self, *, looped: bool) -> dict[str, None]:
-        """What is on chip as a whole tile; results too, so that the next tile hides their store."""
+        """Tensors that are on chip for a whole tile; results too, so that the next tile hides their
+        store."""
         inputs = (name for name in self.group.inputs if name in self.inputs)
         kept = self.group.kept
         results = (name for name in self.group.results if looped or name in kept)
@@ -414,7 +415,8 @@ class TileTracer:
 def _reaching(
     box: tuple[int, int], share: tuple[int, int], kept: tuple[int, int]
 ) -> tuple[int, int]:
-    """One axis of a tile, grown where it ends with the core's share to where ends what is kept."""
+    """One axis of a tile, extended to the resident slice's end if it reaches the end of the core's
+    share."""
     low, end = box[0], sum(box)
     low = min(low, kept[0]) if low == share[0] else low
     end = max(end, sum(kept)) if end == sum(share) else end
@@ -431,7 +433,7 @@ def _some(box: Box) -> Box | None:
 
 
 def _fresh(box: Box, before: TileWindow | None, whole: bool) -> Box | None:
-    """What of `box`, inside its tensor, is not there from the tile before; None: nothing."""
+    """The part of `box`, inside its tensor, that the previous tile did not leave; None: nothing."""
     if before is None or empty(before.box):
         return box
     grown = []
@@ -455,7 +457,7 @@ def _fresh(box: Box, before: TileWindow | None, whole: bool) -> Box | None:
 
 
 def _grown(hold: TileWindow, before: TileWindow | None) -> TileWindow:
-    """What a buffer with room for everything has: all up to here, from the tensor's start."""
+    """Contents of a buffer for the whole tensor: everything from the tensor's start up to here."""
     if before is None:
         return hold
     box = union(hold.box, before.box)
@@ -469,7 +471,7 @@ def _grown(hold: TileWindow, before: TileWindow | None) -> TileWindow:
 
 
 def _padded_box(hold: TileWindow) -> Box:
-    """Everything that is held, border included."""
+    """Everything on chip, border included."""
     return tuple(zip(hold.origin, hold.sizes, strict=True))
 
 
@@ -480,7 +482,8 @@ def _replace_axis(part: Box, axis: int, start: int, size: int) -> Box:
 def _strides(
     first: Sequence[TileStep], second: Sequence[TileStep], still: frozenset[str]
 ) -> dict[str, tuple[int, ...]]:
-    """Per tensor, what one turn of the outermost loop adds; the tiles must be alike else."""
+    """Per tensor, the step of one turn of the outermost loop; raises Unwalkable unless tiles are
+    alike."""
     found: dict[str, tuple[int, ...]] = {}
     for a, b in zip(first, second, strict=True):
         if a.form != b.form:
@@ -503,9 +506,8 @@ def trace_parts(
     group: Group, loops: Sequence[OuterLoop], parts: Sequence[Box], memory: TraceCache,
     only: Sequence[int] | None = None,
 ) -> tuple[TileTrace, ...]:  # fmt: skip
-    """What every tile of the cores' `parts` of the group's results needs, those of all cores or
-    `only` of some; Unwalkable where tiles are not regular, or a core needs of what stays between
-    groups what others keep."""
+    """Tile traces of the cores' `parts` of the group's results, of all cores or `only` some. Raises
+    Unwalkable if tiles are not regular, or a core needs resident elements of another core."""
     if any(len(kept.slices) != len(parts) for kept in group.kept.values()):
         raise Unwalkable("what stays between groups lies on as many cores as work on it")
     cores = range(len(parts)) if only is None else only
@@ -525,8 +527,8 @@ def trace_parts(
 
 
 def _still_or_most(walked: TileTrace, group: Group, name: str, mostly: float | None) -> bool:
-    """Whether a buffer for all of a tensor serves better than one for the part of one tile, which
-    rolls where `mostly` is given."""
+    """Whether a buffer for the whole tensor is better than one for a tile's part, which rolls if
+    `mostly` is given."""
     if len(walked.moments) < 2:
         return False
     holds = [m.holds[name] for m in walked.moments if name in m.holds]

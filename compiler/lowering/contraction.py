@@ -205,7 +205,7 @@ def _lower_depthwise(
 
 
 def _uncertain(node: Node) -> float:
-    """What any weight of a convolution may be off by."""
+    """Error of any weight of a convolution."""
     return float(np.max(node.uncertain(1)))
 
 
@@ -280,7 +280,7 @@ def _batched(t: Tensor, shape: tuple[int, ...], inner: tuple[Affine, Affine]) ->
 
 
 def codes_of(node: Node, left: str, right: str) -> dict[str, Any]:
-    """Zero points, the output's type and the factors from sums to output steps."""
+    """Zero points, the output's type, and the factors from sums to output steps."""
     kind = str(node.attribute("y_type", "int8"))
     a_scale = float(node.attribute(f"{left}_scale"))
     b_scale = np.asarray(node.attribute(f"{right}_scale"), np.float64)
@@ -355,7 +355,7 @@ def _finish(
 
 
 def filled(node: Node, view: Tensor, codes: dict[str, Any], channel: int) -> None:
-    """Outputs that are sums of nothing hold the bias, which runs along the axis `channel`."""
+    """Output positions that are empty sums: the bias, which varies along the axis `channel`."""
     bias = node.constant(2) if node.has(2) else np.zeros(1, np.float32)
     column = _requantized_bias(bias, codes).reshape(-1, *(1,) * (len(view.shape) - 1 - channel))
     value = node.build.constant(f"{node.out}.untouched", column)
@@ -364,7 +364,7 @@ def filled(node: Node, view: Tensor, codes: dict[str, Any], channel: int) -> Non
 
 
 def _requantized_bias(bias: Array, codes: dict[str, Any]) -> Array:
-    """What requantization makes of sums that are the bias alone."""
+    """The bias after requantization."""
     if not codes:
         return bias
     steps: Array = bias.astype(np.float32) * codes["factor"]
@@ -389,14 +389,14 @@ CONTRACTIONS: dict[str, Lowering] = {
 
 @dataclass(frozen=True)
 class _Phase:
-    """Along one axis: the outputs first, first + stride, ... and the taps that they see."""
+    """Along one axis: the outputs first, first + stride, ... and the taps that they read."""
 
     first: int
     count: int
     taps: tuple[int, ...]
-    """Positions in the kernel, in the order in which a window over the input meets them."""
+    """Positions in the kernel, in the order in which a window over the input reads them."""
     apart: int
-    """How far these are from each other in the input."""
+    """Distance between these in the input."""
     pads: tuple[int, int]
 
 

@@ -24,11 +24,11 @@ ROUNDED = WHOLE | REAL
 """Types of results that are rounded here."""
 
 _BITS = 23
-"""Of the significand of fp32, without the first."""
+"""Bits of fp32's significand, without the implicit one."""
 
 
 def wrapped(node: Node, x: Tensor, name: str) -> None:
-    """The low bits of whole numbers, or of real ones without their fractions."""
+    """The low bits of integers, or of real numbers without their fractions."""
     make, out, shape = node.build.elementwise, node.out, node.shape()
     node.build.composite = node.build.composite or out
     low, high = limits(name)
@@ -51,8 +51,8 @@ def _integer_constant(node: Node, number: int) -> Tensor:
 
 
 def rounded(node: Node, x: Tensor, name: str, *, saturates: bool = True) -> None:
-    """Real numbers as those of type `name`: the nearest one, beyond the largest that or, where it
-    does not saturate, what the type has for no number."""
+    """Real numbers rounded to type `name`: to nearest; out of range to the largest, or, if the type
+    does not saturate, to its not-a-number."""
     make, out, shape = node.build.elementwise, node.out, node.shape()
     node.build.composite = node.build.composite or out
     kind, top = ml_dtypes.finfo(NUMPY[name]), largest(name)  # type: ignore[no-untyped-call]
@@ -158,10 +158,11 @@ def binary(node: Node) -> None:
 
 
 def _by_constant(node: Node) -> bool:
-    """Lower a product with a constant, or a quotient by one, to what is cheaper; whether it did.
+    """Lower a product with a constant, or a quotient by one, to something cheaper; whether that
+    succeeded.
 
-    One positive number is a scale, with which the operand is read; others are reciprocals, where
-    memory has them as precisely as a division would be.
+    One positive number is a scale of the operand; others are reciprocals, if memory stores them as
+    precisely as a division would compute.
     """
     places = (1,) if node.op == "Div" else (1, 0)
     place = next((p for p in places if node.data(p) is not None), None)
@@ -188,26 +189,26 @@ def _by_constant(node: Node) -> bool:
 
 
 def modulo(node: Node) -> None:
-    """y = what is left of a, divided by b: with the sign of b, or with `fmod` with that of a."""
+    """y = remainder of a / b: with the sign of b, or with `fmod` with that of a."""
     function = "fmod" if node.attribute("fmod", 0) else "mod"
     node.build.elementwise(node.out, node.shape(), function, _operands(node, 2), node.dtype())
 
 
 def bit_shift(node: Node) -> None:
-    """y = the bits of a, moved to the left or to the right by b."""
+    """y = the bits of a, shifted left or right by b."""
     function = f"shift_{str(node.attribute('direction')).lower()}"
     node.build.elementwise(node.out, node.shape(), function, _operands(node, 2), node.dtype())
 
 
 def is_inf(node: Node) -> None:
-    """y = whether x is infinite, in a direction that is asked about."""
+    """y = whether x is infinite, in the given direction."""
     asked = [float(node.attribute(f"detect_{sign}", 1)) for sign in ("negative", "positive")]
     make, x = node.build.elementwise, node.tensor(0)
     make(node.out, node.shape(), "is_inf", [x], node.dtype(), parameters=tuple(asked))
 
 
 def power(node: Node) -> None:
-    """y = a to the power of b; an integer to a real power is cut off towards zero."""
+    """y = a to the power of b; an integer to a real power is truncated."""
     operands = _operands(node, 2)
     make, out, shape, kind = node.build.elementwise, node.out, node.shape(), node.dtype()
     if is_float(kind) or not is_float(operands[1].dtype):
@@ -224,11 +225,11 @@ def _operands(node: Node, count: int) -> list[Tensor]:
 
 
 POWERS = {0.5: "sqrt", 1.0: "move", 2.0: "square", -1.0: "reciprocal", -0.5: "rsqrt"}
-"""Exponents that are functions of their own."""
+"""Exponents that have functions of their own."""
 
 
 def _simple_power(node: Node) -> bool:
-    """Lower x to the power of one constant that has a cheaper function; whether it did."""
+    """Lower x to the power of a constant with a cheaper function; whether that succeeded."""
     exponent = node.data(1)
     function = POWERS.get(float(exponent.reshape(()))) if _single(exponent) else None
     x = node.tensor(0)
@@ -268,7 +269,7 @@ def clip(node: Node) -> None:
 
 
 def _limit(node: Node, position: int) -> float | Tensor:
-    """A bound of a Clip; infinite where there is none."""
+    """A bound of a Clip; infinite if absent."""
     if not node.has(position):
         return math.inf if position == 2 else -math.inf
     data = node.data(position)
@@ -277,7 +278,7 @@ def _limit(node: Node, position: int) -> float | Tensor:
 
 
 def cast(node: Node) -> None:
-    """y = x in another element type; fractions are cut off towards zero when y is an integer."""
+    """y = x in another element type; truncated if y is an integer."""
     x, kind, narrow = node.tensor(0), node.dtype(), _rounding(node)
     target = port_type(node.node.outputs[0])
     if node.value(0).dtype != node.node.outputs[0].dtype and target in elementwise.ROUNDED:
@@ -298,16 +299,17 @@ def cast(node: Node) -> None:
 
 
 def _rounding(node: Node) -> str | None:
-    """The half-precision type that the model itself rounds to, where memory keeps more.
+    """The half-precision type that the model rounds to, if memory is wider.
 
-    What this compiler casts inside of a composite is as precise as memory; and where memory has a
-    half-precision type for all real values, that is the user's choice of precision.
+    Casts inside of a composite are as precise as memory; if memory has a half-precision type for
+    all real values, that is the user's choice of precision.
     """
     return _wanted_half(node) if node.build.real == "fp32" else None
 
 
 def _wanted_half(node: Node) -> str | None:
-    """The half-precision type to which the model casts what may not be of that type already."""
+    """The half-precision type to which the model casts a value that may not be of that type
+    already."""
     wanted = NAMES[numpy_type(node.node.outputs[0])]
     source = node.value(0).dtype
     small = source in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL)
@@ -318,7 +320,7 @@ def _wanted_half(node: Node) -> str | None:
 
 
 def _loses_bits(source: str, target: str) -> bool:
-    """Whether a conversion between integer types may leave the range of the second."""
+    """Whether a conversion between integer types may overflow the second."""
     if is_float(source) or is_float(target) or "bool" in (source, target):
         return False
     given, made = np.iinfo(NUMPY[source]), np.iinfo(NUMPY[target])
@@ -396,7 +398,7 @@ def dequantize(node: Node) -> None:
 
 
 def _code(node: Node) -> tuple[float, int] | None:
-    """Scale and zero point of the whole tensor, where both are constant."""
+    """Scale and zero point of the whole tensor, if both are constant."""
     scale, zero = node.data(1), node.data(2)
     if not _single(scale) or (node.has(2) and not _single(zero)):
         return None

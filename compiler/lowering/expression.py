@@ -1,7 +1,7 @@
-"""Tensor expressions as nests: one for each function or reduction.
+"""Tensor expressions as nests: one nest for each function or reduction.
 
-The one idea: a nest is an expression already. What is nested deeper becomes a tensor of its own
-over the indices that it depends on; a sum of products is one nest, for the matrix engine.
+The one idea: a nest is an expression already. A nested subexpression becomes a tensor of its own,
+indexed by the loops that it depends on; a sum of products is one nest, for the matrix engine.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class _Lowering:
         self.node.build.add(Nest(name, dims, len(indices), function, accesses, how))
 
     def _function(self, inner: Term, how: str | None) -> tuple[str, tuple[Term, ...]]:
-        """What a nest applies: a reduction other than that of products reads what it reduces."""
+        """The function of a nest: a reduction other than a sum of products reads its operand
+        unchanged."""
         product = isinstance(inner, Apply) and inner.function == "mul" and how == "sum"
         if isinstance(inner, Apply) and (how is None or (product and self._both_vary(inner))):
             return inner.function, inner.operands
@@ -94,7 +95,7 @@ class _Lowering:
         return not any(isinstance(each, Number) for each in product.operands)
 
     def _access(self, term: Term, loops: tuple[str, ...]) -> Access:
-        """How a nest over `loops` reads a value."""
+        """An access of a nest over `loops` to a value."""
         if isinstance(term, Read):
             tensor = self.inputs[term.tensor].name
             return Access(tensor, tuple(_affine(p, loops) for p in term.at), term.pad)

@@ -1,8 +1,8 @@
-"""From nests back to the model's nodes, for the host.
+"""Host calls: from nests back to the model's nodes.
 
 A nest may be a part of a node (one phase of a transposed convolution) or stand for several (a
-quantized sum). What the host can run is whole nodes, so nests that share tensors of which the model
-knows nothing go together; between what they read and what they make lie the nodes of the payload.
+quantized sum). The host runs whole nodes, so nests that share tensors without a name in the model
+go to the host together; the payload is the nodes between their inputs and outputs.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def payload_of(
 
 
 def _opsets(nodes: Sequence[ir.Node], model: ir.Model) -> list[onnx.OperatorSetIdProto]:
-    """Of a payload; what stands in the bodies of a node has the forms that the file gave it."""
+    """Opset imports of a payload; the body of a node keeps the file's opset."""
     versions = {domain: v for domain, v in model.opset_imports.items() if domain != ARCHGEN}
     if len(nodes) == 1 and has_body(nodes[0]):
         versions[""] = nodes[0].version or versions[""]
@@ -212,13 +212,13 @@ def _opsets(nodes: Sequence[ir.Node], model: ir.Model) -> list[onnx.OperatorSetI
 
 @dataclass(frozen=True)
 class _Port:
-    """A value that crosses the border of a payload: as FLOAT where numpy has no type of its own
-    for it, which holds all numbers of those that ONNX has."""
+    """A value that crosses the border of a payload: FLOAT if numpy has no such type, which
+    represents all its numbers."""
 
     value: ir.Value
 
     def info(self) -> onnx.ValueInfoProto:
-        """What the host sees."""
+        """Type and shape as the host sees them."""
         kind = ir.DataType.UNDEFINED if self.value.dtype is None else self.value.dtype
         dtype = ir.DataType.FLOAT if self._foreign() else kind
         return onnx.helper.make_tensor_value_info(
@@ -226,11 +226,11 @@ class _Port:
         )
 
     def read(self) -> list[onnx.NodeProto]:
-        """From the port to the value."""
+        """Conversion from the port to the value."""
         return self._cast(self._port_name(), str(self.value.name), self.value.dtype)
 
     def written(self) -> list[onnx.NodeProto]:
-        """From the value to the port."""
+        """Conversion from the value to the port."""
         return self._cast(str(self.value.name), self._port_name(), ir.DataType.FLOAT)
 
     def _foreign(self) -> bool:
@@ -247,7 +247,7 @@ class _Port:
 
 
 def _initializer(value: ir.Value) -> onnx.TensorProto:
-    """Constant data of `value`; one without elements is constant whoever computes it."""
+    """Constant data of `value`; an empty tensor is constant whoever computes it."""
     data, kind = value.const_value, value.dtype
     assert kind is not None
     array = np.zeros(nest_shape(value), kind.numpy()) if data is None else data.numpy()
@@ -284,12 +284,12 @@ def _elements(value: ir.Value) -> int:
 
 @dataclass(frozen=True)
 class Payload:
-    """What the host runs in one call."""
+    """One host call."""
 
     data: bytes
     inputs: tuple[str, ...]
     nodes: int
-    """Nodes of the model in it."""
+    """Number of the model's nodes in it."""
     operations: int
 
 
@@ -303,13 +303,13 @@ class Fallback:
         self.values |= {str(value.name): value for value in model.graph.inputs}
         self.order = {node: position for position, node in enumerate(model.graph)}
         self.named: dict[str, list[str]] = {}
-        """Buffer -> the model's values in it, the first one made first."""
+        """Buffer -> the model's values in it, in order of computation."""
         for name, tensor in graph.tensors.items():
             if name in self.values and tensor.data is None:
                 self.named.setdefault(tensor.storage.buffer, []).append(name)
 
     def host_node(self, nest: Nest) -> tuple[HostNode, tuple[Nest, ...]] | None:
-        """A host node and the nests that it replaces, `nest` among them; None: there is none."""
+        """A host node and the nests that it replaces, including `nest`; None: there is none."""
         nests = self._connected_nests(nest)
         outputs = self._outputs(nests)
         mine = {self._buffer(n.tensor) for n in nests}
@@ -330,7 +330,7 @@ class Fallback:
         return host, nests
 
     def payload(self, outputs: Sequence[str], stop: Iterable[str]) -> Payload | None:
-        """What computes `outputs` from values among `stop`; None where more would be needed."""
+        """The nodes that compute `outputs` from values among `stop`; None if they need others."""
         found: dict[ir.Node, None] = {}
         given = set(stop)
         wanted = list(outputs)
@@ -367,7 +367,7 @@ class Fallback:
         return self.graph.tensors[tensor].storage.buffer
 
     def _connected_nests(self, nest: Nest) -> tuple[Nest, ...]:
-        """`nest` and all that shares unnamed tensors with it, in order."""
+        """`nest` and all nests that share unnamed tensors with it, in order."""
         members = {nest.tensor}
         while True:
             shared = self._unnamed(members)
@@ -385,7 +385,7 @@ class Fallback:
         return tuple(step for step in steps if step.tensor in members)
 
     def _unnamed(self, members: set[str]) -> set[str]:
-        """Buffers that `members` share with nests that must come along."""
+        """Buffers that `members` share with nests that must join them."""
         found = set()
         for step in self.graph.steps:
             if not isinstance(step, Nest) or step.tensor not in members:
@@ -399,12 +399,12 @@ class Fallback:
         return found
 
     def _reads_unnamed(self, step: Nest, shared: set[str]) -> bool:
-        """Whether `step` reads a buffer of `shared` in which the model has no value."""
+        """Whether `step` reads a buffer of `shared` that holds no value of the model."""
         buffers = {self._buffer(name) for name in reads_of(step)}
         return any(not self.named.get(buffer) for buffer in buffers & shared)
 
     def _outputs(self, nests: tuple[Nest, ...]) -> tuple[str, ...]:
-        """The model's values that others take from `nests`."""
+        """The model's values of `nests` that others read."""
         inside = {nest.tensor for nest in nests}
         others = [step for step in self.graph.steps if not inside.issuperset(writes_of(step))]
         seen = {self._buffer(name) for step in others for name in reads_of(step)}
@@ -418,7 +418,7 @@ class Fallback:
         return tuple(found)
 
     def _covering(self, buffer: str) -> str | None:
-        """The first value of the model that fills `buffer`."""
+        """The first value of the model that covers `buffer`."""
         size = self.graph.buffers[buffer]
         names = self.named.get(buffer, ())
         return next((n for n in names if self.graph.tensors[n].elements == size), None)

@@ -1,7 +1,7 @@
-"""From the prepared graph to nests: every node through the table of its operator.
+"""Lowering: every node of the prepared graph becomes nests, by the table of its operator.
 
-A node that has no nest becomes a host node with a payload: a small model of its own, so whoever
-executes the program needs nothing else. The table joins those of the operator families.
+A node without a nest becomes a host node whose payload is a small model of its own, so executing
+the program needs nothing else. `TABLE` joins the tables of the operator families.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TABLE: dict[str, Lowering] = Registry(
         **contraction.TRANSPOSED,
     },
 )
-"""Operator type -> how it becomes nests."""
+"""Operator type -> its lowering to nests."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _lowering(node: ir.Node) -> Lowering | None:
 
 
 def _memory_type(value: ir.Value, build: NestGraphBuilder) -> str:
-    """Element type in memory; double precision that only the host ever touches stays what it is."""
+    """Element type in memory; double precision that only the host touches is kept."""
     nodes = [value.producer(), *(use.node for use in value.uses())]
     dtype = numpy_type(value)
     touched = any(node is not None and _lowering(node) is not None for node in nodes)
@@ -138,7 +138,7 @@ def _lower_node(
 
 
 def _refuse_rounding(node: ir.Node) -> None:
-    """Results of a type that is only stored are numbers of that type already; no engine rounds to
+    """Refuse results that must be rounded to a type that memory only stores: no engine rounds to
     it."""
     given = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
     for value in node.outputs:
@@ -151,8 +151,7 @@ def _refuse_rounding(node: ir.Node) -> None:
 def host_node(
     node: ir.Node, build: NestGraphBuilder, model: ir.Model, reason: str, limits: LoweringLimits
 ) -> HostNode:
-    """`node` as a call to the host, with its constants inside the payload; results without elements
-    are nothing that it would have to give."""
+    """`node` as a host call, with its constants in the payload, without its empty results."""
     named = [output for output in node.outputs if output.name]
     for output in named:
         if str(output.name) not in build.tensors:

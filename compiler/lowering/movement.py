@@ -1,7 +1,7 @@
-"""Data movement: views where strides can say it, one copying nest where they cannot.
+"""Data movement: views where strides express it, else one copying nest.
 
-Concatenation is a view from the other side: its inputs are given places inside one buffer after
-all nests are known (`compiler.tensor_ir.join`), so their producers write there directly.
+Concatenation is the reverse of a view: its inputs get addresses inside one buffer after all nests
+are known (`compiler.tensor_ir.join`), so their producers write there directly.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def transpose(node: Node) -> None:
 
 
 def slicing(node: Node) -> None:
-    """A box of the input, possibly with steps; where these go backwards, one copy per position."""
+    """A box of the input, possibly with steps; for negative steps one copy per position."""
     x = node.tensor(0)
     rank = len(x.shape)
     starts, ends = node.constant(1), node.constant(2)
@@ -113,7 +113,7 @@ def gather(node: Node) -> None:
 def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tensor:
     """`x` at `positions` along `axis`, called `name`: a view or one copy per evenly spaced run.
 
-    Raises NoNest where there are more runs than `Limits` allow.
+    Raises NoNest where there are more runs than `LoweringLimits` allow.
     """
     runs = _runs([int(p) for p in positions])
     if len(runs) == 1:

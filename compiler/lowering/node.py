@@ -1,4 +1,4 @@
-"""One model node as the operators see it: attributes with defaults, tensors by position."""
+"""One model node during lowering: attributes with defaults, tensors by position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simmodel.arch.dtype import NAMES, NUMPY, WIDER, widened
 
 @dataclass(frozen=True)
 class LoweringLimits:
-    """Where operators become other nests, or none."""
+    """Limits beyond which operators are lowered otherwise, or left to the host."""
 
     runs: Count = 32
     """Copies into which a choice of positions may fall; with more it is left to the host."""
@@ -32,7 +32,7 @@ class LoweringLimits:
 
 
 class NoNest(Exception):
-    """This node cannot be said as nests; the text says why. It will run on the host."""
+    """This node has no nests; the text says why. It runs on the host."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Node:
         return None if constant is None else constant.numpy()
 
     def constant(self, position: int) -> Array:
-        """Constant data of input `position`; no nest without it."""
+        """Constant data of input `position`; NoNest without it."""
         found = self.data(position)
         if found is None:
             raise NoNest(f"{self.op} whose input {position} is not constant")
@@ -91,7 +91,7 @@ class Node:
         return self.build.tensors[str(value.name)]
 
     def uncertain(self, position: int) -> Array | float:
-        """What constant input `position` may be off by, where terms were added up for it."""
+        """Error of constant input `position`, if terms were added up for it."""
         return uncertain(self.value(position))
 
     @property
@@ -109,26 +109,26 @@ class Node:
 
 
 def uncertain(value: ir.Value) -> Array | float:
-    """What a constant may be off by, where it was computed while compiling."""
+    """Error of a constant that was computed while compiling."""
     return UNIT * terms_of(value)
 
 
 def nest_shape(value: ir.Value) -> tuple[int, ...]:
-    """Shape of a value; no nest where it is not static."""
+    """Shape of a value; NoNest if it is not static."""
     if value.shape is None or not all(isinstance(n, int) for n in value.shape):
         raise NoNest(f"{value.name} has no static shape")
     return tuple(int(n) for n in value.shape)  # type: ignore[arg-type]
 
 
 def numpy_type(value: ir.Value) -> np.dtype[Any]:
-    """numpy element type that engines compute a value in: its own, or one that holds its numbers
-    where that is only stored; no nest where none is known or no memory stores it."""
+    """numpy element type of a value's arithmetic: its own, or one that represents its numbers if
+    its own is storage only; NoNest if it is unknown or no memory stores it."""
     own = NUMPY[port_type(value)]
     return own if NAMES[own] not in WIDER else NUMPY[widened(NAMES[own])[0]]
 
 
 def port_type(value: ir.Value) -> str:
-    """Element type of a value by its own name; no nest where none is known or none stores it."""
+    """Element type of a value by its own name; NoNest if it is unknown or no memory stores it."""
     if value.dtype is None:
         raise NoNest(f"{value.name} has no element type")
     dtype = np.dtype(value.dtype.numpy())

@@ -68,7 +68,7 @@ def log_sum_exp(node: Node) -> None:
 
 
 def _input(node: Node, *, whole: bool) -> tuple[Tensor, set[int]]:
-    """What is reduced, and over which axes; integers only if their result is one, `whole`."""
+    """Operand and axes of a reduction; integers only if its result is an integer, `whole`."""
     x = node.tensor(0)
     if x.elements == 0 or not (whole or is_float(node.dtype())):
         raise NoNest(f"{node.op} of {x.elements} elements of {node.dtype()}")
@@ -88,8 +88,8 @@ def _keeps(node: Node) -> bool:
 def _total(
     node: Node, x: Tensor, axes: set[int], name: str, reduce: str, scale: float | None = None
 ) -> Tensor:
-    """`x`, scaled, reduced over `axes`, which stay with extent 1; in two steps where one result
-    is made of too many elements for a tile to hold."""
+    """`x`, scaled, reduced over `axes`, which remain with extent 1; in two steps if the elements of
+    one result do not fit in a tile."""
     count = math.prod(x.shape[axis] for axis in axes)
     if count > node.limits.longest and reduce != "prod":
         return _in_parts(node, x, axes, name, reduce, scale)
@@ -99,7 +99,7 @@ def _total(
 def _in_parts(
     node: Node, x: Tensor, axes: set[int], name: str, reduce: str, scale: float | None
 ) -> Tensor:
-    """About as many partial results as there are elements behind each, then these reduced.
+    """Reduction in two steps, with about as many partial results as elements in each.
 
     Exact for the largest and smallest element; sums are added up in another order.
     """
@@ -119,7 +119,7 @@ def _in_parts(
 
 @dataclass(frozen=True)
 class _Halves:
-    """What is reduced as two groups of axes; `cut` is the second part of an axis cut in two."""
+    """Axes of a reduction in two groups; `cut` is the second part of an axis cut in two."""
 
     x: Tensor
     outer: set[int]
@@ -128,8 +128,8 @@ class _Halves:
 
 
 def _halved(node: Node, x: Tensor, axes: set[int], name: str) -> _Halves | None:
-    """The axes that are far apart in memory, with about as many elements as the others have; one
-    axis is cut in two where that is needed and its extent can be divided."""
+    """The axes that are far apart in memory, with about as many elements as the others; one axis is
+    cut in two if necessary and if its extent has divisors."""
     wanted = math.isqrt(math.prod(x.shape[axis] for axis in axes))
     outer: set[int] = set()
     size = 1
@@ -147,7 +147,7 @@ def _halved(node: Node, x: Tensor, axes: set[int], name: str) -> _Halves | None:
 
 
 def _divisor(extent: int, wanted: int) -> int:
-    """The divisor of `extent` that is nearest to `wanted`, in proportion."""
+    """The divisor of `extent` closest to `wanted`, as a ratio."""
     divisors = (d for d in range(1, math.isqrt(extent) + 1) if extent % d == 0)
     both = {d for small in divisors for d in (small, extent // small)}
     return min(sorted(both), key=lambda d: max(d, wanted) / min(d, wanted))
@@ -206,7 +206,7 @@ def _axes(node: Node, rank: int) -> set[int]:
 
 
 def _dropped(node: Node, kept: Tensor, axes: set[int]) -> None:
-    """The result without its reduced axes, where those go."""
+    """The result without its reduced axes, if it drops them."""
     if _keeps(node):
         return
     strides = tuple(s for axis, s in enumerate(kept.storage.strides) if axis not in axes)
@@ -282,7 +282,7 @@ def _average(node: Node, x: Tensor, point: Geometry) -> None:
 
 
 def _counted_by_length(node: Node, point: Geometry) -> bool:
-    """Whether lengths say over how many elements the mean of a window is."""
+    """Whether the number of elements in a mean's window depends on a length."""
     include, ceil = (bool(node.attribute(name, 0)) for name in ("count_include_pad", "ceil_mode"))
     first, half = len(node.shape()) - len(point.kernel), len(point.kernel)
     open_ = (axis - first for axis in open_of(node.value(0)) if axis >= first)
@@ -292,8 +292,8 @@ def _counted_by_length(node: Node, point: Geometry) -> bool:
 
 
 def _average_of_those_there(node: Node, x: Tensor, point: Geometry) -> None:
-    """The sum over a window, by how many ones the same window has of as many as there are
-    elements that count: what follows from a length is at no length a constant of its own."""
+    """A mean as the sum over a window divided by a sum of ones over the same window: a divisor that
+    depends on a length is no constant."""
     make, out, share = node.build.elementwise, node.out, 1.0 / math.prod(point.kernel)
     total = _window(node, x, point, f"{out}.sum", "sum", (0.0, share))
     extents, ours = x.shape[-len(point.kernel) :], point
@@ -309,7 +309,7 @@ def _average_of_those_there(node: Node, x: Tensor, point: Geometry) -> None:
 
 
 def _counts(node: Node, x: Tensor, point: Geometry) -> Array:
-    """Elements that each window's mean is over, per output position."""
+    """Elements in each window of a mean, per output position."""
     include = bool(node.attribute("count_include_pad", 0))
     per_axis = []
     half = len(point.kernel)

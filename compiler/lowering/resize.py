@@ -1,9 +1,9 @@
-"""Resizing, axis by axis: repetition where it is one, else a product with a constant matrix.
+"""Resizing, axis by axis: repetition where possible, else a product with a constant matrix.
 
 Each output position is a weighted sum of a few input positions, with weights that only the
-attributes decide. Whole-number nearest enlargement repeats elements; any other nearest choice
-takes positions; interpolation multiplies by the matrix of weights along the axis. Positions outside
-of a crop have no weights; the value that stands there instead is added behind.
+attributes decide. Nearest enlargement by a whole number repeats elements; any other nearest mode
+gathers positions; interpolation multiplies by the matrix of weights along the axis. Positions
+outside of a crop have no weights; their constant value is added afterwards.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def resize(node: Node) -> None:
 
 
 def _resized(node: Node) -> list[int]:
-    """The axes that scales, sizes and bounds of a crop are given for."""
+    """The axes that scales, sizes and crop bounds refer to."""
     rank = len(node.shape())
     axes = node.attribute("axes")
     return list(range(rank)) if axes is None else [int(axis) % rank for axis in axes]
@@ -70,7 +70,7 @@ def _scale(node: Node, axis: int, given: int, made: int) -> float:
 
 
 def _crop(node: Node, axis: int) -> tuple[float, float]:
-    """Bounds of what is sampled along `axis`, as shares of its extent."""
+    """Crop bounds along `axis`, as shares of its extent."""
     axes = _resized(node)
     if axis not in axes:
         return 0.0, 1.0
@@ -80,7 +80,7 @@ def _crop(node: Node, axis: int) -> tuple[float, float]:
 
 
 def _fill(node: Node, places: dict[int, Array]) -> Array | None:
-    """What stands in positions outside of the input, zero inside; None where nothing does."""
+    """Value of positions outside of the input, zero inside; None if there are none."""
     value = float(node.attribute("extrapolation_value", 0.0))
     if node.attribute("coordinate_transformation_mode") != "tf_crop_and_resize" or value == 0:
         return None
@@ -143,8 +143,8 @@ def _weight_matrix(node: Node, mode: str, axis: int, places: Array) -> Array:
 
 
 def _interpolated(node: Node, mode: str, axis: int, places: Array) -> tuple[Array, Array]:
-    """Input positions around each place, and their weights: the kernel of the mode, as wide as the
-    output's pixels where these are larger and shall not alias."""
+    """Input positions around each output position, and their weights: the mode's kernel, as wide as
+    the output's pixels if these are larger and antialiasing is asked for."""
     given, made = node.tensor(0).shape[axis], len(places)
     smooth = bool(node.attribute("antialias", 0))
     narrow = min(1.0, _scale(node, axis, given, made)) if smooth else 1.0
@@ -178,13 +178,13 @@ def _cubic(d: Array, a: float) -> Array:
 
 
 def _single_positions(matrix: Array) -> Array | None:
-    """The one input position of each output, where there is only one."""
+    """The one input position of each output, if there is only one."""
     single = ((matrix != 0).sum(1) == 1).all() and (matrix.max(1) == 1).all()
     return matrix.argmax(1) if single else None
 
 
 def _factor(positions: Array | None, given: int) -> int | None:
-    """How often each input position is repeated, where that is the same for all."""
+    """Repetitions of each input position, if equal for all."""
     if positions is None or len(positions) % given:
         return None
     factor = len(positions) // given

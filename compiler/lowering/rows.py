@@ -1,7 +1,7 @@
-"""Rows of a table at places that are known at run time.
+"""Gather and scatter of rows at indices known only at run time.
 
-A copy engine that takes a list of rows loads those alone. For machines without one, and where it is
-quicker, every result is compared with all places of a short axis on the vector engine.
+A copy engine that takes a list of rows loads only those. On machines without one, and where it is
+faster, every index is compared with all positions of a short axis on the vector engine.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from compiler.tensor_ir.nest import (
 )
 
 LONGEST = 1024
-"""Positions that a place is compared with, at most: of a longer axis, as of a table of words, the
-host reads the chosen rows alone."""
+"""Most positions that an index is compared with: of a longer axis, as of a table of words, the host
+gathers."""
 
 
 def pick_of(node: Node) -> Pick | None:
-    """What a Gather picks by places that no view says, for machines whose copy engines take a list
-    of rows; None: another operator, or another type than that of the table."""
+    """The gather of a Gather node with computed indices, for copy engines that take a list of rows;
+    None: another operator, or another type than that of the table."""
     if node.op != "Gather" or node.dtype() != node.tensor(0).dtype:
         return None
     table, index = node.tensor(0), node.tensor(1)
@@ -44,8 +44,8 @@ def pick_of(node: Node) -> Pick | None:
 
 
 def gather_by_comparison(node: Node) -> tuple[Nest, ...]:
-    """Nests that compare each place with all positions of a short axis. Empty: another operator,
-    constant places, or too many of them."""
+    """Nests that compare each index with all positions of a short axis. Empty: another operator,
+    constant indices, or too many of them."""
     pick = pick_of(node)
     if pick is None or node.data(1) is not None:
         return ()
@@ -74,7 +74,7 @@ def gather_by_comparison(node: Node) -> tuple[Nest, ...]:
 
 
 def _marked(node: Node, index: Tensor, extent: int, behind: int) -> Tensor:
-    """Whether each place is each position of the axis; below 0 they count from its end."""
+    """Whether each index equals each position of the axis; negative ones count from its end."""
     build, out = node.build, node.out
     shape = (*index.shape, 1, *(1 for _ in range(behind)))
     strides = (*index.storage.strides, *(1 for _ in range(behind + 1)))
@@ -93,7 +93,7 @@ def _marked(node: Node, index: Tensor, extent: int, behind: int) -> Tensor:
 
 
 def _masked_rows(node: Node, here: Tensor, table: Tensor, axis: int, places: int) -> Tensor:
-    """The table's elements where they are `here`, else zero; truths as integers, which add up."""
+    """The table's elements where they are `here`, else zero; booleans as integers, which add up."""
     build, storage = node.build, table.storage
     ahead = tuple(1 for _ in range(places))
     shape = (*table.shape[:axis], *ahead, *table.shape[axis:])
@@ -110,7 +110,8 @@ def _masked_rows(node: Node, here: Tensor, table: Tensor, axis: int, places: int
 
 
 def put_of(node: Node) -> Put | None:
-    """What a node writes into rows of its first input; None: another operator, or no whole rows."""
+    """The scatter of a node into rows of its first input; None: another operator, or not whole
+    rows."""
     found = _PUTS.get(node.op)
     if found is None or node.dtype() != node.tensor(0).dtype or not node.tensor(1).elements:
         return None
@@ -175,7 +176,7 @@ def scatter_by_comparison(node: Node) -> tuple[Nest, ...]:
 
 
 def _first_rows(node: Node) -> Tensor:
-    """Where each sample begins to write, one number along the first axis."""
+    """First row of each sample, one number along the first axis."""
     shape = node.shape()
     column = (shape[0], *(1 for _ in shape[1:]))
     if not node.has(2):
@@ -188,7 +189,7 @@ def _first_rows(node: Node) -> Tensor:
 
 
 def _row_positions(node: Node, first: Tensor, number: int, name: str) -> Tensor:
-    """Places of the new row `number` of each sample."""
+    """Positions of the new row `number` of each sample."""
     build, at = node.build, first
     if number:
         step = build.constant(f"{name}.step", np.array(number, np.int32))

@@ -1,10 +1,10 @@
-"""Moves buffers to other banks where that costs fewer cycles: a local search from a placement.
+"""Bank assignment: a local search that moves buffers to other banks to save cycles.
 
-What a placement costs is what its engines lose in the banks (`conflicts`), and what they wait where
-bytes are used again (`Waits`). A step gives one buffer another address or another distance between
-its slots, or exchanges two buffers; only steps that make it cheaper are taken, so the result never
-costs more than the start. Contiguity needs no term of its own: slots stay whole, and how fast a
-copy runs does not depend on where they lie.
+The cost of a placement is the cycles that engines lose to bank conflicts (`BankTraffic`) and to
+waits for a slot that is used again (`Waits`). A step changes one buffer's address or the distance
+between its slots, or exchanges two buffers; only steps that lower the cost are taken, so the result
+never costs more than the start. Contiguity needs no term: slots stay contiguous, and the speed of a
+copy does not depend on its address.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class Banks:
 
 @dataclass(frozen=True)
 class BankTraffic:
-    """One phase in one memory."""
+    """Traffic of one phase in one memory."""
 
     phase: Phase
     memory: Memory
     streams: tuple[tuple[int, Stream], ...]
-    """(task, stream) of those in this memory."""
+    """(task, stream) of the streams in this memory."""
     states: NDArray[np.bool_]
     """Combination x task: which tasks run."""
     chances: Floats
-    """Of each combination."""
+    """Probability of each combination."""
     times: Floats
-    """Of each task, cycles of all its turns in one phase."""
+    """Cycles of each task, all its turns in one phase."""
     engines: Floats
     """Engine x task: 1 where the engine runs the task."""
     banks: Banks
@@ -71,7 +71,7 @@ class BankTraffic:
 
     @cached_property
     def buffers(self) -> frozenset[str]:
-        """Buffers that it touches."""
+        """Buffers that the streams touch."""
         return frozenset(stream.buffer for _, stream in self.streams)
 
     @property
@@ -128,8 +128,8 @@ class BankTraffic:
         )
 
     def settled(self, demands: Floats) -> BankTraffic:
-        """The same, with the times that tasks take under these demands (task x moment x port):
-        whoever is slowed down is met by others less often."""
+        """The same, after the times of tasks have adapted to these demands (task x moment x port):
+        a task that is slowed down meets others less often."""
         found = self
         for _ in range(self.banks.settling):
             slowed = self.times * found.slowness(demands[None])[0]
@@ -138,7 +138,7 @@ class BankTraffic:
         return found
 
     def slowness(self, demands: Floats) -> Floats:
-        """By what factor each task is slower (placement x task), on average."""
+        """Average slow-down of each task (placement x task)."""
         touching = demands > 0
         penalty = self.memory.conflict_penalty
         total = np.zeros((demands.shape[0], demands.shape[1]))
@@ -160,7 +160,7 @@ class BankTraffic:
 def traffic(
     phases: Sequence[Phase], names: Collection[str], memory: Memory, banks: Banks = Banks()
 ) -> list[BankTraffic]:
-    """The phases as seen by one memory, which holds the buffers `names`."""
+    """The phases in one memory, which holds the buffers `names`."""
     found = []
     for whole in phases:
         least = banks.rare * whole.period
@@ -186,8 +186,8 @@ def _traffic(
 
 
 def _states(phase: Phase, times: Floats, rare: float) -> tuple[NDArray[np.bool_], Floats]:
-    """Which tasks run together how often, where all their turns take these `times`; without
-    combinations less probable than `rare`."""
+    """Probabilities of the combinations of tasks that run together, if all their turns take these
+    `times`; combinations below `rare` are left out."""
     busy = [
         [number for number, task in enumerate(phase.tasks) if task.engine == engine]
         for engine in phase.engines
@@ -214,7 +214,7 @@ _USUAL = Banks()
 
 @dataclass(frozen=True)
 class BankedMemory:
-    """One memory, as the search sees it."""
+    """One memory during the search."""
 
     size: int
     """Bytes that buffers may take, from address 0."""
@@ -225,14 +225,14 @@ class BankedMemory:
 
 @dataclass(frozen=True)
 class Waits:
-    """Cycles that are lost where buffers share bytes."""
+    """Cycles lost by waiting for bytes that several buffers share."""
 
     between: Callable[[TileBuffer, TileBuffer], float]
     """Infinity for those in use together."""
     busy: Sequence[tuple[int, int]] = ()
-    """Bytes that the work before still needs."""
+    """Bytes that the previous group still needs."""
     ahead: Callable[[TileBuffer], float] = lambda buffer: 0.0
-    """What it costs that a buffer lies in busy bytes."""
+    """Cost of a buffer in busy bytes."""
 
 
 def separate(
@@ -240,8 +240,8 @@ def separate(
     space: BankedMemory,
     waits: Waits, banks: Banks = _USUAL,
 ) -> tuple[Places, float]:  # fmt: skip
-    """Places that cost at most as much as the given ones, and the cycles that they cost; `traffics`
-    may touch others as well.
+    """Places that cost at most as much as the given ones, and their cycles; `traffics` may include
+    other buffers.
 
     Args:
         places: of `buffers`, and of others that stay where they are.
@@ -266,7 +266,7 @@ class _Search:
     waits: Waits
     banks: Banks
     demands: list[dict[str, Floats]] = field(default_factory=list)
-    """Per traffic, what each buffer's streams demand."""
+    """Per traffic, demands of each buffer's streams."""
 
     def __post_init__(self) -> None:
         self.index = {b.name: n for n, b in enumerate(self.buffers)}
@@ -299,20 +299,20 @@ class _Search:
 
     @property
     def cost(self) -> float:
-        """Cycles lost in banks, and waited where bytes are used again."""
+        """Cycles lost to bank conflicts and to waits for shared bytes."""
         shared = (self._sharing(b, [self.places[b.name]], self.buffers[:n])[0]
                   for n, b in enumerate(self.buffers))  # fmt: skip
         return float(self.lost.sum() + sum(shared))
 
     def run(self) -> None:
-        """Steps until none is worth it."""
+        """Take steps until none saves enough."""
         for _ in range(self.banks.rounds):
             if sum(self._move(buffer) for buffer in self._hot()) < self.banks.worth:
                 break
         self._exchange()
 
     def _hot(self) -> list[TileBuffer]:
-        """Buffers where cycles are lost, the worst first."""
+        """Buffers that lose cycles, the worst first."""
         found: dict[str, float] = {}
         for traffic, lost in zip(self.traffics, self.lost, strict=True):
             for name in traffic.buffers if lost >= self.banks.worth else ():
@@ -371,7 +371,7 @@ class _Search:
                 self.lost[number] = self._lost(number)
 
     def _costs(self, buffer: TileBuffer, offered: list[Place]) -> Floats:
-        """Cycles that depend on where `buffer` lies, for each place."""
+        """Cycles that depend on the address of `buffer`, for each place."""
         cost = self._sharing(buffer, offered)
         columns = _addresses_and_pitches(offered)
         for traffic, demands in zip(self.traffics, self.demands, strict=True):
@@ -384,7 +384,7 @@ class _Search:
     def _sharing(
         self, buffer: TileBuffer, offered: list[Place], without: Sequence[TileBuffer] = ()
     ) -> Floats:
-        """Cycles that are waited where `buffer` shares bytes, for each place."""
+        """Cycles waited because `buffer` shares bytes, for each place."""
         number = self.index[buffer.name]
         addresses, pitches = _addresses_and_pitches(offered)
         ends = addresses + pitches * (buffer.slots - 1) + buffer.bytes
@@ -393,7 +393,7 @@ class _Search:
         return np.asarray(np.where(meet, self.price[number], 0.0).sum(axis=1))
 
     def _offers(self, buffer: TileBuffer, without: Sequence[TileBuffer]) -> list[Place]:
-        """Places worth a try: beside others, at the borders of banks and across them."""
+        """Places to try: beside other buffers, at and across borders of banks."""
         grain, bank, size = self.space.grain(buffer), self.space.bank_size, self.space.size
         tight = _up(buffer.bytes, grain)
         bank = math.lcm(bank, grain)

@@ -1,12 +1,12 @@
-"""Where a group's buffers lie on chip.
+"""On-chip addresses of a group's buffers.
 
-What is loaded should find its place free while the work before it is still going on: in the layers
-before, or at the end of the group before. So buffers that are loaded live some layers longer, as
-many as there is room for, and the buffers that the last layer of the group before works on are
-obstacles. Where there is not that much room, this wish is given up first; then buffers that are
-never in use together share space. In loops the tile before counts for more than the group before:
-loads find their places free while it ends (`lives`). In a group without loops each load gets a life
-of its own (`early`) where that saves time.
+A load should find its buffer free while earlier work is still running: in the layers before, or at
+the end of the previous group. So the live range of a loaded buffer begins some layers early, as
+many as there is room for, and buffers of the previous group's last layer are obstacles. If memory
+does not suffice, early loading is given up first; then buffers that are never in use together share
+addresses. In tile loops the previous tile matters more than the previous group (`turning`). In a
+group without loops each load gets a live range of its own (`compiler.memory.prefetch_addresses`)
+where that saves time.
 
 In a memory whose banks are contiguous ranges, slots go to banks of their own while there is room.
 """
@@ -38,7 +38,7 @@ from simmodel.arch.record import Arch, Memory
 def check_layout(
     plan: Plan, places: Mapping[str, tuple[int, int]], arch: Arch
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with the places of a plan's buffers: the buffer, and a sentence.
+    """Errors in the places of a plan's buffers: the buffer, and a sentence.
 
     Args:
         plan: the buffers.
@@ -102,11 +102,11 @@ Life = tuple[int, int]
 
 @dataclass(frozen=True)
 class Lives:
-    """The lives of some buffers."""
+    """Live ranges of some buffers."""
 
     steps: Mapping[str, Life]
     turn: int = 0
-    """Steps after which the same ones come again; 0: they never do."""
+    """Length of one iteration in steps, after which the ranges repeat; 0: no loop."""
 
     def meet(self, a: str, b: str) -> bool:
         """Whether two buffers are alive at the same time, in this tile or in neighbouring ones."""
@@ -117,22 +117,22 @@ class Lives:
         return self.turn > 0 and first <= dies + by and born + by <= last
 
     def early(self, name: str) -> bool:
-        """Whether a buffer is alive while the group before ends."""
+        """Whether the live range begins while the previous group ends."""
         return self.steps[name][0] <= 0
 
 
 def in_use(buffers: Sequence[TileBuffer], last: int) -> Lives:
-    """Each while layers use it; `last` is the last layer's step."""
+    """Live ranges while layers use the buffers; `last` is the last layer's step."""
     return Lives({b.name: _used(b, last) for b in buffers})
 
 
 def together(buffers: Sequence[TileBuffer], last: int) -> Lives:
-    """All of them all the time."""
+    """Live ranges over all steps."""
     return Lives({b.name: (0 if b.key is not None and not b.first else 1, last) for b in buffers})
 
 
 def ahead(buffers: Sequence[TileBuffer], last: int, layers: int = 1) -> Lives:
-    """Each while layers use it, and what is loaded some layers longer."""
+    """Live ranges in which loads begin some layers before first use."""
     steps = {}
     for buffer in buffers:
         first, end = _used(buffer, last)
@@ -143,8 +143,8 @@ def ahead(buffers: Sequence[TileBuffer], last: int, layers: int = 1) -> Lives:
 def turning(
     buffers: Sequence[TileBuffer], last: int, stored: Collection[str], layers: int = 1
 ) -> Lives:
-    """The same in loops: what is loaded for a tile finds its place free while the tile before ends,
-    and what is stored has a layer's time to go."""
+    """The same in tile loops: a tile's load finds its buffer free while the previous tile ends, and
+    a store has one layer's time to finish."""
     steps = dict(ahead(buffers, last, layers).steps)
     for buffer in (b for b in buffers if not b.lasting):
         first, end = _used(buffer, last)
@@ -157,7 +157,7 @@ def turning(
 
 
 def depths(last: int) -> Iterator[int]:
-    """How many layers ahead loads may find room: all, half of them, and so on, down to one."""
+    """Prefetch distances to try, in layers: all, half of them, and so on, down to one."""
     layers = last
     while layers > 0:
         yield layers
@@ -261,7 +261,7 @@ class PlaceBuffers:
         self, made: Places, buffers: list[TileBuffer], room: tuple[Memory, int], plan: Plan,
         busy: list[tuple[int, int]], arch: Arch,
     ) -> tuple[Places, Lives] | None:  # fmt: skip
-        """Places with which loads can begin so early that it pays; None: `made` does as well."""
+        """Places that let loads begin early enough to save time; None: `made` is as good."""
         if not self.ahead or len(plan.layers) < self.early.layers or plan.schedule.loops:
             return None
         memory, size = room
@@ -315,8 +315,7 @@ class PlaceBuffers:
         self, starts: list[Places], buffers: list[TileBuffer], room: tuple[Memory, int],
         busy: list[tuple[int, int]], plan: Plan, arch: Arch, early: Lives,
     ) -> Places:  # fmt: skip
-        """The best of `starts` with buffers moved between banks, for fewer cycles in the steady
-        state."""
+        """The best of `starts` after bank assignment, by cycles in the steady state."""
         memory, size = room
         steady = phases(plan, arch)
         names = {b.name for b in plan.buffers.values() if b.role == buffers[0].role}
@@ -329,8 +328,9 @@ class PlaceBuffers:
             return buffer.bytes / max(rates) if buffer.key is not None else 0.0
 
         def behind(a: TileBuffer, b: TileBuffer) -> float:
-            """Cycles that the load of the next tile's `a` behind this tile's `b` is late: it begins
-            when what `b` holds is used and stored, and should end when `a` is wanted again."""
+            """Cycles by which the load of the next tile's `a` is late if it reuses the bytes of
+            this tile's `b`: it begins when `b` is used and stored, and should end when `a` is
+            needed."""
             if not loading(a):
                 return 0.0
             storing = b.bytes / max(rates) if b.name in stored else 0.0
@@ -377,8 +377,8 @@ def _access_width(memory: Memory) -> int:
 def _wishes(
     buffers: list[TileBuffer], plan: Plan, busy: list[tuple[int, int]], turns: bool
 ) -> Iterator[tuple[Lives, list[tuple[int, int]]]]:
-    """How long buffers should have their bytes, and bytes that they should leave alone, the best
-    first: all together down to what is loaded one layer ahead. `turns`: in every tile."""
+    """Live ranges and busy bytes to try, the best first: from all buffers alive all the time down
+    to loads one layer ahead. `turns`: in a tile loop."""
     last = len(plan.layers)
     if turns:
         # The tile before ends often, the group before once: it is run into first.
@@ -390,7 +390,7 @@ def _wishes(
 
 
 def _tail(before: tuple[Plan, Places], role: str) -> list[tuple[int, int]]:
-    """Bytes that a group works on to its end: those of its last layer, or, in loops, of all."""
+    """Bytes that a group uses until its end: of its last layer, or, in tile loops, of all."""
     plan, places = before
     last = len(plan.layers) - 1
     looped = bool(plan.schedule.loops)
@@ -405,7 +405,7 @@ def _tail(before: tuple[Plan, Places], role: str) -> list[tuple[int, int]]:
 def _first_fit(
     buffers: list[TileBuffer], lives: Lives, grain: int, size: int, busy: Sequence[tuple[int, int]]
 ) -> Places | None:
-    """The lowest addresses that are free, large buffers first, at multiples of `grain`."""
+    """First fit: the lowest free addresses, large buffers first, at multiples of `grain`."""
     placed: list[tuple[int, int, str | None]] = [(low, high, None) for low, high in busy]
     places: Places = {}
     for buffer in sorted(buffers, key=lambda b: -b.bytes * b.slots):
@@ -426,7 +426,7 @@ def _first_fit(
 
 
 def _pack_densely(buffers: list[TileBuffer]) -> Places:
-    """One after another without gaps: their sizes are multiples of what their elements need."""
+    """Addresses without gaps: sizes are multiples of the elements' alignment."""
     places: Places = {}
     address = 0
     for buffer in sorted(buffers, key=lambda b: (-size_of(b.dtype), -b.bytes * b.slots)):

@@ -1,8 +1,8 @@
-"""The placer of on-chip buffers: addresses for items whose lifetimes are known.
+"""Packing: addresses for items with known live ranges, as low as possible.
 
-Items that are never alive together with others are packed apart. Each group is swept greedily
-first (`pack_greedy`); only what that leaves too high is searched (`exact`). The one idea: an end
-that is good enough, the capacity or the bound, stops the work at once, so easy cases stay fast.
+Items whose live ranges do not overlap are packed separately. Each set is packed greedily first
+(`greedy`); the exact search (`PackingSearch`) runs only where that exceeds the limit. The one idea:
+a result within the capacity, or equal to the lower bound, ends the search, so easy cases are fast.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def rounded_up(value: int, grain: int) -> int:
 
 
 def end_of(items: Sequence[Item], addresses: dict[str, int], start: int) -> int:
-    """First byte above all items that have an address."""
+    """First byte above all placed items."""
     return max((addresses[i.name] + i.size for i in items if i.name in addresses), default=start)
 
 
 def in_separate_times(items: Sequence[Item]) -> list[list[Item]]:
-    """The items in groups such that no two items of different groups are ever alive together."""
+    """The items in groups; items of different groups are never alive together."""
     groups: list[list[Item]] = []
     until = 0
     for item in sorted(items, key=lambda i: (i.first, i.last, i.name)):
@@ -98,7 +98,7 @@ Neighbours = list[list[int]]
 
 
 def greedy(items: Sequence[Item], start: int, goal: int) -> dict[str, int]:
-    """Addresses of the best of several sweeps, or of the first that ends at `goal` or below.
+    """Addresses of the best of several greedy sweeps, or of the first that ends at `goal` or below.
 
     Args:
         items: what to pack; at least one.
@@ -217,7 +217,7 @@ class PackingSearchOptions:
 
 @dataclass
 class SearchBudget:
-    """What a search may cost; it counts nodes, so that answers do not depend on the computer."""
+    """Budget of a search; it counts nodes, so results do not depend on the computer."""
 
     nodes: int
     deadline: float
@@ -231,7 +231,7 @@ class SearchBudget:
 
 @dataclass(frozen=True)
 class PackingResult:
-    """Addresses, or none; and whether that none is a proof."""
+    """Addresses, or none; and whether none is proven impossible."""
 
     addresses: dict[str, int] | None
     exhausted: bool
@@ -256,18 +256,19 @@ class _PackingState:
 
 @dataclass
 class _Choice:
-    """A branching: the ways to go on from a state that were not tried yet."""
+    """A branching: the alternatives of a state that were not tried yet."""
 
     state: _PackingState
     section: int
     items: list[int]
-    """Those that may lie at the section's height; the last is tried next."""
+    """Items that may lie at the section's height; the last is tried next."""
     risen: int
     """The section's height if none of them does, tried last; NEVER if that is out of question."""
 
 
 class PackingSearch:
-    """Packings of the same items under different limits; it learns from one to the next."""
+    """Exact search for packings of the same items under different limits; it learns from one to the
+    next."""
 
     def __init__(
         self, items: Sequence[Item], start: int, how: PackingSearchOptions = PackingSearchOptions()
@@ -299,7 +300,7 @@ class PackingSearch:
 
     @property
     def bound(self) -> int:
-        """An end below which no packing can be, in bytes; it knows of padding."""
+        """A lower bound of the end, in bytes, padding included."""
         return self._start + int((self._total - self._spare).max())
 
     def fit(self, limit: int, budget: SearchBudget) -> PackingResult:
@@ -513,7 +514,7 @@ def _pack_group(
     budget: SearchBudget,
     how: PackingSearchOptions,
 ) -> tuple[dict[str, int], int]:
-    """Addresses that end at `goal`, or as low as was found; and an end that none can go below."""
+    """Addresses that end at `goal`, or as low as possible; and a lower bound of the end."""
     search = PackingSearch(group, start, how)
     goal = max(goal, search.bound)
     addresses = greedy(group, start, goal)

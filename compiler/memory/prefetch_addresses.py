@@ -1,9 +1,9 @@
-"""Addresses for a group without outer loops such that each load can begin as early as it is needed.
+"""Prefetch distance and addresses of a group without tile loops: each load begins early enough.
 
-Loads run one after another, in the order of their use. From the end backwards, each is wanted so
-early that it is over when its layer begins, and so are all behind it. What is loaded gets, in the
-order of use, the bytes that are free from that moment on; where there are none, those that come
-free first. What layers work on is placed before, as low as it can lie.
+Loads run one after another, in order of use. The latest start of each load is computed backwards,
+such that it and all later loads end in time. Loaded buffers then get, in order of use, addresses
+that are free from that moment on, else those that become free first. Buffers that layers work on
+are placed before, as low as possible.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Early:
 
 @dataclass(frozen=True)
 class LoadPacing:
-    """How time passes in a group."""
+    """Cycles of a group's layers, and the rate of its loads."""
 
     work: tuple[float, ...]
     """Cycles of each layer without its loads."""
@@ -60,7 +60,7 @@ class LoadPacing:
         return cls(tuple(work), max(rates))
 
     def wishes(self, blocks: Sequence[Block], slack: float) -> list[int]:
-        """The last step with which the load of each may begin for nobody to wait, with `slack`."""
+        """Latest step in which each load may begin without a wait, with `slack`."""
         begins = np.concatenate(([0.0], np.cumsum(self.work)))
         found = []
         latest = math.inf
@@ -71,7 +71,7 @@ class LoadPacing:
         return found[::-1]
 
     def end(self, blocks: Sequence[Block], starts: Sequence[int]) -> float:
-        """When the last layer is done, if loads begin with these steps at the earliest."""
+        """Cycles until the last layer ends, if loads begin with these steps at the earliest."""
         ends = [0.0]
         loaded = 0.0
         position = 0
@@ -88,7 +88,7 @@ class LoadPacing:
 
 @dataclass(frozen=True)
 class Block:
-    """Buffers side by side that one layer loads."""
+    """Contiguous buffers that one layer loads."""
 
     first: int
     last: int
@@ -117,8 +117,8 @@ def prefetched(
     room: tuple[int, int],
     busy: Sequence[tuple[int, int]], how: Early = Early(),
 ) -> tuple[dict[str, Place], Lives] | None:  # fmt: skip
-    """Places, and the lives that they leave to what is loaded; None where these are hardly better
-    than those `made` before.
+    """Addresses and live ranges that let loads begin early; None if they are hardly better than
+    those in `made`.
 
     Args:
         made: other places of the same buffers.
@@ -187,7 +187,7 @@ def _starts(
 
 
 def _blocks(buffers: Sequence[TileBuffer], grain: int) -> list[Block]:
-    """What is loaded, in the order of its use."""
+    """Blocks of loaded buffers, in order of use."""
     alike: dict[tuple[int, int], list[TileBuffer]] = {}
     for buffer in buffers:
         if buffer.key is not None:
@@ -201,7 +201,7 @@ def _block(buffers: Sequence[TileBuffer], grain: int) -> Block:
 
 
 class _PlacementTable:
-    """What has its place."""
+    """Blocks with addresses."""
 
     def __init__(self, size: int, grain: int, spans: list[tuple[int, int, int, int]]) -> None:
         self.size = size
@@ -227,7 +227,7 @@ class _PlacementTable:
         return starts
 
     def put(self, block: Block, wish: int) -> int | None:
-        """Places `block`; the step from which its bytes are free, `wish` at the earliest."""
+        """Place `block`; the first step in which its bytes are free, `wish` at the earliest."""
         extent, (first, last) = block.bytes, block.life
         lows, highs, born, dies = np.array(self.spans or [(0, 0, 0, -1)], dtype=np.int64).T
         ends = (0, self.size - extent)

@@ -1,10 +1,10 @@
-"""What a group's engines do at the same time once it runs: a coarse simulation of its plan.
+"""Which engines of a group run at the same time: a coarse simulation of its plan.
 
-Each layer is a phase. Its product, its vector work, its loads and its store go on side by side,
-each on a tile of its own: loads fill the next slot while the product uses this one, the tail and
-the store follow behind. What the group loads and stores goes on behind all of its layers, and a
-layer's first loads behind the layer before. A phase is looked at in a few places (`SAMPLES`),
-because what lies in larger buffers moves while the layer's loops run.
+Each layer is a phase. Its product, vector work, loads and store run side by side, each on another
+tile: loads fill the next slot while the product uses this one; epilogue and store follow. Loads and
+stores of the whole group run beside all of its layers, and a layer's first loads beside the layer
+before. A phase is sampled at a few points (`SAMPLES`), because the part of a larger buffer that is
+in use moves with the layer's loops.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Stream:
 
 @dataclass(frozen=True)
 class Task:
-    """What one engine does again and again during a phase."""
+    """Repeated work of one engine during a phase."""
 
     engine: str
     cycles: float
-    """Of one turn, when nothing disturbs it."""
+    """Cycles of one turn without conflicts."""
     turns: float
     """In one phase."""
     streams: tuple[Stream, ...]
@@ -72,7 +72,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Phase:
-    """A layer of the group, and all that goes on meanwhile."""
+    """A layer of the group, and all work that runs meanwhile."""
 
     tasks: tuple[Task, ...]
     times: int
@@ -123,7 +123,7 @@ def _first_loads(layer: LayerPlan, plan: Plan, arch: Arch) -> Iterator[Task]:
 
 
 def _passing(plan: Plan, arch: Arch) -> Iterator[Task]:
-    """What the group loads for its next tile, and stores of the one before."""
+    """Loads for the group's next tile, and stores of the previous one."""
     for name, engine in plan.loads:
         buffer = plan.buffers[name]
         if buffer.key is not None and plan.schedule.group.tensors[buffer.key[0]].data is None:
@@ -155,7 +155,7 @@ class _Layer:
     arch: Arch
 
     def tasks(self) -> Iterator[Task]:
-        """Everything within its own loops."""
+        """All tasks within the layer's own loops."""
         layer, counts = self.plan, self._counts()
         ranges, split = symbolic(layer.tiled)
         loops = needs(layer.tiled.layer, ranges, split).loops

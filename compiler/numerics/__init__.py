@@ -1,1 +1,1 @@
-"""Which values a program should store, and how far it may be off."""
+"""Expected values of a program's tensors, and bounds of their errors."""

@@ -1,17 +1,18 @@
-"""What the nests make of a program's own stored values, so that what stays on chip is seen too.
+"""Expected values of every stored tensor, computed from the program's own stored values.
 
-The one idea: each operator is computed again from the values that the program had before it, twice.
+The one idea: each operator is computed again, from the values that the program had before it,
+twice, so tensors that stay on chip are checked as well.
 
-- As the machine computes it, in the machine's element types: what a step stores must equal this but
-  for the order in which floats are added up. That the program does what its nests mean.
-- As the model means it, in fp32 and with constants as the model has them: what the reference makes
-  of the same values must equal this but for fp32 roundings. That the nests mean what the model
-  means. Values that the model does not name (inside a Softmax) stay as wide until the next name.
+- As the machine computes it, in the machine's element types: a stored value must equal this but
+  for the order in which floats are added up. So the program does what its nests mean.
+- As the model means it, in fp32 and with the model's constants: the reference, given the same
+  inputs, must equal this but for fp32 roundings. So the nests mean what the model means. Values
+  that the model does not name (inside a Softmax) stay in fp32 until the next name.
 
-What either may be off by is derived element by element (`compiler.numerics.nest_error`). No error
-adds up: every value that the model names is replaced by what the program had there before anybody
-reads it. What stays on chip, in slices or tile by tile, is known from a stored copy of it where
-there is one.
+The allowed error of either is derived element by element (`compiler.numerics.nest_error`). Errors
+do not accumulate: every value that the model names is replaced by the program's own before it is
+read. What stays on chip, whole, in slices or tile by tile, takes the values of a stored copy
+of it where there is one.
 """
 
 from __future__ import annotations
@@ -48,77 +49,77 @@ from simmodel.isa.forms import elementwise_form
 
 @dataclass(frozen=True)
 class Stage:
-    """A step of the program: nests, or what the host made, and what it leaves in DRAM."""
+    """A step of the program: nests or a host call, and the tensors it stores in DRAM."""
 
     nests: tuple[Nest, ...]
-    """None of them for a step of the host."""
+    """Empty for a host call."""
     stored: tuple[str, ...]
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """Element types on chip of what is not stored; default as in memory."""
+    """Element types on chip of tensors that are not stored; default as in memory."""
     sums: Mapping[str, str] = field(default_factory=dict)
-    """Element types of partial sums, by the tensor that they become; default fp32."""
+    """Element types of partial sums, by the tensor they belong to; default fp32."""
     host: HostNode | None = None
 
     @property
     def computed_tensors(self) -> tuple[str, ...]:
-        """Every tensor that it computes, in order."""
+        """Every computed tensor, in order."""
         picked = self.host.outputs if self.host is not None and self.host.pick is not None else ()
         return tuple(nest.tensor for nest in self.nests) or picked or self.stored
 
 
 @dataclass(frozen=True)
 class VerificationPlan:
-    """What a program computes step by step."""
+    """Steps of a program, and what each of them computes."""
 
     graph: NestGraph
     stages: tuple[Stage, ...]
     known: Known
     kernels: Mapping[str, str] = field(default_factory=dict)
-    """Tensor -> the kernel of a user that makes it, and where it is defined."""
+    """Tensor -> the user's kernel that computes it, and its source location."""
 
 
 @dataclass(frozen=True)
 class StoredTensorCheck:
-    """One tensor that a step stored, and what its nests make of the step's inputs."""
+    """A tensor that a step stored, and the result of its nests from the step's inputs."""
 
     name: str
     actual: Array
     expected: Array
     error: Array | None
-    """What each element may be off by, in steps of the stored values; None: they are equal."""
+    """Error bound of each element, in steps of the stored values; None: they are equal."""
     by: str = ""
     """As in `ExpectedValue`."""
 
 
 @dataclass(frozen=True)
 class ExpectedValue:
-    """One value of the model, as its operators mean it."""
+    """Expected value of a tensor of the model."""
 
     values: Array
     error: Array | None
-    """What each element of a reference may be off by; None: they are equal."""
+    """Error bound of each element of a reference; None: they are equal."""
     rounded: str | None = None
-    """Element type that the reference is rounded to before; None: it is not."""
+    """Element type that the reference is rounded to first; None: no rounding."""
     by: str = ""
-    """The form that made it, where that is a user's, and where it is defined."""
+    """The user's form that computed it, if any, and its source location."""
 
 
 @dataclass(frozen=True)
 class ExpectedValues:
-    """All values of a program."""
+    """Expected values of all tensors of a program."""
 
     inputs: dict[str, Array]
-    """Of the network, as the program had them."""
+    """Inputs of the network, as the program read them."""
     observed: dict[str, Array]
-    """By their names in the model: as stored, or recomputed where they stay on chip. The readers
-    of a value were given these."""
+    """By name in the model: as stored, or recomputed if they stay on chip. Readers of a value
+    started from these."""
     made: dict[str, ExpectedValue]
-    """The same values, made of what each operator read."""
+    """The same values, computed from the inputs of each operator."""
     stored: tuple[StoredTensorCheck, ...]
     losses: tuple[str, ...] = ()
-    """What the element types could not hold, in words."""
+    """Values that the element types could not represent, in words."""
     not_handed_on: dict[str, Array] = field(default_factory=dict)
-    """As stored, what readers did not start from."""
+    """As stored, values that readers did not start from."""
 
 
 def compute_expected_values(
@@ -128,7 +129,7 @@ def compute_expected_values(
     memo: Memo | None = None,
     host: Host | None = None,
 ) -> ExpectedValues:
-    """All values that the model names, and each stored tensor beside what it should be.
+    """Expected values of all tensors with a name in the model, and of each stored tensor.
 
     Args:
         recipe: the program's steps.
@@ -141,7 +142,7 @@ def compute_expected_values(
 
 
 class _Values:
-    """All tensors of a graph in one arithmetic, and what they may be off by."""
+    """All tensors of a graph in one arithmetic, and their error bounds."""
 
     def __init__(self, tensors: dict[str, Array], graph: NestGraph) -> None:
         self.tensors = tensors
@@ -149,7 +150,7 @@ class _Values:
         self._errors: dict[str, Array] = {}
 
     def error_of(self, name: str) -> Array | None:
-        """What the stored values of a tensor may be off by; None: nothing."""
+        """Error bound of the stored values of a tensor; None: exact."""
         known = self._view_of_error(name)
         return known if known is not None and known.any() else None
 
@@ -159,11 +160,11 @@ class _Values:
         return None if flat is None else view_of(tensor, flat)
 
     def errors(self, nest: Nest) -> dict[str, Array | None]:
-        """Of what `nest` reads."""
+        """Errors of the operands of `nest`."""
         return {access.tensor: self.error_of(access.tensor) for access in nest.reads}
 
     def set_error(self, name: str, error: Array | None) -> None:
-        """What a tensor may be off by from now on."""
+        """Set the error bound of a tensor."""
         buffer = self._graph.tensors[name].storage.buffer
         if error is not None and buffer not in self._errors:
             self._errors[buffer] = np.zeros(self._graph.buffers[buffer], np.float32)
@@ -173,7 +174,7 @@ class _Values:
 
 
 class _Recomputation:
-    """One run through a recipe."""
+    """One recomputation of a program."""
 
     def __init__(self, recipe: VerificationPlan, memo: Memo, host: Host | None) -> None:
         self.recipe = recipe
@@ -184,7 +185,7 @@ class _Recomputation:
         self.bypassed = _bypassed(recipe)
         self.seen = _views_to_record(recipe, self.bypassed)
         self.unfed: dict[str, tuple[Array, Array]] = {}
-        """By buffer, what was made there, whatever its readers got, and what it may be off by."""
+        """By buffer, the computed values and their error bounds, whatever readers started from."""
         self.machine = _Values(_as_on_machine(recipe), recipe.graph)
         self.model = _Values(views(recipe.graph, wide=True), recipe.graph)
         for tensor in recipe.graph.tensors.values():
@@ -230,8 +231,8 @@ class _Recomputation:
         )  # fmt: skip
 
     def _compute(self, nest: Nest, stage: Stage, stored: Mapping[str, Array]) -> None:
-        """A nest in both arithmetics. What the program stored takes the place of what the machine
-        should have made at once: operators behind it start from there."""
+        """Compute a nest in both arithmetics. Stored values of the program replace the machine's at
+        once: later operators start from them."""
         name, machine, model = nest.tensor, self.machine, self.model
         self.memo.run(nest, machine.tensors)
         how = against_order(stage.sums.get(name, "fp32"))
@@ -273,7 +274,8 @@ class _Recomputation:
             np.copyto(values, copied, where=off <= over_loops(error, read, copy))
 
     def _round_as_model(self, name: str) -> None:
-        """A cast of the model to half precision, which the machine's own types make needless."""
+        """Round as a cast of the model to half precision, which the machine's own types make
+        unnecessary."""
         values = self.model.tensors[name]
         for rounded in self.recipe.graph.tensors[name].rounded:
             kind = NUMPY[rounded]
@@ -282,7 +284,8 @@ class _Recomputation:
                 values[...] = values.astype(kind)
 
     def _excuse_undefined(self, nest: Nest, read: Mapping[str, Array]) -> None:
-        """Real values beyond the integers to which the model converts them may become anything."""
+        """Excuse undefined results: real values beyond the integers to which the model converts
+        them."""
         name = nest.tensor
         if not self.recipe.graph.tensors[name].converted:
             return
@@ -303,8 +306,8 @@ class _Recomputation:
     def _as_model_reads(
         self, reads: Sequence[Access], origin: str
     ) -> tuple[dict[str, Array], dict[str, Array | None]]:
-        """What an operator of the node `origin` reads in the model's arithmetic, and its errors: a
-        value that the same node made is as wide as it was made, although the model names it."""
+        """Operands of an operator of node `origin` in the model's arithmetic, and their errors: a
+        value of the same node keeps its width, even if it has a name in the model."""
         found: dict[str, Array] = {}
         errors: dict[str, Array | None] = {}
         for access in reads:
@@ -319,8 +322,8 @@ class _Recomputation:
         return found, errors
 
     def _take_rows(self, name: str, pick: Pick) -> None:
-        """Rows as they lie in their table, in both arithmetics; anything where it is not sure which
-        rows they are."""
+        """Gather rows from their table, in both arithmetics; any value if the index is
+        uncertain."""
         for values in (self.machine, self.model):
             values.tensors[name][...] = rows_of(pick, values.tensors)
             error, unsure = values.error_of(pick.table), values.error_of(pick.index)
@@ -330,7 +333,7 @@ class _Recomputation:
             values.set_error(name, found)
 
     def _put_rows(self, name: str, pick: Pick) -> None:
-        """New rows in what was there, in both arithmetics."""
+        """Scatter new rows into the table, in both arithmetics."""
         assert isinstance(pick, Put)
         for values in (self.machine, self.model):
             given, update, unsure = map(values.error_of, (pick.given, pick.update, pick.index))
@@ -347,8 +350,8 @@ class _Recomputation:
             values.set_error(name, found if found.any() else None)
 
     def _take_host(self, stage: Stage, stored: Mapping[str, Array]) -> bool:
-        """What the host made; whether it is made again, because it read or made what the program
-        has rounded and the model does not name."""
+        """Take the results of a host call; whether they are recomputed, because the call read or
+        wrote values that the program rounded and the model does not name."""
         for name in stage.stored:
             self.machine.tensors[name][...] = stored[name]
             self.model.tensors[name][...] = stored[name]
@@ -376,7 +379,7 @@ class _Recomputation:
         return True
 
     def _widen(self, node: HostNode, moved: Sequence[Array]) -> None:
-        """Add to what the results of a host operator may be off by."""
+        """Widen the error bounds of a host operator's results."""
         for name, more in zip(node.outputs, moved, strict=False):
             known = self.model.error_of(name)
             self.model.set_error(name, more if known is None else known + more)
@@ -394,7 +397,7 @@ class _Recomputation:
                     self._restart_from_program(name)
 
     def _save_computed(self, name: str) -> None:
-        """What the same node reads on stays as it was made, before others get what was stored."""
+        """Save values for later reads of the same node, before other nodes get the stored ones."""
         buffer = (tensor := self.recipe.graph.tensors[name]).storage.buffer
         if buffer not in self.kept or not tensor.elements:
             return
@@ -406,11 +409,11 @@ class _Recomputation:
             view_of(tensor, flat)[...] = 0.0 if made is None else made
 
     def _maker(self, name: str) -> int:
-        """The model's node that makes what a tensor holds; others may hand it on."""
+        """The model's node that computes a tensor's value; others may only pass it on."""
         return self.recipe.known[name][0].node
 
     def _record_expected(self, name: str, *, as_stored: bool) -> None:
-        """What the model's values that a tensor holds are, and should be."""
+        """Record values and expected values of the model's tensors in a tensor."""
         values, error = self.model.tensors[name], self.model.error_of(name)
         stored = self.recipe.graph.tensors[name].dtype
         for held in self.recipe.known[name]:
@@ -431,8 +434,8 @@ class _Recomputation:
             self.made[known] = ExpectedValue(made, off, rounded, self.forms.get(name, ""))
 
     def _restart_from_program(self, name: str) -> None:
-        """Readers of a value that the model names start from it as the reference's readers do:
-        in the model's element type, and unsure by a cast that the machine has no use for."""
+        """Let readers of a named value start from it as the reference's readers do: in the model's
+        element type, uncertain by a cast that the machine does not need."""
         values = self.model.tensors[name]
         names = (known.name for known in self.recipe.known[name])
         seen = (self.observed[known].astype(values.dtype) for known in names)
@@ -445,8 +448,8 @@ class _Recomputation:
             self.model.set_error(name, np.nan_to_num(np.maximum.reduce(apart)))
 
     def _note_losses(self, nest: Nest) -> None:
-        """Say where the machine's element type makes something infinite or undefined of what the
-        model's does not."""
+        """Note values that the machine's element type makes infinite or undefined, but the model's
+        does not."""
         ours, theirs = self.machine.tensors[nest.tensor], self.model.tensors[nest.tensor]
         if NAMES[ours.dtype] not in FLOATS:
             return
@@ -467,7 +470,7 @@ class _Recomputation:
 
 
 def _as_on_machine(recipe: VerificationPlan) -> dict[str, Array]:
-    """Arrays for all tensors: views of shared buffers, or wider where a step keeps them so."""
+    """Arrays for all tensors: views of shared buffers, or wider ones if a step keeps them wider."""
     tensors = views(recipe.graph)
     for stage in recipe.stages:
         for name, kind in stage.kinds.items():
@@ -497,8 +500,7 @@ def _reference_arithmetics(recipe: VerificationPlan) -> dict[str, RoundingModel]
 
 
 def _own_forms(recipe: VerificationPlan) -> dict[str, str]:
-    """Tensor -> the form or kernel that makes it, where that is a user's, and where it is
-    defined."""
+    """Tensor -> the user's form or kernel that computes it, and its source location."""
     nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
     forms = {
         nest.tensor: f"{elementwise_form(nest.function, len(nest.operands))} ({place})"
@@ -513,10 +515,10 @@ def _equal(left: Array, right: Array) -> bool:
 
 
 def _read_within(recipe: VerificationPlan) -> dict[str, str]:
-    """Tensors that operators made from one node of the model hand on, and that node.
+    """Tensors that pass between operators of one node of the model, and that node.
 
-    What nobody makes by its name is a view of what others made in its buffer: of those that wrote
-    its very elements, for beside them lies what it is joined with.
+    A tensor without a producer is a view; its producers are the steps that wrote those elements of
+    the shared buffer.
     """
     graph = recipe.graph
     steps = [step for stage in recipe.stages for step in _reads_and_writes(recipe, stage)]
@@ -571,8 +573,8 @@ def _buffer(graph: NestGraph, name: str) -> str:
 def _reads_and_writes(
     recipe: VerificationPlan, stage: Stage
 ) -> list[tuple[str, list[str], list[str]]]:
-    """Of each operator: the nodes it comes from, what it reads and what it makes. A call to the
-    host may be of several nodes, and what the model names is made by one of them."""
+    """For each operator: its nodes, reads and writes. A host call may contain several nodes, one of
+    which produces a tensor with a name in the model."""
     found = [(n.origin, [a.tensor for a in n.reads], [n.tensor]) for n in stage.nests]
     if (host := stage.host) is not None:
         found.append((host.origin, list(host.inputs), []))
@@ -599,7 +601,7 @@ def _bypassed(recipe: VerificationPlan) -> set[str]:
 
 
 def _rounded_behind_a_reader(recipe: VerificationPlan) -> Iterator[str]:
-    """Results of calls to the host that the same call reads on, in wider types than memory has."""
+    """Results of host calls that the same call reads, in wider types than in memory."""
     for host in _hosts(recipe):
         for name in read_on(host):
             stored = recipe.graph.tensors[name].dtype
@@ -612,7 +614,7 @@ def _hosts(recipe: VerificationPlan) -> list[HostNode]:
 
 
 def _dequantized_twice(recipe: VerificationPlan) -> set[str]:
-    """Dequantized values that are read as stored, and by others in front of the conversion."""
+    """Dequantized values that some readers take as stored, and others before the conversion."""
     nests = [nest for stage in recipe.stages for nest in stage.nests]
     on_host = {name for host in _hosts(recipe) for name in (*host.inputs, *read_on(host))}
     found = set()

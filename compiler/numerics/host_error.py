@@ -1,7 +1,7 @@
-"""How far the result of a host operator may be off from the same operator in a reference.
+"""Error bound of a host operator's result, against the same operator in a reference.
 
-The one idea: a host operator is a black box, so its errors are measured. It is run again with what
-it reads, or its own constants, moved by as much as they may be off; what moves with them may move.
+The one idea: a host operator is a black box, so its sensitivity is measured. It is run again with
+its inputs, and its own constants, perturbed by their error bounds; the result may change as much.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from compiler.tensor_ir.nest import Array, HostNode
 from simmodel.arch.dtype import EPSILON, FLOATS, NAMES
 
 _ROUNDINGS = 32.0
-"""Of fp32, in an operator that the reference computes among others."""
+"""Of fp32, within an operator of the reference."""
 
 
 def host_error(values: Array) -> Array | None:
-    """What real results may be off by before they are rounded to their type in memory; None for
+    """Error bound of real results before they are rounded to their type in memory; None for
     integers."""
     if NAMES[values.dtype] not in FLOATS:
         return None
@@ -35,7 +35,8 @@ def host_error(values: Array) -> Array | None:
 def moved_by(
     host: Host, payload: bytes, given: Sequence[Array], errors: Sequence[Array | None]
 ) -> tuple[list[Array], list[Array]]:
-    """Results of a host operator, and how far each element moves with what it is given."""
+    """Results of a host operator, and the change of each element when its inputs move by their
+    errors."""
     results = host(payload, list(given))
     moved = [np.zeros(np.shape(values)) for values in results]
     for sign in (-1, 1):
@@ -48,8 +49,8 @@ def moved_by(
 
 
 def tied(host: Host, payload: bytes, given: Sequence[Array]) -> list[Array]:
-    """How far each element of a host operator moves with roundings of its real constants and of
-    what it quantizes: integers that lie at a tie may go either way."""
+    """Change of each element of a host operator when its real constants, and values that it
+    quantizes, are rounded otherwise: integers at a tie may go either way."""
     results = host(payload, list(given))
     moved = [np.zeros(np.shape(values)) for values in results]
     for sign in (-1, 1):
@@ -70,7 +71,7 @@ def _widen(moved: list[Array], results: Sequence[Array], others: Sequence[Array]
 
 
 def read_on(node: HostNode) -> list[str]:
-    """Those results of a call to the host that it reads itself."""
+    """Results of a host call that it reads itself."""
     if len(node.outputs) < 2:
         return []
     graph = onnx.load_model_from_string(node.payload).graph
@@ -92,8 +93,8 @@ _SHAPING = frozenset({"Resize", "Upsample", "Range"})
 
 
 def _nudged(payload: bytes, factor: float) -> bytes | None:
-    """A payload with its real constants multiplied by `factor`, but for those that say a shape;
-    None where it has none."""
+    """A payload with its real constants multiplied by `factor`, except shapes; None if it has
+    none."""
     model = onnx.load_model_from_string(payload)
     shaping = {name for n in model.graph.node if n.op_type in _SHAPING for name in n.input}
     constants = (t for t in model.graph.initializer if t.name not in shaping)

@@ -1,5 +1,6 @@
-"""Results of nests and their errors, remembered by content: machines that compute the same values
-share them."""
+"""Results of nests and their errors, cached by content: machines that compute the same values share
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Memo:
     kept: OrderedDict[bytes, Array | None] = field(default_factory=OrderedDict, repr=False)
 
     def run(self, nest: Nest, tensors: Mapping[str, Array]) -> None:
-        """`run_nest`, remembered."""
+        """`run_nest`, cached."""
         out = tensors[nest.tensor]
 
         def computed() -> Array:
@@ -44,7 +45,7 @@ class Memo:
         errors: Mapping[str, Array | None],
         how: RoundingModel,
     ) -> Array | None:
-        """`forward_error`, remembered where operands are exact."""
+        """`forward_error`, cached if operands are exact."""
         if any(error is not None for error in errors.values()):
             return forward_error(nest, tensors, errors, how)
         if repeated(nest, tensors, errors, how):
@@ -53,7 +54,7 @@ class Memo:
         return self._get_or_compute(key, lambda: forward_error(nest, tensors, errors, how))
 
     def _get_or_compute(self, key: bytes, make: Callable[[], Array | None]) -> Array | None:
-        """What `make` gives, made once."""
+        """The cached value, computed by `make` the first time."""
         if key in self.kept:
             self.kept.move_to_end(key)
             return self.kept[key]

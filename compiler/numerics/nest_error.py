@@ -1,19 +1,19 @@
-"""How far the result of one nest may be off: the forward error of its floating-point operations.
+"""Forward error of one nest's result: its floating-point operations, element by element.
 
 The one idea: the nest is evaluated at its actual operands, and the error of each element follows
-from them alone: from what its operands may be off by, how often a sum is rounded and how large its
-terms are, how steep the function is right there, and whether a rounding, a clip or an overflow lies
-within reach. So every element has a bound of its own, and a huge neighbour excuses nothing.
+from them: the error of the operands, the number of roundings in a sum and the size of its terms,
+the slope of the function at that point, and whether a rounding tie, a clip or an overflow is within
+reach. So every element has a bound of its own, and one huge neighbour widens no other bound.
 
 - Sums: K terms are added up in an unknown order. Each rounding is one unit of a partial sum, which
   is at most the sum of magnitudes A: K units of A at most, and as roundings are of random sign
   (Higham and Mary, 2019) `GROWTH` sqrt(K) of them where that is less.
-- Errors of operands are bounds that few of them reach, each for itself: sums add up their squares
-  and excuse `SPREAD` times the root, or of at most `FEW` errors what all of them together can do.
+- Errors of operands are bounds that few of them reach, independently: sums add up their squares
+  and allow `SPREAD` times the root, or, of at most `FEW` errors, their sum.
   Where a sum reads one value again and again (channels with equal weights), that is one error.
-- Functions: the largest change when the operands move by their errors, and a rounding of their own.
-- The result: clipped and encoded at both ends of what it may be, so a value that no tie is near
-  keeps its integer exactly, and one that may overflow may be infinite.
+- Functions: the largest change when the operands move by their errors, plus their own rounding.
+- The result: clipped and encoded at both ends of its interval, so a value far from any tie keeps
+  its integer exactly, and one that may overflow may be infinite.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ alike. Of five in a row of attention three were, and 1.57 times the root was off
 
 @dataclass(frozen=True)
 class RoundingModel:
-    """What is rounded on the way, in units relative to the value that is rounded."""
+    """Roundings of an arithmetic, in units relative to the rounded value."""
 
     unit: float
-    """Of each operation on real values; 0: they are repeated exactly where operands are exact."""
+    """Of each operation on real values; 0: exact repetition if operands are exact."""
     special: float
     """Of functions that libraries approximate."""
     sums: float
@@ -89,13 +89,13 @@ def against_order(sums: str) -> RoundingModel:
 
 @dataclass(frozen=True)
 class _Bounded:
-    """Real values and what they may be off by; no error: exact."""
+    """Real values and their error bounds; no error: exact."""
 
     values: Array
     error: Array | None
 
     def wider(self, more: Array) -> _Bounded:
-        """The same values, `more` uncertain."""
+        """The same values, with `more` error."""
         return _Bounded(self.values, more if self.error is None else self.error + more)
 
     def rounded(self, unit: float, sizes: Array, times: float = 1.0) -> _Bounded:
@@ -114,7 +114,7 @@ def forward_error(
     errors: Mapping[str, Array | None],
     how: RoundingModel,
 ) -> Array | None:
-    """What each element of `nest`'s result may be off by, in steps of its stored values.
+    """Error bound of each element of `nest`'s result, in steps of its stored values.
 
     Args:
         nest: an operator.
@@ -148,7 +148,7 @@ def repeated(
     errors: Mapping[str, Array | None],
     how: RoundingModel,
 ) -> bool:
-    """Whether nothing is uncertain about a nest, so that nothing needs to be evaluated."""
+    """Whether a nest is exact, so that nothing must be evaluated."""
     if how.unit or any(errors.get(access.tensor) is not None for access in nest.reads):
         return False
     if nest.function == "mul" and nest.reduce == "sum":
@@ -160,8 +160,8 @@ def repeated(
 def _of_whole(
     nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None]
 ) -> Array | None:
-    """Largest change of exact results when their operands move by their errors; anything where the
-    function jumps in between, or where a result may wrap round."""
+    """Largest change of an integer result when its operands move by their errors; unbounded if the
+    function jumps in between, or the result may wrap round."""
     read = dict.fromkeys(access.tensor for access in nest.operands)
     unsure = [name for name in read if errors.get(name) is not None]
     if not unsure:
@@ -187,7 +187,7 @@ def _of_whole(
 
 
 def _without_bounds(nest: Nest, tensors: Mapping[str, Array]) -> Array:
-    """What a nest of whole numbers would give, as doubles, if its type had no ends."""
+    """Result of an integer nest as doubles, as if its type were unlimited."""
     function = function_of(nest)
     if function.bits or not (function.wraps or nest.reduce):
         return np.zeros(nest.shape)
@@ -209,7 +209,7 @@ _JUMPING = frozenset({
 
 
 def _shifted(raw: Array, error: Array | None, sign: int) -> Array:
-    """Whole numbers moved by their errors, as far as their type goes."""
+    """Integers moved by their errors, within their type."""
     assert error is not None
     moved: Array = raw.astype(np.float64) + sign * np.ceil(error)
     return np.clip(moved, *real_limits(NAMES[raw.dtype])).astype(raw.dtype)
@@ -295,7 +295,7 @@ def _applied(nest: Nest, operands: Sequence[_Bounded], how: RoundingModel) -> _B
 
 
 def _at_term(term: Term, known: Mapping[str, _Bounded], how: RoundingModel) -> _Bounded:
-    """What is computed step by step where one function stands for it: each step is rounded."""
+    """Value and error of a term of several functions, each step rounded."""
     if isinstance(term, float):
         return _Bounded(np.asarray(term), None)
     if isinstance(term, str):
@@ -353,7 +353,7 @@ def _same_ends(
     function: Function, parameters: Sequence[float], ends: Sequence[tuple[Array, ...]],
     values: Array,
 ) -> Array:  # fmt: skip
-    """Where every corner gives the very same value, infinite or undefined ones too."""
+    """Whether every corner gives the same value, infinite or undefined ones too."""
     same = np.ones(values.shape, bool)
     for corner in combinations(*ends):
         other = function.apply(*corner, *parameters)
@@ -389,7 +389,7 @@ these are rounded as well."""
 def _sizes(
     name: str, parameters: Sequence[float], operands: Sequence[Array], values: Array
 ) -> Array:
-    """Magnitude of what is rounded in a function."""
+    """Magnitude of the values that a function rounds."""
     size: Array = np.abs(values)
     if name in _THROUGH_ONE:
         size = size + math.prod(max(1.0, abs(p)) for p in parameters)
@@ -401,7 +401,7 @@ def _sizes(
 
 
 def _finite(sizes: Array) -> Array:
-    """Magnitudes that can be rounded: what is infinite or undefined stays so."""
+    """Magnitudes for rounding: infinite and undefined ones contribute nothing."""
     return np.where(np.isfinite(sizes), sizes, 0.0)
 
 
@@ -433,7 +433,7 @@ def _smallest(found: _Bounded, axes: tuple[int, ...], count: int, how: RoundingM
 
 
 def _extreme(found: _Bounded, axes: tuple[int, ...], choose: Callable[..., Array]) -> _Bounded:
-    """A maximum or minimum moves at most to that of what the values may be."""
+    """A maximum or minimum, which moves at most as far as its operands."""
     values = choose(found.values, axis=axes)
     if found.error is None:
         return _Bounded(values, None)
@@ -449,7 +449,7 @@ assert _REDUCTIONS.keys() == REDUCE.keys()
 
 
 def _rounded_sum(magnitude: Array, count: int, unit: float) -> Array | None:
-    """What `count` additions in any order may be off by, for the sum of magnitudes."""
+    """Error of `count` additions in any order, for the sum of magnitudes."""
     if not unit:
         return None
     roundings = min(count + 1.0, GROWTH * math.sqrt(count) + 1.0)
@@ -457,7 +457,7 @@ def _rounded_sum(magnitude: Array, count: int, unit: float) -> Array | None:
 
 
 def _spread(found: _Bounded, axes: Sequence[int]) -> Array | None:
-    """What errors of the terms of a sum over `axes` make together."""
+    """Error of a sum over `axes` from the errors of its terms."""
     if found.error is None:
         return None
     error = found.error
@@ -470,8 +470,8 @@ def _spread(found: _Bounded, axes: Sequence[int]) -> Array | None:
 
 
 def _repeats(values: Array, axis: int) -> bool:
-    """Whether a sum over `axis` reads one value again and again: such values are made alike, so
-    they are off alike, and their errors are one error."""
+    """Whether a sum over `axis` reads one value again and again: those errors are equal, so they
+    add up linearly."""
     first, *others = np.moveaxis(values, axis, 0)
     return bool(others) and all(np.array_equal(first, other) for other in others)
 

@@ -1,7 +1,7 @@
-"""Which values of the model the tensors of a program hold, by the names that people know.
+"""Provenance: which value of the model each tensor of a program holds, by the model's names.
 
-The one idea: what a tensor holds has the shape that the model gives it, whatever the compiler has
-made of it: axes that are one in the model may be apart.
+The one idea: the value is compared in the model's shape, even where the compiler has split an axis
+of the model into several.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class SourceValue(NamedTuple):
     dtype: str
     """Element type in the model."""
     node: int
-    """Which of the model's nodes makes it: several values of one node may be the same bytes."""
+    """Index of the model's node that computes it: several values of one node may share bytes."""
     origin: str
     """That node as nests name where they come from."""
     runs: tuple[int, ...] = ()
-    """How many axes of the tensor each of its axes is made of; nothing: it has the same axes."""
+    """By axis of the value, how many axes of the tensor it consists of; empty: the same axes."""
 
     def shaped(self, values: Array) -> Array:
-        """What a tensor holds, in the shape that the model gives it."""
+        """A tensor's values in the shape of the model."""
         if not self.runs:
             return values
         parts = np.split(np.array(values.shape), np.cumsum(self.runs)[:-1])
@@ -79,7 +79,7 @@ def source_values(model: ir.Model) -> Known:
 
 
 def lost_constants(graph: NestGraph) -> Iterator[str]:
-    """Constants that vanish in their element type, or are beyond what it holds, in words."""
+    """Constants that underflow in their element type, or exceed it, in words."""
     for tensor in graph.tensors.values():
         if tensor.data is None or tensor.exact is None or tensor.storage.buffer != tensor.name:
             continue

@@ -1,1 +1,1 @@
-"""Sizes known only when a program runs: inference from samples, specialization."""
+"""Sizes known only at run time: inference from samples, specialization."""

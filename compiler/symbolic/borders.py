@@ -1,11 +1,11 @@
-"""Borders around dimensions whose length is known only when a program runs: rows of a tensor.
+"""Padding around dimensions whose length is known only at run time: rows of a buffer.
 
     y[l] = sum over k of x[l + k - 1] * w[k], 0 outside      x.bordered = 0, x[0 .. n - 1], 0
                                                         =>   y[l] = sum over k of
                                                                     x.bordered[l + k] * w[k]
 
-The one idea: where a border begins moves with the length, as the row does that a cache grows by. So
-it is such a row: a concatenation, in whose buffer whoever makes the tensor writes it.
+The one idea: the end of the data moves with the length, as does the new row of a growing cache. So
+padding is handled as such a row: a concatenation, into whose buffer the producer writes directly.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from compiler.tensor_ir.rewrite import writes_of
 from simmodel.arch.dtype import NUMPY
 
 Key = tuple[str, float]
-"""A tensor, and what its border has in its element type."""
+"""A tensor, and the border's value in its element type."""
 
 
 @dataclass
 class _Wanted:
-    """The border of a tensor."""
+    """Border of one tensor."""
 
     first: int
-    """Number of the first operator that reads it, at any length."""
+    """Number of the first operator that reads the border, at any length."""
     order: tuple[int, ...]
     """Of the tensor's axes, slowest first, where all are as long as they get."""
     before: dict[int, int] = field(default_factory=dict)
@@ -52,8 +52,8 @@ class _Wanted:
 
 
 def with_borders(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
-    """`graphs` of one network at several lengths, of the same operators: where windows reach beyond
-    dimensions that differ, they read rows of a border."""
+    """`graphs` of one network at several lengths with the same operators, in which windows that
+    leave a dimension of varying length read rows of a border."""
     wanted: dict[Key, _Wanted] = {}
     readers: dict[tuple[int, int], Key] = {}
     for graph in graphs.values():
@@ -79,7 +79,7 @@ def with_borders(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
 def _outside(
     nest: Nest, access: Access, graph: NestGraph, graphs: Mapping[Point, NestGraph]
 ) -> Iterator[tuple[int, int, int]]:
-    """Axes that differ and that `access` leaves, and by how many rows in front and behind."""
+    """Varying axes that `access` leaves, and by how many rows in front and behind."""
     if access.pad is None:
         return
     box = needed(access, [(0, dim.extent) for dim in nest.dims])
@@ -99,7 +99,7 @@ def _raw(access: Access, graph: NestGraph) -> float:
 def _bordered(
     graph: NestGraph, wanted: Mapping[Key, _Wanted], readers: Mapping[tuple[int, int], Key]
 ) -> NestGraph:
-    """One graph, in which `readers`, by number of the operator and its operand, read borders."""
+    """One graph in which `readers` (number of the operator, its operand) read borders."""
     tensors, buffers = dict(graph.tensors), dict(graph.buffers)
     made: dict[int, list[Step]] = {}
     makers = {
@@ -138,7 +138,7 @@ def _bordered_name(key: Key) -> str:
 def _concatenation(
     key: Key, border: _Wanted, inner: Tensor, origin: str
 ) -> tuple[list[Step], list[Tensor]]:
-    """Operators that put `inner` and its border into one tensor; it and what else they need."""
+    """Operators that write `inner` and its border into one tensor; that tensor and constants."""
     name = _bordered_name(key)
     starts = [border.before.get(axis, 0) for axis in range(len(inner.shape))]
     shape = tuple(

@@ -1,11 +1,11 @@
-"""Tensors that share a buffer, at several lengths: whether they mean the same boxes of it.
+"""Tensors that share a buffer, at several lengths: are they the same boxes of it?
 
     present[2, 33, 8] by (264, 8, 1)      new row: + 256 by (264, 1, 1)     position 32 along axis 1
     present[2, 32, 8] by (256, 8, 1)      new row: + 248 by (256, 1, 1)     position 31 along axis 1
 
-At every length a buffer is laid out as at the upper edge. So what counts of a tensor is not its
-offset and strides but its positions along the axes of the tensor that fills the buffer: where it
-begins may move with a length, its steps may not.
+A buffer has the layout of the greatest length at every length. So offsets and strides are compared
+as positions along the axes of the tensor that fills the buffer: the start of a view may depend on a
+length, its steps may not.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from simmodel.isa.region import Register, Terms
 
 
 class OtherBox(Exception):
-    """Why a tensor is no box of its buffer that all lengths share; args: tensor, reason."""
+    """A tensor is not the same box of its buffer at all lengths; args: tensor, reason."""
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """A position of the buffer as numbers, as it were digits: one for each stretch of it."""
+    """Mixed-radix form of a buffer position: one digit per run of axes."""
 
     strides: tuple[int, ...]
     """Elements between neighbours, slowest first."""
     extents: tuple[int, ...]
 
     def digits(self, elements: int) -> tuple[int, ...]:
-        """Steps along each stretch that are so many elements together; all negative where these
-        are."""
+        """Digits of a number of elements; all negative if it is."""
         left, sign = abs(elements), -1 if elements < 0 else 1
         found = []
         for stride in self.strides:
@@ -49,8 +48,8 @@ def moves(
     sizes: Mapping[Point, int],
     registers: Sequence[Register],
 ) -> dict[str, Terms]:
-    """How much less the offset of each tensor of a buffer is for each step of a register below its
-    edge, in elements of the edge's layout.
+    """Terms by which the offset of each tensor of a buffer decreases with each register, in
+    elements of the layout at the maximum.
 
     Args:
         views: the tensors in the buffer at each point, the upper edge among them; the same and in
@@ -83,7 +82,7 @@ def moves(
 
 
 def _fills(tensor: Tensor, size: int) -> bool:
-    """Whether `tensor` has every element of a buffer of `size` once."""
+    """Whether `tensor` covers a buffer of `size` elements, each once."""
     return not tensor.storage.offset and tensor.elements == size and _is_dense(tensor)
 
 
@@ -104,8 +103,8 @@ def _order(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _scales(filling: Mapping[Point, Tensor], edge: Point) -> dict[Point, _Scale]:
-    """The stretches of a buffer at each point: an axis goes with the faster ones behind it as long
-    as these are as long at all points."""
+    """Digits of a buffer at each point: an axis joins the faster ones behind it if those have the
+    same extent at all points."""
     order = _order(filling[edge])
     stretches: list[list[int]] = []
     for axis in reversed(order):
@@ -164,8 +163,8 @@ _SPLIT = "walks positions that lie elsewhere at another length"
 
 
 def _check_inside(scale: _Scale, tensor: Tensor) -> None:
-    """Raise OtherBox where `tensor` runs from one position of a stretch over to the next: it walks
-    a dimension that varies as one with another."""
+    """Raise OtherBox if `tensor` crosses from one digit to the next: its steps then depend on a
+    length."""
     start = scale.digits(tensor.storage.offset)
     ends = [
         tuple(step * (extent - 1) for step in scale.digits(stride))
@@ -184,7 +183,7 @@ def _check_inside(scale: _Scale, tensor: Tensor) -> None:
 
 
 def unwritten(graph: NestGraph) -> str | None:
-    """The first step, or output, of `graph` at one length that takes what nothing has written."""
+    """The first step, or output, of `graph` at one length that reads unwritten elements."""
     written = _nothing(graph)
     for name, tensor in graph.tensors.items():
         if tensor.data is not None or name in graph.inputs:
@@ -200,7 +199,7 @@ def unwritten(graph: NestGraph) -> str | None:
 
 
 def _nothing(graph: NestGraph) -> dict[str, Array]:
-    """For each tensor which of its elements are written: none yet."""
+    """For each tensor a mask of written elements, all false."""
     buffers = {name: np.zeros(size, np.bool_) for name, size in graph.buffers.items()}
     return {
         name: view_of(tensor, buffers[tensor.storage.buffer])
@@ -209,7 +208,7 @@ def _nothing(graph: NestGraph) -> dict[str, Array]:
 
 
 def _unwritten_read(step: Step, written: Mapping[str, Array]) -> str | None:
-    """A tensor of which `step` reads what is not written."""
+    """A tensor of which `step` reads unwritten elements."""
     if isinstance(step, Nest):
         if 0 in step.shape:
             return None
@@ -220,7 +219,7 @@ def _unwritten_read(step: Step, written: Mapping[str, Array]) -> str | None:
 
 
 def _written_positions(access: Access, nest: Nest, written: Mapping[str, Array]) -> Array:
-    """Whether what `access` reads is written, by the loops that say what that is."""
+    """Whether all positions that `access` reads are written."""
     values = written[access.tensor].astype(np.float32)  # what lies outside has a value
     plain = replace(access, pad=None if access.pad is None else 1.0, scale=None, zero=0)
     seen = over_loops(values, plain, nest)

@@ -1,11 +1,11 @@
-"""Numbers that follow from a length by a division, rounded up: windows in steps of more than one.
+"""Ceiling divisions of a length: numbers of strided windows.
 
     windows of 3 in steps of 2 along `time` positions        ceil((time - 2) / 2)
     and once more along what they leave                      ceil((time - 6) / 4)
 
-The one idea: who walks positions in steps has one window for every so many of them, and what is
-rounded once more by the next layer is rounded once by both steps together. So steps say by what is
-divided, and a few lengths next to the edge where in a step the edge lies.
+The one idea: a stride divides the length, and nested ceiling divisions are one ceiling division by
+the product. So the strides of the network give the divisor, and a few lengths near the maximum give
+the remainder at which the number steps.
 """
 
 from __future__ import annotations
@@ -124,21 +124,21 @@ def _strides(call: HostNode) -> list[int]:
 
 @dataclass(frozen=True)
 class CeilDivRegisters:
-    """What follows from lengths by divisions."""
+    """Registers that follow from lengths by ceiling divisions."""
 
     registers: tuple[Register, ...]
-    """The lengths, and behind them a share for each such number."""
+    """The lengths, then a register for each ceiling division."""
     asked: tuple[Point, ...] = ()
-    """Points of which any one would tell more, the likeliest first; none: nothing is open that they
-    could tell."""
+    """Further points, any of which would settle an open division, the likeliest first; empty: none
+    is open."""
     untold: tuple[Point, ...] = ()
-    """Points without which a share stays open."""
+    """Points without which a division stays open."""
 
 
 def with_ceil_div_registers(
     graphs: Mapping[Point, NestGraph], lengths: tuple[Register, ...], lost: Collection[Point] = ()
 ) -> CeilDivRegisters:
-    """The registers from which numbers of windows follow that no sum of multiples of lengths is.
+    """Registers for the numbers of windows that are no linear function of lengths.
 
     Args:
         graphs: of one network, for the upper edge of all lengths and for other points.
@@ -164,7 +164,7 @@ def with_ceil_div_registers(
 def _there(
     points: Sequence[Point], lengths: Sequence[Register], lost: Collection[Point]
 ) -> tuple[Point, ...]:
-    """Those of `points` that there may be, below the range of a length last."""
+    """Those of `points` that are possible, below the range of a length last."""
 
     def short(point: Point) -> bool:
         return any(value < length.low for value, length in zip(point, lengths, strict=True))
@@ -175,7 +175,7 @@ def _there(
 def _for_sums(
     graphs: Mapping[Point, NestGraph], registers: Sequence[Register]
 ) -> tuple[Point, ...]:
-    """Points that would tell of which shares, and lengths, an extent is the sum."""
+    """Points that would show of which registers an extent is the sum."""
     edge = edge_of(registers)
     shares = registers[len(edge) :]
     if not shares or len(graphs) > len(registers) + 1:
@@ -194,7 +194,8 @@ def _for_sums(
 
 
 def _division(walk: StridedWindows, registers: tuple[Register, ...]) -> _Division | None:
-    """How windows follow from positions; None where they are in step, or no share says so."""
+    """The division between windows and positions; None if they are proportional, or no division
+    fits."""
     positions = counted(walk.positions, registers)
     windows = counted(walk.windows, registers)
     if positions is None or (windows is not None and _in_step(windows, positions, walk.step)):
@@ -206,24 +207,23 @@ def _division(walk: StridedWindows, registers: tuple[Register, ...]) -> _Divisio
 
 
 def _in_step(windows: Count, positions: Count, step: int) -> bool:
-    """Whether there are always so many times fewer windows than positions that nothing is left."""
+    """Whether windows are always exactly so many times fewer than positions."""
     return tuple((name, factor * step) for name, factor in windows.terms) == positions.terms
 
 
 @dataclass(frozen=True)
 class _Division:
-    """How many windows there are where positions are divided, as far as points tell."""
+    """Windows as a function of positions, as far as the points show."""
 
     walk: StridedWindows
     of: Register
-    """What there are of steps; where in a step the edge lies is open."""
+    """Steps, with an unknown offset."""
     lengths: tuple[Register, ...]
     known: bool
-    """Whether registers say the windows already."""
+    """Whether the registers express the windows already."""
 
     def register(self) -> Register | None:
-        """A register of which one more is one window more; None: no division says what is known, or
-        several that are not one."""
+        """The register that counts one more per window; None: no division fits, or several do."""
         if not self._possible_edge_offsets or self._distinguishing_step:
             return None
         return share(
@@ -233,7 +233,7 @@ class _Division:
         )
 
     def points(self) -> tuple[Point, ...]:
-        """Points of which any one would tell more."""
+        """Points, any of which would show more."""
         parts, factor = self.of.parts, self._factor
         seen = {self._less(point) for point in self.walk.windows}
         far = self._far
@@ -256,7 +256,7 @@ class _Division:
 
     @cached_property
     def _possible_edge_offsets(self) -> tuple[int, ...]:
-        """By how many positions the edge may lie behind the first one of its step."""
+        """Possible offsets of the maximum within its step."""
         return tuple(
             behind
             for behind in range(self.of.parts)
@@ -274,18 +274,18 @@ class _Division:
         return self.of.parts * (windows - 1) + behind + 1 - Count(0, self.of.terms).at(values)
 
     def _windows(self, behind: int, less: int) -> int:
-        """How many there are of so many positions less than at the edge."""
+        """Windows over so many positions less than at the maximum."""
         return self.walk.windows[edge_of(self.lengths)] + (behind - less) // self.of.parts
 
     @cached_property
     def _far(self) -> int:
-        """How far below the edge all steps begin anew, or the range ends."""
+        """Distance below the maximum at which all steps repeat, or the range ends."""
         low = tuple(register.low for register in self.lengths)
         return -(-min(self.of.parts, self._less(low)) // self._factor)
 
     @cached_property
     def _distinguishing_step(self) -> int:
-        """How far below the edge windows tell most of `_behind` from each other; 0: nowhere."""
+        """Distance below the maximum at which windows distinguish most offsets; 0: none does."""
 
         def told(step: int) -> int:
             seen = [
@@ -299,13 +299,13 @@ class _Division:
         return below(self.of.terms, self.lengths, values_at_point(self.lengths, point))
 
     def _below_edge(self, *steps: int) -> tuple[Point, ...]:
-        """Points that lie so far below the edge, along one length."""
+        """Points at that distance below the maximum, along one length."""
         edge, at = edge_of(self.lengths), self._along
         return tuple((*edge[:at], edge[at] - step, *edge[at + 1 :]) for step in steps)
 
     @cached_property
     def _along(self) -> int:
-        """Position of a length that the positions follow from."""
+        """Index of a length on which the positions depend."""
         names = {name for name, _ in self.of.terms}
         return next(i for i, r in enumerate(self.lengths) if r.name in names and r.low < r.high)
 

@@ -1,9 +1,9 @@
-"""Constants that depend on a length: rows of a table that has one for each.
+"""Constants that depend on a length: rows of a table with one row per length.
 
     cosines of position p, for past=p of 1..512    ->    table[512, 1, 64], row past - 1
 
-What an exporter computes from the length of a cache is a constant once that length is known, such
-as the embedding of the next position.
+A value that an exporter computes from the length of a cache, such as the embedding of the next
+position, is a constant once that length is known.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from simmodel.arch.dtype import NAMES, NUMPY
 from simmodel.isa.region import Register
 
 Constants = Callable[[Collection[str], Mapping[str, int]], Mapping[str, Array]]
-"""Values of some constants of a network, by name, at one length of each register; without those
-that nobody knows."""
+"""Values of some constants of a network, by name, at one length of each register; unknown ones are
+left out."""
 
 _LARGEST_TABLE = 1 << 26
 """Elements of a table."""
@@ -45,7 +45,7 @@ _MOST_ROWS = 1 << 12
 
 
 def no_constants(names: Collection[str], values: Mapping[str, int]) -> Mapping[str, Array]:
-    """Where nobody knows any."""
+    """No values."""
     del names, values
     return {}
 
@@ -64,8 +64,7 @@ def tables_of(
     registers: Sequence[Register],
     constants: Constants,
 ) -> dict[str, TableRow | str]:
-    """For each constant of `varying`, which are known at some points, its table; or why there is
-    none, in words."""
+    """For each constant of `varying` the table and its row, or a reason in words."""
     found: dict[str, TableRow | str] = {}
     wanted: dict[tuple[Register, ...], list[str]] = {}
     for name, seen in varying.items():
@@ -83,7 +82,8 @@ def tables_of(
 
 
 def _depends(seen: Mapping[Point, Tensor], registers: Sequence[Register]) -> tuple[Register, ...]:
-    """The registers for which a constant is not just the beginning of what it is at the edge."""
+    """Registers on which a constant depends, other than by being a prefix of its value at the
+    maximum."""
     edge = edge_of(registers)
     whole = seen[edge]
     return tuple(
@@ -98,7 +98,7 @@ def _depends(seen: Mapping[Point, Tensor], registers: Sequence[Register]) -> tup
 
 
 def _refusal(seen: Mapping[Point, Tensor], edge: NestGraph, on: Sequence[Register]) -> str | None:
-    """Why a constant has no row for each length."""
+    """Reason why a constant has no table; None: it has one."""
     tensor = next(iter(seen.values()))
     names = " and ".join(register.name for register in on)
     if not on:
@@ -162,8 +162,7 @@ def _constant_table(
 
 
 def _as_at_edge(row: Array | None, shape: tuple[int, ...]) -> Array | None:
-    """Values in the shape that they have at the upper edge, behind which there is nothing; None
-    where there are none of such a shape."""
+    """Values in the shape at the maximum, zeros behind; None if they have another rank."""
     if row is None or row.size == math.prod(shape):
         return None if row is None else row.reshape(shape)
     if row.ndim != len(shape) or any(n > m for n, m in zip(row.shape, shape, strict=True)):
@@ -172,8 +171,7 @@ def _as_at_edge(row: Array | None, shape: tuple[int, ...]) -> Array | None:
 
 
 def begins_alike(ours: Array | None, right: Array | None) -> bool:
-    """Whether two constants of one rank are the same as far as both go: one is the beginning of the
-    other."""
+    """Whether one of two constants of equal rank is a prefix of the other along every axis."""
     if ours is None or right is None:
         return ours is right
     both = tuple(slice(0, min(n, m)) for n, m in zip(ours.shape, right.shape, strict=True))
@@ -193,8 +191,8 @@ def _data_bytes(tensor: Tensor) -> bytes:
 
 
 def with_host_constants(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
-    """`graphs` of one network at several lengths, of the same operators: what differs inside of
-    payloads is an input of their calls."""
+    """`graphs` of one network at several lengths with the same operators: constants that differ
+    inside payloads become inputs of the host calls."""
     made = dict(graphs)
     for number, step in enumerate(next(iter(graphs.values())).steps):
         if isinstance(step, HostNode) and step.pick is None:
@@ -210,7 +208,7 @@ def _call(graph: NestGraph, number: int) -> HostNode:
 
 
 def _differing(payloads: Sequence[bytes]) -> list[str]:
-    """Constants of payloads that are others in some of them and that memory can hold."""
+    """Constants of payloads that differ and that memory can hold."""
     if len({*payloads}) == 1:
         return []
     known: dict[str, set[bytes]] = {}
@@ -223,7 +221,7 @@ def _differing(payloads: Sequence[bytes]) -> list[str]:
 
 
 def _handed(graph: NestGraph, number: int, names: Sequence[str]) -> NestGraph:
-    """`graph` with constants of a call as its inputs."""
+    """`graph` with constants of a host call as its inputs."""
     step = _call(graph, number)
     proto = onnx.load_model_from_string(step.payload)
     held = {tensor.name: tensor for tensor in proto.graph.initializer}
@@ -256,7 +254,7 @@ _NEAR = 1e-6
 
 @dataclass(frozen=True)
 class MeanScale:
-    """How many times fewer positions than at the upper edge a mean is over."""
+    """Correction of a mean at shorter lengths: elements at the maximum over actual elements."""
 
     table: Tensor
     tensor: Tensor
@@ -269,7 +267,7 @@ class MeanScale:
 
 
 def is_mean(seen: Mapping[Point, Nest]) -> bool:
-    """Whether a nest divides by how many positions it adds up, which are others at other points."""
+    """Whether a nest divides by a number of elements that differs between points."""
     for nest in seen.values():
         plain = nest.reduce == "sum" and nest.function == "move" and nest.multiplier is None
         if not plain or nest.operands[0].scale is None:
@@ -283,7 +281,7 @@ def is_mean(seen: Mapping[Point, Nest]) -> bool:
 
 
 def with_scale(nest: Nest, edge: Nest) -> Nest:
-    """`nest` with terms times the number of the upper edge."""
+    """`nest` scaled by the number at the maximum."""
     read, like = nest.operands[0], edge.operands[0]
     return replace(nest, operands=(replace(read, scale=like.scale),))
 
@@ -291,8 +289,7 @@ def with_scale(nest: Nest, edge: Nest) -> Nest:
 def mean_scale_of(
     name: str, dims: Sequence[Dim], registers: Sequence[Register], real: str
 ) -> MeanScale | str:
-    """What a mean over `dims` is to be multiplied by, as tensors called after `name`; or why there
-    is none, in words.
+    """The multiplier of a mean over `dims`, as tensors called after `name`; or a reason in words.
 
     Args:
         name: of the mean.

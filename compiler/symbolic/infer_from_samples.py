@@ -1,9 +1,8 @@
-"""The graph of nests for all lengths of some ranges, from those of a few lengths.
+"""One nest graph for all lengths in some ranges, inferred from the graphs of a few lengths.
 
-The one idea: how a network follows from a length shows next to the upper edge of its range, where
-decisions of its decomposition are those of the edge, and where windows go in steps, some steps
-below it. Farther below it may be spelled in another way, which must compute the same: so the lower
-end is computed both ways and compared.
+The one idea: how numbers depend on a length shows near the maximum of its range, where the network
+is decomposed as at the maximum, and for strided windows a few strides below. At smaller lengths the
+decomposition may differ but must compute the same: the minimum is computed both ways and compared.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ Make = Callable[[Mapping[str, int]], NestGraph | None]
 """The network at one length of each register; None where it has none."""
 
 _STEPS = (-1, -2, 1, 2, -3)
-"""From the edge to the lengths that are looked at until two are found, also beyond the range."""
+"""Steps from the maximum to lengths that are tried until two are found, also beyond the range."""
 _WANTED = 2
 _SHARE = 0.05
-"""Of the values' mean, how far two ways to compute them may be apart in small types."""
+"""Tolerance between two ways to compute a value in small types, as a share of the mean."""
 
 
 def for_lengths(
     make: Make, registers: tuple[Register, ...], host: Host, constants: Constants = no_constants,
     real: str = "fp32",
 ) -> NestGraph:  # fmt: skip
-    """The network for all lengths of `registers`.
+    """The nest graph for all lengths of `registers`.
 
     Args:
         make: the network at one point.
@@ -92,8 +91,8 @@ def _graphs_near_edge(
     make: Make, registers: tuple[Register, ...], position: int, graphs: dict[Point, NestGraph],
     mistakes: list[str],
 ) -> list[Point]:  # fmt: skip
-    """Add graphs next to the edge of one register to `graphs`, of the same operators; their points.
-    Adds to `mistakes` why there are none."""
+    """Add graphs next to the maximum of one register to `graphs`, with the same operators; returns
+    their points. Reasons for failure go to `mistakes`."""
     edge, register = edge_of(registers), registers[position]
     found: list[Point] = []
     said = ""
@@ -119,8 +118,8 @@ def _add_mixed(
     make: Make, registers: tuple[Register, ...], near: Sequence[Sequence[Point]],
     graphs: dict[Point, NestGraph],
 ) -> None:  # fmt: skip
-    """Add a graph for which all registers are off the edge, where one has the same operators: it
-    shows products of lengths at once."""
+    """Add a graph with all registers below the maximum, if one has the same operators: it reveals
+    products of lengths."""
     edge = edge_of(registers)
     for points in product(*near):
         together = zip(*points, strict=True)
@@ -137,8 +136,8 @@ def _add_mixed(
 def _with_shares(
     make: Make, registers: tuple[Register, ...], graphs: dict[Point, NestGraph]
 ) -> tuple[Register, ...]:
-    """`registers` and the shares of them that there are of windows. Adds to `graphs` what tells
-    these."""
+    """`registers`, and a register for each ceiling division. Graphs that were needed are added to
+    `graphs`."""
     edge = graphs[edge_of(registers)]
     lost: dict[Point, str] = {}
     while (found := with_ceil_div_registers(graphs, registers, lost)).asked:
@@ -159,7 +158,7 @@ def _with_shares(
 
 
 def _empty(part: Register, lengths: Sequence[Register]) -> str:
-    """That there is nothing of a share where all lengths are at their least."""
+    """Message: a share is empty where all lengths are minimal."""
     low = {register.name: register.low for register in lengths}
 
     def some(point: Point) -> bool:
@@ -170,8 +169,8 @@ def _empty(part: Register, lengths: Sequence[Register]) -> str:
 
 
 def _checked(registers: Sequence[Register]) -> Iterator[Point]:
-    """The lower end of all ranges, and where windows go in steps a point above it for which the
-    last one ends elsewhere than at the edge."""
+    """Points to check: the minimum of all ranges and, with strided windows, a point above it with
+    another remainder than the maximum."""
     lengths = lengths_among(registers)
     yield tuple(register.low for register in lengths)
     steps = {name: each.parts for each in registers for name, _ in each.terms}
@@ -187,8 +186,8 @@ def _above_low(register: Register, step: int | None) -> int:
 
 
 def _check_reads(made: NestGraph, lengths: Sequence[Register], point: Point) -> None:
-    """Raise UnsupportedModel where a step reads what is not there at one point. What is read and
-    what is there have ends that follow from lengths, so ends of ranges tell for all between."""
+    """Raise UnsupportedModel if a step reads unwritten elements at one point. Ends of reads and
+    writes are linear in lengths, so the ends of the ranges suffice."""
     said = _lacking(made, lengths, point)
     if said is None:
         return
@@ -206,7 +205,7 @@ def _lacking(made: NestGraph, lengths: Sequence[Register], point: Point) -> str 
 
 
 def _check_point(made: NestGraph, make: Make, host: Host, point: Point) -> None:
-    """Raise UnsupportedModel where one point has another meaning than `made`."""
+    """Raise UnsupportedModel if the graph at one point computes something else than `made`."""
     lengths = lengths_among(made.registers)
     values = {register.name: value for register, value in zip(lengths, point, strict=True)}
     own = _at(make, lengths, point)
@@ -228,8 +227,8 @@ def _check_point(made: NestGraph, make: Make, host: Host, point: Point) -> None:
 
 
 def _computed(graph: NestGraph, host: Host) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Some inputs, and what `graph` makes of them. Integers are 1, as who is left with nothing
-    behind a mask divides rounding by rounding; 0 where a table has one row."""
+    """Sample inputs, and the outputs of `graph`. Integers are 1, because a row that is masked out
+    entirely divides rounding errors by rounding errors; 0 if a table has one row."""
     inputs = _some(graph, 1)
     try:
         return inputs, run(graph, inputs, host)
@@ -239,7 +238,7 @@ def _computed(graph: NestGraph, host: Host) -> tuple[dict[str, Array], dict[str,
 
 
 def _some(graph: NestGraph, number: int) -> dict[str, Array]:
-    """Inputs of no meaning: normal numbers, and `number` for indices, lengths and masks."""
+    """Sample inputs: normal numbers, and `number` for indices, lengths and masks."""
     random = np.random.default_rng(0)
     made = {}
     for name in graph.inputs:

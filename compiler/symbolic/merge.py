@@ -1,12 +1,12 @@
-"""One graph of nests for many lengths, from graphs that were made for some of them each.
+"""Merge the nest graphs of several lengths into one symbolic graph.
 
     scores[m=4, n=33]  at past=32                    scores[m=4, n=1 + past]
     scores[m=4, n=32]  at past=31             ->     new row at present + 256 - 8 (32 - past)
     new row at present + 256; at present + 248
 
-The one idea: nobody has to know how an operator depends on a length. The operators are the same at
-all lengths, and a number that differs follows from the lengths as the differences tell. What does
-not is named, all of it at once.
+The one idea: no operator has a rule for how it depends on a length. The operators are the same at
+all lengths, and each number that differs is fitted as a linear function of the lengths. Numbers
+that do not fit are reported, all at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from compiler.tensor_ir.rewrite import reads_of, writes_of
 from simmodel.isa.region import Register, Terms
 
 _SHOWN = 12
-"""Reasons that are told; the others are counted."""
+"""Reasons in a message; more are only counted."""
 _PRODUCT = "is no sum of multiples of the lengths"
 
 
@@ -48,7 +48,7 @@ def merge_graphs(
     graphs: Mapping[Point, NestGraph], registers: tuple[Register, ...], constants: Constants,
     real: str = "fp32",
 ) -> NestGraph:  # fmt: skip
-    """The graph for all lengths of `registers`.
+    """The symbolic graph for all lengths of `registers`.
 
     Args:
         graphs: of one network, made for the upper edge of all registers and for other points.
@@ -69,7 +69,7 @@ def merge_graphs(
 
 
 def refusal(name: str, registers: Sequence[Register], mistakes: Sequence[str]) -> UnsupportedModel:
-    """That the network of this name is not one program for all lengths, with the reasons."""
+    """Error: the network of this name is not one program for all lengths, with the reasons."""
     known = list(dict.fromkeys(mistakes))
     more = [f"and {len(known) - _SHOWN} more"] if len(known) > _SHOWN else []
     lengths = lengths_among(registers)
@@ -81,7 +81,7 @@ def refusal(name: str, registers: Sequence[Register], mistakes: Sequence[str]) -
 
 @dataclass
 class _GraphMerge:
-    """Collects what is wrong, and makes the graph."""
+    """Merges graphs, and collects mistakes."""
 
     graphs: Mapping[Point, NestGraph]
     registers: tuple[Register, ...]
@@ -106,7 +106,7 @@ class _GraphMerge:
         return ", ".join(f"{register.name}={value}" for register, value in named)
 
     def graph(self) -> NestGraph:
-        """The graph for all lengths; says what is wrong in `mistakes`."""
+        """The merged graph; reasons for failure go to `mistakes`."""
         edge = self.graphs[self.edge]
         own = self._tensors()
         steps = tuple(
@@ -122,7 +122,7 @@ class _GraphMerge:
         )
 
     def count(self, known: Mapping[Point, int], what: str) -> Count | None:
-        """How many positions there are; None: always as many."""
+        """A number of positions as a function of lengths; None: it is constant."""
         found = counted(known, self.registers)
         if found is None:
             self.mistakes.append(f"{what} {_PRODUCT}: {self._values_text(known)}")
@@ -138,7 +138,7 @@ class _GraphMerge:
         return count.at({register.name: register.low for register in self.registers})
 
     def _negative(self, count: Count, what: str) -> str:
-        """That there would be fewer than no positions at the lower end."""
+        """Note a number of positions that would be negative at the minimum."""
         low = tuple(register.low for register in lengths_among(self.registers))
 
         def some(point: Point) -> bool:
@@ -150,7 +150,7 @@ class _GraphMerge:
         )
 
     def terms(self, known: Mapping[Point, int], what: str) -> Terms:
-        """How a number follows from the lengths."""
+        """A number as a linear function of registers."""
         found = fitted(known, self.registers)
         if found is None:
             self.mistakes.append(f"{what} {_PRODUCT}: {self._values_text(known)}")
@@ -197,8 +197,8 @@ class _GraphMerge:
         return found
 
     def _add_tables(self, made: dict[str, Tensor]) -> None:
-        """A constant is the same at all lengths, or the beginning of what it is at the edge, or a
-        row of a table with one for each length."""
+        """Constants: equal at all lengths, prefixes of the value at the maximum, or rows of a table
+        with one row per length."""
         varying = {name: seen for name in made if (seen := self._other_values(name))}
         if not varying:
             return
@@ -212,14 +212,14 @@ class _GraphMerge:
             self.tables[found.table.name] = found.table
 
     def _other_values(self, name: str) -> dict[Point, Tensor]:
-        """A constant at all points, where it is not the beginning of what it is at the edge."""
+        """A constant at all points, if it is no prefix of its value at the maximum."""
         seen = {point: graph.tensors[name] for point, graph in self.graphs.items()}
         edge = seen[self.edge].data
         same = edge is None or all(begins_alike(t.data, edge) for t in seen.values())
         return {} if same else seen
 
     def _whose(self, name: str) -> str:
-        """The node that makes or else reads a tensor, in words; of a view, what it is a view of."""
+        """The node that produces a tensor, or else reads it, in words; of a view, its base."""
         edge = self.graphs[self.edge]
         for names in ([name], _beside(edge, name)):
             for ports in (writes_of, reads_of):
@@ -283,7 +283,7 @@ class _GraphMerge:
     def _mean_scale(
         self, step: Nest, seen: Mapping[Point, Nest], dims: tuple[Dim, ...], where: str
     ) -> Access | None:
-        """What a mean is multiplied by where it is over fewer positions than at the edge."""
+        """Multiplier of a mean over fewer positions than at the maximum."""
         if not is_mean(seen):
             return None
         found = mean_scale_of(step.tensor, dims[step.rank :], self.registers, self.real)
@@ -315,7 +315,7 @@ class _GraphMerge:
     def _check_coefficients(
         self, along: Mapping[Point, Affine], nests: Mapping[Point, Nest], what: str
     ) -> None:
-        """Steps of loops that take more than one are the same at all lengths."""
+        """Check that steps of loops with several iterations do not depend on a length."""
         for d, dim in enumerate(nests[self.edge].dims):
             steps = {
                 affine.coefficient(d)
@@ -337,7 +337,7 @@ def _beside(graph: NestGraph, name: str) -> list[str]:
 
 
 def _within(tensor: Tensor, made: Mapping[str, Tensor]) -> Tensor:
-    """`tensor` with the united forms of the tensors in which its rows lie."""
+    """`tensor` with the merged forms of the tensors that contain its rows."""
     picked, placed = tensor.picked, tensor.placed
     if picked is not None:
         table, index = (made.get(t.name, t) for t in (picked.table, picked.index))
@@ -349,7 +349,7 @@ def _within(tensor: Tensor, made: Mapping[str, Tensor]) -> Tensor:
 
 
 def _same_storage(seen: Sequence[Tensor], edge: Sequence[Tensor]) -> bool:
-    """Whether tensors of a buffer are where they are at the edge, and as large."""
+    """Whether the tensors of a buffer have the same offsets and sizes as at the maximum."""
     return all(
         a.shape == b.shape and (a.storage == b.storage or not a.elements)
         for a, b in zip(seen, edge, strict=True)
@@ -357,8 +357,8 @@ def _same_storage(seen: Sequence[Tensor], edge: Sequence[Tensor]) -> bool:
 
 
 def other_structure(edge: NestGraph, graph: NestGraph) -> str | None:
-    """The first thing, in words, that `graph` has and `edge` has not, or the other way round; None
-    where they differ in numbers alone."""
+    """The first structural difference between `graph` and `edge`, in words; None if they differ in
+    numbers only."""
     for a, b in zip(edge.steps, graph.steps, strict=False):
         if _structure(a) != _structure(b):
             there = "" if _node(a) == _node(b) else f", and {_node(b)} stands in its place"
@@ -375,7 +375,7 @@ def other_structure(edge: NestGraph, graph: NestGraph) -> str | None:
 
 
 def _tensor_signature(tensor: Tensor) -> tuple[object, ...]:
-    """What a tensor is, whatever its extents."""
+    """A tensor apart from its extents."""
     rows = [
         None if each is None else (each.table.name, each.index.name, each.axis)
         for each in (tensor.picked, tensor.placed)
@@ -386,7 +386,7 @@ def _tensor_signature(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _structure(step: Step) -> tuple[object, ...]:
-    """What an operator is, whatever its extents."""
+    """An operator apart from its extents."""
     if isinstance(step, HostNode):
         return (step.inputs, step.outputs, step.kind, step.origin, step.pick)
     reads = tuple((a.tensor, len(a.index)) for a in step.reads)

@@ -1,7 +1,7 @@
-"""A network whose lengths are known only when it runs: the network at any of them.
+"""A network whose lengths are known only at run time: the model at any of them.
 
-The one idea: a network at one length is a model like any other, and whoever opens models knows how
-to make it; how the program follows from the length is found by comparing what becomes of a few.
+The one idea: at fixed lengths a network is a model like any other, opened as usual; how the program
+depends on the lengths is inferred from a few such models.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from simmodel.isa.region import Register
 
 @dataclass(frozen=True)
 class SymbolicModel:
-    """Models as `prepared` makes them, one for each length within some ranges."""
+    """A model for each length within some ranges."""
 
     registers: tuple[Register, ...]
     prepare: Callable[[Mapping[str, int]], ir.Model | None] = field(repr=False)
-    """The model at one length of each register, also beyond the ranges; None where there is
-    none. All have the same constants, but for those that follow from the lengths."""
+    """The model at one length of each register, also beyond the ranges; None if there is none. All
+    have the same constants, except those that depend on the lengths."""
     host: Host = field(repr=False)
     """Runs operators that are left to the host."""
     constants: Constants = field(default=no_constants, repr=False)
-    """For those that follow from the lengths."""
+    """Values of constants that depend on the lengths."""
 
     def at(self, values: Mapping[str, int]) -> ir.Model | None:
-        """The model at these lengths, of which that at the upper edge is made once: each has all
-        constants of its own."""
+        """The model at these lengths; the one at the maximum is prepared once."""
         edge = all(values[register.name] == register.high for register in self.registers)
         return self.edge if edge else self.prepare(values)
 

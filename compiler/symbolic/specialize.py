@@ -1,4 +1,4 @@
-"""A graph for many lengths at one of them: as if its other positions had never been.
+"""Specialize a symbolic nest graph to concrete sizes; buffers keep the strides of the maximum.
 
 scores[m=4, n=1 + past]  at past=7   ->   scores[m=4, n=8], strides and buffers of the edge
 """
@@ -17,7 +17,7 @@ from simmodel.isa.region import Register
 
 
 def at_length(graph: NestGraph, values: Mapping[str, int]) -> NestGraph:
-    """`graph` where its lengths have `values`: no longer for any others.
+    """`graph` specialized to lengths of `values`.
 
     Raises ValueError with every value that is missing, unknown or outside of its range.
     """
@@ -76,7 +76,7 @@ def _tensor(tensor: Tensor, registers: Sequence[Register], values: Mapping[str, 
 
 
 def _constant_from_table(tensor: Tensor, table: Tensor) -> Tensor:
-    """A constant as it is in a table."""
+    """A constant as one row of its table."""
     if table.data is None:
         raise ValueError(f"{table.name} is no constant")
 
@@ -94,7 +94,7 @@ def _beginning(values: Array, shape: tuple[int, ...]) -> Array:
 
 
 def nest_at(nest: Nest, registers: Sequence[Register], values: Mapping[str, int]) -> Nest:
-    """`nest` where the registers have `values`."""
+    """`nest` specialized to `values` of the registers."""
 
     def affine(given: Affine) -> Affine:
         moved = below(given.registers, registers, values)

@@ -1,1 +1,1 @@
-"""What a machine does with a nest: engine, operand layouts, legal forms."""
+"""Target: how a machine runs a nest: engine, operand layouts, legal forms."""

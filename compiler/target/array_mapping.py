@@ -1,14 +1,14 @@
-"""How a product lies on the array: which loops are pixels, columns, the reduction, or steps.
+"""Mapping of a product to the array: which loops are pixels, columns, reduction, or steps.
 
     a[y, x, j, c]  ->  a[y, x, (j, c)]        w[j, c, n]  ->  w[(j, c), n]
 
-With its channels last, the positions of a kernel row lie side by side in the left operand, as they
-do in packed weights. Where its pixels may overlap, channels and kernel columns are one reduction:
-a 7 x 7 kernel over 3 channels is seven steps of depth 21, not 49 of depth 3. Engines that are told
-products or tiles have fewer of them then; a convolution instruction without `im2col`, which takes
-kernel positions one after another, has fewer positions, where channels alone leave room for that.
+With channels last, the positions of a kernel row are contiguous in the left operand, as they are in
+packed weights. If windows may overlap, channels and kernel columns are one reduction: a 7 x 7
+kernel over 3 channels is seven steps of depth 21, not 49 of depth 3. With `gemm` and `tile`
+instructions there are then fewer instructions; a `conv` instruction without `im2col`, which takes
+one kernel position after another, has fewer positions if channels alone do not fill the depth.
 
-Prices, emission and the report all ask here.
+Cost model, emission and report use this mapping.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Tap:
     stride: int
     dilation: int
     axis: int
-    """Axis of the input tensor where they meet."""
+    """Axis of the input tensor that both move along."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Loops of a nest by role; positions in the nest's dims."""
+    """Loops of a nest by role; indices into the nest's dims."""
 
     rows: tuple[int, ...]
     cols: tuple[int, ...]
@@ -120,19 +120,19 @@ def _instruction_row_loops(
 
 @dataclass(frozen=True)
 class Mapping:
-    """Loops of one product by what the array does with them; positions in the nest's dims."""
+    """Loops of a product by their place on the array; indices into the nest's dims."""
 
     pixels: tuple[int, ...]
     columns: tuple[int, ...]
     depth: tuple[int, ...]
-    """Added up in one reduction, slowest first."""
+    """Reduced in one step, slowest first."""
     steps: tuple[int, ...]
-    """Kernel loops whose positions come one after another."""
+    """Kernel loops whose positions are steps, one after another."""
     joined: int | None = None
-    """Kernel loop that is in the reduction because of how the operands lie."""
+    """Kernel loop that joins the reduction, because the operands are contiguous along it."""
 
     def on(self, matrix: Matrix) -> dict[str, tuple[int, ...]]:
-        """Dimension of the array, as its description calls it -> loops that lie along it."""
+        """Dimension of the array, as in its description -> loops along it."""
         if matrix.kind == "cube":
             return {"rows": self.pixels, "cols": self.columns, "depth": self.depth}
         if matrix.dataflow == "output-stationary":
@@ -144,7 +144,7 @@ class Mapping:
 def mapping(
     nest: Nest, matrix: Matrix, dtype: str, depth: int, strides: tuple[Sequence[int], Sequence[int]]
 ) -> Mapping:
-    """How a tile of a sum of products lies on the array.
+    """Mapping of a tile of a sum of products to the array.
 
     Args:
         nest: the sum.
@@ -170,8 +170,8 @@ def mapping(
 
 
 def joining(nest: Nest, matrix: Matrix) -> Tap | None:
-    """The kernel loop that may join the reduction of `nest` where the operands lie for it; None
-    where there is no such loop, or the engine forms its windows itself or cannot read them."""
+    """The kernel loop that may join the reduction of `nest`, given contiguous operands; None if
+    there is none, or the engine forms its windows itself or cannot read them."""
     forms = matrix.im2col and matrix.granularity == "conv"
     if forms or not matrix.overlap or nest.depthwise:
         return None
@@ -184,8 +184,8 @@ def joining(nest: Nest, matrix: Matrix) -> Tap | None:
 
 
 def kernel_rows(nest: Nest, matrix: Matrix) -> int | None:
-    """The loop over kernel rows along which a sum may be split between instructions; None where
-    there is none, or the engine takes a whole kernel in one."""
+    """The loop over kernel rows along which a sum may be split between instructions; None if there
+    is none, or the engine takes a whole kernel at once."""
     if matrix.granularity == "conv" or nest.depthwise:
         return None
     taps = roles(nest).taps
@@ -193,8 +193,8 @@ def kernel_rows(nest: Nest, matrix: Matrix) -> int | None:
 
 
 def pays(matrix: Matrix, dtype: str, depth: Any, wide: int) -> Any:
-    """Whether `wide` kernel positions of `depth` channels are better one reduction: always where
-    each would be an instruction, else where that takes fewer cycles of the array."""
+    """Whether `wide` kernel positions of `depth` channels are better as one reduction: always if
+    each would be an instruction, else if that takes fewer cycles of the array."""
     if matrix.granularity != "conv":
         return True
     kind = product_type(dtype)
@@ -203,8 +203,8 @@ def pays(matrix: Matrix, dtype: str, depth: Any, wide: int) -> Any:
 
 
 def worth_turning(source: Tensor, nest: Nest, arch: Arch) -> bool:
-    """Whether fewer steps make up for a load of `source`, of few channels, with its channels
-    last: its pieces are small, and weights wait for the same engine."""
+    """Whether fewer steps outweigh a slower load of `source`, of few channels, with channels last:
+    its pieces are small, and weights need the same engine."""
     tap = joining(nest, arch.matrix)
     if tap is None:
         return False
@@ -227,8 +227,8 @@ def worth_turning(source: Tensor, nest: Nest, arch: Arch) -> bool:
 
 @cache
 def block(limit: int, batch: int, rows: int, cols: int) -> tuple[int, int, int]:
-    """Extents of the pieces in which an engine takes pixels, at most `limit` at once: those of
-    which there are fewest, and of these the widest.
+    """Extents of the pieces in which an engine takes pixels, at most `limit` at once: the fewest
+    pieces, of these the widest.
 
         16 of 28 x 28 pixels    49 pieces of 4 x 4, not 56 of a line's 16 or 12
     """
@@ -242,12 +242,12 @@ def block(limit: int, batch: int, rows: int, cols: int) -> tuple[int, int, int]:
 
 
 def pieces(sizes: Sequence[int], extents: Sequence[int]) -> int:
-    """Pieces of `sizes` in a box of `extents`."""
+    """Number of pieces of `sizes` in a box of `extents`."""
     return math.prod(-(-extent // size) for size, extent in zip(sizes, extents, strict=True))
 
 
 def merge_tap_loop(operand: Operand, tap: int, k: int) -> Operand:
-    """`operand` with the positions of loop `tap` as more of loop `k`."""
+    """`operand` with loop `tap` merged into loop `k`."""
     shape = list(operand.shape)
     shape[k] *= shape[tap]
     shape[tap] = 1

@@ -1,11 +1,11 @@
-"""Bound layers: for each operator the engine that runs it, decided once for everything below.
+"""Binding: the engine of each operator, decided once.
 
     layer 3
       t7: matrix, finished by vector, sums in accumulators; or vector
       t8: vector
 
-The one idea: what an engine can do is asked in `compiler.target.machine`, what it shall do is
-written on the layer. Prices, plans, trees and instructions read it there.
+The one idea: `compiler.target.machine` says what an engine can do; the choice is written on the
+layer. Prices, plans, trees and emission read it there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from simmodel.arch.record import Arch
 
 
 def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
-    """Engines that may run `nest` on `arch`, the quickest first."""
+    """Engines that may run `nest` on `arch`, the fastest first."""
     if nest.beside is not None:
         return (on_array(nest, tensors, arch),)
     if nest.depthwise:
@@ -55,7 +55,7 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
 
 
 def _scalar_runs(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
-    """Whether the scalar unit can run a nest, and in less than a call of the host takes."""
+    """Whether the scalar unit can run a nest, and faster than a host call."""
     if scalar_lacks(nest, tensors, arch) is not None:
         return False
     elements = math.prod(dim.extent for dim in nest.dims)
@@ -65,13 +65,13 @@ def _scalar_runs(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
 
 
 def depthwise_takes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
-    """Cycles of a depthwise product on the quicker engine."""
+    """Cycles of a depthwise product on the faster engine."""
     return min(depthwise_each(nest, tensors, arch))
 
 
 def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
-    """Cycles of a depthwise product on the matrix engine, its channels together or alone as it has
-    them, and alone on the vector engine; infinite where it has none."""
+    """Cycles of a depthwise product on the matrix engine, in one product or channel by channel as
+    the engine allows, and on the vector engine; infinite if impossible."""
     dtype, channels = tensors[nest.operands[0].tensor].dtype, nest.shape[1]
     pixels = math.prod(nest.shape) // channels
     taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) // nest.sparse
@@ -139,7 +139,7 @@ class Bind:
         return replace(layer, ways=tuple(map(self._wanted, ways)))
 
     def _wanted(self, ways: tuple[Binding, ...]) -> tuple[Binding, ...]:
-        """The `ways` for one nest, quickest first, with those on the wanted engine before others.
+        """The `ways` of one nest, fastest first, those on the wanted engine before others.
 
         Only depthwise products have several.
         """
@@ -153,8 +153,8 @@ class Bind:
 
 
 def check_bound(parts: Sequence[Part], arch: Arch) -> None:
-    """Raise ContractBroken where an operator of `parts` is not bound, or to what `arch` does not
-    offer for it."""
+    """Raise ContractBroken if an operator of `parts` is not bound, or to an engine that `arch` does
+    not offer for it."""
     for layer in (part for part in parts if isinstance(part, Layer)):
         if len(layer.ways) != len(layer.nests):
             raise ContractBroken(f"{layer.name} is not bound")
@@ -183,7 +183,8 @@ _WAY = re.compile(
 
 
 def parse_bound(text: str) -> dict[str, tuple[Binding, ...]]:
-    """Tensor -> how the nest that makes it may run, from what `print_bound` writes.
+    """Result tensor -> bindings of its nest, from text of `print_bound`. Raises ValueError with the
+    number of a wrong line.
 
     Raises ValueError with the number of a line that is none.
     """

@@ -1,10 +1,10 @@
-"""What the scalar unit could run, but had better go along in a call of the host.
+"""Host call or scalar unit: the choice for whole chains of operators.
 
     q, max, sub, sum, mul on the scalar unit, exp on the host      two crossings, and slow elements
     q, max, sub, exp, sum, mul in one call                         its latency is paid anyway
 
-The one idea: a call costs its latency once, however much it computes, so engines are chosen for
-whole chains of operators that only the scalar unit and the host run, not for one at a time.
+The one idea: a host call pays its latency once, however much it computes, so the engine is chosen
+for a chain of operators that only the scalar unit and the host run, not for each operator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from compiler.tensor_ir.rewrite import reads_of, writes_of
 from simmodel.arch.record import Arch
 
 Placed = Callable[[Mapping[str, str]], NestGraph]
-"""The network with the nests that make some tensors on the host, for a reason each."""
+"""The network in which the nests of some tensors are on the host, with a reason each."""
 
 REASON = "the host does it sooner with what stands beside it than the scalar unit"
 
@@ -31,7 +31,7 @@ REASON = "the host does it sooner with what stands beside it than the scalar uni
 def beside_calls(
     graph: NestGraph, arch: Arch, placed: Placed, hosted: Mapping[str, str]
 ) -> dict[str, str]:
-    """Tensors whose nests go to the host though the scalar unit could make them, and why.
+    """Tensors whose nests go to the host although the scalar unit could compute them, and why.
 
     Args:
         graph: the network.
@@ -71,7 +71,7 @@ def beside_calls(
 def _chains(
     graph: NestGraph, scalar: Collection[str], hosted: Collection[str]
 ) -> list[frozenset[str]]:
-    """Those of the `scalar` nests that hang together, directly or by what the host computes."""
+    """The `scalar` nests in connected sets, connected directly or through host nodes."""
     chains: list[tuple[set[str], set[str]]] = []  # buffers, and scalar nests
     for step in graph.steps:
         names = {*writes_of(step)}
@@ -89,7 +89,7 @@ def _chains(
 
 
 def _calls_take(graph: NestGraph, arch: Arch) -> float:
-    """Cycles of all calls of the host, and of what the machine moves for them."""
+    """Cycles of all host calls, and of the copies for them."""
     total = 0.0
     for batch in batches(graph):
         nodes = [step for step in batch if isinstance(step, HostNode) and called(step)]

@@ -1,11 +1,12 @@
-"""How the work of a tile is shared by equal engines: by which dimension, and how much each takes.
+"""Work of a tile shared by equal engines of a core: along which dimension, and how much each takes.
 
     8 lines of 6 pixels x 24 channels, two arrays     4 lines each
-    8 lines of 6 pixels x 24 channels, of 8 columns   12 channels each: the weights of the others
-                                                      are not theirs to load
+    8 lines of 6 pixels x 24 channels, of 8 columns   12 channels each: half of the weights to
+                                                      load for each
 
-Products are cut by columns where each engine is full of them, all else by the slowest dimension
-that has more than one position, so what engines write lies apart. Prices and emission ask here.
+Products are cut by columns if each engine's columns stay full, everything else by the slowest
+dimension with more than one position, so engines write disjoint ranges. Cost model and emission
+use this.
 """
 
 from __future__ import annotations
@@ -28,18 +29,17 @@ class Columns:
 
     dim: int
     full: int
-    """Columns that one engine makes at once."""
+    """Columns that one engine computes at once."""
 
 
 def columns_of(engine: str, arch: Arch) -> int:
-    """Output channels that an engine makes at once."""
+    """Output channels that an engine computes at once."""
     return arch.matrix.cols if engine == "matrix" else arch.vector.lanes
 
 
 def columns(nest: Nest, way: Binding, arch: Arch) -> Columns | None:
-    """The column loop of `nest` as engines may share it, those that add up and those that finish;
-    None where there is none, or where hardware takes parts that are interleaved in memory for
-    one."""
+    """The column loop of `nest` as engines may share it, those that multiply and those that finish;
+    None if there is none, or if the hardware needs parts that are interleaved in memory."""
     if not way.product or nest.depthwise or arch.front_end.sync == "interlock":
         return None
     dim = roles(nest).col
@@ -49,7 +49,7 @@ def columns(nest: Nest, way: Binding, arch: Arch) -> Columns | None:
 def cut_dim(
     extents: Sequence[tuple[int, int]], units: int, columns: Columns | None = None
 ) -> int | None:
-    """The dimension that is cut; None: there is one position only.
+    """The dimension to cut; None: there is one position only.
 
     Args:
         extents: dimensions and their extents, slowest first.
@@ -62,7 +62,7 @@ def cut_dim(
 
 
 def shares(extent: int, units: int) -> list[tuple[int, int]]:
-    """First position and positions of each engine; the last ones may have none."""
+    """First position and number of positions of each engine; the last ones may be empty."""
     size = -(-extent // units)
     starts = [min(extent, number * size) for number in range(units)]
     return [(start, min(size, extent - start)) for start in starts]
@@ -71,7 +71,7 @@ def shares(extent: int, units: int) -> list[tuple[int, int]]:
 def largest(
     sizes: Sequence[Any], order: Sequence[int], units: int, columns: Columns | None = None
 ) -> list[Any]:
-    """What the first engine takes of a tile; sizes may be arrays over candidates.
+    """The first engine's share of a tile; sizes may be arrays over candidates.
 
     Args:
         sizes: positions by dimension.

@@ -1,8 +1,8 @@
-"""Functions of functions that one instruction of the vector engine does.
+"""Fuse vector functions into one function that the machine has.
 
-The one idea: what a function does stands on it (`Function.does`), be it the machine's or one that a
-user adds, and is the mark by which it is found in a network. It is taken where it costs fewer
-cycles on this machine than what it stands for.
+The one idea: `Function.does` states the expression that a function computes, of the machine's
+functions and of users' alike, and that expression is searched for in the network. It is fused where
+it costs fewer cycles on this machine than the functions that it replaces.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from simmodel.isa.forms import cost_of, definition, elementwise_form
 from simmodel.isa.functions import BINARY, TERNARY, UNARY, Function, Term, functions_in
 
 Cut = frozenset[int]
-"""Positions of steps that one instruction may do."""
+"""Indices of steps that one instruction may compute."""
 _CUTS = 64
-"""Most sets of steps that are tried for what ends in one of them."""
+"""Most sets of steps that are tried for each final step."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ class FuseFunctions(Omittable):
 
 @dataclass(frozen=True)
 class _Mark:
-    """A function that does what several do."""
+    """A function of the machine that several steps compute."""
 
     name: str
     operands: tuple[str, ...]
     parameters: tuple[str, ...]
     term: Term
-    """What it does, in normal form."""
+    """Expression that it computes, in normal form."""
 
 
 def _marks(arch: Arch) -> Iterator[_Mark]:
@@ -98,7 +98,7 @@ def _marks_of(name: str, count: int, function: Function) -> Iterator[_Mark]:
 
 
 class _Fusion:
-    """One graph for one machine."""
+    """Fusion of one graph for one machine."""
 
     def __init__(self, graph: NestGraph, arch: Arch, most: int, like: NestGraph | None) -> None:
         self.before, self.arch, self.most = graph, arch, most
@@ -113,7 +113,7 @@ class _Fusion:
         self.steps: list[Step | None] = list(graph.steps)
 
     def graph(self) -> NestGraph:
-        """The graph after all that is cheaper."""
+        """The graph after all fusions that are cheaper."""
         for position in reversed(range(len(self.steps))):
             found = self._best_cut(position)
             if found is not None:
@@ -127,7 +127,7 @@ class _Fusion:
         return with_steps(changed, self.steps)
 
     def _best_cut(self, position: int) -> tuple[Cut, Nest] | None:
-        """What saves most of the steps that end in one, and what does them."""
+        """The set of steps ending in this one that saves most, and its fused nest."""
         root = self._nest(position)
         if root is None or _head(root) not in self.heads:
             return None
@@ -147,7 +147,7 @@ class _Fusion:
         return best
 
     def _nest(self, position: int) -> Nest | None:
-        """The step at `position` where it is a function of real values and nothing else."""
+        """The step at `position` if it is only a function of real values."""
         step = self.steps[position]
         if not isinstance(step, Nest) or not step.elementwise:
             return None
@@ -160,8 +160,8 @@ class _Fusion:
         return access.scale is not None or is_float(self.tensors[access.tensor].dtype)
 
     def _cuts(self, position: int) -> Iterator[Cut]:
-        """Sets of steps that end in the one at `position`, what is between them read by no other;
-        the smaller ones first."""
+        """Sets of steps that end in the one at `position`, without other readers in between; the
+        smaller ones first."""
         found: list[Cut] = [frozenset((position,))]
         for cut in found:  # which grows
             if len(cut) > 1:
@@ -171,7 +171,7 @@ class _Fusion:
                 found += [each for each in wider if each not in found][: _CUTS - len(found)]
 
     def _private_producers(self, cut: Cut) -> set[int]:
-        """Steps that make what only those of `cut` read."""
+        """Steps whose results only those of `cut` read."""
         reads = (access for each in cut for access in self._step_operands(each))
         made = {self.made.get(access.tensor, -1) for access in reads if _reads_unchanged(access)}
         return {each for each in made - cut - {-1} if self._inner(each, cut)}
@@ -181,7 +181,7 @@ class _Fusion:
         return () if nest is None else nest.operands
 
     def _inner(self, position: int, cut: Cut) -> bool:
-        """Whether the result of a step may vanish into those of `cut`."""
+        """Whether the result of a step may be internal to `cut`."""
         nest = self._nest(position)
         if nest is None or nest.tensor not in self.private or nest.scale is not None:
             return False
@@ -190,7 +190,7 @@ class _Fusion:
         return not kept and set(self.readers[nest.tensor]) <= cut
 
     def _fused(self, position: int, cut: Cut) -> Nest | None:
-        """One instruction that does all of `cut`; None: there is no such."""
+        """One instruction that computes all of `cut`; None: there is none."""
         root, parts = self._nest(position), [n for n in map(self._nest, sorted(cut)) if n]
         assert root is not None
         composites = {each.composite for each in parts} - {None}
@@ -216,13 +216,13 @@ class _Fusion:
         return None
 
     def _rounds_once(self, root: Nest) -> bool:
-        """Whether the result is real: integers of their own are rounded between the steps."""
+        """Whether the result is real: integers are rounded between the steps."""
         return root.scale is not None or is_float(self.tensors[root.tensor].dtype)
 
     def _term(
         self, nest: Nest, operands: tuple[Access, ...], cut: Cut, leaves: dict[Access, str]
     ) -> Term:
-        """What a step makes of what `cut` reads, which gets names as `leaves`."""
+        """The expression of a step in terms of the inputs of `cut`, which get names in `leaves`."""
         inner = tuple(self._operand_term(access, cut, leaves) for access in operands)
         if nest.function == "move":
             return inner[0]
@@ -234,7 +234,7 @@ class _Fusion:
         return replaced(meant.terms[0], known_values)
 
     def _operand_term(self, access: Access, cut: Cut, leaves: dict[Access, str]) -> Term:
-        """What is read: a number, what a step of `cut` makes, or a leaf."""
+        """An operand: a number, the result of a step of `cut`, or a leaf."""
         tensor = self.tensors[access.tensor]
         data = tensor.data if tensor.exact is None else tensor.exact
         if data is not None and data.size == 1 and access.scale is None:
@@ -271,17 +271,17 @@ class _Fusion:
 
 
 def _does(nest: Nest) -> tuple[str, ...]:
-    """A function and what it is of."""
+    """A function and its operands."""
     return (nest.function, *(access.tensor for access in nest.operands))
 
 
 def _reads_unchanged(access: Access) -> bool:
-    """Whether real values are read as they are, none outside."""
+    """Whether real values are read unscaled, none outside."""
     return access.pad is None and access.scale is None and access.zero == 0
 
 
 def _head(nest: Nest) -> str:
-    """The outermost function of what a step does, written out."""
+    """The outermost function of a step's full expression."""
     term = normal(
         (
             nest.function,
@@ -292,7 +292,7 @@ def _head(nest: Nest) -> str:
 
 
 def _compose_access(access: Access, index: tuple[Affine, ...]) -> Access:
-    """What `access` reads where its loops stand at `index`."""
+    """`access` with its loops replaced by `index`."""
     return replace(access, index=tuple(_compose_affine(each, index) for each in access.index))
 
 

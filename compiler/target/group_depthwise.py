@@ -1,12 +1,12 @@
-"""Depthwise convolutions as products of several channels, of which only the diagonal counts.
+"""Depthwise convolutions as dense products of a few channels, zero off the diagonal.
 
-An array takes a channel at a time where it has no depthwise mode: one column, one position deep. As
-a product of `g` channels with themselves, whose weights are zero off the diagonal, it takes `g` of
-them in the same cycles. Zeros change no sum of integers; among real values one infinite channel
-would reach its neighbours, so these stay as they are.
+An array without a depthwise mode takes one channel at a time: one column, depth one. A product of
+`g` channels with themselves, whose weights are zero off the diagonal, computes `g` channels in the
+same cycles. Zeros change no integer sum; with real values one infinite channel would reach its
+neighbours, so these are left as they are.
 
-Such a layer keeps its dimensions and its tensors, but for its weights: it shares tiles with its
-neighbours as any other does.
+Only the weights of such a layer change, not its dimensions and tensors: it shares tiles with its
+neighbours as any other layer does.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class GroupDepthwise(Omittable):
 
     @ensured
     def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
-        """`graph` with such products where `arch` is quicker with them."""
+        """`graph` with such products if `arch` is faster with them."""
         if not self.enabled:
             return graph
         tensors, buffers = dict(graph.tensors), dict(graph.buffers)
@@ -70,7 +70,7 @@ class GroupDepthwise(Omittable):
 
 
 def _channels_per_product(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> int:
-    """Channels of each product with which `nest` takes fewest cycles; 1: as it is."""
+    """Channels per product with the fewest cycles for `nest`; 1: unchanged."""
     if (
         not nest.depthwise
         or nest.rank < 3
@@ -107,7 +107,7 @@ def _has_depthwise_layout(nest: Nest, tensors: dict[str, Tensor]) -> bool:
 def _grouped(
     nest: Nest, each: int, tensors: dict[str, Tensor], buffers: dict[str, int]
 ) -> Nest:  # fmt: skip
-    """`nest` with `each` channels together; its new weights go to the graph's tensors."""
+    """`nest` with `each` channels per product; its new weights are added to the graph's tensors."""
     rank = nest.rank
     left, right = nest.operands
     weights = _diagonal(tensors[right.tensor], right.zero, each)

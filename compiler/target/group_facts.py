@@ -1,5 +1,7 @@
-"""What is true of a group whatever its tiles: engines, orders and borders of what passes between
-its layers, and the constants that could stay on chip. Worked out once per group or layer.
+"""Facts about a group that do not depend on its tiles.
+
+Engines, layouts and borders of tensors between its layers, and weights that may stay on chip;
+computed once per group or layer.
 """
 
 from __future__ import annotations
@@ -36,21 +38,21 @@ class ResidentConstant:
     bytes: int
     """On chip."""
     loaded: int
-    """Bytes that memory gives for it."""
+    """Bytes to load for it."""
 
 
 @dataclass(frozen=True)
 class Passing:
-    """How a tensor passes between layers."""
+    """Layout of a tensor between layers."""
 
     order: tuple[int, ...]
     """Axes, slowest first."""
     engines: frozenset[str]
-    """Who writes or reads it."""
+    """Engines that write or read it."""
     border: float | None
-    """What its readers expect around it."""
+    """Border value that its readers expect."""
     innermost: int | None
-    """The axis that has to be the last in that order; None: any will do."""
+    """The axis that must be last in that order; None: any."""
 
 
 @dataclass
@@ -85,7 +87,7 @@ class LayerFacts:
 
     @cached_property
     def innermost(self) -> int | None:
-        """Axis of the left operand that a product walks innermost; None for other layers."""
+        """Innermost axis of a product's left operand; None for other layers."""
         product = self.engines[0][0] == "matrix"
         if not product:
             return None
@@ -113,7 +115,7 @@ class LayerFacts:
         return tuple(found)
 
     def _following(self) -> dict[Key, bool]:
-        """Which inputs other tiles of a group need other parts of; none cuts columns."""
+        """Inputs of which other tiles of the group need other parts; none splits columns."""
         layer = self.layer
         shape = layer.result.shape
         column = roles(layer.head).col if layer.head.macs else None
@@ -134,8 +136,8 @@ class Facts:
     arch: Arch
     layers: dict[int, LayerFacts] = field(default_factory=dict)
     passings: dict[tuple[object, ...], Passing] = field(default_factory=dict)
-    """By name, whether a group makes and stores it, and the identities of its users there, which
-    `layers` keeps alive."""
+    """By name, whether the group produces and stores it, and the identities of its users there,
+    which `layers` keeps alive."""
 
     def layer(self, layer: Layer) -> LayerFacts:
         """Facts of one layer."""
@@ -145,7 +147,7 @@ class Facts:
         return found
 
     def passing(self, group: Group, name: str) -> Passing:
-        """How `name` passes through `group`; Unholdable where its readers do not agree."""
+        """Layout of `name` between layers of `group`; Unholdable if its readers disagree."""
         key = (
             name,
             name in group.producer_positions,
@@ -188,7 +190,7 @@ class Facts:
             self.movable(group.tensors[name])
 
     def movable(self, tensor: Tensor) -> None:
-        """Moves within a memory are the vector engine's: Unholdable where it has no such type."""
+        """Raise Unholdable if the vector engine, which moves within a memory, lacks the type."""
         if not self.arch.vector.has(tensor.dtype):
             why = f"no {tensor.dtype} on the vector engine"
             raise Unholdable(f"{tensor.name} cannot be moved on chip: {why}")

@@ -1,6 +1,7 @@
-"""How a layer's operands lie on chip: the memory that each is read from, and the order of its axes.
+"""Operand layouts on chip: the memory that each operand is read from, and the order of its axes.
 
-Left operands of products lie as the engine walks them, constant weights packed, all else as stored.
+Left operands of products are laid out in the order in which the engine reads them, constant weights
+are packed, everything else keeps its stored layout.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[i
 
 
 def room_of(layer: Layer, key: Key, sizes: Sequence[Any]) -> Any:
-    """Bytes on chip of a box of what `key` names: of weights that memory holds narrow also what is
-    there until they are wide. Sizes may be arrays over candidates."""
+    """Bytes on chip of a box of `key`: of narrow weights including the buffer for their narrow
+    form. Sizes may be arrays over candidates."""
     tensor = layer.tensors[key[0]]
     item = size_of(tensor.dtype)
     if tensor.narrow is None or not key[2]:
@@ -56,20 +57,21 @@ def room_of(layer: Layer, key: Key, sizes: Sequence[Any]) -> Any:
 
 
 def loaded_of(tensor: Tensor, sizes: Sequence[Any]) -> Any:
-    """Bytes that memory gives for a box of a constant. Sizes may be arrays over candidates."""
+    """Bytes to load for a box of a constant. Sizes may be arrays over candidates."""
     if tensor.narrow is None:
         return math.prod(sizes) * size_of(tensor.dtype)
     return tensor.narrow.loaded(sizes)
 
 
 PARTS = 4
-"""A constant is loaded as a whole where it takes at most one in so many of the bytes of the weights
-that are on chip beside it."""
+"""A constant is loaded as a whole if it has at most this fraction (1 / PARTS) of the bytes of the
+weights on chip beside it."""
 
 
 def loaded_once(size: Any, streamed: Any) -> Any:
-    """Whether a layer loads all of a small constant before its loops, as a bias or multipliers: in
-    parts, each would wait for DRAM as long as the weights of a tile do, and hold their queue up.
+    """Whether a layer loads all of a small constant before its loops, such as a bias or
+    multipliers: in parts, each load would wait for DRAM as long as a tile's weights do, and block
+    their queue.
 
     Args:
         size: bytes of all that the layer reads of it; may be an array over candidates.
@@ -79,20 +81,19 @@ def loaded_once(size: Any, streamed: Any) -> Any:
 
 
 def left_order(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
-    """Axes of a product's left operand on chip, slowest first: as it is stored, but for the one
-    that the engine walks innermost."""
+    """Axes of a product's left operand on chip, slowest first: as stored, except for the one that
+    the engine walks innermost."""
     order, last = order_of(tensor.shape, tensor.storage.strides), innermost_axis(tensor, head, arch)
     return order if last is None else (*(axis for axis in order if axis != last), last)
 
 
 FEW = 8
-"""Channels that are not worth a transposition: planes are as good for a product, better for the
-vector engine and much better for copies; unless kernel columns that join them make up for it."""
+"""Few channels, not worth a transposition: channel planes are as good for a product, better for the
+vector engine and much better for copies; unless kernel columns that join them outweigh that."""
 
 
 def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
-    """Axis of `tensor`, a product's left operand, that the engine walks innermost; None: any will
-    do."""
+    """Axis of `tensor`, a product's left operand, that the engine walks innermost; None: any."""
     found = roles(head)
     dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
     few = dim is not None and found.taps and head.dims[dim].extent < FEW
@@ -118,8 +119,8 @@ def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool
 
 
 def _read_apart(tensor: Tensor, head: Nest, arch: Arch) -> tuple[float, float]:
-    """Cycles in which memory gives the matrix engine the elements of `tensor` one by one, and in
-    which that multiplies them."""
+    """Cycles to read the elements of `tensor` one by one for the matrix engine, and cycles of the
+    products."""
     matrix, item, found = arch.matrix, size_of(tensor.dtype), roles(head)
     pixels, columns, depth, taps, channels = (
         math.prod(head.dims[d].extent for d in dims)
@@ -140,7 +141,7 @@ def _read_apart(tensor: Tensor, head: Nest, arch: Arch) -> tuple[float, float]:
 
 
 def packed_order(head: Nest) -> tuple[int, ...]:
-    """Axes of constant weights as they are packed: batch, taps, reduction, columns last."""
+    """Axes of packed constant weights: batch, taps, reduction, columns last."""
     found = roles(head)
     weights = head.operands[1]
     last = found.cols if head.beside is None else (head.beside,)
@@ -155,7 +156,7 @@ def packed_order(head: Nest) -> tuple[int, ...]:
 def links_of(
     nest: Nest, tensors: Mapping[str, Tensor], way: Binding, arch: Arch
 ) -> list[SplitInstruction]:
-    """Vector instructions that one nest takes one after another over the same tile."""
+    """The chain of vector instructions of one nest over a tile."""
     if way.product:
         return [] if way.direct else fission(nest, own=False)
     windowed = nest.reduce is not None and roles(nest).taps

@@ -1,7 +1,7 @@
-"""What this machine does with a nest: which engine, through which memory, in one go or two.
+"""Capabilities of a machine for a nest: which engine, through which memory, in one pass or two.
 
-The only place where the compiler asks whether a sum of products can be finished on write-back; cost
-model, plan and emission all get the same answer from here.
+The only place that decides whether a sum of products can be finished on write-back; cost model,
+plan and emission ask here.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ def scalar_lacks(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str |
 
 
 def scalar_takes(nest: Nest, arch: Arch) -> float:
-    """Cycles of the scalar unit for all elements of `nest`, start-ups left out."""
+    """Scalar-unit cycles for all elements of `nest`, without start-ups."""
     form = form_of(nest, "scalar")
     return math.prod(dim.extent for dim in nest.dims) * arch.factor(form, cost_of(form))
 
 
 def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
-    """Engines for a sum of products over channels, the quicker one first: the array, and where it
-    does not multiply such types, or the vector engine has products of its own, that."""
+    """Engines for a sum of products over channels, the faster one first: the array, and the vector
+    engine if the array does not multiply such types or the vector engine has products of its
+    own."""
     array, vector = on_array(nest, tensors, arch), Binding("vector", direct=False)
     able = no_products(nest, tensors, arch) is None
     if able and not arch.vector.product_rows:
@@ -69,7 +70,7 @@ def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tupl
 
 
 def no_products(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
-    """Why the array does not multiply what `nest` does, or None."""
+    """Why the array cannot multiply the operands of `nest`, or None."""
     operands = {product_type(tensors[a.tensor].dtype) for a in nest.operands}
     if len(operands) == 1 and arch.matrix.peak(next(iter(operands))) > 0:
         return None
@@ -82,7 +83,7 @@ EXACT = 2**24
 
 
 def vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
-    """Why the vector engine cannot add up the products of `nest`, or None."""
+    """Why the vector engine cannot compute the sum of products of `nest`, or None."""
     kinds = [tensors[access.tensor].dtype for access in nest.operands]
     if len({product_type(kind) for kind in kinds}) > 1:
         return f"no products of {' and '.join(kinds)} on the vector engine"
@@ -122,7 +123,8 @@ def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
 
 
 def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
-    """How the array runs a sum of products: who finishes it, and where its sums are."""
+    """The array's way to run a sum of products: which engine finishes it, and where its sums
+    are."""
     direct = _finishes(nest, tensors, arch)
     readable = direct or arch.matrix.output in arch.vector.reads
     return Binding("matrix", direct, arch.matrix.output if readable else "local")
@@ -137,8 +139,7 @@ def product_startup(arch: Arch) -> int:
 
 
 def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
-    """Cycles of all arrays for a sum of products: any tiles of it have at least as many folds, and
-    as many instructions."""
+    """Cycles of all arrays for a sum of products: a lower bound for any tiling."""
     found, matrix = roles(nest), arch.matrix
 
     def extent(dims: tuple[int, ...]) -> int:
@@ -185,7 +186,7 @@ def depthwise_cycles(
 
 
 def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:
-    """Write-back abilities that finishing `nest` in one go takes."""
+    """Write-back abilities needed to finish `nest` in one pass."""
     wanted = set()
     source, target = tensors[nest.operands[0].tensor].dtype, tensors[nest.tensor].dtype
     if nest.bias is not None:
@@ -209,7 +210,7 @@ def _finishes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
 def vector_lacks(
     nest: Nest, tensors: dict[str, Tensor], arch: Arch, *, finishing: bool
 ) -> str | None:
-    """Why the vector engine cannot run `nest`, or where `finishing` the end of it; or None."""
+    """Why the vector engine cannot run `nest`, or, `finishing`, the end of it; or None."""
     wanted = {tensors[nest.tensor].dtype}
     late = [access for access in (nest.bias, nest.multiplier) if access is not None]
     reads = late if finishing else nest.reads
@@ -246,7 +247,7 @@ def _missing_form(nest: Nest, arch: Arch) -> str | None:
 
 
 def _has_real_intermediates(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
-    """Whether real values stand between the vector instructions of one nest."""
+    """Whether real values pass between the vector instructions of one nest."""
     if all(access.scale is None for access in nest.operands):
         return False
     by_taps = nest.reduce is not None and bool(roles(nest).taps) and not arch.vector.window
@@ -254,9 +255,9 @@ def _has_real_intermediates(nest: Nest, tensors: Mapping[str, Tensor], arch: Arc
 
 
 def step_between(nest: Nest, tensors: Mapping[str, Tensor]) -> float | None:
-    """The step of which int32 counts what stands between the vector instructions of `nest`: of
-    encoded integers all sums and products are whole numbers of steps. None: they need not be, or
-    there may be more of them than int32 counts."""
+    """The step of integer intermediates between the vector instructions of `nest`: of encoded
+    integers all sums and products are whole numbers of steps. None: they need not be, or int32 may
+    overflow."""
     if nest.reduce not in ("sum", "max", "min") or nest.function not in ("move", "mul"):
         return None
     if nest.bias is not None or nest.multiplier is not None:
@@ -273,8 +274,8 @@ def step_between(nest: Nest, tensors: Mapping[str, Tensor]) -> float | None:
 def adds_up_in_pieces(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
     """Whether the vector engine needs several instructions to reduce to one element.
 
-    What they leave in between must neither be rounded to the result's steps nor clipped. The low
-    bits of whole numbers can be added up as they are.
+    Intermediate results may be neither rounded to the result's steps nor clipped. The low bits of
+    integers may be added up as they are.
     """
     if nest.reduce is None or roles(nest).taps or joins_in_place(nest, tensors):
         return False
@@ -285,8 +286,8 @@ def adds_up_in_pieces(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> 
 
 
 def joins_in_place(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether pieces of a reduction may be joined in the result's own place: what they leave there
-    is neither rounded further than the whole nor clipped before it."""
+    """Whether pieces of a reduction may be accumulated in the result's own buffer: intermediate
+    results are there neither rounded further than the result nor clipped."""
     if nest.reduce in ("max", "min"):
         return True
     unclipped = nest.low == -math.inf and nest.high == math.inf
@@ -300,7 +301,7 @@ def _kinds(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def form_of(nest: Nest, engine: str = "vector") -> str:
-    """The form of vector instruction, or of another engine's, that does most of a nest."""
+    """The instruction form, of the vector engine or another one, that does most of a nest."""
     if nest.reduce is None:
         return elementwise_form(nest.function, len(nest.operands), engine)
     if not roles(nest).taps:

@@ -1,9 +1,9 @@
-"""Constants that stay narrow in memory, because this machine makes wide numbers of them on chip.
+"""Weights stored in a narrow type and widened on chip.
 
-Weights of a product are read in their narrow type, by a copy engine that may widen them a part of
-the way, and the vector engine multiplies them by their scales where they lie. That costs vector
-cycles for each load; it is done where all cores together are no slower at it than DRAM at giving
-the wide numbers.
+Weights of a product are loaded in their narrow type, by a copy engine that may widen them part of
+the way, and the vector engine multiplies them by their scales in local memory. That costs vector
+cycles for each load; it is done if all cores together widen at least as fast as DRAM delivers the
+wide type.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class KeepNarrow(Omittable):
     """
 
     def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
-        """`graph` whose tensors are narrow only where `arch` can make them wide."""
+        """`graph` in which only tensors that `arch` can widen are narrow."""
         readers: dict[str, list[Nest | None]] = {}
         for step in graph.steps:
             names = [a.tensor for a in step.reads] if isinstance(step, Nest) else step.inputs
@@ -69,8 +69,8 @@ class KeepNarrow(Omittable):
 
 
 def _landed(narrow: Narrow, real: str, arch: Arch) -> Narrow | None:
-    """`narrow` in types that engines read: memory holds a type below a byte as bytes where no
-    engine knows it."""
+    """`narrow` in types that engines read: a type below a byte is stored as bytes if no engine
+    reads it."""
     role, vector = arch.matrix.weights, arch.vector
     name = arch.copy_engine("dram", role)
     if name is None or role not in vector.reads or role not in vector.writes:
@@ -90,7 +90,7 @@ def _landed(narrow: Narrow, real: str, arch: Arch) -> Narrow | None:
 
 
 def row_of(nest: Nest) -> int:
-    """The axis of a product's weights along which it reduces."""
+    """The reduction axis of a product's weights."""
     found = roles(nest)
     assert found.k is not None
     return _axis_of_loop(nest, found.k)
@@ -102,7 +102,7 @@ def _axis_of_loop(nest: Nest, dim: int) -> int:
 
 
 def _weights_of(nest: Nest, tensor: Tensor, narrow: Narrow, graph: NestGraph, arch: Arch) -> bool:
-    """Whether `nest` is a product on the matrix engine that reads `tensor` as its weights alone,
+    """Whether `nest` is a product on the matrix engine that reads `tensor` only as its weights,
     with scales along its columns and blocks of its reduction."""
     reads = [access for access in nest.reads if access.tensor == tensor.name]
     if not nest.contraction or len(reads) > 1 or reads[0] is not nest.operands[1]:
@@ -140,7 +140,7 @@ def fits_tiles(narrow: Narrow, row: int, depth: object, width: object) -> object
 
 
 def _keeps_up(tensor: Tensor, narrow: Narrow, arch: Arch) -> bool:
-    """Whether wide numbers are made as quickly as DRAM would give them."""
+    """Whether widening is as fast as DRAM would deliver the wide type."""
     engine = path(arch, "dram", arch.matrix.weights)
     cores = arch.core_count
     rate = min(arch.dram_bytes_per_cycle, cores * copy_rate(arch, engine))
@@ -149,7 +149,7 @@ def _keeps_up(tensor: Tensor, narrow: Narrow, arch: Arch) -> bool:
 
 
 def widening(narrow: Narrow, real: str, arch: Arch) -> float:
-    """Cycles of one core's vector engine for each element, start-ups aside."""
+    """Vector-engine cycles of one core per element, without start-ups."""
     scales = size_of(narrow.scale_type) if narrow.scale is None else 0
     wide = arch.vector.elements(max(size_of(real), scales))
     rates = {_SUB: arch.vector.elements(size_of(real))}
@@ -157,11 +157,11 @@ def widening(narrow: Narrow, real: str, arch: Arch) -> float:
 
 
 def _odd(narrow: Narrow, arch: Arch) -> bool:
-    """Whether pieces of a long row begin inside a byte of elements that share one."""
+    """Whether pieces of a long row begin inside a byte of several elements."""
     return any((arch.reach(form)[1] or 0) % 2 for form in _forms(narrow))
 
 
 def _forms(narrow: Narrow) -> tuple[str, ...]:
-    """Forms of the vector engine that make the wide numbers."""
+    """Forms of the vector engine that widening needs."""
     last = _MUL if narrow.scale is None else _MOVE
     return (last,) if narrow.zeros is None else (_SUB, last)

@@ -15,7 +15,7 @@ from compiler.tensor_ir.rewrite import check_nests
 from simmodel.arch.record import Arch
 
 Fallback = Callable[[Nest], tuple[HostNode, tuple[Nest, ...]] | None]
-"""Makes the host's version of a nest and of those that go with it, or None when it has none."""
+"""Makes the host's version of a nest and of those that must go with it, or None."""
 
 Refusal = Callable[[bytes], str | None]
 """Why the host cannot run a payload; None: it can."""
@@ -71,7 +71,7 @@ class PlaceOnHost:
         self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
         reasons: Mapping[str, str],
     ) -> NestGraph:  # fmt: skip
-        """`graph` with the nests that make any of `reasons` on the host."""
+        """`graph` with the nests that compute any of `reasons` on the host."""
         steps: dict[int, Step] = dict(enumerate(graph.steps))
         places = {s.tensor: n for n, s in steps.items() if isinstance(s, Nest)}
         refused: list[str] = []
@@ -106,11 +106,11 @@ class PlaceOnHost:
         return replace(graph, steps=tuple(steps[place] for place in sorted(steps)))
 
     def _keeps(self, kind: str) -> bool:
-        """Whether operators of this type stay with the host."""
+        """Whether operators of this type stay on the host."""
         return bool(kind) and kind in (name.strip() for name in self.kept.split(","))
 
     def _reason(self, nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
-        """Why `nest` does not stay on the machine; None: it does."""
+        """Why `nest` cannot run on the machine; None: it can."""
         if self._keeps(nest.kind):
             return f"{nest.kind} is kept on the host"
         return unsupported(nest, tensors, arch)
@@ -129,7 +129,7 @@ class PlaceOnHost:
 
 
 def _cached_fallback(fallback: Fallback) -> Fallback:
-    """`fallback`, asked once about each nest."""
+    """`fallback`, cached by nest."""
     known: dict[str, tuple[HostNode, tuple[Nest, ...]] | None] = {}
 
     def found(nest: Nest) -> tuple[HostNode, tuple[Nest, ...]] | None:
@@ -141,7 +141,7 @@ def _cached_fallback(fallback: Fallback) -> Fallback:
 
 
 def _refused_by_host(node: HostNode, refusal: Refusal) -> str | None:
-    """Why the host cannot run `node` either, and what would help; None: it can."""
+    """Why the host cannot run `node` either, and a remedy; None: it can."""
     why = refusal(node.payload)
     if why is None:
         return None

@@ -1,6 +1,6 @@
-"""Whether copy engines of a machine pick rows, and put them, and whether that is the quickest way.
+"""Gather and scatter of rows by copy engines: is there one, and is it the fastest way?
 
-What they do not do, nests do where some compute the same, else the host.
+Otherwise nests compute the same, where possible, else the host.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CopyRows(Omittable):
 
     @ensured
     def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
-        """`graph` with only those picks and puts that `arch` does itself."""
+        """`graph` with only those gathers and scatters that `arch` does itself."""
         steps: list[Step] = []
         for step in graph.steps:
             if not isinstance(step, HostNode):
@@ -66,10 +66,10 @@ class CopyRows(Omittable):
 
 
 def lacks(node: HostNode, graph: NestGraph, arch: Arch) -> str | None:
-    """Why the machine does not pick or put rows itself, or had better not; None: it does.
+    """Why the machine does not gather or scatter rows itself, or should not; None: it does.
 
-    Its engines copy them from or to wherever they are read or made, so all that load, or all that
-    store, must be able to.
+    Its engines copy them from or to wherever they are read or produced, so all load engines, or all
+    store engines, must support it.
     """
     pick, tensors = node.pick, graph.tensors
     if pick is None:
@@ -94,7 +94,7 @@ def lacks(node: HostNode, graph: NestGraph, arch: Arch) -> str | None:
 
 
 def _takes(pick: Pick, made: Tensor, graph: NestGraph, arch: Arch) -> float:
-    """Cycles in which one core copies all rows, from a table that has been stored for that."""
+    """Cycles in which one core copies all rows, from a table stored for that."""
     tensors = graph.tensors
     table, index = tensors[pick.table], tensors[pick.index]
     if not isinstance(pick, Put):
@@ -107,12 +107,12 @@ def _takes(pick: Pick, made: Tensor, graph: NestGraph, arch: Arch) -> float:
 
 
 def _table_store_cycles(table: Tensor, arch: Arch) -> float:
-    """Cycles until a table that engines make lies in memory."""
+    """Cycles until a computed table is stored in memory."""
     return _tensor_bytes(table) / arch.dram_bytes_per_cycle + arch.dram_latency
 
 
 def _else(node: HostNode, tensors: dict[str, Tensor], arch: Arch) -> float:
-    """Cycles of the other way: by nests, or where no engine has these, by the host."""
+    """Cycles of the alternative: nests, or, if no engine runs these, the host."""
     if not node.otherwise or any(unsupported(nest, tensors, arch) for nest in node.otherwise):
         return host_cycles(replace(node, pick=None, otherwise=()), tensors, arch)
     work = sum(_compared(nest, tensors, arch) for nest in node.otherwise)
@@ -125,7 +125,7 @@ def _else(node: HostNode, tensors: dict[str, Tensor], arch: Arch) -> float:
 
 
 def _compared(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
-    """Cycles of all cores' vector engines for a nest, lanes full."""
+    """Cycles of all cores' vector engines for a nest, with full lanes."""
     form, kinds = form_of(nest), (nest.tensor, *(access.tensor for access in nest.reads))
     widest = max(size_of(tensors[name].dtype) for name in kinds)
     vectors = math.prod(dim.extent for dim in nest.dims) / arch.vector.elements(widest)

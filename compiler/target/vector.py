@@ -1,9 +1,9 @@
-"""Cycles of the vector engine for one nest over a tile, instruction by instruction.
+"""Vector-engine cycles of one nest over a tile, instruction by instruction.
 
-A nest is a chain of links (see `emit.vector`): its function, tap by tap where the engine has no
-windows, then bias and multiplier. Which loops an instruction of a link walks is asked where
-emission asks it as well (`compiler.target.loops.cover`); what it does not walk is as many
-instructions, and each pays the engine's start-up and the latency of what it reads.
+A nest is a chain of instructions (see `compiler.codegen.vector`): its function, tap by tap on an
+engine without windows, then bias and multiplier. Cost model and emission use the same cover of
+loops (`compiler.target.loops.cover`); each instruction pays the engine's start-up and the read
+latency.
 
     bias of [n, 64, 8, 8] by channel      rows of 64 positions, 64 of them, in 2 dimensions
     on an engine of rank 1                64 instructions
@@ -72,19 +72,19 @@ def move_cycles(
 
 @dataclass(frozen=True)
 class NestOperand:
-    """An operand as a nest walks it."""
+    """An operand of a nest's instructions."""
 
     role: str
-    """Of the memory that it lies in."""
+    """Of its memory."""
     item: int
     """Bytes of an element."""
     access: Access | None = None
-    """None: the tile's own buffer for the result, or for what stands in its stead."""
+    """None: the tile's own buffer for the result, or for an intermediate in its place."""
 
 
 @dataclass(frozen=True)
 class InstructionBatch:
-    """Instructions that are alike but for the position of the kernel."""
+    """Instructions of a nest that differ only in the kernel position."""
 
     written: NestOperand
     reads: tuple[NestOperand, ...]
@@ -92,20 +92,20 @@ class InstructionBatch:
     """Name of their form."""
     times: int = 1
     taps: int = 0
-    """Kernel positions within an instruction that slides a window; 0: it slides none."""
+    """Kernel positions within an instruction that slides a window; 0: no window."""
     reduces: bool = False
     """Whether it walks the reduction as well."""
     joins: bool = False
-    """Whether a piece of the reduction may join what those before it left."""
+    """Whether a piece of the reduction may add to the pieces before it."""
 
 
 class OperandLayout(NamedTuple):
-    """An operand, as far as how it lies in a buffer of just what a tile needs follows from it."""
+    """Layout of an operand in a buffer that has just the tile's elements."""
 
     item: int
     """Bytes of an element."""
     reads: tuple[tuple[tuple[int, int], ...], ...] | None
-    """For each axis of the tensor that is read, loops and their factors; None: what is made."""
+    """For each axis of the tensor that is read, loops and their factors; None: the result."""
     order: tuple[int, ...]
     """Axes of that tensor, slowest first."""
 
@@ -124,7 +124,7 @@ class OperandLayout(NamedTuple):
 
 
 class BatchShape(NamedTuple):
-    """A link, as far as its cycles follow from it."""
+    """All facts of an instruction batch that decide its cycles."""
 
     unit: Unit
     kind: ReductionKind
@@ -134,7 +134,7 @@ class BatchShape(NamedTuple):
 
 
 class InstructionChain(NamedTuple):
-    """All that decides what the links of a nest take for a tile of given sizes."""
+    """All facts of a nest that decide its vector cycles for a tile of given sizes."""
 
     rank: int
     inner: tuple[int, ...]
@@ -150,14 +150,14 @@ class InstructionChain(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def _chain_cycles_cache(chain: InstructionChain) -> dict[tuple[int, ...], float]:
-    """Cycles by the sizes of a tile: nests that are alike share them."""
+    """Cycles by the sizes of a tile, shared by equal nests."""
     return {}
 
 
 def _chain_cycles(
     chain: InstructionChain, known: dict[tuple[int, ...], float], sizes: tuple[int, ...]
 ) -> float:
-    """Cycles of all links of `chain` for a tile of `sizes`."""
+    """Cycles of all instructions of `chain` for a tile of `sizes`."""
     found = known.get(sizes)
     if found is None:
         extents = (*sizes, *chain.inner)
@@ -170,7 +170,7 @@ def _chain_cycles(
 def _of(
     chain: InstructionChain, link: BatchShape, extents: Sequence[int], own: Sequence[int]
 ) -> float:
-    """Cycles of the instructions of a link."""
+    """Cycles of the instructions of one batch."""
     sides = [place.steps(extents, own) for place in link.places]
     if link.taps:
         return _window(chain, link, extents, sides)
@@ -185,8 +185,8 @@ def _window(
     extents: Sequence[int],
     sides: Sequence[Sequence[int]],
 ) -> float:
-    """Of windows, which no dimensions join: rows of channels, and a window for each position of
-    what else there is."""
+    """Cycles of windows, which merge no dimensions: rows of channels, and one window for each other
+    position."""
     unit, moving = link.unit, chain.channels
     channels = extents[moving[-1]] if moving else 1
     walked = math.prod(extents[d] for d in chain.rows)
@@ -211,7 +211,7 @@ def _window(
 
 @dataclass(frozen=True)
 class VectorWork:
-    """What the vector engine does for one nest in a tile."""
+    """The vector engine's work for one nest in a tile."""
 
     nest: Nest
     tensors: Mapping[str, Tensor]
@@ -231,7 +231,7 @@ class VectorWork:
 
     @property
     def cycles(self) -> Any:
-        """Of all instructions of the engine that has most to do, start-ups included."""
+        """Of all instructions of the busiest engine, start-ups included."""
         if self.units > self.beside:
             shared = columns(self.nest, self.way, self.arch)
             sizes = largest(self.sizes, self._order, self.units, shared)
@@ -275,7 +275,7 @@ class VectorWork:
 
     @property
     def least(self) -> float:
-        """Cycles that remain whatever the layout and however it is cut: elements over lanes."""
+        """Lower bound for any layout and any cut: elements over lanes."""
         return sum(self._least(link) for link in self._links()) / self.units
 
     def _least(self, link: InstructionBatch) -> float:
@@ -287,7 +287,7 @@ class VectorWork:
         return elements * max(1, link.taps) / self._lanes(link) * factor
 
     def _links(self) -> Iterator[InstructionBatch]:
-        """What emission makes one after another, alike ones once."""
+        """Instruction batches in the order of emission, equal ones once."""
         nest, arch = self.nest, self.arch
         target, scratch = (
             self._buffer_operand(self._result_dtype),
@@ -325,7 +325,7 @@ class VectorWork:
 
     @property
     def _result_dtype(self) -> str:
-        """Element type of the result: real values inside a layer are as wide as can be."""
+        """Element type of the result: real values inside a layer have the widest type."""
         dtype, wide = self.tensors[self.nest.tensor].dtype, temporary_type(self.arch)
         widened = self.nest.tensor in self.inside and is_float(dtype)
         return wide if widened and size_of(wide) > size_of(dtype) else dtype

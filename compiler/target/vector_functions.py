@@ -32,29 +32,29 @@ _KEPT = frozenset({
     "max", "min", "floor", "ceil", "sigmoid", "tanh", "reciprocal", "rsqrt", "sin", "cos", "less",
     "greater", "less_equal", "greater_equal",
 })  # fmt: skip
-"""Functions that are made of each other: they stay as they are."""
+"""Functions that are defined by each other: they are not expanded."""
 _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf}
-"""Functions of any number of values in any order, and the number that changes nothing."""
+"""Commutative, associative functions, and their neutral element."""
 _JOINED: Mapping[str, Callable[[float, float], float]] = {
     "add": float.__add__, "mul": float.__mul__, "max": max, "min": min,
 }  # fmt: skip
 _POWERS = {2.0: 2, 3.0: 3}
 _CLOSE = 1e-6
-"""How far, relatively, numbers may be apart: both are rounded to fp32 anyway."""
+"""Relative tolerance between numbers: both are rounded to fp32 anyway."""
 
 Found = Mapping[str, Term]
-"""Name in a pattern -> what it stands for."""
+"""Name in a pattern -> the term it stands for."""
 
 
 def replaced(term: Term, known: Mapping[str, Term]) -> Term:
-    """`term` with what `known` says in the place of names."""
+    """`term` with names replaced by `known`."""
     if isinstance(term, tuple):
         return (term[0], *(replaced(each, known) for each in term[1:]))
     return known.get(term, term) if isinstance(term, str) else term
 
 
 def normal(term: Term) -> Term:
-    """`term` with all that is made of simpler functions written out."""
+    """`term` with all functions that have a definition expanded."""
     if not isinstance(term, tuple):
         return term
     name, *inner = term
@@ -70,7 +70,8 @@ def normal(term: Term) -> Term:
 
 
 def _collected(name: str, parts: Sequence[Term]) -> Term:
-    """A function of any number of values: those of its own kind join it, numbers become one."""
+    """A commutative function in normal form: nested ones of its own kind are flattened, numbers
+    folded."""
     values: list[Term] = []
     number = _NEUTRAL[name]
     for part in parts:
@@ -88,9 +89,9 @@ def _collected(name: str, parts: Sequence[Term]) -> Term:
 def match(
     pattern: Term, term: Term, operands: Sequence[str], numbers: Sequence[str]
 ) -> Found | None:
-    """What each of `operands` and `numbers` of a `pattern` is in `term`, both in normal form.
+    """Bindings of `operands` and `numbers` of a `pattern` in `term`, both in normal form.
 
-    An operand is a name or a number in the term, a number of the pattern a number.
+    An operand binds a name or a number of the term, a number of the pattern a number.
     """
     return next(_matches(pattern, term, {}, {*operands}, {*numbers}), None)
 
@@ -129,7 +130,7 @@ def _in_any_order(
     patterns: tuple[Term, ...], terms: tuple[Term, ...], found: Found,
     operands: set[str], numbers: set[str],
 ) -> Iterator[Found]:  # fmt: skip
-    """What has a form of its own first, so that names take what is left."""
+    """Operands with a form of their own first, so that names match the rest."""
     if not patterns:
         yield found
         return
@@ -154,7 +155,7 @@ class ExpandFunctions(Omittable):
 
     @ensured
     def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
-        """`graph` without functions that `arch` lacks, where others stand for them."""
+        """`graph` without functions that `arch` lacks, if others can replace them."""
         if not self.enabled or not arch.isa.without or not is_float(temporary_type(arch)):
             return graph
         made = _FunctionExpansion(graph, arch)
@@ -167,7 +168,7 @@ class ExpandFunctions(Omittable):
 
 
 class _FunctionExpansion:
-    """New tensors and steps for one graph."""
+    """New tensors and steps of one graph."""
 
     def __init__(self, graph: NestGraph, arch: Arch) -> None:
         self.before, self.arch = graph, arch
@@ -178,7 +179,7 @@ class _FunctionExpansion:
         return replace(self.before, tensors=self.tensors, buffers=self.buffers, steps=steps)
 
     def steps(self, step: Step) -> Iterator[Step]:
-        """`step`, or those that do its work."""
+        """`step`, or the steps that replace it."""
         whole = self._term(step) if isinstance(step, Nest) else None
         if whole is None:
             yield step
@@ -199,8 +200,8 @@ class _FunctionExpansion:
         yield replace(step, function=str(whole[0]), operands=last, parameters=())
 
     def _term(self, nest: Nest) -> tuple[Term, ...] | None:
-        """What is to be computed in the place of a function that is lacking; None: it is there,
-        or there is nothing. Of integers these functions are others."""
+        """The expression of a function that the machine lacks; None: it has the function, or there
+        is no definition. For integers these functions differ."""
         form = elementwise_form(nest.function, len(nest.operands)) if nest.elementwise else ""
         if not form or self.arch.isa.has(form) or not all(map(self._real, nest.operands)):
             return None
@@ -212,7 +213,7 @@ class _FunctionExpansion:
         return access.scale is not None or is_float(self.tensors[access.tensor].dtype)
 
     def _made_of(self, term: Term, seen: frozenset[str]) -> Term | None:
-        """`term` in functions that the machine has; None: there is no such."""
+        """`term` in functions of the machine; None: there is none."""
         if not isinstance(term, tuple):
             return term
         name, *inner = term
@@ -253,14 +254,14 @@ class _FunctionExpansion:
     def _nest(
         self, nest: Nest, name: str, operands: tuple[Access, ...], term: tuple[Term, ...]
     ) -> Nest:
-        """A step on the way to what `nest` makes."""
+        """An intermediate step of `nest`."""
         return Nest(
             name, nest.dims, nest.rank, str(term[0]), operands, origin=nest.origin,
             kind=nest.kind, composite=nest.composite or nest.tensor,
         )  # fmt: skip
 
     def _create(self, name: str, nest: Nest) -> None:
-        """A tensor of real values that lies as the result of `nest` does."""
+        """A tensor of real values with the layout of `nest`'s result."""
         like = self.tensors[nest.tensor]
         order = order_of(like.shape, like.storage.strides)
         storage = Storage(name, 0, dense(like.shape, order))
@@ -273,12 +274,12 @@ class _FunctionExpansion:
 
 
 def _identity_access(name: str, rank: int) -> Access:
-    """A read of just the position that is being made."""
+    """A read of the output position."""
     return Access(name, tuple(at(axis) for axis in range(rank)))
 
 
 def _inner_terms(term: tuple[Term, ...]) -> Iterator[tuple[Term, ...]]:
-    """Functions of functions in `term`, each behind what it needs."""
+    """Nested functions in `term`, each after its operands."""
     for operand in term[1:]:
         if isinstance(operand, tuple):
             yield from _inner_terms(operand)

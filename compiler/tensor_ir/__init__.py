@@ -1,1 +1,1 @@
-"""Loop nests over tensors with affine accesses: values, text, meaning, rewrites."""
+"""Loop nests over tensors with affine accesses: values, text, interpreter, rewrites."""

@@ -1,7 +1,7 @@
-"""What becomes of an error when a value is stored: clipped, rounded, or beyond its type's end.
+"""Error intervals of stored values: clipping, rounding, overflow of the type.
 
-The one idea: both ends of what a value may be are stored as it is itself, so a value that no tie is
-near keeps its integer exactly, and one that may overflow may be infinite.
+The one idea: both ends of the interval are stored as the value itself is, so a value far from any
+rounding tie keeps its integer exactly, and one that may overflow may be infinite.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from simmodel.isa.region import Address, Operand
 
 
 def function_of(nest: Nest) -> Function:
-    """What a nest applies to its operands: of one, two or three."""
+    """The function that a nest applies to its one, two or three operands."""
     return (UNARY, BINARY, TERNARY)[len(nest.operands) - 1][nest.function]
 
 
 def code(scale: float | None, zero: int, dtype: str = "fp32") -> Operand:
-    """An operand that carries nothing but its encoding."""
+    """An operand that only states an encoding."""
     return Operand("", Address(0), (), (), dtype, scale, zero)
 
 
 def computes_exactly(nest: Nest, kinds: Mapping[str, str]) -> bool:
-    """Whether all of `nest` is done with whole numbers.
+    """Whether all of `nest` is computed in integers.
 
     Args:
         nest: an operator.
@@ -44,8 +44,8 @@ def computes_exactly(nest: Nest, kinds: Mapping[str, str]) -> bool:
 
 
 def encoded(nest: Nest, values: Array, error: Array, out: Array) -> Array | None:
-    """Largest change of what `nest` stores of real `values` in the type of `out` within `error`, in
-    steps of stored values. None: there is none."""
+    """Largest change of the stored result of `nest` when its real `values` change within `error`,
+    in steps of stored values. None: there is none."""
     middle = _as_stored(nest, values, out)
     largest = np.zeros(out.shape)
     for end in (values - error, values + error):
@@ -57,9 +57,9 @@ def encoded(nest: Nest, values: Array, error: Array, out: Array) -> Array | None
 
 
 def _as_stored(nest: Nest, values: Array, out: Array) -> Array:
-    """`values` as the type of `out` holds them, as fp64.
+    """`values` as the type of `out` stores them, as fp64.
 
-    Real values exist in fp32 before they are stored: one beside a tie of `out` is a tie there.
+    Real values are fp32 before they are stored: a value beside a tie of `out` is a tie there.
     """
     if out.dtype != np.float64 and not _integral(nest, out):
         values = values.astype(np.float32).astype(np.float64)
@@ -71,13 +71,13 @@ def _as_stored(nest: Nest, values: Array, out: Array) -> Array:
 
 
 def _integral(nest: Nest, out: Array) -> bool:
-    """Whether the result is a sum of integers as it is."""
+    """Whether the result is an unscaled sum of integers."""
     return out.dtype.kind in "iu" and nest.scale is None and nest.multiplier is None
 
 
 def infinities_to_limit(values: Array) -> Array:
-    """`values` in fp64, infinite ones as the first number that their type cannot hold: what
-    overflows is near to what just does not."""
+    """`values` in fp64, with infinities replaced by the first number beyond the type: a value that
+    overflows is near one that just does not."""
     wide = values.astype(np.float64)
     infinite = np.isinf(wide)
     if not infinite.any():
@@ -88,7 +88,7 @@ def infinities_to_limit(values: Array) -> Array:
 
 
 def beyond_fp32(values: Array) -> Array:
-    """Where doubles are no fp32 numbers, in which programs compute them."""
+    """Whether doubles exceed fp32, in which programs compute."""
     if values.dtype != np.float64:
         return np.zeros(values.shape, bool)
     large: Array = np.isfinite(values) & (np.abs(values) > np.finfo(np.float32).max)
@@ -96,7 +96,7 @@ def beyond_fp32(values: Array) -> Array:
 
 
 def in_type(values: Array, error: Array | None, kind: np.dtype[np.generic]) -> Array | None:
-    """What values may be off by when they are converted to `kind`."""
+    """Error of values when they are converted to `kind`."""
     if error is None or kind == values.dtype:
         return None if error is None else error.copy()
     wide = values.astype(np.float64)

@@ -50,7 +50,7 @@ def needed(access: Access, loops: Sequence[tuple[int, int]]) -> Box:
 def clipped(box: Box, shape: tuple[int, ...]) -> ClippedBox:
     """The part of `box` inside a tensor of `shape`, and the border outside.
 
-    Of a box that lies outside altogether nothing is left, but its border begins where it does.
+    A box entirely outside is empty, and its border keeps its position.
     """
     inside, before, after = [], [], []
     for (start, size), extent in zip(box, shape, strict=True):
@@ -73,7 +73,7 @@ def full(nest: Nest, out: Box) -> list[tuple[int, int]]:
 
 
 def union(a: Box, b: Box) -> Box:
-    """Smallest box that holds both; one without positions counts for nothing."""
+    """Smallest box that contains both; an empty one is ignored."""
     if empty(a) or empty(b):
         return b if empty(a) else a
     result = []
@@ -90,7 +90,7 @@ CLOSE = 1e-3
 
 
 def raw_value(value: float, dtype: str, scale: float | None, zero: int) -> float:
-    """What stands for the real `value` in elements of `dtype`, or comes closest to it."""
+    """The number of type `dtype` that represents the real `value`, or is closest to it."""
     if is_float(dtype):
         return value
     low, high = limits(dtype)
@@ -100,7 +100,7 @@ def raw_value(value: float, dtype: str, scale: float | None, zero: int) -> float
 
 
 def representable(value: float, dtype: str, scale: float | None, zero: int) -> bool:
-    """Whether elements of `dtype` in this encoding can say the real `value`."""
+    """Whether `dtype` in this encoding represents the real `value` exactly."""
     if is_float(dtype):
         return True
     if not math.isfinite(value):

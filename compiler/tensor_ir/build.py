@@ -115,7 +115,8 @@ class NestGraphBuilder:
         return Access(tensor.name, index, None, scale, zero)
 
     def add(self, nest: Nest) -> None:
-        """Append an operator that makes something, marked with the node that is being lowered."""
+        """Append an operator that computes something, marked with the node that is being
+        lowered."""
         if 0 in nest.shape:
             return
         self.steps.append(
@@ -160,14 +161,14 @@ def _strided_view(values: Array, shape: tuple[int, ...], storage: Storage, start
 
 
 def rounds(data: Array, raw: Array) -> bool:
-    """Whether some of the real values `data` are others in `raw`."""
+    """Whether some of the real values `data` differ in `raw`."""
     if not np.issubdtype(data.dtype, np.floating) or raw.dtype == data.dtype:
         return False
     return not np.array_equal(raw.astype(data.dtype), data, equal_nan=True)
 
 
 def within(data: Array, dtype: str) -> Array:
-    """Real values limited to what `dtype` can hold: stand-ins for infinity stay finite."""
+    """Real values limited to the range of `dtype`: stand-ins for infinity stay finite."""
     if not is_float(dtype) or not np.issubdtype(data.dtype, np.floating):
         return data
     largest = float(ml_dtypes.finfo(NUMPY[dtype]).max)  # type: ignore[no-untyped-call]
@@ -186,7 +187,7 @@ def plain(
 def reshaped(
     shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Strides of the same elements in shape `new`, or None where no strides can say it."""
+    """Strides of the same elements in shape `new`; None if no strides express it."""
     old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
     position = 0
     wanted = [(axis, n) for axis, n in enumerate(new) if n != 1]
@@ -278,7 +279,7 @@ def _base_dimension(
 
 
 def through(access: Access, view: Tensor, base: Tensor) -> Access | None:
-    """`access` to a view as an access to its base; None where there is none."""
+    """An access to a view as an access to its base; None if there is none."""
     found = view_dimensions(view, base)
     if found is None:
         return None
@@ -345,7 +346,7 @@ def reading(nest: Nest, view: Tensor, base: Tensor) -> Nest | None:
 
 
 def starts_in(part: Tensor, whole: Tensor) -> tuple[int, ...] | None:
-    """Where `part`, a box of `whole` in the same buffer, begins in it; None where it is no box."""
+    """Offset of `part`, a box of `whole` in the same buffer; None if it is no box."""
     found = view_dimensions(part, whole)
     if found is None or len(part.shape) != len(whole.shape):
         return None

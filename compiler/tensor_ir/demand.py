@@ -1,11 +1,11 @@
-"""What the outputs of a network demand: elements of every tensor, and the products behind them.
+"""Demand of a network's outputs: which elements of every tensor they need, and how many products.
 
-From the outputs backwards, a nest computes the elements of its result that somebody reads, and
-reads what these take. Elements are marked in their buffers, so slices, transposes and joined
-tensors need no rules of their own. What is marked splits into products of index sets, one set for
-each dimension; affine accesses lead from such a product to another one.
+From the outputs backwards, a nest computes the elements of its result that are read, and needs the
+elements that these read. Elements are marked in their buffers, so slices, transposes and
+concatenations need no rules of their own. Marked elements are decomposed into products of index
+sets, one set per dimension; affine accesses map such a product to another one.
 
-A program may do more than that: what it computes and moves is counted where it runs.
+A program may do more than that: its own work and traffic are counted when it runs.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Sets = tuple[Indices, ...]
 
 @dataclass(frozen=True)
 class Demanded:
-    """The least work that gives all outputs, whatever the schedule."""
+    """The least work that computes all outputs, whatever the schedule."""
 
     macs: dict[str, int]
-    """Nest, by its result -> multiply-accumulates; 0 for what is no sum of products."""
+    """Result of a nest -> multiply-accumulates; 0 if it is no sum of products."""
     results: dict[str, int]
-    """Nest, by its result -> elements of that."""
+    """Result of a nest -> its elements."""
     read: int
     """Bytes of inputs and constants that nests read, each once."""
     written: int
@@ -50,7 +50,7 @@ class Marks:
         self._marks: dict[str, Bools] = {}
 
     def tensor_marks(self, tensor: Tensor) -> Bools | None:
-        """Marks of the elements of `tensor`, in its shape; None: there are none in its buffer."""
+        """Marks of `tensor`, in its shape; None: its buffer has none."""
         marks = self._marks.get(tensor.storage.buffer)
         return None if marks is None else _view(marks, tensor)
 
@@ -69,7 +69,7 @@ class Marks:
         _view(marks, tensor)[np.ix_(*sets)] = True
 
     def common(self, other: Marks, buffer: str) -> int:
-        """Elements of `buffer` that are marked here and there."""
+        """Number of elements of `buffer` that are marked in both."""
         mine, theirs = self._marks.get(buffer), other._marks.get(buffer)
         if mine is None or theirs is None:
             return 0
@@ -88,7 +88,7 @@ def _view(marks: Bools, tensor: Tensor) -> Bools:
 
 
 def demanded(graph: NestGraph) -> Demanded:
-    """What the outputs of `graph` take."""
+    """Demand of the outputs of `graph`."""
     wanted, loaded, made, ends = (Marks(graph) for _ in range(4))
     for name in graph.outputs:
         for marks in (wanted, ends):
@@ -115,7 +115,7 @@ def demanded(graph: NestGraph) -> Demanded:
 
 
 def _put(graph: NestGraph, results: Mapping[str, int]) -> int:
-    """Bytes of rows that nests put into outputs."""
+    """Bytes of rows that nests store into outputs."""
     shown = {graph.tensors[name].storage.buffer for name in graph.outputs}
     put = (
         count * _each(tensor)
@@ -133,7 +133,7 @@ def _common_bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks,
 
 
 def _each(tensor: Tensor) -> float:
-    """Bytes that memory holds for each element, its part of scales included."""
+    """Bytes in memory per element, its part of scales included."""
     return tensor.stored / tensor.elements if tensor.narrow else size_of(tensor.dtype)
 
 
@@ -146,7 +146,7 @@ def _any(marks: Bools | None) -> bool:
 
 
 def _computed(nest: Nest, graph: NestGraph, wanted: Marks, loaded: Marks, made: Marks) -> int:
-    """Mark what `nest` reads for what is wanted of it; elements of its result that are."""
+    """Mark the reads of `nest` for the marked elements of its result; returns their number."""
     target = graph.tensors[nest.tensor]
     marks = wanted.tensor_marks(target)
     if marks is None:
@@ -165,7 +165,7 @@ def _computed(nest: Nest, graph: NestGraph, wanted: Marks, loaded: Marks, made: 
 
 
 def needed(access: Access, loops: Sets, shape: tuple[int, ...]) -> Sets:
-    """Positions of a tensor of `shape` that `access` reads while the loops take on their values."""
+    """Positions of a tensor of `shape` that `access` reads for these loop values."""
     found = []
     for affine, extent in zip(access.index, shape, strict=True):
         at = np.array([affine.constant])
@@ -177,7 +177,7 @@ def needed(access: Access, loops: Sets, shape: tuple[int, ...]) -> Sets:
 
 
 def pieces(marks: Bools) -> Iterator[Sets]:
-    """Products of index sets, apart from each other, that are together what is marked."""
+    """Disjoint products of index sets that cover all marks."""
     if marks.all():
         yield tuple(np.arange(extent) for extent in marks.shape)
         return
@@ -203,13 +203,13 @@ Shares = NDArray[np.float64]
 
 
 class Precedence:
-    """The steps of one network."""
+    """Order between the steps of one network."""
 
     def __init__(self, graph: NestGraph, least: Demanded) -> None:
         self.graph = graph
         self._least = least
         self._makers: dict[str, list[str]] = defaultdict(list)
-        """Buffer -> what the steps make in it."""
+        """Buffer -> tensors that steps write into it."""
         for step in graph.steps:
             for name in (step.tensor,) if isinstance(step, Nest) else step.outputs:
                 self._makers[graph.tensors[name].storage.buffer].append(name)
@@ -218,8 +218,8 @@ class Precedence:
             self._whole.append(self._all_of(number))
 
     def before(self, number: int) -> Shares:
-        """What is over when product `number` of the steps can be done with some element of its
-        weights."""
+        """Fractions of all steps that must be done before product `number` can use some element of
+        its weights."""
         nest = self.graph.steps[number]
         assert isinstance(nest, Nest)
         # Of the positions of a kernel those at its ends read least: the rest falls in the border.
@@ -235,7 +235,7 @@ class Precedence:
         return shares
 
     def _before(self, number: int, loops: Sets) -> Shares:
-        """What comes before step `number` takes on these positions of its loops."""
+        """Fractions of all steps that are done before step `number` at these loop positions."""
         found = np.zeros(len(self.graph.steps))
         wanted: dict[str, Sets] = {}
         self._add_reads(number, loops, wanted)
@@ -258,7 +258,7 @@ class Precedence:
         return found
 
     def _add_reads(self, number: int, loops: Sets, wanted: dict[str, Sets]) -> None:
-        """Add to `wanted` what step `number` reads while its loops take on these positions."""
+        """Add to `wanted` the reads of step `number` at these loop positions."""
         step, tensors = self.graph.steps[number], self.graph.tensors
         if not isinstance(step, Nest):
             for name in step.inputs:
@@ -270,8 +270,8 @@ class Precedence:
                 self._want(source, needed(access, loops, source.shape), wanted)
 
     def _want(self, tensor: Tensor, sets: Sets, wanted: dict[str, Sets]) -> None:
-        """Add positions of `tensor` to what is `wanted` of whoever makes it, where it is plain
-        which these are."""
+        """Add positions of `tensor` to those `wanted` of its producer, if these can be
+        determined."""
         makers = self._makers.get(tensor.storage.buffer, [])
         if tensor.name in makers:
             _more(tensor.name, sets, wanted)
@@ -290,13 +290,13 @@ class Precedence:
 
 
 def _more(name: str, sets: Sets, wanted: dict[str, Sets]) -> None:
-    """The larger of two products of positions stands for both."""
+    """The larger of two products of positions, in place of both."""
     if name not in wanted or math.prod(map(len, sets)) > math.prod(map(len, wanted[name])):
         wanted[name] = sets
 
 
 def _offset_and_strides(tensor: Tensor) -> tuple[int, list[tuple[int, int]]]:
-    """Where a tensor lies, without dimensions of one position."""
+    """Offset and strides of a tensor, without dimensions of extent 1."""
     pairs = zip(tensor.shape, tensor.storage.strides, strict=True)
     return tensor.storage.offset, [pair for pair in pairs if pair[0] > 1]
 
@@ -310,7 +310,7 @@ def _all(nest: Nest) -> Sets:
 
 
 def _one(nest: Nest, end: int) -> Sets:
-    """The loops of a product with one position of those that its weights move along."""
+    """The loops of a product, reduced to one position of those that move its weights."""
     weights = nest.operands[1]
     return tuple(
         every[[end]] if weights.uses(dim) else every for dim, every in enumerate(_all(nest))

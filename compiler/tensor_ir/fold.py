@@ -69,8 +69,8 @@ def _through(nest: Nest, sources: dict[str, Access], graph: NestGraph) -> Nest:
 
 
 def _bordered(nest: Nest, access: Access, graph: NestGraph) -> bool:
-    """Whether the border around what `access` reads can be said in its elements; the lowest and
-    the highest stand for infinity where a reduction passes over them."""
+    """Whether the border of `access` can be expressed in its elements; the lowest and highest one
+    stand for infinity if a reduction ignores them."""
     if access.pad is None or (math.isinf(access.pad) and nest.reduce is not None):
         return True
     dtype = graph.tensors[access.tensor].dtype
@@ -86,7 +86,7 @@ def _read_through(access: Access, sources: dict[str, Access]) -> Access:
 
 
 def _without_unread(graph: NestGraph, candidates: set[str]) -> NestGraph:
-    """Drop the nests that write `candidates` which nobody reads any more."""
+    """Drop the nests that write `candidates` without readers."""
     read, removable = readers(graph), private(graph)
     gone = {name for name in candidates if name in removable and not read.get(name)}
     steps = (s if not (isinstance(s, Nest) and s.tensor in gone) else None for s in graph.steps)
@@ -132,7 +132,7 @@ def _quantizes(nest: Nest) -> bool:
 
 
 def _copies(nest: Nest, graph: NestGraph) -> bool:
-    """Whether `nest` moves elements as they are, and is no part of a concatenation."""
+    """Whether `nest` copies elements unchanged and is no part of a concatenation."""
     if nest != replace(nest, function="move", reduce=None, bias=None, multiplier=None):
         return False
     if (nest.scale, nest.zero, nest.low, nest.high) != (None, 0, -float("inf"), float("inf")):

@@ -1,8 +1,8 @@
-"""Rows are read where they lie: whoever reads what a node picks, copies the rows themselves.
+"""Gathered rows without a copy: readers load the rows from the table, producers store rows into it.
 
-What is picked need not be written anywhere. It is where others than nests read it, or under another
-shape than its own, or with a border around it. New rows are put where they belong by whoever makes
-them (`compiler.tensor_ir.gather_rows`).
+The result of a gather is written only where something other than a nest reads it, or reads it with
+another shape or a border. New rows of a scatter are stored into the table by their producer
+(`_put_into_table`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from compiler.tensor_ir.rewrite import NestPass, reads_of, with_steps, writes_of
 
 
 def put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
-    """`graph` with the maker of new rows storing them in the table that `step` makes.
+    """`graph` in which the producer of new rows stores them into the table that `step` writes.
 
     before:
         buffer past 32; buffer y 32; buffer new 4
@@ -49,7 +49,7 @@ def put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
 
 
 def _shared(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
-    """The table in the bytes of what is given, or behind a copy of it."""
+    """The table in the bytes of its input, or behind a copy of it."""
     given, table = graph.tensors[put.given], graph.tensors[put.table]
     own, place = table.storage, given.storage
     steps = zip(table.shape, own.strides, place.strides, strict=True)
@@ -80,7 +80,7 @@ def _shared(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
 
 
 def _put_into_table(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
-    """The new rows as what their maker puts into the table."""
+    """The new rows, stored into the table by their producer."""
     table, index = graph.tensors[put.table], graph.tensors[put.index]
     update = graph.tensors[put.update]
     if _private(graph, step, put):
@@ -103,8 +103,8 @@ def _put_into_table(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
 
 
 def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
-    """Whether one nest makes the new rows, alone in their buffer, `step` alone reads them, and
-    nobody touches the table or makes the places in between."""
+    """Whether one nest produces the new rows, alone in their buffer, only `step` reads them, and no
+    step in between touches the table or writes the index."""
     name = put.update
     tensor, table = graph.tensors[name], graph.tensors[put.table].storage.buffer
     buffer = tensor.storage.buffer
@@ -153,8 +153,8 @@ class ReadRows(NestPass):
 
 
 def _in_place(graph: NestGraph, step: HostNode) -> NestGraph:
-    """`graph` with all nests that read what `step` picks reading the table itself; where that does
-    not go, what it picks is written first."""
+    """`graph` with all readers of `step`'s result reading the table itself; if that is impossible,
+    the result is written first."""
     (name,) = step.outputs
     own, buffer = graph.tensors[name], graph.tensors[name].storage.buffer
     names = {n for n, tensor in graph.tensors.items() if tensor.storage.buffer == buffer}
@@ -181,7 +181,7 @@ def _in_place(graph: NestGraph, step: HostNode) -> NestGraph:
 
 
 def _write_picked_rows(graph: NestGraph, step: HostNode) -> NestGraph:
-    """`graph` with what `step` picks written to memory by a nest that does nothing else."""
+    """`graph` with the rows of `step` written to memory by a copying nest."""
     assert step.pick is not None
     (name,) = step.outputs
     own = graph.tensors[name]

@@ -1,9 +1,9 @@
-"""The numpy meaning of nests: what a nest graph computes, before any machine is in sight.
+"""Interpreter of nest graphs: what they compute, in numpy, independent of any machine.
 
 Buffers are flat arrays and tensors strided views of them, so aliasing is real: a nest that writes
 a slice of a concatenation changes the whole. Every access becomes one array whose axes are the
-nest's loops, with the pad value where positions fall outside; then the function, the reduction and
-the encoding are exactly those of the machine's instructions.
+nest's loops, with the pad value where positions fall outside; then function, reduction and encoding
+are exactly those of the machine's instructions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import REDUCE, stored, widened
 
 Host = Callable[[bytes, list[Array]], list[Array]]
-"""Runs a payload on arrays as stored, gives its outputs."""
+"""Runs a payload on arrays as stored and returns its outputs."""
 
 
 def run(
@@ -75,16 +75,16 @@ def outputs(graph: NestGraph, tensors: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def shown(graph: NestGraph, name: str, tensors: Mapping[str, Array]) -> Array:
-    """What stands for the user in an input or output among `tensors`."""
+    """The value that a user sees of an input or output among `tensors`."""
     known = graph.codes.get(name)
     return tensors[name] if known is None else decode(tensors[name], code(*known))
 
 
 def views(graph: NestGraph, *, wide: bool = False) -> dict[str, Array]:
-    """Every tensor as a view of its buffer; buffers are zero but for constants, which are not to
-    be written.
+    """Every tensor as a view of its buffer; buffers are zero except for constants, which are
+    read-only.
 
-    `wide`: floats in fp32 instead of their types, and constants as the model has them.
+    `wide`: floats in fp32 instead of their types, and constants as in the model.
     """
     kinds = {t.storage.buffer: t.dtype for t in graph.tensors.values()}
     if wide:
@@ -115,7 +115,7 @@ def view_of(tensor: Tensor, buffer: Array) -> Array:
 
 
 def run_host(step: HostNode, tensors: Mapping[str, Array], host: Host | None) -> None:
-    """Let the host compute `step` into its outputs among `tensors`, or pick its rows."""
+    """Compute `step` on the host, or gather its rows, into `tensors`."""
     if step.pick is not None:
         with_rows(step.pick, tensors[step.outputs[0]], tensors)
         return
@@ -127,8 +127,8 @@ def run_host(step: HostNode, tensors: Mapping[str, Array], host: Host | None) ->
 
 
 def with_rows(pick: Pick, out: Array, tensors: Mapping[str, Array]) -> None:
-    """Write what a node picks, or the table with what it puts there, to `out`, which may be the
-    bytes of what is given."""
+    """Write gathered rows, or the table with new rows, to `out`, which may share the bytes of the
+    table."""
     if not isinstance(pick, Put):
         out[...] = rows_of(pick, tensors)
         return
@@ -170,7 +170,7 @@ def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
 
 
 def raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
-    """Whether bytes are copied as they are."""
+    """Whether bytes are copied unchanged."""
     access = nest.operands[0]
     plain = (access.scale, access.zero) == (nest.scale, nest.zero) and access.pad is None
     unclipped = nest.low == -math.inf and nest.high == math.inf
@@ -179,13 +179,13 @@ def raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.gener
 
 
 def of_whole_numbers(nest: Nest, tensors: Mapping[str, Array]) -> bool:
-    """Whether `nest` computes whole numbers exactly, given its operands and its result."""
+    """Whether `nest` computes in integers exactly, given its operands and its result."""
     names = (nest.tensor, *(access.tensor for access in nest.operands))
     return computes_exactly(nest, {name: NAMES[tensors[name].dtype] for name in names})
 
 
 def exactly(nest: Nest, tensors: Mapping[str, Array]) -> Array:
-    """The result of a nest of whole numbers, as elements of its type."""
+    """The result of an integer nest, as elements of its type."""
     function, kind = function_of(nest), tensors[nest.tensor].dtype
     raw = widened(*(tensors[access.tensor] for access in nest.operands))
     operands = [over_loops(a, access, nest) for a, access in zip(raw, nest.operands, strict=True)]
@@ -237,8 +237,8 @@ def _products(nest: Nest, tensors: Mapping[str, Array]) -> Array:
 
 
 def within_loops(nest: Nest) -> tuple[list[int], list[int]]:
-    """The loops over which each operand of a sum of products stretches: each loop belongs to one
-    of them, those of the reduction to both."""
+    """The loops of each operand of a sum of products: each loop belongs to one of them, those of
+    the reduction to both."""
     used = [{d for d in range(len(nest.dims)) if access.uses(d)} for access in nest.operands]
     neither = set(range(len(nest.dims))) - used[0] - used[1]
     inner = set(range(nest.rank, len(nest.dims)))

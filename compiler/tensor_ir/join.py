@@ -1,8 +1,8 @@
-"""Concatenation without copies: what is joined is written where it will lie.
+"""Concatenation without copies: producers write into the concatenation's buffer.
 
-A buffer is re-placed as a whole: one tensor that covers it says where each of its elements goes,
-and every other view of it follows if it can be said with strides. The place of an element is read
-off its old address digit by digit, each dimension of the covering tensor being one digit.
+A buffer is relocated as a whole: one tensor that covers it gives the new address of each element,
+and every other view follows if strides can express it. The old address of an element is decomposed
+digit by digit, each dimension of the covering tensor being one digit.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _joins(step: Step, tensors: dict[str, Tensor]) -> TypeGuard[Nest]:
 
 @dataclass(frozen=True)
 class Placing:
-    """Where the elements of one buffer go in another."""
+    """Relocation of the elements of one buffer to another."""
 
     target: str
     offset: int
@@ -86,7 +86,8 @@ class Placing:
 
     @classmethod
     def of(cls, tensor: Tensor, size: int, new: Storage) -> Placing | None:
-        """From a tensor's storage to `new`; None unless it covers its buffer of `size` once."""
+        """The relocation from a tensor's storage to `new`; None unless it covers its buffer of
+        `size` once."""
         old = tensor.storage
         dims = zip(old.strides, tensor.shape, new.strides, strict=True)
         digits: list[tuple[int, int, int]] = []
@@ -105,7 +106,7 @@ class Placing:
         return cls(new.buffer, new.offset, tuple(digits))
 
     def apply(self, tensor: Tensor) -> Tensor | None:
-        """`tensor` in its new place; None where strides cannot say it."""
+        """`tensor` at its new place; None if strides cannot express it."""
         old = tensor.storage
         if tensor.elements == 0:
             return replace(tensor, storage=Storage(self.target, self.offset, old.strides))
@@ -133,7 +134,7 @@ class Placing:
 
 
 class _Joining:
-    """The graph while it changes."""
+    """The graph during the pass."""
 
     def __init__(self, graph: NestGraph) -> None:
         self.source = graph
@@ -148,13 +149,13 @@ class _Joining:
         host = (name for s in graph.steps if isinstance(s, HostNode) for name in s.outputs)
         constant = (name for name, tensor in graph.tensors.items() if tensor.data is not None)
         self.fixed = {*graph.outputs, *host, *constant}
-        """Tensors whose buffer stays what it is."""
+        """Tensors whose buffer may not change."""
         self.given = frozenset(graph.inputs)
         self.shown = {graph.tensors[name].storage.buffer for name in graph.outputs}
-        """Buffers of what the network gives."""
+        """Buffers of the network's outputs."""
 
     def join(self, whole: str, moves: list[Nest]) -> None:
-        """Do without the copies `moves` into the concatenation `whole`, as far as possible."""
+        """Remove the copies `moves` into the concatenation `whole`, as far as possible."""
         if self._is_view_already(whole, moves):
             return
         for move in moves:
@@ -163,7 +164,7 @@ class _Joining:
                 self.gone.append(move)
 
     def _is_view_already(self, whole: str, moves: list[Nest]) -> bool:
-        """Make `whole` a view of its parts, where they lie side by side already."""
+        """Make `whole` a view of its parts if they are adjacent already."""
         tensor = self.tensors.get(whole)
         if tensor is None or self._written_by_others(tensor.storage.buffer, moves):
             return False
@@ -179,7 +180,8 @@ class _Joining:
         return any(name in self.made and name not in names for name in self.views[buffer])
 
     def _replace(self, cover: Tensor, new: Storage) -> bool:
-        """Move the buffer that `cover` fills so that `cover` lies at `new`; whether it could."""
+        """Relocate the buffer that `cover` fills so that `cover` has storage `new`; whether that
+        was possible."""
         buffer = cover.storage.buffer
         views = [self.tensors[name] for name in self.views.get(buffer, ())]
         if buffer == new.buffer or any(view.name in self.fixed for view in views):
@@ -198,7 +200,7 @@ class _Joining:
         return True
 
     def graph(self) -> NestGraph:
-        """What is left, without the copies and their targets."""
+        """The graph without the removed copies and their targets."""
         gone = {id(move) for move in self.gone}
         steps = tuple(step for step in self.source.steps if id(step) not in gone)
         used = {access.tensor for s in steps if isinstance(s, Nest) for access in s.reads}
@@ -210,9 +212,9 @@ class _Joining:
 
 
 def side_by_side(whole: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Storage | None:
-    """Where `whole` lies, as a view, if its parts lie next to each other in one buffer already.
+    """The storage of `whole` as a view, if its parts are adjacent in one buffer already.
 
-    `parts` are (part, its slice of `whole`), in order; None where they do not lie so.
+    `parts` are (part, its slice of `whole`), in order; None otherwise.
     """
     first = parts[0][0]
     if any(len(part.shape) != len(whole.shape) for part, _ in parts):
@@ -242,7 +244,7 @@ def side_by_side(whole: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Storage |
 
 
 def _same(part: Tensor, storage: Storage) -> bool:
-    """Whether `part` lies at `storage`; strides of single elements do not matter."""
+    """Whether `part` has `storage`; strides of dimensions of extent 1 do not matter."""
     own = part.storage
     steps = zip(part.shape, own.strides, storage.strides, strict=True)
     alike = all(extent == 1 or a == b for extent, a, b in steps)
@@ -252,7 +254,7 @@ def _same(part: Tensor, storage: Storage) -> bool:
 # Host nodes side by side become one call: the host is asked as rarely as possible.
 
 Join = Callable[[tuple[HostNode, ...], tuple[str, ...], tuple[str, ...]], HostNode | None]
-"""Makes one node of several, given what it shall write and what it may read; None: impossible."""
+"""Makes one host node of several, given its outputs and allowed inputs; None: impossible."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +290,7 @@ class JoinHost:
 
 
 def _needs(graph: NestGraph) -> list[set[int]]:
-    """For each step the earlier ones that write a buffer which it reads."""
+    """For each step the earlier ones that write a buffer it reads."""
     writers: dict[str, set[int]] = {}
     found = []
     for number, step in enumerate(graph.steps):
@@ -300,7 +302,8 @@ def _needs(graph: NestGraph) -> list[set[int]]:
 
 
 def batches(graph: NestGraph) -> Iterator[list[Step]]:
-    """Steps in an order in which they can run: nests alone, host nodes with all that are ready."""
+    """Batches of steps in an executable order: nests alone, host nodes together with all that are
+    ready."""
     needs = _needs(graph)
     done: set[int] = set()
     while len(done) < len(graph.steps):
@@ -320,7 +323,7 @@ def batches(graph: NestGraph) -> Iterator[list[Step]]:
 
 
 def called(step: Step) -> bool:
-    """Whether the host computes `step`."""
+    """Whether `step` is computed by the host."""
     return isinstance(step, HostNode) and step.pick is None
 
 
@@ -332,7 +335,7 @@ def _merge_batch(batch: list[Step], graph: NestGraph, make: Join) -> HostNode | 
 def crossing(
     nodes: Sequence[HostNode], graph: NestGraph
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What `nodes` write that others read, and what they read that others write, in one call."""
+    """Outputs of `nodes` that others read, and inputs that others write, in one call."""
 
     def buffer(name: str) -> str:
         return graph.tensors[name].storage.buffer

@@ -32,9 +32,9 @@ class Dim:
 
     name: str
     extent: int
-    """At the upper edge of all registers."""
+    """At the maximum of all registers."""
     count: Count | None = None
-    """How many of its positions there are at other lengths; None: always its extent."""
+    """Positions at other lengths; None: always its extent."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Affine:
     terms: tuple[tuple[int, int], ...] = ()
     """(position of the loop in the nest's dims, coefficient)."""
     constant: int = 0
-    """At the upper edge of all registers."""
+    """At the maximum of all registers."""
     registers: Terms = ()
-    """The constant is so much less for each step that a register is below its edge."""
+    """Decrease of the constant for each step of a register below its maximum."""
 
     def coefficient(self, dim: int) -> int:
         """Factor of loop `dim`; 0 where it does not occur."""
@@ -63,7 +63,7 @@ ZERO = Affine()
 
 @dataclass(frozen=True)
 class Access:
-    """A read of a tensor: where, and how raw values become real ones."""
+    """A read of a tensor: position, and the encoding of its values."""
 
     tensor: str
     index: tuple[Affine, ...]
@@ -106,9 +106,10 @@ class Nest:
     kind: str = ""
     """Operator type, for reports."""
     composite: str | None = None
-    """Operators made from one model node share this and one group."""
+    """Operators of one model node share this and one group."""
     sparse: int = 1
-    """Of so many products one counts: the others are with zeros that stand for no weight."""
+    """One of so many products counts: the others have zero weights that are no weights of the
+    model."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -139,8 +140,8 @@ class Nest:
 
     @cached_property
     def beside(self) -> int | None:
-        """The loop over the channels that a channel of a depthwise product is computed with, all
-        of which but one have weights of zero; None: it is computed alone."""
+        """The loop over the channels that a depthwise product is computed with, all but one with
+        zero weights; None: single channels."""
         if self.sparse == 1:
             return None
         inner = range(self.rank, len(self.dims))
@@ -167,40 +168,40 @@ class Nest:
 
 @dataclass(frozen=True)
 class Storage:
-    """Where a tensor's elements lie: a buffer, an offset and strides, all in elements."""
+    """Storage of a tensor: buffer, offset and strides, all in elements."""
 
     buffer: str
     offset: int
-    """At the upper edge of all registers."""
+    """At the maximum of all registers."""
     strides: tuple[int, ...]
     """The same at all lengths."""
     registers: Terms = ()
-    """The offset is so much less for each step that a register is below its edge."""
+    """Decrease of the offset for each step of a register below its maximum."""
 
 
 @dataclass(frozen=True)
 class Picked:
-    """Rows of another tensor, which lie there and nowhere else: whoever reads them copies each from
-    its place, once it is known."""
+    """Rows of another tensor, stored only there: each reader copies them from the table, once the
+    index is known."""
 
     table: Tensor
     index: Tensor
-    """Numbers of rows; below 0: from the end."""
+    """Row numbers; negative: from the end."""
     axis: int
-    """Of the table, along which the numbers count; the index has its dimensions in their place."""
+    """Axis of the table that the index selects from; the index's dimensions take its place."""
     origin: str = ""
-    """Name of the model's node that picks them."""
+    """Name of the model's node that gathers them."""
     kind: str = ""
     """Its operator type."""
 
     @property
     def counted(self) -> range:
-        """Axes of what is picked that are the index's."""
+        """Axes of the rows that are the index's."""
         return range(self.axis, self.axis + len(self.index.shape))
 
     @property
     def along(self) -> tuple[int, ...]:
-        """Axes of what is picked that are the table's, in its order, but the one picked from."""
+        """Axes of the rows that are the table's, in its order, without the selected one."""
         rank = len(self.table.shape) + len(self.index.shape) - 1
         return tuple(a for a in range(rank) if a not in self.counted)
 
@@ -213,14 +214,14 @@ class Picked:
 
 @dataclass(frozen=True)
 class RowPlacement:
-    """Where rows lie in another tensor, and nowhere else: whoever makes them copies each to its
-    place, once that is known."""
+    """Rows that are stored only into another tensor: the producer copies each to its place, once
+    the index is known."""
 
     table: Tensor
     index: Tensor
-    """Numbers of rows; below 0: from the end."""
+    """Row numbers; negative: from the end."""
     axis: int
-    """Of the table, along which the numbers count."""
+    """Axis of the table that the index selects."""
     block: bool = False
     """Each number is for a position of the first axis, and says where its rows begin that follow
     each other along `axis`; else the rows have the dimensions of the index in the place of the
@@ -233,7 +234,7 @@ class RowPlacement:
 
     @property
     def along(self) -> tuple[int, ...]:
-        """Axes of the rows that one number moves as a whole."""
+        """Axes of the rows that one row number moves as a whole."""
         first, rank = len(self.index.shape), len(self.table.shape)
         return tuple(range(first, rank if self.block else rank - 1 + first))
 
@@ -244,7 +245,7 @@ class RowPlacement:
 
     @property
     def common(self) -> tuple[int, ...]:
-        """Axes of the rows whose positions may lie on the same bytes, or on those between."""
+        """Axes of the rows whose positions may overlap in bytes."""
         return (self.axis,) if self.block else tuple(self.counted)
 
 
@@ -260,23 +261,24 @@ class Tensor:
     data: Array | None = field(default=None, compare=False)
     """Raw values, for constants."""
     exact: Array | None = field(default=None, compare=False, repr=False)
-    """What the model has in their place, where they had to be rounded to their type."""
+    """The model's values, if they had to be rounded to the type."""
     uncertain: Array | float = field(default=0.0, compare=False)
-    """What a constant that no model has, but an operator's rule, may be off by elsewhere."""
+    """Error of a constant that an operator's rule computes, relative to other implementations."""
     rounded: tuple[str, ...] = field(default=(), compare=False)
-    """The half-precision types that the model itself casts it to one after another, where memory
-    is no wider: the machine does nothing, a reference in fp32 rounds."""
+    """Half-precision types that the model casts to, one after another, if memory is no wider: the
+    machine does nothing, an fp32 reference rounds."""
     converted: bool = field(default=False, compare=False)
-    """Integers made of real values by a Cast: undefined where these do not fit."""
+    """Integers converted from real values by a Cast: undefined if out of range."""
     narrow: Narrow | None = field(default=None, compare=False, repr=False)
-    """How memory holds a constant of which engines make the wide numbers; None: as it is."""
+    """Narrow form of a constant in memory, from which engines make the wide values; None: stored as
+    it is."""
     picked: Picked | None = None
-    """Where its elements lie, if it is nothing but rows of another tensor."""
+    """Rows of another tensor that this one consists of."""
     placed: RowPlacement | None = None
-    """Where its elements lie, if all that is done with them is to write them into another one."""
+    """Rows of another tensor into which this one is stored, its only use."""
     counts: tuple[Count | None, ...] = ()
-    """By axis, how many positions there are at other lengths than the upper edge of all registers;
-    None: as many. Nothing: so for every axis."""
+    """By axis, positions at lengths below the maximum of all registers; None: as many. Empty: so
+    for every axis."""
 
     @property
     def elements(self) -> int:
@@ -291,13 +293,13 @@ class Tensor:
 
     @property
     def stored(self) -> int:
-        """Bytes that memory holds of it."""
+        """Bytes in memory."""
         return self.elements * size_of(self.dtype) if self.narrow is None else self.narrow.bytes
 
 
 @dataclass(frozen=True)
 class Pick:
-    """rows = table[.., index, ..]: what copy engines can do that take a list of rows."""
+    """Gather: rows = table[.., index, ..], which copy engines with row lists can do."""
 
     table: str
     index: str
@@ -306,8 +308,8 @@ class Pick:
 
 @dataclass(frozen=True)
 class Put(Pick):
-    """table = given, with `update` in the rows that the index names: what copy engines can do that
-    take a list of rows, where the table may lie in the bytes of what is given."""
+    """Scatter: table = given, with `update` in the rows of the index; copy engines with row lists
+    can do it if the table may share the bytes of `given`."""
 
     given: str
     update: str
@@ -327,10 +329,10 @@ class HostNode:
     reason: str
     operations: int = 0
     pick: Pick | None = None
-    """Given: no host is called; whoever reads the result picks its rows himself, or whoever makes
-    new rows puts them there."""
+    """A gather or scatter instead of a host call: readers load the rows, or the producer stores
+    them."""
     otherwise: tuple[Nest, ...] = ()
-    """What computes the same on engines, for machines that neither pick nor put."""
+    """Nests that compute the same, for machines that neither gather nor scatter."""
 
 
 Step = Nest | HostNode
@@ -338,7 +340,7 @@ Step = Nest | HostNode
 
 @dataclass(frozen=True)
 class NestGraph:
-    """A whole network: tensors, the buffers that they lie in, and operators in order."""
+    """A whole network: tensors, their buffers, and operators in order."""
 
     name: str
     tensors: dict[str, Tensor]
@@ -348,13 +350,13 @@ class NestGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     ports: dict[str, str] = field(default_factory=dict)
-    """Input or output name -> element type that the model's user sees."""
+    """Input or output name -> element type that the user sees."""
     codes: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Input or output name -> scale and zero of the integers that stand for real values there."""
+    """Input or output name -> scale and zero of the integers in place of real values."""
     sized: dict[str, str] = field(default_factory=dict)
-    """Output of a size that is known when it runs -> the output that says its extents."""
+    """Output whose size is known only at run time -> the output with its extents."""
     registers: tuple[Register, ...] = ()
-    """Lengths that are known only when it runs; extents are those of their upper edge."""
+    """Lengths known only at run time; extents are those of their maximum."""
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

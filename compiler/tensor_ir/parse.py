@@ -1,7 +1,6 @@
-"""Reading nest graphs from text: words of a line, taken from the left.
+"""Parser of nest graphs as text; `compiler.tensor_ir.text` prints them.
 
-The grammar is that of `compiler.tensor_ir.text`, which writes it; one function reads one
-production.
+One function reads one production of that grammar.
 """
 
 from __future__ import annotations
@@ -138,7 +137,7 @@ class LineTokens:
 
 
 class _GraphParser:
-    """The graph so far."""
+    """The graph under construction."""
 
     def __init__(self, data: Mapping[str, Array], payload: Mapping[str, bytes]) -> None:
         self.data, self.payload = data, payload
@@ -151,7 +150,7 @@ class _GraphParser:
         self.ports: dict[str, str] = {}
         self.codes: dict[str, tuple[float, int]] = {}
         self.rows: list[tuple[str, Pick | None]] = []
-        """Tensors, and what their lines say of rows of others."""
+        """Tensors, and the clause of their line about rows of others."""
         self.nodes: dict[str, tuple[str, str]] = {}
         """Output of a host node -> its origin and kind."""
 
@@ -193,7 +192,7 @@ class _GraphParser:
         self.tensors[name] = made
 
     def _in_table(self, name: str, pick: Pick | None) -> None:
-        """Say of a tensor in which rows of another one it lies: all are known by now."""
+        """Attach a tensor's rows to their table, once all tensors are known."""
         if pick is None:
             return
         table, index = self.tensors[pick.table], self.tensors[pick.index]
@@ -250,7 +249,7 @@ class _GraphParser:
 
 def _pick(words: LineTokens) -> Pick | None:
     """`picks table by index along 0`, `puts update into given by index along 0 as table` or, of a
-    tensor, `put into table by index along 0`; None: nothing of these comes next."""
+    tensor, `put into table by index along 0`; None: none of these follows."""
     word = words.peek()
     if word not in ("picks", "puts", "put"):
         return None

@@ -1,12 +1,10 @@
-"""Lengths that are known only when a program runs, and integers that follow from them.
+"""Lengths known only at run time (registers), and integers that depend on them.
 
-The one idea: whatever of a network depends on such a length is a number at the upper edge of the
-length's range, for which everything is decided, less a multiple of how far below the edge the
-length is, or how far a share of it is, which is rounded up. What is no such sum is refused where it
-is found.
+The one idea: every number that depends on a length is its value at the maximum of the range, minus
+a multiple of how far the length is below the maximum, or of how far a share of it (a ceiling
+division) is. A number that is no such sum is an error where it occurs.
 
-Whoever is given registers has the lengths first and the shares behind them; a point has lengths
-alone.
+Lists of registers have lengths first and shares behind them; a point has lengths alone.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ Point = tuple[int, ...]
 """A value for each of some lengths, in their order."""
 
 _MOST_SHARES = 2
-"""In one sum."""
+"""Shares in one sum."""
 
 
 @dataclass(frozen=True)
@@ -41,35 +39,35 @@ class Count:
 
 
 def lengths_among(registers: Sequence[Register]) -> tuple[Register, ...]:
-    """The registers that are lengths and no shares of them."""
+    """The registers that are lengths, not shares of them."""
     return tuple(register for register in registers if not register.terms)
 
 
 def values_at(registers: Sequence[Register], lengths: Mapping[str, int]) -> dict[str, int]:
-    """What all registers have at these lengths."""
+    """Values of all registers at these lengths."""
     return {r.name: r.share(lengths) if r.terms else lengths[r.name] for r in registers}
 
 
 def values_at_point(registers: Sequence[Register], point: Point) -> dict[str, int]:
-    """What all registers have at a point."""
+    """Values of all registers at a point."""
     names = (register.name for register in lengths_among(registers))
     return values_at(registers, dict(zip(names, point, strict=True)))
 
 
 def below(terms: Terms, registers: Sequence[Register], values: Mapping[str, int]) -> int:
-    """How much a number with `terms` is less at `values` of the registers than at the edge."""
+    """Decrease of a number with `terms` from the maximum to these `values` of the registers."""
     high = {register.name: register.high for register in registers}
     return sum(factor * (high[name] - values[name]) for name, factor in terms)
 
 
 def edge_of(registers: Sequence[Register]) -> Point:
-    """The upper edge of all ranges."""
+    """The maximum of all ranges."""
     return tuple(register.high for register in lengths_among(registers))
 
 
 def from_where(holds: Callable[[Point], bool], registers: Sequence[Register], point: Point) -> str:
     """`; a range from n=5 on would do`: the least value of one length, others as at `point`, from
-    which on something holds; empty where that of no length alone does."""
+    which on the condition is true; empty if no single length has one."""
     for at, register in enumerate(lengths_among(registers)):
         above = range(point[at] + 1, register.high + 1)
         points = [(*point[:at], value, *point[at + 1 :]) for value in above]
@@ -80,9 +78,8 @@ def from_where(holds: Callable[[Point], bool], registers: Sequence[Register], po
 
 
 def share(count: Count, parts: int, registers: Sequence[Register]) -> Register | None:
-    """What each of `parts` parts of so many positions has, rounded up; None where that is no share
-    of a sum of lengths. A share of a share is one: ceil((ceil(n / 2) + 1) / 3) = ceil((n + 2) / 6).
-    """
+    """Ceiling of so many positions divided by `parts`, as a register; None if the positions are no
+    sum of lengths. Nested ceilings are one: ceil((ceil(n / 2) + 1) / 3) = ceil((n + 2) / 6)."""
     known = {register.name: register for register in registers if register.terms}
     of = [known[name] for name, _ in count.terms if name in known]
     if of:
@@ -103,8 +100,8 @@ def _register_name(count: Count, parts: int) -> str:
 
 
 def fitted(known: Mapping[Point, int], registers: Sequence[Register]) -> Terms | None:
-    """How a number that is `known` at the upper edge and at other points follows from the
-    registers; None where it is no sum of multiples, as far as the points tell."""
+    """Terms of a number from its values at the maximum and at other points; None if it is not
+    linear in the registers at these points."""
     lengths = lengths_among(registers)
     found = _of_lengths(known, lengths)
     if found is not None:
@@ -140,7 +137,7 @@ def _of_lengths(known: Mapping[Point, int], lengths: Sequence[Register]) -> Term
 def _solved(
     known: Mapping[Point, int], registers: Sequence[Register], among: Sequence[Register]
 ) -> Terms | None:
-    """Multiples of `among`, where more points tell them than there are."""
+    """Coefficients of `among`, if there are more points than unknowns."""
     edge = edge_of(registers)
     points = [point for point in known if point != edge]
     if len(points) <= len(among):
@@ -182,7 +179,7 @@ def _differ(point: Point, edge: Point) -> list[int]:
 
 
 def payload_of_any(payload: bytes) -> bytes:
-    """A payload that declares ranks instead of extents."""
+    """A payload that states ranks instead of extents."""
     proto = onnx.load_model_from_string(payload)
     for value in (*proto.graph.input, *proto.graph.output):
         for dim in value.type.tensor_type.shape.dim:

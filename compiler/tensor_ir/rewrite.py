@@ -1,4 +1,4 @@
-"""Small helpers that nest-level passes share: who reads what, and replacing steps."""
+"""Helpers of nest passes: readers of a tensor, replacement of steps."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def readers(graph: NestGraph) -> dict[str, list[int]]:
 
 
 def private(graph: NestGraph) -> set[str]:
-    """Tensors that lie alone in their buffer and are neither input nor output of the network.
+    """Tensors alone in their buffer that are neither input nor output of the network.
 
-    Only these can vanish or change type: nobody else can see their bytes.
+    Only these may vanish or change type: no other tensor sees their bytes.
     """
     inhabitants: dict[str, int] = defaultdict(int)
     for tensor in graph.tensors.values():
@@ -51,7 +51,7 @@ def private(graph: NestGraph) -> set[str]:
 
 
 def with_steps(graph: NestGraph, steps: Iterable[Step | None]) -> NestGraph:
-    """`graph` with other steps (None: gone), and without tensors that nobody mentions any more."""
+    """`graph` with other steps (None: removed), without unused tensors."""
     kept = tuple(step for step in steps if step is not None)
     used = {*graph.inputs, *graph.outputs}
     for step in kept:
@@ -92,7 +92,7 @@ def producers(graph: NestGraph) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class NestPass(Pass[NestGraph]):
-    """A pass that makes another graph of nests of one."""
+    """A pass from a nest graph to a nest graph."""
 
     def requires(self, ir: NestGraph) -> None:
         """The contract of every graph of nests."""
@@ -127,7 +127,7 @@ def _check_read(graph: NestGraph, name: str, written: set[str]) -> None:
 
 
 def _fits_buffer(tensor: Tensor, size: int) -> bool:
-    """Whether all elements lie in a buffer of `size` elements."""
+    """Whether all elements fit in a buffer of `size` elements."""
     storage = tensor.storage
     ends = [stride * (n - 1) for n, stride in zip(tensor.shape, storage.strides, strict=True)]
     low, high = (sum(end for end in ends if end * sign > 0) for sign in (-1, 1))

@@ -1,8 +1,8 @@
-"""States that stay as they are stored: a quantized cache is neither made real nor quantized again.
+"""Quantized states stay quantized: no conversion between two inferences.
 
-The user sees real values. Where a network quantizes an input at once and gives an output by
-dequantizing what lies in the same bytes, in one scale, these conversions are the user's: the port
-says the scale, and what is handed from inference to inference are the integers.
+The user sees real values. If a network quantizes an input at once, and an output is the dequantized
+content of the same bytes with the same scale, both conversions move to the ports: a port states its
+scale, and integers pass from inference to inference.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class StoreEncoded(NestPass, Omittable):
 
 
 def _conversions(ir: NestGraph) -> Iterator[Nest]:
-    """Nests that quantize an input which nobody else reads, or make an output which nobody reads
-    by dequantizing."""
+    """Nests that quantize an input without other readers, or compute an output without readers by
+    dequantizing."""
     read: dict[str, int] = {}
     for name in (name for step in ir.steps for name in reads_of(step)):
         buffer = ir.tensors[name].storage.buffer

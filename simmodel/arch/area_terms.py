@@ -1,7 +1,7 @@
-"""What the area of a machine's chip is made of: parts, and the terms of each part, by name.
+"""Names of area terms: parts of the chip, and the terms of each part.
 
-The one idea: a team states areas under the names that it reads, so these names follow from the file
-alone; `archgen explain area` prints a term `queues` of the part `front_end`, and a file states
+The one idea: a file may state an area under its name, so the names follow from the file alone:
+`archgen explain area` prints a term `queues` of the part `front_end`, and a file states
 `front_end queues: 0.02 mm2`.
 """
 
@@ -16,7 +16,7 @@ _OF_COPY = ("requests", "data", "buffer", "addresses")
 
 
 def parts(arch: Arch) -> Iterator[str]:
-    """Parts that may be stated as one; others have fields of their own."""
+    """Parts whose area may be stated as a whole; others have fields of their own."""
     if arch.matrix.present:
         yield "mac"
     yield "vector"
@@ -29,7 +29,7 @@ def parts(arch: Arch) -> Iterator[str]:
 
 
 def terms(arch: Arch) -> Iterator[str]:
-    """Every term, behind the name of its part."""
+    """Every term, after the name of its part."""
     if arch.matrix.present:
         yield "mac cells"
         yield from (f"mac write-back {name}" for name in arch.matrix.writeback)
@@ -51,7 +51,7 @@ def terms(arch: Arch) -> Iterator[str]:
 
 
 def own_field(arch: Arch, name: str) -> tuple[str, ...] | None:
-    """The field that states this part or term otherwise, where the file has it."""
+    """The field that states this part or term instead, if the file has it."""
     part, energy = name.partition(" ")[0], arch.energy
     if any(role == part and known.area is not None for role, known in energy.memories.items()):
         return ("energy", "memories", part, "area")

@@ -1,4 +1,4 @@
-"""What every part of a machine is: a frozen record, and the words that parts share.
+"""Base class of the machine's parts, a frozen record, and field types that parts share.
 
 Memories have fixed *roles* (`dram`, `shared`, `local`, `weights`, `accumulators`); engines name the
 roles they touch.
@@ -19,7 +19,7 @@ from simmodel.arch.units import Delay
 
 
 def listed(value: object) -> object:
-    """A value alone as a list of one."""
+    """A single value as a list of one."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
@@ -62,7 +62,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """A field (by its path in files) that contradicts others, and which others."""
+    """A field (by its path in files) that contradicts other fields, and which."""
 
     path: Path
     message: str
@@ -70,7 +70,7 @@ class Problem:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'copy'?`, or nothing where none of the known is spelled alike."""
+    """`; did you mean 'copy'?`, or empty if no known name is similar."""
     found = difflib.get_close_matches(word, tuple(known), n=1)
     return f"; did you mean {found[0]!r}?" if found else ""
 
@@ -81,19 +81,19 @@ Value = TypeVar("Value")
 
 
 class Registry(dict[str, Value]):
-    """A table by name, to which extensions add."""
+    """A table by name that extensions can extend."""
 
     every: ClassVar[list[Registry[Any]]] = []
-    """All of them, in the order in which they were made."""
+    """All of them, in order of creation."""
 
     def __init__(self, what: str, shipped: Mapping[str, Value]) -> None:
-        """`what` it holds, as users call that: `operator`."""
+        """`what` its entries are, in a user's words: `operator`."""
         super().__init__(shipped)
         self.what, self.shipped = what, dict(shipped)
         Registry.every.append(self)
 
     def foreign(self) -> list[str]:
-        """Names whose value is not the one that was shipped."""
+        """Names whose value is not the shipped one."""
         names = {**self.shipped, **self}
         none = object()
         return [n for n in names if self.get(n, none) is not self.shipped.get(n, none)]

@@ -1,6 +1,4 @@
-"""What a machine's file states of its technology: energies and areas that are known better than
-the table of costs knows them.
-"""
+"""Energies and areas stated in a machine's file, in place of the cost table's."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ _HELD: dict[str, tuple[str, ...]] = {
 
 
 def size_of(name: str) -> int:
-    """Bytes of one element of type `name`; 1 of those below a byte."""
+    """Bytes of one element of type `name`; 1 for those below a byte."""
     return SIZES[name]
 
 
@@ -86,7 +86,7 @@ def per_byte(name: str) -> int:
 
 
 def bytes_for(name: str, elements: int) -> int:
-    """Bytes of so many elements of type `name` one behind the other."""
+    """Bytes of so many contiguous elements of type `name`."""
     return -(-elements * SIZES[name] // per_byte(name))
 
 
@@ -96,8 +96,8 @@ def widened(name: str) -> tuple[str, ...]:
 
 
 def pack(values: Array, name: str) -> Array:
-    """The bytes in which memory holds `values`, along the last axis; of an odd number of elements
-    below a byte the last half byte is 0."""
+    """`values` as bytes in memory, packed along the last axis; of an odd number of elements below a
+    byte the last half byte is 0."""
     if name not in PACKED:
         return np.ascontiguousarray(values.astype(NUMPY[name])).view(np.uint8)
     halves = values.astype(np.int8).view(np.uint8) & 15
@@ -123,12 +123,13 @@ def is_float(name: str) -> bool:
 
 
 def accumulator_of(name: str) -> str:
-    """The type in which a matrix engine adds up products of type `name`."""
+    """The type in which a matrix engine accumulates products of type `name`."""
     return "fp32" if is_float(name) else "int32"
 
 
 def product_type(name: str) -> str:
-    """The type whose matrix rate applies to products of type `name`: signed and unsigned alike."""
+    """The type whose matrix rate applies to products of type `name`: signed and unsigned share
+    one."""
     return "int8" if name == "uint8" else name
 
 
@@ -141,7 +142,7 @@ def limits(name: str) -> tuple[int, int]:
 
 
 def real_limits(name: str) -> tuple[float, float]:
-    """Smallest and largest double that elements of the integer type `name` hold."""
+    """Smallest and largest double that the integer type `name` represents."""
     low, high = limits(name)
     most = float(high)
     return float(low), most if most <= high else math.nextafter(most, 0.0)

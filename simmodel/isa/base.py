@@ -1,8 +1,8 @@
-"""What every instruction answers: its engine, cycles, traffic, effect; text follows from fields.
+"""Base of all instructions: engine, cycles, traffic, effect; the text form follows from fields.
 
 One frozen dataclass per instruction is its whole definition (law 7). The timing side uses
-`startup`, `cycles` and `traffic`; the executor uses `execute`; the verifier `reads`, `writes` and
-`encodable`; the text form is derived from the dataclass fields by `simmodel.program.assembly`.
+`startup`, `cycles` and `traffic`; the executor `execute`; the verifier `reads`, `writes` and
+`unencodable`; `simmodel.program.assembly` derives the text form from the dataclass fields.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from simmodel.isa.region import Operand
 
 Array = NDArray[Any]
 View = Callable[[Operand], Array]
-"""Gives the writable strided array of an operand's raw values."""
+"""Returns the writable strided array of an operand's raw values."""
 Sync = tuple[tuple[str, int], ...]
 """Token names and counts."""
 Notices = tuple[tuple[str, int, tuple[int, ...]], ...]
@@ -47,8 +47,8 @@ class Instruction(ABC):
     BULK_OPERANDS: ClassVar[bool] = True
     """Whether a loop around this instruction alone may be executed as one wider instruction."""
     SPARED: ClassVar[tuple[str, ...]] = ()
-    """Fields of operands that it goes on without where their limits leave nothing of them; where
-    they leave nothing of another, it is left out."""
+    """Operands that it can do without if their limits leave nothing; if nothing is left of another
+    one, the instruction is left out."""
 
     engine: str
     waits: Sync = ()
@@ -60,29 +60,29 @@ class Instruction(ABC):
     origin: int = 0
     """Index into the program's origins: which model node this is for."""
     tile: int = -1
-    """Index into the program's tiles: which of its layer's tiles this is for; -1: none."""
+    """Index into the program's tiles, the tile that it works for; -1: none."""
 
     @property
     def form(self) -> str:
-        """Name of the form that it is one of (`simmodel.isa.forms`)."""
+        """Name of its form (`simmodel.isa.forms`)."""
         return self.MNEMONIC
 
     @abstractmethod
     def reads(self) -> tuple[Operand, ...]:
-        """Operands whose bytes it needs."""
+        """Operands that it reads."""
 
     @abstractmethod
     def writes(self) -> tuple[Operand, ...]:
-        """Operands whose bytes it replaces."""
+        """Operands that it writes."""
 
     @abstractmethod
     def cycles(self, arch: Arch) -> int:
         """Cycles of work between start-up and end when no operand is late."""
 
     def overlap(self, arch: Arch) -> int:
-        """Cycles less when it follows its like without a gap.
+        """Cycles less when it follows one of its kind without a gap.
 
-        Not 0 where the engine overlaps the end of one with the start of the next.
+        Not 0 if the engine overlaps the end of one with the start of the next.
         """
         return 0
 
@@ -104,17 +104,17 @@ class Instruction(ABC):
 
     @abstractmethod
     def contract(self) -> Breaches:
-        """How its operands, each sound on its own, break what they must be to each other."""
+        """Breaches of the rules between its operands, each of which is sound on its own."""
 
     @cached_property
     def breaches(self) -> tuple[tuple[str, str], ...]:
-        """Rule and message of all that is wrong with it on whatever machine; empty: `execute`
-        does not fail."""
+        """Rule and message of all errors that do not depend on the machine; empty: `execute` does
+        not fail."""
         alone = [breach for o in (*self.reads(), *self.writes()) for breach in sound(o)]
         return tuple(alone or self.contract())
 
     def unencodable(self, arch: Arch) -> str | None:
-        """Why this machine has no such instruction, or None when it has."""
+        """Why this machine has no such instruction, or None if it has."""
         return None
 
     def macs(self) -> int:
@@ -123,7 +123,7 @@ class Instruction(ABC):
 
 
 def granule(arch: Arch, role: str) -> int:
-    """Bytes that the memory in `role` moves at least for each contiguous run."""
+    """Least bytes that the memory in `role` moves for each contiguous run."""
     memory = arch.memories.get(role)
     if memory is None:
         raise ValueError(f"{arch.name} has no memory {role!r}")
@@ -131,7 +131,7 @@ def granule(arch: Arch, role: str) -> int:
 
 
 def access_latency(arch: Arch, operands: tuple[Operand, ...]) -> int:
-    """Longest latency, in cycles, of the memories that `operands` lie in."""
+    """Longest latency, in cycles, of the memories of `operands`."""
     roles = {operand.memory for operand in operands}
     memories = (arch.memories.get(role) for role in roles)
     return max((m.latency.cycles(arch.clock) for m in memories if m is not None), default=0)

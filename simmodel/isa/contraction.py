@@ -170,9 +170,9 @@ def _systolic(matrix: Matrix, m: Any, n: Any, k: Any, positions: int, *, behind:
 
 
 def streams(matrix: Matrix, m: Any, n: Any, k: Any) -> tuple[Any, Any]:
-    """How often the left operand and the weights are read from memory during one product.
+    """Reads of the left operand and of the weights from memory during one product.
 
-    The stationary operand is read once; the other one again for each fold that it meets.
+    The stationary operand is read once; the other one again for each fold.
     """
     if matrix.kind == "systolic" and matrix.dataflow == "output-stationary":
         return _ceil(n, matrix.cols), _ceil(m, matrix.rows)

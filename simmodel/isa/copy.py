@@ -22,7 +22,7 @@ from simmodel.isa.region import Operand, walk
 
 
 def engine_of(instruction: Instruction, arch: Arch) -> CopyEngine:
-    """The copy engine of `instruction`; ValueError: there is none of its name."""
+    """The copy engine of `instruction`; ValueError if there is none of its name."""
     engine = arch.copy_.get(instruction.engine)
     if engine is None:
         raise ValueError(f"{arch.name} has no copy engine {instruction.engine!r}")
@@ -36,7 +36,7 @@ def link_latency(arch: Arch, source: str, target: str) -> int:
 
 
 def unreachable(name: str, engine: CopyEngine, dst: Operand, remote: bool) -> str | None:
-    """Why engine `name` does not reach the cores of an operand, or None when it does."""
+    """Why engine `name` does not reach the cores of an operand, or None if it does."""
     if len(dst.cores) > 1:
         return None if engine.broadcast else f"{name} cannot broadcast"
     if remote and not (engine.peer or engine.broadcast):
@@ -45,7 +45,7 @@ def unreachable(name: str, engine: CopyEngine, dst: Operand, remote: bool) -> st
 
 
 def joint_runs(src: Operand, dst: Operand) -> int:
-    """Contiguous pieces that a transfer falls into: contiguous at both ends at once.
+    """Pieces of a transfer that are contiguous at both ends.
 
     A copy engine handles at most one piece per cycle, so transposing element by element is slow.
     """
@@ -182,7 +182,7 @@ class Fill(Instruction):
 # Indirect copies: transfers of rows that a list of numbers in memory names.
 
 INDICES = ("int32", "int64")
-"""Element types of the numbers of rows."""
+"""Element types of row numbers."""
 
 
 def rows_below(operand: Operand, leading: int) -> Operand:
@@ -192,8 +192,8 @@ def rows_below(operand: Operand, leading: int) -> Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Indirect(Copy):
-    """A copy of rows between a table, along whose first dimension the numbers count, and a box
-    that has the dimensions of the index in their place."""
+    """A copy of rows between a table, whose first dimension the index selects from, and a box with
+    the index's dimensions in its place."""
 
     BULK_OPERANDS: ClassVar[bool] = False
 
@@ -202,7 +202,7 @@ class Indirect(Copy):
     @property
     @abstractmethod
     def table(self) -> Operand:
-        """The operand of which some rows are touched."""
+        """The operand of which single rows are touched."""
 
     @property
     @abstractmethod
@@ -211,7 +211,7 @@ class Indirect(Copy):
 
     @property
     def rows(self) -> int:
-        """Rows that are copied."""
+        """Number of rows copied."""
         return self.index.elements
 
     @property
@@ -269,7 +269,7 @@ class Indirect(Copy):
             yield "shape", f"{ends} fill {box.shape}, expected {wanted}"
 
     def numbers(self, view: View) -> Array:
-        """The index, checked: rows from the end are below 0.
+        """The index with negative numbers, which count from the end, resolved.
 
         Raises:
             NoSuchRow: one of them names no row of the table.
@@ -309,7 +309,7 @@ class Indirect(Copy):
 
 @dataclass(frozen=True, kw_only=True)
 class Gather(Indirect):
-    """dst[i] = src[index[i]]; rows of a table, each wherever the index says."""
+    """dst[i] = src[index[i]]; gathers rows of a table."""
 
     MNEMONIC: ClassVar[str] = "copy.gather"
 
@@ -330,7 +330,10 @@ class Gather(Indirect):
 
 @dataclass(frozen=True, kw_only=True)
 class Scatter(Indirect):
-    """dst[index[i]] = src[i]; the table's other rows stay, of equal numbers the last counts."""
+    """dst[index[i]] = src[i]; scatters rows into a table, whose other rows stay.
+
+    Of equal numbers the last counts.
+    """
 
     MNEMONIC: ClassVar[str] = "copy.scatter"
 

@@ -1,7 +1,7 @@
-"""Forms that users add: functions of the vector engine, and whole classes of instructions.
+"""User-defined forms: functions of the vector engine, and classes of instructions.
 
-The one idea: what a user adds goes into the tables of what is there, so the parser of assembly, the
-verifier, both clocks, the section `isa` of a machine and `archgen isa` know it without a word more.
+The one idea: a user's form is added to the tables of the built-in ones, so assembly parser,
+verifier, both clocks, the section `isa` of a machine and `archgen isa` need nothing else.
 
     @form("swiglu", does="gate * sigmoid(gate) * up", cycles=6)
     def swiglu(gate, up):
@@ -90,7 +90,8 @@ def form(
 
 
 def instruction(kind: type[Instruction]) -> type[Instruction]:
-    """Decorator: register a class of instructions, a frozen dataclass, by its MNEMONIC.
+    """Decorator: register a class of instructions, a frozen dataclass, by its MNEMONIC. Raises
+    ValueError if it is missing or taken.
 
     Raises ValueError where it has none, or one that is taken.
     """
@@ -105,7 +106,7 @@ def instruction(kind: type[Instruction]) -> type[Instruction]:
 
 
 def _applied(function: Meaning, operands: int, numbers: Sequence[str]) -> Meaning:
-    """`function` with its parameters behind its operands."""
+    """`function` with its parameters bound."""
     if not numbers:
         return function
     return lambda *given: function(
@@ -153,7 +154,7 @@ def _limits(cost: str, cycles: float | None, rank: int | None, extent: int | Non
 def _does(
     name: str, does: str | None, operands: Sequence[str], numbers: Sequence[str]
 ) -> Iterator[str]:
-    """What is wrong with what it is said to do."""
+    """Errors in a form's `does`."""
     if does is None:
         return
     try:

@@ -1,12 +1,12 @@
-"""Instruction forms: everything that machines of this family can be told, one form at a time.
+"""Instruction forms: all kinds of instructions that machines of this family may have.
 
     vector.binary.add      dst = a + b, element by element
-    matrix.gemm            a whole tile's product
+    matrix.gemm            the product of a whole tile
     copy                   a strided transfer
 
 The one idea: a form is a class of instruction and, on the vector engine, a function. Forms are
-listed from the classes and tables that define them, so an extension's are among them; which of
-them a machine has, and how far one reaches there, is said by its file.
+listed from the classes and tables that define them, extensions included; the machine's file states
+which of them it has, and their limits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simmodel.isa.scalar import HostCall, ScalarFamily, ScalarNop
 from simmodel.isa.vector import Product, Splat, VectorInstruction, Window
 
 NEEDED = ("vector.splat", "vector.unary.move", "vector.binary.add", "vector.binary.mul")
-"""Forms that the compiler finishes results with: every machine has them."""
+"""Forms that every machine has: the compiler finishes results with them."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Form:
 
     @property
     def removable(self) -> bool:
-        """Whether a machine may lack it by name: what others are built of is not."""
+        """Whether a file may remove it by name: not the forms that others are built of."""
         return self.function is not None or issubclass(self.kind, Indirect)
 
     @property
     def meaning(self) -> str:
-        """In a few words: what its definition begins with, the function by its name."""
+        """Short meaning: the first words of its definition, the function by its name."""
         said = " ".join((self.kind.__doc__ or "").split())
         first = re.split(r"[.;] ", said)[0].rstrip(".")
         return first if self.function is None else first.replace("function", self._called)
@@ -108,19 +108,19 @@ def elementwise_form(function: str, operands: int, engine: str = "vector") -> st
 
 
 def definition(function: str, operands: int) -> Function:
-    """The function of this name of so many operands; KeyError: there is none."""
+    """The function of this name and number of operands; KeyError if there is none."""
     return _TABLES[elementwise_form(function, operands).rpartition(".")[0]][function]
 
 
 def cost_of(form: str) -> str:
-    """Cost class of a form of the vector engine; KeyError: there is none of this name."""
+    """Cost class of a form of the vector engine; KeyError if there is none of this name."""
     family, _, name = form.rpartition(".")
     table = _TABLES[family]
     return table.get(name, Window.WEIGHTED).cost
 
 
 def absent(form: Form, arch: Arch) -> str | None:
-    """The field of `arch` by which it lacks `form`, with its value; None: it has it."""
+    """The field of `arch` that removes `form`, with its value; None: it has the form."""
     if form.engine in ("vector", "scalar") and not arch.isa.has(form.name):
         return "isa.without"
     if issubclass(form.kind, Window) and not arch.vector.window:
@@ -148,7 +148,7 @@ def absent(form: Form, arch: Arch) -> str | None:
 
 
 def _finer(kind: type[Instruction], granularity: str) -> bool:
-    """Whether an engine of that granularity is told less at a time than `kind` says."""
+    """Whether an engine's granularity is finer than `kind`."""
     if kind is Gemm:
         return granularity == "tile"
     return kind is Conv and granularity != "conv"

@@ -40,7 +40,7 @@ _NUMBERS: dict[type[ast.AST], Callable[[float, float], float]] = {
 
 @cache
 def term_of(text: str) -> Term:
-    """The term in `text`; raises ValueError, in words."""
+    """The term in `text`; raises ValueError with the reason."""
     try:
         (line,) = ast.parse(text.strip()).body
     except (SyntaxError, ValueError) as mistake:
@@ -76,14 +76,14 @@ def _combine_terms(op: ast.operator, left: Term, right: Term) -> Term:
 
 
 def names_in(term: Term) -> set[str]:
-    """Operands and parameters that `term` is about."""
+    """Operands and parameters in `term`."""
     if isinstance(term, tuple):
         return set[str]().union(*map(names_in, term[1:]))
     return {term} if isinstance(term, str) else set()
 
 
 def functions_in(term: Term) -> set[tuple[str, int]]:
-    """Functions in `term` and how many operands each is given."""
+    """Functions in `term` and their numbers of operands."""
     if not isinstance(term, tuple):
         return set()
     inner = set[tuple[str, int]]().union(*map(functions_in, term[1:]))
@@ -91,7 +91,7 @@ def functions_in(term: Term) -> set[tuple[str, int]]:
 
 
 def about(text: str, names: Collection[str]) -> Term:
-    """The term in `text`, which is about these `names` alone; raises ValueError, in words."""
+    """The term in `text`, with only these `names`; raises ValueError with the reason."""
     term = term_of(text)
     unknown = sorted(names_in(term) - set(names))
     if unknown:
@@ -109,13 +109,13 @@ Whole = Callable[..., Array]
 
 
 def stands_for_itself(operand: Operand) -> bool:
-    """Whether the raw values of `operand` are the whole numbers or truth values that it means."""
+    """Whether the raw values of `operand` are the integers or booleans themselves."""
     whole = not is_float(operand.dtype) and operand.dtype not in STORED
     return whole and operand.scale is None and operand.zero == 0
 
 
 def widened(*raw: Array) -> list[Array]:
-    """Raw values of integers and truth values in the type in which all of them are computed."""
+    """Raw integers and booleans in the type of exact arithmetic."""
     wide = np.uint64 if any(each.dtype == np.uint64 for each in raw) else np.int64
     return [each.astype(wide) for each in raw]
 
@@ -142,7 +142,7 @@ def stored(values: Array, dtype: np.dtype[Any], low: float, high: float, *, wrap
 
 
 def divided(x: Array, y: Array) -> Array:
-    """x / y, cut off towards zero."""
+    """x / y, truncated."""
     whole = _nonzero(y)
     quotient = x // whole
     towards_zero = (x % whole != 0) & ((x < 0) != (whole < 0))
@@ -150,12 +150,12 @@ def divided(x: Array, y: Array) -> Array:
 
 
 def modulo(x: Array, y: Array) -> Array:
-    """What is left of x, with the sign of y."""
+    """Remainder of x / y, with the sign of y."""
     return np.where(y == 0, 0, np.mod(x, _nonzero(y))).astype(x.dtype)
 
 
 def remainder(x: Array, y: Array) -> Array:
-    """What is left of x, with its sign."""
+    """Remainder of x / y, with the sign of x."""
     return np.where(y == 0, 0, np.fmod(x, _nonzero(y))).astype(x.dtype)
 
 
@@ -164,21 +164,21 @@ def _nonzero(y: Array) -> Array:
 
 
 def power(x: Array, y: Array) -> Array:
-    """x to the power of y; with a negative y what is left of the fraction, cut off towards zero."""
+    """x to the power of y; a fraction (negative y) is truncated."""
     raised: Array = np.power(x, np.maximum(y, 0))
     fraction = np.where(np.abs(x) == 1, np.where(y % 2 == 0, 1, x), 0)
     return np.where(y < 0, fraction, raised).astype(x.dtype)
 
 
 def shifted_left(x: Array, y: Array) -> Array:
-    """The bits of x, y places to the left; 0 where y is negative or beyond the bits."""
+    """x shifted left by y bits; 0 if y is negative or beyond the bits."""
     moved = np.left_shift(x, np.clip(y, 0, 63))
     return np.where((y < 0) | (y > 63), 0, moved).astype(x.dtype)
 
 
 def shifted_right(x: Array, y: Array) -> Array:
-    """The bits of x, y places to the right, filled up with its sign; nothing but that where y is
-    negative or beyond the bits."""
+    """x shifted right by y bits, filled with its sign; only the sign if y is negative or beyond the
+    bits."""
     moved = np.right_shift(x, np.clip(y, 0, 63))
     return np.where((y < 0) | (y > 63), -(x < 0).astype(x.dtype), moved).astype(x.dtype)
 
@@ -199,18 +199,17 @@ class Function:
     rounds_to: str | None = None
     """The element type whose numbers it gives; an engine without that type has not the function."""
     whole: Whole | None = None
-    """What it makes of whole numbers; None: it computes them in fp32 like all others."""
+    """Its exact integer meaning; None: integers are computed in fp32 like all others."""
     wraps: bool = True
-    """Whether whole results keep their low bits where they leave their type; else they saturate."""
+    """Whether integer results beyond their type keep their low bits; else they saturate."""
     bits: bool = False
-    """Whether it is about the bits of whole numbers, and means nothing for others."""
+    """Whether it works on the bits of integers, and has no meaning for others."""
     does: tuple[str, ...] = ()
-    """The same in other functions (`simmodel.isa.functions`); of several the machine's costs
-    choose."""
+    """The same expressed in other functions; of several the machine's costs decide."""
     operands: tuple[str, ...] = ("x", "y", "z")
-    """What `does` calls them."""
+    """Names of operands in `does`."""
     place: str = ""
-    """File and line of one that an extension added (`simmodel.isa.extensions`)."""
+    """File and line of a user's function (`simmodel.isa.extensions`)."""
 
     def __post_init__(self) -> None:
         if self.cost not in COSTS:
@@ -219,16 +218,16 @@ class Function:
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """What it does, in other functions of operands and parameters by name."""
+        """`does`, as terms."""
         return tuple(map(term_of, self.does))
 
     def meaning(self, *, exact: bool) -> Callable[..., Array]:
-        """What it computes: with whole numbers where it is `exact`, else with fp32."""
+        """Its meaning: on integers if it is `exact`, else in fp32."""
         return self.whole if exact and self.whole is not None else self.apply
 
 
 def exact(function: Function, *operands: Operand) -> bool:
-    """Whether `function` computes exactly between `operands`, its result among them."""
+    """Whether `function` is exact for these operands, its result among them."""
     return function.whole is not None and all(map(stands_for_itself, operands))
 
 
@@ -296,7 +295,7 @@ def _rsqrt(x: Array) -> Array:
 
 
 def _truth(function: Callable[..., Any], *does: str) -> Function:
-    """A function that tells true from false."""
+    """A predicate."""
     return Function(
         "simple", lambda *xs: function(*xs).astype(np.float32), whole=function, does=does
     )
@@ -310,7 +309,8 @@ def _same_for_integers(
     wraps: bool = True,
     does: tuple[str, ...] = (),
 ) -> Function:
-    """A function that numpy has for real and whole numbers alike, or `exactly` for the latter."""
+    """A function that numpy has for real numbers and integers alike, or `exactly` for the
+    latter."""
     return Function(cost, function, whole=exactly or function, wraps=wraps, does=does)
 
 
@@ -323,7 +323,7 @@ def _same(x: Array) -> Array:
 
 
 def _is_infinite(x: Array, negative: float, positive: float) -> Array:
-    """Whether x is infinite: below, above, as the parameters that are not 0 say."""
+    """Whether x is infinite: negative, positive, as the nonzero parameters ask."""
     found = (np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive))
     return found.astype(np.float32)
 

@@ -44,7 +44,7 @@ INFINITY = math.inf
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixInstruction(Instruction):
-    """What the four share: operands, accumulation and write-back.
+    """Base of the four matrix instructions: operands, accumulation and write-back.
 
     Rows of the array are output positions: of a batch, of lines, of columns.
     """
@@ -97,7 +97,7 @@ class MatrixInstruction(Instruction):
 
     @abstractmethod
     def sums(self, a: Array, w: Array) -> Array:
-        """Exact products summed up, in dst's shape."""
+        """Exact sums of products, in dst's shape."""
 
     def reads(self) -> tuple[Operand, ...]:
         optional = (self.partial, self.bias, self.multiplier)
@@ -116,7 +116,7 @@ class MatrixInstruction(Instruction):
         return self.lasts(arch) - self.lasts(arch, behind=True)
 
     def lasts(self, arch: Arch, *, behind: bool = False) -> int:
-        """Cycles of the array; `behind`: right behind another product."""
+        """Cycles of the array; `behind`: directly after another product."""
         m, n, k, positions = self.extents()
         dtype = product_type(self.a.dtype)
         return int(product_cycles(arch.matrix, dtype, m, n, k, positions, behind=behind))
@@ -154,7 +154,7 @@ class MatrixInstruction(Instruction):
         encode(total, self.dst, _drop_broadcast(target, self.dst, lead))
 
     def _per_channel(self, operand: Operand, view: View) -> Array:
-        """Values per output channel, to meet sums that lack the loops that do not move dst."""
+        """Values per output channel, reshaped for sums without the loops that do not move dst."""
         lead = len(self.dst.shape) - self.RESULT_RANK
         values = view(operand)
         values = values.reshape(*values.shape[:lead], *(1,) * (self.RESULT_RANK - 1), -1)
@@ -186,7 +186,7 @@ def _centred(raw: Array, operand: Operand) -> Array:
 
 
 def _moving(operand: Operand, lead: int) -> tuple[bool, ...]:
-    """Which of the `lead` dimensions that surrounding loops put in front move the operand."""
+    """Which of the `lead` dimensions of surrounding loops move the operand."""
     front = zip(operand.shape[:lead], operand.strides[:lead], strict=True)
     return tuple(extent > 1 and stride != 0 for extent, stride in front)
 
@@ -271,7 +271,7 @@ def windows(
 
 @dataclass(frozen=True, kw_only=True)
 class Windowed(MatrixInstruction):
-    """What convolutions share: kernel, stride, dilation; the input has its border in place."""
+    """Base of convolutions: kernel, stride, dilation; the input has its border in place."""
 
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)

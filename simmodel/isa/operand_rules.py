@@ -1,9 +1,9 @@
-"""The parts that contracts of instructions are made of: what operands must agree on, in words.
+"""Building blocks of instruction contracts: rules between operands, with messages.
 
-Every instruction states in `Instruction.contract` what its operands must be to each other: ranks,
-extents that agree, windows inside of their input, element types that go together, parameters in
-their range. Where it holds, `execute` neither fails nor leaves the bytes that the operands name.
-Each breach is a rule and a message that says what is and what should be:
+Every instruction states in `Instruction.contract` how its operands must relate: ranks, matching
+extents, windows inside of their input, compatible element types, parameters in range. If the
+contract holds, `execute` neither fails nor leaves the bytes that the operands name. Each breach is
+a rule and a message with the actual and the expected value:
 
     shape      ranks and extents
     type       element types
@@ -19,18 +19,18 @@ from simmodel.arch.dtype import PACKED, SIZES, is_float, limits
 from simmodel.isa.region import Address, Operand, Terms
 
 Breaches = Iterator[tuple[str, str]]
-"""Rule and message of each thing that is wrong."""
+"""Rule and message of each breach."""
 LIMIT = 2**62
-"""No address, nor any number in it, comes up to this: arithmetic is in 64 bits."""
+"""Limit of addresses and of numbers in them: arithmetic is in 64 bits."""
 WALKED = 2**40
-"""Bytes that one operand walks, repetitions included, are fewer."""
+"""Limit of the bytes that one operand walks, repetitions included."""
 RANK = 16
-"""Most dimensions of an operand, and most loops around an instruction: what is executed in bulk has
-one dimension for each, and arrays have 64 at most."""
+"""Most dimensions of an operand, and most loops around an instruction: bulk execution has one
+dimension for each, and arrays have 64 at most."""
 
 
 def sound(operand: Operand) -> Breaches:
-    """What is wrong with an operand on its own."""
+    """Errors in a single operand."""
     shape, strides = operand.shape, operand.strides
     if operand.dtype not in SIZES:
         yield "type", f"no element type {operand.dtype!r}"
@@ -61,7 +61,7 @@ def _in_whole_bytes(operand: Operand) -> bool:
 
 
 def reach(address: Address, loops: Terms) -> int:
-    """What no number that comes up in an address inside of `loops`, with their counts, exceeds."""
+    """Upper bound of all numbers in an address inside of `loops`, with their counts."""
     counts = dict(loops)
 
     def summed(terms: Terms) -> int:
@@ -97,7 +97,7 @@ def shaped(operands: Mapping[str, Operand | None], axes: Mapping[str, str]) -> B
 
 
 def alike(operands: Mapping[str, Operand | None], of: str) -> Breaches:
-    """Operands that have not the shape of operand `of`."""
+    """Operands that do not have the shape of operand `of`."""
     model = operands[of]
     assert model is not None
     for name, operand in operands.items():
@@ -106,7 +106,7 @@ def alike(operands: Mapping[str, Operand | None], of: str) -> Breaches:
 
 
 def typed(name: str, operand: Operand | None, *expected: str) -> Breaches:
-    """An operand of another element type than one of those `expected`."""
+    """An operand whose element type is none of those `expected`."""
     if operand is not None and operand.dtype not in expected:
         yield "type", f"{name} is {operand.dtype}, expected {' or '.join(expected)}"
 
@@ -136,7 +136,7 @@ def windowed(
 
 
 def distinct(operand: Operand) -> Breaches:
-    """A result of which two elements lie on one byte: which of them stays is left to chance."""
+    """A result of which two elements share a byte: the result would depend on their order."""
     covered = operand.itemsize
     dims = zip(operand.strides, operand.shape, strict=True)
     for stride, extent in sorted((abs(s), n) for s, n in dims if n > 1):
@@ -147,7 +147,7 @@ def distinct(operand: Operand) -> Breaches:
 
 
 def storable(name: str, value: float, dtype: str) -> Breaches:
-    """A raw value that elements of type `dtype` cannot hold."""
+    """A raw value that `dtype` cannot represent."""
     if is_float(dtype):
         return
     low, high = limits(dtype)
@@ -156,7 +156,7 @@ def storable(name: str, value: float, dtype: str) -> Breaches:
 
 
 def ordered(low: float, high: float) -> Breaches:
-    """A clip that leaves nothing."""
+    """An empty clip interval."""
     if not low <= high:
         yield "parameter", f"clip from {low} to {high}, expected low <= high"
 

@@ -69,29 +69,30 @@ class Address:
 
 @dataclass(frozen=True)
 class Register:
-    """A length that is known when the program runs, or what each of several parts of a number of
-    positions has that follows from lengths, rounded up."""
+    """A length known at run time, or the ceiling of a sum of lengths divided by a number of
+    parts."""
 
     name: str
     low: int
     high: int
-    """What the program is made for."""
+    """The maximum, for which the program is compiled."""
     parts: int = 1
     base: int = 0
     terms: Terms = ()
     """Of lengths, in the number of positions: base + sum(factor * length). None: it is a length."""
 
     def share(self, lengths: Mapping[str, int]) -> int:
-        """What one of the parts has at most."""
+        """The most that one of the parts has."""
         return -(-(self.base + _dot(self.terms, lengths)) // self.parts)
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Positions of a box that there are: those below `base + sum(factor * variable)`."""
+    """Number of existing positions of a box: those below `base + sum(factor * variable)`."""
 
     axis: int | None
-    """Dimension of the operand; None: of extent 1 and taken off, so it is there or it is not."""
+    """Dimension of the operand; None: one of extent 1 that was removed, so the operand exists or
+    not."""
     base: int
     terms: Terms
     """Of registers and loops."""
@@ -117,13 +118,13 @@ class Operand:
     scale: float | None = None
     zero: int = 0
     cores: tuple[int, ...] = ()
-    """Whose memory, where it is not the issuing core's; several: broadcast."""
+    """Cores whose memory it is, if not the issuing core's; several: broadcast."""
     limits: tuple[Limit, ...] = ()
-    """Where `shape` is only the most that there can be."""
+    """Limits of `shape`, which is the maximum."""
 
     @cached_property
     def limited(self) -> frozenset[int]:
-        """Dimensions that may be shorter than `shape` says."""
+        """Dimensions that may be shorter than `shape`."""
         return frozenset(limit.axis for limit in self.limits if limit.axis is not None)
 
     @cached_property
@@ -133,12 +134,12 @@ class Operand:
 
     @cached_property
     def per_byte(self) -> int:
-        """Elements that share a byte, and units of a stride in one."""
+        """Elements that share a byte, and units of a stride of one byte."""
         return per_byte(self.dtype)
 
     @cached_property
     def bytewise(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shape and strides of its bytes, each `itemsize` long: pairs of elements are one."""
+        """Shape and strides of its bytes, each `itemsize` long: pairs of elements count as one."""
         if self.per_byte == 1:
             return self.shape, self.strides
         dims = zip(self.shape, self.strides, strict=True)
@@ -170,7 +171,7 @@ class Operand:
         return replace(self, shape=shape, strides=strides, limits=limits)
 
     def cut(self, axis: int, variable: str, start: int, size: int) -> Operand:
-        """Positions start + size * variable .. of one dimension, along which it may stand still."""
+        """Positions start + size * variable .. of one dimension."""
         if self.shape[axis] == 1:
             return self
         address = self.address.plus(self.offset(axis, start))
@@ -226,7 +227,7 @@ class Operand:
 
     @cached_property
     def distinct(self) -> int:
-        """Bytes touched, each once where the box does not overlap itself."""
+        """Bytes touched, each once if the box does not overlap itself."""
         dims = self.collapsed
         inside = bool(dims) and dims[-1][1] == self.itemsize
         return math.prod(extent for extent, _ in (dims[:-1] if inside else dims)) * self.run

@@ -54,7 +54,7 @@ class ScalarNop(Instruction):
 
 @dataclass(frozen=True, kw_only=True)
 class ScalarFamily(VectorInstruction):
-    """What the scalar unit does with elements: to be mixed in before the vector engine's class."""
+    """Element-wise work on the scalar unit: a mixin before the vector engine's class."""
 
     engine: str = "scalar"
 

@@ -26,7 +26,7 @@ from simmodel.isa.region import Operand
 
 @dataclass(frozen=True, kw_only=True)
 class Sync(Instruction):
-    """Waits and signals, in its place in an engine's queue; no work."""
+    """Waits and signals at its position in an engine's queue; no work."""
 
     MNEMONIC: ClassVar[str] = "sync"
 

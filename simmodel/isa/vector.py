@@ -69,14 +69,14 @@ def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, factor: fl
 
 @lru_cache(maxsize=1 << 14)
 def row_of(extent: int, longest: int) -> int:
-    """Elements of each of the fewest equal rows of at most `longest` that `extent` falls into."""
+    """Elements of a row when `extent` is cut into the fewest equal rows of at most `longest`."""
     if extent <= longest:
         return extent
     return next(row for row in range(longest, 0, -1) if extent % row == 0)
 
 
 class VectorFamily(Instruction):
-    """What the vector engine executes: a result, and the walk over elements."""
+    """Base of vector instructions: a result, and the walk over elements."""
 
     dst: Operand
 
@@ -86,7 +86,7 @@ class VectorFamily(Instruction):
 
     @abstractmethod
     def walked(self) -> tuple[int, ...]:
-        """Extents of the dimensions that it walks, merged where every operand allows."""
+        """Extents of the dimensions that it walks, merged where all operands allow."""
 
     def writes(self) -> tuple[Operand, ...]:
         return (self.dst,)
@@ -95,8 +95,8 @@ class VectorFamily(Instruction):
         return arch.vector.startup.cycles(arch.clock) + access_latency(arch, self.reads())
 
     def rows(self, arch: Arch) -> tuple[int, ...]:
-        """What it walks, a row that is longer than the engine's longest as several equal ones,
-        where the engine has a dimension left for them."""
+        """Extents of its walk; a row longer than the engine's longest is several equal ones, if the
+        engine has a dimension left for them."""
         walked, (rank, limit) = self.walked(), arch.reach(self.form)
         if limit is None or walked[-1] <= limit or len(walked) >= rank:
             return walked
@@ -160,7 +160,7 @@ class Splat(VectorFamily):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorInstruction(VectorFamily):
-    """What those that compute share: a function, and a result with clip."""
+    """Base of vector instructions that compute: a function, and a result with clip."""
 
     function: str
     dst: Operand
@@ -168,7 +168,7 @@ class VectorInstruction(VectorFamily):
     high: float = math.inf
 
     TABLE: ClassVar[dict[str, Function]]
-    """The functions that there are, from `simmodel.isa.functions`."""
+    """Its functions, from `simmodel.isa.functions`."""
 
     @property
     def form(self) -> str:
@@ -180,7 +180,7 @@ class VectorInstruction(VectorFamily):
 
     @cached_property
     def exact(self) -> bool:
-        """Whether it computes with whole numbers instead of fp32."""
+        """Whether it computes with integers instead of fp32."""
         return exact(self.definition(), self.dst, *self.reads())
 
     def contract(self) -> Breaches:
@@ -201,7 +201,7 @@ class VectorInstruction(VectorFamily):
         return super().unencodable(arch)
 
     def operand_values(self, view: View, *operands: Operand) -> list[Array]:
-        """Values of operands as it computes with them."""
+        """Values of operands in its arithmetic."""
         if self.exact:
             return widened(*(view(operand) for operand in operands))
         return [decode(view(operand), operand) for operand in operands]
@@ -311,7 +311,7 @@ class Reduce(VectorInstruction):
 
     a: Operand
     partial: Operand | None = None
-    """An earlier result, of dst's shape, to join in."""
+    """An earlier result, of dst's shape, to combine with."""
 
     def contract(self) -> Breaches:
         yield from super().contract()
@@ -348,9 +348,9 @@ class Window(VectorInstruction):
     MNEMONIC: ClassVar[str] = "vector.window"
     TABLE: ClassVar[dict[str, Function]] = REDUCE
     WEIGHTED: ClassVar[Function] = TERNARY["fma"]
-    """What it does where it has weights."""
+    """Its function with weights."""
     RANK: ClassVar[int] = 3
-    """Dimensions of each operand: whatever else a result has is looped over."""
+    """Dimensions of each operand; further ones of a result are loops."""
 
     a: Operand
     w: Operand | None = None
@@ -554,5 +554,5 @@ class Product(VectorFamily):
 
 
 def _axis_stride(operand: Operand, axis: int) -> int:
-    """Bytes by which `axis` moves an operand; 0: it stands still."""
+    """Bytes by which `axis` moves an operand; 0: it does not."""
     return operand.strides[axis] if operand.shape[axis] > 1 else 0

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sockets:
-    """What the instructions of one core can be plugged into."""
+    """The parts of one core that instructions connect to."""
 
     arch: Arch
     core: int
@@ -44,12 +44,12 @@ class Sockets:
     memories: MemoryInstances
     links: Links
     known_waits: dict[Sync, Waits] = field(default_factory=dict)
-    """Tokens by how instructions name them: where cores meet, all others again and again."""
+    """Tokens by their names in instructions: programs of several cores repeat them."""
     known_notices: dict[Named, Notices] = field(default_factory=dict)
 
 
 def bind(site: Site, number: int, sockets: Sockets) -> Work:
-    """The work of `site`, the `number`th of its core; NotRunnable names a missing part."""
+    """The work of `site`, number `number` of its core; NotRunnable names a missing part."""
     instruction, arch = site.instruction, sockets.arch
     for operand in (*instruction.reads(), *instruction.writes()):
         _check_operand(operand, instruction, sockets)
@@ -110,7 +110,7 @@ def _token(name: str, core: int, instruction: Instruction, sockets: Sockets) -> 
 
 
 def _notices(instruction: Instruction, sockets: Sockets) -> Notices:
-    """Tokens that it gives wherever they are, and how much later they arrive."""
+    """Tokens that it signals on any core, and their delay."""
     found = sockets.known_notices.get(instruction.notifies)
     if found is None:
         late = sockets.arch.front_end.signal.cycles(sockets.arch.clock)
@@ -124,7 +124,7 @@ def _notices(instruction: Instruction, sockets: Sockets) -> Notices:
 
 
 def _cause(instruction: Instruction, arch: Arch) -> int:
-    """What an engine waits for that waits for this instruction."""
+    """The cause of idle cycles for whoever waits for this instruction."""
     if instruction.engine == HOST or isinstance(instruction, Arrive):
         return CORE
     engine = arch.copy_.get(instruction.engine)
@@ -136,7 +136,7 @@ def _cause(instruction: Instruction, arch: Arch) -> int:
 
 
 def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
-    """Fix the traffic once and for all, or by occurrence where the banks touched decide."""
+    """Attach the traffic, constant or per occurrence if it depends on the banks touched."""
     instruction, core, memories = site.instruction, sockets.core, sockets.memories
     flows = tuple(flow for flow in instruction.traffic(sockets.arch) if flow.bytes)
     where = _positions(instruction, flows)
@@ -175,7 +175,7 @@ def _positions(instruction: Instruction, flows: tuple[Bytes, ...]) -> tuple[int,
 def _by_address(
     site: Site, profile: Callable[[Sequence[int]], Profile], sockets: Sockets
 ) -> Callable[[int], Profile]:
-    """Profiles by occurrence, made once for each set of banks."""
+    """Traffic by occurrence, one profile for each set of banks."""
     which = np.zeros(site.addresses[0].shape, np.int64)
     """The set of banks of each occurrence, by number."""
     for operand, column in zip(site.operands, site.addresses, strict=True):
@@ -200,8 +200,7 @@ def _by_address(
 
 
 def _told_apart(which: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers from 0 of the pairs of `which` and `values`; cheap where `values` are all the same,
-    as those of what occurs once."""
+    """Indices of the distinct pairs of `which` and `values`; cheap if `values` are constant."""
     low, high = int(values.min()), int(values.max())
     if low == high:
         return which

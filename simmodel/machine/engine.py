@@ -1,7 +1,7 @@
-"""An engine: takes the next instruction of its queue, waits for what it needs, works, signals.
+"""An engine takes the next instruction of its queue, waits for operands, works, and signals.
 
-Matrix, vector and scalar engine, copy engines and the host are all this block; what differs between
-them is what their instructions answer (start-up, cycles, traffic).
+Matrix, vector, scalar and copy engines and the host are all this block; they differ in the
+start-up, cycles and traffic of their instructions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simmodel.trace import BANDWIDTH, CONFLICT, CORE, FILL, FRONT_END
 
 
 class Burst:
-    """What the front end and the engine tell each other about one burst.
+    """State shared by front end and engine during one burst.
 
     Times of the front end are in ticks, `per_cycle` ticks a cycle: from the issue of the first item
     to the next, and `interval` ticks from issue to issue behind that.
@@ -66,22 +66,22 @@ class Burst:
 
     @property
     def next_issue(self) -> int:
-        """Ticks at which the front end can issue what follows."""
+        """Ticks at which the front end can issue the next instruction."""
         last = self._issue(self.times - 1)
         if self.times > len(self.stamps):
             last = max(last, self._start(self.times - 1 - self.depth) * self.per_cycle)
         return last + self.interval
 
     def releases(self) -> Iterator[int]:
-        """Cycles at which items start whose slots are left to what follows in the queue."""
+        """Cycles at which items start and free their queue slots."""
         taken = self.times - len(self.stamps)
         return (self._start(item) for item in range(taken, self.times))
 
 
 Steps = Generator[Event, int, None]
-"""Yields events; what waits for a token or for operands is sent the cause."""
+"""Yields events; the cause is sent to a process that waits for a token or for operands."""
 Entry = tuple[Work, int, Burst | None, Hazards | None]
-"""Work, the cycle of its issue, and where it applies the burst and the interlock's hazards."""
+"""Work, the cycle of its issue, and, if any, the burst and the interlock's hazards."""
 
 
 class Engine:
@@ -107,7 +107,7 @@ class Engine:
         self.streaming = False
         """Whether its last instruction can overlap one that follows without a gap."""
         self.awaited: Token | Hazards | None = None
-        """What it waits for, or last waited for."""
+        """The token or hazard that it waits for, or last waited for."""
         self._fabric = fabric
         self._flow = Flow()
         self._recorder = recorder
@@ -175,9 +175,9 @@ class Engine:
     def _start_burst(
         self, work: Work, profile: Profile, burst: Burst, overlaps: bool
     ) -> tuple[Usage, int]:
-        """What the whole burst uses, and for how many cycles behind its first start-up.
+        """Resources of the whole burst, and its cycles after the first start-up.
 
-        All but the first follow their like; what the first takes longer comes on top.
+        All but the first item follow one of their kind; the extra time of the first comes on top.
         """
         behind = profile.behind
         pitch = work.startup + behind.cycles
@@ -195,7 +195,7 @@ class Engine:
         return tuple((resource, demand * scale) for resource, demand in profile.usage), length
 
     def _charge(self, work: Work, late: int) -> None:
-        """Split the cycles that sharing cost between on-chip memories, and DRAM and links."""
+        """Divide the cycles lost by sharing among on-chip memories, and DRAM and links."""
         on_chip, off_chip = self._flow.lost
         bandwidth = round(late * off_chip / (on_chip + off_chip))
         work.lost[BANDWIDTH] += bandwidth

@@ -28,7 +28,7 @@ class Fabric:
         self._recorder = recorder
         self._crowded: dict[Resource, None] = {}
         self._changes = 0
-        """How often a resource became crowded, or ceased to be."""
+        """Number of changes of the set of crowded resources."""
 
     def start(self, flow: Flow, usage: Usage, length: float, now: int) -> Event:
         """Begin `length` cycles of work; the event tells their end, after which call `end`.
@@ -64,7 +64,7 @@ class Fabric:
         return alarm
 
     def end(self, flow: Flow, now: int) -> None:
-        """Give what `flow` used to the others."""
+        """Free the bandwidth of `flow` for others."""
         if flow.bound is not None:
             flow.bound.advance(now)
             flow.bound.release(flow, now)
@@ -101,7 +101,7 @@ class Fabric:
             resource.arm(now)
 
     def _share_alone(self, resource: Resource, now: int) -> None:
-        """Share the only resource that is crowded, or was."""
+        """Share the only resource that is, or was, crowded."""
         resource.advance(now)
         flows = resource.flows
         level = 0.0
@@ -133,7 +133,7 @@ class Fabric:
             resource.bind(flow, now)
 
     def _free(self, flow: Flow) -> None:
-        """Let a flow that was bound end by itself: its engine's callbacks move to a new alarm."""
+        """Release a bound flow: its engine's callbacks move to a new alarm."""
         waited = flow.alarm
         flow.alarm = Timeout(self._env, round_up_cycles(flow.left))
         if waited is not None:
@@ -161,7 +161,7 @@ class Fabric:
         return list(flows), list(resources)
 
     def _narrow(self, flow: Flow) -> None:
-        """Note what crowded resources `flow` uses: a broadcast uses many, few of them crowded."""
+        """Note the crowded resources of `flow`: a broadcast uses many, few of them crowded."""
         crowded = self._crowded
         flow.narrow = tuple([use for use in flow.usage if use[0] in crowded])
         flow.narrowed = self._changes
@@ -173,7 +173,7 @@ class Fabric:
 
 
 def _level(resource: Resource) -> float:
-    """Equal bytes for all flows of one crowded resource, but none more than it demands."""
+    """Equal rates for all flows of one crowded resource, each at most its demand."""
     room, waiting = resource.limit / SLACK, len(resource.flows)
     for demand in sorted(resource.flows.values()):
         if demand > room / waiting:
@@ -235,7 +235,7 @@ def _limiting_resource(narrow: Usage, offers: Levels) -> tuple[float, Resource |
 
 
 def _settled(bounds: Bounds, waiting: dict[Resource, int]) -> list[Flow]:
-    """The flows whose bounds are final; `waiting`: of each resource, how many flows are left."""
+    """The flows whose bounds are final; `waiting`: flows left of each resource."""
     free = [flow for flow, (_, bound) in bounds.items() if bound is None]
     if free:
         return free

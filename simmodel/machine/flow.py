@@ -1,11 +1,12 @@
-"""Flows and resources: who moves how many bytes per cycle through what, and when that ends.
+"""Flows and resources: bytes per cycle of running instructions through memories and links.
 
 A `Flow` is one running instruction's traffic. Running *free* it does one cycle of work per cycle
 and moves `demand` bytes per cycle through each resource that it uses. A resource whose flows
 together demand more than its limit is *crowded*: it *binds* flows, which then all move the same
 `level` of bytes per cycle through it. A flow that stays bound is not touched when the level
 changes: the resource counts the bytes that each bound flow has moved since it began, and a flow
-ends when that counter reaches its goal. So a start or an end costs the same however many share.
+ends when that counter reaches its goal. So a start or an end costs the same for any number of
+flows.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ ROUNDING = 1e-6
 
 
 class Alarm(Event):
-    """An event whose callbacks run at once when it rings, not as one more event of this cycle."""
+    """An event whose callbacks run at once when it rings, not as a further event of this cycle."""
 
     def ring(self) -> None:
-        """Resume who waits for it."""
+        """Resume the waiting processes."""
         waiting, self.callbacks = self.callbacks, None  # type: ignore[assignment]
         self._ok, self._value = True, None
         for callback in waiting:

@@ -1,4 +1,4 @@
-"""A finite instruction queue: what stands between the front end and one engine."""
+"""A finite instruction queue between the front end and one engine."""
 
 from __future__ import annotations
 

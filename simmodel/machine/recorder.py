@@ -1,4 +1,4 @@
-"""What is noted while the machine runs, when a full trace is asked for: spans and levels."""
+"""Recorder of a full trace: spans and levels over time."""
 
 from __future__ import annotations
 

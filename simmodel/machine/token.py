@@ -1,6 +1,6 @@
-"""Counting semaphores of a core, which others may signal as well, and barriers between cores.
+"""Tokens: counting semaphores of a core, which other cores may signal too; and barriers.
 
-Whoever signals passes on why the waiting engine had to wait: the *cause* of its idle cycles.
+A signal carries the reason why the waiting engine had to wait: the *cause* of its idle cycles.
 """
 
 from __future__ import annotations

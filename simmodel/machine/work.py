@@ -1,7 +1,7 @@
-"""A site of the program bound to the machine's parts: all that can be known before the run.
+"""A site of the program bound to the machine's parts, prepared before the run.
 
-The front end and the engines look at nothing else while they run, so whatever an instruction
-answers through a method (cycles, traffic, address) is asked once, here.
+Front end and engines read only this while they run, so whatever an instruction answers through a
+method (cycles, traffic, address) is asked once, here.
 """
 
 from __future__ import annotations

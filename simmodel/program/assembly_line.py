@@ -15,13 +15,13 @@ from simmodel.arch.dtype import NUMPY
 from simmodel.isa.region import Address, Limit, Operand, Ring, Terms, contiguous
 
 WORDS = {"inf": float("inf"), "nan": float("nan"), "none": None}
-"""Bare words that are values."""
+"""Bare words with a value."""
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 """Names that need no quotes."""
 DIGITS = 400
-"""Most digits of a number; python reads a few thousand."""
+"""Most digits of a number; Python reads a few thousand."""
 DEPTH = 16
-"""Most lists inside of each other, and most loops."""
+"""Most nested lists, and most nested loops."""
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*"'
     r"|0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
@@ -37,7 +37,7 @@ _KINDS = {
 
 
 class ParseError(ValueError):
-    """Text that is no assembly; the message starts with line:column."""
+    """Text that is not assembly; the message starts with line:column."""
 
     def __init__(self, line: int, column: int, message: str) -> None:
         self.line, self.column = line, column
@@ -45,7 +45,7 @@ class ParseError(ValueError):
 
 
 class AssemblyLine:
-    """The tokens of one line, and where reading stands."""
+    """The tokens of one line, and the reading position."""
 
     def __init__(self, number: int, text: str) -> None:
         self.number, self._text = number, text
@@ -71,14 +71,14 @@ class AssemblyLine:
         return _KINDS.get(self._tokens[self.at][:1], "mark")
 
     def error(self, expected: str) -> ParseError:
-        """What to raise when the next token is not what was `expected`."""
+        """The error for a token that is not the `expected` one."""
         starts = [token.start() for token in _TOKEN.finditer(self._text)]
         column = 1 + (starts[self.at] if self.next else len(self._text))
         found = self.next or "end of line"
         return ParseError(self.number, column, f"expected {expected}, found {found!r}")
 
     def accept(self, text: str) -> bool:
-        """Step over `text` if it is next."""
+        """Skip `text` if it is next."""
         if self._tokens[self.at] != text:
             return False
         self.at += 1
@@ -231,7 +231,7 @@ def typed_shape(line: AssemblyLine) -> tuple[str, tuple[int, ...]]:
 
 
 def place(line: AssemblyLine) -> tuple[int, ...]:
-    """`@2`, `@{0,1}`; no cores where they are not named."""
+    """`@2`, `@{0,1}`; empty if no cores are named."""
     if not line.accept("@"):
         return ()
     if line.accept("{"):

@@ -31,15 +31,15 @@ from simmodel.program.assembly_line import (
 from simmodel.program.program import Buffer, Constant, Demand, Origin, Port, Program, TileKind
 
 Data = Mapping[str, NDArray[Any]]
-"""What constants hold, by name."""
+"""Data of constants by name."""
 Opened = Callable[[str], Data]
 APART = frozenset({"engine", "waits", "signals", "notifies", "origin", "tile"})
-"""Fields of instructions that have a place of their own in the line."""
+"""Fields of instructions with a syntax of their own in the line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What the first line of a program says."""
+    """Fields of a program's first line."""
 
     name: str
     arch: str
@@ -151,7 +151,7 @@ def _parse_instruction(line: AssemblyLine) -> Instruction:
 
 
 class _Reader:
-    """Reads a text line by line; one is ahead."""
+    """Reads a text line by line, one line ahead."""
 
     def __init__(self, text: str) -> None:
         self._lines = (AssemblyLine(n, row) for n, row in enumerate(text.split("\n"), 1))
@@ -159,7 +159,7 @@ class _Reader:
         self.advance()
 
     def advance(self) -> None:
-        """Go on to the next line that holds something."""
+        """Advance to the next line that is not blank."""
         self.next = next((line for line in self._lines if line.next), None)
 
     def block(self, indent: int, depth: int = 0) -> tuple[Item, ...]:
@@ -293,7 +293,7 @@ class _ProgramReader:
 
 
 def _new(line: AssemblyLine, what: str, known: Mapping[str, int]) -> tuple[str, int]:
-    """A name that is none of the `known`, with a count."""
+    """A new name, not among the `known`, with a count."""
     name = line.name(what)
     if name in known:
         line.at -= 1

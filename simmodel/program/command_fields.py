@@ -1,4 +1,4 @@
-"""What the fields of commands are made of, derived from the annotations of the dataclasses.
+"""Fields of commands, derived from the annotations of the dataclasses.
 
 The one idea: no class has code here, so a new field or instruction needs none.
 """
@@ -19,7 +19,7 @@ from simmodel.isa.region import Variable
 
 
 class Code(Enum):
-    """What a value can be."""
+    """Kinds of values."""
 
     NONE = auto()
     INT = auto()
@@ -60,7 +60,7 @@ _TAKEN: dict[Code, tuple[type, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ValueType:
-    """One kind of values, and the kinds that it is made of."""
+    """One kind of values, and the kinds of its elements."""
 
     code: Code
     parts: tuple[ValueType, ...] = ()
@@ -70,11 +70,11 @@ class ValueType:
 
 @dataclasses.dataclass(frozen=True)
 class End:
-    """What stands behind the last item of a loop."""
+    """End of a loop in a flat stream."""
 
 
 def commands(items: Iterable[Item]) -> Iterator[Instruction | Loop | End]:
-    """A stream without its nesting: behind each loop its items, then an end."""
+    """A flat stream: each loop is followed by its items, then an end."""
     for item in items:
         yield item
         if isinstance(item, Loop):
@@ -95,7 +95,7 @@ def fields_of(cls: Any) -> Mapping[str, ValueType]:
 
 
 def _kind(hint: Any, field: str) -> ValueType:
-    """The kind that the annotation of a field means."""
+    """The kind of a field, from its annotation."""
     origin, args = get_origin(hint), get_args(hint)
     if hint in _PLAIN:
         return ValueType(_PLAIN[hint])

@@ -35,9 +35,9 @@ from simmodel.program.program import Program
 
 OPCODE = "opcode"
 NAMES = (Code.TEXT, Code.VARIABLE)
-"""Kinds that are packed as numbers of names."""
+"""Kinds that are encoded as numbers of names."""
 Fields = Mapping[str, Code]
-"""Path -> what is packed there; CHOICE: a value that may be missing, whose own fields follow."""
+"""Path -> kind of the field; CHOICE: an optional value, whose own fields follow."""
 
 
 def command_fields(mnemonic: str) -> Fields:
@@ -87,26 +87,26 @@ def _of_kind(kind: ValueType, path: str) -> Iterator[tuple[str, Code]]:
 
 
 class Packer:
-    """The word that is being filled."""
+    """The word under construction."""
 
     def __init__(self, bundle: int) -> None:
         self.bundle = bundle
         self._engines: set[str] = set()
 
     def joins(self, instruction: Instruction) -> bool:
-        """Put the next instruction of straight-line code into a word; whether it is the one before
-        its own."""
+        """Add the next instruction of straight-line code to a word; whether it is the same word as
+        before."""
         beside = 0 < len(self._engines) < self.bundle and instruction.engine not in self._engines
         self._engines = {*self._engines, instruction.engine} if beside else {instruction.engine}
         return beside
 
     def end(self) -> None:
-        """End the word: straight-line code is over."""
+        """End the word at the end of straight-line code."""
         self._engines = set()
 
 
 def joins_previous_word(sites: Sequence[Site], bundle: int) -> list[bool]:
-    """Of each site of a stream, whether it is in the word of the one before it."""
+    """Of each site of a stream, whether it is in the same word as the one before."""
     packer, found = Packer(bundle), []
     around: object = ()
     for site in sites:
@@ -120,7 +120,7 @@ def joins_previous_word(sites: Sequence[Site], bundle: int) -> list[bool]:
 
 
 def words(items: Iterable[Item], bundle: int) -> int:
-    """Words of a stream; a loop counts as one beside those in it."""
+    """Words of a stream; a loop counts as one, beside those of its body."""
     return _count_words(items, Packer(bundle))
 
 
@@ -136,14 +136,14 @@ def _count_words(items: Iterable[Item], packer: Packer) -> int:
 
 
 FIXED = 16
-"""Bytes of an instruction of which nothing is said."""
+"""Bytes of an instruction without any encoding."""
 _FUNCTION = "function"
 WIDTHS = {
     OPCODE: 8, "engine": 8, "origin": 0, "tile": 0, "*.count": 8, "*.base": 40, "*.memory": 4,
     "*.dtype": 8, "*.shape": 24, "function": 16, "waits.*": 16, "signals.*": 16, "notifies.*": 16,
     "*": 32,
 }  # fmt: skip
-"""Bits of fields where a machine says nothing: the first pattern that matches counts."""
+"""Default bits of fields: the first matching pattern counts."""
 ROLES = ("dram", "shared", "local", "weights", "accumulators")
 
 
@@ -152,17 +152,17 @@ Command = Instruction | Loop | End
 
 @dataclasses.dataclass(frozen=True)
 class Misfit:
-    """A value that its field does not hold."""
+    """A value that does not fit in its field."""
 
     field: str
     """Mnemonic and path."""
     reason: str
     amount: float = math.inf
-    """How much there is of it: of one field the largest is said."""
+    """Size of the misfit: the largest per field is reported."""
 
 
 class EncodingError(ValueError):
-    """Values that the fields of a machine's format do not hold, one line for each field."""
+    """Values that do not fit in the fields of a machine's format, one line for each field."""
 
     def __init__(self, misfits: Iterable[Misfit]) -> None:
         self.misfits = tuple(misfits)
@@ -179,12 +179,12 @@ class Packed:
 
     path: str
     value: Any
-    """A whole number, a float or a name."""
+    """An integer, a float or a name."""
     bits: int
 
 
 class Format:
-    """How one machine packs commands."""
+    """Encoding of commands on one machine."""
 
     def __init__(self, arch: Arch, packing: Packing) -> None:
         self._word = packing.word
@@ -213,7 +213,7 @@ class Format:
         }
 
     def packed(self, command: Command) -> list[Packed]:
-        """The fields of a command, in the order in which they are packed."""
+        """The fields of a command, in packing order."""
         name = _mnemonic(command)
         found = [Packed(OPCODE, name, self.width(OPCODE))]
         cls: Any = type(command)
@@ -290,8 +290,8 @@ class Format:
         return whole.to_bytes(math.ceil(at / (8 * self._word)) * self._word, "little")
 
     def _encode_value(self, field: Packed, names: dict[str, int]) -> int:
-        """The bits of a field. Raises OverflowError or struct.error: they do not hold its value;
-        KeyError: it is a name without a number."""
+        """The bits of a field. Raises OverflowError or struct.error if the value does not fit;
+        KeyError if it is a name without a number."""
         value, bits = field.value, field.bits
         if isinstance(value, float):
             if bits not in FLOATS:
@@ -311,7 +311,7 @@ class Format:
         return names.setdefault(field.value, len(names)) if table is None else table[field.value]
 
     def _name_table(self, path: str) -> Mapping[str, int] | None:
-        """Numbers of the names in a field; None: each has one as it is met."""
+        """Numbers of the names in a field; None: numbered as they occur."""
         if path == OPCODE:
             return self._opcodes
         tables = self._numbers.items()
@@ -319,7 +319,7 @@ class Format:
 
 
 FLOATS = {16: "<e", 32: "<f", 64: "<d"}
-"""How floats are packed, by their bits."""
+"""Struct formats of floats, by their bits."""
 
 
 def functions() -> tuple[str, ...]:
@@ -343,12 +343,12 @@ def _mnemonic(command: Command) -> str:
 
 
 def _field_order(path: str, first: Sequence[str]) -> int:
-    """Where a field stands among those that come first."""
+    """Sort key of a field among those that come first."""
     return next((n for n, each in enumerate(first) if fnmatchcase(path, each)), len(first))
 
 
 class _Same:
-    """A machine, told from others by being another object."""
+    """A machine, compared by identity."""
 
     def __init__(self, arch: Arch) -> None:
         self.arch = arch
@@ -361,7 +361,7 @@ class _Same:
 
 
 def _format(arch: Arch) -> Format | None:
-    """How a machine packs commands; None: all are of one size."""
+    """Encoding of commands on a machine; None: all have one size."""
     if arch.encoding is None or arch.front_end.instruction_bytes is not None:
         return None
     return _cached_format(_Same(arch))
@@ -373,8 +373,8 @@ def _cached_format(machine: _Same) -> Format:
 
 
 def fetched(arch: Arch, sites: Sequence[Site], beside: Sequence[bool]) -> list[int]:
-    """Of each site, the bytes of its word up to and with it; `beside`: whether it is in the word of
-    the one before."""
+    """Of each site, the bytes of its word up to and including it; `beside`: whether it is in the
+    same word as the one before."""
     word, own = arch.front_end.instruction_bytes, _format(arch)
     if word is not None:
         return [word] * len(sites)
@@ -392,7 +392,7 @@ def program_bytes(program: Program, arch: Arch) -> int:
 
 
 def stream_bytes(items: Sequence[Item], arch: Arch) -> int:
-    """The same of one stream, or of the body of a loop."""
+    """The same for one stream, or the body of a loop."""
     word, own = arch.front_end.instruction_bytes, _format(arch)
     if word is not None:
         return word * words(items, arch.front_end.bundle)
@@ -402,8 +402,8 @@ def stream_bytes(items: Sequence[Item], arch: Arch) -> int:
 
 
 def typical_bytes(arch: Arch, form: str, rank: int) -> int:
-    """Bytes of an instruction of this form whose operands have `rank` dimensions; of a word, where
-    these have a size of their own."""
+    """Bytes of an instruction of this form whose operands have `rank` dimensions; of a word, if
+    words have a fixed size."""
     if _format(arch) is None:
         return arch.front_end.instruction_bytes or FIXED
     return _typical(_Same(arch), form, rank)
@@ -429,14 +429,14 @@ _LEAST = {Code.INT: 0, Code.BOOL: False, Code.FLOAT: 0.0, Code.TEXT: ""}
 def codes(arch: Arch) -> dict[str, dict[str, int]]:
     """Numbers of names in the control words of `arch`: field -> name -> number.
 
-    Fields are `opcode`, `engine`, `*.memory`, `*.dtype`, `function`, and what the machine's section
-    `encoding` numbers beside; a path belongs to the first pattern that matches.
+    Fields are `opcode`, `engine`, `*.memory`, `*.dtype`, `function`, and those numbered by the
+    section `encoding`; a path belongs to the first matching pattern.
     """
     return _cached_format(_Same(arch)).codes
 
 
 def check_encodable(program: Program, arch: Arch) -> None:
-    """Nothing, where the fields of the format that `arch` states hold `program`.
+    """Return nothing if all of `program` fits in the fields of the format that `arch` states.
 
     Raises:
         EncodingError: some do not.
@@ -448,8 +448,8 @@ def check_encodable(program: Program, arch: Arch) -> None:
 def control_words(
     program: Program, arch: Arch
 ) -> tuple[list[list[tuple[Command, bytes]]], dict[str, int]]:
-    """Per core its commands with their control words, in the format that `arch` says, else in the
-    derived one; and the numbers of names that have no table.
+    """Per core its commands with their control words, in the format that `arch` states, else in the
+    derived one; and the numbers of names without a table.
 
     Raises:
         EncodingError: fields that do not hold what the program needs.

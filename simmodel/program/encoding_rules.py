@@ -1,8 +1,8 @@
-"""What the section `encoding` of a machine says about fields, names and numbers that there are not.
+"""Checks of a machine's section `encoding`: unknown fields and names, numbers that do not fit.
 
-The one idea: every pattern has to mean a field of some command, and every number has to fit where
-it is packed, as far as that follows from the file alone. What a program needs beside that is said
-when it is packed (`simmodel.program.encoding`).
+The one idea: every pattern must match a field of some command, and every number must fit its bits,
+as far as the file alone tells. What a program needs beyond that is checked when it is packed
+(`simmodel.program.encoding`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from simmodel.program.encoding import (
 WORD = 1024
 """Most bytes of a control word."""
 BITS = 64
-"""Most bits of a field: no number in a program has more."""
+"""Most bits of a field: no number in a program is larger."""
 _WIDTHS = ("encoding", "widths")
 
 
 def encoding_problems(arch: Arch) -> Iterator[Problem]:
-    """Everything that is wrong with how `arch` packs commands."""
+    """All errors in the encoding of `arch`."""
     packing = arch.encoding
     if packing is None:
         return
@@ -71,7 +71,7 @@ def _opcodes(arch: Arch, packing: Encoding) -> Iterator[Problem]:
 
 
 def _distinct(at: Path, table: Mapping[str, int]) -> Iterator[Problem]:
-    """Names that have the number of another one."""
+    """Names with the number of another one."""
     times = Counter(table.values())
     for name, number in table.items():
         if times[number] > 1:
@@ -121,7 +121,7 @@ def _check_name_tables(arch: Arch, packing: Encoding, fields: Fields) -> Iterato
 
 
 def _valid_names(arch: Arch, path: str) -> tuple[str, ...] | None:
-    """Names that stand in a field; None: any, as of tokens and loops."""
+    """Names that may occur in a field; None: any, as of tokens and loops."""
     if path == "engine":
         return (*arch.engines(), HOST)
     if path == "function":
@@ -134,7 +134,7 @@ def _valid_names(arch: Arch, path: str) -> tuple[str, ...] | None:
 def _strangers(
     at: Path, table: Mapping[str, int], known: Iterable[tuple[str, ...] | None]
 ) -> Iterator[Problem]:
-    """Numbers of names that none of the fields ever holds."""
+    """Numbers of names that no field contains."""
     there: dict[str, None] = {}
     for names in known:
         if names is None:
@@ -148,7 +148,7 @@ def _strangers(
 
 
 def _narrow(at: Path, table: Mapping[str, int], widths: Mapping[str, int]) -> Iterator[Problem]:
-    """Numbers that fields do not hold; those of 0 bits are left out of commands."""
+    """Numbers that do not fit in their fields; fields of 0 bits are left out of commands."""
     path = min((path for path, bits in widths.items() if bits), key=widths.__getitem__, default="")
     for name, number in table.items():
         if path and number >> widths[path]:
@@ -159,7 +159,7 @@ def _narrow(at: Path, table: Mapping[str, int], widths: Mapping[str, int]) -> It
 def _lacking(
     arch: Arch, at: Path, table: Mapping[str, int], fields: Fields, decided: set[str]
 ) -> Iterator[Problem]:
-    """Memories of the machine without a number, where no other table gives them one."""
+    """Memories of the machine without a number, if no other table numbers them."""
     memories = {path for path in fields if path.endswith(".memory")}
     if not memories or not memories <= decided:
         return
@@ -185,7 +185,7 @@ def _order(packing: Encoding) -> Iterator[Problem]:
 
 
 def _deciding(patterns: Iterable[str], fields: Fields) -> dict[str, str]:
-    """Of each field the pattern that counts, the first; those that none matches have ''."""
+    """The pattern that applies to each field, the first match; '' if none matches."""
     return {
         path: next((each for each in patterns if fnmatchcase(path, each)), "") for path in fields
     }
@@ -203,7 +203,7 @@ def _no_field(pattern: str, fields: Fields, who: str = "commands have") -> str:
 
 
 def _field_subject(paths: list[str]) -> str:
-    """Some fields, as the beginning of a sentence."""
+    """Some fields, as the subject of a sentence."""
     if len(paths) == 1:
         return f"{paths[0]} is"
     return f"{paths[0]} (and {len(paths) - 1} more) is"

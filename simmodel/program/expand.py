@@ -1,8 +1,8 @@
-"""What a stream with loops stands for: its dynamic sequence of instructions, without copying them.
+"""Expansion of a stream with loops: its dynamic sequence of instructions, without copying them.
 
 Every place in a stream where an instruction stands is a *site*. A site inside loops occurs many
-times; its addresses for all occurrences come from one numpy expression. Loops around a single
-instruction that carry nothing from one iteration to the next are not walked at all: the site keeps
+times; one numpy expression gives its addresses for all occurrences. Loops around a single
+instruction that carry nothing from one iteration to the next are not expanded: the site keeps
 them as `repeats`, so timing can treat the burst in closed form and execution in bulk (`wide`).
 """
 
@@ -26,9 +26,9 @@ Turns = tuple[tuple[str, int], ...]
 """Loop variables and counts, outermost first."""
 Numbers = NDArray[np.int64]
 _SUMS = (MatrixInstruction, Product)
-"""Instructions that add products up."""
+"""Instructions that accumulate products."""
 LISTED = 2**27
-"""Occurrences in a stream are fewer: each takes memory and time."""
+"""Limit of the occurrences in a stream: each takes memory and time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Site:
     loops: Turns
     repeats: Turns
     wide: Instruction
-    """One instruction that does the work of all repeats."""
+    """One instruction with the effect of all repeats."""
 
     @cached_property
     def times(self) -> int:
@@ -59,7 +59,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Expansion:
-    """A stream's sites and the order in which they occur."""
+    """Sites of a stream, and the order of their occurrences."""
 
     sites: tuple[Site, ...]
     order: NDArray[np.int32]
@@ -67,7 +67,7 @@ class Expansion:
 
     @cached_property
     def occurrence(self) -> NDArray[np.int64]:
-        """For every entry of `order`, which occurrence of its site it is."""
+        """For every entry of `order`, its occurrence number at its site."""
         result = np.empty(len(self.order), np.int64)
         for site in range(len(self.sites)):
             where = np.flatnonzero(self.order == site)
@@ -134,8 +134,8 @@ def _walkable(instruction: Instruction, repeats: Turns, wide: Instruction) -> No
 
 
 def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns, Instruction] | None:
-    """The single instruction of a perfect loop nest, its walked loops, its repeats, and one that
-    does the work of these."""
+    """The single instruction of a perfect loop nest, its expanded loops, its repeats, and one
+    instruction for all repeats."""
     turns: list[tuple[str, int]] = []
     while isinstance(item, Loop):
         if len(item.body) != 1:
@@ -152,8 +152,8 @@ def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns, Instruc
 
 
 def _bulk(instruction: Instruction, turns: Turns, outer: Turns) -> Instruction | None:
-    """The iterations of `turns`, inside `outer`, as one wide instruction; None where their order
-    counts."""
+    """The iterations of `turns`, inside `outer`, as one wide instruction; None if their order
+    matters."""
     synchronizes = instruction.waits or instruction.signals or instruction.notifies
     if synchronizes or not instruction.BULK_OPERANDS:
         return None
@@ -166,7 +166,7 @@ def _bulk(instruction: Instruction, turns: Turns, outer: Turns) -> Instruction |
 
 
 def _independent(instruction: Instruction, variable: str) -> bool:
-    """Whether iterations of `variable` leave what each other writes alone, or add to it."""
+    """Whether iterations of `variable` do not overwrite each other, or only accumulate."""
     operands = (*instruction.reads(), *instruction.writes())
     if any(_ring_uses(operand.address, variable) for operand in operands):
         return False
@@ -181,7 +181,7 @@ def _ring_uses(address: Address, variable: str) -> bool:
 
 
 def _accumulates(instruction: Instruction, variable: str) -> bool:
-    """Whether iterations of `variable` add products into the same sums."""
+    """Whether iterations of `variable` accumulate products in the same sums."""
     if not isinstance(instruction, _SUMS) or instruction.partial is None:
         return False
     partial, target = instruction.partial, instruction.dst
@@ -204,7 +204,7 @@ def _multiplies(instruction: MatrixInstruction | Product, variable: str) -> bool
 
 
 def _covers_itself(target: Operand) -> bool:
-    """Whether iterations that move `target` may write one byte twice: then their order counts."""
+    """Whether iterations that move `target` may write one byte twice: then their order matters."""
     covered = target.itemsize
     moving = zip(target.shape, target.strides, strict=True)
     for stride, extent in sorted((abs(s), n) for n, s in moving if n > 1 and s):
@@ -221,9 +221,9 @@ def _carries(wide: Instruction, outer: Turns) -> bool:
 
 
 def _may_meet(source: Operand, target: Operand, outer: Turns) -> bool:
-    """Whether iterations may share bytes of `source` and `target`; each with itself does not count.
+    """Whether different iterations may share bytes of `source` and `target`.
 
-    What moves both alike in the loops around them does not change where they are to each other.
+    Loops around them that move both alike do not change their distance.
     """
     if source.memory != target.memory:
         return False
@@ -237,13 +237,14 @@ def _may_meet(source: Operand, target: Operand, outer: Turns) -> bool:
 
 
 def _drift(address: Address) -> tuple[dict[str, int], Ring | None]:
-    """How the surrounding loops move an address."""
+    """Range by which the surrounding loops move an address."""
     steps = {name: address.step(name) for name, _ in address.terms}
     return {name: step for name, step in steps.items() if step}, address.ring
 
 
 def _extent(operand: Operand, outer: Turns | None) -> tuple[int, int]:
-    """Lowest and one past highest byte over all iterations of `outer`; None: leave them out."""
+    """Lowest and one past highest byte over all iterations of `outer`; None: without these
+    loops."""
     low, high = operand.span
     low, high = low + operand.address.base, high + operand.address.base
     if outer is None:

@@ -1,4 +1,4 @@
-"""A program and all that it takes to run it as one file: a header, a packed document, data.
+"""Loadable: a program and its data as one file: a header, a packed document, data.
 
     header      magic (8 bytes), version (4), checksum of all behind the header (4), bytes of the
                 document packed and unpacked (8 each); little-endian
@@ -31,30 +31,31 @@ MAGIC = b"\x89NPU\r\n\x1a\n"
 VERSION = 3
 ALIGNMENT = 64
 EXPANDS = 32
-"""Bytes of a document that each byte of a file may stand for at most: so a reader knows what a file
-may ask of its memory before it reads on."""
+"""Most bytes of a document per byte of a file: so a reader knows how much memory a file may
+need."""
 _HEADER = struct.Struct("<8sIIQQ")
 _RANK, _LARGEST = 32, 2**48
-"""Most dimensions of an array, and what each is below."""
+"""Most dimensions of an array, and the limit of each extent."""
 
 
 class LoadableError(ValueError):
-    """Bytes that are no loadable, or a program that is none; says what was expected."""
+    """Bytes that are no valid loadable, or a program that cannot be stored in one; with the
+    reason."""
 
 
 @dataclass(frozen=True)
 class Loadable:
-    """A program with all that it takes to run it."""
+    """A program with everything needed to run it."""
 
     program: Program
     machine: str
-    """The machine that it is for, as JSON."""
+    """Its machine, as JSON."""
     states: tuple[tuple[str, str], ...] = ()
-    """Inputs that are a state, each with the output that it is in the next inference."""
+    """State inputs, each with the output that it is in the next inference."""
     maker: str = ""
-    """What wrote it."""
+    """Software that wrote it."""
     ports: tuple[PortBytes, ...] = ()
-    """Where its inputs and outputs lie, for who places them elsewhere."""
+    """Bytes of its inputs and outputs, for callers that relocate them."""
 
     @property
     def fingerprint(self) -> str:
@@ -63,7 +64,7 @@ class Loadable:
 
 
 class _Document(BaseModel):
-    """What a file says in words."""
+    """The JSON document of a file."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -72,7 +73,7 @@ class _Document(BaseModel):
     states: Annotated[tuple[tuple[str, str], ...], FailFast()]
     ports: Annotated[tuple[PortBytes, ...], FailFast()]
     constants: dict[str, tuple[str, tuple[int, ...], int]]
-    """Element type, extents, and where in the data each begins."""
+    """Element type, extents, and offset in the data."""
     program: str
 
 
@@ -100,7 +101,7 @@ def to_bytes(loadable: Loadable) -> bytes:
 
 
 def packed(document: bytes, data: bytes) -> bytes:
-    """The file of a document and the data that it refers to."""
+    """The file of a document and its data."""
     text = zlib.compress(document, 9)
     rest = text + bytes(-(_HEADER.size + len(text)) % ALIGNMENT) + data
     rest += bytes(max(0, -(-len(document) // EXPANDS) - _HEADER.size - len(rest)))
@@ -110,7 +111,7 @@ def packed(document: bytes, data: bytes) -> bytes:
 def _laid(
     arrays: Iterable[tuple[str, NDArray[Any]]],
 ) -> tuple[dict[str, tuple[str, tuple[int, ...], int]], bytes]:
-    """Arrays one behind the other, and where each is."""
+    """Arrays one behind the other, and the offset of each."""
     places, data = {}, bytearray()
     for name, array in arrays:
         data += bytes(-len(data) % ALIGNMENT)
@@ -141,7 +142,7 @@ def from_bytes(data: bytes) -> Loadable:
 
 
 def unpacked(data: bytes) -> tuple[bytes, int]:
-    """The document of a file, and where its data begins.
+    """The document of a file, and the offset of its data.
 
     Raises:
         LoadableError: it is none, is for other readers, is cut off or damaged.

@@ -1,12 +1,12 @@
-"""Which instructions a front end has at hand, as it keeps those of short loops.
+"""Loop buffer: which instructions a front end need not fetch again.
 
-    loop_buffer 64 B, instructions of 16 B          fetched               at hand
+    loop_buffer 64 B, instructions of 16 B          fetched               in the buffer
       a                                             a
       loop t 3:  b  c                               b c                   b c  b c
       loop s 2:  d  e  f  g  h                      d e f g h  d e f g h
 
-The one idea: what a loop's first turn has fetched is still there in its other turns if all of its
-body fits; if not, no turn finds anything, as the one before it has left only the body's end there.
+The one idea: if a loop's whole body fits, later iterations fetch nothing; if not, every iteration
+fetches all of it, as the one before leaves only the end of the body in the buffer.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _flags(items: Sequence[Item], sites: Iterator[Site], arch: Arch, size: int) 
 def _turns(
     loop: Loop, sites: Iterator[Site], arch: Arch, size: int
 ) -> tuple[Flags, int, Sequence[Item]]:
-    """The first turn of a loop, how many turns it has, and of what; loops around a single
-    instruction count as one, whose turns are those that the instruction's site does not repeat."""
+    """The first iteration of a loop, the number of iterations, and the loops; loops around a single
+    instruction count as one, without the iterations that its site repeats."""
     inner, loops = loop.body, 1
     while len(inner) == 1 and isinstance(inner[0], Loop):
         inner, loops = inner[0].body, loops + 1

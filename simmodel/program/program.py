@@ -60,26 +60,25 @@ class Port:
     dtype: str
     """Element type as the model's user sees it."""
     extents: str = ""
-    """Name of the output that says which extents it has when it has run: the port is then a row
-    with place for the most elements that there can be. Empty: always those of `shape`."""
+    """Output with this one's actual extents, if they depend on data: the port is then a row with
+    room for the maximum number of elements. Empty: always `shape`."""
     batch: int | None = None
-    """Of an input the axis whose extent is the samples in one run; None: it has none, or nobody has
-    said."""
+    """Of an input the axis of the samples in one run; None: none, or unknown."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A value of the model that can be seen in DRAM while the program runs."""
+    """A value of the model that is observable in DRAM while the program runs."""
 
     barrier: str
-    """When all its arrivals have executed, the value is complete."""
+    """The value is complete when all its arrivals have executed."""
     port: Port
     """Named as in the model."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where instructions come from."""
+    """Source of instructions."""
 
     node: str
     """Name of the ONNX node or nodes."""
@@ -96,29 +95,29 @@ many it has in all, and their kind in it."""
 
 @dataclass(frozen=True)
 class TileKind:
-    """Tiles of one layer that are alike: they differ in their position only.
+    """Equal tiles of one layer, which differ only in their position.
 
-    The kind in a loop is `only` where it has but one tile, `first` and `last` for those that are
-    like no other, and `steady` for those between, or for a stretch of tiles that are all alike.
+    The kind in a loop is `only` if it has one tile, `first` and `last` for those that equal no
+    other, and `steady` for those between, or for a run of equal tiles.
     """
 
     layer: int
-    """Its layer: the place of the layer's first node among the program's origins."""
+    """Its layer: index of the layer's first node among the program's origins."""
     loops: tuple[TileLoop, ...]
-    """The loops over tiles around them, the outermost first; none: the layer as a whole."""
+    """The loops over tiles around them, the outermost first; empty: the layer as a whole."""
     sizes: tuple[int, ...]
-    """Extents of the part of the layer's result that each of them is about."""
+    """Extents of the part of the layer's result that each tile computes."""
 
     @property
     def phase(self) -> str:
-        """Of all loops together: first, last or only where it is that in each that cuts."""
+        """In all loops together: first, last or only if it is that in each loop that cuts."""
         kinds = {kind for _, _, _, total, kind in self.loops if total > 1} or {"only"}
         return kinds.pop() if len(kinds) == 1 else "steady"
 
 
 @dataclass(frozen=True)
 class Demand:
-    """The least that any program for the same outputs does, whatever its schedule."""
+    """Lower bound of the work of any program with the same outputs."""
 
     products: tuple[tuple[str, int], ...]
     """Element type -> multiply-accumulates of products over channels."""
@@ -130,7 +129,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Program:
-    """Instruction streams and everything that they refer to."""
+    """Instruction streams and everything they refer to."""
 
     name: str
     arch: str
@@ -147,14 +146,14 @@ class Program:
     payloads: tuple[bytes, ...] = ()
     """Serialized models that host calls run."""
     macs: int = 0
-    """Multiply-accumulates that the model's outputs take, padding excluded."""
+    """Multiply-accumulates that the model's outputs need, padding excluded."""
     demand: Demand | None = None
-    """None: not known, as in programs written by hand."""
+    """None: unknown, as in programs written by hand."""
     tiles: tuple[TileKind, ...] = ()
-    """Which tiles the instructions are for, by their `tile`."""
+    """Tiles of the instructions, by their `tile`."""
     registers: tuple[Register, ...] = ()
-    """Lengths that are known when it runs: as it stands it is for the most of each, and
-    `simmodel.program.sizes.specialize` gives it for others."""
+    """Lengths known only at run time: the program is for the maximum of each, and
+    `simmodel.program.sizes.specialize` makes it for others."""
 
     @property
     def batch(self) -> int:
@@ -164,7 +163,7 @@ class Program:
 
     @cached_property
     def expanded(self) -> tuple[Expansion, ...]:
-        """Per core, what its stream stands for: for verifier, executor and simulator alike.
+        """Per core, its expanded stream, for verifier, executor and simulator.
 
         Raises:
             NotRunnable, TooLong: as `expand`.
@@ -172,7 +171,7 @@ class Program:
         return tuple(map(expand, self.cores))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is worked out again sooner than it is read."""
+        """Without values that are faster to compute again than to read."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 

@@ -1,11 +1,12 @@
-"""Ports at addresses of the caller's.
+"""Relocation: inputs and outputs at addresses of the caller's choice.
 
     port           base   bytes
     x              0x0    12288          dram[0x40 + 64*t] is of x, and moves with it
-    y, y_before    0x3000 4096           these lie in one place
+    y, y_before    0x3000 4096           these share one place
 
-The one idea: an address in DRAM is of the port in whose bytes its base lies. All that it reaches in
-any turn of its loops lies there as well, so whoever places a port adds one number to these bases.
+The one idea: an address in DRAM belongs to the port in whose bytes its base lies. All that it
+reaches in any iteration of its loops lies there as well, so moving a port adds one number to these
+bases.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ Span = tuple[int, int]
 
 
 class PlaceError(ValueError):
-    """Ports that cannot lie where they are asked to; a line for each reason."""
+    """Ports that cannot be placed as asked; a line for each reason."""
 
 
 @dataclass(frozen=True)
 class PortBytes:
-    """Where the bytes of a port lie."""
+    """Bytes of a port in DRAM."""
 
     name: str
     memory: str
     base: int
     size: int
     movable: bool
-    """Whether no command reaches from them to others."""
+    """Whether no command accesses them together with other bytes."""
 
 
 def ports_of(program: Program) -> tuple[PortBytes, ...]:
-    """Where inputs and outputs lie, in their order; those of one name once."""
+    """Bytes of inputs and outputs, in their order; those of one name once."""
     spans = _port_spans(program)
     areas = _areas(spans.values())
     crossed = [
@@ -58,7 +59,7 @@ def ports_of(program: Program) -> tuple[PortBytes, ...]:
 
 
 def relocate(program: Program, places: Mapping[str, int]) -> Program:
-    """`program` with ports at these addresses in DRAM; those that lie in one place stay so.
+    """`program` with ports at these addresses in DRAM; ports that share a place still do.
 
     Raises:
         PlaceError: there is no such port, it cannot be moved, or it would lie where others do.
@@ -101,7 +102,7 @@ def _port_spans(program: Program) -> dict[str, Span]:
 
 
 def _areas(spans: Iterable[Span]) -> list[Span]:
-    """What moves as one: ports that lie over each other do so together."""
+    """Areas that move together: overlapping ports."""
     found: list[Span] = []
     for low, high in sorted(spans):
         if found and low < found[-1][1]:
@@ -112,7 +113,7 @@ def _areas(spans: Iterable[Span]) -> list[Span]:
 
 
 def _area(base: int, areas: Iterable[Span]) -> Span:
-    """The area that an address is of; nothing where it is of none."""
+    """The area of an address; None if there is none."""
     return next((area for area in areas if area[0] <= base < area[1]), (base, base))
 
 
@@ -125,7 +126,7 @@ def _within(one: Span, area: Span) -> bool:
 
 
 def _reaches(program: Program) -> Iterator[tuple[Operand, Span]]:
-    """Every operand in DRAM, with the bytes from the first to the last that it is in any turn."""
+    """Every operand in DRAM, with the bytes that it covers over all iterations."""
     for stream in program.cores:
         yield from _dram_accesses(stream, {})
 
@@ -149,7 +150,7 @@ def _operands(item: Instruction) -> Iterator[Operand]:
 
 
 def _reach(operand: Operand, counts: Mapping[str, int]) -> Span:
-    """Registers are at the most of their lengths."""
+    """Registers have the maximum of their lengths."""
     address, (low, high) = operand.address, operand.span
     steps = [factor * (counts.get(name, 1) - 1) for name, factor in address.terms]
     if address.ring is not None:
@@ -160,7 +161,7 @@ def _reach(operand: Operand, counts: Mapping[str, int]) -> Span:
 
 
 def _meetings(program: Program, areas: Sequence[Span], moves: Mapping[Span, int]) -> Iterator[str]:
-    """Where what is placed would lie over something else."""
+    """Where a placed port would overlap something else."""
     names = {
         area: ", ".join(name for name, span in _port_spans(program).items() if _within(span, area))
         for area in areas

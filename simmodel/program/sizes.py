@@ -39,11 +39,11 @@ from simmodel.program.substitute import (
 
 
 class LengthError(ValueError):
-    """Lengths that a program does not have; the message has all that is wrong with them."""
+    """Lengths that a program does not support; the message lists all errors."""
 
 
 def checked(registers: Iterable[Register], lengths: Mapping[str, int]) -> dict[str, int]:
-    """Value of each register for `lengths`: how far it lies below its most, so never above 0.
+    """Value of each register for `lengths`: its distance below the maximum, so never above 0.
 
     Raises:
         LengthError: a name that is none of theirs, one without a length, one out of range.
@@ -93,12 +93,12 @@ def specialize(program: Program, lengths: Mapping[str, int]) -> Program:
 
 
 def longest(program: Program) -> Program:
-    """`program` for the most of each length."""
+    """`program` for the maximum of each length."""
     return specialize(program, most(program.registers))
 
 
 def most(registers: Iterable[Register]) -> dict[str, int]:
-    """The most of each length."""
+    """The maximum of each length."""
     return {register.name: register.high for register in registers if not register.terms}
 
 
@@ -108,7 +108,7 @@ def specialize_port(port: Port, registers: Iterable[Register], lengths: Mapping[
 
 
 def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """The lengths for which inputs have these shapes.
+    """The lengths that follow from the shapes of inputs.
 
     Args:
         program: with registers.
@@ -171,11 +171,11 @@ def _clip_port(port: Port, values: Mapping[str, int]) -> Port:
 
 @dataclass(frozen=True)
 class _Specializer:
-    """Makes streams for some lengths."""
+    """Specializes streams for some lengths."""
 
     interlock: bool
-    """Whether operands alone keep order: then what is left out claims its own, so that what stood
-    behind it still waits for what stood before."""
+    """Whether operands alone keep order: then a removed instruction is replaced by a claim of its
+    operands, so that later ones still wait for earlier ones."""
 
     def items(
         self, items: Iterable[Item], values: Mapping[str, int], counts: Mapping[str, int]
@@ -190,7 +190,7 @@ class _Specializer:
     def _specialize_loop(
         self, loop: Loop, values: Mapping[str, int], counts: Mapping[str, int]
     ) -> Iterator[Item]:
-        """Runs of turns for which the limits in the body leave alike."""
+        """Runs of iterations for which the limits in the body leave the same."""
         limits = dict.fromkeys(_limits(loop.body, values))
         if not limits:
             yield replace(loop, body=tuple(self.items(loop.body, values, counts)))
@@ -208,7 +208,7 @@ class _Specializer:
         self, loop: Loop, first: int, count: int, values: Mapping[str, int],
         counts: Mapping[str, int],
     ) -> Iterator[Item]:  # fmt: skip
-        """`count` turns of `loop` from the one numbered `first`."""
+        """`count` iterations of `loop` from number `first` on."""
         name = loop.variable
         if count == 1:
             yield from self.items(loop.body, {**values, name: first}, counts)
@@ -238,7 +238,7 @@ class _Specializer:
         yield replace(made, **changes) if changes else made
 
     def _instead(self, left: Instruction) -> Iterator[Instruction]:
-        """What stands in the place of an instruction that is left out."""
+        """The replacement of an instruction that is left out."""
         made: list[Instruction] = []
         if self.interlock:
             own = (o for o in (*left.reads(), *left.writes()) if o.memory != "dram" and not o.cores)
@@ -255,7 +255,7 @@ class _Specializer:
 
 
 def _signals(items: Iterable[Item]) -> bool:
-    """Whether engines of one core tell each other when to go on; cores do in any case."""
+    """Whether engines of one core signal each other; cores do in any case."""
     return any(
         _signals(item.body) if isinstance(item, Loop) else bool(item.signals) for item in items
     )
@@ -264,7 +264,8 @@ def _signals(items: Iterable[Item]) -> bool:
 def _state(
     limits: Iterable[tuple[Limit, int]], variable: str, turn: int, counts: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """For each limit: 1 where it leaves all, 0 nothing, else below 0 and another for every turn."""
+    """For each limit: 1 if it leaves everything, 0 nothing, else a negative number that differs in
+    every iteration."""
     found = []
     for limit, extent in limits:
         fixed = limit.base + sum(f * turn for name, f in limit.terms if name == variable)
@@ -295,24 +296,24 @@ def _counts(items: Iterable[Item]) -> Iterator[tuple[str, int]]:
 
 
 def _without(item: Instruction, counts: Mapping[str, int]) -> Instruction:
-    """`item` without what of its operands is gone and it can spare."""
+    """`item` without the empty operands that it can do without."""
     found = operands_of(item)
     gone = [name for name in item.SPARED if name in found and _gone(found[name], counts)]
     return replace(item, **dict.fromkeys(gone)) if gone else item  # type: ignore[arg-type]
 
 
 def _gone(operand: Operand, counts: Mapping[str, int]) -> bool:
-    """Whether a limit leaves nothing of it."""
+    """Whether an operand is empty."""
     return any(_nothing(limit, counts) for limit in operand.limits)
 
 
 def _nothing(limit: Limit, counts: Mapping[str, int]) -> bool:
-    """Whether it leaves nothing, in all turns of the loops around."""
+    """Whether an operand is empty in all iterations of the loops around."""
     return limit.base + sum(max(0, f * (counts[name] - 1)) for name, f in limit.terms) <= 0
 
 
 def _clipped(operand: Operand) -> Operand:
-    """`operand` as far as its limits go, which loops no longer move."""
+    """`operand` cut to its limits, which loops no longer move."""
     if not operand.limits:
         return operand
     shape = list(operand.shape)
@@ -323,7 +324,7 @@ def _clipped(operand: Operand) -> Operand:
 
 
 def _in_proportion(call: HostCall, changes: Mapping[str, Any]) -> int:
-    """Operations of a call of the host with fewer elements."""
+    """Operations of a host call, scaled to fewer elements."""
     own, less = (
         sum(operand.elements for operand in (*each.inputs, *each.outputs))
         for each in (call, replace(call, **changes))

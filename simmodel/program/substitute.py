@@ -1,7 +1,7 @@
-"""Items at other turns of a loop, or with values for its variable, rings and limits included.
+"""Substitute loop variables in items: another iteration, or a value; rings and limits included.
 
 An address is affine in loop variables and registers, and so are a ring's slot number and a limit.
-The item of turn v + 1, written in terms of v, has the factor of v added to each of their constants.
+The item of iteration v + 1, in terms of v, has the factor of v added to each of their constants.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from simmodel.isa import Instruction, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Ring, Terms
 
 Change = Callable[[Terms], tuple[int, Terms]]
-"""What terms become: a constant, and terms."""
+"""New terms: a constant, and terms."""
 
 
 def shifted(item: Item, variable: str, by: int) -> Item:
-    """`item` as it is `by` turns of `variable` later."""
+    """`item`, `by` iterations of `variable` later."""
     return _mapped(item, {variable}, lambda terms: (by * factor(terms, variable), terms))
 
 
 def fixed(item: Item, values: Mapping[str, int]) -> Item:
-    """`item` where variables have these values, which it no longer names."""
+    """`item` with values in place of variables."""
     return _mapped(item, values, lambda terms: split(terms, values))
 
 
@@ -35,35 +35,35 @@ def renamed(item: Item, old: str, new: str) -> Item:
 
 
 def factor(terms: Terms, variable: str) -> int:
-    """What one step of `variable` adds."""
+    """Factor of `variable`."""
     return sum(step for name, step in terms if name == variable)
 
 
 def split(terms: Terms, values: Mapping[str, int]) -> tuple[int, Terms]:
-    """Sum of the terms that have values, and the others."""
+    """Sum of the terms with values, and the other terms."""
     more = sum(step * values[name] for name, step in terms if name in values)
     return more, tuple((name, step) for name, step in terms if name not in values)
 
 
 def changed(limit: Limit, change: Change) -> Limit:
-    """`limit` with its terms changed."""
+    """`limit` with changed terms."""
     more, terms = change(limit.terms)
     return Limit(limit.axis, limit.base + more, terms)
 
 
 def substitute_operand(operand: Operand, values: Mapping[str, int]) -> Operand:
-    """`operand` where variables have these values."""
+    """`operand` with values in place of variables."""
     return _change_operand(operand, lambda terms: split(terms, values))
 
 
 def operands_of(instruction: Instruction) -> dict[str, Operand]:
-    """Its operands by the names of its fields, those that it has not left out."""
+    """Operands by field name, without absent ones."""
     found = ((name, getattr(instruction, name)) for name in operand_fields(type(instruction)))
     return {name: value for name, value in found if isinstance(value, Operand)}
 
 
 def lists_of(instruction: Instruction) -> dict[str, tuple[Operand, ...]]:
-    """Its operands where a field has any number of them."""
+    """Fields with any number of operands."""
     found = ((name, getattr(instruction, name)) for name in operand_fields(type(instruction)))
     return {name: value for name, value in found if isinstance(value, tuple)}
 

@@ -36,8 +36,8 @@ __all__ = ["Finding", "Report", "VerifyError", "check_open", "findings", "verify
 def verify(program: Program, arch: Arch) -> Report:
     """Check every rule of `program` on `arch`.
 
-    Of a program with registers this is what it is at their upper edge; what it is for other
-    lengths (`simmodel.program.sizes.specialize`) is checked by itself.
+    A program with registers is checked at the maximum of its lengths; what
+    `simmodel.program.sizes.specialize` makes of it is checked separately.
 
     Raises:
         VerifyError: it breaks some; `.findings` lists them.
@@ -49,7 +49,7 @@ def verify(program: Program, arch: Arch) -> Report:
 
 
 def check_open(program: Program) -> None:
-    """Nothing, where `program` can be settled for each of its lengths.
+    """Return nothing if `program` can be specialized for all of its lengths.
 
     Raises:
         VerifyError: its registers, or what names them, make no sense.
@@ -60,7 +60,7 @@ def check_open(program: Program) -> None:
 
 
 def findings(program: Program, arch: Arch) -> tuple[Finding, ...]:
-    """What `verify` would complain about; empty for a valid program."""
+    """The findings of `verify`; empty for a valid program."""
     return _inspect(program, arch)[1]
 
 

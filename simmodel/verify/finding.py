@@ -23,7 +23,7 @@ class Finding:
     text: str = ""
     """The instruction, as assembly."""
     node: str = ""
-    """Model node that it is for."""
+    """Model node of the instruction."""
 
     def __str__(self) -> str:
         place = "" if self.core is None else f" core {self.core}"
@@ -45,14 +45,14 @@ def found_at(
 
 @dataclass(frozen=True)
 class Report:
-    """What a program that passed consists of."""
+    """Summary of a program that passed."""
 
     instructions: int
     """Instructions issued, all cores."""
     occurrences: int
     queues: int
     ordered_pairs: int
-    """Pairs of groups of conflicting accesses that were shown to be ordered."""
+    """Pairs of groups of conflicting accesses that are proven to be ordered."""
 
 
 class VerifyError(ValueError):

@@ -36,16 +36,16 @@ Queue = tuple[int, str]
 """Core and engine."""
 Ints = NDArray[np.int64]
 Choose = Callable[[Sequence[int]], int]
-"""Picks one of the queues that may go on, by its place among them."""
+"""Picks one of the queues that may advance, by its index among them."""
 
 
 class Stuck(RuntimeError):
-    """No queue can go on; the message lists who waits for what."""
+    """No queue can advance; the message lists what each waits for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Every occurrence of every site of a program, and the queue it stands in."""
+    """Every occurrence of every site of a program, and its queue."""
 
     program: Program
     sites: tuple[Site, ...]
@@ -80,7 +80,7 @@ class Timeline:
 
     @cached_property
     def token_uses(self) -> tuple[TokenUse, ...]:
-        """The use of every token that is declared, waited for or signalled."""
+        """Use of every token that is declared, waited for or signalled."""
         return tuple(_token_uses(self))
 
     def where(self, occurrence: int) -> str:
@@ -123,14 +123,14 @@ def timeline(program: Program) -> Timeline:
 
 @dataclass(frozen=True)
 class TokenUse:
-    """Who gives, on whatever core, and who takes one token of one core, in program order."""
+    """Signals and waits of one token of one core, from any core, in program order."""
 
     core: int
     name: str
     initial: int
     givers: Ints
     given: Ints
-    """Per giver: how many."""
+    """Per signal: the count."""
     takers: Ints
     taken: Ints
 
@@ -144,7 +144,7 @@ class TokenUse:
 
 
 class _Uses:
-    """Sites that give or take, by token; cores that meet have thousands of tokens."""
+    """Sites that signal or wait, by token; programs with multicast have thousands of tokens."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[int, str], int] = {}
@@ -153,7 +153,7 @@ class _Uses:
         """Number of the token, site, how many."""
 
     def add(self, token: tuple[int, str], site: int, count: int) -> None:
-        """`site` gives or takes `count` of `token`."""
+        """`site` signals or waits for `count` of `token`."""
         self._rows.append((self.numbers.setdefault(token, len(self.numbers)), site, count))
 
     def by_token(self, line: Timeline) -> list[tuple[Ints, Ints]]:
@@ -199,10 +199,10 @@ class Dependencies:
     target: Ints
     source: Ints
     lacking: tuple[tuple[int, str], ...]
-    """Occurrences that wait for what never comes, and what that is."""
+    """Occurrences that wait for a signal that never comes, and its name."""
 
     def plus(self, target: Ints, source: Ints) -> Dependencies:
-        """These edges and more."""
+        """The union with more edges."""
         targets = np.concatenate([self.target, target])
         order = np.argsort(targets, kind="stable")
         return Dependencies(
@@ -246,7 +246,7 @@ def barrier_uses(line: Timeline) -> dict[str, tuple[list[int], list[int]]]:
 
 
 def _last_of_queues(line: Timeline, occurrences: list[int]) -> Ints:
-    """The last of `occurrences` in each queue: it stands for those before it."""
+    """The last of `occurrences` in each queue: it implies those before it."""
     last: dict[int, int] = {}
     for occurrence in sorted(occurrences):
         last[int(line.queue[occurrence])] = occurrence
@@ -256,7 +256,7 @@ def _last_of_queues(line: Timeline, occurrences: list[int]) -> Ints:
 def sequence(
     line: Timeline, edges: Dependencies, choose: Choose | None = None, arch: Arch | None = None
 ) -> Ints:
-    """One order of all occurrences that queues and edges allow.
+    """One legal order of all occurrences.
 
     Args:
         line, edges: the program's nodes and edges.
@@ -271,21 +271,21 @@ def sequence(
 
 
 def random_order(seed: int) -> Choose:
-    """Picks queues at random, the same way for the same `seed`."""
+    """Picks queues at random, the same for the same `seed`."""
     generator = random.Random(seed)
     return lambda queues: generator.randrange(len(queues))
 
 
 def starving_order(seed: int) -> Choose:
-    """Lets a queue go on only where nothing before it can; which comes before which is drawn, the
-    same way for the same `seed`. So some run ahead as far as they may, and others as late."""
+    """Advances a queue only if none before it can advance; the order of queues is drawn from
+    `seed`. So some run as far ahead as possible, and others as late."""
     generator = random.Random(seed)
     ranks: defaultdict[int, float] = defaultdict(generator.random)
     return lambda queues: max(range(len(queues)), key=lambda place: ranks[queues[place]])
 
 
 class _Game:
-    """Plays the queues against each other, one occurrence at a time and without time."""
+    """Plays the queues against each other, one occurrence at a time, without cycles."""
 
     def __init__(
         self, line: Timeline, edges: Dependencies, choose: Choose | None, arch: Arch | None
@@ -345,7 +345,7 @@ class _Game:
         self.head[queue] = head
 
     def _must_wait(self, occurrence: int, queue: int) -> bool:
-        """Whether it must wait; if so, it is noted where the wait will end."""
+        """Whether it must wait; if so, it is registered where the wait will end."""
         if occurrence in self.lacking:
             return True
         for index in range(self.bounds[occurrence], self.bounds[occurrence + 1]):

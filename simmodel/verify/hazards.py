@@ -21,12 +21,11 @@ from simmodel.verify.happens_before import Clocks, Ints, Timeline, TokenUse, bar
 from simmodel.verify.overlap import Accesses, Bools, Ends, Rivalries, disjoint_in_time, rivalries
 
 LISTED = 20
-"""Hazards of one kind that are spelled out."""
+"""Hazards of one kind that are listed."""
 
 
 def touching(line: Timeline, table: Accesses) -> Accesses:
-    """`table` without claims, which touch nothing: they keep order within their core, and leave
-    the writing to another one."""
+    """`table` without claims: they keep order within their core, another core does the writing."""
     claims = np.array([isinstance(site.instruction, Claim) for site in line.sites], np.bool_)
     kept = np.flatnonzero(~claims[line.site[table.occurrence]])
     fields = ("occurrence", "write", "region", "operand")
@@ -35,7 +34,7 @@ def touching(line: Timeline, table: Accesses) -> Accesses:
 
 def guarded(line: Timeline, arch: Arch, clocks: Clocks, table: Accesses) -> Rivalries:
     """Conflicting groups of accesses that only tokens and barriers can order, and that are not
-    ordered as a whole: one group ended before the other began."""
+    ordered as a whole, one group ending before the other begins."""
     core = np.array([owner for owner, _ in line.queues], np.int64)
     hardware = arch.front_end.sync == "interlock"
 
@@ -47,7 +46,7 @@ def guarded(line: Timeline, arch: Arch, clocks: Clocks, table: Accesses) -> Riva
 
 
 def race_findings(line: Timeline, clocks: Clocks, found: Rivalries) -> Iterator[Finding]:
-    """Pairs of occurrences that touch the same byte, one writing, in no order."""
+    """Unordered pairs of occurrences that touch the same byte, one writing."""
     sizes = np.diff(found.bounds)
     swap = sizes[found.first] > sizes[found.second]
     small = np.where(swap, found.second, found.first)
@@ -84,7 +83,7 @@ def _race(found: Rivalries, first: int, second: int) -> Finding:
 
 
 class _Written:
-    """Which bytes of every memory have been written so far."""
+    """Mask of written bytes of every memory."""
 
     def __init__(self, ends: dict[Place, int]) -> None:
         self.marks = {spot: np.zeros(end, np.bool_) for spot, end in ends.items()}
@@ -97,7 +96,7 @@ class _Written:
 
 
 def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[Finding]:
-    """Reads of bytes that were never written before, and outputs that are not complete."""
+    """Reads of unwritten bytes, and incomplete outputs."""
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     # Bytes stay written, so each region matters only when it is first read or first written.
@@ -159,11 +158,11 @@ def _initial(program: Program, ends: dict[Place, int]) -> _Written:
 # Tokens and barriers: one giver and one taker, balance, arrivals, and no wait without an end.
 
 COUNT = 2**31
-"""What a token holds, and what one instruction gives or takes, stays below it."""
+"""Limit of a token's count, and of what one instruction signals or waits for."""
 
 
 def token_findings(line: Timeline) -> Iterator[Finding]:
-    """Tokens with several givers or takers, and tokens that do not balance."""
+    """Tokens with several signalling or waiting queues, and tokens that do not balance."""
     for use in line.token_uses:
         for role, occurrences in (("signalled", use.givers), ("awaited", use.takers)):
             queues = _queues(line, occurrences, use.core)
@@ -189,7 +188,7 @@ def _balance(use: TokenUse) -> Iterator[Finding]:
 
 
 def barrier_findings(line: Timeline) -> Iterator[Finding]:
-    """Barriers whose arrivals differ from what is declared."""
+    """Barriers whose arrivals differ from the declared number."""
     uses = barrier_uses(line)
     for name, declared in line.program.barriers.items():
         arrivals = len(uses[name][0]) if name in uses else 0

@@ -1,4 +1,4 @@
-"""Rules that one look at each instruction decides: names, engines, shapes, encodability."""
+"""Checks of single instructions: names, engines, shapes, encodability."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from simmodel.verify.symbolic import unknown
 
 ROLES = ("dram", "shared", "local", "weights", "accumulators")
 Checked = Iterator[tuple[str, str]]
-"""Rule and message of each thing that is wrong."""
+"""Rule and message of each error."""
 Check = Callable[[Instruction, Program, Arch, int], Checked]
 
 
@@ -199,13 +199,13 @@ CHECKS: tuple[Check, ...] = (_engine, _operand_checks, _contract)
 
 
 def size_of_memory(arch: Arch, role: str) -> int:
-    """Bytes of one instance of the memory in `role`; 0 where there is none."""
+    """Bytes of one instance of the memory in `role`; 0 if there is none."""
     memory = arch.memories.get(role)
     return memory.size if memory is not None else 0
 
 
 def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
-    """Operands that leave their memory or are not at a multiple of their element size."""
+    """Operands that leave their memory or are not aligned to their element size."""
     for site, core in zip(line.sites, line.owners, strict=True):
         for operand, addresses in zip(site.operands, site.addresses, strict=True):
             lowest, highest, whole = _extremes(addresses, operand.itemsize)

@@ -37,12 +37,12 @@ Dims = tuple[tuple[int, int], ...]
 FAR = 1 << 42
 """Bytes; addresses stay below."""
 CHUNK = 1 << 20
-"""Pairs looked at together; bounds the memory that a program full of overlaps needs."""
+"""Pairs per chunk; limits the memory for a program full of overlaps."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """Runs of `run` bytes, repeated along `dims`; where it starts is kept apart."""
+    """Runs of `run` bytes, repeated along `dims`; its start is stored separately."""
 
     run: int
     dims: Dims
@@ -60,7 +60,7 @@ def box_of(operand: Operand) -> Box:
 
 @lru_cache(maxsize=1 << 14)
 def _box(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Box:
-    """Many operands, above all of different cores, have the same box."""
+    """Box of an operand, shared by equal operands, above all of different cores."""
     run, dims = itemsize, []
     pairs = zip(shape, strides, strict=True)
     for stride, extent in sorted((abs(s), n) for n, s in pairs if n > 1 and s):
@@ -278,7 +278,8 @@ def _exact(table: Accesses, first: Ints, second: Ints) -> Bools:
 
 @dataclass(frozen=True, eq=False)
 class Rivalries:
-    """Groups of accesses, and the pairs of groups of which one writes what the other touches."""
+    """Groups of accesses, and the pairs of groups of which one writes bytes that the other
+    touches."""
 
     line: Timeline
     table: Accesses
@@ -320,10 +321,10 @@ class Rivalries:
 
 
 def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], Bools]) -> Rivalries:
-    """All rivalries between queues for which `allowed` holds.
+    """All rivalries between queues for which `allowed` is true.
 
-    Geometry is the dear part, so `allowed` is asked first, about groups whose bounding intervals
-    meet; it sees each group's queue and its first and last occurrence.
+    Geometry is expensive, so `allowed` is asked first, about groups whose bounding intervals meet;
+    it gets each group's queue and its first and last occurrence.
     """
     queue = line.queue[table.occurrence]
     tag = (table.region * max(len(line.queues), 1) + queue) * 2 + table.write
@@ -354,7 +355,7 @@ def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], B
 
 @dataclass(frozen=True)
 class Ends:
-    """Of groups of accesses: their queues, their first and their last occurrences."""
+    """Groups of accesses: their queues, their first and their last occurrences."""
 
     queue: Ints
     first: Ints

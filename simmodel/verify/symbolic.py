@@ -1,8 +1,8 @@
-"""Rules of what a program leaves open: its registers, what names them, and ports against them.
+"""Checks of programs with registers: the registers, fields that use them, and their ports.
 
-The one idea: they hold for every length, so they are looked at once, before a program is settled
-for any. Where they do, `simmodel.program.sizes.specialize` gives programs that all other rules can
-be asked about.
+The one idea: these rules hold for every length, so they are checked once, before a program is
+specialized. Then `simmodel.program.sizes.specialize` gives programs to which all other checks
+apply.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def mistaken() -> ValueError:
 
 def test_an_error_says_where_it_happened_and_to_what() -> None:
     expected = (
-        r"internal error in compiler/graph/infer\.py:\d+ on node 'a' \(Add\): "
+        r"internal error in compiler/frontend/shapes\.py:\d+ on node 'a' \(Add\): "
         r"ValueError: shapes \(\(2,\), \(3,\)\) do not broadcast"
     )
     assert re.fullmatch(expected, error_line(mistaken()))

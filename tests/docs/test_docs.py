@@ -68,6 +68,19 @@ def test_the_readme_leads_to_every_page() -> None:
     assert not missing
 
 
+def test_the_map_of_the_house_names_what_is_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+\? \| ([^|]+) \| ([^|]*) \|$", page, re.M)
+    assert len(rows) > 20
+    for files, names in rows:
+        sources = [ROOT / path for path in re.findall(r"`(\w+/[\w/.]+)`", files)]
+        folders = [path if path.is_dir() else path.parent for path in sources]
+        text = "\n".join(f.read_text("utf-8") for folder in folders for f in folder.glob("*.py"))
+        assert all(path.exists() for path in sources), files
+        for name in re.findall(r"\w+", names):
+            assert re.search(rf"^ *(?:def |class )?{name}\b[^\n]*[=:(]", text, re.M), name
+
+
 def block(language: str, text: str, mark: str = "", value: str = "") -> Block:
     return Block(ROOT / "README.md", 1, language, text, mark, value, 0)
 

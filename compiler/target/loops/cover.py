@@ -1,12 +1,12 @@
-"""Which of a nest's loops an instruction walks itself, and which are loops around it: all ways.
+"""Cover: which of a nest's loops one instruction walks, and which are loops around it.
 
     sum over 49 rows of 512 channels   512 x ...     on an engine of one dimension
         walks the rows       512 instructions of 4 vectors
-        walks the channels   49 times 2 instructions of 16 vectors, each joins what is there
+        walks the channels   49 times 2 instructions of 16 vectors, each adds to the partial sum
 
-Every cover is priced by the clock of the instruction: start-up, then the longer of its rows and of
-what its operands move. The quickest is taken, the one of the fewest instructions where they are
-alike. `compiler.target.loops.collapse` brings loops into the order that is asked for here.
+Every cover is priced by the instruction's own cycles: start-up, then the longer of its vectors and
+its operands' traffic. The fastest is taken, of equal ones that with the fewest instructions.
+`collapse` of `compiler.target.loops.split` orders the loops for this.
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ from simmodel.program.encoding import typical_bytes
 
 
 class OperandPort(NamedTuple):
-    """How an operand gets to the engine."""
+    """Transfer of an operand to the engine."""
 
     way: tuple[str, bool]
-    """A memory, and whether its ports for writes are others: operands share what it carries."""
+    """A memory, and whether its write ports are separate: operands of one port share its rate."""
     item: int
     """Bytes of an element."""
     grain: int
-    """Bytes that move for each contiguous run at least."""
+    """Least bytes moved per contiguous run."""
     rate: float
-    """Bytes a cycle; of one bank where memory is mapped in blocks."""
+    """Bytes per cycle; of one bank in memory mapped in blocks."""
     bank: int = 0
     """Bytes of a bank where memory is mapped in blocks; else 0."""
     banks: int = 1
 
 
 class Unit(NamedTuple):
-    """What instructions of one form cost over operands of given types in given memories."""
+    """Cycles of instructions of one form, with operands of given types in given memories."""
 
     rank: int
     longest: int
     lanes: float
     factor: float
-    """Cycles for each vector of lanes."""
+    """Cycles per vector of lanes."""
     startup: int
     interval: float
     """Cycles from one issue to the next."""
     ports: tuple[OperandPort, ...]
-    """Of what is written and of each operand read."""
+    """Of the result and of each operand read."""
     earlier: OperandPort
-    """Of what was written, where a piece of a reduction joins it."""
+    """Of the previous result, if a piece of a reduction adds to it."""
 
 
 class ReductionKind(NamedTuple):
-    """What is done at each position."""
+    """Whether and how the form reduces."""
 
     reduces: bool = False
-    """Whether loops along which what is written stands still are reduced."""
+    """Whether loops that do not move the result are reduced."""
     joins: bool = True
-    """Whether a reduction in pieces may join each to what those before it left."""
+    """Whether a piece of a reduction may add to the pieces before it."""
 
 
 PLAIN = ReductionKind()
 
 
 class CoverProblem(NamedTuple):
-    """All that covers are found from."""
+    """Input of the search for covers."""
 
     unit: Unit
     loops: Loops
@@ -80,32 +80,33 @@ class CoverProblem(NamedTuple):
 
 @dataclass(frozen=True)
 class Cover:
-    """One way, with what it takes."""
+    """One cover, with its cost."""
 
     inside: tuple[int, ...]
     """Loops that an instruction walks, slowest first."""
     size: int
-    """Positions of the innermost of them that it takes at once."""
+    """Positions of the innermost of them per instruction."""
     cycles: float
-    """Of the engine, all instructions."""
+    """Engine cycles of all instructions."""
     count: int
-    """Instructions, however often loops repeat them."""
+    """Instructions issued, all iterations counted."""
     words: int
-    """Instructions, each once."""
+    """Instructions in the program, each once."""
     issued: float
-    """Cycles that the front end takes for them."""
+    """Cycles of the front end for them."""
     rest: Cover | None = None
-    """Of what whole pieces leave of the innermost loop."""
+    """Cover of the remainder of the innermost loop."""
 
     @property
     def rank(self) -> tuple[float, int, int]:
-        """What covers are compared by."""
+        """Order of covers."""
         return max(self.cycles, self.issued), self.count, self.words
 
 
 @lru_cache(maxsize=1 << 16)
 def cheapest(unit: Unit, loops: Loops, kind: ReductionKind = PLAIN) -> Cover:
-    """The quickest of `covers`; of several the first.
+    """The fastest of `covers`; of several the first. Raises ValueError if a reduction does not fit
+    in one instruction and may not be cut.
 
     Raises ValueError where a reduction does not fit into one instruction and may not be cut.
     """
@@ -116,8 +117,8 @@ def cheapest(unit: Unit, loops: Loops, kind: ReductionKind = PLAIN) -> Cover:
 
 
 def covers(unit: Unit, loops: Loops, kind: ReductionKind = PLAIN) -> Iterator[Cover]:
-    """All ways: every loop innermost in turn, with as many of the slower ones as there is room for
-    in every choice, its row cut in every way. The fastest loop comes first."""
+    """All covers: every loop innermost in turn, every choice of the slower ones that fits, its row
+    cut in every way. The fastest loop comes first."""
     moving = [n for n, axis in enumerate(loops) if axis.extent > 1]
     if not moving:
         yield _cover(unit, loops, (), 1, kind)
@@ -163,7 +164,7 @@ def _cut_covers(
 
 
 def _legal(loops: Loops, inside: tuple[int, ...], size: int, kind: ReductionKind) -> bool:
-    """Whether an instruction may walk just these loops, the innermost in pieces of `size`."""
+    """Whether an instruction may walk these loops, the innermost in pieces of `size`."""
     last = inside[-1]
     for number, axis in enumerate(loops):
         cut = size < axis.extent if number == last else number not in inside and axis.extent > 1
@@ -208,7 +209,7 @@ def _cover(
 
 
 def _instruction_cycles(unit: Unit, sizes: list[tuple[int, StridedLoop]], *, joins: bool) -> float:
-    """Cycles of one instruction; with `joins` it reads what it writes as well."""
+    """Cycles of one instruction; with `joins` it reads its result as well."""
     rows = 1
     for extent, _ in sizes[:-1]:
         rows *= extent
@@ -221,7 +222,7 @@ def _instruction_cycles(unit: Unit, sizes: list[tuple[int, StridedLoop]], *, joi
 
 
 def memory_cycles(unit: Unit, sizes: list[tuple[int, StridedLoop]], *, joins: bool = False) -> int:
-    """Cycles that memories take for the operands, over these many positions of each loop."""
+    """Cycles of the memories for the operands, over so many positions of each loop."""
     ways: dict[tuple[str, bool], float] = {}
     moving = [*enumerate(unit.ports), *([(0, unit.earlier)] if joins else [])]
     for number, port in moving:
@@ -234,7 +235,7 @@ def memory_cycles(unit: Unit, sizes: list[tuple[int, StridedLoop]], *, joins: bo
 
 
 def _carried(port: OperandPort, dims: list[tuple[int, int]]) -> float:
-    """Cycles for one operand by itself: whole grains for each contiguous run."""
+    """Cycles for one operand alone: whole grains for each contiguous run."""
     run, runs, span = port.item, 1, port.item
     for extent, step in sorted((d for d in dims if d[1] and d[0] > 1), key=lambda d: d[1]):
         span += (extent - 1) * step
@@ -254,7 +255,7 @@ _ENDLESS = 1 << 62
 
 
 class StoredOperand(NamedTuple):
-    """An operand, as far as its cost does not depend on how it is walked."""
+    """An operand's facts that do not depend on the cover."""
 
     role: str
     """Of the memory that it lies in."""
@@ -263,7 +264,7 @@ class StoredOperand(NamedTuple):
 
 
 def startup_of(arch: Arch, read: Collection[str] = ("local",), engine: str = "vector") -> int:
-    """Cycles before an instruction that reads these memories moves its first operand."""
+    """Cycles before the first operand moves of an instruction that reads these memories."""
     memories = arch.memories.on_chip()
     latency = max((memories[role].latency.cycles(arch.clock) for role in read), default=0)
     own = arch.scalar.startup if engine == "scalar" else arch.vector.startup
@@ -274,7 +275,7 @@ def unit_of(
     arch: Arch, form: tuple[str, str], operands: Sequence[StoredOperand], engine: str = "vector",
     beside: int = 1,
 ) -> Unit:  # fmt: skip
-    """What `engine` costs.
+    """Cost of a form on `engine`.
 
     Args:
         arch: the machine.
@@ -306,8 +307,8 @@ def _operand_port(arch: Arch, operand: StoredOperand, beside: int, *, write: boo
 
 
 def _interval(arch: Arch, form: str, rank: int) -> float:
-    """Cycles that the front end takes to fetch an instruction of this form, of operands of `rank`,
-    in each turn of a loop; issuing one never takes longer than its work."""
+    """Cycles in which the front end fetches an instruction of this form, with operands of `rank`,
+    in each iteration of a loop; issuing one never takes longer than its work."""
     front, size = arch.front_end, typical_bytes(arch, form, rank)
     kept = size <= (front.loop_buffer or 0)
     fetch = None if kept else front.fetch_bandwidth

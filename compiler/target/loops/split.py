@@ -1,4 +1,4 @@
-"""One operator as instructions that follow each other, each over the whole of a tile.
+"""Fission: one operator as a chain of instructions, each over the whole tile.
 
     y = sum over i=3 of mul(x[n + i], w[i]) + b      on an engine without windows
     mul(x, w) at 0
@@ -6,9 +6,8 @@
     fma(x, w, <) at 2
     add(<, b)
 
-`<` is what the link before left: real values in the widest type there is, which only the last link
-clips and encodes. What is expected to take how long, how much room there must be in between and
-what is emitted all ask here.
+`<` is the previous instruction's result: real values in the widest type, which only the last
+instruction clips and encodes. Cost model, plan (for intermediate buffers) and emission use it.
 """
 
 from __future__ import annotations
@@ -23,17 +22,16 @@ from simmodel.isa.functions import JOINS
 
 
 class SplitInstruction(NamedTuple):
-    """One instruction, however many it takes to walk all loops."""
+    """One instruction of a chain, or several alike that walk all loops together."""
 
     function: str
     reads: tuple[int | None, ...]
-    """Accesses by their position among the nest's; None: what the link before left, of the first
-    one the sums that are there already."""
+    """Indices into the nest's accesses; None: the previous instruction's result, for the first one
+    the partial sums."""
     kind: Literal["each", "reduce", "window"] = "each"
-    """Element by element, over the loops of the reduction, or sliding over them."""
+    """Element by element, over the loops of the reduction, or sliding along them."""
     at: tuple[int, ...] | None = None
-    """Position of the loops of the reduction that it is for; None: it walks them, or there are
-    none."""
+    """Its position of the reduction loops; None: it walks them, or there are none."""
     parameters: tuple[float, ...] = ()
 
 
@@ -41,7 +39,7 @@ def fission(
     nest: Nest, *, own: bool = True, taps: Sequence[int] = (), windows: bool = False,
     pieces: bool = False,
 ) -> list[SplitInstruction]:  # fmt: skip
-    """The links of `nest`.
+    """The chain of instructions of `nest`.
 
     Args:
         nest: an operator.
@@ -91,18 +89,18 @@ def print_links(links: Iterable[SplitInstruction], names: Sequence[str]) -> str:
 
 
 class PieceRun(NamedTuple):
-    """As many pieces from number `first` on, each of `size` positions, from `start` on."""
+    """`count` pieces from number `first` on, each of `size` positions, from `start` on."""
 
     first: int
     times: int
     start: int
     size: int
     holds: Hashable = None
-    """What the condition says of each of them."""
+    """Value of the condition for each of them."""
 
 
 Condition = Callable[[int, int, int], Hashable]
-"""Of a piece's number, its first position and its size."""
+"""Function of a piece's number, first position and size."""
 
 
 def runs(extent: int, size: int, holds: Condition | None = None, low: int = 0) -> list[PieceRun]:
@@ -130,8 +128,8 @@ def runs(extent: int, size: int, holds: Condition | None = None, low: int = 0) -
 
 
 def behind(extent: int, size: int, holds: Condition | None = None) -> list[PieceRun]:
-    """`runs` of the positions 0 .. extent with the first piece at the end, numbered in that order:
-    of an open number of positions it is the only one that is there in any case."""
+    """`runs` of the positions 0 .. extent with the first piece last, numbered in that order: of an
+    open number of positions that piece always exists."""
     first = min(size, extent)
     found, count = runs(extent - first, size, holds, first), -(-extent // size)
     said = None if holds is None else holds(count - 1, 0, first)
@@ -144,7 +142,8 @@ def ends(count: int, *, first: bool, last: bool) -> Condition:
 
 
 class Reach(NamedTuple):
-    """How an operand is read along a loop: at factor * position + constant + 0 .. window."""
+    """Positions that an operand is read at along a loop: factor * position + constant + 0 ..
+    window."""
 
     factor: int
     constant: int
@@ -169,18 +168,18 @@ def print_runs(found: list[PieceRun]) -> str:
 # Neighbouring loops that every operand walks as one become one loop.
 
 Groups = tuple[tuple[int, ...], ...]
-"""Loops that are one, each by its positions, the innermost of them first; slowest group first."""
+"""Loops merged into one, each by its indices, innermost first; slowest group first."""
 
 
 def ordered(axes: Sequence[StridedLoop], lead: int) -> list[int]:
-    """Positions of the loops that turn more than once, as operand `lead` walks them, slowest
+    """Loops with several iterations, in the order in which operand `lead` walks them, slowest
     first."""
     found = [n for n, axis in enumerate(axes) if axis.extent > 1]
     return sorted(found, key=lambda n: (-abs(axes[n].steps[lead]), n))
 
 
 def groups(axes: Sequence[StridedLoop], order: Sequence[int]) -> Groups:
-    """Which of `axes`, nested in this order, slowest first, are one loop to every operand."""
+    """Which of `axes`, nested in this order, slowest first, all operands walk as one loop."""
     made: list[list[int]] = []
     size = 1
     for number in reversed(order):

@@ -1,10 +1,10 @@
-"""Loops as the operands of an instruction walk them, and their text.
+"""Loops with the byte strides of an instruction's operands, and their text.
 
     64 x 8 x 8   dst 1 512 64   a 64 8 1
 
-says that 64 times 8 times 8 positions are walked, that neighbours along the first loop lie 1 byte
-apart in `dst` and 64 in `a`. An operand that stands still along a loop has 0 there. Loops count
-from zero: where they begin is in the operands' addresses.
+Three loops of 64, 8 and 8 iterations; neighbours along the first are 1 byte apart in `dst` and 64
+in `a`. A stride of 0: the operand does not move along that loop. Loops count from zero; starts are
+in the operands' addresses.
 """
 
 from __future__ import annotations
