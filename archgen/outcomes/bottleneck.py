@@ -46,8 +46,6 @@ def _number_or_zero(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-
-
 # Where a network's working set lies on a machine, and how much of it each memory there holds.
 
 
