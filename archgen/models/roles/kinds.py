@@ -1,8 +1,8 @@
-"""What an input is, by who reads it: a state, a mask, a mode.
+"""What an input is, by who reads it and by its name: a state, a mask.
 
 The one idea: each question is one function that answers with its evidence or with None; `infer`
 asks them in order. Values are followed forward through what keeps them (`_CARRIERS`), so a mask
-behind three Reshapes and a Cast is still a mask.
+that is added behind three Reshapes is still added as it is.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def mask(net: Net, port: ModelPort) -> tuple[str, bool] | None:
         return "its type is bool", False
     if "mask" not in port.name.lower():
         return None
-    waiting = [port.name]
+    real = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+    waiting = [port.name] if port.elem_type in real else []
     for name in waiting:
         for node, slot in net.readers.get(name, ()):
             if node.op_type == "Add":
