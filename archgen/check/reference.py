@@ -410,8 +410,8 @@ def sample_inputs(proto: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
 
     Data are standard normal, bytes uniform over their range, other integers below 8; a state is
     normal with deviation 1/2, so that what reads it is checked; indices are uniform over what every
-    operator that indexes by them can take; masks hide nothing; of parameters, weights are normal,
-    sizes 1, and others positive. `archgen.models.roles.kinds.Fill` has all of it.
+    operator that indexes by them can take; masks hide nothing; of parameters, sizes are 1 and
+    lists positive. `archgen.models.roles.kinds.Fill` has all of it.
     """
     return sample_sets(proto, [seed])[0]
 
@@ -449,11 +449,7 @@ def _sample(
         return _integers(role, dtype, shape, random)
     if role.fill == "positive":
         return np.asarray(1 - random.uniform(0, 0.5, shape)).astype(dtype)
-    # A sum of n products of standard normal values grows like sqrt(n); weights divided by that
-    # keep activations near 1 however deep the network is.
-    deviation = {"small noise": 0.5, "weights": 1 / math.sqrt(_reduction_length(shape))}.get(
-        role.fill, 1.0
-    )
+    deviation = 0.5 if role.fill == "small noise" else 1.0
     return np.asarray(random.standard_normal(shape) * deviation).astype(dtype)
 
 
@@ -474,8 +470,3 @@ def _within(dtype: np.dtype[Any], low: int, high: int) -> tuple[int, int]:
         return low, high
     limits = np.iinfo(dtype)
     return max(low, int(limits.min)), min(high, int(limits.max))
-
-
-def _reduction_length(shape: Sequence[int]) -> int:
-    """Products in one sum, about: of a matrix its rows, of a kernel all but its first axis."""
-    return max(1, shape[0] if len(shape) == 2 else math.prod(shape[1:]))

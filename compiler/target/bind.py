@@ -11,7 +11,6 @@ layer. Prices, plans, trees and emission read it there.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -174,34 +173,6 @@ def print_bound(parts: Sequence[Part]) -> Iterator[str]:
         for nest, (chosen, *others) in zip(part.nests, part.ways, strict=True):
             alternatives = "".join(f"; or {_binding_text(way)}" for way in others)
             yield f"  {nest.tensor}: {_binding_text(chosen)}{alternatives}"
-
-
-_WAY = re.compile(
-    r"(?P<engine>matrix|vector|scalar|copy)(?P<vector>, finished by vector)?"
-    r"(?:, sums in (?P<sums>\w+))?"
-)
-
-
-def parse_bound(text: str) -> dict[str, tuple[Binding, ...]]:
-    """Result tensor -> bindings of its nest, from text of `print_bound`. Raises ValueError with the
-    number of a wrong line.
-
-    Raises ValueError with the number of a line that is none.
-    """
-    found = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith(("layer ", "call ")):
-            continue
-        tensor, _, said = line.strip().rpartition(": ")
-        ways = [_WAY.fullmatch(way) for way in said.split("; or ")]
-        if not tensor or None in ways:
-            raise ValueError(f"line {number}: expected '  TENSOR: ENGINE', got {line!r}")
-        found[tensor] = tuple(_parse_binding(way) for way in ways if way is not None)
-    return found
-
-
-def _parse_binding(said: re.Match[str]) -> Binding:
-    return Binding(said["engine"], said["vector"] is None, said["sums"] or "local")  # type: ignore[arg-type]
 
 
 def _binding_text(binding: Binding) -> str:

@@ -23,14 +23,12 @@ from onnx import TensorProto, helper, numpy_helper
 from archgen.check.reference import run_node
 from compiler.context import CompileOptions, CompileResult, Context
 from compiler.decisions.text.extract import extract_tree, remarks_of
-from compiler.decisions.text.interpreter import run_schedules
 from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import Stages
 from compiler.passes import run_passes
 from compiler.pipeline import compile_model, nests, prepared
 from compiler.tensor_ir.interpreter import run
-from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.machine.run import simulate
@@ -189,30 +187,20 @@ def check(
         np.testing.assert_allclose(meant[name], values, 0, loose, err_msg=f"nests: {name}")
         np.testing.assert_allclose(actual[name], meant[name], 0, tight, err_msg=name)
     if zlib.crc32(model.SerializeToString()) % 4 == 0:  # a fourth, whichever run it is
-        followed(graph, arch, options, compiled, feeds, meant)
+        followed(graph, arch, options, compiled)
     trace = simulate(program, arch)
     conserved(compiled, trace)
     assert measure(trace, program, arch).efficiency <= 1  # and did what the outputs take
     return Checked(compiled, trace)
 
 
-def followed(
-    graph: ir.Model, arch: Arch, options: CompileOptions, compiled: CompileResult,
-    feeds: dict[str, Array], meant: dict[str, Array],
-) -> None:  # fmt: skip
-    """The schedule as text makes the same program again, and tile by tile computes what the
-    network means."""
+def followed(graph: ir.Model, arch: Arch, options: CompileOptions, compiled: CompileResult) -> None:
+    """The schedule as text makes the same program again."""
     assert compiled.search is not None
-    network = compiled.search.graph
-    tree = extract_tree(network.name, compiled.steps, addresses=True)
+    tree = extract_tree(compiled.search.graph.name, compiled.steps, addresses=True)
     assert parse_tree(print_tree(tree, remarks_of(tree, compiled.steps))) == tree
     again = compile_model(graph, arch, replace(options, tree=tree))
     assert print_program(again.program) == print_program(compiled.program)
-    steps = [s if isinstance(s, HostNode) else s.plan.schedule for s in compiled.steps]
-    tiled = run_schedules(network, steps, feeds, run_node)
-    for name, values in meant.items():
-        scale = max(1.0, float(np.abs(values).max(initial=0.0)))
-        np.testing.assert_allclose(tiled[name], values, 0, 2e-3 * scale, err_msg=f"tiles: {name}")
 
 
 def conserved(compiled: CompileResult, trace: Trace) -> None:

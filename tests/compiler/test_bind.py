@@ -16,7 +16,7 @@ from compiler.options import Stages
 from compiler.passes import ContractBroken
 from compiler.pipeline import bind, fuse_tails, nests, prepared
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.bind import Bind, check_bound, parse_bound
+from compiler.target.bind import Bind, check_bound
 from compiler.tensor_ir.nest import Access, Dim, Nest, Storage, Tensor, at, row_major
 
 CUBE = {"kind": "cube", "rows": 4, "cols": 16, "depth": 16, "depthwise": True}
@@ -94,12 +94,6 @@ def test_layers_bound_to_what_cannot_run_them_are_told(
     check_bound([layer], ARCH)
     with pytest.raises(ContractBroken, match=said):
         check_bound([replace(layer, ways=ways)], ARCH)
-
-
-@pytest.mark.parametrize("line", ["  y: tensor", "  matrix", "  y: matrix; or", "y"])
-def test_text_that_is_no_binding_is_told_with_its_line(line: str) -> None:
-    with pytest.raises(ValueError, match=r"line 2: expected '  TENSOR: ENGINE', got"):
-        parse_bound(f"layer 0\n{line}\n")
 
 
 def test_every_engine_of_a_weighted_sum_without_channels_has_a_price_or_a_reason() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.target.loops.split import SplitInstruction, fission, print_links
+from compiler.target.loops.split import SplitInstruction, fission
 from compiler.tensor_ir.build import plain
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import (
@@ -43,6 +43,17 @@ def sliding(kernel: tuple[int, ...], stride: int, reduce: str, late: tuple[str, 
         "y", dims, rank, function, tuple(operands), reduce,
         bias=extra.get("b"), multiplier=extra.get("f"), low=-0.5, high=1.5,
     )  # fmt: skip
+
+
+def print_links(links: Iterable[SplitInstruction], names: Sequence[str]) -> str:
+    """Links as lines of text; `names` are of the nest's accesses."""
+    lines = []
+    for link in links:
+        reads = ", ".join("<" if index is None else names[index] for index in link.reads)
+        kind = "" if link.kind == "each" else f"{link.kind} "
+        place = "" if link.at is None else f" at {' '.join(map(str, link.at))}"
+        lines.append(f"{kind}{link.function}({reads}){place}")
+    return "\n".join(lines)
 
 
 SUM = sliding((3,), 1, "sum", ("b", "f"))

@@ -15,7 +15,6 @@ from networks import Net, feeds_of, reference
 
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.decisions.text.extract import extract_tree
-from compiler.decisions.text.interpreter import NotThere, _ChipTensor
 from compiler.decisions.text.text import TreeError, parse_tree, print_tree
 from compiler.decisions.text.tree import (
     BufferAddress,
@@ -260,12 +259,3 @@ def test_places_are_checked_by_what_knows_no_placer() -> None:
     assert any("must be multiples" in said for _, said in check_layout(plan, odd, ROOMY))
     narrow = {**places, first: (places[first][0], 4)}
     assert any("do not go every 4" in said for _, said in check_layout(plan, narrow, ROOMY))
-
-
-def test_a_tile_that_reads_what_is_not_there_is_no_value() -> None:
-    held = _ChipTensor(np.zeros((4, 4)), np.zeros((4, 4), bool))
-    held.there[:2] = True
-    held.check(((0, 2), (0, 4)), "x")
-    held.forget_outside(((1, 3), (0, 4)))
-    with pytest.raises(NotThere, match=r"x .* is not on chip"):
-        held.check(((0, 2), (0, 4)), "x")

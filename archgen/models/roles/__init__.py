@@ -8,12 +8,11 @@ axes that carry one, `archgen.check.reference` makes inputs that an operator can
 models FILE` shows all of it.
 
     net.py        the graph as roles see it: one list of nodes, also those of subgraphs
-    transfer.py   where each operator puts the axes of its operands
-    axes.py       how far each axis of each input goes: which is the batch, and why not
+    axes.py       where operators put axes, and how far each one goes: which is the batch, and why
     indices.py    which values the operators that index can take
-    kinds.py      what an input is, by who reads it
+    kinds.py      what an input is, by who reads it and by its name
     stated.py     what users say: NAME=state, NAME=batch:1, NAME=state::OUTPUT
-    tell.py       all of it together: one `Role` for each input
+    infer.py      all of it together: one `Role` for each input
 """
 
 from archgen.models.roles.infer import InferredRoles, infer_roles

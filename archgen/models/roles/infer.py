@@ -11,25 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
 import onnx
 from onnx import helper
 
 from archgen.models.roles.axes import AxisFlow, Token, flow_of
 from archgen.models.roles.indices import IndexLimits, limits_of, range_of
-from archgen.models.roles.kinds import (
-    Fill,
-    Kind,
-    Role,
-    begins,
-    compared,
-    mask,
-    size,
-    state,
-    weights,
-)
-from archgen.models.roles.net import Dims, ModelPort, Net, node_label, read_net
+from archgen.models.roles.kinds import Fill, Kind, Role, mask, state
+from archgen.models.roles.net import ModelPort, Net, node_label, read_net
 from archgen.models.roles.stated import StatedRole, parse_roles, written_roles
 
 _BATCH = re.compile(r"batch|(^|[^a-z])bs($|[^a-z])", re.IGNORECASE)
@@ -65,40 +54,29 @@ class InferredRoles:
 def infer_roles(proto: onnx.ModelProto) -> InferredRoles:
     """The roles of the inputs of `proto`, whose dimensions may be free."""
     net = read_net(proto)
-    words = written_roles(proto, list(net.inputs))
     ranks = {name: len(port.dims) for name, port in net.inputs.items()}
-    stated, mistakes = parse_roles(words, ranks, net.outputs)
-    indexing = limits_of(net)
-    kind = {
-        name: _infer_role(net, port, indexing.get(name, [])) for name, port in net.inputs.items()
-    }
-    kind = {name: _as_stated(role, stated.get(name)) for name, role in kind.items()}
-    kind = {name: _dividing(role, indexing.get(name, [])) for name, role in kind.items()}
-    flow = flow_of(net)
-    axes = _Axes(net, flow, kind, stated).settled()
+    stated, mistakes = parse_roles(written_roles(proto, list(ranks)), ranks, net.outputs)
+    limits, flow = limits_of(net), flow_of(net)
     roles = {
-        name: replace(role, axis=axes[name][0], axis_evidence=axes[name][1])
-        for name, role in kind.items()
+        name: _as_stated(_infer_role(net, port, limits.get(name, [])), stated.get(name))
+        for name, port in net.inputs.items()
     }
-    carried = any(role.axis is not None for role in roles.values())
-    roles = {
-        name: _fixed_data_role(role, net, net.inputs[name], carried) if name not in stated else role
-        for name, role in roles.items()
-    }
-    batch = {flow.group((name, role.axis)) for name, role in roles.items() if role.axis is not None}
+    axes = _Axes(net, flow, roles, stated).settled()
+    carried = any(axis is not None for axis, _ in axes.values())
+    for name, (axis, evidence) in axes.items():
+        roles[name] = replace(roles[name], axis=axis, axis_evidence=evidence)
+        if name not in stated and roles[name].kind == "data" and axis is None:
+            roles[name] = _role_without_batch(roles[name], net.inputs[name], carried)
+    batch = {flow.group((name, axis)) for name, (axis, _) in axes.items() if axis is not None}
     return InferredRoles(net.inputs, net.outputs, roles, _output_axes(flow, batch), tuple(mistakes))
 
 
-def _fixed_data_role(role: Role, net: Net, port: ModelPort, carried: bool) -> Role:
+def _role_without_batch(role: Role, port: ModelPort, carried: bool) -> Role:
     """Data of fixed size without a batch, where other inputs carry one, hold for all of it; and
-    so does a list of fixed length. What a Scan begins with is a state."""
+    so does a list of fixed length."""
     short = len(port.dims) == 1
-    free = len(_extents(port.dims)) < len(port.dims)
-    if role.kind != "data" or role.axis is not None or free or not (short or carried):
+    if any(isinstance(extent, str) for extent in port.dims) or not (short or carried):
         return role
-    by = begins(net, port)
-    if by is not None:
-        return replace(role, kind="state", evidence=f"{by} begins with it", fill="small noise")
     evidence = "a list of fixed length" if short else "no batch, where other inputs carry one"
     return replace(role, kind="parameter", evidence=evidence, fill="positive" if short else "noise")
 
@@ -120,71 +98,28 @@ def _infer_role(net: Net, port: ModelPort, limits: list[IndexLimits]) -> Role:
     """The kind of one input and how it is sampled; its axis is not known yet."""
     if not net.readers.get(port.name) and port.name not in net.outputs:
         return _new_role("parameter", UNREAD, "ones" if "mask" in port.name.lower() else "noise")
-    flag = _flag(net, port)
-    if flag is not None:
-        return flag
-    becomes = state(net, port)
-    if becomes is not None:
-        return replace(_new_role("state", becomes[1], "small noise"), becomes=becomes[0])
-    if any(not each.divides for each in limits):
-        low, high = range_of(limits)
+    if all(extent == 1 for extent in port.dims):
+        for node, slot in net.readers.get(port.name, ()):
+            if node.op_type == "If" and slot == 0:
+                return _new_role("parameter", f"chooses the branch of {node_label(node)}", "ones")
+    if (pair := state(net, port)) is not None:
+        return replace(_new_role("state", pair[1], "small noise"), becomes=pair[0])
+    if limits:
+        kind: Kind = "data" if all(each.divides for each in limits) else "index"
         shown = "; ".join(dict.fromkeys(each.evidence for each in limits[:2]))
-        return replace(_new_role("index", shown, "range"), low=low, high=high)
-    hidden = mask(net, port)
-    if hidden is not None:
+        return _new_role(kind, shown, "range", *range_of(limits))
+    if (hidden := mask(net, port)) is not None:
         return _new_role("mask", hidden[0], "zeros" if hidden[1] else "ones")
-    weighs = weights(net, port)
-    if weighs is not None:
-        return _new_role("parameter", weighs[0], "weights" if weighs[1] else "positive")
-    return _small(net, port)
-
-
-def _dividing(role: Role, limits: list[IndexLimits]) -> Role:
-    """What whole numbers are divided by is not 0."""
-    by = next((each for each in limits if each.divides), None)
-    if by is None or role.kind in ("mask", "parameter") or role.low > 0:
-        return role
-    low, high = range_of(limits)
-    evidence = by.evidence if role.kind == "data" else f"{role.evidence}; {by.evidence}"
-    return replace(role, evidence=evidence, fill="range", low=low, high=high)
-
-
-def _flag(net: Net, port: ModelPort) -> Role | None:
-    """A scalar that chooses a branch or says how often."""
-    if prod(_extents(port.dims)) != 1 or any(isinstance(d, str) for d in port.dims):
-        return None
-    for node, slot in net.readers.get(port.name, ()):
-        if node.op_type == "If" and slot == 0:
-            return _new_role("parameter", f"chooses the branch of {node_label(node)}", "ones")
-    number = compared(net, port)
-    if number is None or _is_real(port):
-        return None
-    return replace(
-        _new_role("parameter", f"is compared with {number}", "range"), low=number, high=number
-    )
-
-
-def _small(net: Net, port: ModelPort) -> Role:
-    sized = size(net, port)
-    if sized is not None:
-        return _new_role("parameter", sized, "ones")
     if not port.dims:
         return _new_role("parameter", "a scalar", "positive")
-    if not _is_real(port) and _INDEX.search(port.name):
-        return replace(_new_role("index", "its name says so", "range"), high=_FEW)
+    named = _INDEX.search(port.name) is not None
+    if named and helper.tensor_dtype_to_np_dtype(port.elem_type).kind in "iub":
+        return _new_role("index", "its name says so", "range", 0, _FEW)
     return _new_role("data", "nothing speaks for another role")
 
 
-def _extents(dims: Dims) -> list[int]:
-    return [extent for extent in dims if isinstance(extent, int)]
-
-
-def _is_real(port: ModelPort) -> bool:
-    return helper.tensor_dtype_to_np_dtype(port.elem_type).kind not in "iub"
-
-
-def _new_role(kind: Kind, evidence: str, fill: Fill = "noise") -> Role:
-    return Role(kind, evidence, None, "", fill)
+def _new_role(kind: Kind, evidence: str, fill: Fill = "noise", low: int = 0, high: int = 0) -> Role:
+    return Role(kind, evidence, None, "", fill, low, high)
 
 
 _FILLS: dict[Kind, Fill] = {
@@ -198,31 +133,21 @@ _FILLS: dict[Kind, Fill] = {
 
 def _as_stated(found: Role, stated: StatedRole | None) -> Role:
     """`found` with what is said instead; samples follow the evidence where both are of one kind."""
-    kind = None if stated is None else stated.kind
-    if stated is not None and stated.becomes is not None:
-        made = replace(
-            _new_role("state", f"as stated, it becomes output {stated.becomes!r}", "small noise"),
-            becomes=stated.becomes,
-        )
-        return replace(made, low=found.low, high=found.high)
-    if kind is None and stated is not None and stated.axis is not None:
-        kind = "data" if found.kind == "parameter" else found.kind
-    if kind is None or kind == found.kind:
+    if stated is None:
         return found
-    return replace(_new_role(kind, "as stated", _FILLS[kind]), low=found.low, high=found.high)
+    if stated.becomes is not None:
+        evidence = f"as stated, it becomes output {stated.becomes!r}"
+        made = _new_role("state", evidence, "small noise", found.low, found.high)
+        return replace(made, becomes=stated.becomes)
+    # A batch axis alone makes data of a parameter.
+    carries = stated.axis is not None and found.kind == "parameter"
+    kind = stated.kind or ("data" if carries else found.kind)
+    if kind == found.kind:
+        return found
+    return _new_role(kind, "as stated", _FILLS[kind], found.low, found.high)
 
 
 # Which axis is the batch.
-
-_MADE_UP = re.compile(r"unk|dyn|dim|:|[0-9]", re.IGNORECASE)
-"""Names of dimensions that exporters make up, one for each input."""
-
-
-def _are_two(one: int | str | None, other: int | str | None) -> bool:
-    """Whether two free extents have names that people gave them, and different ones."""
-    named = [name for name in (one, other) if isinstance(name, str) and not _MADE_UP.search(name)]
-    return len(named) == 2 and named[0] != named[1]
-
 
 Answer = tuple[int | None, str]
 
@@ -238,22 +163,22 @@ class _Axes:
 
     def settled(self) -> dict[str, Answer]:
         """The batch axis of each input, or None, and why."""
-        certain = (self._stated, self._certain, self._fellow, self._parameter)
-        for decide in (*certain, self._whole_data, self._fellow, self._axis_by_flow):
+        for decide in (self._certain, self._fellow, self._data, self._fellow, self._axis_by_flow):
             for name, port in self.net.inputs.items():
                 if name not in self.found and (answer := decide(port)) is not None:
                     self.found[name] = answer
         lost = [port for name, port in self.net.inputs.items() if name not in self.found]
         return self.found | {port.name: self._convention(port, lost) for port in lost}
 
-    def _stated(self, port: ModelPort) -> Answer | None:
-        stated = self.stated.get(port.name)
-        if stated is None or not stated.has_axis:
-            return None
-        return stated.axis, "as stated"
-
     def _certain(self, port: ModelPort) -> Answer | None:
-        """An axis called batch, or one that an operator defines as the batch."""
+        """An axis that is stated, called batch, or defined as the batch by an operator."""
+        stated = self.stated.get(port.name)
+        if stated is not None and stated.has_axis:
+            return stated.axis, "as stated"
+        if not port.dims:
+            return None, "a scalar has no axes"
+        if self.roles[port.name].kind == "parameter":
+            return None, "a parameter has none"
         for axis, extent in enumerate(port.dims):
             named = isinstance(extent, str) and extent != f"{port.name}:{axis}"
             if named and _BATCH.search(str(extent)):
@@ -276,35 +201,22 @@ class _Axes:
                     return axis, f"its axis {axis} meets axis {place} of {other!r}"
         return None
 
-    def _parameter(self, port: ModelPort) -> Answer | None:
-        if not port.dims:
-            return None, "a scalar has no axes"
-        if self.roles[port.name].kind == "parameter":
-            return None, "a parameter has none"
-        return None
-
-    def _whole_data(self, port: ModelPort) -> Answer | None:
-        return None if self._is_state(port) else self._axis_by_flow(port)
-
-    def _is_state(self, port: ModelPort) -> bool:
-        return self.roles[port.name].kind == "state" or begins(self.net, port) is not None
+    def _data(self, port: ModelPort) -> Answer | None:
+        return None if self.roles[port.name].kind == "state" else self._axis_by_flow(port)
 
     def _axis_by_flow(self, port: ModelPort) -> Answer | None:
         """The first axis, by where it goes."""
-        extent = port.dims[0]
+        extent, settled = port.dims[0], self._settled_extent()
         mixed = self.flow.mixed.get((port.name, 0))
         if mixed is not None:
             return None, f"no batch: {mixed}"
-        if not self._agrees(extent):
-            return None, f"no batch: its first extent is {extent}, not {self._settled_extent()}"
+        if isinstance(settled, int) and isinstance(extent, int) and settled != extent:
+            return None, f"no batch: its first extent is {extent}, not {settled}"
         if isinstance(extent, str) and self._is_length(port, extent):
             return None, f"no batch: its first axis is called {extent!r}"
-        settled = self._settled_extent()
-        if _are_two(settled, extent):
-            return None, f"no batch: its first axis is called {extent!r}, the batch {settled!r}"
-        if self._is_state(port) and isinstance(extent, int) and extent not in (1, settled):
-            of = f" of {by}" if (by := begins(self.net, port)) else ""
-            return None, f"no batch: a state{of}, no data meet its first axis"
+        fixed = isinstance(extent, int) and extent not in (1, settled)
+        if fixed and self.roles[port.name].kind == "state":
+            return None, "no batch: a state, no data meet its first axis"
         arrives = self.flow.arrives((port.name, 0))
         if arrives is not None:
             name, axis = arrives
@@ -324,10 +236,6 @@ class _Axes:
                 return self.net.inputs[name].dims[axis]
         return None
 
-    def _agrees(self, extent: int | str | None) -> bool:
-        settled = self._settled_extent()
-        return not (isinstance(settled, int) and isinstance(extent, int) and settled != extent)
-
     def _convention(self, port: ModelPort, lost: list[ModelPort]) -> Answer:
         """The first axis of what has several, where all such inputs have one extent."""
         extent = port.dims[0]
@@ -335,10 +243,11 @@ class _Axes:
             return 0, "by convention: a free first axis whose way is not known"
         extents = {other.dims[0] for other in lost if len(other.dims) > 1}
         settled = self._settled_extent()
-        if len(port.dims) == 1 and extent != 1:
+        beside = any(len(other.dims) > 1 for other in self.net.inputs.values())
+        if len(port.dims) == 1 and (extent != 1 or beside):
             return None, "no batch: a list of fixed length"
         if isinstance(settled, str) and extent == 1:
             return None, f"no batch: fixed at 1, where the batch {settled!r} is free"
-        if len(_extents(tuple(extents))) > 1 and extent != 1:
+        if sum(isinstance(each, int) for each in extents) > 1 and extent != 1:
             return None, "no batch: the first axes of the inputs differ"
         return 0, "by convention: the first axis, whose way is not known"

@@ -1,9 +1,8 @@
 """The graph of a model as roles see it: one list of nodes and the shapes of all values.
 
 The one idea: what happens inside of a subgraph or a function happens to the input as well. So
-functions are inlined, and nodes of subgraphs stand in the list of all nodes, tied to the values
-outside by nodes of our own: `Identity` for what enters and leaves, `Each` and `Stack` for what a
-Scan or Loop takes apart and puts together.
+nodes of subgraphs stand in the list of all nodes, and what a branch hands back goes on by an
+`Identity`.
 """
 
 from __future__ import annotations
@@ -25,9 +24,6 @@ Dim = int | str | None
 """An extent, the name of a free one, or unknown."""
 Dims = tuple[Dim, ...]
 Array = NDArray[Any]
-
-LINK = "archgen.link"
-"""Domain of the nodes that tie subgraphs to what is around them."""
 
 ANONYMOUS = ("", "?", "-1", "None")
 """What exporters write for a dimension they know nothing about."""
@@ -117,6 +113,11 @@ def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
     return default
 
 
+def op_types(names: str) -> frozenset[str]:
+    """The operators that `names` lists, apart by blanks."""
+    return frozenset(names.split())
+
+
 def is_standard(node: onnx.NodeProto) -> bool:
     """Whether `node` is of ONNX itself."""
     return node.domain in ("", "ai.onnx")
@@ -196,41 +197,16 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _flat(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of `graph` in order, those of subgraphs before the node that holds them."""
+    """The nodes of `graph` in order, those of subgraphs before the node that holds them; what a
+    branch of an If hands back goes on by an `Identity`."""
     for node in graph.node:
         for entry in node.attribute:
             if entry.HasField("g"):
-                yield from _enter(node, entry.g)
                 yield from _flat(entry.g)
-                yield from _leave(node, entry.g)
+                if node.op_type == "If":
+                    for inner, outer in zip(entry.g.output, node.output, strict=True):
+                        yield helper.make_node("Identity", [inner.name], [outer], name=node.name)
         yield node
-
-
-def _link(kind: str, source: str, target: str, node: onnx.NodeProto) -> onnx.NodeProto:
-    return helper.make_node(kind, [source], [target], name=node.name, domain=LINK)
-
-
-def _enter(node: onnx.NodeProto, body: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """What a Loop or Scan hands to its body; a branch of an If reads names from outside."""
-    scanned = attribute(node, "num_scan_inputs", 0) if node.op_type == "Scan" else 0
-    states = len(node.input) - scanned
-    for slot, (outer, inner) in enumerate(zip(node.input, body.input, strict=False)):
-        if outer and not (node.op_type == "Loop" and slot < 2):
-            kind = "Each" if scanned and slot >= states else "Identity"
-            yield _link(kind, outer, inner.name, node)
-
-
-def _leave(node: onnx.NodeProto, body: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """What a branch or body hands back: states as they are, the results of all rounds stacked."""
-    results = list(body.output)[1 if node.op_type == "Loop" else 0 :]
-    states = len(node.output)
-    if node.op_type == "Loop":
-        states = len(node.input) - 2
-    elif node.op_type == "Scan":
-        states = len(node.input) - attribute(node, "num_scan_inputs", 0)
-    for index, (outer, inner) in enumerate(zip(node.output, results, strict=False)):
-        if outer:
-            yield _link("Identity" if index < states else "Stack", inner.name, outer, node)
 
 
 # Constants.

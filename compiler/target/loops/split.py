@@ -74,17 +74,6 @@ def _function(nest: Nest, taps: Sequence[int], *, windows: bool) -> Iterable[Spl
                    at=position)  # fmt: skip
 
 
-def print_links(links: Iterable[SplitInstruction], names: Sequence[str]) -> str:
-    """Links as lines of text; `names` are of the nest's accesses."""
-    lines = []
-    for link in links:
-        reads = ", ".join("<" if index is None else names[index] for index in link.reads)
-        kind = "" if link.kind == "each" else f"{link.kind} "
-        place = "" if link.at is None else f" at {' '.join(map(str, link.at))}"
-        lines.append(f"{kind}{link.function}({reads}){place}")
-    return "\n".join(lines)
-
-
 # A loop over pieces, cut where a condition changes: runs of pieces that are alike.
 
 
@@ -156,13 +145,6 @@ class Reach(NamedTuple):
         low = self.constant + self.factor * start
         high = low + self.factor * (size - 1) + self.window
         return max(0, -low), max(0, high - self.extent + 1)
-
-
-def print_runs(found: list[PieceRun]) -> str:
-    """Runs as lines of text."""
-    lines = (f"{run.times} x {run.size} at {run.start}" for run in found)
-    said = ("" if run.holds is None else f"  {run.holds}" for run in found)
-    return "\n".join(f"{line}{more}" for line, more in zip(lines, said, strict=True))
 
 
 # Neighbouring loops that every operand walks as one become one loop.
