@@ -8,11 +8,12 @@ call prices thousands of candidates.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from compiler.schedule_ir.schedule import Estimate
 from compiler.tensor_ir.nest import HostNode, Tensor
 from simmodel.arch.record import Arch, CopyEngine
 from simmodel.isa import HostCall
@@ -104,6 +105,36 @@ def resting(slots: int, total: Any, stages: Sequence[Stage]) -> Any:
     """
     (load, _), *work, (_, store) = stages
     return np.minimum(total - load, slots * sum(once for _, once in work) + store)
+
+
+# What groups take one after another.
+
+
+class StepCycles(NamedTuple):
+    """What a group takes, or a call of the host, with which nothing overlaps."""
+
+    total: float
+    lead: float = 0.0
+    """See `Estimate.lead`."""
+    rest: float = 0.0
+    """See `Estimate.rest`."""
+
+
+HOST_CALL = StepCycles(0.0)
+"""A call of the host where its own cycles do not count, as they are the same in all orders."""
+
+
+def in_turn(steps: Iterable[StepCycles | Estimate], rest: float = 0.0) -> Iterator[float]:
+    """What each of several steps adds to those before it: constants of a group arrive while the
+    group before is at work on what it has.
+
+    Args:
+        steps: groups and calls of the host, in order.
+        rest: that of the step before the first.
+    """
+    for step in steps:
+        yield step.total - min(step.lead, rest)
+        rest = step.rest
 
 
 # What a call of the host takes: the instruction's own cycles, on whole tensors in DRAM.

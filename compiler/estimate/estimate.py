@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from compiler.cost.overlap import host_cycles
+from compiler.cost.overlap import StepCycles, host_cycles, in_turn
 from compiler.estimate.network_bound import Attainable
 from compiler.pipeline import CompileResult
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import in_turn
 from compiler.target.bind import depthwise_each
 from compiler.target.machine import array_takes
 from compiler.tensor_ir.nest import HostNode, Nest, Tensor
@@ -35,10 +34,15 @@ def expected(result: CompileResult, arch: Arch) -> float:
     """
     if result.search is None:
         raise ValueError("this result does not say what it was chosen among")
-    estimates = [made.schedule.estimate for made in result.decisions]
-    graph = result.search.graph
-    calls = (step for step in graph.steps if isinstance(step, HostNode))
-    return sum(in_turn(estimates)) + sum(host_cycles(call, graph.tensors, arch) for call in calls)
+    tensors = result.search.graph.tensors
+    return sum(
+        in_turn(
+            StepCycles(host_cycles(step, tensors, arch))
+            if isinstance(step, HostNode)
+            else step.plan.schedule.estimate
+            for step in result.steps
+        )
+    )
 
 
 # What each product of a compiled network would take on a machine with other engines.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from compiler.cost.overlap import HOST_CALL, in_turn
 from compiler.explain.forms import FormReport, forms_of
 from compiler.explain.rejected import Neighbours, Others, RejectedOption, best
 from compiler.geometry.boxes import needs
@@ -22,8 +23,9 @@ from compiler.schedule.fusion.reorder import Reorder
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.schedule.wording import array_text, cores_text, halo_of, loops_text, sizes_text
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.schedule import Estimate, in_turn
+from compiler.schedule_ir.schedule import Estimate
 from compiler.target.array_mapping import mapping, roles
+from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
@@ -129,10 +131,15 @@ def report(result: CompileResult, arch: Arch, reason: str = "") -> tuple[GroupRe
     if result.search is None:
         raise ValueError("this result does not say what it was chosen among")
     neighbours = Neighbours(result.search, result.decisions, reason, result.trials)
-    adds = in_turn([made.schedule.estimate for made in result.decisions])
+    adds = tuple(
+        in_turn(
+            HOST_CALL if isinstance(step, HostNode) else step.plan.schedule.estimate
+            for step in result.steps
+        )
+    )
     return tuple(
-        replace(_group_report(made, result, neighbours, arch), adds=more)
-        for made, more in zip(result.decisions, adds, strict=True)
+        replace(_group_report(made, result, neighbours, arch), adds=adds[made.step])
+        for made in result.decisions
     )
 
 
