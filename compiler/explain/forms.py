@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from compiler.cost.overlap import host_cycles
+from compiler.cost.work import array_work
 from compiler.explain.rejected import RejectedOption, cheaper
 from compiler.geometry.boxes import needs
 from compiler.plan.make_plan import symbolic
@@ -28,7 +29,6 @@ from compiler.target.machine import (
     form_of,
     lanes_take,
     no_products,
-    product_startup,
     scalar_lacks,
     scalar_takes,
     vector_lacks,
@@ -38,8 +38,6 @@ from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import HostNode, Nest
 from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import product_cycles
-from simmodel.isa.matrix import tile_limits
 
 MOST = 4
 """Ways beside the one that was taken that are named, the quickest first."""
@@ -198,22 +196,16 @@ def _products(
     found = roles(nest)
     walked = [sizes[d] if d is not None else 1 for d in (found.b, found.y, found.x)]
     once = block(matrix.max_pixels or math.prod(walked), *walked)
-    pixels, columns, deep = math.prod(once), extent(lies.columns), extent(lies.depth)
+    columns, deep, steps = (extent(dims) for dims in (lies.columns, lies.depth, lies.steps))
     batch = math.ceil(extent(found.batch) / nest.sparse)
-    steps, count = extent(lies.steps), pieces(once, walked) * batch
-    form, positions = "matrix.gemm", 1
-    if matrix.granularity == "conv" and found.taps:
-        form, positions, steps = "matrix.conv", steps, 1
-    elif matrix.granularity == "tile":
-        form, (rows, cols) = "matrix.tile", tile_limits(arch)
-        count *= math.ceil(deep / rows) * math.ceil(columns / cols)
-        deep, columns = min(deep, rows), min(columns, cols)
-    dtype = product_type(kind)
-    inner = product_cycles(matrix, dtype, pixels, columns, deep, positions, behind=True)
-    cycles = count * steps * (float(inner) + product_startup(arch)) / matrix.units
-    walks = [pixels, columns, deep * positions if matrix.im2col else deep]
-    around = [str(n) for n in (count * steps,) if n > 1]
-    return form, " x ".join([*around, f"[{' x '.join(map(str, walks))}]"]), cycles
+    blocks = math.prod(once), pieces(once, walked) * batch
+    work = array_work(arch, kind, blocks, columns, deep, steps)
+    form = "matrix.tile" if matrix.granularity == "tile" else "matrix.gemm"
+    form = "matrix.conv" if matrix.granularity == "conv" and found.taps else form
+    walks = [work.pixels, work.columns, work.depth * (work.positions if matrix.im2col else 1)]
+    around = [str(work.count)] if work.count > 1 else []
+    text = " x ".join([*around, f"[{' x '.join(map(str, walks))}]"])
+    return form, text, work.cycles / matrix.units
 
 
 def _box(sizes: list[int]) -> str:

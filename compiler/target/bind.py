@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from compiler.cost.work import depthwise_cycles
 from compiler.passes import ContractBroken, ensured
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.machine import (
     contraction_ways,
-    depthwise_cycles,
     no_products,
     on_array,
     scalar_lacks,

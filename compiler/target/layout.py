@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compiler.cost.transfer import Flows, Path
+from compiler.cost.work import depthwise_cycles
 from compiler.geometry.boxes import Key, Region, keys_of
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import joining, roles, worth_turning
 from compiler.target.loops.split import SplitInstruction, fission
-from compiler.target.machine import adds_up_in_pieces, array_takes, depthwise_cycles
+from compiler.target.machine import adds_up_in_pieces, array_takes
 from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Access, Nest, Tensor, dense, order_of
 from simmodel.arch.base import MemoryRole

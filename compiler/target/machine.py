@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from compiler.cost.work import least_product_cycles
 from compiler.schedule_ir.layer import Binding
 from compiler.target.array_mapping import roles
 from compiler.tensor_ir.arithmetic import computes_exactly
 from compiler.tensor_ir.nest import Nest, Tensor
 from simmodel.arch.dtype import accumulator_of, is_float, product_type, size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import depthwise_cycles as native_cycles
-from simmodel.isa.contraction import product_cycles
 from simmodel.isa.forms import cost_of, elementwise_form
 from simmodel.isa.functions import JOINS, UNARY
-from simmodel.isa.matrix import tile_limits
 
 
 def scalar_lacks(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
@@ -128,60 +126,15 @@ def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
     return Binding("matrix", direct, arch.matrix.output if readable else "local")
 
 
-def product_startup(arch: Arch) -> int:
-    """Cycles before the first operand of a product moves, the latency of its memories included."""
-    memories = arch.memories.on_chip()
-    roles_read = (arch.matrix.input, arch.matrix.weights)
-    latency = max(memories[role].latency.cycles(arch.clock) for role in roles_read)
-    return arch.matrix.startup.cycles(arch.clock) + latency
-
-
 def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
-    """Cycles of all arrays for a sum of products: any tiles of it have at least as many folds, and
-    as many instructions."""
-    found, matrix = roles(nest), arch.matrix
-
-    def extent(dims: tuple[int, ...]) -> int:
-        return math.prod(nest.dims[dim].extent for dim in dims)
-
+    """Cycles of all arrays for a sum of products that no tiles of it undercut."""
+    found = roles(nest)
     taps = tuple(tap.dim for tap in found.taps)
-    pixels, columns, depth = extent(found.rows), extent(found.cols), extent((*found.inner, *taps))
-    cycles = int(product_cycles(matrix, dtype, pixels, columns, depth, behind=True))
-    instructions = math.ceil(pixels / (matrix.max_pixels or pixels))
-    if matrix.granularity == "tile":
-        deep, wide = tile_limits(arch)
-        instructions *= math.ceil(depth / deep) * math.ceil(columns / wide)
-    once = cycles + instructions * product_startup(arch)
-    return extent(found.batch) * once / matrix.units
-
-
-def depthwise_cycles(
-    arch: Arch, dtype: str, pixels: int, channels: int, taps: int, together: int = 1
-) -> int:
-    """Cycles of a depthwise product on the matrix engine, with its start-ups: natively, else
-    products of `together` channels with themselves, right behind each other."""
-    matrix, dtype, startup = arch.matrix, product_type(dtype), product_startup(arch)
-    if matrix.depthwise:
-        return startup + native_cycles(matrix, dtype, pixels, channels, taps)
-    most = min(pixels, matrix.max_pixels or pixels)
-    apart = 1 if matrix.granularity == "conv" else taps
-    whole, rest = divmod(channels, together)
-    cycles = gap = 0
-    for each, count in ((together, whole), (rest, 1 if rest else 0)):
-        deep = wide = each
-        times = count * apart * math.ceil(pixels / most)
-        if matrix.granularity == "tile":
-            rows, cols = tile_limits(arch)
-            times *= math.ceil(each / rows) * math.ceil(each / cols)
-            deep, wide = min(each, rows), min(each, cols)
-        if times:
-            alone, behind = (
-                int(product_cycles(matrix, dtype, most, wide, deep, taps // apart, behind=behind))
-                for behind in (False, True)
-            )
-            cycles += times * (startup + behind)
-            gap = gap or alone - behind
-    return cycles + gap
+    pixels, columns, depth, batch = (
+        math.prod(nest.dims[dim].extent for dim in dims)
+        for dims in (found.rows, found.cols, (*found.inner, *taps), found.batch)
+    )
+    return batch * least_product_cycles(arch, dtype, pixels, columns, depth) / arch.matrix.units
 
 
 def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:
