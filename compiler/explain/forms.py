@@ -21,7 +21,7 @@ from compiler.plan.make_plan import symbolic
 from compiler.plan.plan import Compute, LayerPlan
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import Mapping as Lies
-from compiler.target.array_mapping import block, joining, mapping, pieces, roles
+from compiler.target.array_mapping import joining, mapping, pixel_blocks, roles
 from compiler.target.bind import depthwise_each
 from compiler.target.loops.cover import Cover, CoverProblem, covers, shown
 from compiler.target.machine import (
@@ -195,11 +195,10 @@ def _products(
 
     found = roles(nest)
     walked = [sizes[d] if d is not None else 1 for d in (found.b, found.y, found.x)]
-    once = block(matrix.max_pixels or math.prod(walked), *walked)
+    pixels, count = pixel_blocks(matrix.max_pixels, walked)
     columns, deep, steps = (extent(dims) for dims in (lies.columns, lies.depth, lies.steps))
     batch = math.ceil(extent(found.batch) / nest.sparse)
-    blocks = math.prod(once), pieces(once, walked) * batch
-    work = array_work(arch, kind, blocks, columns, deep, steps)
+    work = array_work(arch, kind, (pixels, count * batch), columns, deep, steps)
     form = "matrix.tile" if matrix.granularity == "tile" else "matrix.gemm"
     form = "matrix.conv" if matrix.granularity == "conv" and found.taps else form
     walks = [work.pixels, work.columns, work.depth * (work.positions if matrix.im2col else 1)]

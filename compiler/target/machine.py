@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from compiler.cost.work import least_product_cycles
+from compiler.cost.work import depthwise_cycles, least_product_cycles
 from compiler.schedule_ir.layer import Binding
 from compiler.target.array_mapping import roles
 from compiler.tensor_ir.arithmetic import computes_exactly
@@ -127,14 +127,16 @@ def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
 
 
 def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
-    """Cycles of all arrays for a sum of products that no tiles of it undercut."""
-    found = roles(nest)
+    """Cycles of all arrays for a sum of products; no tiles of one over channels undercut them."""
+    found, units = roles(nest), arch.matrix.units
     taps = tuple(tap.dim for tap in found.taps)
-    pixels, columns, depth, batch = (
+    pixels, columns, deep, positions, batch = (
         math.prod(nest.dims[dim].extent for dim in dims)
-        for dims in (found.rows, found.cols, (*found.inner, *taps), found.batch)
+        for dims in (found.rows, found.cols, found.inner, taps, found.batch)
     )
-    return batch * least_product_cycles(arch, dtype, pixels, columns, depth) / arch.matrix.units
+    if nest.depthwise:
+        return depthwise_cycles(arch, dtype, pixels, batch, positions, nest.sparse) / units
+    return batch * least_product_cycles(arch, dtype, pixels, columns, deep * positions) / units
 
 
 def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:

@@ -22,7 +22,7 @@ from compiler.geometry.boxes import keys_of
 from compiler.schedule.tiling.tile_sizes import TileSizes
 from compiler.schedule.tiling.vector_products import Sums
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.array_mapping import Roles, block, joining, kernel_rows, pays, pieces
+from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import left_order, links_of, loaded_of, loaded_once, room_of
 from compiler.target.machine import temporary_type
@@ -665,9 +665,7 @@ def _blocks(problem: TilingProblem, choice: TileSizes) -> tuple[Any, Any]:
     extents = (np.where(line, one, many) for one, many in zip(together, apart, strict=True))
     sizes = np.stack([np.broadcast_to(extent, shape).ravel() for extent in extents])
     few, which = np.unique(sizes, axis=1, return_inverse=True)
-    made = [(block(limit, *size), size) for size in few.T.tolist()]
-    most = np.array([math.prod(one) for one, _ in made])
-    count = np.array([pieces(one, size) for one, size in made])
+    most, count = np.array([pixel_blocks(limit, size) for size in few.T.tolist()]).T
     at = which.reshape(shape)
     return most[at], count[at]
 
