@@ -9,11 +9,10 @@ call prices thousands of candidates.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from compiler.schedule_ir.schedule import Estimate
 from compiler.tensor_ir.nest import HostNode, Tensor
 from simmodel.arch.record import Arch, CopyEngine
 from simmodel.isa import HostCall
@@ -110,31 +109,18 @@ def resting(slots: int, total: Any, stages: Sequence[Stage]) -> Any:
 # What groups take one after another.
 
 
-class StepCycles(NamedTuple):
-    """What a group takes, or a call of the host, with which nothing overlaps."""
-
-    total: float
-    lead: float = 0.0
-    """See `Estimate.lead`."""
-    rest: float = 0.0
-    """See `Estimate.rest`."""
+StepCycles = tuple[float, float, float]
+"""`total`, `lead` and `rest` of the `Estimate` of a group."""
+HOST_CALL: StepCycles = (0.0, 0.0, 0.0)
+"""A call of the host, with which nothing overlaps; its own cycles are the same in all orders."""
 
 
-HOST_CALL = StepCycles(0.0)
-"""A call of the host where its own cycles do not count, as they are the same in all orders."""
-
-
-def in_turn(steps: Iterable[StepCycles | Estimate], rest: float = 0.0) -> Iterator[float]:
-    """What each of several steps adds to those before it: constants of a group arrive while the
-    group before is at work on what it has.
-
-    Args:
-        steps: groups and calls of the host, in order.
-        rest: that of the step before the first.
-    """
-    for step in steps:
-        yield step.total - min(step.lead, rest)
-        rest = step.rest
+def in_turn(steps: Iterable[StepCycles], rest: float = 0.0) -> Iterator[float]:
+    """What each of several steps adds to those before it, the first to one with `rest`: constants
+    of a group arrive while the group before is at work on what it has."""
+    for total, lead, after in steps:
+        yield total - min(lead, rest)
+        rest = after
 
 
 # What a call of the host takes: the instruction's own cycles, on whole tensors in DRAM.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from compiler.cost.overlap import StepCycles, host_cycles, in_turn
+from compiler.cost.overlap import host_cycles, in_turn
 from compiler.estimate.network_bound import Attainable
 from compiler.pipeline import CompileResult
 from compiler.schedule_ir.layer import Layer
 from compiler.target.bind import depthwise_each
 from compiler.target.machine import array_takes
 from compiler.tensor_ir.nest import HostNode, Nest, Tensor
-from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
 
 
@@ -37,9 +36,9 @@ def expected(result: CompileResult, arch: Arch) -> float:
     tensors = result.search.graph.tensors
     return sum(
         in_turn(
-            StepCycles(host_cycles(step, tensors, arch))
+            (host_cycles(step, tensors, arch), 0.0, 0.0)
             if isinstance(step, HostNode)
-            else step.plan.schedule.estimate
+            else step.plan.schedule.estimate.step
             for step in result.steps
         )
     )
@@ -70,7 +69,7 @@ def product_cycles_on(result: CompileResult, other: Arch) -> ProductCycles:
                 if cycles < math.inf:
                     found.depthwise[nest.origin] = cycles
             elif way.engine == "matrix":
-                dtype = product_type(layer.tensors[nest.operands[0].tensor].dtype)
+                dtype = layer.tensors[nest.operands[0].tensor].dtype
                 found.dense[nest.origin] = array_takes(nest, dtype, other)
     return found
 

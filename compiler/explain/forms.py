@@ -27,16 +27,15 @@ from compiler.target.loops.cover import Cover, CoverProblem, covers, shown
 from compiler.target.machine import (
     array_takes,
     form_of,
-    lanes_take,
     no_products,
     scalar_lacks,
     scalar_takes,
     vector_lacks,
     vector_multiplies,
 )
+from compiler.target.product_tiles import lanes_take
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import HostNode, Nest
-from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
 
 MOST = 4
@@ -111,11 +110,11 @@ def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float 
         names = zip(("matrix", "vector"), depthwise_each(nest, tensors, arch), strict=True)
         yield from ((n, c, "") if c < math.inf else (n, None, "no such products") for n, c in names)
     elif nest.contraction:
-        kind = product_type(tensors[nest.operands[0].tensor].dtype)
+        kind = tensors[nest.operands[0].tensor].dtype
         why = no_products(nest, tensors, arch)
         yield "matrix", None if why else array_takes(nest, kind, arch), why or ""
         why = vector_multiplies(nest, tensors, arch)
-        yield "vector", None if why else lanes_take(nest, kind, arch), why or ""
+        yield "vector", None if why else lanes_take(nest, tensors, arch), why or ""
     else:
         why = vector_lacks(nest, tensors, arch, finishing=False)
         work = VectorWork(nest, tensors, arch, Binding("vector"), layer.inside, nest.shape)

@@ -8,7 +8,7 @@ simulator says of the same groups is put beside them elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from compiler.cost.overlap import HOST_CALL, in_turn
 from compiler.explain.forms import FormReport, forms_of
@@ -131,20 +131,18 @@ def report(result: CompileResult, arch: Arch, reason: str = "") -> tuple[GroupRe
     if result.search is None:
         raise ValueError("this result does not say what it was chosen among")
     neighbours = Neighbours(result.search, result.decisions, reason, result.trials)
-    adds = tuple(
-        in_turn(
-            HOST_CALL if isinstance(step, HostNode) else step.plan.schedule.estimate
-            for step in result.steps
-        )
+    steps = (
+        HOST_CALL if isinstance(step, HostNode) else step.plan.schedule.estimate.step
+        for step in result.steps
     )
+    adds = tuple(in_turn(steps))
     return tuple(
-        replace(_group_report(made, result, neighbours, arch), adds=adds[made.step])
-        for made in result.decisions
+        _group_report(made, result, neighbours, arch, adds[made.step]) for made in result.decisions
     )
 
 
 def _group_report(
-    made: GroupDecision, result: CompileResult, neighbours: Neighbours, arch: Arch
+    made: GroupDecision, result: CompileResult, neighbours: Neighbours, arch: Arch, adds: float
 ) -> GroupReport:
     assert result.search is not None
     group, schedule = made.group, made.schedule
@@ -161,7 +159,7 @@ def _group_report(
         halo=halo_of(schedule),
         cores=cores_text(schedule),
         estimate=schedule.estimate,
-        adds=schedule.estimate.total,
+        adds=adds,
         choices=(*_choices(made, others, best(around), arch), *_kernels(made, result)),
         neighbours=around,
         layers=tuple(_layers(made, result, arch)),

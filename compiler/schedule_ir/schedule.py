@@ -44,6 +44,11 @@ class Estimate:
     rest: float = 0.0
     """Cycles at the end in which nothing is loaded any more."""
 
+    @property
+    def step(self) -> tuple[float, float, float]:
+        """What counts where groups run one after another."""
+        return self.total, self.lead, self.rest
+
 
 @dataclass(frozen=True)
 class Tiled:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from compiler.cost.work import depthwise_cycles, least_product_cycles
 from compiler.schedule_ir.layer import Binding
 from compiler.target.array_mapping import roles
+from compiler.target.product_tiles import lanes_take
 from compiler.tensor_ir.arithmetic import computes_exactly
 from compiler.tensor_ir.nest import Nest, Tensor
 from simmodel.arch.dtype import accumulator_of, is_float, product_type, size_of
@@ -61,8 +62,8 @@ def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tupl
         return (array,) if arch.matrix.present else (vector,)
     if not able:
         return (vector,)
-    dtype = product_type(tensors[nest.operands[0].tensor].dtype)
-    quicker = array_takes(nest, dtype, arch) <= lanes_take(nest, dtype, arch)
+    dtype = tensors[nest.operands[0].tensor].dtype
+    quicker = array_takes(nest, dtype, arch) <= lanes_take(nest, tensors, arch)
     return (array, vector) if quicker else (vector, array)
 
 
@@ -95,28 +96,6 @@ def vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str
         if not is_float(kinds[0]) and centred and depth * 2**16 > EXACT:
             return "multiply-adds of integers with a zero point are rounded on the vector engine"
     return vector_lacks(nest, tensors, arch, finishing=True)
-
-
-def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
-    """Cycles of the vector engine for a sum of products whose lanes are as full as can be and
-    whose weights come from local memory once for as many rows as there are registers for; without
-    products of its own, of a multiply-add over the result for each position of the reduction."""
-    found, vector = roles(nest), arch.vector
-    if not vector.product_rows:
-        vectors = math.ceil(math.prod(nest.shape) / vector.elements(4))
-        form = "vector.ternary.fma"
-        step = vector.startup.cycles(arch.clock) + vectors * arch.factor(form, cost_of(form))
-        return nest.macs / math.prod(nest.shape) * step / vector.units
-    lanes = vector.elements(4 if dtype == "fp32" else 2)
-    wide = [nest.dims[d].extent for d in range(nest.rank) if nest.dims[d].extent > 1] or [1]
-    vectors = min(nest.macs // n * math.ceil(n / lanes) for n in wide)
-    work = vectors * arch.factor("vector.product", "multiply")
-    rows = math.prod(nest.dims[d].extent for d in found.rows)
-    again = math.ceil(rows / vector.product_rows) * size_of(dtype)
-    streamed = again * nest.macs / rows / arch.memories.local.bytes_per_cycle()
-    instructions = nest.macs / math.prod(sorted(d.extent for d in nest.dims)[-vector.rank :])
-    start = vector.startup.cycles(arch.clock) + arch.memories.local.latency.cycles(arch.clock)
-    return max(work / vector.units, streamed) + instructions * start / vector.units
 
 
 def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:

@@ -108,7 +108,7 @@ class PartitionCosts:
         return self._overlap_ends(before)[1] if before else 0.0
 
     def _step(self, mask: int) -> StepCycles:
-        return StepCycles(self.of(mask), *self._overlap_ends(mask))
+        return (self.of(mask), *self._overlap_ends(mask))
 
     def _overlap_ends(self, mask: int) -> tuple[float, float]:
         if mask not in self.edges:

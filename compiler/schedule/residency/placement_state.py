@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
+from compiler.cost.overlap import HOST_CALL, in_turn
 from compiler.schedule.residency.buffer import LiveRange
 from compiler.schedule_ir.group import Group
 from compiler.target.group_facts import Facts
@@ -72,8 +72,8 @@ def added(
             price = prices.cost_below(part, most)
             if price >= most:
                 return math.inf
-            step = StepCycles(price, *prices.overlap_ends(part))
-        total, rest = total + sum(in_turn([step], rest)), step.rest
+            step = (price, *prices.overlap_ends(part))
+        total, rest = total + sum(in_turn([step], rest)), step[-1]
     return total
 
 

@@ -19,14 +19,13 @@ from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, traffic
 from compiler.cost.work import array_work
 from compiler.geometry.boxes import keys_of
-from compiler.schedule.tiling.tile_sizes import TileSizes
-from compiler.schedule.tiling.vector_products import Sums
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import left_order, links_of, loaded_of, loaded_once, room_of
 from compiler.target.machine import temporary_type
 from compiler.target.narrow_weights import fits_tiles, row_of, widening
+from compiler.target.product_tiles import TileSizes, VectorProducts
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import Access, Nest, Tensor, order_of
 from simmodel.arch.dtype import accumulator_of, size_of
@@ -641,9 +640,8 @@ def _product_cycles(problem: TilingProblem, choice: TileSizes) -> tuple[Any, Any
     columns = columns_shared(problem.head, problem.head_binding, problem.arch)
     choice = choice.shared(problem.walked, units, columns)
     if not problem.on_array:
-        result = problem.layer.tensors[problem.head.tensor]
-        sums = Sums(problem.head, problem.found, problem.source, result, problem.arch, units)
-        return sums.cycles(choice), 0.0
+        lanes = VectorProducts(problem.head, problem.layer.tensors, problem.arch, units)
+        return lanes.cycles(choice), 0.0
     wide, positions = _merged_taps(problem, choice), problem.positions(choice)
     work = array_work(
         problem.arch, problem.source.dtype, _blocks(problem, choice), choice.n, choice.k * wide,
