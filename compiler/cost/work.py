@@ -1,19 +1,18 @@
-"""What the products of a tile take on the matrix engine: instructions, and cycles of each.
+"""What the products of a tile take on the matrix engine: instructions, and their cycles.
 
-    100 pixels, 40 columns, depth 20     of a 3 x 3 kernel, on an array of 16 x 16
+    100 pixels, 40 columns, depth 20, a 3 x 3 kernel     on an array of 16 x 16
 
     conv     1 instruction of [100 x 40 x 20], nine positions in it
     gemm     9 of [100 x 40 x 20]
     tile     9 x 3 x 2 of [100 x 16 x 16], the last ones in part empty
 
-Extents are numbers, or arrays over candidates. Prices, engine choice, banks and report ask here.
+Extents are numbers, or arrays over candidates. Prices, engine choice and report ask here.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,38 +23,16 @@ from simmodel.isa.contraction import product_cycles
 from simmodel.isa.matrix import tile_limits
 
 
-@dataclass(frozen=True)
-class ArrayWork:
+class ArrayWork(NamedTuple):
     """Equal instructions of the matrix engine, one behind the other."""
 
-    arch: Arch
-    dtype: str
-    """Of both operands."""
     count: Any
-    pixels: Any
-    """Of one instruction, as all that follows."""
-    columns: Any
-    depth: Any
-    positions: Any
-
-    @property
-    def once(self) -> Any:
-        """Cycles of one right behind another, start-up included."""
-        return self._cycles(behind=True) + product_startup(self.arch)
-
-    @property
-    def gap(self) -> Any:
-        """Cycles that one takes longer behind a gap."""
-        return self._cycles(behind=False) - self._cycles(behind=True)
-
-    @property
-    def cycles(self) -> Any:
-        """Of all, behind another product."""
-        return self.count * self.once
-
-    def _cycles(self, *, behind: bool) -> Any:
-        extents = self.pixels, self.columns, self.depth, self.positions
-        return product_cycles(self.arch.matrix, self.dtype, *extents, behind=behind)
+    extents: tuple[Any, Any, Any, Any]
+    """Of one: pixels, columns, depth, kernel positions."""
+    cycles: Any
+    """Of all behind another product, start-ups included."""
+    gap: Any
+    """Cycles that one takes longer behind a gap."""
 
 
 def product_startup(arch: Arch) -> int:
@@ -85,16 +62,21 @@ def array_work(
         deep, wide = tile_limits(arch)
         count = count * -(-depth // deep) * -(-columns // wide)
         depth, columns = np.minimum(depth, deep), np.minimum(columns, wide)
-    return ArrayWork(arch, product_type(dtype), count, pixels, columns, depth, positions)
+    extents, kind = (pixels, columns, depth, positions), product_type(dtype)
+    alone, inner = (
+        product_cycles(arch.matrix, kind, *extents, behind=behind) for behind in (False, True)
+    )
+    return ArrayWork(count, extents, count * (inner + product_startup(arch)), alone - inner)
 
 
 def least_product_cycles(arch: Arch, dtype: str, pixels: int, columns: int, depth: int) -> int:
     """Cycles that no tiles of a product undercut: they have at least as many folds as the product
     in one piece with all kernel positions in its depth, and as many instructions."""
     most = min(pixels, arch.matrix.max_pixels or pixels)
-    cut = array_work(arch, dtype, (most, -(-pixels // most)), columns, depth)
-    folds = product_cycles(arch.matrix, cut.dtype, pixels, columns, depth, behind=True)
-    return int(folds + cut.count * product_startup(arch))
+    count = array_work(arch, dtype, (most, -(-pixels // most)), columns, depth).count
+    kind = product_type(dtype)
+    folds = product_cycles(arch.matrix, kind, pixels, columns, depth, behind=True)
+    return int(folds + count * product_startup(arch))
 
 
 def depthwise_cycles(

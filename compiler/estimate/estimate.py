@@ -34,14 +34,13 @@ def expected(result: CompileResult, arch: Arch) -> float:
     if result.search is None:
         raise ValueError("this result does not say what it was chosen among")
     tensors = result.search.graph.tensors
-    return sum(
-        in_turn(
-            (host_cycles(step, tensors, arch), 0.0, 0.0)
-            if isinstance(step, HostNode)
-            else step.plan.schedule.estimate.step
-            for step in result.steps
-        )
+    steps = (
+        (host_cycles(step, tensors, arch), 0.0, 0.0)
+        if isinstance(step, HostNode)
+        else step.plan.schedule.estimate.step
+        for step in result.steps
     )
+    return sum(in_turn(steps))
 
 
 # What each product of a compiled network would take on a machine with other engines.

@@ -200,7 +200,8 @@ def _products(
     work = array_work(arch, kind, (pixels, count * batch), columns, deep, steps)
     form = "matrix.tile" if matrix.granularity == "tile" else "matrix.gemm"
     form = "matrix.conv" if matrix.granularity == "conv" and found.taps else form
-    walks = [work.pixels, work.columns, work.depth * (work.positions if matrix.im2col else 1)]
+    pixels, columns, deep, steps = work.extents
+    walks = [pixels, columns, deep * (steps if matrix.im2col else 1)]
     around = [str(work.count)] if work.count > 1 else []
     text = " x ".join([*around, f"[{' x '.join(map(str, walks))}]"])
     return form, text, work.cycles / matrix.units
