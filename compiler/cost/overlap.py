@@ -8,7 +8,7 @@ call prices thousands of candidates.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,23 @@ def resting(slots: int, total: Any, stages: Sequence[Stage]) -> Any:
     """
     (load, _), *work, (_, store) = stages
     return np.minimum(total - load, slots * sum(once for _, once in work) + store)
+
+
+# What groups take one after another.
+
+
+StepCycles = tuple[float, float, float]
+"""`total`, `lead` and `rest` of the `Estimate` of a group."""
+HOST_CALL: StepCycles = (0.0, 0.0, 0.0)
+"""A call of the host, with which nothing overlaps; its own cycles are the same in all orders."""
+
+
+def in_turn(steps: Iterable[StepCycles], rest: float = 0.0) -> Iterator[float]:
+    """What each of several steps adds to those before it, the first to one with `rest`: constants
+    of a group arrive while the group before is at work on what it has."""
+    for total, lead, after in steps:
+        yield total - min(lead, rest)
+        rest = after
 
 
 # What a call of the host takes: the instruction's own cycles, on whole tensors in DRAM.

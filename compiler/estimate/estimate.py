@@ -6,14 +6,12 @@ import math
 from dataclasses import dataclass
 
 from compiler.context import CompileResult
-from compiler.cost.overlap import host_cycles
+from compiler.cost.overlap import host_cycles, in_turn
 from compiler.estimate.network_bound import Attainable
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import in_turn
 from compiler.target.bind import depthwise_each
 from compiler.target.machine import array_takes
 from compiler.tensor_ir.nest import HostNode, Nest, Tensor
-from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
 
 
@@ -35,10 +33,14 @@ def expected(result: CompileResult, arch: Arch) -> float:
     """
     if result.search is None:
         raise ValueError("this result does not say what it was chosen among")
-    estimates = [made.schedule.estimate for made in result.decisions]
-    graph = result.search.graph
-    calls = (step for step in graph.steps if isinstance(step, HostNode))
-    return sum(in_turn(estimates)) + sum(host_cycles(call, graph.tensors, arch) for call in calls)
+    tensors = result.search.graph.tensors
+    steps = (
+        (host_cycles(step, tensors, arch), 0.0, 0.0)
+        if isinstance(step, HostNode)
+        else step.plan.schedule.estimate.step
+        for step in result.steps
+    )
+    return sum(in_turn(steps))
 
 
 # What each product of a compiled network would take on a machine with other engines.
@@ -66,7 +68,7 @@ def product_cycles_on(result: CompileResult, other: Arch) -> ProductCycles:
                 if cycles < math.inf:
                     found.depthwise[nest.origin] = cycles
             elif way.engine == "matrix":
-                dtype = product_type(layer.tensors[nest.operands[0].tensor].dtype)
+                dtype = layer.tensors[nest.operands[0].tensor].dtype
                 found.dense[nest.origin] = array_takes(nest, dtype, other)
     return found
 

@@ -26,13 +26,13 @@ import onnx_ir as ir
 
 from compiler.context import CompileOptions, Context
 from compiler.cost.overlap import host_cycles
+from compiler.cost.work import product_startup
 from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition, computed
 from compiler.estimate.estimate import NetworkEstimate
 from compiler.estimate.network_bound import Demands, attainable, room
 from compiler.pipeline import bind, fuse_tails, nests
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.layer import Layer
-from compiler.target.machine import product_startup
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 

@@ -14,32 +14,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from compiler.cost.overlap import host_cycles
+from compiler.cost.work import array_work
 from compiler.explain.rejected import RejectedOption, cheaper
 from compiler.geometry.boxes import needs
 from compiler.plan.make_plan import symbolic
 from compiler.plan.plan import Compute, LayerPlan
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import Mapping as Lies
-from compiler.target.array_mapping import block, joining, mapping, pieces, roles
+from compiler.target.array_mapping import joining, mapping, pixel_blocks, roles
 from compiler.target.bind import depthwise_each
 from compiler.target.loops.cover import Cover, CoverProblem, covers, shown
 from compiler.target.machine import (
     array_takes,
     form_of,
-    lanes_take,
     no_products,
-    product_startup,
     scalar_lacks,
     scalar_takes,
     vector_lacks,
     vector_multiplies,
 )
+from compiler.target.product_tiles import lanes_take
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import HostNode, Nest
-from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import product_cycles
-from simmodel.isa.matrix import tile_limits
 
 MOST = 4
 """Ways beside the one that was taken that are named, the quickest first."""
@@ -113,11 +110,11 @@ def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float 
         names = zip(("matrix", "vector"), depthwise_each(nest, tensors, arch), strict=True)
         yield from ((n, c, "") if c < math.inf else (n, None, "no such products") for n, c in names)
     elif nest.contraction:
-        kind = product_type(tensors[nest.operands[0].tensor].dtype)
+        kind = tensors[nest.operands[0].tensor].dtype
         why = no_products(nest, tensors, arch)
         yield "matrix", None if why else array_takes(nest, kind, arch), why or ""
         why = vector_multiplies(nest, tensors, arch)
-        yield "vector", None if why else lanes_take(nest, kind, arch), why or ""
+        yield "vector", None if why else lanes_take(nest, tensors, arch), why or ""
     else:
         why = vector_lacks(nest, tensors, arch, finishing=False)
         work = VectorWork(nest, tensors, arch, Binding("vector"), layer.inside, nest.shape)
@@ -197,23 +194,17 @@ def _products(
 
     found = roles(nest)
     walked = [sizes[d] if d is not None else 1 for d in (found.b, found.y, found.x)]
-    once = block(matrix.max_pixels or math.prod(walked), *walked)
-    pixels, columns, deep = math.prod(once), extent(lies.columns), extent(lies.depth)
+    pixels, count = pixel_blocks(matrix.max_pixels, walked)
+    columns, deep, steps = (extent(dims) for dims in (lies.columns, lies.depth, lies.steps))
     batch = math.ceil(extent(found.batch) / nest.sparse)
-    steps, count = extent(lies.steps), pieces(once, walked) * batch
-    form, positions = "matrix.gemm", 1
-    if matrix.granularity == "conv" and found.taps:
-        form, positions, steps = "matrix.conv", steps, 1
-    elif matrix.granularity == "tile":
-        form, (rows, cols) = "matrix.tile", tile_limits(arch)
-        count *= math.ceil(deep / rows) * math.ceil(columns / cols)
-        deep, columns = min(deep, rows), min(columns, cols)
-    dtype = product_type(kind)
-    inner = product_cycles(matrix, dtype, pixels, columns, deep, positions, behind=True)
-    cycles = count * steps * (float(inner) + product_startup(arch)) / matrix.units
-    walks = [pixels, columns, deep * positions if matrix.im2col else deep]
-    around = [str(n) for n in (count * steps,) if n > 1]
-    return form, " x ".join([*around, f"[{' x '.join(map(str, walks))}]"]), cycles
+    work = array_work(arch, kind, (pixels, count * batch), columns, deep, steps)
+    form = "matrix.tile" if matrix.granularity == "tile" else "matrix.gemm"
+    form = "matrix.conv" if matrix.granularity == "conv" and found.taps else form
+    pixels, columns, deep, steps = work.extents
+    walks = [pixels, columns, deep * (steps if matrix.im2col else 1)]
+    around = [str(work.count)] if work.count > 1 else []
+    text = " x ".join([*around, f"[{' x '.join(map(str, walks))}]"])
+    return form, text, work.cycles / matrix.units
 
 
 def _box(sizes: list[int]) -> str:

@@ -8,9 +8,10 @@ simulator says of the same groups is put beside them elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from compiler.context import CompileResult, GroupDecision
+from compiler.cost.overlap import HOST_CALL, in_turn
 from compiler.explain.forms import FormReport, forms_of
 from compiler.explain.rejected import Neighbours, Others, RejectedOption, best
 from compiler.geometry.boxes import needs
@@ -22,8 +23,9 @@ from compiler.schedule.fusion.reorder import Reorder
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.schedule.wording import array_text, cores_text, halo_of, loops_text, sizes_text
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.schedule import Estimate, in_turn
+from compiler.schedule_ir.schedule import Estimate
 from compiler.target.array_mapping import mapping, roles
+from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
@@ -129,15 +131,18 @@ def report(result: CompileResult, arch: Arch, reason: str = "") -> tuple[GroupRe
     if result.search is None:
         raise ValueError("this result does not say what it was chosen among")
     neighbours = Neighbours(result.search, result.decisions, reason, result.trials)
-    adds = in_turn([made.schedule.estimate for made in result.decisions])
+    steps = (
+        HOST_CALL if isinstance(step, HostNode) else step.plan.schedule.estimate.step
+        for step in result.steps
+    )
+    adds = tuple(in_turn(steps))
     return tuple(
-        replace(_group_report(made, result, neighbours, arch), adds=more)
-        for made, more in zip(result.decisions, adds, strict=True)
+        _group_report(made, result, neighbours, arch, adds[made.step]) for made in result.decisions
     )
 
 
 def _group_report(
-    made: GroupDecision, result: CompileResult, neighbours: Neighbours, arch: Arch
+    made: GroupDecision, result: CompileResult, neighbours: Neighbours, arch: Arch, adds: float
 ) -> GroupReport:
     assert result.search is not None
     group, schedule = made.group, made.schedule
@@ -154,7 +159,7 @@ def _group_report(
         halo=halo_of(schedule),
         cores=cores_text(schedule),
         estimate=schedule.estimate,
-        adds=schedule.estimate.total,
+        adds=adds,
         choices=(*_choices(made, others, best(around), arch), *_kernels(made, result)),
         neighbours=around,
         layers=tuple(_layers(made, result, arch)),

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.cost.overlap import copy_rate
+from compiler.cost.work import depthwise_cycles
 from compiler.geometry.boxes import Range, needs, touched
 from compiler.plan.make_plan import symbolic
 from compiler.plan.plan import Compute, LayerPlan, Plan
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.array_mapping import roles
-from compiler.target.machine import depthwise_cycles, form_of
+from compiler.target.machine import form_of
 from compiler.tensor_ir.nest import Access, Nest
 from simmodel.arch.dtype import product_type, size_of
 from simmodel.arch.record import Arch

@@ -9,7 +9,6 @@ A layer alone has no outer loops: its own loops walk its whole part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from compiler.schedule_ir.group import Group
@@ -44,6 +43,11 @@ class Estimate:
     """Cycles at the start in which nothing but constants is loaded."""
     rest: float = 0.0
     """Cycles at the end in which nothing is loaded any more."""
+
+    @property
+    def step(self) -> tuple[float, float, float]:
+        """What counts where groups run one after another."""
+        return self.total, self.lead, self.rest
 
 
 @dataclass(frozen=True)
@@ -97,14 +101,6 @@ class Schedule:
         return replace(
             self, group=group, layers=tuple(replace(tiled, layer=layer) for tiled, layer in pairs)
         )
-
-
-def in_turn(estimates: Sequence[Estimate]) -> list[float]:
-    """What each of several groups adds to those before it: constants arrive while the group before
-    is at work on what it has."""
-    rests = (0.0, *(estimate.rest for estimate in estimates))
-    pairs = zip(estimates, rests, strict=False)
-    return [estimate.total - min(estimate.lead, rest) for estimate, rest in pairs]
 
 
 def single(tiled: Tiled, group: Group) -> Schedule:

@@ -241,6 +241,12 @@ def block(limit: int, batch: int, rows: int, cols: int) -> tuple[int, int, int]:
     return min(sizes, key=lambda size: (pieces(size, extents), -size[2], -size[1], -size[0]))
 
 
+def pixel_blocks(limit: int | None, extents: Sequence[int]) -> tuple[int, int]:
+    """Pixels of the largest block, and blocks of batch, lines and columns of `extents`."""
+    once = block(limit or math.prod(extents), *extents)
+    return math.prod(once), pieces(once, extents)
+
+
 def pieces(sizes: Sequence[int], extents: Sequence[int]) -> int:
     """Number of pieces of `sizes` in a box of `extents`."""
     return math.prod(-(-extent // size) for size, extent in zip(sizes, extents, strict=True))

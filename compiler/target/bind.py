@@ -18,8 +18,8 @@ from typing import Literal
 from compiler.passes import ContractBroken, ensured
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.machine import (
+    array_takes,
     contraction_ways,
-    depthwise_cycles,
     no_products,
     on_array,
     scalar_lacks,
@@ -69,17 +69,14 @@ def depthwise_takes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float
 
 
 def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
-    """Cycles of a depthwise product on the matrix engine, in one product or channel by channel as
-    the engine allows, and on the vector engine; infinite if impossible."""
-    dtype, channels = tensors[nest.operands[0].tensor].dtype, nest.shape[1]
-    pixels = math.prod(nest.shape) // channels
-    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) // nest.sparse
+    """Cycles of a depthwise product on the matrix engine, its channels together or alone as it has
+    them, and alone on the vector engine; infinite where it has none."""
+    dtype = tensors[nest.operands[0].tensor].dtype
     array = vector = math.inf
     if arch.matrix.peak(product_type(dtype)) > 0:
-        cycles = depthwise_cycles(arch, dtype, pixels, channels, taps, nest.sparse)
         way = on_array(nest, tensors, arch)
         end = VectorWork(nest, tensors, arch, way, (), nest.shape).cycles
-        array = max(cycles / arch.matrix.units, float(end))
+        array = max(array_takes(nest, dtype, arch), float(end))
     if array == math.inf or vector_lacks(nest, tensors, arch, finishing=False) is None:
         work = VectorWork(nest, tensors, arch, Binding("vector"), (), nest.shape)
         vector = float(work.cycles) / nest.sparse

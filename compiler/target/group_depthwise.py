@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.cost.transfer import Path
+from compiler.cost.work import depthwise_cycles
 from compiler.passes import Omittable, ensured
 from compiler.target.bind import depthwise_takes
-from compiler.target.machine import depthwise_cycles
 from compiler.tensor_ir.nest import (
     Affine,
     Array,

@@ -15,11 +15,11 @@ from compiler.geometry.boxes import Key, Region, keys_of
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import joining, roles, worth_turning
 from compiler.target.loops.split import SplitInstruction, fission
-from compiler.target.machine import adds_up_in_pieces, array_takes, depthwise_cycles
+from compiler.target.machine import adds_up_in_pieces, array_takes
 from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Access, Nest, Tensor, dense, order_of
 from simmodel.arch.base import MemoryRole
-from simmodel.arch.dtype import product_type, size_of
+from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.contraction import streams
 
@@ -122,22 +122,15 @@ def _read_apart(tensor: Tensor, head: Nest, arch: Arch) -> tuple[float, float]:
     """Cycles to read the elements of `tensor` one by one for the matrix engine, and cycles of the
     products."""
     matrix, item, found = arch.matrix, size_of(tensor.dtype), roles(head)
-    pixels, columns, depth, taps, channels = (
+    pixels, columns, depth, taps = (
         math.prod(head.dims[d].extent for d in dims)
-        for dims in (
-            found.rows, found.cols, found.inner, [tap.dim for tap in found.taps], found.batch,
-        )
-    )  # fmt: skip
+        for dims in (found.rows, found.cols, found.inner, [tap.dim for tap in found.taps])
+    )
     times, _ = streams(matrix, pixels, columns, depth)
     reads = Flows(arch)
     size = tensor.elements * item * (1 if matrix.granularity == "conv" else taps)
     reads.add(matrix.input, size, item, times=times)
-    dtype = product_type(tensor.dtype)
-    if head.depthwise:
-        work = depthwise_cycles(arch, dtype, pixels, channels, taps, head.sparse) / matrix.units
-    else:
-        work = array_takes(head, dtype, arch)
-    return float(reads.longest()), float(work)
+    return float(reads.longest()), array_takes(head, tensor.dtype, arch)
 
 
 def packed_order(head: Nest) -> tuple[int, ...]:

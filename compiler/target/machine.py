@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from compiler.cost.work import depthwise_cycles, least_product_cycles
 from compiler.schedule_ir.layer import Binding
 from compiler.target.array_mapping import roles
+from compiler.target.product_tiles import lanes_take
 from compiler.tensor_ir.arithmetic import computes_exactly
 from compiler.tensor_ir.nest import Nest, Tensor
 from simmodel.arch.dtype import accumulator_of, is_float, product_type, size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import depthwise_cycles as native_cycles
-from simmodel.isa.contraction import product_cycles
 from simmodel.isa.forms import cost_of, elementwise_form
 from simmodel.isa.functions import JOINS, UNARY
-from simmodel.isa.matrix import tile_limits
 
 
 def scalar_lacks(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
@@ -64,8 +63,8 @@ def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tupl
         return (array,) if arch.matrix.present else (vector,)
     if not able:
         return (vector,)
-    dtype = product_type(tensors[nest.operands[0].tensor].dtype)
-    quicker = array_takes(nest, dtype, arch) <= lanes_take(nest, dtype, arch)
+    dtype = tensors[nest.operands[0].tensor].dtype
+    quicker = array_takes(nest, dtype, arch) <= lanes_take(nest, tensors, arch)
     return (array, vector) if quicker else (vector, array)
 
 
@@ -100,28 +99,6 @@ def vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str
     return vector_lacks(nest, tensors, arch, finishing=True)
 
 
-def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
-    """Cycles of the vector engine for a sum of products whose lanes are as full as can be and
-    whose weights come from local memory once for as many rows as there are registers for; without
-    products of its own, of a multiply-add over the result for each position of the reduction."""
-    found, vector = roles(nest), arch.vector
-    if not vector.product_rows:
-        vectors = math.ceil(math.prod(nest.shape) / vector.elements(4))
-        form = "vector.ternary.fma"
-        step = vector.startup.cycles(arch.clock) + vectors * arch.factor(form, cost_of(form))
-        return nest.macs / math.prod(nest.shape) * step / vector.units
-    lanes = vector.elements(4 if dtype == "fp32" else 2)
-    wide = [nest.dims[d].extent for d in range(nest.rank) if nest.dims[d].extent > 1] or [1]
-    vectors = min(nest.macs // n * math.ceil(n / lanes) for n in wide)
-    work = vectors * arch.factor("vector.product", "multiply")
-    rows = math.prod(nest.dims[d].extent for d in found.rows)
-    again = math.ceil(rows / vector.product_rows) * size_of(dtype)
-    streamed = again * nest.macs / rows / arch.memories.local.bytes_per_cycle()
-    instructions = nest.macs / math.prod(sorted(d.extent for d in nest.dims)[-vector.rank :])
-    start = vector.startup.cycles(arch.clock) + arch.memories.local.latency.cycles(arch.clock)
-    return max(work / vector.units, streamed) + instructions * start / vector.units
-
-
 def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
     """The array's way to run a sum of products: which engine finishes it, and where its sums
     are."""
@@ -130,59 +107,17 @@ def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
     return Binding("matrix", direct, arch.matrix.output if readable else "local")
 
 
-def product_startup(arch: Arch) -> int:
-    """Cycles before the first operand of a product moves, the latency of its memories included."""
-    memories = arch.memories.on_chip()
-    roles_read = (arch.matrix.input, arch.matrix.weights)
-    latency = max(memories[role].latency.cycles(arch.clock) for role in roles_read)
-    return arch.matrix.startup.cycles(arch.clock) + latency
-
-
 def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
-    """Cycles of all arrays for a sum of products: a lower bound for any tiling."""
-    found, matrix = roles(nest), arch.matrix
-
-    def extent(dims: tuple[int, ...]) -> int:
-        return math.prod(nest.dims[dim].extent for dim in dims)
-
+    """Cycles of all arrays for a sum of products; no tiles of one over channels undercut them."""
+    found, units = roles(nest), arch.matrix.units
     taps = tuple(tap.dim for tap in found.taps)
-    pixels, columns, depth = extent(found.rows), extent(found.cols), extent((*found.inner, *taps))
-    cycles = int(product_cycles(matrix, dtype, pixels, columns, depth, behind=True))
-    instructions = math.ceil(pixels / (matrix.max_pixels or pixels))
-    if matrix.granularity == "tile":
-        deep, wide = tile_limits(arch)
-        instructions *= math.ceil(depth / deep) * math.ceil(columns / wide)
-    once = cycles + instructions * product_startup(arch)
-    return extent(found.batch) * once / matrix.units
-
-
-def depthwise_cycles(
-    arch: Arch, dtype: str, pixels: int, channels: int, taps: int, together: int = 1
-) -> int:
-    """Cycles of a depthwise product on the matrix engine, with its start-ups: natively, else
-    products of `together` channels with themselves, right behind each other."""
-    matrix, dtype, startup = arch.matrix, product_type(dtype), product_startup(arch)
-    if matrix.depthwise:
-        return startup + native_cycles(matrix, dtype, pixels, channels, taps)
-    most = min(pixels, matrix.max_pixels or pixels)
-    apart = 1 if matrix.granularity == "conv" else taps
-    whole, rest = divmod(channels, together)
-    cycles = gap = 0
-    for each, count in ((together, whole), (rest, 1 if rest else 0)):
-        deep = wide = each
-        times = count * apart * math.ceil(pixels / most)
-        if matrix.granularity == "tile":
-            rows, cols = tile_limits(arch)
-            times *= math.ceil(each / rows) * math.ceil(each / cols)
-            deep, wide = min(each, rows), min(each, cols)
-        if times:
-            alone, behind = (
-                int(product_cycles(matrix, dtype, most, wide, deep, taps // apart, behind=behind))
-                for behind in (False, True)
-            )
-            cycles += times * (startup + behind)
-            gap = gap or alone - behind
-    return cycles + gap
+    pixels, columns, deep, positions, batch = (
+        math.prod(nest.dims[dim].extent for dim in dims)
+        for dims in (found.rows, found.cols, found.inner, taps, found.batch)
+    )
+    if nest.depthwise:
+        return depthwise_cycles(arch, dtype, pixels, batch, positions, nest.sparse) / units
+    return batch * least_product_cycles(arch, dtype, pixels, columns, deep * positions) / units
 
 
 def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:

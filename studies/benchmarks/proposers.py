@@ -95,7 +95,7 @@ class _Population:
         net = self.costs.net
         hosts = (1 << position for position in members(net.hosts))
         order = net.sequence((*groups, *hosts)) or ()
-        return sum(self.costs.added(mask & net.layers for mask in order))
+        return self.costs.added(mask & net.layers for mask in order)
 
     def _child(self) -> Partition | None:
         """One parent with a few changes, or a crossing of two; None where it cannot run."""

@@ -9,10 +9,10 @@ from test_closed_forms import free
 from test_group_depthwise import SLOW, narrow, window
 
 from compiler.api import CompileOptions, compile_model
+from compiler.cost.work import product_startup
 from compiler.estimate.estimate import product_cycles_on
 from compiler.options import Stages
 from compiler.target.group_depthwise import GroupDepthwise
-from compiler.target.machine import product_startup
 
 
 @pytest.mark.parametrize(

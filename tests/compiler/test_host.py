@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from networks import Net
 from onnx import parser
 
 from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
 from compiler.api import CompileOptions, CompileResult, compile_model
+from compiler.codegen.program import PlacedGroup
+from compiler.cost.overlap import host_cycles
 from compiler.estimate import estimate
+from compiler.explain.report import report
 from compiler.options import Stages
+from compiler.schedule.residency.placement_state import added
 from compiler.target.place_on_host import PlaceOnHost
 from simmodel.execute import execute
 from simmodel.isa import HostCall
@@ -109,6 +114,23 @@ def test_calls_are_in_the_estimate() -> None:
     (host,) = (engine for engine in taken.engines if engine.core is None)
     assert host.busy > taken.cycles / 2
     assert estimate.expected(result, arch) == pytest.approx(taken.cycles, rel=0.05)
+
+
+def test_nothing_overlaps_with_a_call_of_the_host() -> None:
+    net = Net()
+    x = net.op("Relu", net.op("MatMul", net.input(64, 512), net.weight(512, 256)))
+    x = net.op("Sigmoid", net.op("MatMul", x, net.weight(256, 256)))
+    x = net.op("MatMul", net.op("Asin", x), net.weight(256, 512))
+    result = checked(net.model(x))
+    assert result.search is not None and kinds(result) == ["Asin"]
+    arch, prices = load_arch("stcp920"), result.search.fitter
+    decided = {made.step: made.group for made in result.decisions}
+    steps = [decided.get(at, step) for at, step in enumerate(result.steps)]
+    assert any(prices.overlap_ends(made.group)[0] for made in result.decisions)
+    groups = added([step for step in steps if not isinstance(step, PlacedGroup)], prices)
+    assert sum(group.adds for group in report(result, arch)) == pytest.approx(groups)
+    calls = sum(host_cycles(call, result.search.graph.tensors, arch) for call in result.host)
+    assert estimate.expected(result, arch) == pytest.approx(groups + calls)
 
 
 def test_types_that_the_machine_lacks_stay_on_the_host() -> None:

@@ -16,11 +16,11 @@ from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.text import TreeError, parse_tree, print_tree
 from compiler.lowering.lower import lower
 from compiler.schedule.tiling.layer_price import TilingProblem, price
-from compiler.schedule.tiling.tile_sizes import TileSizes
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import roles
 from compiler.target.bind import Bind
+from compiler.target.product_tiles import TileSizes
 from compiler.tensor_ir.nest import Nest
 from simmodel.arch.record import Arch
 

@@ -158,7 +158,7 @@ def _doubled(most: int) -> list[int]:
 
 def _total(costs: PartitionCosts, groups: Sequence[int]) -> float:
     """Cycles of `groups` one after another; the host's are the same in all orders."""
-    return sum(costs.added(mask & costs.net.layers for mask in _in_order(costs.net, groups)))
+    return costs.added(mask & costs.net.layers for mask in _in_order(costs.net, groups))
 
 
 def _in_order(net: Dependences, groups: Sequence[int]) -> tuple[int, ...]:

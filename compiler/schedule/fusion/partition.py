@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
 from compiler.passes import Count, check_each_once, ensured
 from compiler.schedule.fusion.dependence import Dependences, Part, dependences, members, union
 from compiler.schedule.fusion.reorder import Reorder
@@ -96,21 +97,18 @@ class PartitionCosts:
 
     def behind(self, mask: int, before: int) -> float:
         """What `mask` adds to the group `before`, right behind which it runs; 0: to nothing."""
-        cost = self.of(mask)
-        if not before or cost >= ALONE:
-            return cost
-        return cost - min(self._overlap_ends(mask)[0], self._overlap_ends(before)[1])
+        return self.of(mask) if not before else sum(in_turn([self._step(mask)], self.rest(before)))
 
-    def added(self, steps: Iterable[int]) -> Iterator[float]:
-        """What each of `steps` adds to the one before; 0: the host, whose calls are not priced."""
-        before = 0
-        for mask in steps:
-            yield self.behind(mask, before) if mask else 0.0
-            before = mask
+    def added(self, steps: Iterable[int]) -> float:
+        """Cycles of `steps` one after another; 0: the host, whose calls are not priced."""
+        return sum(in_turn(self._step(mask) if mask else HOST_CALL for mask in steps))
 
     def rest(self, before: int) -> float:
         """At most the cycles that a group overlaps with the one before it; 0: none."""
         return self._overlap_ends(before)[1] if before else 0.0
+
+    def _step(self, mask: int) -> StepCycles:
+        return (self.of(mask), *self._overlap_ends(mask))
 
     def _overlap_ends(self, mask: int) -> tuple[float, float]:
         if mask not in self.edges:

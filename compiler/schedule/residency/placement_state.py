@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from compiler.cost.overlap import HOST_CALL, in_turn
 from compiler.schedule.residency.buffer import LiveRange
 from compiler.schedule_ir.group import Group
 from compiler.target.group_facts import Facts
@@ -65,15 +66,14 @@ def added(
     """
     total = 0.0
     for part in parts:
-        if isinstance(part, HostNode):
-            rest = 0.0
-            continue
-        most = limit - total + rest
-        price = prices.cost_below(part, most)
-        if price >= most:
-            return math.inf
-        lead, after = prices.overlap_ends(part)
-        total, rest = total + price - min(lead, rest), after
+        step = HOST_CALL
+        if isinstance(part, Group):
+            most = limit - total + rest
+            price = prices.cost_below(part, most)
+            if price >= most:
+                return math.inf
+            step = (price, *prices.overlap_ends(part))
+        total, rest = total + sum(in_turn([step], rest)), step[-1]
     return total
 
 

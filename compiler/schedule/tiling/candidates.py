@@ -14,11 +14,11 @@ import numpy as np
 from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.geometry.cuts import anything, boxes, grids
 from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price
-from compiler.schedule.tiling.tile_sizes import TileSizes, each
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, Tiled, TileLoop
 from compiler.target.array_mapping import Roles, roles
 from compiler.target.equal_engines import columns_of
+from compiler.target.product_tiles import TileSizes, each
 from compiler.tensor_ir.bounds import Box
 from simmodel.arch.record import Arch
 

@@ -14,13 +14,14 @@ from functools import partial
 from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import Path, RepeatedTransfer, Traffic, pitches, traffic
+from compiler.cost.work import depthwise_cycles
 from compiler.geometry.cuts import anything, boxes, grids
 from compiler.geometry.needs import layer_needs
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, Tiled, TileLoop
 from compiler.target.equal_engines import largest
 from compiler.target.layout import left_order, links_of
-from compiler.target.machine import depthwise_cycles, temporary_type
+from compiler.target.machine import temporary_type
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Nest, order_of

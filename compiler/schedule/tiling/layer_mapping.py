@@ -22,12 +22,12 @@ from compiler.schedule.tiling.elementwise_tiling import (
     price_elementwise,
 )
 from compiler.schedule.tiling.layer_price import TilingProblem, price
-from compiler.schedule.tiling.tile_sizes import TileSizes, chosen
 from compiler.schedule.tracking import Hashed, TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import roles
 from compiler.target.group_facts import LayerFacts
+from compiler.target.product_tiles import TileSizes, chosen
 from compiler.tensor_ir.nest import order_of
 from simmodel.arch.record import Arch
 

@@ -17,20 +17,20 @@ import numpy as np
 from compiler.cost.multicast import Cores
 from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, traffic
+from compiler.cost.work import array_work
 from compiler.geometry.boxes import keys_of
-from compiler.schedule.tiling.tile_sizes import TileSizes
-from compiler.schedule.tiling.vector_products import Sums
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.array_mapping import Roles, block, joining, kernel_rows, pays, pieces
+from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import left_order, links_of, loaded_of, loaded_once, room_of
-from compiler.target.machine import product_startup, temporary_type
+from compiler.target.machine import temporary_type
 from compiler.target.narrow_weights import fits_tiles, row_of, widening
+from compiler.target.product_tiles import TileSizes, VectorProducts
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import Access, Nest, Tensor, order_of
-from simmodel.arch.dtype import accumulator_of, product_type, size_of
+from simmodel.arch.dtype import accumulator_of, size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import product_cycles, streams
+from simmodel.isa.contraction import streams
 from simmodel.isa.matrix import tile_limits
 
 # What the prices of candidates are made of: how often things happen, and what they take.
@@ -640,26 +640,14 @@ def _product_cycles(problem: TilingProblem, choice: TileSizes) -> tuple[Any, Any
     columns = columns_shared(problem.head, problem.head_binding, problem.arch)
     choice = choice.shared(problem.walked, units, columns)
     if not problem.on_array:
-        result = problem.layer.tensors[problem.head.tensor]
-        sums = Sums(problem.head, problem.found, problem.source, result, problem.arch, units)
-        return sums.cycles(choice), 0.0
-    matrix = problem.arch.matrix
-    dtype = product_type(problem.source.dtype)
-    startup = product_startup(problem.arch)
-    n, k, positions = choice.n, choice.k, problem.positions(choice)
-    m, count = _blocks(problem, choice)
-    wide = _merged_taps(problem, choice)
-    k, positions = k * wide, positions // wide
-    if matrix.granularity != "conv":
-        count, positions = count * positions, 1
-    if matrix.granularity == "tile":
-        rows, cols = tile_limits(problem.arch)
-        count = count * -(-n // cols) * -(-k // rows)
-        n, k = np.full_like(m, cols), np.full_like(m, rows)
-    alone, inner = (
-        product_cycles(matrix, dtype, m, n, k, positions, behind=behind) for behind in (False, True)
-    )
-    return count * (inner + startup), alone - inner
+        lanes = VectorProducts(problem.head, problem.layer.tensors, problem.arch, units)
+        return lanes.cycles(choice), 0.0
+    wide, positions = _merged_taps(problem, choice), problem.positions(choice)
+    work = array_work(
+        problem.arch, problem.source.dtype, _blocks(problem, choice), choice.n, choice.k * wide,
+        positions // wide,
+    )  # fmt: skip
+    return work.cycles, work.gap
 
 
 def _blocks(problem: TilingProblem, choice: TileSizes) -> tuple[Any, Any]:
@@ -675,9 +663,7 @@ def _blocks(problem: TilingProblem, choice: TileSizes) -> tuple[Any, Any]:
     extents = (np.where(line, one, many) for one, many in zip(together, apart, strict=True))
     sizes = np.stack([np.broadcast_to(extent, shape).ravel() for extent in extents])
     few, which = np.unique(sizes, axis=1, return_inverse=True)
-    made = [(block(limit, *size), size) for size in few.T.tolist()]
-    most = np.array([math.prod(one) for one, _ in made])
-    count = np.array([pieces(one, size) for one, size in made])
+    most, count = np.array([pixel_blocks(limit, size) for size in few.T.tolist()]).T
     at = which.reshape(shape)
     return most[at], count[at]
 

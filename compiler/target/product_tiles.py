@@ -1,22 +1,24 @@
-"""Cycles of the vector engine for sums of products, tile by tile, as `emit.products` makes them.
+"""Tiles of a sum of products: their sizes, and what the vector engine takes for one of them.
 
     lanes along n, rows along x     x k ceil(n / lanes) multiply-adds, and the weights once for each
                                     set of rows whose sums there are registers for
 
-Sizes are arrays over candidates.
+Sizes are numbers, or arrays over candidates. What the array takes: `compiler.cost.work`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from compiler.cost.transfer import Flows
-from compiler.schedule.tiling.tile_sizes import TileSizes
-from compiler.target.array_mapping import Roles
+from compiler.target.array_mapping import Roles, roles
+from compiler.target.equal_engines import Columns, largest
 from compiler.target.loops.cover import startup_of
 from compiler.tensor_ir.nest import Nest, Tensor, order_of
 from simmodel.arch.dtype import accumulator_of, size_of
@@ -26,16 +28,91 @@ _PRODUCT, _CHAINED = "vector.product", "vector.ternary.fma"
 
 
 @dataclass(frozen=True)
-class Sums:
+class TileSizes:
+    """Tile sizes as arrays over candidates, or along an axis of their own where every one meets
+    every other; what does not depend on a size is then worked out once for all of them."""
+
+    b: Any
+    y: Any
+    x: Any
+    n: Any
+    k: Any
+    i: Any
+    """Rows of the kernel; all of them, or one."""
+    order: Any
+    """0: rows outside columns, 1: inside."""
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Of an array over all candidates."""
+        return np.broadcast_shapes(*map(np.shape, self._size_arrays))
+
+    def one(self, index: int) -> TileSizes:
+        """The sizes of one candidate, by its position among all."""
+        return TileSizes(*each(self._size_arrays, self.shape, index))
+
+    def some(self, order: Any) -> TileSizes:
+        """The sizes of some candidates, by their positions among all."""
+        return TileSizes(*chosen(self.shape, order, *self._size_arrays))
+
+    def shared(self, sizes: Sequence[str], units: int, columns: Columns | None) -> TileSizes:
+        """What the engine takes that has most to do, where `units` share a tile; `sizes` by name,
+        that of the slowest dimension first."""
+        place = columns and replace(columns, dim=sizes.index("n"))
+        cut = largest([getattr(self, name) for name in sizes], range(len(sizes)), units, place)
+        return replace(self, **dict(zip(sizes, cut, strict=True)))
+
+    @property
+    def _size_arrays(self) -> tuple[Any, ...]:
+        return self.b, self.y, self.x, self.n, self.k, self.i, self.order
+
+    @property
+    def pixels(self) -> Any:
+        """Output pixels of a tile."""
+        return self.b * self.y * self.x
+
+    @property
+    def outputs(self) -> Any:
+        """Result elements of a tile."""
+        return self.pixels * self.n
+
+
+def each(columns: Iterable[Any], shape: tuple[int, ...], index: int) -> list[Any]:
+    """What columns say of one of `shape` candidates, by its position."""
+    at = [int(place) for place in np.unravel_index(index, shape)]
+    found = []
+    for column in map(np.asarray, columns):
+        skipped = len(shape) - column.ndim
+        along = zip(at[skipped:], column.shape, strict=True)
+        found.append(column[tuple([0 if extent == 1 else place for place, extent in along])])
+    return found
+
+
+def chosen(shape: tuple[int, ...], order: Any, *columns: Any) -> list[Any]:
+    """What columns say of some of `shape` candidates, by their positions."""
+    at = np.unravel_index(order, shape)
+    return [np.broadcast_to(np.asarray(column), shape)[at] for column in columns]
+
+
+@dataclass(frozen=True)
+class VectorProducts:
     """What the vector engine adds up for one tile, or for one piece of its reduction."""
 
     nest: Nest
-    found: Roles
-    source: Tensor
-    result: Tensor
+    tensors: Mapping[str, Tensor]
     arch: Arch
     units: int
     """Engines that do as much at the same time."""
+
+    @cached_property
+    def found(self) -> Roles:
+        """What its loops are for."""
+        return roles(self.nest)
+
+    @property
+    def source(self) -> Tensor:
+        """The left operand."""
+        return self.tensors[self.nest.operands[0].tensor]
 
     def cycles(self, choice: TileSizes) -> Any:
         """Of all its instructions, start-ups included."""
@@ -48,7 +125,8 @@ class Sums:
             return by_column
         lanes = self.arch.vector.elements(self._item)
         idle, other = (np.ceil(e / lanes) / e for e in (n, choice.x))
-        order = order_of(self.result.shape, self.result.storage.strides)
+        result = self.tensors[self.nest.tensor]
+        order = order_of(result.shape, result.storage.strides)
         col = self.found.col
         nearer = col is None or order.index(self.found.x) > order.index(col)
         by_row = (other < idle) | (nearer & (other == idle) & np.greater(choice.x, 1))
@@ -136,3 +214,15 @@ class Sums:
         """Cycles of an instruction that writes so many sums."""
         lanes = self.arch.vector.elements(4)
         return startup_of(self.arch, ()) + np.ceil(count / lanes)
+
+
+def lanes_take(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> float:
+    """Cycles of the vector engine for all of a sum of products in one piece."""
+    found, units = roles(nest), arch.vector.units
+    b, y, x, n, k = (
+        1 if d is None else nest.dims[d].extent
+        for d in (found.b, found.y, found.x, found.col, found.k)
+    )
+    whole, once = TileSizes(b, y, x, n, k, 1, 0), VectorProducts(nest, tensors, arch, units)
+    walked = whole.outputs * whole.k * math.prod(nest.dims[tap.dim].extent for tap in found.taps)
+    return float(nest.macs // walked * once.cycles(whole)) / units
