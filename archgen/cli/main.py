@@ -36,8 +36,6 @@ VERBS = {
     "schema": "JSON Schema of architecture files",
 }
 """Name of each verb and its line in the overview; its module is `archgen.cli.<verb>`."""
-_MODULES = {"schema": "lint"}
-"""Verbs in the module of another one."""
 
 USER_ERRORS = {
     "archgen.models.errors": ("ModelError",),
@@ -66,8 +64,7 @@ class Verbs(click.Group):
         """The verb's command, imported now."""
         if cmd_name not in VERBS:
             return None
-        module = import_module(f"archgen.cli.{_MODULES.get(cmd_name, cmd_name)}")
-        found: click.Command = getattr(module, cmd_name)
+        found: click.Command = getattr(import_module(f"archgen.cli.{cmd_name}"), cmd_name)
         return found
 
     def resolve_command(

@@ -131,6 +131,11 @@ class _Painted:
         self.starts[first:last] = [low, high]
         self.owners[first:last] = [owner, behind]
 
+    def owners_in(self, low: int, high: int) -> set[int]:
+        """Whose bytes low .. high are."""
+        first, last = bisect_right(self.starts, low) - 1, bisect_left(self.starts, high)
+        return {owner for owner in self.owners[first:last] if owner >= 0}
+
 
 @dataclass(frozen=True)
 class _Touch:

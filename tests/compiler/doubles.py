@@ -145,15 +145,15 @@ class _Bargain:
         liked = sum(way % 64 for way in ways) / 64 / (1 + len(group.kept)) if self.taste else 0.0
         return -len(group.shared) - len(group.kept) - len(group.pinned) - liked
 
-    def below(self, group: Group, limit: float) -> float:
+    def cost_below(self, group: Group, limit: float) -> float:
         del limit
         return self.price(group)
 
-    def ends(self, group: Group) -> tuple[float, float]:
+    def overlap_ends(self, group: Group) -> tuple[float, float]:
         del group
         return 0.0, 0.0
 
-    def bound(self, group: Group) -> float:
+    def lower_bound(self, group: Group) -> float:
         return self.real.lower_bound(group)
 
 
@@ -190,13 +190,13 @@ class Moved:
         sizes = ((group.tensors[name].elements, group.tensors[name].dtype) for name in names)
         return sum(elements * size_of(dtype) for elements, dtype in sizes)
 
-    def below(self, group: Group, limit: float) -> float:
+    def cost_below(self, group: Group, limit: float) -> float:
         del limit
         return self.price(group)
 
-    def ends(self, group: Group) -> tuple[float, float]:
+    def overlap_ends(self, group: Group) -> tuple[float, float]:
         del group
         return 0.0, 0.0
 
-    def bound(self, group: Group) -> float:
+    def lower_bound(self, group: Group) -> float:
         return 0.0

@@ -28,7 +28,7 @@ def planned(group: Group, *, rolling: bool, resident: bool = False) -> Plan:
 def test_what_passes_between_layers(rolling: bool) -> None:
     group = chain(12, SAME, SAME)
     plan = planned(group, rolling=rolling)
-    (name,) = group.held
+    (name,) = group.internal_readers
     buffer = plan.buffers[plan.layers[0].result]
     assert buffer.layer is None and buffer.key is None
     # Four rows of the result need six of what is between, the border's among them.
