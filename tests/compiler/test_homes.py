@@ -14,11 +14,11 @@ from machines import NAMED, machine, machines
 from networks import Checked, Net, check, refused
 
 from compiler.codegen.multicast import ShareLoads
-from compiler.context import CompileOptions
+from compiler.context import CompileOptions, Context
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.lowering.lower import lower
 from compiler.options import Stages
-from compiler.pipeline import layers, prepared
+from compiler.pipeline import bind, fuse_tails, prepared
 from compiler.schedule.fusion.dependence import dependences
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
@@ -87,8 +87,8 @@ def test_what_passes_between_groups_leaves_dram_alone(sync: str, own: bool) -> N
 def test_groups_are_formed_in_the_hope_of_room_that_there_is(size: int, hoped: float) -> None:
     """By hand: the middle one of three layers, with an input, a result and 8 x 8 weights."""
     arch, weights = machine(cores=2, shared={"size": size}), 8 * 8 * 4
-    graph = lower(prepared(chain(), "net"), "fp32")
-    middle = dependences(layers(graph, arch, Stages()), graph).group(0b010)
+    graph, ctx = lower(prepared(chain(), "net"), "fp32"), Context(arch, CompileOptions("fp32"))
+    middle = dependences(bind(fuse_tails(graph, ctx), ctx).parts, graph).group(0b010)
     at_best, at_worst = ChooseHomes().optimistic_costs(graph, Moved(arch))
     assert at_best.price(middle) == hoped + weights
     assert at_worst.price(middle) == 2 * TENSOR + weights

@@ -123,7 +123,7 @@ def test_nothing_overlaps_with_a_call_of_the_host() -> None:
     x = net.op("MatMul", net.op("Asin", x), net.weight(256, 512))
     result = checked(net.model(x))
     assert result.search is not None and kinds(result) == ["Asin"]
-    arch, prices = load_arch("stcp920"), result.search.fitter
+    arch, prices = load_arch("stcp920"), result.search.costs
     decided = {made.step: made.group for made in result.decisions}
     steps = [decided.get(at, step) for at, step in enumerate(result.steps)]
     assert any(prices.overlap_ends(made.group)[0] for made in result.decisions)

@@ -67,7 +67,7 @@ def by_hand(model: onnx.ModelProto, arch: Arch) -> CompileResult:
     actual = execute(made.program, feeds, arch, host=run_node)
     for name, values in meant.items():
         np.testing.assert_allclose(actual[name], values, 0, 1e-4)
-    followed(graph, arch, options, made, feeds, meant)
+    followed(graph, arch, options, made)
     return made
 
 
