@@ -50,7 +50,7 @@ def test_script_tells_how_it_is_used(name: str, capsys: pytest.CaptureFixture[st
 def test_bytes_of_lengths_that_were_not_made_lie_on_lines_between_those_that_were() -> None:
     """1, 2, 3, 4 bytes and 6, 8: 24; of a range that begins below and ends above, its ends too."""
     lengths = module("lengths")
-    span = module("archgen.models.extents").Range
+    span = module("archgen.models.extents").SizeRange
     assert lengths.total({1: 1, 4: 4, 6: 8}, span(1, 6)) == 24
     assert lengths.total({2: 5, 3: 7}, span(1, 4)) == 5 + 5 + 7 + 7
 
