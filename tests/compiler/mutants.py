@@ -261,7 +261,7 @@ def _run(
         return {spot: np.full_like(m, garbage) for spot, m in allocate(*given).items()}
 
     with patch.context() as patched:
-        patched.setattr(simmodel.functional, "allocate", dirty)
+        patched.setattr(simmodel.execute, "allocate", dirty)
         found = execute(program, subject.feeds, subject.arch, host=run_node)
     return {name: values.tobytes() for name, values in found.items()}
 
