@@ -18,6 +18,11 @@ from archgen.process.guard import collect_rarely, one_thread_each
 one_thread_each()
 collect_rarely()
 
+settings.register_profile("archgen", deadline=None, suppress_health_check=list(HealthCheck))
+settings.load_profile("archgen")
+
+QUICK_EXAMPLES = 25
+"""Of a property in the quick tier, where it states more."""
 SLOW = (
     # documentation and notebooks, followed as a reader would
     "tests/docs/test_docs.py::test_a_page_does_what_it_says",
@@ -61,29 +66,24 @@ SLOW = (
     "tests/compiler/test_options.py::test_what_may_be_left_out",
     "tests/compiler/test_options.py::test_programs",
     "tests/compiler/test_recompute.py::test_floats",
+    "tests/compiler/test_tile_floor.py",
 )
 """How the names of tests begin that take long, or need processes, a browser or a cluster. Tables
 of many machines mark in place what the quick tier leaves out (`machines.crossed`)."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Properties have as many examples as the tier has time for."""
-    slow = config.getoption("markexpr") == "slow"
-    settings.register_profile(
-        "archgen",
-        deadline=None,
-        max_examples=100 if slow else 25,
-        suppress_health_check=list(HealthCheck),
-    )
-    settings.load_profile("archgen")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the slow tier, before pytest chooses by marks."""
+    """Mark the slow tier, before pytest chooses by marks. Properties have few examples in the quick
+    tier, and all that they state in the slow one."""
     many = config.getoption("markexpr") == "slow"
     for item in items:
         test = getattr(item, "obj", None)
+        if is_hypothesis_test(test):
+            stated = test._hypothesis_internal_use_settings
+            if not many:
+                few = settings(stated, max_examples=min(stated.max_examples, QUICK_EXAMPLES))
+                test._hypothesis_internal_use_settings = few
         if item.nodeid.startswith(SLOW) or (many and is_hypothesis_test(test)):
             item.add_marker("slow")
 

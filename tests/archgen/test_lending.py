@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from host_only import LOG, small_model
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lending_tools import BY_TABLE, SCHEDULES, SLOWER, TIGHT, machine
 
@@ -105,6 +105,7 @@ def ladders(draw: st.DrawFn) -> tuple[list[str], dict[str, int], dict[str, int]]
     return names, cycles, added
 
 
+@settings(max_examples=50)
 @given(ladders(), st.randoms())
 def test_answers_depend_on_no_order_and_only_hardware_is_slower(
     ladder: tuple[list[str], dict[str, int], dict[str, int]], rng: object

@@ -384,7 +384,7 @@ def networks(draw: st.DrawFn) -> tuple[onnx.ModelProto, dict[str, int]]:
     return proto, given
 
 
-@settings(database=None)
+@settings(max_examples=60, database=None)
 @given(made=networks(), batch=st.integers(1, 6))
 def test_binding_changes_no_axis_but_the_batch(
     tmp_path_factory: pytest.TempPathFactory,

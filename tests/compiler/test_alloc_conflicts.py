@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net
@@ -164,6 +164,7 @@ def cases(draw: st.DrawFn) -> tuple[list[TileBuffer], Places, list[Phase]]:
     return buffers, places, phases
 
 
+@settings(max_examples=150)
 @given(cases())
 def test_live_buffers_never_meet_and_nothing_leaves_the_memory(
     case: tuple[list[TileBuffer], Places, list[Phase]],

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.memory.packing import Item, Packing, in_separate_times, lower_bound, pack
@@ -102,6 +102,7 @@ def cut(rectangles: int, capacity: int, steps: int, seed: int) -> list[Item]:
     ]
 
 
+@settings(max_examples=100)
 @given(some_items(25), st.integers(0, 1), st.sampled_from([0, 3, 64]))
 def test_items_that_live_together_never_overlap(items: list[Item], effort: int, start: int) -> None:
     packing = pack(items, None, effort, start)
@@ -109,6 +110,7 @@ def test_items_that_live_together_never_overlap(items: list[Item], effort: int, 
     check(items, packing, start)
 
 
+@settings(max_examples=100)
 @given(some_items(25), st.integers(0, 80))
 def test_what_fits_ends_within_the_capacity(items: list[Item], capacity: int) -> None:
     packing = pack(items, capacity)
@@ -119,6 +121,7 @@ def test_what_fits_ends_within_the_capacity(items: list[Item], capacity: int) ->
     assert packing.end <= capacity
 
 
+@settings(max_examples=100)
 @given(some_items(5, smallest=1), st.sampled_from([0, 3]))
 def test_the_end_of_few_items_is_the_lowest(items: list[Item], start: int) -> None:
     lowest = lowest_end(items, start)

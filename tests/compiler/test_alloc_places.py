@@ -6,7 +6,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine
 from networks import Net
@@ -81,6 +81,7 @@ def sketches(draw: st.DrawFn) -> tuple[Sketch, Arch]:
     return Sketch(buffers), machine(local=local)
 
 
+@settings(max_examples=150)
 @given(sketches())
 def test_whatever_fits_by_its_sum_is_placed(case: tuple[Sketch, Arch]) -> None:
     plan, arch = case

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.memory.prefetch_addresses import Block, LoadPacing, prefetched
@@ -96,6 +96,7 @@ def groups(draw: st.DrawFn) -> tuple[list[TileBuffer], tuple[float, ...]]:
     return buffers, tuple(map(float, work))
 
 
+@settings(max_examples=150)
 @given(groups(), st.integers(0, 40))
 def test_what_is_alive_together_lies_apart(
     case: tuple[list[TileBuffer], tuple[float, ...]], more: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.tensor_ir.bounds import Box, clipped, full, needed, union
@@ -21,6 +21,7 @@ affines = st.builds(
 boxes = st.tuples(st.integers(-6, 12), st.integers(1, 9))
 
 
+@settings(max_examples=300)
 @given(st.tuples(ranges, ranges, ranges), st.lists(affines, max_size=3))
 def test_needed_is_the_smallest_box_of_all_positions(
     loops: tuple[tuple[int, int], ...], index: list[Affine]
@@ -34,6 +35,7 @@ def test_needed_is_the_smallest_box_of_all_positions(
     assert needed(Access("x", tuple(index)), loops) == enumerated
 
 
+@settings(max_examples=300)
 @given(st.lists(st.tuples(boxes, st.integers(1, 8)), max_size=3))
 def test_clipped_counts_positions_inside_in_front_and_behind(
     cases: list[tuple[tuple[int, int], int]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net
@@ -37,6 +37,7 @@ def with_dram(arch: Arch, **changes: Any) -> Arch:
     return arch.model_copy(update={"memories": arch.memories.model_copy(update={"dram": dram})})
 
 
+@settings(max_examples=80)
 @given(st.data())
 def test_a_box_takes_what_its_copies_take(data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, 4))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from numpy.typing import NDArray
@@ -119,6 +119,7 @@ def vectors(draw: st.DrawFn) -> tuple[VectorFamily, Arch]:
     return Reduce(engine="vector", function=kind, dst=dst, a=a), arch
 
 
+@settings(max_examples=150)
 @given(vectors())
 def test_vector_instructions_keep_their_effect(case: tuple[VectorFamily, Arch]) -> None:
     wide, arch = case
@@ -139,6 +140,7 @@ def windows(draw: st.DrawFn) -> tuple[Window, Arch]:
     return wide, machine(vector={"max_extent": draw(LIMITS)})
 
 
+@settings(max_examples=50)
 @given(windows())
 def test_windows_keep_their_effect(case: tuple[Window, Arch]) -> None:
     wide, arch = case
@@ -162,6 +164,7 @@ def copies(draw: st.DrawFn) -> tuple[Copy, Arch]:
     return Copy(engine="load", dst=target, src=source, before=before, fill=3.0), engine(draw)
 
 
+@settings(max_examples=150)
 @given(copies())
 def test_copies_keep_their_effect(case: tuple[Copy, Arch]) -> None:
     wide, arch = case

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
 from networks import Net, feeds_of, networks
@@ -152,6 +152,7 @@ def test_networks_mean_the_same(name: str, depth: int) -> None:
     same_meaning(net.model(z), with_depth(NAMED[name], depth), "fp32")
 
 
+@settings(max_examples=25)
 @given(machines(), st.booleans(), st.sampled_from((1, 2, 3)), st.data())
 def test_any_network_on_any_machine(
     arch: Arch, int8: bool, depth: int, data: st.DataObject

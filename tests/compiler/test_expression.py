@@ -186,6 +186,7 @@ FEEDS = {n: np.random.default_rng(len(n)).normal(size=s).astype(np.float32)
          for n, s in SHAPES.items()}  # fmt: skip
 
 
+@settings(max_examples=60)
 @given(texts())
 def test_nests_and_the_host_compute_the_expression(text: str) -> None:
     wanted = evaluate(expression(text, SHAPES), FEEDS)

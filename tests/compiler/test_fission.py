@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.target.loops.split import SplitInstruction, fission
@@ -118,6 +118,7 @@ def meaning(nests: list[Nest], shapes: dict[str, tuple[int, ...]]) -> np.ndarray
     return run(graph, {n: random.standard_normal(shapes[n]).astype(np.float32) for n in given})["y"]
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(1, 3), min_size=1, max_size=2), st.integers(1, 2),
     st.sampled_from(["sum", "max", "min"]), st.sampled_from([(), ("b",), ("f",), ("b", "f")]),

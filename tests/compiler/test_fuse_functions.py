@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 
@@ -113,6 +113,7 @@ def networks(draw: st.DrawFn) -> NestGraph:
     return graph(*lines, outputs=(known[-1],))
 
 
+@settings(max_examples=60)
 @given(networks(), st.sampled_from([0.01, 1.0]))
 def test_networks_mean_the_same(whole: NestGraph, cost: float) -> None:
     made = FuseFunctions().apply(whole, costing("vector.*", cost))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers import Part, bytes_held, bytes_moved, lines, network, shown
 
@@ -166,12 +166,14 @@ def test_a_bound_spares_prices_and_changes_nothing() -> None:
     assert len(asked) < many <= 12 * len(text)
 
 
+@settings(max_examples=60)
 @given(lines(most=12, hosts=True), st.integers(0, 60), st.sampled_from(sorted(STRATEGIES)))
 def test_every_strategy_is_sound(text: tuple[str, ...], capacity: int, name: str) -> None:
     parts, graph = network(*text)
     sound(parts, graph, STRATEGIES[name]().apply(parts, graph, price(capacity)))
 
 
+@settings(max_examples=60)
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=7), st.integers(0, 60))
 def test_the_optimum_of_a_chain_is_that_of_all_partitions(made: list[int], capacity: int) -> None:
     text = [f"t{i + 1} = t{i}" for i in range(len(made))]
@@ -274,6 +276,7 @@ def made(part: Part) -> tuple[str, ...]:
     return part.outputs if isinstance(part, HostNode) else (part.result.name,)
 
 
+@settings(max_examples=40)
 @given(lines(most=10))
 def test_a_line_is_straight(text: tuple[str, ...]) -> None:
     parts, graph = network(*text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers import lines, network, shown
 
@@ -54,6 +54,7 @@ def test_networks_too_wide_for_an_exact_answer_still_get_a_better_order() -> Non
     assert order.peak == peak_of(net, order.positions)
 
 
+@settings(max_examples=50)
 @given(lines(most=7), st.lists(st.integers(1, 40), min_size=7, max_size=7))
 def test_the_peak_is_that_of_the_best_of_all_orders(text: tuple[str, ...], made: list[int]) -> None:
     net = net_of(*text, **{f"t{i}": size for i, size in enumerate(made)})
@@ -65,6 +66,7 @@ def test_the_peak_is_that_of_the_best_of_all_orders(text: tuple[str, ...], made:
     assert runs(net, order.positions)
 
 
+@settings(max_examples=50)
 @given(lines(most=9), st.lists(st.integers(1, 40), min_size=9, max_size=9), st.integers(1, 3))
 def test_a_narrow_search_never_makes_it_worse(
     text: tuple[str, ...], made: list[int], width: int

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import Net, feeds_of, reference
 
@@ -95,6 +95,7 @@ def movements(draw: st.DrawFn) -> onnx.ModelProto:
     return net.model(*dict.fromkeys(outputs or [quantized(draw, net, values[-1])]))
 
 
+@settings(max_examples=150)
 @given(movements())
 def test_moving_quantization_changes_no_integer(model: onnx.ModelProto) -> None:
     feeds = feeds_of(model)

@@ -156,7 +156,7 @@ def test_lowest_address(first: int, last: int, size: int, expected: int) -> None
     assert lowest(LiveRange("new", size, first, last), placed) == expected
 
 
-@settings(derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(machines(), st.data())
 def test_any_network_through_shared_memory(arch: Arch, data: st.DataObject) -> None:
     """Whatever layers read and write, and wherever it lies, the result is the same."""

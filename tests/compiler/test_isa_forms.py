@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net, check
@@ -165,6 +165,7 @@ def test_a_machine_without_a_function_computes_it_with_others(name: str) -> None
     )
 
 
+@settings(max_examples=60)
 @given(st.data())
 def test_expansions_mean_the_same_whatever_is_lacking(data: st.DataObject) -> None:
     """Any set of absent forms: either nothing stands in for the function, or present forms do, on

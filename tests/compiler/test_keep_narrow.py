@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
 from networks import Net, check, refused
@@ -141,6 +141,7 @@ def test_convolutions_have_a_scale_for_each_channel() -> None:
     assert {c.name.rpartition("#")[2] for c in seen.compiled.program.constants} >= {"0.scales"}
 
 
+@settings(max_examples=25)
 @given(machines(), st.sampled_from(sorted(KINDS)), st.sampled_from(WAYS), st.integers(1, 5),
        st.booleans())  # fmt: skip
 def test_any_machine(arch: Arch, kind: str, how: dict[str, Any], rows: int, widens: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_node import Case, case, check, lowered, model_of, reference
 
@@ -34,6 +34,7 @@ def convolutions(draw: st.DrawFn) -> Case:
     )  # fmt: skip
 
 
+@settings(max_examples=40)
 @given(convolutions())
 def test_products_of_computed_weights_are_convolutions(node: Case) -> None:
     try:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 from evaluate import evaluate
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import cleaned
 from onnx.reference import ReferenceEvaluator
@@ -314,6 +314,7 @@ def test_weights_made_by_the_graph_become_constants_without_memory(name: str) ->
     assert weights and all(w is not None and w.const_value is not None for w in weights)
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_random_chains_keep_their_meaning(data: st.DataObject) -> None:
     """Unary, affine, window and normalizing operators in any order, before and after prepare."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net, check, feeds_of, reference
@@ -47,6 +47,7 @@ def test_the_range_of_a_large_tensor_is_found_for_dynamic_quantization() -> None
     check(net.model(real), SMALL, "int8")
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_partial_results_of_any_axes_give_the_same(data: st.DataObject) -> None:
     extents = st.sampled_from((1, 2, 3, 7, 12, 30))

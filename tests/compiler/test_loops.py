@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from test_emit_legal import flat, vectors
@@ -94,6 +94,7 @@ def test_a_reduction_walks_what_is_not_reduced_where_that_is_quicker() -> None:
     assert [cover.inside for cover in covers(unit, loops, whole)] == [(0,)]
 
 
+@settings(max_examples=60)
 @given(vectors())
 def test_a_cover_costs_what_its_instructions_cost(case: tuple[VectorFamily, Arch]) -> None:
     wide, arch = case

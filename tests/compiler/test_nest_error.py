@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archgen.check.verify import differences
@@ -97,6 +97,7 @@ def test_a_few_errors_may_all_be_one_way(unsure: int, error: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fp32", "bf16", "fp16", "int8"])
+@settings(max_examples=60)
 @given(
     function=st.sampled_from(["add", "sub", "mul", "max", "relu", "abs", "neg", "move"]),
     seed=st.integers(0, 2**32 - 1),
@@ -121,6 +122,7 @@ def test_what_operands_may_be_the_result_may_be(
     assert (change <= excused(nest, values, bounds, kind)).all()
 
 
+@settings(max_examples=60)
 @given(
     function=st.sampled_from(["move", "add", "sub", "mul", "hard_swish"]),
     seed=st.integers(0, 2**32 - 1),
@@ -152,6 +154,7 @@ def test_what_is_a_step_off_is_rounded_anew(function: str, seed: int, late: str)
 WHOLE = [name for table in (UNARY, BINARY) for name in table if table[name].whole]
 
 
+@settings(max_examples=300)
 @given(
     function=st.sampled_from(sorted(WHOLE)),
     kinds=st.sampled_from([("int8", "int8"), ("int32", "int32"), ("uint8", "uint8"),

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.tensor_ir.bounds import needed
@@ -76,6 +76,7 @@ def numbers(shape: tuple[int, ...]) -> st.SearchStrategy[Array]:
     )
 
 
+@settings(max_examples=100)
 @given(products())
 def test_products_are_those_of_the_plain_loops(case: tuple[Nest, dict[str, Array]]) -> None:
     nest, tensors = case

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import cleaned
 from onnx import TensorProto, helper, numpy_helper
@@ -153,11 +153,13 @@ def fits(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> bool:
     )
 
 
+@settings(max_examples=80)
 @given(networks())
 def test_random_networks_compute_the_same(graph: NestGraph) -> None:
     joined(graph)
 
 
+@settings(max_examples=200)
 @given(st.data())
 def test_placing_moves_every_element_with_its_buffer(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))

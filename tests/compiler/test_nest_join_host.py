@@ -6,7 +6,7 @@ import itertools
 import json
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.tensor_ir.build import NestGraphBuilder
@@ -64,6 +64,7 @@ def calls(graph: NestGraph) -> int:
 places = st.integers(0, 20)
 
 
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.booleans(), places, places), min_size=1, max_size=12))
 def test_same_result_in_no_more_calls(steps: list[tuple[bool, int, int]]) -> None:
     graph = graph_of(steps)

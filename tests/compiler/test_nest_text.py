@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.tensor_ir.nest import Access, Affine, Dim, HostNode, Nest, NestGraph, Storage, Tensor
@@ -79,6 +79,7 @@ def graphs(draw: st.DrawFn) -> NestGraph:
     )
 
 
+@settings(max_examples=60)
 @given(graphs())
 def test_round_trip(graph: NestGraph) -> None:
     text = print_graph(graph)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import cleaned
 from one_node import Case, case, check, ints, lowered, model_of, real, reference
@@ -184,6 +184,7 @@ def test_one_weight_serves_unlike_convolutions() -> None:
     check(chain(nodes, (1, 4, 6, 6), weights), {"x": real(1, 4, 6, 6)})
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
     axes = data.draw(st.integers(1, 2))
@@ -202,6 +203,7 @@ def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
     check(*model_of(node))
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_transposed_convolutions_of_any_geometry(data: st.DataObject) -> None:
     strides = [data.draw(st.integers(1, 3)) for _ in range(2)]
@@ -217,6 +219,7 @@ def test_transposed_convolutions_of_any_geometry(data: st.DataObject) -> None:
         check(*model_of(node))
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_pools_of_any_geometry(data: st.DataObject) -> None:
     kernel = [data.draw(st.integers(1, 3)) for _ in range(2)]
@@ -228,6 +231,7 @@ def test_pools_of_any_geometry(data: st.DataObject) -> None:
     check(*model_of(node))
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_chains_of_views(data: st.DataObject) -> None:
     shape: tuple[int, ...] = tuple(data.draw(st.integers(1, 4)) for _ in range(3))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMED
 from numpy.typing import NDArray
@@ -188,6 +188,7 @@ def chains(draw: st.DrawFn) -> tuple[onnx.ModelProto, dict[str, Array]]:
     return model_of(nodes, feeds, outputs), feeds
 
 
+@settings(max_examples=40)
 @given(chains(), st.sampled_from(["plain", "fine", "bare", "unread"]))
 def test_any_chain(made: tuple[onnx.ModelProto, dict[str, Array]], arch: str) -> None:
     model, feeds = made

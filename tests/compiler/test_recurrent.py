@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from evaluate import evaluate
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from onnx import TensorProto, helper, numpy_helper
@@ -106,6 +106,7 @@ def agree(made: dict[str, Any], wanted: dict[str, Any]) -> None:
         assert np.allclose(made[name][finite], values[finite], atol=near, rtol=1e-4), name
 
 
+@settings(max_examples=60)
 @given(recurrent())
 def test_graph_and_nests_compute_what_onnx_runtime_does(proto: onnx.ModelProto) -> None:
     feeds = samples(proto)

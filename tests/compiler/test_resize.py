@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_node import case, ints, lowered, model_of
 from onnx.reference import ReferenceEvaluator
@@ -39,6 +39,7 @@ def settings_of(draw: st.DrawFn) -> dict[str, Any]:
 SIDES = st.integers(2, 12)
 
 
+@settings(max_examples=60)
 @given(
     attributes=settings_of(),
     given_sides=st.tuples(SIDES, SIDES),

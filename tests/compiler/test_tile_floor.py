@@ -1,4 +1,4 @@
-"""Floors spare prices: none may be (far, of products) above the cycles that it stands for."""
+"""Floors spare prices: none may be above the cycles that it stands for."""
 
 from __future__ import annotations
 
@@ -23,10 +23,6 @@ from compiler.tensor_ir.bounds import Box
 from simmodel.arch.record import Arch
 
 ROUNDED = 1 + 1e-9
-IN_TILES = 2
-"""The floor of a product is what it takes in one piece, which tiles undercut on some machines: by
-1.31 times was seen (4 x 5 x 3 products on one lane of a vector engine: 364 cycles, in tiles 300).
-"""
 
 
 @dataclass
@@ -39,9 +35,8 @@ class _Floored(GroupSearch):
         made = super()._priced(pricer, parts, loops)
         floor = pricer.floor(parts, loops, self.bounds)
         edged = pricer.edged(parts, loops, floor)
-        slack = IN_TILES if any(layer.product for layer in pricer.group.layers) else ROUNDED
         for schedule in made:
-            assert edged <= schedule.estimate.total * slack, (floor, schedule.estimate, loops)
+            assert edged <= schedule.estimate.total * ROUNDED, (floor, schedule.estimate, loops)
         return made
 
 
@@ -56,7 +51,7 @@ class _Floors(Stages):
     tile: ChooseTiles = field(default_factory=_FlooredTiles)
 
 
-@settings(derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(machines(), st.data())
 def test_no_price_is_below_its_floor(arch: Arch, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(arch.types))

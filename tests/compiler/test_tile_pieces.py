@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net
@@ -54,6 +54,7 @@ def convolution(side: int, kernel: int, pads: tuple[int, int], stride: int) -> L
     return Bind().bound(Layer(0, nests, graph.tensors), machine())
 
 
+@settings(max_examples=60)
 @given(st.data())
 def test_segments_cover_their_loop_once_and_their_borders_agree(data: st.DataObject) -> None:
     kernel = data.draw(st.integers(1, 4))

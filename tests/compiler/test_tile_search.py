@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from networks import Net
@@ -39,6 +39,7 @@ def chain(count: int, side: int, channels: int) -> Group:
     return tied.group(tied.layers)
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_needs_read_off_the_maps_are_those_found_step_by_step(data: st.DataObject) -> None:
     kernel = data.draw(st.integers(1, 4))

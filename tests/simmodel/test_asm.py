@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import at, constant, machine, pipeline, program, random_programs, relay
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simmodel.arch.dtype import NUMPY
@@ -105,6 +105,7 @@ items: st.SearchStrategy[Item] = st.recursive(
 )
 
 
+@settings(max_examples=300)
 @given(items)
 def test_items_come_back(item: Item) -> None:
     assert parse_item(print_item(item)) == item
@@ -142,6 +143,7 @@ def test_programs_come_back(base: Program) -> None:
     assert same(again, base) and printed(again) == text
 
 
+@settings(max_examples=60)
 @given(random_programs(), st.lists(items, max_size=3).map(tuple))
 def test_random_programs_come_back(base: Program, more: tuple[Item, ...]) -> None:
     base = replace(base, cores=(*base.cores, more), tokens=(*base.tokens, {"t": 3}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from handmade import at
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simmodel.isa import Copy, Item, Loop, Sync
@@ -67,6 +67,7 @@ def expanded(items: tuple[Item, ...]) -> list[tuple[int, int, int]]:
     return found
 
 
+@settings(max_examples=200)
 @given(bodies())
 def test_occurrences_are_those_of_walking_the_loops(items: tuple[Item, ...]) -> None:
     assert expanded(items) == walked(items, {})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import at, constant, machine, port
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simmodel.arch.record import Arch
@@ -149,6 +149,7 @@ def test_what_an_indirect_copy_cannot_be(change: dict[str, Any], arch: Arch, mes
     assert message in "; ".join(f.message for f in found)
 
 
+@settings(max_examples=40)
 @given(
     index=st.lists(st.lists(st.integers(-6, 5), min_size=2, max_size=2), min_size=1, max_size=3),
     row=st.lists(st.integers(1, 3), max_size=2),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import at, machine
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simmodel.arch.dtype import NUMPY
@@ -495,6 +495,7 @@ def in_bulk(item: Loop, bytes_: Memory) -> bool:
     return any(site.times > 1 for site in expansion.sites)
 
 
+@settings(max_examples=400)
 @given(loop_nests(), st.integers(0, 3))
 def test_wide_instructions_write_what_their_iterations_write(item: Loop, seed: int) -> None:
     single, bulk = memory(seed), memory(seed)

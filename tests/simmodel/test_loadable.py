@@ -58,6 +58,7 @@ def test_random_programs_come_back(base: Program, more: tuple[Item, ...]) -> Non
 BASES = [base_of(loadable(base)) for base in (pipeline(), relay(2), rich())]
 
 
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.sampled_from(BASES))
 def test_a_damaged_file_is_refused_or_read(seed: int, base: Base) -> None:
     assert judged(base, *mutant(base, random.Random(seed))) in ("refused", "same", "another")

@@ -386,6 +386,7 @@ def byte_set(box: Box) -> set[int]:
     return {s + b for s in starts for b in range(box.run)}
 
 
+@settings(max_examples=200)
 @given(boxes, boxes, st.lists(st.integers(-200, 200), min_size=1, max_size=20))
 def test_boxes_meet_exactly_when_their_bytes_do(a: Box, b: Box, deltas: list[int]) -> None:
     expected = [bool(byte_set(a) & {d + x for x in byte_set(b)}) for d in deltas]
@@ -465,6 +466,7 @@ def has_race(base: Program) -> bool:
     )
 
 
+@settings(max_examples=300)
 @given(random_programs())
 def test_races_are_found_exactly_where_the_definition_has_them(base: Program) -> None:
     sequence(timeline(base), dependencies(timeline(base)))  # never stuck by construction
@@ -472,6 +474,7 @@ def test_races_are_found_exactly_where_the_definition_has_them(base: Program) ->
     assert found <= {"race"} and bool(found) == has_race(base)
 
 
+@settings(max_examples=300)
 @given(random_programs(), st.integers(0, 2**16))
 def test_accepted_programs_mean_the_same_in_every_order(base: Program, seed: int) -> None:
     arch = machine(cores=2)
@@ -483,6 +486,7 @@ def test_accepted_programs_mean_the_same_in_every_order(base: Program, seed: int
     assert len(results) == 1
 
 
+@settings(max_examples=100)
 @given(random_programs(cores=1), st.integers(0, 2**16))
 def test_an_interlock_makes_every_order_that_of_the_stream(base: Program, seed: int) -> None:
     arch = machine("interlock")
@@ -504,7 +508,7 @@ def test_chance_gives_both_sound_and_racing_programs() -> None:
     seen = set()
 
     @given(random_programs())
-    @settings(database=None, derandomize=True)
+    @settings(max_examples=120, database=None, derandomize=True)
     def collect(base: Program) -> None:
         seen.add(bool(findings(base, machine(cores=2))))
 
