@@ -39,7 +39,7 @@ from compiler.tensor_ir.interpreter import (
 )
 from compiler.tensor_ir.nest import Access, Array, Nest
 from simmodel.arch.dtype import EPSILON, NAMES, limits, real_limits
-from simmodel.isa.contraction import contraction
+from simmodel.isa.contraction import contraction, without_repeats
 from simmodel.isa.forms import definition
 from simmodel.isa.functions import REDUCE, Function, Term
 
@@ -510,7 +510,7 @@ def _products(
     values = contraction(sides[0], names[0], sides[1], names[1], out).astype(np.float64)
     error, count = None, math.prod(d.extent for d in nest.dims[nest.rank :])
     if unit := how.integers if _is_integer_product(nest, tensors) else how.sums:
-        sizes = [np.abs(side).astype(np.float32) for side in sides]
+        sizes = [_magnitudes(side, np.float32) for side in sides]
         total = contraction(sizes[0], names[0], sizes[1], names[1], out).astype(np.float64)
         error = _rounded_sum(total, count, unit)
     for mine, other in ((0, 1), (1, 0)):
@@ -518,7 +518,7 @@ def _products(
         if spread is None:
             continue
         left, right = list(used[mine]), list(used[other])
-        weights = np.abs(sides[other].astype(np.float64))
+        weights = _magnitudes(sides[other], np.float64)
         for axis, loop in reversed(list(enumerate(used[mine]))):
             if loop >= nest.rank and _repeats(sides[mine], axis):
                 spread, weights = spread.max(axis=axis), weights.sum(axis=right.index(loop))
@@ -533,6 +533,11 @@ def _products(
         )
         error = _add_errors(error, np.sqrt(squares))
     return _Bounded(values * factor, None if error is None else error * factor)
+
+
+def _magnitudes(view: Array, kind: type) -> Array:
+    """Absolute values of a view; an axis along which it repeats stays one."""
+    return np.broadcast_to(np.abs(without_repeats(view).astype(kind)), view.shape)
 
 
 def _is_integer_product(nest: Nest, tensors: Mapping[str, Array]) -> bool:

@@ -36,6 +36,12 @@ def contraction(left: Array, left_dims: str, right: Array, right_dims: str, out_
     extent = dict(zip(left_dims, left.shape, strict=True))
     extent |= dict(zip(right_dims, right.shape, strict=True))
     kind = exact_type(left, right, math.prod(extent[d] for d in inner))
+    # A dense product of a depthwise layer repeats each input once for every zero weight.
+    for d in [d for d in inner if left.strides[left_dims.index(d)] == 0]:
+        left = left[(slice(None),) * left_dims.index(d) + (0,)]
+        right = right.sum(right_dims.index(d), dtype=kind)
+        left_dims, right_dims = left_dims.replace(d, ""), right_dims.replace(d, "")
+        inner.remove(d)
     a = _group_axes(left.astype(kind, copy=False), left_dims, (batch, rows, inner))
     b = _group_axes(right.astype(kind, copy=False), right_dims, (batch, inner, cols))
     product = (a @ b).reshape([extent[d] for d in (*batch, *rows, *cols)])
@@ -70,7 +76,13 @@ def _magnitude_bound(array: Array) -> int:
 def _largest(array: Array) -> int:
     if array.size == 0:
         return 0
+    array = without_repeats(array)
     return max(abs(int(array.max())), abs(int(array.min())))
+
+
+def without_repeats(view: Array) -> Array:
+    """`view` with one position on each axis along which it repeats its elements."""
+    return view[tuple(slice(None) if stride else slice(1) for stride in view.strides)]
 
 
 # Cycles of the matrix engine for a product of M x K by K x N.
