@@ -27,6 +27,7 @@ from archgen.toolchain import STANDARD, Array, Compiled, Request, Toolchain
 from compiler.options import Stages
 from simmodel.arch.record import Arch
 from simmodel.execute import Run
+from simmodel.program.program import Constant, Program
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -36,6 +37,7 @@ MACHINES = {
     "bf16": "tpu-v3-like",
     "int8": "soma-edge",
 }
+STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8"}
 WEIGHED = ("Conv", "Conv-strided", "Conv-depthwise", "ConvTranspose", "MatMul", "Gemm")
 """Networks with weights."""
 
@@ -76,6 +78,82 @@ def test_what_a_type_cannot_hold_is_named(tmp_path: Path) -> None:
 
 
 # Mistakes of a program: what its constants hold, what it stores.
+
+
+def with_weights(change: Callable[[Array], Array], kind: str) -> Callable[[Program], Program]:
+    """A program whose largest constant of element type `kind` is changed, as a flat array."""
+
+    def changed(program: Program) -> Program:
+        found = [c for c in program.constants if c.data.dtype.name == kind]
+        largest = max(found, key=lambda constant: constant.data.size)
+
+        def made(constant: Constant) -> Constant:
+            if constant is not largest:
+                return constant
+            flat = constant.data.flatten()
+            return replace(constant, data=change(flat).reshape(constant.data.shape))
+
+        return replace(program, constants=tuple(made(c) for c in program.constants))
+
+    return changed
+
+
+def _largest(data: Array) -> int:
+    return int(np.argmax(np.abs(data.astype(np.float64))))
+
+
+def flipped(data: Array) -> Array:
+    """One bit of the largest weight: the first one behind the exponent, or the third one."""
+    at = _largest(data)
+    raw = data[at : at + 1].view({1: np.uint8, 2: np.uint16, 4: np.uint32}[data.itemsize])
+    raw ^= {"int8": 1 << 5, "float16": 1 << 9, "bfloat16": 1 << 6, "float32": 1 << 22}[
+        data.dtype.name
+    ]
+    return data
+
+
+def larger(data: Array) -> Array:
+    return (data.astype(np.float32) * 1.02).astype(data.dtype)
+
+
+def dropped(data: Array) -> Array:
+    data[_largest(data)] = 0
+    return data
+
+
+def swapped(data: Array) -> Array:
+    """The halves of the weights change places."""
+    half = data.size // 2
+    return np.concatenate([data[half:], data[:half]])
+
+
+def changing(change: Callable[[Program], Program]) -> Toolchain:
+    def compiled(request: Request) -> Compiled:
+        made = STANDARD.compile(request)
+        return replace(made, program=change(made.program), trace=None)
+
+    return replace(STANDARD, compile=compiled)
+
+
+@pytest.mark.parametrize("mistake", [flipped, dropped, swapped], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", MACHINES)
+@pytest.mark.parametrize("name", WEIGHED)
+def test_wrong_weights_are_found(
+    tmp_path: Path, name: str, dtype: str, mistake: Callable[[Array], Array]
+) -> None:
+    tools = changing(with_weights(mistake, STORED[dtype]))
+    row = row_of(saved(tmp_path, name, SHAPES[0]), dtype, tools)
+    assert row["status"] == "ok", row.get("reason")
+    assert row["verified"] is False
+
+
+@pytest.mark.parametrize("dtype", MACHINES)
+@pytest.mark.parametrize("name", WEIGHED)
+def test_a_scale_that_is_two_percent_off_is_found(tmp_path: Path, name: str, dtype: str) -> None:
+    """Of integers the factors, in fp32; of floats the weights."""
+    kind = "float32" if dtype == "int8" else STORED[dtype]
+    row = row_of(saved(tmp_path, name, SHAPES[0]), dtype, changing(with_weights(larger, kind)))
+    assert row["verified"] is False
 
 
 def unwritten(run: Run) -> Run:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import onnx
 import pytest
+from click.testing import CliRunner
 from machines import machine
 from networks import Net, check
 
-from archgen.scheduling import PassOptionField, options, with_pass_options, wrong
+from archgen.cli.main import cli
+from archgen.scheduling import OptionError, PassOptionField, options, with_pass_options, wrong
 from archgen.studies.design import points
 from archgen.studies.plan import load_study
 from archgen.studies.sweep import Running, run_study
@@ -44,6 +47,15 @@ def test_every_number_has_a_range_that_its_default_is_in() -> None:
     for name, option in OPTIONS.items():
         if isinstance(option.value, int | float) and not isinstance(option.value, bool):
             assert NUMBERS[name].holds(option.value), name
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_is_out_of_range_is_refused_in_words(name: str) -> None:
+    found = NUMBERS[name]
+    outside: list[Any] = [found.low - 1, found.high + 1, -HUGE, math.nan, math.inf, "many", True]
+    for value in outside:
+        (said,) = wrong({name: value}, Stages())
+        assert said == f"pass option {name!r}: expected {OPTIONS[name].takes}, got {value!r}"
 
 
 @cache
@@ -100,6 +112,48 @@ def test_all_turns_of_a_pass_have_its_options() -> None:
     assert turns[0].keep == ("DequantizeLinear",)
     assert not any(step.enabled for step in stages.graph if isinstance(step, FoldPad))
     assert stages.alloc == Stages().alloc
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["keep.share=2"], "pass option 'keep.share': expected a number from 0 to 1, got 2"),
+        (["keep.shar=1"], "no such option; did you mean 'keep.share'?"),
+        (["keep.share=0.5,1"], "several schedules: compile makes one program"),
+        (["fold_pad.enabled=no"], "expected true or false, got 'no'"),
+        (["keep.share="], "pass option 'keep.share': expected a number from 0 to 1, got ''"),
+        (["fold_pad.enabled"], "expected true or false, got ''"),
+    ],
+)
+def test_options_of_the_command_line_are_checked(given: list[str], said: str) -> None:
+    words = [word for each in given for word in ("--pass", each)]
+    found = CliRunner().invoke(cli, ["compile", "mcu-npu", "-m", "squeezenet", *words])
+    assert isinstance(found.exception, OptionError)
+    assert said in str(found.exception)
+
+
+def test_options_without_values_are_told_among_all_mistakes() -> None:
+    words = ["-m", "resnet19", "--fusion", "lin", "--pass", "x=", "--pass", "keep.share=2"]
+    found = CliRunner().invoke(cli, ["compile", "mcu", *words])
+    assert isinstance(found.exception, OptionError)
+    starts = [line.split(":")[0] for line in found.exception.mistakes]
+    options = ["pass option 'keep.share'", "pass option 'x'"]
+    assert starts == [
+        "mcu",
+        "fusion 'lin'",
+        *options,
+        "unknown network 'resnet19' (did you mean 'resnet18'?); known",
+    ]
+
+
+def test_the_command_line_gives_every_combination(tmp_path: Path) -> None:
+    onnx.save(network(quantized=False), tmp_path / "net.onnx")
+    words = ["--pass", "tile.cores=null,1", "--pass", "fold_pad.enabled=true,false"]
+    asked = ["study", "mcu-npu", "-m", str(tmp_path / "net.onnx"), *words, "--dry-run"]
+    found = CliRunner().invoke(cli, asked)
+    assert "4 points, 0 of them finished" in found.output
+    again = CliRunner().invoke(cli, [*asked, "--pass", "tile.cores=2"])
+    assert "--pass tile.cores is given twice" in again.output
 
 
 SWEEP = """

@@ -160,6 +160,50 @@ def test_scans_of_a_network_share_what_may_unfold() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", sorted(GATES))
+@pytest.mark.parametrize("other", sorted(GATES))
+def test_inputs_of_another_operator_are_refused_in_words(kind: str, other: str) -> None:
+    """As where a byte of the operator's name is damaged."""
+    given = {"lengths": False, "h": False, "c": False, "p": False}
+    proto = network(kind, 1, {"hidden_size": HIDDEN}, given, computed=False)
+    (node,) = proto.graph.node
+    del node.input[4:], node.output[1:], proto.graph.output[1:]
+    node.op_type = other
+    if other == kind:
+        load(proto, "net")
+        return
+    rows, wanted = GATES[kind] * HIDDEN, GATES[other] * HIDDEN
+    with pytest.raises(UnsupportedModel) as caught:
+        load(proto, "net")
+    assert str(caught.value) == (
+        f"net: node 'cell' (ai.onnx.{other}): w is [1, {rows}, {SIZE}], expected "
+        f"[1, {wanted}, {SIZE}]; r is [1, {rows}, {HIDDEN}], expected [1, {wanted}, {HIDDEN}]; "
+        f"bias is [1, {2 * rows}], expected [1, {2 * wanted}]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        (
+            {"direction": "bidirectional", "activations": ["Sigmoid", "Tanh", "Tanh"]},
+            "there are 3 activations, expected 6",
+        ),
+        ({"activations": ["Tahn"] * 6}, "activation 'Tahn' is unknown; there are "),
+        ({"direction": "onward"}, "direction 'onward', expected one of forward, reverse, bidi"),
+        ({"hidden_size": HIDDEN + 1}, f"hidden_size is {HIDDEN + 1}, r has {HIDDEN}"),
+    ],
+)
+def test_attributes_that_do_not_suit_are_refused_in_words(
+    attributes: dict[str, Any], said: str
+) -> None:
+    count = 1 + (attributes.get("direction") == "bidirectional")
+    proto = network("LSTM", count, attributes, {}, computed=False)
+    with pytest.raises(UnsupportedModel) as caught:
+        load(proto, "net")
+    assert str(caught.value).startswith(f"net: node 'cell' (ai.onnx.LSTM): {said}")
+
+
 def test_inputs_of_too_few_dimensions_are_refused_in_words() -> None:
     proto = network("GRU", 1, {}, {}, computed=False)
     for tensor in proto.graph.initializer:
