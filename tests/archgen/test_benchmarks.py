@@ -18,7 +18,7 @@ from compiler.schedule.residency.shared_memory import ChooseHomes
 FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
 SCRIPTS = [
     "latency", "edge", "fusion", "microcontroller", "ablation", "conflicts", "estimates", "energy",
-    "fuzz", "lengths", "levers", "outlook",
+    "fluid", "fuzz", "lengths", "levers", "outlook",
 ]  # fmt: skip
 TINY = "resnet18:image=32,width=0.25"
 
