@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tables import Case, arguments, compiled, machines, mapped, table
 
@@ -127,10 +127,10 @@ def measure(options: argparse.Namespace, model: str) -> list[tuple[object, ...]]
     return list(mapped(row, chosen, options.jobs))
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Measure and print."""
     model = "resnet50"
-    print(table(f"{model}, cycles", COLUMNS, measure(arguments(__doc__), model)))
+    print(table(f"{model}, cycles", COLUMNS, measure(arguments(__doc__, given), model)))
 
 
 if __name__ == "__main__":
