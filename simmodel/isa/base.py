@@ -8,9 +8,9 @@ One frozen dataclass per instruction is its whole definition (law 7). The timing
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,13 +67,15 @@ class Instruction(ABC):
         """Name of its form (`simmodel.isa.forms`)."""
         return self.MNEMONIC
 
-    @abstractmethod
     def reads(self) -> tuple[Operand, ...]:
-        """Operands that it reads."""
+        """Operands that it reads: of all its fields but `dst`."""
+        found = [getattr(self, name) for name in operand_fields(type(self)) if name != "dst"]
+        return tuple([operand for operand in found if operand is not None])
 
-    @abstractmethod
     def writes(self) -> tuple[Operand, ...]:
-        """Operands that it writes."""
+        """Operands that it writes: `dst`."""
+        dst: Operand | None = getattr(self, "dst", None)
+        return () if dst is None else (dst,)
 
     @abstractmethod
     def cycles(self, arch: Arch) -> int:
@@ -92,11 +94,8 @@ class Instruction(ABC):
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         """Bytes moved through each operand's memory; each operand once unless overridden."""
-        reads = (OperandTraffic(o, False, o.traffic(granule(arch, o.memory))) for o in self.reads())
-        writes = (
-            OperandTraffic(o, True, o.traffic(granule(arch, o.memory))) for o in self.writes()
-        )
-        return (*reads, *writes)
+        reads = [operand_traffic(arch, operand) for operand in self.reads()]
+        return (*reads, *(operand_traffic(arch, o, write=True) for o in self.writes()))
 
     @abstractmethod
     def execute(self, view: View) -> None:
@@ -128,6 +127,19 @@ def granule(arch: Arch, role: str) -> int:
     if memory is None:
         raise ValueError(f"{arch.name} has no memory {role!r}")
     return memory.burst if isinstance(memory, Dram) else memory.bank_width
+
+
+def operand_traffic(
+    arch: Arch, operand: Operand, *, write: bool = False, times: int = 1
+) -> OperandTraffic:
+    """What the memory of `operand` moves when its box is walked so many times."""
+    return OperandTraffic(operand, write, times * operand.traffic(granule(arch, operand.memory)))
+
+
+@cache
+def operand_fields(kind: type[Instruction]) -> tuple[str, ...]:
+    """Fields of an instruction class that hold operands, or any number of them."""
+    return tuple(f.name for f in fields(kind) if "Operand" in str(f.type))
 
 
 def access_latency(arch: Arch, operands: tuple[Operand, ...]) -> int:
@@ -169,3 +181,14 @@ class Loop:
 
 
 Item = Instruction | Loop
+Loops = tuple[tuple[str, int], ...]
+"""Loop variables and counts, outermost first."""
+
+
+def instructions(items: Iterable[Item], around: Loops = ()) -> Iterator[tuple[Instruction, Loops]]:
+    """Every instruction of a stream, and the loops around it."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from instructions(item.body, (*around, (item.variable, item.count)))
+        else:
+            yield item, around

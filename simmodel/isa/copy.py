@@ -16,7 +16,15 @@ import numpy as np
 from simmodel.arch.dtype import widened
 from simmodel.arch.record import Arch, CopyEngine
 from simmodel.errors import NoSuchRow
-from simmodel.isa.base import Array, Instruction, OperandTraffic, View, access_latency, granule
+from simmodel.isa.base import (
+    Array,
+    Instruction,
+    OperandTraffic,
+    View,
+    access_latency,
+    granule,
+    operand_traffic,
+)
 from simmodel.isa.operand_rules import Breaches, distinct, storable, typed
 from simmodel.isa.region import Operand, walk
 
@@ -82,12 +90,6 @@ class Copy(Instruction):
         """Bytes that arrive in the target of one core."""
         return self.dst.distinct
 
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.src,)
-
-    def writes(self) -> tuple[Operand, ...]:
-        return (self.dst,)
-
     def startup(self, arch: Arch) -> int:
         own = engine_of(self, arch).startup.cycles(arch.clock)
         links = link_latency(arch, self.src.memory, self.dst.memory)
@@ -150,12 +152,6 @@ class Fill(Instruction):
     dst: Operand
     value: float = 0.0
     """Raw value."""
-
-    def reads(self) -> tuple[Operand, ...]:
-        return ()
-
-    def writes(self) -> tuple[Operand, ...]:
-        return (self.dst,)
 
     def startup(self, arch: Arch) -> int:
         return engine_of(self, arch).startup.cycles(arch.clock) + access_latency(arch, (self.dst,))
@@ -243,15 +239,12 @@ class Indirect(Copy):
         return math.ceil(max(self.source_bytes / rate, self.rows * handled))
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
-        table, box = self.table, self.box
-        far = self.rows * self.row.traffic(granule(arch, table.memory))
-        near = box.traffic(granule(arch, box.memory))
-        index = self.index.traffic(granule(arch, self.index.memory))
+        far = self.rows * self.row.traffic(granule(arch, self.table.memory))
         return (
-            OperandTraffic(table, table is self.dst, far),
-            OperandTraffic(box, box is self.dst, near),
-            OperandTraffic(self.index, False, index),
-        )  # fmt: skip
+            OperandTraffic(self.table, self.table is self.dst, far),
+            operand_traffic(arch, self.box, write=self.box is self.dst),
+            operand_traffic(arch, self.index),
+        )
 
     def contract(self) -> Breaches:
         table, box, index = self.table, self.box, self.index
@@ -320,9 +313,6 @@ class Gather(Indirect):
     @property
     def box(self) -> Operand:
         return self.dst
-
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.src, self.index)
 
     def execute(self, view: View) -> None:
         view(self.dst)[...] = np.take(view(self.src), self.numbers(view), axis=0)

@@ -27,7 +27,7 @@ from simmodel.isa.base import (
     View,
     access_latency,
     encode,
-    granule,
+    operand_traffic,
 )
 from simmodel.isa.contraction import (
     contraction,
@@ -99,13 +99,6 @@ class MatrixInstruction(Instruction):
     def sums(self, a: Array, w: Array) -> Array:
         """Exact sums of products, in dst's shape."""
 
-    def reads(self) -> tuple[Operand, ...]:
-        optional = (self.partial, self.bias, self.multiplier)
-        return (self.a, self.w, *(operand for operand in optional if operand is not None))
-
-    def writes(self) -> tuple[Operand, ...]:
-        return (self.dst,)
-
     def startup(self, arch: Arch) -> int:
         return arch.matrix.startup.cycles(arch.clock) + access_latency(arch, (self.a, self.w))
 
@@ -124,14 +117,12 @@ class MatrixInstruction(Instruction):
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         m, n, k, positions = self.extents()
         left, right = streams(arch.matrix, m, n, k * positions)
-        flows = [
+        return (
             OperandTraffic(self.a, False, m * k * positions * self.a.itemsize * left),
             OperandTraffic(self.w, False, self.w.distinct * right),
-            OperandTraffic(self.dst, True, self.dst.traffic(granule(arch, self.dst.memory))),
-        ]
-        extras = self.reads()[2:]
-        flows += [OperandTraffic(x, False, x.traffic(granule(arch, x.memory))) for x in extras]
-        return tuple(flows)
+            operand_traffic(arch, self.dst, write=True),
+            *(operand_traffic(arch, extra) for extra in self.reads()[2:]),
+        )
 
     def macs(self) -> int:
         m, n, k, positions = self.extents()
@@ -293,8 +284,7 @@ class Windowed(MatrixInstruction):
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         """The engine forms the windows: input is read once for each time it is streamed."""
         _, *others = super().traffic(arch)
-        once = self.a.traffic(granule(arch, self.a.memory))
-        return (OperandTraffic(self.a, False, once * self.passes(arch)), *others)
+        return (operand_traffic(arch, self.a, times=self.passes(arch)), *others)
 
     def passes(self, arch: Arch) -> int:
         """How often the input is streamed: again for each set of columns."""

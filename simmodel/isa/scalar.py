@@ -32,12 +32,6 @@ class ScalarNop(Instruction):
     engine: str = "scalar"
     count: int = 1
 
-    def reads(self) -> tuple[Operand, ...]:
-        return ()
-
-    def writes(self) -> tuple[Operand, ...]:
-        return ()
-
     def startup(self, arch: Arch) -> int:
         return arch.scalar.startup.cycles(arch.clock)
 

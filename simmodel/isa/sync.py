@@ -30,12 +30,6 @@ class Sync(Instruction):
 
     MNEMONIC: ClassVar[str] = "sync"
 
-    def reads(self) -> tuple[Operand, ...]:
-        return ()
-
-    def writes(self) -> tuple[Operand, ...]:
-        return ()
-
     def startup(self, arch: Arch) -> int:
         return 0
 
@@ -75,9 +69,6 @@ class Claim(Sync):
     BULK_OPERANDS: ClassVar[bool] = False
 
     dst: Operand
-
-    def writes(self) -> tuple[Operand, ...]:
-        return (self.dst,)
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         return ()

@@ -27,7 +27,7 @@ from simmodel.isa.base import (
     access_latency,
     decode,
     encode,
-    granule,
+    operand_traffic,
 )
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import (
@@ -53,7 +53,7 @@ from simmodel.isa.operand_rules import (
     typed,
     windowed,
 )
-from simmodel.isa.region import Operand, walk
+from simmodel.isa.region import Operand, merged_walk, walk
 
 
 def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, factor: float) -> int:
@@ -87,9 +87,6 @@ class VectorFamily(Instruction):
     @abstractmethod
     def walked(self) -> tuple[int, ...]:
         """Extents of the dimensions that it walks, merged where all operands allow."""
-
-    def writes(self) -> tuple[Operand, ...]:
-        return (self.dst,)
 
     def startup(self, arch: Arch) -> int:
         return arch.vector.startup.cycles(arch.clock) + access_latency(arch, self.reads())
@@ -146,9 +143,6 @@ class Splat(VectorFamily):
 
     def walked(self) -> tuple[int, ...]:
         return walk((self.dst,))
-
-    def reads(self) -> tuple[Operand, ...]:
-        return ()
 
     def contract(self) -> Breaches:
         yield from storable("value", self.value, self.dst.dtype)
@@ -232,6 +226,9 @@ class _Elementwise(VectorInstruction):
     def walked(self) -> tuple[int, ...]:
         return walk((self.dst, *self.reads()))
 
+    def execute(self, view: View) -> None:
+        self.store(self.compute(self.operand_values(view, *self.reads())), view)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Unary(_Elementwise):
@@ -249,9 +246,6 @@ class Unary(_Elementwise):
         if len(self.parameters) != len(expected):
             wanted = ", ".join(expected) or "none"
             yield "parameter", f"{len(self.parameters)} parameters, expected {wanted}"
-
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a,)
 
     def execute(self, view: View) -> None:
         if self.function == "move" and self.a.dtype == self.dst.dtype and self._is_plain_copy():
@@ -274,12 +268,6 @@ class Binary(_Elementwise):
     a: Operand
     b: Operand
 
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a, self.b)
-
-    def execute(self, view: View) -> None:
-        self.store(self.compute(self.operand_values(view, self.a, self.b)), view)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ternary(_Elementwise):
@@ -292,14 +280,8 @@ class Ternary(_Elementwise):
     b: Operand
     c: Operand
 
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a, self.b, self.c)
-
     def macs(self) -> int:
         return self.dst.elements if self.function == "fma" else 0
-
-    def execute(self, view: View) -> None:
-        self.store(self.compute(self.operand_values(view, *self.reads())), view)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,9 +303,6 @@ class Reduce(VectorInstruction):
             m not in (1, n) for n, m in zip(outer, inner, strict=True)
         ):
             yield "shape", f"dst {inner} of a {outer}, expected its extents or 1"
-
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a,) if self.partial is None else (self.a, self.partial)
 
     def walked(self) -> tuple[int, ...]:
         return walk((self.a, self.dst))
@@ -378,9 +357,6 @@ class Window(VectorInstruction):
 
     def definition(self) -> Function:
         return super().definition() if self.w is None else self.WEIGHTED
-
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a,) if self.w is None else (self.a, self.w)
 
     def walked(self) -> tuple[int, ...]:
         return self.dst.shape
@@ -455,21 +431,15 @@ class Product(VectorFamily):
     def cost(self) -> str:
         return "multiply"
 
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a, self.w) if self.partial is None else (self.a, self.w, self.partial)
-
     def walked(self) -> tuple[int, ...]:
         """Extents in the order in which they are named, merged where every operand allows."""
-        kept: list[tuple[int, tuple[int, ...]]] = []
-        for axis, extent in reversed(list(enumerate(self._extents()))):
-            steps = tuple(_axis_stride(operand, axis) for operand in (self.dst, self.a, self.w))
-            if extent == 1:
-                continue
-            if kept and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True)):
-                kept[-1] = kept[-1][0] * extent, kept[-1][1]
-            else:
-                kept.append((extent, steps))
-        return tuple(extent for extent, _ in reversed(kept)) or (1,)
+        operands = (self.dst, self.a, self.w)
+        return merged_walk(
+            [
+                (extent, tuple(_axis_stride(operand, axis) for operand in operands), False)
+                for axis, extent in reversed(list(enumerate(self._extents())))
+            ]
+        )
 
     def _extents(self) -> tuple[int, ...]:
         shapes = (self.dst.shape, self.a.shape, self.w.shape)
@@ -482,12 +452,10 @@ class Product(VectorFamily):
         return vector_cycles(arch, self.rows(arch), widest, factor)
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
-        sums = self.reads()[2:]
-        flows = [OperandTraffic(o, False, o.traffic(granule(arch, o.memory))) for o in sums]
-        flows += [self._streamed(operand, arch) for operand in (self.a, self.w)]
         return (
-            *flows,
-            OperandTraffic(self.dst, True, self.dst.traffic(granule(arch, self.dst.memory))),
+            *(operand_traffic(arch, sums) for sums in self.reads()[2:]),
+            *(self._streamed(operand, arch) for operand in (self.a, self.w)),
+            operand_traffic(arch, self.dst, write=True),
         )
 
     def _streamed(self, operand: Operand, arch: Arch) -> OperandTraffic:
@@ -503,9 +471,7 @@ class Product(VectorFamily):
             times = math.ceil(times / max(1, arch.vector.product_rows))
         elif extents:
             times *= math.ceil(extents[lane] / arch.vector.elements(operand.itemsize))
-        return OperandTraffic(
-            operand, False, times * operand.traffic(granule(arch, operand.memory))
-        )
+        return operand_traffic(arch, operand, times=times)
 
     def macs(self) -> int:
         return math.prod(self._extents())
