@@ -121,7 +121,7 @@ def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
                 ends[spot] = max(ends.get(spot, 1), end)
     program, dram = line.program, ("dram", 0)
     for port in (*program.inputs, *program.outputs):
-        ends[dram] = max(ends[dram], port.operand.address.base + port.operand.span[1])
+        ends[dram] = max(ends[dram], port.operand.bounds[1])
     for constant in program.constants:
         ends[dram] = max(ends[dram], constant.address + constant.data.nbytes)
     return {spot: np.zeros(end, np.uint8) for spot, end in ends.items()}

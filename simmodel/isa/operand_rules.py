@@ -137,13 +137,19 @@ def windowed(
 
 def distinct(operand: Operand) -> Breaches:
     """A result of which two elements share a byte: the result would depend on their order."""
+    if shares_bytes(operand, repeated=True):
+        yield "shape", f"elements of the result share bytes: strides {operand.strides}"
+
+
+def shares_bytes(operand: Operand, *, repeated: bool = False) -> bool:
+    """Whether two elements may share a byte; with `repeated`, along a stride of 0 as well."""
     covered = operand.itemsize
     dims = zip(operand.strides, operand.shape, strict=True)
-    for stride, extent in sorted((abs(s), n) for s, n in dims if n > 1):
+    for stride, extent in sorted((abs(s), n) for s, n in dims if n > 1 and (s or repeated)):
         if stride < covered:
-            yield "shape", f"elements of the result share bytes: strides {operand.strides}"
-            return
+            return True
         covered += (extent - 1) * stride
+    return False
 
 
 def storable(name: str, value: float, dtype: str) -> Breaches:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from simmodel.errors import NotRunnable, TooLong
 from simmodel.isa import Instruction, Item, Loop, MatrixInstruction, Product
-from simmodel.isa.operand_rules import WALKED
+from simmodel.isa.base import instructions
+from simmodel.isa.operand_rules import WALKED, shares_bytes
 from simmodel.isa.region import Address, Operand, Ring, Terms
 
 Turns = tuple[tuple[str, int], ...]
@@ -88,7 +89,13 @@ def expand(stream: tuple[Item, ...]) -> Expansion:
         NotRunnable: an instruction breaks its contract, or a loop never runs.
         TooLong: that are more than can be listed.
     """
-    _check_runnable(stream)
+    for instruction, loops in instructions(stream):
+        never = [f"loop {name} runs {count} times" for name, count in loops if count < 1]
+        if never:
+            raise NotRunnable(never[0])
+        if instruction.breaches:
+            said = instruction.breaches[0][1]
+            raise NotRunnable(f"{instruction.MNEMONIC} on {instruction.engine}: {said}")
     sites: list[Site] = []
     order = _expand_items(stream, (), sites)
     return Expansion(tuple(sites), order)
@@ -109,16 +116,6 @@ def _expand_items(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> N
             _listable(len(body) * item.count)
             parts.append(np.tile(body, item.count))
     return np.concatenate(parts) if parts else np.empty(0, np.int32)
-
-
-def _check_runnable(items: tuple[Item, ...]) -> None:
-    for item in items:
-        if isinstance(item, Loop):
-            if item.count < 1:
-                raise NotRunnable(f"loop {item.variable} runs {item.count} times")
-            _check_runnable(item.body)
-        elif item.breaches:
-            raise NotRunnable(f"{item.MNEMONIC} on {item.engine}: {item.breaches[0][1]}")
 
 
 def _listable(count: int) -> None:
@@ -161,7 +158,7 @@ def _bulk(instruction: Instruction, turns: Turns, outer: Turns) -> Instruction |
     if count > 1 and not _independent(instruction, variable):
         return None
     wide = widened(instruction, turns)
-    carries = _carries(wide, outer) or any(_covers_itself(target) for target in wide.writes())
+    carries = _carries(wide, outer) or any(shares_bytes(o) for o in wide.writes())
     return None if count > 1 and carries else wide
 
 
@@ -203,17 +200,6 @@ def _multiplies(instruction: MatrixInstruction | Product, variable: str) -> bool
     return (left or right) if target else (left and right)
 
 
-def _covers_itself(target: Operand) -> bool:
-    """Whether iterations that move `target` may write one byte twice: then their order matters."""
-    covered = target.itemsize
-    moving = zip(target.shape, target.strides, strict=True)
-    for stride, extent in sorted((abs(s), n) for n, s in moving if n > 1 and s):
-        if stride < covered:
-            return True
-        covered += (extent - 1) * stride
-    return False
-
-
 def _carries(wide: Instruction, outer: Turns) -> bool:
     """Whether a read may see what another iteration wrote."""
     pairs = ((source, target) for source in wide.reads() for target in wide.writes())
@@ -231,8 +217,9 @@ def _may_meet(source: Operand, target: Operand, outer: Turns) -> bool:
     if same_place and (source.shape, source.itemsize) == (target.shape, target.itemsize):
         return False
     alike = _drift(source.address) == _drift(target.address)
-    low, high = _extent(target, None if alike else outer)
-    start, end = _extent(source, None if alike else outer)
+    counts = dict(outer)
+    low, high = target.bounds if alike else target.reach(counts)
+    start, end = source.bounds if alike else source.reach(counts)
     return start < high and low < end
 
 
@@ -240,23 +227,6 @@ def _drift(address: Address) -> tuple[dict[str, int], Ring | None]:
     """Range by which the surrounding loops move an address."""
     steps = {name: address.step(name) for name, _ in address.terms}
     return {name: step for name, step in steps.items() if step}, address.ring
-
-
-def _extent(operand: Operand, outer: Turns | None) -> tuple[int, int]:
-    """Lowest and one past highest byte over all iterations of `outer`; None: without these
-    loops."""
-    low, high = operand.span
-    low, high = low + operand.address.base, high + operand.address.base
-    if outer is None:
-        return low, high
-    for name, count in outer:
-        move = operand.address.step(name) * (count - 1)
-        low, high = low + min(0, move), high + max(0, move)
-    ring = operand.address.ring
-    if ring is not None:
-        reach = ring.pitch * (ring.slots - 1)
-        low, high = low + min(0, reach), high + max(0, reach)
-    return low, high
 
 
 def widened(instruction: Instruction, turns: Turns) -> Instruction:

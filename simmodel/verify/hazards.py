@@ -141,7 +141,7 @@ def _memory_ends(
         ends[spot] = max(ends.get(spot, 1), int(end[place == index].max(initial=1)))
     high = [c.address + c.data.nbytes for c in program.constants]
     ports = (*program.inputs, *program.outputs)
-    high += [port.operand.address.base + port.operand.span[1] for port in ports]
+    high += [port.operand.bounds[1] for port in ports]
     ends["dram", 0] = max(ends["dram", 0], *high, 1)
     return ends
 

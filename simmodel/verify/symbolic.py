@@ -16,7 +16,6 @@ from simmodel.isa.operand_rules import LIMIT, sound
 from simmodel.isa.region import Limit, Operand, Register
 from simmodel.program.program import Port, Program
 from simmodel.program.sizes import most
-from simmodel.program.substitute import lists_of, operands_of
 from simmodel.verify.finding import Finding, found_at
 
 LENGTH = 2**31
@@ -138,7 +137,7 @@ def _stream(
 def _open_instruction_mistakes(
     item: Instruction, counts: Mapping[str, int], known: Mapping[str, Register]
 ) -> Messages:
-    operands = (*operands_of(item).values(), *chain.from_iterable(lists_of(item).values()))
+    operands = (*item.reads(), *item.writes())
     names = {*counts, *known}
     turns = sum(counts.values())
     if turns >= TURNS and any(operand.limits for operand in operands):
