@@ -16,14 +16,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Annotated
 
 from simmodel.arch.dtype import per_byte, size_of
 
-Variable = Annotated[str, "variable"]
-"""Name of a loop's variable or of a register, where it is used."""
-Terms = tuple[tuple[Variable, int], ...]
-"""Loop variable and its factor, in loop order."""
+Terms = tuple[tuple[str, int], ...]
+"""Name of a loop's variable or of a register, and its factor, in loop order."""
 
 
 def _dot(terms: Terms, values: Mapping[str, int]) -> int:

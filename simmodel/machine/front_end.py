@@ -20,9 +20,8 @@ from simmodel.machine.engine import Burst
 from simmodel.machine.queue import Clock, Queue
 from simmodel.machine.scoreboard import Scoreboard
 from simmodel.machine.work import Work
-from simmodel.program.encoding import fetched
+from simmodel.program.encoding import at_hand, fetched
 from simmodel.program.expand import Expansion
-from simmodel.program.loop_buffer import at_hand
 
 # How fast a front end issues: the slower of issue width and instruction fetch, word by word.
 

@@ -233,7 +233,7 @@ def test_mistakes_are_pointed_at(text: str, message: str) -> None:
     [
         ("", r"1:1: expected a program"),
         ("core 0", r"1:1: expected 'program'"),
-        ("program name=x", r"1:1: expected arch= for the program"),
+        ("program name=x", r"1:15: expected arch= for Header"),
         ("program name=x arch=y\nflag 3", r"2:1: expected register, origin, tile, buffer"),
         ("program name=x arch=y\ncore 1", r"2:6: expected core 0"),
         ("program name=x arch=y\ntoken a 1", r"2:7: expected a core before"),
