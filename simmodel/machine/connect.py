@@ -20,11 +20,10 @@ from simmodel.isa.base import Notices as Named
 from simmodel.isa.base import OperandTraffic as Bytes
 from simmodel.isa.base import Sync
 from simmodel.isa.region import Operand
-from simmodel.machine.engine import Engine
+from simmodel.machine.engine import Engine, Notices, Profile, Span, Waits, Work
 from simmodel.machine.flow import Resource
 from simmodel.machine.memory import Links, MemoryInstances, is_store
-from simmodel.machine.token import Barrier, Token
-from simmodel.machine.work import Notices, Profile, Span, Waits, Work
+from simmodel.machine.queue import Barrier, Token
 from simmodel.program.expand import Site
 from simmodel.trace import CORE, DATA, ENGINE, STORE
 
@@ -54,11 +53,12 @@ def bind(site: Site, number: int, sockets: Sockets) -> Work:
     for operand in (*instruction.reads(), *instruction.writes()):
         _check_operand(operand, instruction, sockets)
     engine = _lookup_part(sockets.engines, instruction.engine, "engine", instruction)
-    costs = (instruction.startup(arch), instruction.cycles(arch), site.times)
-    work = Work(instruction, (sockets.core, number), engine, costs, _cause(instruction, arch))
-    work.gain = instruction.overlap(arch)
-    work.waits, work.signals = _synchronization(instruction, sockets)
-    work.notices = _notices(instruction, sockets)
+    waits, signals = _synchronization(instruction, sockets)
+    work = Work(
+        instruction, sockets.core, number, engine, instruction.startup(arch),
+        instruction.cycles(arch), instruction.overlap(arch), site.times, _cause(instruction, arch),
+        waits, signals, _notices(instruction, sockets),
+    )  # fmt: skip
     _attach_profile(work, site, sockets)
     if arch.front_end.sync == "interlock":
         work.spans_at = _spans_by_occurrence(site, sockets)

@@ -12,9 +12,8 @@ from collections import Counter
 from simpy import Event
 from simpy.events import Timeout
 
-from simmodel.machine.flow import SLACK, Flow, Resource, Usage, round_up_cycles
+from simmodel.machine.flow import SLACK, Flow, Recorder, Resource, Usage, round_up_cycles
 from simmodel.machine.queue import Clock
-from simmodel.machine.recorder import Recorder
 
 Binding = dict[Flow, Resource]
 Levels = dict[Resource, float]
