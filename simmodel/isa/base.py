@@ -44,6 +44,8 @@ class Instruction(ABC):
     """An instruction of the machine: operands, engine and synchronization."""
 
     MNEMONIC: ClassVar[str]
+    UNIT: ClassVar[str] = "sync"
+    """Kind of the engines that execute it; `sync`: any, in its queue."""
     BULK_OPERANDS: ClassVar[bool] = True
     """Whether a loop around this instruction alone may be executed as one wider instruction."""
     SPARED: ClassVar[tuple[str, ...]] = ()
@@ -77,6 +79,10 @@ class Instruction(ABC):
         dst: Operand | None = getattr(self, "dst", None)
         return () if dst is None else (dst,)
 
+    def operands(self) -> tuple[Operand, ...]:
+        """All operands, reads first."""
+        return (*self.reads(), *self.writes())
+
     @abstractmethod
     def cycles(self, arch: Arch) -> int:
         """Cycles of work between start-up and end when no operand is late."""
@@ -109,7 +115,7 @@ class Instruction(ABC):
     def breaches(self) -> tuple[tuple[str, str], ...]:
         """Rule and message of all errors that do not depend on the machine; empty: `execute` does
         not fail."""
-        alone = [breach for o in (*self.reads(), *self.writes()) for breach in sound(o)]
+        alone = [breach for operand in self.operands() for breach in sound(operand)]
         return tuple(alone or self.contract())
 
     def unencodable(self, arch: Arch) -> str | None:

@@ -72,6 +72,7 @@ class Copy(Instruction):
     """
 
     MNEMONIC: ClassVar[str] = "copy"
+    UNIT: ClassVar[str] = "copy"
 
     dst: Operand
     src: Operand
@@ -148,6 +149,7 @@ class Fill(Instruction):
     """dst = value, on a copy engine."""
 
     MNEMONIC: ClassVar[str] = "copy.fill"
+    UNIT: ClassVar[str] = "copy"
 
     dst: Operand
     value: float = 0.0

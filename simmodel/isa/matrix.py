@@ -49,6 +49,7 @@ class MatrixInstruction(Instruction):
     Rows of the array are output positions: of a batch, of lines, of columns.
     """
 
+    UNIT: ClassVar[str] = "matrix"
     SPARED: ClassVar[tuple[str, ...]] = ("partial",)
     RESULT_RANK: ClassVar[int] = 4
     """Dimensions of dst, without those of surrounding loops."""

@@ -59,6 +59,11 @@ class Address:
         """The same address, `offset` bytes further."""
         return replace(self, base=self.base + offset) if offset else self
 
+    @property
+    def variables(self) -> list[str]:
+        """Names of all that moves it, the ring included."""
+        return [name for name, _ in (*self.terms, *(self.ring.terms if self.ring else ()))]
+
     def step(self, variable: str) -> int:
         """Bytes by which one iteration of `variable` moves the address, the ring aside."""
         return sum(factor for name, factor in self.terms if name == variable)

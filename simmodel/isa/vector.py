@@ -32,7 +32,7 @@ from simmodel.isa.base import (
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import (
     BINARY,
-    COMBINE,
+    JOINS,
     REDUCE,
     TERNARY,
     UNARY,
@@ -77,6 +77,8 @@ def row_of(extent: int, longest: int) -> int:
 
 class VectorFamily(Instruction):
     """Base of vector instructions: a result, and the walk over elements."""
+
+    UNIT: ClassVar[str] = "vector"
 
     dst: Operand
 
@@ -313,7 +315,7 @@ class Reduce(VectorInstruction):
         seen, *earlier = self.operand_values(view, *self.reads())
         values = self.definition().apply(seen, axis=axes, keepdims=True)
         for each in earlier:
-            values = COMBINE[self.function](values, each)
+            values = BINARY[JOINS[self.function]].apply(values, each)
         self.store(values, view)
 
 
@@ -379,7 +381,7 @@ class Window(VectorInstruction):
             terms = (seen[..., i, j, :] for i, j in positions)
         total = next(terms).copy()
         for term in terms:
-            COMBINE[self.function](total, term, out=total)  # type: ignore[call-arg]
+            BINARY[JOINS[self.function]].apply(total, term, out=total)
         self.store(total, view)
 
     def unencodable(self, arch: Arch) -> str | None:

@@ -50,7 +50,7 @@ class Sockets:
 def bind(site: Site, number: int, sockets: Sockets) -> Work:
     """The work of `site`, number `number` of its core; NotRunnable names a missing part."""
     instruction, arch = site.instruction, sockets.arch
-    for operand in (*instruction.reads(), *instruction.writes()):
+    for operand in instruction.operands():
         _check_operand(operand, instruction, sockets)
     engine = _lookup_part(sockets.engines, instruction.engine, "engine", instruction)
     waits, signals = _synchronization(instruction, sockets)
@@ -166,7 +166,7 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
 
 def _positions(instruction: Instruction, flows: tuple[Bytes, ...]) -> tuple[int, ...]:
     """For each flow, which of the instruction's operands it belongs to."""
-    operands = (*instruction.reads(), *instruction.writes())
+    operands = instruction.operands()
     return tuple(
         next(i for i, operand in enumerate(operands) if operand is flow.operand) for flow in flows
     )

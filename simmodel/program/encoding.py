@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch.dtype import NUMPY
-from simmodel.arch.record import Arch
+from simmodel.arch.record import ROLES, Arch
 from simmodel.arch.record import Encoding as Packing
 from simmodel.isa import HOST, INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.isa.forms import forms
@@ -100,7 +100,6 @@ WIDTHS = {
     "*": 32,
 }  # fmt: skip
 """Default bits of fields: the first matching pattern counts."""
-ROLES = ("dram", "shared", "local", "weights", "accumulators")
 FLOATS = {16: "<e", 32: "<f", 64: "<d"}
 """Struct formats of floats, by their bits."""
 Misfits = dict[str, tuple[float, str]]

@@ -13,10 +13,10 @@ from fnmatch import fnmatchcase
 
 from simmodel.arch.base import Path, Problem, near
 from simmodel.arch.dtype import NUMPY
-from simmodel.arch.record import Arch, Encoding
+from simmodel.arch.record import ROLES, Arch, Encoding
 from simmodel.isa import HOST, INSTRUCTIONS
 from simmodel.program.command_fields import OPCODE, Code, all_fields, command_fields
-from simmodel.program.encoding import FLOATS, ROLES, Format, functions
+from simmodel.program.encoding import FLOATS, Format, functions
 
 WORD = 1024
 """Most bytes of a control word."""

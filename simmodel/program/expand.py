@@ -50,7 +50,7 @@ class Site:
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """Operands of `wide`, reads first."""
-        return (*self.wide.reads(), *self.wide.writes())
+        return self.wide.operands()
 
     @cached_property
     def addresses(self) -> tuple[Numbers, ...]:
@@ -124,7 +124,7 @@ def _listable(count: int) -> None:
 
 
 def _walkable(instruction: Instruction, repeats: Turns, wide: Instruction) -> None:
-    if repeats and any(o.bytes >= WALKED for o in (*wide.reads(), *wide.writes())):
+    if repeats and any(o.bytes >= WALKED for o in wide.operands()):
         turns = math.prod(count for _, count in repeats)
         said = f"{instruction.MNEMONIC} on {instruction.engine} in {turns} turns"
         raise TooLong(f"{said} walks {WALKED} bytes or more")
@@ -164,7 +164,7 @@ def _bulk(instruction: Instruction, turns: Turns, outer: Turns) -> Instruction |
 
 def _independent(instruction: Instruction, variable: str) -> bool:
     """Whether iterations of `variable` do not overwrite each other, or only accumulate."""
-    operands = (*instruction.reads(), *instruction.writes())
+    operands = instruction.operands()
     if any(_ring_uses(operand.address, variable) for operand in operands):
         return False
     for target in instruction.writes():

@@ -124,7 +124,7 @@ def _dram_accesses(program: Program) -> Iterator[tuple[Operand, Span]]:
     maximum of their lengths."""
     for stream in program.cores:
         for instruction, loops in instructions(stream):
-            for operand in (*instruction.reads(), *instruction.writes()):
+            for operand in instruction.operands():
                 if operand.memory == MEMORY:
                     yield operand, operand.reach(dict(loops))
 

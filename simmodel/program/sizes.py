@@ -229,7 +229,7 @@ class _Specializer:
         spared = [name for name in whole.SPARED if name in left]
         if spared:
             whole = replace(whole, **dict.fromkeys(spared))  # type: ignore[arg-type]
-        if any(_gone(operand, counts) for operand in (*whole.reads(), *whole.writes())):
+        if any(_gone(operand, counts) for operand in whole.operands()):
             yield from self._instead(whole)
             return
         cut = map_operands(whole, _clipped)
@@ -245,7 +245,7 @@ class _Specializer:
         """The replacement of an instruction that is left out."""
         made: list[Instruction] = []
         if self.interlock:
-            own = (o for o in (*left.reads(), *left.writes()) if o.memory != "dram" and not o.cores)
+            own = (o for o in left.operands() if o.memory != "dram" and not o.cores)
             made = [
                 Claim(engine=left.engine, origin=left.origin, dst=replace(o, limits=()))
                 for o in own
@@ -276,7 +276,7 @@ def _state(
 def _limits(items: Iterable[Item], values: Mapping[str, int]) -> Iterator[tuple[Limit, int]]:
     """Every limit with the extent that it shortens."""
     for item, _ in instructions(items):
-        for operand in (*item.reads(), *item.writes()):
+        for operand in item.operands():
             for limit in operand.limits:
                 extent = 1 if limit.axis is None else operand.shape[limit.axis]
                 yield valued(limit, values), extent

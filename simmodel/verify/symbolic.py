@@ -137,7 +137,7 @@ def _stream(
 def _open_instruction_mistakes(
     item: Instruction, counts: Mapping[str, int], known: Mapping[str, Register]
 ) -> Messages:
-    operands = (*item.reads(), *item.writes())
+    operands = item.operands()
     names = {*counts, *known}
     turns = sum(counts.values())
     if turns >= TURNS and any(operand.limits for operand in operands):
@@ -145,8 +145,7 @@ def _open_instruction_mistakes(
     for operand in operands:
         yield from sound(operand)
         yield from _limits(operand, names)
-        ring = operand.address.ring
-        for name, _ in (*operand.address.terms, *(ring.terms if ring else ())):
+        for name in operand.address.variables:
             if name not in names:
                 yield "loop", unknown(name)
 
