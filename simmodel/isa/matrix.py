@@ -72,6 +72,8 @@ class MatrixInstruction(Instruction):
 
     AXES: ClassVar[dict[str, str]]
     """Dimensions of dst, a and w, a letter each."""
+    PRODUCT: ClassVar[tuple[str, str, str]]
+    """The same of a, or its windows, of w and of dst, as they are multiplied."""
 
     def contract(self) -> Breaches:
         operands = {"dst": self.dst, "a": self.a, "w": self.w}
@@ -96,9 +98,20 @@ class MatrixInstruction(Instruction):
     def extents(self) -> tuple[int, int, int, int]:
         """Output pixels, output channels, reduction length per kernel position, positions."""
 
-    @abstractmethod
+    def windowed(self, a: Array) -> Array:
+        """The left operand, of convolutions its windows."""
+        return a
+
     def sums(self, a: Array, w: Array) -> Array:
-        """Exact sums of products, in dst's shape."""
+        """Exact sums of products, in dst's shape without the loops that do not move it."""
+        lead = len(self.dst.shape) - self.RESULT_RANK
+        loops = (_letters(operand, lead) for operand in (self.a, self.w, self.dst))
+        a_dims, w_dims, out = map(str.__add__, loops, self.PRODUCT)
+        left, right = _drop_broadcast(a, self.a, lead), _drop_broadcast(w, self.w, lead)
+        kind = exact_type(left, right, math.prod(w.shape[:-1]))
+        left, right = left.astype(kind, "C", copy=False), right.astype(kind, "C", copy=False)
+        # Windows of what has been converted: each element is converted once, not once per window.
+        return contraction(self.windowed(left), a_dims, right, w_dims, out)
 
     def startup(self, arch: Arch) -> int:
         return arch.matrix.startup.cycles(arch.clock) + access_latency(arch, (self.a, self.w))
@@ -130,7 +143,7 @@ class MatrixInstruction(Instruction):
         return m * n * k * positions
 
     def execute(self, view: View) -> None:
-        total = self.sums(_centred(view(self.a), self.a), _centred(view(self.w), self.w))
+        total = self.sums(centred(view(self.a), self.a), centred(view(self.w), self.w))
         exact = np.float32 if is_float(self.a.dtype) else np.float64
         total = total.astype(exact, copy=False)
         target = view(self.dst)
@@ -173,7 +186,8 @@ class MatrixInstruction(Instruction):
         return None
 
 
-def _centred(raw: Array, operand: Operand) -> Array:
+def centred(raw: Array, operand: Operand) -> Array:
+    """Raw values less the zero point of `operand`."""
     return raw if operand.zero == 0 else raw.astype(np.int32) - operand.zero
 
 
@@ -195,22 +209,6 @@ def _letters(operand: Operand, lead: int) -> str:
     )
 
 
-def _matrix_product(
-    instruction: MatrixInstruction, a: Array, w: Array, dims: tuple[str, str, str]
-) -> Array:
-    a_dims, w_dims, out_dims = dims
-    lead = len(instruction.dst.shape) - instruction.RESULT_RANK
-    a_lead, w_lead = _letters(instruction.a, lead), _letters(instruction.w, lead)
-    d_lead = _letters(instruction.dst, lead)
-    left, right = _drop_broadcast(a, instruction.a, lead), _drop_broadcast(w, instruction.w, lead)
-    kind = exact_type(left, right, math.prod(w.shape[:-1]))
-    left, right = left.astype(kind, "C", copy=False), right.astype(kind, "C", copy=False)
-    if isinstance(instruction, Windowed):
-        # Windows of what has been converted: each element is converted once, not once per window.
-        left = instruction.windowed(left)
-    return contraction(left, a_lead + a_dims, right, w_lead + w_dims, d_lead + out_dims)
-
-
 def tile_limits(arch: Arch) -> tuple[int, int]:
     """Largest reduction and output channels of one array-sized tile."""
     engine = arch.matrix
@@ -223,12 +221,10 @@ class Gemm(MatrixInstruction):
 
     MNEMONIC: ClassVar[str] = "matrix.gemm"
     AXES: ClassVar[dict[str, str]] = {"dst": "byxn", "a": "byxk", "w": "kn"}
+    PRODUCT: ClassVar[tuple[str, str, str]] = ("byxk", "kn", "byxn")
 
     def extents(self) -> tuple[int, int, int, int]:
         return math.prod(self.a.shape[-4:-1]), self.w.shape[-1], self.a.shape[-1], 1
-
-    def sums(self, a: Array, w: Array) -> Array:
-        return _matrix_product(self, a, w, ("byxk", "kn", "byxn"))
 
     def unencodable(self, arch: Arch) -> str | None:
         if arch.matrix.granularity == "tile":
@@ -300,13 +296,11 @@ class Conv(Windowed):
 
     MNEMONIC: ClassVar[str] = "matrix.conv"
     AXES: ClassVar[dict[str, str]] = {"dst": "byxn", "a": "bhwc", "w": "ijcn"}
+    PRODUCT: ClassVar[tuple[str, str, str]] = ("byxijc", "ijcn", "byxn")
 
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c, n = self.w.shape[-4:]
         return math.prod(self.dst.shape[-4:-1]), n, c, i * j
-
-    def sums(self, a: Array, w: Array) -> Array:
-        return _matrix_product(self, a, w, ("byxijc", "ijcn", "byxn"))
 
     def unencodable(self, arch: Arch) -> str | None:
         if arch.matrix.granularity != "conv":

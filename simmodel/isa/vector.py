@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from string import ascii_letters
 from typing import ClassVar
 
 import numpy as np
@@ -41,7 +42,7 @@ from simmodel.isa.functions import (
     stored,
     widened,
 )
-from simmodel.isa.matrix import windows
+from simmodel.isa.matrix import centred, windows
 from simmodel.isa.operand_rules import (
     Breaches,
     alike,
@@ -54,17 +55,6 @@ from simmodel.isa.operand_rules import (
     windowed,
 )
 from simmodel.isa.region import Operand, merged_walk, walk
-
-
-def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, factor: float) -> int:
-    """Cycles to walk the elements of `walked`, innermost last, at `factor` a vector of lanes.
-
-    Each innermost row fills whole vectors of lanes; `itemsize` is the widest operand's.
-    """
-    engine = arch.vector
-    elements = engine.elements(itemsize)
-    vectors = math.prod(walked[:-1]) * math.ceil(walked[-1] / elements) if walked else 1
-    return math.ceil(vectors * factor)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -102,10 +92,15 @@ class VectorFamily(Instruction):
         row = row_of(walked[-1], limit)
         return (*walked[:-1], walked[-1] // row, row)
 
+    def widest(self) -> int:
+        """Bytes of the largest element that takes a lane."""
+        return max(operand.itemsize for operand in self.operands())
+
     def cycles(self, arch: Arch) -> int:
-        widest = max(operand.itemsize for operand in (self.dst, *self.reads()))
-        factor = arch.factor(self.form, self.cost())
-        return vector_cycles(arch, self.rows(arch), widest, factor)
+        """Each innermost row fills whole vectors of lanes, at the form's factor for each."""
+        rows, lanes = self.rows(arch), arch.vector.elements(self.widest())
+        vectors = math.prod(rows[:-1]) * math.ceil(rows[-1] / lanes)
+        return math.ceil(vectors * arch.factor(self.form, self.cost()))
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.vector
@@ -447,11 +442,9 @@ class Product(VectorFamily):
         shapes = (self.dst.shape, self.a.shape, self.w.shape)
         return tuple(max(column) for column in zip(*shapes, strict=False))
 
-    def cycles(self, arch: Arch) -> int:
+    def widest(self) -> int:
         """Sums stay in registers, so the factors alone decide how many lanes a vector has."""
-        widest = max(self.a.itemsize, self.w.itemsize)
-        factor = arch.factor(self.form, self.cost())
-        return vector_cycles(arch, self.rows(arch), widest, factor)
+        return max(self.a.itemsize, self.w.itemsize)
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         return (
@@ -484,37 +477,19 @@ class Product(VectorFamily):
         return super().unencodable(arch)
 
     def execute(self, view: View) -> None:
-        names = [chr(ord("a") + axis) for axis in range(len(self.dst.shape))]
-        sides, letters = [], []
-        for operand in (self.a, self.w):
+        names = ascii_letters[: len(self.dst.shape)]
+        sides: list[Array] = []
+        letters: list[str] = []
+        for operand in (self.a, self.w, self.dst):
             moving = [bool(_axis_stride(operand, axis)) for axis in range(len(names))]
-            raw = view(operand)[tuple(slice(None) if moves else 0 for moves in moving)]
-            sides.append(raw if operand.zero == 0 else raw.astype(np.int32) - operand.zero)
+            own = tuple(slice(None) if moves else 0 for moves in moving)
+            sides.append(centred(view(operand), operand)[own])
             letters.append("".join(n for n, moves in zip(names, moving, strict=True) if moves))
-        kept = [bool(_axis_stride(self.dst, axis)) for axis in range(len(names))]
-        both = set(letters[0]) & set(letters[1])
-        for side, own in enumerate(letters):
-            # What one operand alone is summed over is added up first.
-            lone = [n for n, stays in zip(names, kept, strict=True)
-                    if not stays and n in own and n not in both]  # fmt: skip
-            wide = sides[side].astype(np.float64 if lone else sides[side].dtype, copy=False)
-            sides[side] = wide.sum(tuple(own.index(n) for n in lone)) if lone else wide
-            letters[side] = "".join(n for n in own if n not in lone)
-        out = "".join(
-            n for n, stays in zip(names, kept, strict=True)
-            if stays and (n in letters[0] or n in letters[1])
-        )  # fmt: skip
-        total = contraction(sides[0], letters[0], sides[1], letters[1], out)
-        self._store(total, [n in out for n in names], kept, view)
-
-    def _store(self, total: Array, present: list[bool], kept: list[bool], view: View) -> None:
-        """Add what there was, and write sums to where they belong; `total` has the dimensions that
-        are `present`, the result those that are `kept`."""
+        (left, right, _), (a, w, kept) = sides, letters
+        total = contraction(left, a, right, w, "".join(n for n in kept if n in a + w))
         exact = np.float32 if is_float(self.a.dtype) else np.float64
-        own = tuple(slice(None) if stays else 0 for stays in kept)
-        there = [p for p, stays in zip(present, kept, strict=True) if stays]
         total = total.astype(exact, copy=False)
-        total = total[tuple(slice(None) if p else None for p in there)]
+        total = total[tuple(slice(None) if n in a + w else None for n in kept)]
         if self.partial is not None:
             total = total + view(self.partial)[own].astype(exact)
         target = view(self.dst)
