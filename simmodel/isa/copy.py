@@ -86,11 +86,6 @@ class Copy(Instruction):
         """Bytes that leave the source, each once."""
         return self.src.distinct
 
-    @property
-    def filled(self) -> int:
-        """Bytes that arrive in the target of one core."""
-        return self.dst.distinct
-
     def startup(self, arch: Arch) -> int:
         own = engine_of(self, arch).startup.cycles(arch.clock)
         links = link_latency(arch, self.src.memory, self.dst.memory)
@@ -221,15 +216,8 @@ class Indirect(Copy):
     def source_bytes(self) -> int:
         return self.rows * self.row.distinct
 
-    @property
-    def filled(self) -> int:
-        return self.source_bytes
-
     def startup(self, arch: Arch) -> int:
-        own = engine_of(self, arch).startup.cycles(arch.clock)
-        links = link_latency(arch, self.src.memory, self.dst.memory)
-        first = access_latency(arch, (self.index,))
-        return own + first + access_latency(arch, (self.src, self.dst)) + links
+        return super().startup(arch) + access_latency(arch, (self.index,))
 
     def cycles(self, arch: Arch) -> int:
         engine, row = engine_of(self, arch), self.row

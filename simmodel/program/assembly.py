@@ -46,14 +46,13 @@ from simmodel.program.assembly_reader import (
     WORDS,
     ParseError,
     digest,
-    parse_item,
     parse_items,
     parse_program,
 )
 from simmodel.program.program import Constant, Program
 
 __all__ = [
-    "ParseError", "constant_data", "parse_item", "parse_items", "parse_program", "print_fields",
+    "ParseError", "constant_data", "parse_items", "parse_program", "print_fields",
     "print_item", "print_operand", "print_program",
 ]  # fmt: skip
 INDENT = "  "

@@ -364,23 +364,12 @@ class _Reader:
         return Loop(variable, count, self.block(line.indent + 1, depth + 1))
 
 
-def parse_item(text: str) -> Item:
-    """The instruction or loop that `text` holds.
+def parse_items(text: str) -> tuple[Item, ...]:
+    """The instructions and loops that `text` holds.
 
     Raises:
         ParseError: with line, column and what was expected.
     """
-    reader = _Reader(text)
-    if reader.next is None:
-        raise ParseError(1, 1, "expected an instruction or a loop")
-    item = reader.item(reader.next)
-    if reader.next is not None:
-        raise reader.next.error("the end of the text")
-    return item
-
-
-def parse_items(text: str) -> tuple[Item, ...]:
-    """The instructions and loops that `text` holds. Raises as `parse_item`."""
     reader, found = _Reader(text), []
     while reader.next is not None:
         found.append(reader.item(reader.next))
