@@ -194,13 +194,13 @@ class Indirect(Copy):
 
     @property
     @abstractmethod
-    def table(self) -> Operand:
-        """The operand of which single rows are touched."""
+    def ends(self) -> tuple[Operand, Operand]:
+        """The table, of which single rows are touched, and the box at the other end."""
 
     @property
-    @abstractmethod
-    def box(self) -> Operand:
-        """The operand at the other end."""
+    def table(self) -> Operand:
+        """The operand of which single rows are touched."""
+        return self.ends[0]
 
     @property
     def rows(self) -> int:
@@ -222,7 +222,7 @@ class Indirect(Copy):
     def cycles(self, arch: Arch) -> int:
         engine, row = engine_of(self, arch), self.row
         rate = engine.bandwidth.at(arch.clock)
-        each = joint_runs(row, rows_below(self.box, len(self.index.shape)))
+        each = joint_runs(row, rows_below(self.ends[1], len(self.index.shape)))
         requests = row.distinct // row.run * math.ceil(row.run / engine.request)
         waits = requests * access_latency(arch, (self.src, self.dst)) / engine.outstanding
         handled = max(each, engine.indirect or 0.0, waits)
@@ -232,16 +232,16 @@ class Indirect(Copy):
         far = self.rows * self.row.traffic(granule(arch, self.table.memory))
         return (
             OperandTraffic(self.table, self.table is self.dst, far),
-            operand_traffic(arch, self.box, write=self.box is self.dst),
+            operand_traffic(arch, self.ends[1], write=self.ends[1] is self.dst),
             operand_traffic(arch, self.index),
         )
 
     def contract(self) -> Breaches:
-        table, box, index = self.table, self.box, self.index
+        (table, box), index = self.ends, self.index
         yield from typed("src", self.src, self.dst.dtype)
         yield from typed("index", index, *INDICES)
         # Places to begin at may lie closer to each other than a row is long.
-        yield from distinct(self.dst if self.box is self.dst else self.row)
+        yield from distinct(box if box is self.dst else self.row)
         wanted = (*index.shape, *table.shape[1:])
         if self.before:
             yield "parameter", f"border of {self.before}, expected none"
@@ -283,10 +283,10 @@ class Indirect(Copy):
         """Dimensions that the engine walks: of the list, and of each row."""
         counted = len(self.index.shape)
         ahead = replace(
-            self.box, shape=self.box.shape[:counted], strides=self.box.strides[:counted]
+            self.ends[1], shape=self.ends[1].shape[:counted], strides=self.ends[1].strides[:counted]
         )
         along = walk((ahead, self.index)) if counted else (1,)
-        inside = walk((rows_below(self.box, counted), self.row)) if self.row.shape else (1,)
+        inside = walk((rows_below(self.ends[1], counted), self.row)) if self.row.shape else (1,)
         return max(1, sum(n > 1 for n in along)) + sum(n > 1 for n in inside)
 
 
@@ -297,12 +297,8 @@ class Gather(Indirect):
     MNEMONIC: ClassVar[str] = "copy.gather"
 
     @property
-    def table(self) -> Operand:
-        return self.src
-
-    @property
-    def box(self) -> Operand:
-        return self.dst
+    def ends(self) -> tuple[Operand, Operand]:
+        return self.src, self.dst
 
     def execute(self, view: View) -> None:
         view(self.dst)[...] = np.take(view(self.src), self.numbers(view), axis=0)
@@ -318,12 +314,8 @@ class Scatter(Indirect):
     MNEMONIC: ClassVar[str] = "copy.scatter"
 
     @property
-    def table(self) -> Operand:
-        return self.dst
-
-    @property
-    def box(self) -> Operand:
-        return self.src
+    def ends(self) -> tuple[Operand, Operand]:
+        return self.dst, self.src
 
     def reads(self) -> tuple[Operand, ...]:
         return (self.src, self.index, self.dst)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import ClassVar
 
 import numpy as np
@@ -76,10 +77,9 @@ class MatrixInstruction(Instruction):
     """The same of a, or its windows, of w and of dst, as they are multiplied."""
 
     def contract(self) -> Breaches:
-        operands = {"dst": self.dst, "a": self.a, "w": self.w}
-        yield from shaped(operands, self.AXES)
+        yield from shaped({"dst": self.dst, "a": self.a, "w": self.w}, self.AXES)
         channels = self.dst.shape[-1:]
-        yield from alike({"dst": self.dst, "partial": self.partial}, "dst")
+        yield from alike(self.dst, partial=self.partial)
         for name, values in (("bias", self.bias), ("multiplier", self.multiplier)):
             if values is None or values.elements == 1:
                 continue  # one for all channels
@@ -105,9 +105,9 @@ class MatrixInstruction(Instruction):
     def sums(self, a: Array, w: Array) -> Array:
         """Exact sums of products, in dst's shape without the loops that do not move it."""
         lead = len(self.dst.shape) - self.RESULT_RANK
-        loops = (_letters(operand, lead) for operand in (self.a, self.w, self.dst))
+        loops = (letters(operand, lead) for operand in (self.a, self.w, self.dst))
         a_dims, w_dims, out = map(str.__add__, loops, self.PRODUCT)
-        left, right = _drop_broadcast(a, self.a, lead), _drop_broadcast(w, self.w, lead)
+        left, right = a[moving(self.a, lead)], w[moving(self.w, lead)]
         kind = exact_type(left, right, math.prod(w.shape[:-1]))
         left, right = left.astype(kind, "C", copy=False), right.astype(kind, "C", copy=False)
         # Windows of what has been converted: each element is converted once, not once per window.
@@ -146,24 +146,23 @@ class MatrixInstruction(Instruction):
         total = self.sums(centred(view(self.a), self.a), centred(view(self.w), self.w))
         exact = np.float32 if is_float(self.a.dtype) else np.float64
         total = total.astype(exact, copy=False)
-        target = view(self.dst)
         lead = len(self.dst.shape) - self.RESULT_RANK
         if self.partial is not None:
-            total = total + _drop_broadcast(view(self.partial), self.dst, lead).astype(exact)
+            total = total + view(self.partial)[moving(self.dst, lead)].astype(exact)
         if self.bias is not None:
             total = total + self._per_channel(self.bias, view).astype(exact)
         if self.multiplier is not None:
             total = total.astype(np.float32) * self._per_channel(self.multiplier, view)
         if self.low > -INFINITY or self.high < INFINITY:
             total = np.clip(total, self.low, self.high)
-        encode(total, self.dst, _drop_broadcast(target, self.dst, lead))
+        encode(total, self.dst, view(self.dst)[moving(self.dst, lead)])
 
     def _per_channel(self, operand: Operand, view: View) -> Array:
         """Values per output channel, reshaped for sums without the loops that do not move dst."""
         lead = len(self.dst.shape) - self.RESULT_RANK
         values = view(operand)
         values = values.reshape(*values.shape[:lead], *(1,) * (self.RESULT_RANK - 1), -1)
-        return _drop_broadcast(values, self.dst, lead)
+        return values[moving(self.dst, lead)]
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.matrix
@@ -191,22 +190,16 @@ def centred(raw: Array, operand: Operand) -> Array:
     return raw if operand.zero == 0 else raw.astype(np.int32) - operand.zero
 
 
-def _moving(operand: Operand, lead: int) -> tuple[bool, ...]:
-    """Which of the `lead` dimensions of surrounding loops move the operand."""
+def moving(operand: Operand, lead: int) -> tuple[int | slice, ...]:
+    """Index of an array without those of its `lead` first dimensions that do not move `operand`."""
     front = zip(operand.shape[:lead], operand.strides[:lead], strict=True)
-    return tuple(extent > 1 and stride != 0 for extent, stride in front)
+    return tuple(slice(None) if extent > 1 and stride else 0 for extent, stride in front)
 
 
-def _drop_broadcast(array: Array, operand: Operand, lead: int) -> Array:
-    """The array without the leading dimensions that do not move `operand`."""
-    return array[tuple(slice(None) if moves else 0 for moves in _moving(operand, lead))]
-
-
-def _letters(operand: Operand, lead: int) -> str:
-    """A letter for each surrounding loop that moves the operand."""
-    return "".join(
-        chr(ord("A") + axis) for axis, moves in enumerate(_moving(operand, lead)) if moves
-    )
+def letters(operand: Operand, lead: int) -> str:
+    """A letter for each of the `lead` first dimensions that moves the operand."""
+    index = moving(operand, lead)
+    return "".join(name for name, own in zip(ascii_uppercase, index, strict=False) if own != 0)
 
 
 def tile_limits(arch: Arch) -> tuple[int, int]:
@@ -335,7 +328,7 @@ class DepthwiseConv(Windowed):
                 weights: Array = w[..., None, None, None, i, j, :].astype(exact)
                 total += seen[..., i, j, :].astype(exact) * weights
         lead = len(self.dst.shape) - self.RESULT_RANK
-        still = tuple(axis for axis, moves in enumerate(_moving(self.dst, lead)) if not moves)
+        still = tuple(axis for axis, own in enumerate(moving(self.dst, lead)) if own == 0)
         result: Array = total.sum(axis=still, dtype=exact) if still else total
         return result
 

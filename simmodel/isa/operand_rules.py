@@ -39,7 +39,10 @@ def sound(operand: Operand) -> Breaches:
         yield "shape", f"shape {shape} with strides {strides}, expected a stride for each extent"
     elif len(shape) > RANK or math.prod(shape) * SIZES[operand.dtype] >= WALKED:
         yield "shape", f"shape {shape}, expected at most {RANK} dimensions and {WALKED} bytes"
-    if operand.dtype in PACKED and not _in_whole_bytes(operand):
+    # Rows of elements below a byte begin at whole bytes.
+    moving = [s for n, s in zip(shape, strides, strict=False) if n > 1]
+    whole = moving.count(1) <= 1 and all(s == 1 or s % 2 == 0 for s in moving)
+    if operand.dtype in PACKED and not whole:
         yield "shape", f"strides {strides} of {operand.dtype}, expected one of 1 and even ones"
     if any(abs(stride) >= LIMIT for stride in strides):
         yield "range", f"strides {strides}, expected less than {LIMIT}"
@@ -54,24 +57,15 @@ def sound(operand: Operand) -> Breaches:
         yield "parameter", f"zero point {zero} of {operand.dtype}, expected {low} .. {high}"
 
 
-def _in_whole_bytes(operand: Operand) -> bool:
-    """Whether rows of elements below a byte begin at whole bytes."""
-    moving = [s for n, s in zip(operand.shape, operand.strides, strict=True) if n > 1]
-    return moving.count(1) <= 1 and all(s == 1 or s % 2 == 0 for s in moving)
-
-
 def reach(address: Address, loops: Terms) -> int:
     """Upper bound of all numbers in an address inside of `loops`, with their counts."""
     counts = dict(loops)
 
-    def summed(terms: Terms) -> int:
-        return sum(abs(factor) * counts.get(name, 1) for name, factor in terms)
-
-    ring = address.ring
-    turned = 0
+    ring, terms, fixed = address.ring, address.terms, abs(address.base)
     if ring is not None:
-        turned = abs(ring.offset) + summed(ring.terms) + (1 + abs(ring.pitch)) * abs(ring.slots)
-    return abs(address.base) + summed(address.terms) + turned
+        terms = (*terms, *ring.terms)
+        fixed += abs(ring.offset) + (1 + abs(ring.pitch)) * abs(ring.slots)
+    return fixed + sum(abs(factor) * counts.get(name, 1) for name, factor in terms)
 
 
 def shaped(operands: Mapping[str, Operand | None], axes: Mapping[str, str]) -> Breaches:
@@ -96,13 +90,11 @@ def shaped(operands: Mapping[str, Operand | None], axes: Mapping[str, str]) -> B
                 yield "shape", f"{name} has {letter} = {extent}, expected {expected} as {owner} has"
 
 
-def alike(operands: Mapping[str, Operand | None], of: str) -> Breaches:
-    """Operands that do not have the shape of operand `of`."""
-    model = operands[of]
-    assert model is not None
+def alike(dst: Operand, **operands: Operand | None) -> Breaches:
+    """Operands that do not have the shape of `dst`."""
     for name, operand in operands.items():
-        if operand is not None and operand.shape != model.shape:
-            yield "shape", f"{name} has shape {operand.shape}, expected {model.shape} as {of}"
+        if operand is not None and operand.shape != dst.shape:
+            yield "shape", f"{name} has shape {operand.shape}, expected {dst.shape} as dst"
 
 
 def typed(name: str, operand: Operand | None, *expected: str) -> Breaches:

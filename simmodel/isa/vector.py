@@ -13,7 +13,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from string import ascii_letters
 from typing import ClassVar
 
 import numpy as np
@@ -42,7 +41,7 @@ from simmodel.isa.functions import (
     stored,
     widened,
 )
-from simmodel.isa.matrix import centred, windows
+from simmodel.isa.matrix import centred, letters, moving, windows
 from simmodel.isa.operand_rules import (
     Breaches,
     alike,
@@ -217,8 +216,7 @@ class _Elementwise(VectorInstruction):
 
     def contract(self) -> Breaches:
         yield from super().contract()
-        names = ("a", "b", "c")[: len(self.reads())]
-        yield from alike(dict(zip(("dst", *names), (self.dst, *self.reads()), strict=True)), "dst")
+        yield from alike(self.dst, **dict(zip("abc", self.reads(), strict=False)))
 
     def walked(self) -> tuple[int, ...]:
         return walk((self.dst, *self.reads()))
@@ -245,14 +243,12 @@ class Unary(_Elementwise):
             yield "parameter", f"{len(self.parameters)} parameters, expected {wanted}"
 
     def execute(self, view: View) -> None:
-        if self.function == "move" and self.a.dtype == self.dst.dtype and self._is_plain_copy():
+        here, there = ((o.dtype, o.scale, o.zero) for o in (self.a, self.dst))
+        clipped = self.low > -math.inf or self.high < math.inf
+        if self.function == "move" and here == there and not clipped:
             view(self.dst)[...] = view(self.a)
             return
         self.store(self.compute(self.operand_values(view, self.a), *self.parameters), view)
-
-    def _is_plain_copy(self) -> bool:
-        same = (self.a.scale, self.a.zero) == (self.dst.scale, self.dst.zero)
-        return same and self.low == -math.inf and self.high == math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +290,7 @@ class Reduce(VectorInstruction):
 
     def contract(self) -> Breaches:
         yield from super().contract()
-        yield from alike({"dst": self.dst, "partial": self.partial}, "dst")
+        yield from alike(self.dst, partial=self.partial)
         outer, inner = self.a.shape, self.dst.shape
         if len(outer) != len(inner) or any(
             m not in (1, n) for n, m in zip(outer, inner, strict=True)
@@ -411,7 +407,7 @@ class Product(VectorFamily):
     """Sums to start from, of dst's shape."""
 
     def contract(self) -> Breaches:
-        yield from alike({"dst": self.dst, "partial": self.partial}, "dst")
+        yield from alike(self.dst, partial=self.partial)
         extents = self._extents()
         for name, operand in (("dst", self.dst), ("a", self.a), ("w", self.w)):
             if len(operand.shape) != len(self.dst.shape):
@@ -477,23 +473,17 @@ class Product(VectorFamily):
         return super().unencodable(arch)
 
     def execute(self, view: View) -> None:
-        names = ascii_letters[: len(self.dst.shape)]
-        sides: list[Array] = []
-        letters: list[str] = []
-        for operand in (self.a, self.w, self.dst):
-            moving = [bool(_axis_stride(operand, axis)) for axis in range(len(names))]
-            own = tuple(slice(None) if moves else 0 for moves in moving)
-            sides.append(centred(view(operand), operand)[own])
-            letters.append("".join(n for n, moves in zip(names, moving, strict=True) if moves))
-        (left, right, _), (a, w, kept) = sides, letters
+        rank = len(self.dst.shape)
+        a, w, kept = (letters(operand, rank) for operand in (self.a, self.w, self.dst))
+        left, right = (centred(view(o), o)[moving(o, rank)] for o in (self.a, self.w))
         total = contraction(left, a, right, w, "".join(n for n in kept if n in a + w))
         exact = np.float32 if is_float(self.a.dtype) else np.float64
         total = total.astype(exact, copy=False)
         total = total[tuple(slice(None) if n in a + w else None for n in kept)]
         if self.partial is not None:
-            total = total + view(self.partial)[own].astype(exact)
+            total = total + view(self.partial)[moving(self.dst, rank)].astype(exact)
         target = view(self.dst)
-        target[own] = total.astype(target.dtype)
+        target[moving(self.dst, rank)] = total.astype(target.dtype)
 
 
 def _axis_stride(operand: Operand, axis: int) -> int:

@@ -47,10 +47,6 @@ class Profile:
         """The same instruction right behind its like, where the engine overlaps them."""
 
 
-def _no_profile(occurrence: int) -> Profile:
-    raise RuntimeError(f"occurrence {occurrence} of an instruction that is not connected")
-
-
 @dataclass(slots=True, eq=False)
 class Work:
     """One site on one core, bound to the machine's parts, and what is counted about it.
@@ -79,7 +75,7 @@ class Work:
     notices: Notices
     profile: Profile | None = None
     """The profile of every occurrence; None where the banks that it touches decide."""
-    profile_at: Callable[[int], Profile] = _no_profile
+    profile_at: Callable[[int], Profile] | None = None
     """Profile of an occurrence, where `profile` is None."""
     spans_at: Callable[[int], tuple[Sequence[Span], Sequence[Span]]] | None = None
     """Bytes read and written by an occurrence, where the interlock watches them."""
@@ -306,7 +302,7 @@ class Engine:
 
             entries.popleft()
             start = now = env.now
-            profile = work.profile or work.profile_at(work.count)
+            profile = work.profile or work.profile_at(work.count)  # type: ignore[misc]
             overlaps = self.streaming and start == self.free
             if burst is None:
                 own = work.cycles

@@ -405,7 +405,7 @@ class _ProgramReader(_Reader):
         while (line := self.next) is not None:
             self.record(line)
         demand, _ = self.lists.pop("demand") or [None], self.lists.pop("constants")
-        lists = {f"{name}s": tuple(found) for name, found in self.lists.items()}
+        lists: dict[str, Any] = {f"{name}s": tuple(found) for name, found in self.lists.items()}
         return Program(**vars(header), **lists, demand=demand[0], barriers=self.barriers)
 
     def record(self, line: AssemblyLine) -> None:

@@ -38,7 +38,7 @@ class Code(Enum):
 
 
 _PLAIN = {int: Code.INT, bool: Code.INT, float: Code.FLOAT, str: Code.TEXT}
-_TAKEN = {Code.INT: int, Code.FLOAT: (int, float), Code.TEXT: str}
+_TAKEN: dict[Code, Any] = {Code.INT: int, Code.FLOAT: (int, float), Code.TEXT: str}
 _ANY = object()
 """Whatever value a field may have."""
 

@@ -152,7 +152,7 @@ class Format:
     def packed(self, command: Command) -> list[tuple[str, Any, int]]:
         """Path, value and bits of the fields of a command, in packing order."""
         name = _mnemonic(command)
-        found = [(OPCODE, name, self.width(OPCODE))]
+        found: list[tuple[str, Any, int]] = [(OPCODE, name, self.width(OPCODE))]
         for path, code, value in values_of(command):
             if code is not Code.OPTIONAL:
                 number = float(value) if code is Code.FLOAT else value

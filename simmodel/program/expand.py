@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simmodel.errors import NotRunnable, TooLong
 from simmodel.isa import Instruction, Item, Loop, MatrixInstruction, Product
-from simmodel.isa.base import instructions
+from simmodel.isa.base import instructions, operand_fields
 from simmodel.isa.operand_rules import WALKED, shares_bytes
 from simmodel.isa.region import Address, Operand, Ring, Terms
 
@@ -108,7 +108,10 @@ def _expand_items(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> N
         if burst is not None:
             instruction, outer, repeats, wide = burst
             _listable(times := math.prod(c for _, c in outer))
-            _walkable(instruction, repeats, wide)
+            if repeats and any(o.bytes >= WALKED for o in wide.operands()):
+                turns = math.prod(count for _, count in repeats)
+                said = f"{instruction.MNEMONIC} on {instruction.engine} in {turns} turns"
+                raise TooLong(f"{said} walks {WALKED} bytes or more")
             parts.append(np.full(times, len(sites), np.int32))
             sites.append(Site(instruction, (*loops, *outer), repeats, wide))
         elif isinstance(item, Loop):
@@ -121,13 +124,6 @@ def _expand_items(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> N
 def _listable(count: int) -> None:
     if count >= LISTED:
         raise TooLong(f"a loop stands for {count} instructions, expected fewer than {LISTED}")
-
-
-def _walkable(instruction: Instruction, repeats: Turns, wide: Instruction) -> None:
-    if repeats and any(o.bytes >= WALKED for o in wide.operands()):
-        turns = math.prod(count for _, count in repeats)
-        said = f"{instruction.MNEMONIC} on {instruction.engine} in {turns} turns"
-        raise TooLong(f"{said} walks {WALKED} bytes or more")
 
 
 def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns, Instruction] | None:
@@ -158,52 +154,39 @@ def _bulk(instruction: Instruction, turns: Turns, outer: Turns) -> Instruction |
     if count > 1 and not _independent(instruction, variable):
         return None
     wide = widened(instruction, turns)
-    carries = _carries(wide, outer) or any(shares_bytes(o) for o in wide.writes())
-    return None if count > 1 and carries else wide
+    # A read may see what another iteration wrote, or two iterations write one byte.
+    pairs = ((source, target) for source in wide.reads() for target in wide.writes())
+    carries = any(_may_meet(source, target, outer) for source, target in pairs)
+    ordered = carries or any(shares_bytes(operand) for operand in wide.writes())
+    return None if count > 1 and ordered else wide
 
 
 def _independent(instruction: Instruction, variable: str) -> bool:
     """Whether iterations of `variable` do not overwrite each other, or only accumulate."""
-    operands = instruction.operands()
-    if any(_ring_uses(operand.address, variable) for operand in operands):
+    rings = (operand.address.ring for operand in instruction.operands())
+    if any(variable in dict(ring.terms) for ring in rings if ring is not None):
         return False
-    for target in instruction.writes():
-        if target.address.step(variable) == 0 and not _accumulates(instruction, variable):
-            return False
-    return not isinstance(instruction, _SUMS) or _multiplies(instruction, variable)
-
-
-def _ring_uses(address: Address, variable: str) -> bool:
-    return address.ring is not None and any(name == variable for name, _ in address.ring.terms)
-
-
-def _accumulates(instruction: Instruction, variable: str) -> bool:
-    """Whether iterations of `variable` accumulate products in the same sums."""
-    if not isinstance(instruction, _SUMS) or instruction.partial is None:
+    still = any(target.address.step(variable) == 0 for target in instruction.writes())
+    if not isinstance(instruction, _SUMS):
+        return not still
+    if still and not _accumulates(instruction):
         return False
-    partial, target = instruction.partial, instruction.dst
-    same = (partial.address, partial.dtype) == (target.address, target.dtype)
-    if isinstance(instruction, Product):
-        return same
-    clipped = instruction.low > -math.inf or instruction.high < math.inf
-    scaled = target.scale is not None or target.zero != 0
-    written_back = clipped or scaled or instruction.multiplier or instruction.bias
-    return same and not written_back
-
-
-def _multiplies(instruction: MatrixInstruction | Product, variable: str) -> bool:
-    """Whether `variable` is a row, column, reduction or batch dimension of one product."""
-    left, right, target = (
-        operand.address.step(variable) != 0
-        for operand in (instruction.a, instruction.w, instruction.dst)
-    )
+    # It is a row, column, reduction or batch dimension of one product.
+    operands = (instruction.a, instruction.w, instruction.dst)
+    left, right, target = (operand.address.step(variable) != 0 for operand in operands)
     return (left or right) if target else (left and right)
 
 
-def _carries(wide: Instruction, outer: Turns) -> bool:
-    """Whether a read may see what another iteration wrote."""
-    pairs = ((source, target) for source in wide.reads() for target in wide.writes())
-    return any(_may_meet(source, target, outer) for source, target in pairs)
+def _accumulates(instruction: MatrixInstruction | Product) -> bool:
+    """Whether its products are added to what is there."""
+    partial, target = instruction.partial, instruction.dst
+    if partial is None or (partial.address, partial.dtype) != (target.address, target.dtype):
+        return False
+    if isinstance(instruction, Product):
+        return True
+    clipped = instruction.low > -math.inf or instruction.high < math.inf
+    scaled = target.scale is not None or target.zero != 0
+    return not (clipped or scaled or instruction.multiplier or instruction.bias)
 
 
 def _may_meet(source: Operand, target: Operand, outer: Turns) -> bool:
@@ -231,11 +214,8 @@ def _drift(address: Address) -> tuple[dict[str, int], Ring | None]:
 
 def widened(instruction: Instruction, turns: Turns) -> Instruction:
     """`instruction` with one more leading dimension in every operand for each of `turns`."""
-    changes: dict[str, Any] = {}
-    for field in fields(instruction):
-        value = getattr(instruction, field.name)
-        if isinstance(value, Operand):
-            changes[field.name] = _widen(value, turns)
+    found = ((name, getattr(instruction, name)) for name in operand_fields(type(instruction)))
+    changes: dict[str, Any] = {n: _widen(o, turns) for n, o in found if isinstance(o, Operand)}
     return replace(instruction, **changes)
 
 

@@ -212,7 +212,9 @@ def dependencies(line: Timeline) -> Dependencies:
     for name, (arrivals, awaits) in barrier_uses(line).items():
         if not arrivals and awaits:
             lacking += [(o, name) for o in awaits]
-        last = _last_of_queues(line, arrivals)
+        # The last in each queue implies those before it.
+        latest = {int(line.queue[occurrence]): occurrence for occurrence in sorted(arrivals)}
+        last = np.array(sorted(latest.values()), np.int64)
         targets.append(np.repeat(np.array(awaits, np.int64), len(last)))
         sources.append(np.tile(last, len(awaits)))
     empty = Dependencies(_NONE, _NONE, tuple(lacking))
@@ -229,14 +231,6 @@ def barrier_uses(line: Timeline) -> dict[str, tuple[list[int], list[int]]]:
             where = np.repeat(found, site.times).tolist()
             (arrivals if isinstance(instruction, Arrive) else awaits).extend(where)
     return uses
-
-
-def _last_of_queues(line: Timeline, occurrences: list[int]) -> Ints:
-    """The last of `occurrences` in each queue: it implies those before it."""
-    last: dict[int, int] = {}
-    for occurrence in sorted(occurrences):
-        last[int(line.queue[occurrence])] = occurrence
-    return np.array(sorted(last.values()), np.int64)
 
 
 def sequence(

@@ -16,7 +16,7 @@ from simmodel.isa import Claim
 from simmodel.isa.region import Operand
 from simmodel.program.program import Place, Program
 from simmodel.verify.finding import Finding, found_at
-from simmodel.verify.happens_before import Clocks, Ints, Timeline, TokenUse, barrier_uses
+from simmodel.verify.happens_before import Clocks, Ints, Timeline, barrier_uses
 from simmodel.verify.overlap import Accesses, Bools, Ends, Rivalries, disjoint_in_time, rivalries
 
 LISTED = 20
@@ -158,22 +158,18 @@ def token_findings(line: Timeline) -> Iterator[Finding]:
             if len(queues) > 1:
                 message = f"token {use.name!r} is {role} by {' and '.join(queues)}"
                 yield Finding("token-queues", message, use.core)
-        yield from _balance(use)
+        given, taken = int(use.given.sum()), int(use.taken.sum())
+        if not 0 <= use.initial < COUNT:
+            yield Finding("balance", f"token {use.name!r} starts with {use.initial}", use.core)
+        if given != taken:
+            message = f"token {use.name!r} is given {given} and taken {taken} times"
+            yield Finding("balance", message, use.core)
 
 
 def _queues(line: Timeline, occurrences: Ints, home: int) -> list[str]:
     """Engines, those of other cores than `home` with their core."""
     found = (line.queues[queue] for queue in np.unique(line.queue[occurrences]))
     return [engine if core == home else f"{engine} of core {core}" for core, engine in found]
-
-
-def _balance(use: TokenUse) -> Iterator[Finding]:
-    given, taken = int(use.given.sum()), int(use.taken.sum())
-    if not 0 <= use.initial < COUNT:
-        yield Finding("balance", f"token {use.name!r} starts with {use.initial}", use.core)
-    if given != taken:
-        message = f"token {use.name!r} is given {given} and taken {taken} times"
-        yield Finding("balance", message, use.core)
 
 
 def barrier_findings(line: Timeline) -> Iterator[Finding]:

@@ -103,17 +103,14 @@ def _open_port_mistakes(
             high = ", ".join(f"{n} has high={known[n].high}" for n, _ in limit.terms)
             yield f"{where} has {extent} positions at the most, but register {high}"
         elif least < 1:
-            yield f"{where} has {least} positions where {_at_low(limit, known)}, expected 1 or more"
+            lows = ", ".join(f"{name} is {known[name].low}" for name, _ in limit.terms)
+            yield f"{where} has {least} positions where {lows}, expected 1 or more"
 
 
 def _more(limit: Limit, summed: int, extent: int, whole: Set[str]) -> bool:
     """Whether there are always some positions besides, as in a mask over a cache and what is new:
     of lengths that another input says by itself."""
     return summed < extent and whole >= {name for name, _ in limit.terms}
-
-
-def _at_low(limit: Limit, known: Mapping[str, Register]) -> str:
-    return ", ".join(f"{name} is {known[name].low}" for name, _ in limit.terms)
 
 
 def _stream(
