@@ -71,13 +71,17 @@ class Instruction(ABC):
 
     def reads(self) -> tuple[Operand, ...]:
         """Operands that it reads: of all its fields but `dst`."""
-        found = [getattr(self, name) for name in operand_fields(type(self)) if name != "dst"]
-        return tuple([operand for operand in found if operand is not None])
+        return self._sources
 
     def writes(self) -> tuple[Operand, ...]:
         """Operands that it writes: `dst`."""
         dst: Operand | None = getattr(self, "dst", None)
         return () if dst is None else (dst,)
+
+    @cached_property
+    def _sources(self) -> tuple[Operand, ...]:
+        found = [getattr(self, name) for name in operand_fields(type(self)) if name != "dst"]
+        return tuple([operand for operand in found if operand is not None])
 
     def operands(self) -> tuple[Operand, ...]:
         """All operands, reads first."""

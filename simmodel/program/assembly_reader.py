@@ -140,9 +140,10 @@ class AssemblyLine:
     def number_value(self, expected: str) -> int | float:
         """A number with its sign."""
         sign = -1 if self.accept("-") else 1
-        if self.next in ("inf", "nan"):
+        text = self._tokens[self.at]
+        if text in ("inf", "nan"):
             return sign * float(self.take("name", expected))
-        text = self.take("number", expected)
+        self.take("number", expected)
         if len(text) > DIGITS:
             raise self.error(f"at most {DIGITS} digits", self.at - 1)
         if text.isdigit():

@@ -105,17 +105,17 @@ def _kind(hint: Any, field: str) -> ValueType:
 
 def fits(value: Any, kind: ValueType) -> bool:
     """Whether `value` is of `kind`."""
-    match kind.code:
-        case Code.OPTIONAL:
-            return value is None or fits(value, kind.parts[0])
-        case Code.LIST:
-            return isinstance(value, tuple) and all(fits(each, kind.parts[0]) for each in value)
-        case Code.ROW:
-            same = isinstance(value, tuple) and len(value) == len(kind.parts)
-            return same and all(map(fits, value, kind.parts))
-        case Code.RECORD:
-            return isinstance(value, kind.record)
-    return isinstance(value, _TAKEN[kind.code])
+    code = kind.code
+    if code in _TAKEN:
+        return isinstance(value, _TAKEN[code])
+    if code is Code.RECORD:
+        return isinstance(value, kind.record)
+    if code is Code.OPTIONAL:
+        return value is None or fits(value, kind.parts[0])
+    if not isinstance(value, tuple):
+        return False
+    parts = kind.parts if code is Code.ROW else kind.parts * len(value)
+    return len(value) == len(parts) and all(map(fits, value, parts))
 
 
 Leaf = tuple[str, Code, Any]
