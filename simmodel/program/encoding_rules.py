@@ -70,7 +70,7 @@ def _widths(packing: Encoding, fields: Fields) -> Iterator[Problem]:
             continue
         if bits > BITS:
             yield Problem(at, f"{bits} bits, expected at most {BITS}")
-        decided = _decided(pattern, packing.widths, fields)
+        decided = _first_match(pattern, packing.widths, fields)
         if OPCODE in decided and not bits:
             yield Problem(at, "every command has an opcode, expected at least 1 bit")
         real = [path for path in decided if fields[path] == Code.FLOAT]
@@ -95,7 +95,7 @@ def _numbers(
     else:
         yield from _table(at, table, {path: own.width(path) for path in named})
         yield from _strangers(at, table, [_valid_names(arch, path) for path in named])
-        decided = _decided(pattern, arch.encoding.numbers if arch.encoding else {}, fields)
+        decided = _first_match(pattern, arch.encoding.numbers if arch.encoding else {}, fields)
         memories = {path for path in fields if path.endswith(".memory")}
         missing = [name for name in ("dram", *arch.memories.on_chip()) if name not in table]
         if missing and memories <= decided:
@@ -143,7 +143,7 @@ def _order(packing: Encoding) -> Iterator[Problem]:
             placed |= meant
 
 
-def _decided(pattern: str, patterns: Iterable[str], fields: Fields) -> set[str]:
+def _first_match(pattern: str, patterns: Iterable[str], fields: Fields) -> set[str]:
     """Fields for which `pattern` is the first of `patterns` that matches."""
     first = ((path, next((p for p in patterns if fnmatchcase(path, p)), "")) for path in fields)
     return {path for path, each in first if each == pattern}
