@@ -203,6 +203,11 @@ class Indirect(Copy):
         return self.ends[0]
 
     @property
+    def box(self) -> Operand:
+        """The operand at the other end, with the index's dimensions in front."""
+        return self.ends[1]
+
+    @property
     def rows(self) -> int:
         """Number of rows copied."""
         return self.index.elements
@@ -222,7 +227,7 @@ class Indirect(Copy):
     def cycles(self, arch: Arch) -> int:
         engine, row = engine_of(self, arch), self.row
         rate = engine.bandwidth.at(arch.clock)
-        each = joint_runs(row, rows_below(self.ends[1], len(self.index.shape)))
+        each = joint_runs(row, rows_below(self.box, len(self.index.shape)))
         requests = row.distinct // row.run * math.ceil(row.run / engine.request)
         waits = requests * access_latency(arch, (self.src, self.dst)) / engine.outstanding
         handled = max(each, engine.indirect or 0.0, waits)
@@ -232,7 +237,7 @@ class Indirect(Copy):
         far = self.rows * self.row.traffic(granule(arch, self.table.memory))
         return (
             OperandTraffic(self.table, self.table is self.dst, far),
-            operand_traffic(arch, self.ends[1], write=self.ends[1] is self.dst),
+            operand_traffic(arch, self.box, write=self.box is self.dst),
             operand_traffic(arch, self.index),
         )
 
@@ -283,10 +288,10 @@ class Indirect(Copy):
         """Dimensions that the engine walks: of the list, and of each row."""
         counted = len(self.index.shape)
         ahead = replace(
-            self.ends[1], shape=self.ends[1].shape[:counted], strides=self.ends[1].strides[:counted]
+            self.box, shape=self.box.shape[:counted], strides=self.box.strides[:counted]
         )
         along = walk((ahead, self.index)) if counted else (1,)
-        inside = walk((rows_below(self.ends[1], counted), self.row)) if self.row.shape else (1,)
+        inside = walk((rows_below(self.box, counted), self.row)) if self.row.shape else (1,)
         return max(1, sum(n > 1 for n in along)) + sum(n > 1 for n in inside)
 
 

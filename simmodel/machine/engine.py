@@ -302,7 +302,7 @@ class Engine:
 
             entries.popleft()
             start = now = env.now
-            profile = work.profile or work.profile_at(work.count)  # type: ignore[misc]
+            profile = work.profile or work.profile_at(work.count)
             overlaps = self.streaming and start == self.free
             if burst is None:
                 own = work.cycles
