@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from simmodel.arch.area_terms import own_field, parts, terms
 from simmodel.arch.base import Path, Problem, near
 from simmodel.arch.dtype import accumulator_of
-from simmodel.arch.record import Arch, Memory
+from simmodel.arch.record import Arch
 from simmodel.arch.units import exact_bytes, show_bytes
 from simmodel.isa.forms import NEEDED, forms
 from simmodel.program.encoding_rules import encoding_problems
@@ -22,16 +22,14 @@ _MEMORIES: Path = ("memories",)
 _COPY: Path = ("copy",)
 _READS: Path = ("vector", "reads")
 _OUTPUT: Path = ("matrix", "output")
-_RESERVED = ("matrix", "vector", "scalar")
 
 
 def problems(arch: Arch) -> list[Problem]:
     """All contradictions in `arch`; empty if it is a valid machine."""
     rules = (
-        _banks, _ports, _array_shape_problems, _rates, _vector_types, _queues, _copy_names, _peers,
-        _roles,
-        _operands, _results, _accumulators, _idle_memories,
-        _forms_lacking, _forms_limited, encoding_problems, _energies, _areas,
+        _banks, _array_shape_problems, _rates, _vector_types, _engine_names, _roles, _operands,
+        _results, _idle_memories, _forms_lacking, _forms_limited, encoding_problems, _energies,
+        _areas,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 
@@ -39,7 +37,7 @@ def problems(arch: Arch) -> list[Problem]:
 def _banks(arch: Arch) -> Iterator[Problem]:
     for role, memory in arch.memories.on_chip().items():
         at: Path = ("memories", role)
-        size, width = (*at, "size"), (*at, "bank_width")
+        size = (*at, "size")
         if memory.size % memory.banks:
             message = f"{memory.banks} banks do not divide {exact_bytes(memory.size)} evenly"
             yield Problem((*at, "banks"), message, (size,))
@@ -48,23 +46,18 @@ def _banks(arch: Arch) -> Iterator[Problem]:
                 f"{memory.bank_width} bytes do not divide a bank of {memory.bank_size} bytes"
                 f" (banks: {memory.banks}, size: {show_bytes(memory.size)})"
             )
-            yield Problem(width, message, (size, (*at, "banks")))
+            yield Problem((*at, "bank_width"), message, (size, (*at, "banks")))
         if memory.size % memory.alignment:
             message = f"{memory.alignment} bytes do not divide the size of {memory.size} bytes"
             yield Problem((*at, "alignment"), message, (size,))
-
-
-def _ports(arch: Arch) -> Iterator[Problem]:
-    for role, memory in arch.memories.on_chip().items():
-        if not memory.split_ports:
-            continue
-        for given, other in (("read_ports", "write_ports"), ("write_ports", "read_ports")):
+        pair = ("read_ports", "write_ports")
+        for given, other in (pair, pair[::-1]):
             if getattr(memory, given) is not None and getattr(memory, other) is None:
                 message = f"{given} without {other}; give both, or ports for shared ones"
-                yield Problem(("memories", role, given), message, (("memories", role, other),))
-        if "ports" in memory.model_fields_set:
+                yield Problem((*at, given), message, ((*at, other),))
+        if memory.split_ports and "ports" in memory.model_fields_set:
             message = "ports are shared by reads and writes, beside read_ports and write_ports"
-            yield Problem(("memories", role, "ports"), message)
+            yield Problem((*at, "ports"), message)
 
 
 def _array_shape_problems(arch: Arch) -> Iterator[Problem]:
@@ -100,28 +93,21 @@ def _vector_types(arch: Arch) -> Iterator[Problem]:
             yield Problem(at, message, (("types",), _READS))
 
 
-def _queues(arch: Arch) -> Iterator[Problem]:
-    depth = arch.front_end.queue_depth
-    if isinstance(depth, int):
-        return
-    for name in depth:
-        if name not in arch.engines():
-            message = f"no engine is called {name!r}; engines: {', '.join(arch.engines())}"
-            message += near(name, arch.engines())
-            yield Problem(("front_end", "queue_depth", name), message, (_COPY,))
-
-
-def _copy_names(arch: Arch) -> Iterator[Problem]:
-    for name in arch.copy_:
-        if name in (*_RESERVED, *arch.units("matrix"), *arch.units("vector")):
-            yield Problem(("copy", name), f"{name!r} is the name of another engine; pick a new one")
-
-
-def _peers(arch: Arch) -> Iterator[Problem]:
+def _engine_names(arch: Arch) -> Iterator[Problem]:
+    """Queues of engines that do not exist, and copy engines with the name of another, or that name
+    no memory of another core."""
+    engines, depth = arch.engines(), arch.front_end.queue_depth
+    for name in depth if isinstance(depth, dict) else ():
+        if name not in engines:
+            message = f"no engine is called {name!r}; engines: {', '.join(engines)}"
+            at = ("front_end", "queue_depth", name)
+            yield Problem(at, message + near(name, engines), (_COPY,))
     for name, engine in arch.copy_.items():
-        ends = (("copy", name, "from"), ("copy", name, "to"))
+        if name in ("matrix", "scalar", *arch.units("matrix"), *arch.units("vector")):
+            yield Problem(("copy", name), f"{name!r} is the name of another engine; pick a new one")
         if engine.peer and "local" not in (*engine.from_, *engine.to):
             message = "peer reaches other cores' local memory; expected 'local' in from or to"
+            ends = (("copy", name, "from"), ("copy", name, "to"))
             yield Problem(("copy", name, "peer"), message, ends)
 
 
@@ -145,28 +131,37 @@ def _role_references(arch: Arch) -> Iterator[tuple[Path, str]]:
 def _roles(arch: Arch) -> Iterator[Problem]:
     """Names of memories that do not exist, and engines that compute on DRAM."""
     have = ("dram", *arch.memories.on_chip())
+    far = {
+        "dram": "engines compute on on-chip memories; a copy engine brings data from 'dram'",
+        "shared": "engines compute on memories of their core; 'shared' lies between the cores",
+    }
     for at, role in _role_references(arch):
         if role not in have:
-            message = f"the machine has no memory {role!r}; memories: {', '.join(have)}"
-            yield Problem(at, message, (("memories", role),))
-        elif role == "dram" and at[0] in ("matrix", "vector"):
-            message = "engines compute on on-chip memories; a copy engine brings data from 'dram'"
-            yield Problem(at, message)
-        elif role == "shared" and at[0] in ("matrix", "vector"):
-            message = "engines compute on memories of their core; 'shared' lies between the cores"
-            yield Problem(at, message)
+            yield _no_memory(arch, at, role)
+        elif at[0] in ("matrix", "vector") and role in far:
+            yield Problem(at, far[role])
+
+
+def _no_memory(arch: Arch, at: Path, role: str) -> Problem:
+    have = ", ".join(("dram", *arch.memories.on_chip()))
+    message = f"the machine has no memory {role!r}; memories: {have}"
+    return Problem(at, message, (("memories", role),))
+
+
+def _copies(arch: Arch) -> set[tuple[str, str]]:
+    """Every path from one role to another that a copy engine has."""
+    engines = arch.copy_.values()
+    return {(source, target) for each in engines for source in each.from_ for target in each.to}
 
 
 def _moves(arch: Arch) -> set[tuple[str, str]]:
     """Every path from one role to another: copies, and engines that read one and write the
     other."""
-    moves: set[tuple[str, str]] = {(arch.matrix.input, arch.matrix.output)}
+    computed = {(read, write) for read in arch.vector.reads for write in arch.vector.writes}
+    computed.add((arch.matrix.input, arch.matrix.output))
     if arch.matrix.writeback:
-        moves.add((arch.matrix.output, "local"))
-    moves |= {(read, write) for read in arch.vector.reads for write in arch.vector.writes}
-    for engine in arch.copy_.values():
-        moves |= {(source, target) for source in engine.from_ for target in engine.to}
-    return moves
+        computed.add((arch.matrix.output, "local"))
+    return computed | _copies(arch)
 
 
 def _reachable_memories(start: str, moves: set[tuple[str, str]]) -> set[str]:
@@ -176,67 +171,44 @@ def _reachable_memories(start: str, moves: set[tuple[str, str]]) -> set[str]:
     return found
 
 
-def _copied(arch: Arch) -> set[str]:
-    """Roles that only copies fill from DRAM (weights and inputs have no other path)."""
-    engines = arch.copy_.values()
-    return _reachable_memories(
-        "dram", {(s, t) for engine in engines for s in engine.from_ for t in engine.to}
-    )
-
-
-def _exists(arch: Arch, role: str) -> bool:
-    return role != "dram" and isinstance(arch.memories.get(role), Memory)
-
-
 def _operands(arch: Arch) -> Iterator[Problem]:
     """Every memory that an engine reads must be reachable from DRAM."""
-    about = (_COPY, _MEMORIES, ("matrix",), ("vector",))
-    copied = _copied(arch)
+    on_chip, about = arch.memories.on_chip(), (_COPY, _MEMORIES, ("matrix",), ("vector",))
+    copied = _reachable_memories("dram", _copies(arch))  # weights and inputs have no other path
     for key in ("input", "weights"):
         role = getattr(arch.matrix, key)
-        if _exists(arch, role) and role not in copied:
+        if role in on_chip and role not in copied:
             message = f"no copy engine brings data from 'dram' to {role!r}"
             yield Problem(("matrix", key), message, (_COPY, ("memories", role)))
-    reached = _reachable_memories("dram", _moves(arch))
+    lacking = on_chip.keys() - _reachable_memories("dram", _moves(arch))
     for index, role in enumerate(arch.vector.reads):
-        if _exists(arch, role) and role not in reached:
+        if role in lacking:
             yield Problem((*_READS, index), f"nothing brings data to {role!r}", about)
     for name, engine in arch.copy_.items():
         for index, role in enumerate(engine.from_):
-            if _exists(arch, role) and role not in reached:
+            if role in lacking:
                 yield Problem(("copy", name, "from", index), f"nothing fills {role!r}", about)
 
 
 def _results(arch: Arch) -> Iterator[Problem]:
     """Every memory that an engine writes must have a path to DRAM."""
-    about = (_COPY, _MEMORIES, ("vector",), ("matrix",))
-    written: list[tuple[Path, str]] = [(_OUTPUT, arch.matrix.output)]
+    copied = any("accumulators" in engine.from_ for engine in arch.copy_.values())
+    read_out = copied or "accumulators" in arch.vector.reads or bool(arch.matrix.writeback)
+    unread = arch.matrix.output == "accumulators" and not read_out
+    written: list[tuple[Path, str]] = [] if unread else [(_OUTPUT, arch.matrix.output)]
     written += [(("vector", "writes", i), role) for i, role in enumerate(arch.vector.writes)]
     for at, role in written:
-        unread = role == "accumulators" and at == _OUTPUT and not _read_out(arch)
-        if (
-            _exists(arch, role)
-            and not unread
-            and "dram" not in _reachable_memories(role, _moves(arch))
+        if role in arch.memories.on_chip() and "dram" not in _reachable_memories(
+            role, _moves(arch)
         ):
             message = f"results in {role!r} cannot be stored: no path leads from there to 'dram'"
-            yield Problem(at, message, about)
-
-
-def _read_out(arch: Arch) -> bool:
-    """Whether any engine reads sums from the accumulators."""
-    copied = any("accumulators" in engine.from_ for engine in arch.copy_.values())
-    return copied or "accumulators" in arch.vector.reads or bool(arch.matrix.writeback)
-
-
-def _accumulators(arch: Arch) -> Iterator[Problem]:
-    if arch.matrix.output == "accumulators" and not _read_out(arch):
+            yield Problem(at, message, (_COPY, _MEMORIES, ("vector",), ("matrix",)))
+    if unread:
         message = (
             "nothing reads the accumulators: expected 'accumulators' in vector.reads, "
             "or a matrix.writeback"
         )
-        about = (_READS, ("matrix", "writeback"), _COPY)
-        yield Problem(_OUTPUT, message, about)
+        yield Problem(_OUTPUT, message, (_READS, ("matrix", "writeback"), _COPY))
 
 
 def _idle_memories(arch: Arch) -> Iterator[Problem]:
@@ -294,10 +266,8 @@ def _energies(arch: Arch) -> Iterator[Problem]:
     """Energies of parts that the machine does not have."""
     given, have = arch.energy, ("dram", *arch.memories.on_chip())
     for role in given.memories:
-        at: Path = ("energy", "memories", role)
         if role not in have:
-            message = f"the machine has no memory {role!r}; memories: {', '.join(have)}"
-            yield Problem(at, message, (("memories", role),))
+            yield _no_memory(arch, ("energy", "memories", role), role)
     for name in given.links:
         if name not in arch.links:
             links = ", ".join(arch.links) or "none"

@@ -23,12 +23,7 @@ from simmodel.isa import Arrive, HostCall, Indirect, Instruction, View
 from simmodel.isa.base import decode, encode
 from simmodel.isa.region import Operand
 from simmodel.program.program import Place, Port, Probe, Program, places
-from simmodel.verify.happens_before import (
-    Choose,
-    Timeline,
-    sequence,
-    timeline,
-)
+from simmodel.verify.happens_before import Choose, Timeline, sequence, timeline
 from simmodel.verify.overlap import legal_edges
 
 Array = NDArray[Any]
@@ -121,7 +116,7 @@ def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
                 ends[spot] = max(ends.get(spot, 1), end)
     program, dram = line.program, ("dram", 0)
     for port in (*program.inputs, *program.outputs):
-        ends[dram] = max(ends[dram], port.operand.address.base + port.operand.span[1])
+        ends[dram] = max(ends[dram], port.operand.bounds[1])
     for constant in program.constants:
         ends[dram] = max(ends[dram], constant.address + constant.data.nbytes)
     return {spot: np.zeros(end, np.uint8) for spot, end in ends.items()}
@@ -130,13 +125,15 @@ def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
 def _array_at(operand: Operand, memory: Bytes) -> Callable[[int], Array]:
     """The operand's array at an address; a copy if elements are below a byte."""
     shape, strides, dtype = operand.shape, operand.strides, NUMPY[operand.dtype]
+
+    def unpacked(address: int) -> Array:
+        raw, axis = _pairs(operand, memory, address)
+        values = unpack(np.moveaxis(raw, axis, -1), operand.dtype, operand.shape[axis])
+        return np.moveaxis(values, -1, axis)
+
     if operand.dtype in PACKED:
-        return lambda address: _unpacked(operand, memory, address)
-
-    def at(address: int) -> Array:
-        return np.ndarray(shape, dtype, memory, address, strides)
-
-    return at
+        return unpacked
+    return lambda address: np.ndarray(shape, dtype, memory, address, strides)
 
 
 def _pairs(operand: Operand, memory: Bytes, address: int) -> tuple[Array, int]:
@@ -147,16 +144,14 @@ def _pairs(operand: Operand, memory: Bytes, address: int) -> tuple[Array, int]:
     return np.ndarray(shape, np.uint8, memory, address, strides), axis
 
 
-def _unpacked(operand: Operand, memory: Bytes, address: int) -> Array:
-    raw, axis = _pairs(operand, memory, address)
-    values = unpack(np.moveaxis(raw, axis, -1), operand.dtype, operand.shape[axis])
-    return np.moveaxis(values, -1, axis)
-
-
-def _packer(operand: Operand, memory: Bytes) -> Callable[[int, Array], None]:
-    """Writes elements that share bytes."""
+def _writer(operand: Operand, memory: Bytes) -> Callable[[int, Array], None]:
+    """Writes the operand's values at an address, those below a byte too."""
+    at = _array_at(operand, memory)
 
     def put(address: int, values: Array) -> None:
+        if operand.dtype not in PACKED:
+            at(address)[...] = values
+            return
         raw, axis = _pairs(operand, memory, address)
         np.moveaxis(raw, axis, -1)[...] = pack(np.moveaxis(values, axis, -1), operand.dtype)
 
@@ -180,23 +175,19 @@ def _site_effect(
         or instruction.execute
     )
     keys = [id(operand) for operand in operands]
-    reads = len(instruction.reads())
-    packed = [i for i in range(reads, len(operands)) if operands[i].dtype in PACKED]
-    packers = [(i, _packer(operands[i], memories[spot])) for i in packed for spot in spots[i]]
+    # What is written to several places, or is no view of the memory.
     copies = [
-        (index, _array_at(operands[index], memories[spot]))
-        for index in range(len(operands))
-        if index not in packed
-        for spot in spots[index][1:]
+        (index, _writer(operand, memories[spot]))
+        for index, operand in enumerate(operands)
+        if index >= len(instruction.reads())
+        for spot in spots[index][operand.dtype not in PACKED :]
     ]
 
     def step(turn: int) -> None:
         row = rows[turn]
         arrays = {k: at(x) for k, at, x in zip(keys, views, row, strict=True)}
         effect(lambda operand: arrays[id(operand)])
-        for index, at in copies:
-            at(row[index])[...] = arrays[keys[index]]
-        for index, put in packers:
+        for index, put in copies:
             put(row[index], arrays[keys[index]])
 
     return step

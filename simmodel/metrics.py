@@ -9,16 +9,18 @@ nothing.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simmodel.arch.record import Arch
 from simmodel.errors import Impossible
-from simmodel.isa import Item, Loop, MatrixInstruction, Product
+from simmodel.isa import MatrixInstruction, Product
+from simmodel.isa.base import instructions
 from simmodel.program.encoding import program_bytes
-from simmodel.program.program import Buffer, Port, Program
+from simmodel.program.program import Buffer, Program
 from simmodel.trace import CAUSES, Trace
 
 
@@ -135,20 +137,14 @@ def compulsory_bytes(program: Program, trace: Trace) -> int:
         _require_at_least("bytes of writes to DRAM", written, program.demand.written)
         return program.demand.read + program.demand.written
     constants = sum(constant.used or constant.data.nbytes for constant in program.constants)
-    given = [_port_span(port) for port in program.inputs]
+    given = [port.operand.bounds for port in program.inputs]
     made = (
         port.operand.distinct
         for port in program.outputs
-        if not any(low <= _port_span(port)[0] < high for low, high in given)
+        if not any(low <= port.operand.bounds[0] < high for low, high in given)
     )
     ports = sum(port.operand.distinct for port in program.inputs)
     return min(constants + ports, read) + min(sum(made), written)
-
-
-def _port_span(port: Port) -> tuple[int, int]:
-    """First and one past last byte of a port in DRAM."""
-    low, high = port.operand.span
-    return port.operand.address.base + low, port.operand.address.base + high
 
 
 Instance = tuple[str, int | None]
@@ -202,16 +198,15 @@ def _covered(spans: Iterable[tuple[int, int]]) -> int:
 def _dtype(program: Program, arch: Arch) -> str:
     """Element type of most products, of the types whose rate is known."""
     macs: dict[str, int] = defaultdict(int)
-    for stream in program.cores:
-        _count_macs(stream, 1, arch.matrix.rate or arch.types, macs)
+    for instruction, times in products(program):
+        if instruction.a.dtype in (arch.matrix.rate or arch.types):
+            macs[instruction.a.dtype] += times * instruction.macs()
     return max(macs, key=lambda name: macs[name], default=arch.types[0])
 
 
-def _count_macs(
-    items: tuple[Item, ...], times: int, rates: Container[str], macs: dict[str, int]
-) -> None:
-    for item in items:
-        if isinstance(item, Loop):
-            _count_macs(item.body, times * item.count, rates, macs)
-        elif isinstance(item, MatrixInstruction | Product) and item.a.dtype in rates:
-            macs[item.a.dtype] += times * item.macs()
+def products(program: Program) -> Iterator[tuple[MatrixInstruction | Product, int]]:
+    """Instructions that multiply matrices, and how often each is executed."""
+    for stream in program.cores:
+        for item, loops in instructions(stream):
+            if isinstance(item, MatrixInstruction | Product):
+                yield item, math.prod(count for _, count in loops)

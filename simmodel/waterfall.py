@@ -7,13 +7,12 @@ win: repeated work, padding of the array, start-ups, and waits by cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
-from simmodel.isa import Item, Loop, MatrixInstruction, Product
-from simmodel.metrics import compulsory_bytes, compute_cycles
+from simmodel.metrics import compulsory_bytes, compute_cycles, products
 from simmodel.program.program import Program
 from simmodel.trace import CAUSES, Trace
 
@@ -45,15 +44,13 @@ class Waterfall:
 def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
     """Account of the cycles of `trace`, the run of `program` on `arch`. Raises Impossible if it did
     less than the outputs need.
-
-    Raises Impossible where it did less than the outputs take.
     """
     names = arch.units(arch.multiplier)
     cores = arch.core_count * len(names)
     busy = sum(map(trace.busy, names)) / cores
     needed = compute_cycles(program, trace, arch)
     done = started = 0.0
-    for instruction, times in _products(program):
+    for instruction, times in products(program):
         peak = arch.peak_macs(product_type(instruction.a.dtype))
         done += times * instruction.macs() / peak if peak else 0.0
         started += times * instruction.startup(arch) / cores
@@ -66,19 +63,3 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
         matrix=dict(zip(WORK, work, strict=True)) | waits,
         dram=dict(zip(MOVED, (compulsory, moved - compulsory, trace.cycles - moved), strict=True)),
     )
-
-
-def _products(program: Program) -> Iterator[tuple[MatrixInstruction | Product, int]]:
-    """Instructions of all matrix engines, and how often each is executed."""
-    for stream in program.cores:
-        yield from _repeated(stream, 1)
-
-
-def _repeated(
-    items: tuple[Item, ...], times: int
-) -> Iterator[tuple[MatrixInstruction | Product, int]]:
-    for item in items:
-        if isinstance(item, Loop):
-            yield from _repeated(item.body, times * item.count)
-        elif isinstance(item, MatrixInstruction | Product):
-            yield item, times

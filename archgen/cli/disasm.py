@@ -22,8 +22,8 @@ from archgen.scheduling import OptionError
 from simmodel.arch.record import Arch, Encoding
 from simmodel.isa import Loop
 from simmodel.program.assembly import print_item, print_program
-from simmodel.program.command_fields import End
-from simmodel.program.encoding import Command, EncodingError, codes, control_words
+from simmodel.program.command_fields import Command, End
+from simmodel.program.encoding import EncodingError, codes, control_words
 from simmodel.program.sizes import LengthError, specialize
 
 

@@ -14,7 +14,7 @@ from archgen.energy.model import Energy
 from archgen.outcomes.points import Row
 from compiler import api
 from simmodel.arch.record import Arch
-from simmodel.isa import Copy, HostCall, Item, Loop
+from simmodel.isa import Copy, HostCall, Indirect, Item, Loop
 from simmodel.metrics import Metrics
 from simmodel.program.program import Program
 from simmodel.trace import OriginTrace, Trace
@@ -75,8 +75,9 @@ def traffic_row(trace: Trace, program: Program, arch: Arch) -> Row:
         for site, count in zip(expansion.sites, counts.tolist(), strict=True):
             made = site.instruction
             if isinstance(made, Copy):
-                each = made.filled * max(1, len(made.dst.cores))
-                copied[made.engine] += count * site.times * each
+                rows = isinstance(made, Indirect)
+                each = made.source_bytes if rows else made.dst.distinct
+                copied[made.engine] += count * site.times * each * max(1, len(made.dst.cores))
     row: Row = {f"copied_{engine}_bytes": moved for engine, moved in copied.items()}
     return row | {f"link_{name}_bytes": trace.traffic[f"link.{name}"] for name in arch.links}
 

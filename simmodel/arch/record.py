@@ -95,7 +95,7 @@ class SharedMemory(Memory):
     """One for the chip, or one for each cluster."""
 
 
-ROLES = frozenset({"dram", "local", "shared", "weights", "accumulators"})
+ROLES = ("dram", "shared", "local", "weights", "accumulators")
 """Of memories."""
 
 

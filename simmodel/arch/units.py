@@ -11,17 +11,11 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import (
-    BeforeValidator,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    PlainSerializer,
-    WithJsonSchema,
-)
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, PlainSerializer
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -29,7 +23,7 @@ _NO_CLOCK = 1e4
 """Hertz without a unit below which no chip runs."""
 _NEAR = 1e-9
 """Relative distance from a whole number that decimal fractions of a unit may have."""
-_LARGEST = 1e18
+_LARGEST, _TINY = 1e18, math.ulp(0.0)
 _NUMBER = re.compile(r"\s*([-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z/]*2?)\s*")
 _BYTES = {
     "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -44,9 +38,8 @@ _NANOMETRES = {"nm": 1.0, "um": 1e3}
 _VOLTS = {"mV": 1e-3, "V": 1.0}
 _PER_BYTE = {f"{name}/{per}": value * bits for name, value in _PICOJOULES.items()
              for per, bits in (("B", 1), ("bit", 8))}  # fmt: skip
-NODES = (3.0, 130.0)
-"""Technology nodes, in nanometres, that energies are scaled over."""
-VOLTAGES = (0.3, 1.5)
+_RATES = {f"{name}/{per}": size for per in ("s", "cycle") for name, size in _BYTES.items()}
+_DELAYS = {**_SECONDS, "cycle": 1.0, "cycles": 1.0}
 _OPERATIONS = {"OPS": 1, "GOPS": 10**9, "TOPS": 10**12, "MOPS": 10**6}
 
 
@@ -76,17 +69,34 @@ def _unit_hint(unit: str, known: Iterable[str]) -> str:
     return f"; did you mean {folded[found[0]]!r}?" if found else ""
 
 
-def _scaled(value: object, units: dict[str, int] | dict[str, float], example: str) -> float:
+def _scaled(
+    value: object, units: Mapping[str, float], example: str, expected: str = ""
+) -> tuple[float, str]:
+    """`value` in the base unit of `units`, and its own unit; `expected` names these in messages."""
     number, unit = split(value, example)
     if unit and unit not in units:
-        known = f"unit {unit!r} is not one of {', '.join(units)}"
-        raise ValueError(f"{known}{_unit_hint(unit, units) or f'; write {example}'}")
-    return _bounded(number * (units[unit] if unit else 1), value, example)
+        said = f"unit {unit!r} is not {expected or 'one of ' + ', '.join(units)}"
+        raise ValueError(f"{said}{_unit_hint(unit, units) or f'; write {example}'}")
+    return _bounded(number * (units[unit] if unit else 1), value, example), unit
+
+
+def _reader(
+    units: Mapping[str, float], example: str, wanted: str, low: float = 0.0, high: float = math.inf
+) -> Callable[[object], float]:
+    """Reads a number of `units`, or a bare one in their base unit, from `low` to `high`."""
+
+    def read(value: object) -> float:
+        amount, _ = _scaled(value, units, example)
+        if not low <= amount <= high:
+            raise ValueError(f"expected {wanted}, got {value!r}")
+        return amount
+
+    return read
 
 
 def parse_bytes(value: object) -> int:
     """Bytes of `'512 KiB'`, `'1 MB'` or a bare number of bytes; positive and whole."""
-    amount = _scaled(value, _BYTES, "'512 KiB'")
+    amount, _ = _scaled(value, _BYTES, "'512 KiB'")
     whole = round(amount)
     if whole <= 0 or abs(amount - whole) > _NEAR * whole:
         raise ValueError(f"expected a positive whole number of bytes, got {value!r}")
@@ -96,8 +106,8 @@ def parse_bytes(value: object) -> int:
 def parse_hertz(value: object) -> float:
     """Hertz of `'1.2 GHz'` or a bare number of hertz; positive. A few bare hertz are megahertz
     whose unit was forgotten."""
-    amount = _scaled(value, _HERTZ, "'1.2 GHz'")
-    if 0 < amount < _NO_CLOCK and not split(value, "'1.2 GHz'")[1]:
+    amount, unit = _scaled(value, _HERTZ, "'1.2 GHz'")
+    if 0 < amount < _NO_CLOCK and not unit:
         raise ValueError(f"a bare number is in Hz; write '{amount:g} MHz' if that is meant")
     if amount <= 0:
         raise ValueError(f"expected a positive frequency, got {value!r}")
@@ -107,60 +117,6 @@ def parse_hertz(value: object) -> float:
 def _spelled_hertz(amount: float) -> float | str:
     """What JSON holds of a clock: with its unit where `parse_hertz` doubts the bare number."""
     return amount if amount >= _NO_CLOCK else f"{amount!r} Hz"
-
-
-def parse_operations(value: object) -> float:
-    """Operations per second of `'10 GOPS'` or a bare number; positive."""
-    amount = _scaled(value, _OPERATIONS, "'10 GOPS'")
-    if amount <= 0:
-        raise ValueError(f"expected a positive rate of operations, got {value!r}")
-    return amount
-
-
-def parse_energy(value: object) -> float:
-    """Picojoules of `'0.2 pJ'` or a bare number of picojoules; not negative."""
-    return _not_negative(value, _PICOJOULES, "'0.2 pJ'", "an energy")
-
-
-def parse_energy_per_byte(value: object) -> float:
-    """Picojoules per byte of `'4 pJ/bit'`, `'1.5 pJ/B'` or a bare number; not negative."""
-    return _not_negative(value, _PER_BYTE, "'1.5 pJ/B' or '4 pJ/bit'", "an energy")
-
-
-def parse_power(value: object) -> float:
-    """Milliwatts of `'30 mW'` or a bare number of milliwatts; not negative."""
-    return _not_negative(value, _MILLIWATTS, "'30 mW'", "a power")
-
-
-def parse_area(value: object) -> float:
-    """Square millimetres of `'0.5 mm2'`, `'400 um2'` or a bare number; not negative."""
-    return _not_negative(value, _SQUARE_MILLIMETRES, "'0.5 mm2'", "an area")
-
-
-def _not_negative(value: object, units: dict[str, float], example: str, noun: str) -> float:
-    amount = _scaled(value, units, example)
-    if amount < 0:
-        raise ValueError(f"expected {noun} that is not negative, got {value!r}")
-    return amount
-
-
-def parse_node(value: object) -> float:
-    """Nanometres of `'28 nm'` or a bare number of nanometres; within `NODES`."""
-    return _within(value, _NANOMETRES, "'28 nm'", NODES, "nm")
-
-
-def parse_voltage(value: object) -> float:
-    """Volts of `'0.8 V'` or a bare number of volts; within `VOLTAGES`."""
-    return _within(value, _VOLTS, "'0.8 V'", VOLTAGES, "V")
-
-
-def _within(
-    value: object, units: dict[str, float], example: str, ends: tuple[float, float], unit: str
-) -> float:
-    amount = _scaled(value, units, example)
-    if not ends[0] <= amount <= ends[1]:
-        raise ValueError(f"expected {ends[0]:g} {unit} to {ends[1]:g} {unit}, got {value!r}")
-    return amount
 
 
 class _Quantity:
@@ -184,7 +140,7 @@ class _Quantity:
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "number"}, {"type": "string"}], "examples": [cls.EXAMPLE]}
+        return _json_schema(cls.EXAMPLE)
 
 
 @dataclass(frozen=True)
@@ -202,16 +158,10 @@ class Bandwidth(_Quantity):
         if isinstance(value, Bandwidth):
             return value
         example = "'25.6 GB/s' or '64 B/cycle'"
-        number, unit = split(value, example)
-        size, _, per = unit.partition("/")
-        if unit and (size not in _BYTES or per not in ("s", "cycle")):
-            known = [f"{scale}/{time}" for time in ("s", "cycle") for scale in _BYTES]
-            said = f"unit {unit!r} is not bytes per s or per cycle"
-            raise ValueError(f"{said}{_unit_hint(unit, known) or f'; write {example}'}")
-        if number <= 0:
+        amount, unit = _scaled(value, _RATES, example, "bytes per s or per cycle")
+        if amount <= 0:
             raise ValueError(f"expected a positive bandwidth, got {value!r}")
-        amount = number * _BYTES[size] if unit else number
-        return cls(_bounded(amount, value, example), per != "s")
+        return cls(amount, not unit.endswith("/s"))
 
     def at(self, clock: float) -> float:
         """Bytes per cycle of a clock of `clock` hertz."""
@@ -240,15 +190,10 @@ class Delay(_Quantity):
         if isinstance(value, Delay):
             return value
         example = "'100 ns' or '20 cycles'"
-        number, unit = split(value, example)
-        known = (*_SECONDS, "cycle", "cycles")
-        if unit and unit not in known:
-            said = f"unit {unit!r} is not {', '.join(_SECONDS)} or cycles"
-            raise ValueError(f"{said}{_unit_hint(unit, known) or f'; write {example}'}")
-        if number < 0:
+        amount, unit = _scaled(value, _DELAYS, example, f"{', '.join(_SECONDS)} or cycles")
+        if amount < 0:
             raise ValueError(f"expected a delay that is not negative, got {value!r}")
-        in_cycles = unit in ("", "cycle", "cycles")
-        return cls(number if in_cycles else number * _SECONDS[unit], in_cycles)
+        return cls(amount, unit not in _SECONDS)
 
     def cycles(self, clock: float) -> int:
         """Whole cycles, rounded up, of a clock of `clock` hertz."""
@@ -277,28 +222,53 @@ def _shortest(amount: float, unit: float) -> str:
     return next(text for text in (f"{exact:g}", repr(exact)) if float(text) == exact)
 
 
-def _quantity_schema(example: str) -> WithJsonSchema:
-    return WithJsonSchema(
-        {"anyOf": [{"type": "number"}, {"type": "string"}], "examples": [example]}
-    )
+def _json_schema(example: str) -> JsonSchemaValue:
+    return {"anyOf": [{"type": "number"}, {"type": "string"}], "examples": [example]}
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), _quantity_schema("512 KiB")]
+@dataclass(frozen=True)
+class _Spelled:
+    """Metadata of a pydantic field that is a number, or text with a unit."""
+
+    example: str
+    read: Callable[[object], float]
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return _json_schema(self.example)
+
+
+def _not_negative(example: str, units: Mapping[str, float], noun: str) -> _Spelled:
+    return _Spelled(example, _reader(units, f"'{example}'", f"{noun} that is not negative"))
+
+
+Bytes = Annotated[int, _Spelled("512 KiB", parse_bytes)]
 Hertz = Annotated[
     float,
-    BeforeValidator(parse_hertz),
+    _Spelled("1.2 GHz", parse_hertz),
     PlainSerializer(_spelled_hertz, return_type=float | str, when_used="json"),
-    _quantity_schema("1.2 GHz"),
 ]
-Energy = Annotated[float, BeforeValidator(parse_energy), _quantity_schema("0.2 pJ")]
-EnergyPerByte = Annotated[
-    float, BeforeValidator(parse_energy_per_byte), _quantity_schema("4 pJ/bit")
+Energy = Annotated[float, _not_negative("0.2 pJ", _PICOJOULES, "an energy")]
+EnergyPerByte = Annotated[float, _not_negative("4 pJ/bit", _PER_BYTE, "an energy")]
+Power = Annotated[float, _not_negative("30 mW", _MILLIWATTS, "a power")]
+Area = Annotated[float, _not_negative("0.5 mm2", _SQUARE_MILLIMETRES, "an area")]
+Node = Annotated[
+    float, _Spelled("28 nm", _reader(_NANOMETRES, "'28 nm'", "3 nm to 130 nm", 3.0, 130.0))
 ]
-Power = Annotated[float, BeforeValidator(parse_power), _quantity_schema("30 mW")]
-Area = Annotated[float, BeforeValidator(parse_area), _quantity_schema("0.5 mm2")]
-Node = Annotated[float, BeforeValidator(parse_node), _quantity_schema("28 nm")]
-Voltage = Annotated[float, BeforeValidator(parse_voltage), _quantity_schema("0.8 V")]
-Operations = Annotated[float, BeforeValidator(parse_operations), _quantity_schema("10 GOPS")]
+"""Technology nodes that energies are scaled over."""
+Voltage = Annotated[
+    float, _Spelled("0.8 V", _reader(_VOLTS, "'0.8 V'", "0.3 V to 1.5 V", 0.3, 1.5))
+]
+Operations = Annotated[
+    float,
+    _Spelled("10 GOPS", _reader(_OPERATIONS, "'10 GOPS'", "a positive rate of operations", _TINY)),
+]
 
 
 _BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))

@@ -8,9 +8,9 @@ One frozen dataclass per instruction is its whole definition (law 7). The timing
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,6 +44,8 @@ class Instruction(ABC):
     """An instruction of the machine: operands, engine and synchronization."""
 
     MNEMONIC: ClassVar[str]
+    UNIT: ClassVar[str] = "sync"
+    """Kind of the engines that execute it; `sync`: any, in its queue."""
     BULK_OPERANDS: ClassVar[bool] = True
     """Whether a loop around this instruction alone may be executed as one wider instruction."""
     SPARED: ClassVar[tuple[str, ...]] = ()
@@ -67,13 +69,23 @@ class Instruction(ABC):
         """Name of its form (`simmodel.isa.forms`)."""
         return self.MNEMONIC
 
-    @abstractmethod
     def reads(self) -> tuple[Operand, ...]:
-        """Operands that it reads."""
+        """Operands that it reads: of all its fields but `dst`."""
+        return self._sources
 
-    @abstractmethod
     def writes(self) -> tuple[Operand, ...]:
-        """Operands that it writes."""
+        """Operands that it writes: `dst`."""
+        dst: Operand | None = getattr(self, "dst", None)
+        return () if dst is None else (dst,)
+
+    @cached_property
+    def _sources(self) -> tuple[Operand, ...]:
+        found = [getattr(self, name) for name in operand_fields(type(self)) if name != "dst"]
+        return tuple([operand for operand in found if operand is not None])
+
+    def operands(self) -> tuple[Operand, ...]:
+        """All operands, reads first."""
+        return (*self.reads(), *self.writes())
 
     @abstractmethod
     def cycles(self, arch: Arch) -> int:
@@ -92,25 +104,22 @@ class Instruction(ABC):
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         """Bytes moved through each operand's memory; each operand once unless overridden."""
-        reads = (OperandTraffic(o, False, o.traffic(granule(arch, o.memory))) for o in self.reads())
-        writes = (
-            OperandTraffic(o, True, o.traffic(granule(arch, o.memory))) for o in self.writes()
-        )
-        return (*reads, *writes)
+        reads = [operand_traffic(arch, operand) for operand in self.reads()]
+        return (*reads, *(operand_traffic(arch, o, write=True) for o in self.writes()))
 
     @abstractmethod
     def execute(self, view: View) -> None:
         """Apply the effect to memory, seen through `view`."""
 
-    @abstractmethod
     def contract(self) -> Breaches:
         """Breaches of the rules between its operands, each of which is sound on its own."""
+        return iter(())
 
     @cached_property
     def breaches(self) -> tuple[tuple[str, str], ...]:
         """Rule and message of all errors that do not depend on the machine; empty: `execute` does
         not fail."""
-        alone = [breach for o in (*self.reads(), *self.writes()) for breach in sound(o)]
+        alone = [breach for operand in self.operands() for breach in sound(operand)]
         return tuple(alone or self.contract())
 
     def unencodable(self, arch: Arch) -> str | None:
@@ -128,6 +137,19 @@ def granule(arch: Arch, role: str) -> int:
     if memory is None:
         raise ValueError(f"{arch.name} has no memory {role!r}")
     return memory.burst if isinstance(memory, Dram) else memory.bank_width
+
+
+def operand_traffic(
+    arch: Arch, operand: Operand, *, write: bool = False, times: int = 1
+) -> OperandTraffic:
+    """What the memory of `operand` moves when its box is walked so many times."""
+    return OperandTraffic(operand, write, times * operand.traffic(granule(arch, operand.memory)))
+
+
+@cache
+def operand_fields(kind: type[Instruction]) -> tuple[str, ...]:
+    """Fields of an instruction class that hold operands, or any number of them."""
+    return tuple(f.name for f in fields(kind) if "Operand" in str(f.type))
 
 
 def access_latency(arch: Arch, operands: tuple[Operand, ...]) -> int:
@@ -169,3 +191,14 @@ class Loop:
 
 
 Item = Instruction | Loop
+Loops = tuple[tuple[str, int], ...]
+"""Loop variables and counts, outermost first."""
+
+
+def instructions(items: Iterable[Item], around: Loops = ()) -> Iterator[tuple[Instruction, Loops]]:
+    """Every instruction of a stream, and the loops around it."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from instructions(item.body, (*around, (item.variable, item.count)))
+        else:
+            yield item, around

@@ -20,7 +20,7 @@ from simmodel.isa.base import Array
 
 
 def contraction(left: Array, left_dims: str, right: Array, right_dims: str, out_dims: str) -> Array:
-    """Sum of products over the dimensions that `out_dims` lacks, each of which both operands have.
+    """Sum of products over the dimensions that `out_dims` lacks.
 
     Args:
         left, right: operands whose axes are named, one letter each, by `left_dims`, `right_dims`.
@@ -29,6 +29,8 @@ def contraction(left: Array, left_dims: str, right: Array, right_dims: str, out_
     Returns:
         fp32 or fp64 array; exact for integer operands.
     """
+    left, left_dims = _sum_alone(left, left_dims, right_dims + out_dims)
+    right, right_dims = _sum_alone(right, right_dims, left_dims + out_dims)
     batch = [d for d in out_dims if d in left_dims and d in right_dims]
     rows = [d for d in out_dims if d not in right_dims]
     cols = [d for d in out_dims if d not in left_dims]
@@ -50,6 +52,14 @@ def contraction(left: Array, left_dims: str, right: Array, right_dims: str, out_
     return result
 
 
+def _sum_alone(array: Array, dims: str, others: str) -> tuple[Array, str]:
+    """The sum over dimensions that nothing else has."""
+    alone = tuple(axis for axis, d in enumerate(dims) if d not in others)
+    if not alone:
+        return array, dims
+    return array.astype(np.float64).sum(alone), "".join(d for d in dims if d in others)
+
+
 def _group_axes(array: Array, dims: str, parts: tuple[list[str], ...]) -> Array:
     moved = array.transpose([dims.index(d) for part in parts for d in part])
     sizes = dict(zip(dims, array.shape, strict=True))
@@ -60,24 +70,16 @@ def exact_type(left: Array, right: Array, length: int) -> type:
     """The floating-point type in which sums of `length` products are exact (integers), or fp32."""
     if not (np.issubdtype(left.dtype, np.integer) and np.issubdtype(right.dtype, np.integer)):
         return np.float64 if np.float64 in (left.dtype, right.dtype) else np.float32
-    if _magnitude_bound(left) * _magnitude_bound(right) * length < EXACT:
+    bounds = (max(-int(i.min), int(i.max)) for i in (np.iinfo(left.dtype), np.iinfo(right.dtype)))
+    if math.prod(bounds) * length < EXACT:
         return np.float32
-    return np.float32 if _largest(left) * _largest(right) * length < EXACT else np.float64
+    once = (without_repeats(left), without_repeats(right))
+    values = (max(abs(int(a.max(initial=0))), abs(int(a.min(initial=0)))) for a in once)
+    return np.float32 if math.prod(values) * length < EXACT else np.float64
 
 
 EXACT = 2**24
 """Below it, fp32 holds every integer."""
-
-
-def _magnitude_bound(array: Array) -> int:
-    return max(-int(np.iinfo(array.dtype).min), int(np.iinfo(array.dtype).max))
-
-
-def _largest(array: Array) -> int:
-    if array.size == 0:
-        return 0
-    array = without_repeats(array)
-    return max(abs(int(array.max())), abs(int(array.min())))
 
 
 def without_repeats(view: Array) -> Array:
@@ -116,7 +118,8 @@ def product_cycles(
     if matrix.kind == "systolic":
         once = _systolic(matrix, m, n, k, positions, behind=behind)
     else:
-        once = _cube(matrix, m, n, k, positions)
+        steps = _ceil(m, matrix.rows) * _ceil(n, matrix.cols) * _ceil(k, matrix.depth)
+        once = steps * positions
     return _as_integer(np.ceil(once / rate)) if rate < 1 else once
 
 
@@ -159,10 +162,6 @@ def depthwise_cycles(
 
 def _as_integer(value: Any) -> Any:
     return value.astype(np.int64) if isinstance(value, np.ndarray) else int(value)
-
-
-def _cube(matrix: Matrix, m: Any, n: Any, k: Any, positions: int) -> Any:
-    return _ceil(m, matrix.rows) * _ceil(n, matrix.cols) * _ceil(k, matrix.depth) * positions
 
 
 def _systolic(matrix: Matrix, m: Any, n: Any, k: Any, positions: int, *, behind: bool) -> Any:

@@ -16,7 +16,15 @@ import numpy as np
 from simmodel.arch.dtype import widened
 from simmodel.arch.record import Arch, CopyEngine
 from simmodel.errors import NoSuchRow
-from simmodel.isa.base import Array, Instruction, OperandTraffic, View, access_latency, granule
+from simmodel.isa.base import (
+    Array,
+    Instruction,
+    OperandTraffic,
+    View,
+    access_latency,
+    granule,
+    operand_traffic,
+)
 from simmodel.isa.operand_rules import Breaches, distinct, storable, typed
 from simmodel.isa.region import Operand, walk
 
@@ -64,6 +72,7 @@ class Copy(Instruction):
     """
 
     MNEMONIC: ClassVar[str] = "copy"
+    UNIT: ClassVar[str] = "copy"
 
     dst: Operand
     src: Operand
@@ -76,17 +85,6 @@ class Copy(Instruction):
     def source_bytes(self) -> int:
         """Bytes that leave the source, each once."""
         return self.src.distinct
-
-    @property
-    def filled(self) -> int:
-        """Bytes that arrive in the target of one core."""
-        return self.dst.distinct
-
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.src,)
-
-    def writes(self) -> tuple[Operand, ...]:
-        return (self.dst,)
 
     def startup(self, arch: Arch) -> int:
         own = engine_of(self, arch).startup.cycles(arch.clock)
@@ -146,16 +144,11 @@ class Fill(Instruction):
     """dst = value, on a copy engine."""
 
     MNEMONIC: ClassVar[str] = "copy.fill"
+    UNIT: ClassVar[str] = "copy"
 
     dst: Operand
     value: float = 0.0
     """Raw value."""
-
-    def reads(self) -> tuple[Operand, ...]:
-        return ()
-
-    def writes(self) -> tuple[Operand, ...]:
-        return (self.dst,)
 
     def startup(self, arch: Arch) -> int:
         return engine_of(self, arch).startup.cycles(arch.clock) + access_latency(arch, (self.dst,))
@@ -201,13 +194,18 @@ class Indirect(Copy):
 
     @property
     @abstractmethod
-    def table(self) -> Operand:
-        """The operand of which single rows are touched."""
+    def ends(self) -> tuple[Operand, Operand]:
+        """The table, of which single rows are touched, and the box at the other end."""
 
     @property
-    @abstractmethod
+    def table(self) -> Operand:
+        """The operand of which single rows are touched."""
+        return self.ends[0]
+
+    @property
     def box(self) -> Operand:
-        """The operand at the other end."""
+        """The operand at the other end, with the index's dimensions in front."""
+        return self.ends[1]
 
     @property
     def rows(self) -> int:
@@ -223,15 +221,8 @@ class Indirect(Copy):
     def source_bytes(self) -> int:
         return self.rows * self.row.distinct
 
-    @property
-    def filled(self) -> int:
-        return self.source_bytes
-
     def startup(self, arch: Arch) -> int:
-        own = engine_of(self, arch).startup.cycles(arch.clock)
-        links = link_latency(arch, self.src.memory, self.dst.memory)
-        first = access_latency(arch, (self.index,))
-        return own + first + access_latency(arch, (self.src, self.dst)) + links
+        return super().startup(arch) + access_latency(arch, (self.index,))
 
     def cycles(self, arch: Arch) -> int:
         engine, row = engine_of(self, arch), self.row
@@ -243,22 +234,19 @@ class Indirect(Copy):
         return math.ceil(max(self.source_bytes / rate, self.rows * handled))
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
-        table, box = self.table, self.box
-        far = self.rows * self.row.traffic(granule(arch, table.memory))
-        near = box.traffic(granule(arch, box.memory))
-        index = self.index.traffic(granule(arch, self.index.memory))
+        far = self.rows * self.row.traffic(granule(arch, self.table.memory))
         return (
-            OperandTraffic(table, table is self.dst, far),
-            OperandTraffic(box, box is self.dst, near),
-            OperandTraffic(self.index, False, index),
-        )  # fmt: skip
+            OperandTraffic(self.table, self.table is self.dst, far),
+            operand_traffic(arch, self.box, write=self.box is self.dst),
+            operand_traffic(arch, self.index),
+        )
 
     def contract(self) -> Breaches:
-        table, box, index = self.table, self.box, self.index
+        (table, box), index = self.ends, self.index
         yield from typed("src", self.src, self.dst.dtype)
         yield from typed("index", index, *INDICES)
         # Places to begin at may lie closer to each other than a row is long.
-        yield from distinct(self.dst if self.box is self.dst else self.row)
+        yield from distinct(box if box is self.dst else self.row)
         wanted = (*index.shape, *table.shape[1:])
         if self.before:
             yield "parameter", f"border of {self.before}, expected none"
@@ -314,15 +302,8 @@ class Gather(Indirect):
     MNEMONIC: ClassVar[str] = "copy.gather"
 
     @property
-    def table(self) -> Operand:
-        return self.src
-
-    @property
-    def box(self) -> Operand:
-        return self.dst
-
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.src, self.index)
+    def ends(self) -> tuple[Operand, Operand]:
+        return self.src, self.dst
 
     def execute(self, view: View) -> None:
         view(self.dst)[...] = np.take(view(self.src), self.numbers(view), axis=0)
@@ -338,12 +319,8 @@ class Scatter(Indirect):
     MNEMONIC: ClassVar[str] = "copy.scatter"
 
     @property
-    def table(self) -> Operand:
-        return self.dst
-
-    @property
-    def box(self) -> Operand:
-        return self.src
+    def ends(self) -> tuple[Operand, Operand]:
+        return self.dst, self.src
 
     def reads(self) -> tuple[Operand, ...]:
         return (self.src, self.index, self.dst)

@@ -12,22 +12,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from simmodel.arch.record import FORM_LIMITS, FormLimits
 from simmodel.isa import INSTRUCTIONS, Instruction
 from simmodel.isa.base import Array
-from simmodel.isa.functions import (
-    BINARY,
-    COSTS,
-    TERNARY,
-    UNARY,
-    Function,
-    about,
-    functions_in,
-    names_in,
-)
+from simmodel.isa.functions import COSTS, Function, about, functions_in, names_in
 from simmodel.isa.vector import Binary, Ternary, Unary
 
 _FAMILIES = (Unary, Binary, Ternary)
@@ -74,10 +66,15 @@ def form(
         ]
         if mistakes:
             raise ValueError(f"form {name!r}: {'; '.join(mistakes)}")
+
+        def apply(*values: Any) -> Array:
+            of = zip(numbers, values[len(operands) :], strict=True)
+            return function(*values[: len(operands)], **dict(of))
+
         code = function.__code__
         family = _FAMILIES[len(operands) - 1]
         family.TABLE[name] = Function(
-            cost, _applied(function, len(operands), numbers), numbers, operands=operands,
+            cost, apply if numbers else function, numbers, operands=operands,
             does=() if does is None else (does,),
             place=f"{code.co_filename}:{code.co_firstlineno}",
         )  # fmt: skip
@@ -90,8 +87,7 @@ def form(
 
 
 def instruction(kind: type[Instruction]) -> type[Instruction]:
-    """Decorator: register a class of instructions, a frozen dataclass, by its MNEMONIC. Raises
-    ValueError if it is missing or taken.
+    """Decorator: register a class of instructions, a frozen dataclass, by its MNEMONIC.
 
     Raises ValueError where it has none, or one that is taken.
     """
@@ -103,15 +99,6 @@ def instruction(kind: type[Instruction]) -> type[Instruction]:
         raise ValueError(f"instruction {kind.__name__}: there is a {name!r} already")
     INSTRUCTIONS[name] = kind
     return kind
-
-
-def _applied(function: Meaning, operands: int, numbers: Sequence[str]) -> Meaning:
-    """`function` with its parameters bound."""
-    if not numbers:
-        return function
-    return lambda *given: function(
-        *given[:operands], **dict(zip(numbers, given[operands:], strict=True))
-    )
 
 
 def _signature(function: Meaning, operands: Sequence[str], numbers: Sequence[str]) -> Iterator[str]:
@@ -134,7 +121,7 @@ def _signature(function: Meaning, operands: Sequence[str], numbers: Sequence[str
 def _name_mistakes(name: str, operands: int, replace: bool) -> Iterator[str]:
     if not name.isidentifier():
         yield "its name has to be an identifier"
-    table = (UNARY, BINARY, TERNARY)[min(max(operands, 1), 3) - 1]
+    table = _FAMILIES[min(max(operands, 1), 3) - 1].TABLE
     if name in table and not replace:
         at = f", at {table[name].place}" if table[name].place else ""
         yield f"there is one of that name{at}; 'replace=True' takes its place"
@@ -166,6 +153,6 @@ def _does(
     if unused:
         yield f"{does!r} is not about {unused[0]!r}"
     for function, count in sorted(functions_in(term)):
-        table = dict(enumerate((UNARY, BINARY, TERNARY), 1)).get(count, {})
+        table = _FAMILIES[count - 1].TABLE if 1 <= count <= len(_FAMILIES) else {}
         if function == name or function not in table or table[function].parameters:
             yield f"{does!r}: the engine has no other function {function!r} of {count} values"

@@ -16,11 +16,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from simmodel.arch.record import Arch
-from simmodel.isa import INSTRUCTIONS, Instruction, MatrixInstruction, VectorFamily
-from simmodel.isa.copy import Copy, Fill, Indirect
+from simmodel.isa import INSTRUCTIONS, Instruction
+from simmodel.isa.copy import Indirect
 from simmodel.isa.functions import Function
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm
-from simmodel.isa.scalar import HostCall, ScalarFamily, ScalarNop
 from simmodel.isa.vector import Product, Splat, VectorInstruction, Window
 
 NEEDED = ("vector.splat", "vector.unary.move", "vector.binary.add", "vector.binary.mul")
@@ -39,8 +38,7 @@ class Form:
     @property
     def engine(self) -> str:
         """Kind of the engine that executes it; `sync`: any, in its queue."""
-        kinds = (kind for kind in self.kind.__mro__ if kind in _ENGINES)
-        return next((_ENGINES[kind] for kind in kinds), "sync")
+        return self.kind.UNIT
 
     @property
     def cost(self) -> str | None:
@@ -59,29 +57,14 @@ class Form:
         """Short meaning: the first words of its definition, the function by its name."""
         said = " ".join((self.kind.__doc__ or "").split())
         first = re.split(r"[.;] ", said)[0].rstrip(".")
-        return first if self.function is None else first.replace("function", self._called)
-
-    @property
-    def _called(self) -> str:
-        assert self.function is not None
-        name = self.name.rpartition(".")[2]
-        return (
-            f"{name}[{', '.join(self.function.parameters)}]" if self.function.parameters else name
-        )
+        if self.function is None:
+            return first
+        parameters = f"[{', '.join(self.function.parameters)}]" if self.function.parameters else ""
+        return first.replace("function", self.name.rpartition(".")[2] + parameters)
 
 
 _COSTS: Mapping[type, str] = {Splat: "simple", Product: "multiply"}
 """Class of `vector.cost` of forms that are no functions."""
-_ENGINES: Mapping[type, str] = {
-    MatrixInstruction: "matrix",
-    VectorFamily: "vector",
-    Copy: "copy",
-    Fill: "copy",
-    ScalarFamily: "scalar",
-    ScalarNop: "scalar",
-    HostCall: "host",
-}
-
 _TABLES = {
     name: kind.TABLE for name, kind in INSTRUCTIONS.items() if issubclass(kind, VectorInstruction)
 }
@@ -121,7 +104,8 @@ def cost_of(form: str) -> str:
 
 def absent(form: Form, arch: Arch) -> str | None:
     """The field of `arch` that removes `form`, with its value; None: it has the form."""
-    if form.engine in ("vector", "scalar") and not arch.isa.has(form.name):
+    removable = form.engine in ("vector", "scalar") or issubclass(form.kind, Indirect)
+    if removable and not arch.isa.has(form.name):
         return "isa.without"
     if issubclass(form.kind, Window) and not arch.vector.window:
         return "vector.window: false"
@@ -131,12 +115,11 @@ def absent(form: Form, arch: Arch) -> str | None:
         return "no matrix"
     if issubclass(form.kind, DepthwiseConv) and not arch.matrix.depthwise:
         return "matrix.depthwise: false"
-    if issubclass(form.kind, Indirect):
-        if not arch.isa.has(form.name):
-            return "isa.without"
-        if all(engine.indirect is None for engine in arch.copy_.values()):
-            return "copy.*.indirect: null"
-    if _finer(form.kind, arch.matrix.granularity):
+    indirect = issubclass(form.kind, Indirect)
+    if indirect and all(engine.indirect is None for engine in arch.copy_.values()):
+        return "copy.*.indirect: null"
+    finer = {Gemm: ("tile",), Conv: ("tile", "gemm")}
+    if arch.matrix.granularity in finer.get(form.kind, ()):
         return f"matrix.granularity: {arch.matrix.granularity}"
     if form.engine == "scalar" and form.function is not None and not arch.scalar.types:
         return "no scalar.types"
@@ -145,10 +128,3 @@ def absent(form: Form, arch: Arch) -> str | None:
     if rounded is not None and rounded not in types:
         return f"no {rounded} in {form.engine}.types"
     return None
-
-
-def _finer(kind: type[Instruction], granularity: str) -> bool:
-    """Whether an engine's granularity is finer than `kind`."""
-    if kind is Gemm:
-        return granularity == "tile"
-    return kind is Conv and granularity != "conv"

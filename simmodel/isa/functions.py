@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
@@ -32,10 +31,6 @@ SIGNS: dict[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow",
 }  # fmt: skip
 """Functions of two operands that have a sign in Python's grammar."""
-_NUMBERS: dict[type[ast.AST], Callable[[float, float], float]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.Div: operator.truediv, ast.Pow: operator.pow,
-}  # fmt: skip
 
 
 @cache
@@ -62,17 +57,13 @@ def _term(node: ast.expr) -> Term:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return ("not", _term(operand))
         case ast.BinOp(op=op) if type(op) in SIGNS:
-            return _combine_terms(op, _term(node.left), _term(node.right))
+            name, left, right = SIGNS[type(op)], _term(node.left), _term(node.right)
+            if isinstance(left, float) and isinstance(right, float):
+                return float(BINARY[name].apply(left, right))
+            return (name, left, right)
         case ast.Call(func=ast.Name(id=name), keywords=[]):
             return (name, *map(_term, node.args))
     raise ValueError(f"{ast.unparse(node)!r} is no value of an operand, nor a function of such")
-
-
-def _combine_terms(op: ast.operator, left: Term, right: Term) -> Term:
-    """Two terms with a sign between them: of two numbers, the number."""
-    if isinstance(left, float) and isinstance(right, float):
-        return float(_NUMBERS[type(op)](left, right))
-    return (SIGNS[type(op)], left, right)
 
 
 def names_in(term: Term) -> set[str]:
@@ -247,8 +238,7 @@ def erf(x: Array) -> Array:
 
 
 def _sigmoid(x: Array) -> Array:
-    half = np.float32(0.5)
-    result: Array = half * (np.tanh(half * x) + np.float32(1))
+    result: Array = np.float32(0.5) * (np.tanh(np.float32(0.5) * x) + np.float32(1))
     return result
 
 
@@ -268,30 +258,23 @@ def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
     return result
 
 
-def _select(chosen: Array, x: Array, y: Array) -> Array:
-    return np.where(chosen != 0, x, y)
-
-
 def _softplus(x: Array) -> Array:
     result: Array = np.logaddexp(np.float32(0), x)
     return result
-
-
-def _leaky_relu(x: Array, alpha: float) -> Array:
-    return np.where(x >= 0, x, np.float32(alpha) * x)
 
 
 def _elu(x: Array, alpha: float) -> Array:
     return np.where(x >= 0, x, np.float32(alpha) * np.expm1(np.minimum(x, 0)))
 
 
-def _selu(x: Array, alpha: float, gamma: float) -> Array:
-    return np.multiply(np.float32(gamma), _elu(x, alpha))
+def _is_infinite(x: Array, negative: float, positive: float) -> Array:
+    """Whether x is infinite: negative, positive, as the nonzero parameters ask."""
+    found = (np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive))
+    return found.astype(np.float32)
 
 
-def _rsqrt(x: Array) -> Array:
-    result: Array = 1 / np.sqrt(x)
-    return result
+def _rounded(dtype: str) -> Function:
+    return Function("simple", lambda x: x.astype(NUMPY[dtype]).astype(np.float32), rounds_to=dtype)
 
 
 def _truth(function: Callable[..., Any], *does: str) -> Function:
@@ -301,14 +284,17 @@ def _truth(function: Callable[..., Any], *does: str) -> Function:
     )
 
 
-def _same_for_integers(
-    cost: str,
-    function: Callable[..., Any],
-    exactly: Whole | None = None,
-    *,
-    wraps: bool = True,
-    does: tuple[str, ...] = (),
+def _real(
+    cost: str, function: Callable[..., Any], *does: str, of: tuple[str, ...] = ()
 ) -> Function:
+    """A function of real numbers, with parameters called `of`."""
+    return Function(cost, function, of, does=does)
+
+
+def _number(
+    cost: str, function: Callable[..., Any], *does: str, exactly: Whole | None = None,
+    wraps: bool = True,
+) -> Function:  # fmt: skip
     """A function that numpy has for real numbers and integers alike, or `exactly` for the
     latter."""
     return Function(cost, function, whole=exactly or function, wraps=wraps, does=does)
@@ -322,16 +308,6 @@ def _same(x: Array) -> Array:
     return x
 
 
-def _is_infinite(x: Array, negative: float, positive: float) -> Array:
-    """Whether x is infinite: negative, positive, as the nonzero parameters ask."""
-    found = (np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive))
-    return found.astype(np.float32)
-
-
-def _rounded(dtype: str) -> Callable[[Array], Array]:
-    return lambda x: x.astype(NUMPY[dtype]).astype(np.float32)
-
-
 _GELU = f"(x * 0.5) * (erf(x * {math.sqrt(0.5)!r}) + 1)"
 _GELU_TANH = f"x * sigmoid({2 * math.sqrt(2 / math.pi)!r} * (x + 0.044715 * (x * square(x))))"
 _BELOW = "(exp(min(x, 0)) - 1)"
@@ -339,87 +315,83 @@ _BELOW = "(exp(min(x, 0)) - 1)"
 UNARY: dict[str, Function] = Registry(
     "function of one operand",
     {
-        "move": _same_for_integers("simple", _same, wraps=False),
-        "wrap": _same_for_integers("simple", _same),
-        "relu": _same_for_integers("simple", lambda x: np.maximum(x, 0), does=("max(x, 0)",)),
-        "abs": _same_for_integers("simple", np.abs, does=("max(x, x * -1)",)),
-        "neg": _same_for_integers("simple", np.negative, does=("x * -1",)),
-        "sign": _same_for_integers("simple", np.sign),
-        "floor": _same_for_integers("simple", np.floor, _same, does=("-ceil(-x)",)),
-        "ceil": _same_for_integers("simple", np.ceil, _same, does=("-floor(-x)",)),
-        "round": _same_for_integers("simple", np.rint, _same),
-        "trunc": _same_for_integers("simple", np.trunc, _same),
+        "move": _number("simple", _same, wraps=False),
+        "wrap": _number("simple", _same),
+        "relu": _number("simple", lambda x: np.maximum(x, 0), "max(x, 0)"),
+        "abs": _number("simple", np.abs, "max(x, x * -1)"),
+        "neg": _number("simple", np.negative, "x * -1"),
+        "sign": _number("simple", np.sign),
+        "floor": _number("simple", np.floor, "-ceil(-x)", exactly=_same),
+        "ceil": _number("simple", np.ceil, "-floor(-x)", exactly=_same),
+        "round": _number("simple", np.rint, exactly=_same),
+        "trunc": _number("simple", np.trunc, exactly=_same),
         "not": _truth(np.logical_not),
         "bitwise_not": _bitwise(np.bitwise_not),
-        "is_nan": Function("simple", lambda x: np.isnan(x).astype(np.float32)),
-        "is_inf": Function("simple", _is_infinite, ("negative", "positive")),
-        "round_fp16": Function("simple", _rounded("fp16"), rounds_to="fp16"),
-        "round_bf16": Function("simple", _rounded("bf16"), rounds_to="bf16"),
-        "square": _same_for_integers("multiply", np.square, does=("x * x",)),
-        "leaky_relu": Function(
-            "multiply", _leaky_relu, ("alpha",), does=("max(x, 0) + min(x, 0) * alpha",)
+        "is_nan": _real("simple", lambda x: np.isnan(x).astype(np.float32)),
+        "is_inf": _real("simple", _is_infinite, of=("negative", "positive")),
+        "round_fp16": _rounded("fp16"),
+        "round_bf16": _rounded("bf16"),
+        "square": _number("multiply", np.square, "x * x"),
+        "leaky_relu": _real(
+            "multiply", lambda x, alpha: np.where(x >= 0, x, np.float32(alpha) * x),
+            "max(x, 0) + min(x, 0) * alpha", of=("alpha",),
         ),
-        "hard_sigmoid": Function(
-            "multiply", _hard_sigmoid, ("alpha", "beta"), does=("min(max(x * alpha + beta, 0), 1)",)
+        "hard_sigmoid": _real(
+            "multiply", _hard_sigmoid, "min(max(x * alpha + beta, 0), 1)", of=("alpha", "beta")
         ),
-        "hard_swish": Function(
-            "multiply",
-            lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5),
-            does=("x * min(max(x * (1 / 6) + 0.5, 0), 1)",),
+        "hard_swish": _real(
+            "multiply", lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5),
+            "x * min(max(x * (1 / 6) + 0.5, 0), 1)",
         ),
-        "reciprocal": Function("divide", np.reciprocal, does=("1 / x", "square(rsqrt(x))")),
-        "sqrt": Function("divide", np.sqrt),
-        "rsqrt": Function("divide", _rsqrt, does=("reciprocal(sqrt(x))",)),
-        "exp": Function("special", np.exp),
-        "log": Function("special", np.log),
-        "erf": Function("special", erf),
-        "tanh": Function(
-            "special", np.tanh, does=("sigmoid(x * 2) * 2 - 1", "1 - 2 / (exp(x * 2) + 1)")
+        "reciprocal": _real("divide", np.reciprocal, "1 / x", "square(rsqrt(x))"),
+        "sqrt": _real("divide", np.sqrt),
+        "rsqrt": _real("divide", lambda x: 1 / np.sqrt(x), "reciprocal(sqrt(x))"),
+        "exp": _real("special", np.exp),
+        "log": _real("special", np.log),
+        "erf": _real("special", erf),
+        "tanh": _real("special", np.tanh, "sigmoid(x * 2) * 2 - 1", "1 - 2 / (exp(x * 2) + 1)"),
+        "sigmoid": _real(
+            "special", _sigmoid, "tanh(x * 0.5) * 0.5 + 0.5", "reciprocal(exp(-x) + 1)"
         ),
-        "sigmoid": Function(
-            "special", _sigmoid, does=("tanh(x * 0.5) * 0.5 + 0.5", "reciprocal(exp(-x) + 1)")
+        "silu": _real("special", lambda x: x * _sigmoid(x), "x * sigmoid(x)"),
+        "gelu": _real("special", _gelu, _GELU),
+        "gelu_tanh": _real("special", _gelu_tanh, _GELU_TANH),
+        "softplus": _real("special", _softplus, "max(x, 0) + log(exp(-abs(x)) + 1)"),
+        "mish": _real("special", lambda x: x * np.tanh(_softplus(x)), "x * tanh(softplus(x))"),
+        "elu": _real("special", _elu, f"max(x, 0) + alpha * {_BELOW}", of=("alpha",)),
+        "selu": _real(
+            "special", lambda x, alpha, gamma: np.multiply(np.float32(gamma), _elu(x, alpha)),
+            f"gamma * (max(x, 0) + alpha * {_BELOW})", of=("alpha", "gamma"),
         ),
-        "silu": Function("special", lambda x: x * _sigmoid(x), does=("x * sigmoid(x)",)),
-        "gelu": Function("special", _gelu, does=(_GELU,)),
-        "gelu_tanh": Function("special", _gelu_tanh, does=(_GELU_TANH,)),
-        "softplus": Function("special", _softplus, does=("max(x, 0) + log(exp(-abs(x)) + 1)",)),
-        "mish": Function(
-            "special", lambda x: x * np.tanh(_softplus(x)), does=("x * tanh(softplus(x))",)
-        ),
-        "elu": Function("special", _elu, ("alpha",), does=(f"max(x, 0) + alpha * {_BELOW}",)),
-        "selu": Function(
-            "special", _selu, ("alpha", "gamma"), does=(f"gamma * (max(x, 0) + alpha * {_BELOW})",)
-        ),
-        "sin": Function("special", np.sin, does=(f"cos(x - {math.pi / 2!r})",)),
-        "cos": Function("special", np.cos, does=(f"sin(x + {math.pi / 2!r})",)),
-        "tan": Function("special", np.tan),
-        "asin": Function("special", np.arcsin),
-        "acos": Function("special", np.arccos),
-        "atan": Function("special", np.arctan),
-        "sinh": Function("special", np.sinh),
-        "cosh": Function("special", np.cosh),
-        "asinh": Function("special", np.arcsinh),
-        "acosh": Function("special", np.arccosh),
-        "atanh": Function("special", np.arctanh),
+        "sin": _real("special", np.sin, f"cos(x - {math.pi / 2!r})"),
+        "cos": _real("special", np.cos, f"sin(x + {math.pi / 2!r})"),
+        "tan": _real("special", np.tan),
+        "asin": _real("special", np.arcsin),
+        "acos": _real("special", np.arccos),
+        "atan": _real("special", np.arctan),
+        "sinh": _real("special", np.sinh),
+        "cosh": _real("special", np.cosh),
+        "asinh": _real("special", np.arcsinh),
+        "acosh": _real("special", np.arccosh),
+        "atanh": _real("special", np.arctanh),
     },
-)
+)  # fmt: skip
 
 BINARY: dict[str, Function] = Registry(
     "function of two operands",
     {
-        "add": _same_for_integers("simple", np.add),
-        "sub": _same_for_integers("simple", np.subtract, does=("x + y * -1",)),
-        "max": _same_for_integers("simple", np.maximum, does=("-min(-x, -y)",)),
-        "min": _same_for_integers("simple", np.minimum, does=("-max(-x, -y)",)),
-        "mul": _same_for_integers("multiply", np.multiply),
-        "div": _same_for_integers("divide", np.divide, divided, does=("x * reciprocal(y)",)),
-        "mod": _same_for_integers("divide", np.mod, modulo),
-        "fmod": _same_for_integers("divide", np.fmod, remainder),
-        "pow": _same_for_integers("special", np.power, power),
-        "prelu": Function(
-            "multiply",
-            lambda x, slope: np.where(x >= 0, x, slope * x),
-            does=("max(x, 0) + min(x, 0) * y",),
+        "add": _number("simple", np.add),
+        "sub": _number("simple", np.subtract, "x + y * -1"),
+        "max": _number("simple", np.maximum, "-min(-x, -y)"),
+        "min": _number("simple", np.minimum, "-max(-x, -y)"),
+        "mul": _number("multiply", np.multiply),
+        "div": _number("divide", np.divide, "x * reciprocal(y)", exactly=divided),
+        "mod": _number("divide", np.mod, exactly=modulo),
+        "fmod": _number("divide", np.fmod, exactly=remainder),
+        "pow": _number("special", np.power, exactly=power),
+        "prelu": _real(
+            "multiply", lambda x, slope: np.where(x >= 0, x, slope * x),
+            "max(x, 0) + min(x, 0) * y",
         ),
         "equal": _truth(np.equal),
         "less": _truth(np.less, "greater(y, x)", "not greater_equal(x, y)"),
@@ -435,33 +407,25 @@ BINARY: dict[str, Function] = Registry(
         "shift_left": _bitwise(shifted_left),
         "shift_right": _bitwise(shifted_right),
     },
-)
+)  # fmt: skip
 
 TERNARY: dict[str, Function] = Registry(
     "function of three operands",
     {
-        "select": _same_for_integers("simple", _select),
-        "fma": _same_for_integers("multiply", lambda x, y, z: x * y + z, does=("x * y + z",)),
+        "select": _number("simple", lambda chosen, x, y: np.where(chosen != 0, x, y)),
+        "fma": _number("multiply", lambda x, y, z: x * y + z, "x * y + z"),
     },
 )
 
 REDUCE: dict[str, Function] = Registry(
     "reduction",
     {
-        "sum": _same_for_integers("simple", np.sum),
-        "max": _same_for_integers("simple", np.max),
-        "min": _same_for_integers("simple", np.min),
-        "prod": _same_for_integers("multiply", np.prod),
+        "sum": _number("simple", np.sum),
+        "max": _number("simple", np.max),
+        "min": _number("simple", np.min),
+        "prod": _number("multiply", np.prod),
     },
 )
 
 JOINS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
 """The function of two operands with which pieces of a reduction are joined."""
-
-COMBINE: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": np.add,
-    "max": np.maximum,
-    "min": np.minimum,
-    "prod": np.multiply,
-}
-"""How a reduction joins its result with an earlier one."""

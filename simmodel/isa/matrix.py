@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import ClassVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from simmodel.isa.base import (
     View,
     access_latency,
     encode,
-    granule,
+    operand_traffic,
 )
 from simmodel.isa.contraction import (
     contraction,
@@ -49,6 +50,7 @@ class MatrixInstruction(Instruction):
     Rows of the array are output positions: of a batch, of lines, of columns.
     """
 
+    UNIT: ClassVar[str] = "matrix"
     SPARED: ClassVar[tuple[str, ...]] = ("partial",)
     RESULT_RANK: ClassVar[int] = 4
     """Dimensions of dst, without those of surrounding loops."""
@@ -71,12 +73,13 @@ class MatrixInstruction(Instruction):
 
     AXES: ClassVar[dict[str, str]]
     """Dimensions of dst, a and w, a letter each."""
+    PRODUCT: ClassVar[tuple[str, str, str]]
+    """The same of a, or its windows, of w and of dst, as they are multiplied."""
 
     def contract(self) -> Breaches:
-        operands = {"dst": self.dst, "a": self.a, "w": self.w}
-        yield from shaped(operands, self.AXES)
+        yield from shaped({"dst": self.dst, "a": self.a, "w": self.w}, self.AXES)
         channels = self.dst.shape[-1:]
-        yield from alike({"dst": self.dst, "partial": self.partial}, "dst")
+        yield from alike(self.dst, partial=self.partial)
         for name, values in (("bias", self.bias), ("multiplier", self.multiplier)):
             if values is None or values.elements == 1:
                 continue  # one for all channels
@@ -95,16 +98,20 @@ class MatrixInstruction(Instruction):
     def extents(self) -> tuple[int, int, int, int]:
         """Output pixels, output channels, reduction length per kernel position, positions."""
 
-    @abstractmethod
+    def windowed(self, a: Array) -> Array:
+        """The left operand, of convolutions its windows."""
+        return a
+
     def sums(self, a: Array, w: Array) -> Array:
-        """Exact sums of products, in dst's shape."""
-
-    def reads(self) -> tuple[Operand, ...]:
-        optional = (self.partial, self.bias, self.multiplier)
-        return (self.a, self.w, *(operand for operand in optional if operand is not None))
-
-    def writes(self) -> tuple[Operand, ...]:
-        return (self.dst,)
+        """Exact sums of products, in dst's shape without the loops that do not move it."""
+        lead = len(self.dst.shape) - self.RESULT_RANK
+        loops = (letters(operand, lead) for operand in (self.a, self.w, self.dst))
+        a_dims, w_dims, out = map(str.__add__, loops, self.PRODUCT)
+        left, right = a[moving(self.a, lead)], w[moving(self.w, lead)]
+        kind = exact_type(left, right, math.prod(w.shape[:-1]))
+        left, right = left.astype(kind, "C", copy=False), right.astype(kind, "C", copy=False)
+        # Windows of what has been converted: each element is converted once, not once per window.
+        return contraction(self.windowed(left), a_dims, right, w_dims, out)
 
     def startup(self, arch: Arch) -> int:
         return arch.matrix.startup.cycles(arch.clock) + access_latency(arch, (self.a, self.w))
@@ -124,41 +131,38 @@ class MatrixInstruction(Instruction):
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         m, n, k, positions = self.extents()
         left, right = streams(arch.matrix, m, n, k * positions)
-        flows = [
+        return (
             OperandTraffic(self.a, False, m * k * positions * self.a.itemsize * left),
             OperandTraffic(self.w, False, self.w.distinct * right),
-            OperandTraffic(self.dst, True, self.dst.traffic(granule(arch, self.dst.memory))),
-        ]
-        extras = self.reads()[2:]
-        flows += [OperandTraffic(x, False, x.traffic(granule(arch, x.memory))) for x in extras]
-        return tuple(flows)
+            operand_traffic(arch, self.dst, write=True),
+            *(operand_traffic(arch, extra) for extra in self.reads()[2:]),
+        )
 
     def macs(self) -> int:
         m, n, k, positions = self.extents()
         return m * n * k * positions
 
     def execute(self, view: View) -> None:
-        total = self.sums(_centred(view(self.a), self.a), _centred(view(self.w), self.w))
+        total = self.sums(centred(view(self.a), self.a), centred(view(self.w), self.w))
         exact = np.float32 if is_float(self.a.dtype) else np.float64
         total = total.astype(exact, copy=False)
-        target = view(self.dst)
         lead = len(self.dst.shape) - self.RESULT_RANK
         if self.partial is not None:
-            total = total + _drop_broadcast(view(self.partial), self.dst, lead).astype(exact)
+            total = total + view(self.partial)[moving(self.dst, lead)].astype(exact)
         if self.bias is not None:
             total = total + self._per_channel(self.bias, view).astype(exact)
         if self.multiplier is not None:
             total = total.astype(np.float32) * self._per_channel(self.multiplier, view)
         if self.low > -INFINITY or self.high < INFINITY:
             total = np.clip(total, self.low, self.high)
-        encode(total, self.dst, _drop_broadcast(target, self.dst, lead))
+        encode(total, self.dst, view(self.dst)[moving(self.dst, lead)])
 
     def _per_channel(self, operand: Operand, view: View) -> Array:
         """Values per output channel, reshaped for sums without the loops that do not move dst."""
         lead = len(self.dst.shape) - self.RESULT_RANK
         values = view(operand)
         values = values.reshape(*values.shape[:lead], *(1,) * (self.RESULT_RANK - 1), -1)
-        return _drop_broadcast(values, self.dst, lead)
+        return values[moving(self.dst, lead)]
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.matrix
@@ -181,42 +185,21 @@ class MatrixInstruction(Instruction):
         return None
 
 
-def _centred(raw: Array, operand: Operand) -> Array:
+def centred(raw: Array, operand: Operand) -> Array:
+    """Raw values less the zero point of `operand`."""
     return raw if operand.zero == 0 else raw.astype(np.int32) - operand.zero
 
 
-def _moving(operand: Operand, lead: int) -> tuple[bool, ...]:
-    """Which of the `lead` dimensions of surrounding loops move the operand."""
+def moving(operand: Operand, lead: int) -> tuple[int | slice, ...]:
+    """Index of an array without those of its `lead` first dimensions that do not move `operand`."""
     front = zip(operand.shape[:lead], operand.strides[:lead], strict=True)
-    return tuple(extent > 1 and stride != 0 for extent, stride in front)
+    return tuple(slice(None) if extent > 1 and stride else 0 for extent, stride in front)
 
 
-def _drop_broadcast(array: Array, operand: Operand, lead: int) -> Array:
-    """The array without the leading dimensions that do not move `operand`."""
-    return array[tuple(slice(None) if moves else 0 for moves in _moving(operand, lead))]
-
-
-def _letters(operand: Operand, lead: int) -> str:
-    """A letter for each surrounding loop that moves the operand."""
-    return "".join(
-        chr(ord("A") + axis) for axis, moves in enumerate(_moving(operand, lead)) if moves
-    )
-
-
-def _matrix_product(
-    instruction: MatrixInstruction, a: Array, w: Array, dims: tuple[str, str, str]
-) -> Array:
-    a_dims, w_dims, out_dims = dims
-    lead = len(instruction.dst.shape) - instruction.RESULT_RANK
-    a_lead, w_lead = _letters(instruction.a, lead), _letters(instruction.w, lead)
-    d_lead = _letters(instruction.dst, lead)
-    left, right = _drop_broadcast(a, instruction.a, lead), _drop_broadcast(w, instruction.w, lead)
-    kind = exact_type(left, right, math.prod(w.shape[:-1]))
-    left, right = left.astype(kind, "C", copy=False), right.astype(kind, "C", copy=False)
-    if isinstance(instruction, Windowed):
-        # Windows of what has been converted: each element is converted once, not once per window.
-        left = instruction.windowed(left)
-    return contraction(left, a_lead + a_dims, right, w_lead + w_dims, d_lead + out_dims)
+def letters(operand: Operand, lead: int) -> str:
+    """A letter for each of the `lead` first dimensions that moves the operand."""
+    index = moving(operand, lead)
+    return "".join(name for name, own in zip(ascii_uppercase, index, strict=False) if own != 0)
 
 
 def tile_limits(arch: Arch) -> tuple[int, int]:
@@ -231,12 +214,10 @@ class Gemm(MatrixInstruction):
 
     MNEMONIC: ClassVar[str] = "matrix.gemm"
     AXES: ClassVar[dict[str, str]] = {"dst": "byxn", "a": "byxk", "w": "kn"}
+    PRODUCT: ClassVar[tuple[str, str, str]] = ("byxk", "kn", "byxn")
 
     def extents(self) -> tuple[int, int, int, int]:
         return math.prod(self.a.shape[-4:-1]), self.w.shape[-1], self.a.shape[-1], 1
-
-    def sums(self, a: Array, w: Array) -> Array:
-        return _matrix_product(self, a, w, ("byxk", "kn", "byxn"))
 
     def unencodable(self, arch: Arch) -> str | None:
         if arch.matrix.granularity == "tile":
@@ -293,8 +274,7 @@ class Windowed(MatrixInstruction):
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         """The engine forms the windows: input is read once for each time it is streamed."""
         _, *others = super().traffic(arch)
-        once = self.a.traffic(granule(arch, self.a.memory))
-        return (OperandTraffic(self.a, False, once * self.passes(arch)), *others)
+        return (operand_traffic(arch, self.a, times=self.passes(arch)), *others)
 
     def passes(self, arch: Arch) -> int:
         """How often the input is streamed: again for each set of columns."""
@@ -309,13 +289,11 @@ class Conv(Windowed):
 
     MNEMONIC: ClassVar[str] = "matrix.conv"
     AXES: ClassVar[dict[str, str]] = {"dst": "byxn", "a": "bhwc", "w": "ijcn"}
+    PRODUCT: ClassVar[tuple[str, str, str]] = ("byxijc", "ijcn", "byxn")
 
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c, n = self.w.shape[-4:]
         return math.prod(self.dst.shape[-4:-1]), n, c, i * j
-
-    def sums(self, a: Array, w: Array) -> Array:
-        return _matrix_product(self, a, w, ("byxijc", "ijcn", "byxn"))
 
     def unencodable(self, arch: Arch) -> str | None:
         if arch.matrix.granularity != "conv":
@@ -350,7 +328,7 @@ class DepthwiseConv(Windowed):
                 weights: Array = w[..., None, None, None, i, j, :].astype(exact)
                 total += seen[..., i, j, :].astype(exact) * weights
         lead = len(self.dst.shape) - self.RESULT_RANK
-        still = tuple(axis for axis, moves in enumerate(_moving(self.dst, lead)) if not moves)
+        still = tuple(axis for axis, own in enumerate(moving(self.dst, lead)) if own == 0)
         result: Array = total.sum(axis=still, dtype=exact) if still else total
         return result
 

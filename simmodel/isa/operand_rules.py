@@ -39,8 +39,10 @@ def sound(operand: Operand) -> Breaches:
         yield "shape", f"shape {shape} with strides {strides}, expected a stride for each extent"
     elif len(shape) > RANK or math.prod(shape) * SIZES[operand.dtype] >= WALKED:
         yield "shape", f"shape {shape}, expected at most {RANK} dimensions and {WALKED} bytes"
-    if operand.dtype in PACKED and not _in_whole_bytes(operand):
-        yield "shape", f"strides {strides} of {operand.dtype}, expected one of 1 and even ones"
+    if operand.dtype in PACKED:  # rows of elements below a byte begin at whole bytes
+        moving = [s for n, s in zip(shape, strides, strict=False) if n > 1]
+        if moving.count(1) > 1 or any(s != 1 and s % 2 for s in moving):
+            yield "shape", f"strides {strides} of {operand.dtype}, expected one of 1 and even ones"
     if any(abs(stride) >= LIMIT for stride in strides):
         yield "range", f"strides {strides}, expected less than {LIMIT}"
     ring = operand.address.ring
@@ -54,24 +56,15 @@ def sound(operand: Operand) -> Breaches:
         yield "parameter", f"zero point {zero} of {operand.dtype}, expected {low} .. {high}"
 
 
-def _in_whole_bytes(operand: Operand) -> bool:
-    """Whether rows of elements below a byte begin at whole bytes."""
-    moving = [s for n, s in zip(operand.shape, operand.strides, strict=True) if n > 1]
-    return moving.count(1) <= 1 and all(s == 1 or s % 2 == 0 for s in moving)
-
-
 def reach(address: Address, loops: Terms) -> int:
     """Upper bound of all numbers in an address inside of `loops`, with their counts."""
     counts = dict(loops)
 
-    def summed(terms: Terms) -> int:
-        return sum(abs(factor) * counts.get(name, 1) for name, factor in terms)
-
-    ring = address.ring
-    turned = 0
+    ring, terms, fixed = address.ring, address.terms, abs(address.base)
     if ring is not None:
-        turned = abs(ring.offset) + summed(ring.terms) + (1 + abs(ring.pitch)) * abs(ring.slots)
-    return abs(address.base) + summed(address.terms) + turned
+        terms = (*terms, *ring.terms)
+        fixed += abs(ring.offset) + (1 + abs(ring.pitch)) * abs(ring.slots)
+    return fixed + sum(abs(factor) * counts.get(name, 1) for name, factor in terms)
 
 
 def shaped(operands: Mapping[str, Operand | None], axes: Mapping[str, str]) -> Breaches:
@@ -96,13 +89,11 @@ def shaped(operands: Mapping[str, Operand | None], axes: Mapping[str, str]) -> B
                 yield "shape", f"{name} has {letter} = {extent}, expected {expected} as {owner} has"
 
 
-def alike(operands: Mapping[str, Operand | None], of: str) -> Breaches:
-    """Operands that do not have the shape of operand `of`."""
-    model = operands[of]
-    assert model is not None
+def alike(dst: Operand, **operands: Operand | None) -> Breaches:
+    """Operands that do not have the shape of `dst`."""
     for name, operand in operands.items():
-        if operand is not None and operand.shape != model.shape:
-            yield "shape", f"{name} has shape {operand.shape}, expected {model.shape} as {of}"
+        if operand is not None and operand.shape != dst.shape:
+            yield "shape", f"{name} has shape {operand.shape}, expected {dst.shape} as dst"
 
 
 def typed(name: str, operand: Operand | None, *expected: str) -> Breaches:
@@ -137,13 +128,19 @@ def windowed(
 
 def distinct(operand: Operand) -> Breaches:
     """A result of which two elements share a byte: the result would depend on their order."""
+    if shares_bytes(operand, repeated=True):
+        yield "shape", f"elements of the result share bytes: strides {operand.strides}"
+
+
+def shares_bytes(operand: Operand, *, repeated: bool = False) -> bool:
+    """Whether two elements may share a byte; with `repeated`, along a stride of 0 as well."""
     covered = operand.itemsize
     dims = zip(operand.strides, operand.shape, strict=True)
-    for stride, extent in sorted((abs(s), n) for s, n in dims if n > 1):
+    for stride, extent in sorted((abs(s), n) for s, n in dims if n > 1 and (s or repeated)):
         if stride < covered:
-            yield "shape", f"elements of the result share bytes: strides {operand.strides}"
-            return
+            return True
         covered += (extent - 1) * stride
+    return False
 
 
 def storable(name: str, value: float, dtype: str) -> Breaches:

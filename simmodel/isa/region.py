@@ -13,17 +13,14 @@ A variable may also be a *register*, which holds a length that is known when the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Annotated
 
 from simmodel.arch.dtype import per_byte, size_of
 
-Variable = Annotated[str, "variable"]
-"""Name of a loop's variable or of a register, where it is used."""
-Terms = tuple[tuple[Variable, int], ...]
-"""Loop variable and its factor, in loop order."""
+Terms = tuple[tuple[str, int], ...]
+"""Name of a loop's variable or of a register, and its factor, in loop order."""
 
 
 def _dot(terms: Terms, values: Mapping[str, int]) -> int:
@@ -61,6 +58,11 @@ class Address:
     def plus(self, offset: int) -> Address:
         """The same address, `offset` bytes further."""
         return replace(self, base=self.base + offset) if offset else self
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of all that moves it, the ring included."""
+        return [name for name, _ in (*self.terms, *(self.ring.terms if self.ring else ()))]
 
     def step(self, variable: str) -> int:
         """Bytes by which one iteration of `variable` moves the address, the ring aside."""
@@ -240,6 +242,20 @@ class Operand:
         high = sum(max(0, (n - 1) * s) for n, s in dims)
         return low, high + self.itemsize
 
+    @cached_property
+    def bounds(self) -> tuple[int, int]:
+        """Lowest and one past highest byte touched where no loop and no ring moves it."""
+        return self.address.base + self.span[0], self.address.base + self.span[1]
+
+    def reach(self, counts: Mapping[str, int]) -> tuple[int, int]:
+        """The same over all turns of loops with these `counts`; other variables move nothing."""
+        names = dict.fromkeys(name for name, _ in self.address.terms)
+        steps = [self.address.step(name) * (counts.get(name, 1) - 1) for name in names]
+        if self.address.ring is not None:
+            steps.append(self.address.ring.pitch * (self.address.ring.slots - 1))
+        low, high = self.bounds
+        return low + sum(min(0, step) for step in steps), high + sum(max(0, s) for s in steps)
+
     def traffic(self, granule: int) -> int:
         """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
         runs = self.distinct // self.run
@@ -274,22 +290,35 @@ def _collapse_dimensions(
 ) -> tuple[int, ...]:
     """The same for shapes and strides: many operands, above all of different cores, share them.
     A dimension of `apart` may be shorter, so those outside of it do not follow on."""
-    columns = zip(*(shape for shape, _ in boxes), strict=True)
-    extents = [max(column) for column in columns]
+    extents = [max(column) for column in zip(*(shape for shape, _ in boxes), strict=True)]
+    lead = boxes[0][1]
+    return merged_walk(
+        [
+            (
+                extents[axis],
+                tuple(strides[axis] if shape[axis] > 1 else 0 for shape, strides in boxes),
+                axis in apart,
+            )
+            for axis in sorted(range(len(lead) - 1, -1, -1), key=lambda axis: abs(lead[axis]))
+        ]
+    )
+
+
+def merged_walk(dims: Iterable[tuple[int, tuple[int, ...], bool]]) -> tuple[int, ...]:
+    """Extents of a walk, innermost last, without those of 1, merged where every operand follows on.
+
+    Args:
+        dims: innermost first: extent, stride of each operand, and whether it may be shorter, so
+            that the dimension outside of it does not follow on.
+    """
     kept: list[tuple[int, tuple[int, ...]]] = []
-    lead, ends = boxes[0][1], False
-    for axis in sorted(range(len(extents) - 1, -1, -1), key=lambda axis: abs(lead[axis])):
-        if extents[axis] == 1:
+    ends = False
+    for extent, steps, shorter in dims:
+        if extent == 1:
             continue
-        steps = tuple(strides[axis] if shape[axis] > 1 else 0 for shape, strides in boxes)
-        on = (
-            kept
-            and not ends
-            and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True))
-        )
-        if on:
-            kept[-1] = (kept[-1][0] * extents[axis], kept[-1][1])
+        if kept and not ends and steps == tuple([kept[-1][0] * step for step in kept[-1][1]]):
+            kept[-1] = (kept[-1][0] * extent, kept[-1][1])
         else:
-            kept.append((extents[axis], steps))
-        ends = axis in apart
-    return tuple(extent for extent, _ in reversed(kept)) or (1,)
+            kept.append((extent, steps))
+        ends = shorter
+    return tuple([extent for extent, _ in reversed(kept)]) or (1,)

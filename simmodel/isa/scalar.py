@@ -28,15 +28,10 @@ class ScalarNop(Instruction):
     """Occupies the scalar unit for `count` cycles: address and loop bookkeeping."""
 
     MNEMONIC: ClassVar[str] = "scalar.nop"
+    UNIT: ClassVar[str] = "scalar"
 
     engine: str = "scalar"
     count: int = 1
-
-    def reads(self) -> tuple[Operand, ...]:
-        return ()
-
-    def writes(self) -> tuple[Operand, ...]:
-        return ()
 
     def startup(self, arch: Arch) -> int:
         return arch.scalar.startup.cycles(arch.clock)
@@ -55,6 +50,8 @@ class ScalarNop(Instruction):
 @dataclass(frozen=True, kw_only=True)
 class ScalarFamily(VectorInstruction):
     """Element-wise work on the scalar unit: a mixin before the vector engine's class."""
+
+    UNIT: ClassVar[str] = "scalar"
 
     engine: str = "scalar"
 
@@ -114,6 +111,7 @@ class HostCall(Instruction):
     """outputs = payload(inputs) on the host processor, from DRAM to DRAM."""
 
     MNEMONIC: ClassVar[str] = "host.call"
+    UNIT: ClassVar[str] = HOST
     BULK_OPERANDS: ClassVar[bool] = False
 
     engine: str = HOST

@@ -20,7 +20,6 @@ from typing import ClassVar
 
 from simmodel.arch.record import Arch
 from simmodel.isa.base import Instruction, OperandTraffic, View
-from simmodel.isa.operand_rules import Breaches
 from simmodel.isa.region import Operand
 
 
@@ -30,20 +29,11 @@ class Sync(Instruction):
 
     MNEMONIC: ClassVar[str] = "sync"
 
-    def reads(self) -> tuple[Operand, ...]:
-        return ()
-
-    def writes(self) -> tuple[Operand, ...]:
-        return ()
-
     def startup(self, arch: Arch) -> int:
         return 0
 
     def cycles(self, arch: Arch) -> int:
         return 0
-
-    def contract(self) -> Breaches:
-        return iter(())
 
     def execute(self, view: View) -> None:
         return None
@@ -75,9 +65,6 @@ class Claim(Sync):
     BULK_OPERANDS: ClassVar[bool] = False
 
     dst: Operand
-
-    def writes(self) -> tuple[Operand, ...]:
-        return (self.dst,)
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         return ()

@@ -27,12 +27,12 @@ from simmodel.isa.base import (
     access_latency,
     decode,
     encode,
-    granule,
+    operand_traffic,
 )
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import (
     BINARY,
-    COMBINE,
+    JOINS,
     REDUCE,
     TERNARY,
     UNARY,
@@ -41,7 +41,7 @@ from simmodel.isa.functions import (
     stored,
     widened,
 )
-from simmodel.isa.matrix import windows
+from simmodel.isa.matrix import centred, letters, moving, windows
 from simmodel.isa.operand_rules import (
     Breaches,
     alike,
@@ -53,18 +53,7 @@ from simmodel.isa.operand_rules import (
     typed,
     windowed,
 )
-from simmodel.isa.region import Operand, walk
-
-
-def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, factor: float) -> int:
-    """Cycles to walk the elements of `walked`, innermost last, at `factor` a vector of lanes.
-
-    Each innermost row fills whole vectors of lanes; `itemsize` is the widest operand's.
-    """
-    engine = arch.vector
-    elements = engine.elements(itemsize)
-    vectors = math.prod(walked[:-1]) * math.ceil(walked[-1] / elements) if walked else 1
-    return math.ceil(vectors * factor)
+from simmodel.isa.region import Operand, merged_walk, walk
 
 
 @lru_cache(maxsize=1 << 14)
@@ -78,6 +67,8 @@ def row_of(extent: int, longest: int) -> int:
 class VectorFamily(Instruction):
     """Base of vector instructions: a result, and the walk over elements."""
 
+    UNIT: ClassVar[str] = "vector"
+
     dst: Operand
 
     @abstractmethod
@@ -87,9 +78,6 @@ class VectorFamily(Instruction):
     @abstractmethod
     def walked(self) -> tuple[int, ...]:
         """Extents of the dimensions that it walks, merged where all operands allow."""
-
-    def writes(self) -> tuple[Operand, ...]:
-        return (self.dst,)
 
     def startup(self, arch: Arch) -> int:
         return arch.vector.startup.cycles(arch.clock) + access_latency(arch, self.reads())
@@ -103,10 +91,15 @@ class VectorFamily(Instruction):
         row = row_of(walked[-1], limit)
         return (*walked[:-1], walked[-1] // row, row)
 
+    def widest(self) -> int:
+        """Bytes of the largest element that takes a lane."""
+        return max(operand.itemsize for operand in self.operands())
+
     def cycles(self, arch: Arch) -> int:
-        widest = max(operand.itemsize for operand in (self.dst, *self.reads()))
-        factor = arch.factor(self.form, self.cost())
-        return vector_cycles(arch, self.rows(arch), widest, factor)
+        """Each innermost row fills whole vectors of lanes, at the form's factor for each."""
+        rows, lanes = self.rows(arch), arch.vector.elements(self.widest())
+        vectors = math.prod(rows[:-1]) * math.ceil(rows[-1] / lanes)
+        return math.ceil(vectors * arch.factor(self.form, self.cost()))
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.vector
@@ -146,9 +139,6 @@ class Splat(VectorFamily):
 
     def walked(self) -> tuple[int, ...]:
         return walk((self.dst,))
-
-    def reads(self) -> tuple[Operand, ...]:
-        return ()
 
     def contract(self) -> Breaches:
         yield from storable("value", self.value, self.dst.dtype)
@@ -226,11 +216,13 @@ class _Elementwise(VectorInstruction):
 
     def contract(self) -> Breaches:
         yield from super().contract()
-        names = ("a", "b", "c")[: len(self.reads())]
-        yield from alike(dict(zip(("dst", *names), (self.dst, *self.reads()), strict=True)), "dst")
+        yield from alike(self.dst, **dict(zip("abc", self.reads(), strict=False)))
 
     def walked(self) -> tuple[int, ...]:
         return walk((self.dst, *self.reads()))
+
+    def execute(self, view: View) -> None:
+        self.store(self.compute(self.operand_values(view, *self.reads())), view)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,18 +242,13 @@ class Unary(_Elementwise):
             wanted = ", ".join(expected) or "none"
             yield "parameter", f"{len(self.parameters)} parameters, expected {wanted}"
 
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a,)
-
     def execute(self, view: View) -> None:
-        if self.function == "move" and self.a.dtype == self.dst.dtype and self._is_plain_copy():
+        here, there = ((o.dtype, o.scale, o.zero) for o in (self.a, self.dst))
+        clipped = self.low > -math.inf or self.high < math.inf
+        if self.function == "move" and here == there and not clipped:
             view(self.dst)[...] = view(self.a)
             return
         self.store(self.compute(self.operand_values(view, self.a), *self.parameters), view)
-
-    def _is_plain_copy(self) -> bool:
-        same = (self.a.scale, self.a.zero) == (self.dst.scale, self.dst.zero)
-        return same and self.low == -math.inf and self.high == math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,12 +260,6 @@ class Binary(_Elementwise):
 
     a: Operand
     b: Operand
-
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a, self.b)
-
-    def execute(self, view: View) -> None:
-        self.store(self.compute(self.operand_values(view, self.a, self.b)), view)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,14 +273,8 @@ class Ternary(_Elementwise):
     b: Operand
     c: Operand
 
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a, self.b, self.c)
-
     def macs(self) -> int:
         return self.dst.elements if self.function == "fma" else 0
-
-    def execute(self, view: View) -> None:
-        self.store(self.compute(self.operand_values(view, *self.reads())), view)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,15 +290,12 @@ class Reduce(VectorInstruction):
 
     def contract(self) -> Breaches:
         yield from super().contract()
-        yield from alike({"dst": self.dst, "partial": self.partial}, "dst")
+        yield from alike(self.dst, partial=self.partial)
         outer, inner = self.a.shape, self.dst.shape
         if len(outer) != len(inner) or any(
             m not in (1, n) for n, m in zip(outer, inner, strict=True)
         ):
             yield "shape", f"dst {inner} of a {outer}, expected its extents or 1"
-
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a,) if self.partial is None else (self.a, self.partial)
 
     def walked(self) -> tuple[int, ...]:
         return walk((self.a, self.dst))
@@ -334,7 +306,7 @@ class Reduce(VectorInstruction):
         seen, *earlier = self.operand_values(view, *self.reads())
         values = self.definition().apply(seen, axis=axes, keepdims=True)
         for each in earlier:
-            values = COMBINE[self.function](values, each)
+            values = BINARY[JOINS[self.function]].apply(values, each)
         self.store(values, view)
 
 
@@ -379,9 +351,6 @@ class Window(VectorInstruction):
     def definition(self) -> Function:
         return super().definition() if self.w is None else self.WEIGHTED
 
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a,) if self.w is None else (self.a, self.w)
-
     def walked(self) -> tuple[int, ...]:
         return self.dst.shape
 
@@ -403,7 +372,7 @@ class Window(VectorInstruction):
             terms = (seen[..., i, j, :] for i, j in positions)
         total = next(terms).copy()
         for term in terms:
-            COMBINE[self.function](total, term, out=total)  # type: ignore[call-arg]
+            BINARY[JOINS[self.function]].apply(total, term, out=total)
         self.store(total, view)
 
     def unencodable(self, arch: Arch) -> str | None:
@@ -438,7 +407,7 @@ class Product(VectorFamily):
     """Sums to start from, of dst's shape."""
 
     def contract(self) -> Breaches:
-        yield from alike({"dst": self.dst, "partial": self.partial}, "dst")
+        yield from alike(self.dst, partial=self.partial)
         extents = self._extents()
         for name, operand in (("dst", self.dst), ("a", self.a), ("w", self.w)):
             if len(operand.shape) != len(self.dst.shape):
@@ -455,39 +424,29 @@ class Product(VectorFamily):
     def cost(self) -> str:
         return "multiply"
 
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.a, self.w) if self.partial is None else (self.a, self.w, self.partial)
-
     def walked(self) -> tuple[int, ...]:
         """Extents in the order in which they are named, merged where every operand allows."""
-        kept: list[tuple[int, tuple[int, ...]]] = []
-        for axis, extent in reversed(list(enumerate(self._extents()))):
-            steps = tuple(_axis_stride(operand, axis) for operand in (self.dst, self.a, self.w))
-            if extent == 1:
-                continue
-            if kept and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True)):
-                kept[-1] = kept[-1][0] * extent, kept[-1][1]
-            else:
-                kept.append((extent, steps))
-        return tuple(extent for extent, _ in reversed(kept)) or (1,)
+        operands = (self.dst, self.a, self.w)
+        return merged_walk(
+            [
+                (extent, tuple(_axis_stride(operand, axis) for operand in operands), False)
+                for axis, extent in reversed(list(enumerate(self._extents())))
+            ]
+        )
 
     def _extents(self) -> tuple[int, ...]:
         shapes = (self.dst.shape, self.a.shape, self.w.shape)
         return tuple(max(column) for column in zip(*shapes, strict=False))
 
-    def cycles(self, arch: Arch) -> int:
+    def widest(self) -> int:
         """Sums stay in registers, so the factors alone decide how many lanes a vector has."""
-        widest = max(self.a.itemsize, self.w.itemsize)
-        factor = arch.factor(self.form, self.cost())
-        return vector_cycles(arch, self.rows(arch), widest, factor)
+        return max(self.a.itemsize, self.w.itemsize)
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
-        sums = self.reads()[2:]
-        flows = [OperandTraffic(o, False, o.traffic(granule(arch, o.memory))) for o in sums]
-        flows += [self._streamed(operand, arch) for operand in (self.a, self.w)]
         return (
-            *flows,
-            OperandTraffic(self.dst, True, self.dst.traffic(granule(arch, self.dst.memory))),
+            *(operand_traffic(arch, sums) for sums in self.reads()[2:]),
+            *(self._streamed(operand, arch) for operand in (self.a, self.w)),
+            operand_traffic(arch, self.dst, write=True),
         )
 
     def _streamed(self, operand: Operand, arch: Arch) -> OperandTraffic:
@@ -503,9 +462,7 @@ class Product(VectorFamily):
             times = math.ceil(times / max(1, arch.vector.product_rows))
         elif extents:
             times *= math.ceil(extents[lane] / arch.vector.elements(operand.itemsize))
-        return OperandTraffic(
-            operand, False, times * operand.traffic(granule(arch, operand.memory))
-        )
+        return operand_traffic(arch, operand, times=times)
 
     def macs(self) -> int:
         return math.prod(self._extents())
@@ -516,41 +473,17 @@ class Product(VectorFamily):
         return super().unencodable(arch)
 
     def execute(self, view: View) -> None:
-        names = [chr(ord("a") + axis) for axis in range(len(self.dst.shape))]
-        sides, letters = [], []
-        for operand in (self.a, self.w):
-            moving = [bool(_axis_stride(operand, axis)) for axis in range(len(names))]
-            raw = view(operand)[tuple(slice(None) if moves else 0 for moves in moving)]
-            sides.append(raw if operand.zero == 0 else raw.astype(np.int32) - operand.zero)
-            letters.append("".join(n for n, moves in zip(names, moving, strict=True) if moves))
-        kept = [bool(_axis_stride(self.dst, axis)) for axis in range(len(names))]
-        both = set(letters[0]) & set(letters[1])
-        for side, own in enumerate(letters):
-            # What one operand alone is summed over is added up first.
-            lone = [n for n, stays in zip(names, kept, strict=True)
-                    if not stays and n in own and n not in both]  # fmt: skip
-            wide = sides[side].astype(np.float64 if lone else sides[side].dtype, copy=False)
-            sides[side] = wide.sum(tuple(own.index(n) for n in lone)) if lone else wide
-            letters[side] = "".join(n for n in own if n not in lone)
-        out = "".join(
-            n for n, stays in zip(names, kept, strict=True)
-            if stays and (n in letters[0] or n in letters[1])
-        )  # fmt: skip
-        total = contraction(sides[0], letters[0], sides[1], letters[1], out)
-        self._store(total, [n in out for n in names], kept, view)
-
-    def _store(self, total: Array, present: list[bool], kept: list[bool], view: View) -> None:
-        """Add what there was, and write sums to where they belong; `total` has the dimensions that
-        are `present`, the result those that are `kept`."""
+        rank = len(self.dst.shape)
+        a, w, kept = (letters(operand, rank) for operand in (self.a, self.w, self.dst))
+        left, right = (centred(view(o), o)[moving(o, rank)] for o in (self.a, self.w))
+        total = contraction(left, a, right, w, "".join(n for n in kept if n in a + w))
         exact = np.float32 if is_float(self.a.dtype) else np.float64
-        own = tuple(slice(None) if stays else 0 for stays in kept)
-        there = [p for p, stays in zip(present, kept, strict=True) if stays]
         total = total.astype(exact, copy=False)
-        total = total[tuple(slice(None) if p else None for p in there)]
+        total = total[tuple(slice(None) if n in a + w else None for n in kept)]
         if self.partial is not None:
-            total = total + view(self.partial)[own].astype(exact)
+            total = total + view(self.partial)[moving(self.dst, rank)].astype(exact)
         target = view(self.dst)
-        target[own] = total.astype(target.dtype)
+        target[moving(self.dst, rank)] = total.astype(target.dtype)
 
 
 def _axis_stride(operand: Operand, axis: int) -> int:

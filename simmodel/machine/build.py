@@ -13,15 +13,12 @@ from simmodel.arch.record import Arch
 from simmodel.errors import Deadlock, NotRunnable
 from simmodel.isa import HOST, Item
 from simmodel.machine.connect import Sockets, bind
-from simmodel.machine.engine import Engine
+from simmodel.machine.engine import Engine, Scoreboard, Work
 from simmodel.machine.fabric import Fabric
+from simmodel.machine.flow import Recorder
 from simmodel.machine.front_end import FrontEndProcess, Issued, pace
 from simmodel.machine.memory import Links, MemoryInstances
-from simmodel.machine.queue import Clock
-from simmodel.machine.recorder import Recorder
-from simmodel.machine.scoreboard import Scoreboard
-from simmodel.machine.token import Barrier, Token
-from simmodel.machine.work import Work
+from simmodel.machine.queue import Barrier, Clock, Token
 from simmodel.program.encoding import joins_previous_word
 from simmodel.program.expand import Expansion
 from simmodel.program.program import Origin, Program
@@ -38,19 +35,19 @@ class Machine:
         self.memories = MemoryInstances(self.env, arch)
         self.links = Links(self.env, arch)
         self._fabric = Fabric(self.env, self.recorder if levels else None)
-        self.engines = [self._engines_of(core) for core in range(arch.core_count)]
+        self.engines = [
+            {name: self._engine(name, core) for name in arch.engines()}
+            for core in range(arch.core_count)
+        ]
         self.host = self._engine(HOST, -1)
         self.works: list[list[Work]] = []
         """Per core of the program, the work of each site."""
         self.front_ends: list[FrontEndProcess] = []
         self._origins: tuple[Origin, ...] = ()
 
-    def _engines_of(self, core: int) -> dict[str, Engine]:
-        return {name: self._engine(name, core) for name in self.arch.engines()}
-
     def _engine(self, name: str, core: int) -> Engine:
         depth = self.arch.front_end.depth(name)
-        return Engine(self.env, name, core, depth, self._fabric, self.recorder)
+        return Engine(self.env, (name, core), depth, self._fabric, self.recorder)
 
     def connect(self, program: Program) -> None:
         """Plug the program in; NotRunnable when it asks for a part that is not there."""
@@ -66,28 +63,18 @@ class Machine:
             for counts in (*program.tokens, *({},) * len(program.cores))
         ]
         for core, stream in enumerate(program.expanded):
-            self._connect_core(core, program.cores[core], stream, tokens, barriers)
+            engines = {**self.engines[core], HOST: self.host}
+            sockets = Sockets(self.arch, core, engines, tokens, barriers, self.memories, self.links)
+            self._connect_core(program.cores[core], stream, sockets)
 
-    def _connect_core(
-        self,
-        core: int,
-        items: tuple[Item, ...],
-        stream: Expansion,
-        tokens: list[dict[str, Token]],
-        barriers: dict[str, Barrier],
-    ) -> None:
-        engines = {**self.engines[core], HOST: self.host}
-        sockets = Sockets(self.arch, core, engines, tokens, barriers, self.memories, self.links)
+    def _connect_core(self, items: tuple[Item, ...], stream: Expansion, sockets: Sockets) -> None:
         works = [bind(site, number, sockets) for number, site in enumerate(stream.sites)]
-        scoreboard = None
-        if self.arch.front_end.sync == "interlock":
-            scoreboard = Scoreboard(self.env)
+        scoreboard = Scoreboard() if self.arch.front_end.sync == "interlock" else None
         beside = joins_previous_word(stream.sites, self.arch.front_end.bundle)
         paced = pace(self.arch, items, stream, beside)
         issued = Issued(works, stream.order.tolist(), beside, paced)
-        front_end = FrontEndProcess(self.env, issued, scoreboard)
         self.works.append(works)
-        self.front_ends.append(front_end)
+        self.front_ends.append(FrontEndProcess(self.env, issued, scoreboard))
 
     def run(self) -> int:
         """Run to the end; the cycle in which the last instruction ended."""
@@ -116,12 +103,13 @@ class Machine:
             if not engine.queue.entries:
                 continue
             work = engine.queue.entries[0][0]
-            lines.append(f"  {_work_label(work)} {self._label(work)} waits for {engine.awaited}")
+            place = f"core {work.core}: {engine.name}:"
+            lines.append(f"  {place} {self._label(work)} waits for {engine.awaited}")
         for front_end in self.front_ends:
-            work_left = front_end.stuck
-            if work_left is not None:
-                label = self._label(work_left)
-                lines.append(f"  core {work_left.core}: front end: {label} waits for a free slot")
+            left = front_end.stuck
+            if left is not None:
+                place = f"core {left.core}: front end:"
+                lines.append(f"  {place} {self._label(left)} waits for a free slot")
         return lines
 
     def _label(self, work: Work) -> str:
@@ -129,7 +117,3 @@ class Machine:
         index = work.instruction.origin
         node = f" of {origins[index].node}" if index < len(origins) else ""
         return f"site {work.number} {work}{node}"
-
-
-def _work_label(work: Work) -> str:
-    return f"core {work.core}: {work.engine.name}:"

@@ -20,11 +20,10 @@ from simmodel.isa.base import Notices as Named
 from simmodel.isa.base import OperandTraffic as Bytes
 from simmodel.isa.base import Sync
 from simmodel.isa.region import Operand
-from simmodel.machine.engine import Engine
+from simmodel.machine.engine import Engine, Notices, Profile, Span, Waits, Work
 from simmodel.machine.flow import Resource
 from simmodel.machine.memory import Links, MemoryInstances, is_store
-from simmodel.machine.token import Barrier, Token
-from simmodel.machine.work import Notices, Profile, Span, Waits, Work
+from simmodel.machine.queue import Barrier, Token
 from simmodel.program.expand import Site
 from simmodel.trace import CORE, DATA, ENGINE, STORE
 
@@ -51,14 +50,15 @@ class Sockets:
 def bind(site: Site, number: int, sockets: Sockets) -> Work:
     """The work of `site`, number `number` of its core; NotRunnable names a missing part."""
     instruction, arch = site.instruction, sockets.arch
-    for operand in (*instruction.reads(), *instruction.writes()):
+    for operand in instruction.operands():
         _check_operand(operand, instruction, sockets)
     engine = _lookup_part(sockets.engines, instruction.engine, "engine", instruction)
-    costs = (instruction.startup(arch), instruction.cycles(arch), site.times)
-    work = Work(instruction, (sockets.core, number), engine, costs, _cause(instruction, arch))
-    work.gain = instruction.overlap(arch)
-    work.waits, work.signals = _synchronization(instruction, sockets)
-    work.notices = _notices(instruction, sockets)
+    waits, signals = _synchronization(instruction, sockets)
+    work = Work(
+        instruction, sockets.core, number, engine, instruction.startup(arch),
+        instruction.cycles(arch), instruction.overlap(arch), site.times, _cause(instruction, arch),
+        waits, signals, _notices(instruction, sockets),
+    )  # fmt: skip
     _attach_profile(work, site, sockets)
     if arch.front_end.sync == "interlock":
         work.spans_at = _spans_by_occurrence(site, sockets)
@@ -166,7 +166,7 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
 
 def _positions(instruction: Instruction, flows: tuple[Bytes, ...]) -> tuple[int, ...]:
     """For each flow, which of the instruction's operands it belongs to."""
-    operands = (*instruction.reads(), *instruction.writes())
+    operands = instruction.operands()
     return tuple(
         next(i for i, operand in enumerate(operands) if operand is flow.operand) for flow in flows
     )

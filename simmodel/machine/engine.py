@@ -6,19 +6,185 @@ start-up, cycles and traffic of their instructions.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from simpy import Event
 from simpy.events import Timeout
 
+from simmodel.isa import Instruction
 from simmodel.machine.fabric import Fabric
-from simmodel.machine.flow import Flow, Usage
-from simmodel.machine.queue import Clock, Queue
-from simmodel.machine.recorder import Recorder
-from simmodel.machine.scoreboard import Hazards
-from simmodel.machine.token import Token
-from simmodel.machine.work import Profile, Work
-from simmodel.trace import BANDWIDTH, CONFLICT, CORE, FILL, FRONT_END
+from simmodel.machine.flow import Flow, Recorder, Usage
+from simmodel.machine.queue import Clock, Queue, Token
+from simmodel.trace import BANDWIDTH, CAUSES, CONFLICT, CORE, FILL, FRONT_END
+
+Span = tuple[int, int, int]
+"""Memory instance, lowest byte, one past the highest byte."""
+Waits = tuple[tuple[Token, int], ...]
+Notices = tuple[tuple[Token, int, int], ...]
+"""Tokens of whatever core, counts, and cycles until they arrive."""
+
+
+class Profile:
+    """How long an instruction works alone, and what it moves per cycle meanwhile."""
+
+    __slots__ = ("behind", "cause", "cycles", "length", "usage")
+
+    def __init__(self, cycles: int, moved: Usage) -> None:
+        """`moved` are bytes of the whole instruction through each resource, none of them 0."""
+        slowest = max((amount / r.bytes_per_cycle for r, amount in moved), default=0.0)
+        self.length = max(float(cycles), slowest)
+        """Cycles after the start-up at the granted bandwidth of an otherwise silent machine."""
+        self.cycles = math.ceil(self.length - 1e-6)
+        self.cause = CONFLICT
+        """What bounds it alone, where that is not its own cycles."""
+        for resource, amount in moved:
+            if amount / resource.bytes_per_cycle == slowest:
+                self.cause = resource.cause
+        self.usage: Usage = tuple((r, amount / self.length) for r, amount in moved)
+        self.behind = self
+        """The same instruction right behind its like, where the engine overlaps them."""
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One site on one core, bound to the machine's parts, and what is counted about it.
+
+    Front end and engines read only this while they run, so whatever an instruction answers through
+    a method (cycles, traffic, address) is asked once, before.
+    """
+
+    instruction: Instruction
+    core: int
+    number: int
+    """Of its site, in its core's stream."""
+    engine: Engine
+    startup: int
+    """Cycles before the traffic."""
+    cycles: int
+    """Cycles of work."""
+    gain: int
+    """Cycles less where it follows its like without a gap (`Instruction.overlap`)."""
+    times: int
+    """Instructions issued per occurrence."""
+    cause: int
+    """What an engine waits for that waits for this work."""
+    waits: Waits
+    signals: Waits
+    notices: Notices
+    profile: Profile | None = None
+    """The profile of every occurrence; None where the banks that it touches decide."""
+    profile_at: Callable[[int], Profile] | None = None
+    """Profile of an occurrence, where `profile` is None."""
+    spans_at: Callable[[int], tuple[Sequence[Span], Sequence[Span]]] | None = None
+    """Bytes read and written by an occurrence, where the interlock watches them."""
+    issued: int = 0
+    """Occurrences that the front end has sent to the queue."""
+    count: int = 0
+    """Occurrences that have ended."""
+    gained: int = 0
+    """Cycles that were saved by overlapping."""
+    first: int = -1
+    last: int = 0
+    lost: list[int] = field(default_factory=lambda: [0] * len(CAUSES))
+    """Idle cycles of the engine before and during this work, by cause."""
+
+    @property
+    def executed(self) -> int:
+        """Instructions that have ended."""
+        return self.count * self.times
+
+    @property
+    def busy(self) -> int:
+        """Cycles that its engine was busy with it."""
+        return self.executed * (self.startup + self.cycles) - self.gained
+
+    def __str__(self) -> str:
+        times = f" x {self.times}" if self.times > 1 else ""
+        return f"{self.instruction.MNEMONIC}{times}"
+
+
+# The interlock: one scoreboard per core, on machines without tokens. It learns of an instruction
+# when that is issued, so each knows all that it has to wait for, and merely counts down as
+# those end.
+
+
+@dataclass(slots=True, eq=False)
+class Hazards:
+    """What one issued instruction still waits for, and who waits for it."""
+
+    work: Work
+    pending: dict[Hazards, None] = field(default_factory=dict)
+    """Earlier instructions that are in the way."""
+    _behind: list[Hazards] = field(default_factory=list)
+    _bell: Event | None = None
+    ended: bool = False
+
+    def clear(self, env: Clock) -> Event:
+        """An event whose value is the cause, once nothing is in the way any more."""
+        self._bell = Event(env)
+        return self._bell
+
+    def follow(self, earlier: Hazards) -> None:
+        """Do not start before `earlier` has ended."""
+        if earlier not in self.pending:
+            self.pending[earlier] = None
+            earlier._behind.append(self)
+
+    def end(self) -> None:
+        """The instruction has ended: let those go that waited for it alone."""
+        self.ended = True
+        for later in self._behind:
+            del later.pending[self]
+            if not later.pending and later._bell is not None:
+                later._bell.succeed(self.work.cause)
+
+    def __str__(self) -> str:
+        origins = ", ".join(str(h.work) for h in self.pending)
+        return f"operands of {origins}"
+
+
+Marks = dict[int, list[tuple[int, int, Hazards]]]
+"""By memory instance: lowest byte, one past the highest, and whose they are."""
+
+
+class Scoreboard:
+    """Instructions of one core that were issued and have not ended, in program order."""
+
+    def __init__(self) -> None:
+        self._reads: Marks = {}
+        self._writes: Marks = {}
+
+    def issue(self, work: Work, occurrence: int) -> Hazards:
+        """Note an instruction and find what it has to wait for."""
+        hazards = Hazards(work)
+        assert work.spans_at is not None
+        reads, writes = work.spans_at(occurrence)
+        for spans, marks in ((reads, self._writes), (writes, self._writes), (writes, self._reads)):
+            for span in spans:
+                _follow_conflicts(hazards, span, marks)
+        for spans, marks in ((reads, self._reads), (writes, self._writes)):
+            for memory, low, high in spans:
+                marks.setdefault(memory, []).append((low, high, hazards))
+        return hazards
+
+
+def _follow_conflicts(hazards: Hazards, span: Span, marks: Marks) -> None:
+    """Follow everyone in flight on another engine who marked bytes of `span`."""
+    memory, low, high = span
+    marked = marks.get(memory)
+    if not marked:
+        return
+    engine, gone = hazards.work.engine, 0
+    for start, end, other in marked:
+        if other.ended:
+            gone += 1
+        elif low < end and start < high and other.work.engine is not engine:
+            hazards.follow(other)
+    if gone > len(marked) // 2:
+        marks[memory] = [mark for mark in marked if not mark[2].ended]
+
 
 # A burst: n instructions of one site, issued one after another, as one entry of the queue.
 
@@ -88,18 +254,12 @@ class Engine:
     """One engine of one core, or the host (core -1)."""
 
     def __init__(
-        self,
-        env: Clock,
-        name: str,
-        core: int,
-        depth: int,
-        fabric: Fabric,
+        self, env: Clock, label: tuple[str, int], depth: int, fabric: Fabric,
         recorder: Recorder | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.env = env
-        self.name = name
-        self.core = core
-        self.queue: Queue[Entry] = Queue(depth)
+        self.name, self.core = label
+        self.queue = Queue(depth)
         self.free = 0
         """End of its last instruction."""
         self.started = False
@@ -134,10 +294,10 @@ class Engine:
                 since = env.now
                 cause = yield token.wait(count)
                 work.lost[cause if self.started else FILL] += env.now - since
-            if hazards is not None and hazards.blocked:
+            if hazards is not None and hazards.pending:
                 self.awaited = hazards
                 since = env.now
-                cause = yield hazards.clear()
+                cause = yield hazards.clear(env)
                 work.lost[cause if self.started else FILL] += env.now - since
 
             entries.popleft()
@@ -157,7 +317,7 @@ class Engine:
                 usage, cycles = self._start_burst(work, profile, burst, overlaps)
                 length = cycles
             if queue.blocked:
-                queue.resume()
+                queue.blocked.popleft()()
             if work.startup:
                 yield Timeout(env, work.startup)
                 now += work.startup
@@ -203,7 +363,7 @@ class Engine:
 
     def _end(self, work: Work, issued: int, start: int, now: int) -> None:
         if self._recorder is not None:
-            self._recorder.span(work, issued, start, now)
+            self._recorder.span(work.core, work.number, work.count, issued, start, now, work.gained)
         work.count += 1
         if work.first < 0:
             work.first = start

@@ -12,9 +12,8 @@ from collections import Counter
 from simpy import Event
 from simpy.events import Timeout
 
-from simmodel.machine.flow import SLACK, Flow, Resource, Usage, round_up_cycles
+from simmodel.machine.flow import SLACK, Flow, Recorder, Resource, Usage, round_up_cycles
 from simmodel.machine.queue import Clock
-from simmodel.machine.recorder import Recorder
 
 Binding = dict[Flow, Resource]
 Levels = dict[Resource, float]
@@ -151,7 +150,9 @@ class Fabric:
                     continue
                 flows[flow] = None
                 if flow.narrowed != self._changes:
-                    self._narrow(flow)
+                    # A broadcast uses many resources, few of them crowded.
+                    flow.narrow = tuple([use for use in flow.usage if use[0] in self._crowded])
+                    flow.narrowed = self._changes
                 if len(resources) == most:
                     continue
                 for resource, _ in flow.narrow:
@@ -159,12 +160,6 @@ class Fabric:
                         resources[resource] = None
                         todo.append(resource)
         return list(flows), list(resources)
-
-    def _narrow(self, flow: Flow) -> None:
-        """Note the crowded resources of `flow`: a broadcast uses many, few of them crowded."""
-        crowded = self._crowded
-        flow.narrow = tuple([use for use in flow.usage if use[0] in crowded])
-        flow.narrowed = self._changes
 
     def _record(self, recorder: Recorder, flow: Flow) -> None:
         flows, _ = self._connected([resource for resource, _ in flow.usage])

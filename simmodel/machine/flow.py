@@ -12,14 +12,18 @@ flows.
 from __future__ import annotations
 
 import math
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
+import numpy as np
 from simpy import Event
 from simpy.events import Timeout
 
 from simmodel.machine.queue import Clock
-from simmodel.trace import BANDWIDTH
+from simmodel.trace import BANDWIDTH, Counts, Levels
 
 SLACK = 1 + 1e-9
 """Demand may exceed a limit by this factor before the resource counts as crowded."""
@@ -43,32 +47,29 @@ def round_up_cycles(cycles: float) -> int:
     return max(0, math.ceil(cycles - ROUNDING))
 
 
+@dataclass(slots=True, eq=False)
 class Flow:
     """One engine's traffic; engines run one instruction at a time, so each has one flow."""
 
-    __slots__ = ("alarm", "bound", "demand", "ended", "goal", "left", "lost", "narrow", "narrowed",
-                 "since", "turn", "usage")  # fmt: skip
-
-    def __init__(self) -> None:
-        self.usage: Usage = ()
-        self.narrow: Usage = ()
-        """What of it was crowded when the fabric counted `narrowed` changes."""
-        self.narrowed = -1
-        self.left = 0.0
-        """Cycles of work that were left at `since`."""
-        self.since = 0
-        self.bound: Resource | None = None
-        self.demand = 0.0
-        """Bytes per cycle of work through the resource that binds it."""
-        self.goal = 0.0
-        """Reading of that resource's counter at which it ends."""
-        self.turn = 0
-        """Counts each start and end of being bound, so that old entries are recognized."""
-        self.alarm: Event | None = None
-        """What its engine waits for."""
-        self.ended = False
-        self.lost = [0.0, 0.0]
-        """Cycles lost to on-chip memories, and to DRAM and links."""
+    usage: Usage = ()
+    narrow: Usage = ()
+    """What of it was crowded when the fabric counted `narrowed` changes."""
+    narrowed: int = -1
+    left: float = 0.0
+    """Cycles of work that were left at `since`."""
+    since: int = 0
+    bound: Resource | None = None
+    demand: float = 0.0
+    """Bytes per cycle of work through the resource that binds it."""
+    goal: float = 0.0
+    """Reading of that resource's counter at which it ends."""
+    turn: int = 0
+    """Counts each start and end of being bound, so that old entries are recognized."""
+    alarm: Event | None = None
+    """What its engine waits for."""
+    ended: bool = False
+    lost: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """Cycles lost to on-chip memories, and to DRAM and links."""
 
     @property
     def speed(self) -> float:
@@ -76,44 +77,37 @@ class Flow:
         return 1.0 if self.bound is None else self.bound.level / self.demand
 
 
+@dataclass(slots=True, eq=False)
 class Resource:
     """Something with a limit in bytes per cycle: DRAM, a link, memory ports, a bank."""
 
-    __slots__ = ("_armed", "_due", "_moved", "_order", "_since", "_ways", "binding",
-                 "bytes_per_cycle", "cause", "env", "flows", "level", "limit", "load", "name",
-                 "penalty")  # fmt: skip
+    env: Clock
+    name: str
+    bytes_per_cycle: float
+    """What a flow gets when there is no other."""
+    cause: int
+    """What an instruction that this resource slows down is said to wait for."""
+    penalty: float = 0.0
+    """Extra time, as a fraction, while flows meet."""
+    banks: int = 1
+    """How many they may meet in."""
+    flows: dict[Flow, float] = field(default_factory=dict)
+    """Flow -> demand in bytes per cycle."""
+    load: float = 0.0
+    """Sum of all demands."""
+    limit: float = 0.0
+    level: float = 0.0
+    """Bytes per cycle of each flow that it binds."""
+    binding: int = 0
+    """How many flows it binds."""
+    _moved: float = 0.0
+    _since: int = 0
+    _due: list[tuple[float, int, Flow, int]] = field(default_factory=list)
+    _armed: int = -1
+    _order: Iterator[int] = field(default_factory=count)
 
-    def __init__(
-        self,
-        env: Clock,
-        name: str,
-        bytes_per_cycle: float,
-        cause: int,
-        conflicts: tuple[float, int] = (0.0, 1),
-    ) -> None:
-        """`conflicts`: penalty of flows that meet, and the number of banks they may meet in."""
-        self.env = env
-        self.name = name
-        self.bytes_per_cycle = bytes_per_cycle
-        """What a flow gets when there is no other."""
-        self.cause = cause
-        """What an instruction that this resource slows down is said to wait for."""
-        self.flows: dict[Flow, float] = {}
-        """Flow -> demand in bytes per cycle."""
-        self.load = 0.0
-        """Sum of all demands."""
-        self.limit = bytes_per_cycle * SLACK
-        self.level = 0.0
-        """Bytes per cycle of each flow that it binds."""
-        self.binding = 0
-        """How many flows it binds."""
-        self.penalty, self._ways = conflicts
-        """Extra time, as a fraction, while flows meet."""
-        self._moved = 0.0
-        self._since = 0
-        self._due: list[tuple[float, int, Flow, int]] = []
-        self._armed = -1
-        self._order = count()
+    def __post_init__(self) -> None:
+        self.limit = self.bytes_per_cycle * SLACK
 
     @property
     def crowded(self) -> bool:
@@ -122,7 +116,7 @@ class Resource:
 
     def meet(self) -> None:
         """A flow has come or gone: each that meets others here costs part of the penalty."""
-        meeting = min(1.0, max(0, len(self.flows) - 1) / self._ways)
+        meeting = min(1.0, max(0, len(self.flows) - 1) / self.banks)
         self.limit = self.bytes_per_cycle * SLACK / (1 + self.penalty * meeting)
 
     def advance(self, now: int) -> None:
@@ -197,3 +191,41 @@ class Resource:
 
 Usage = tuple[tuple[Resource, float], ...]
 """Resources and the bytes per cycle that a free flow moves through each."""
+
+
+class Recorder:
+    """Collects one row per ended instruction, and the level of every resource that changes."""
+
+    def __init__(self, levels: bool) -> None:
+        self.wants_levels = levels
+        self._rows = array("q")
+        self._levels: dict[str, tuple[array[int], array[float]]] = {}
+
+    def span(self, *row: int) -> None:
+        """An instruction has ended: core whose stream it is of, site, occurrence, cycles of issue,
+        start and end, and those saved by overlapping, in it and all before it of its site."""
+        self._rows.extend(row)
+
+    def levels_of(self, resources: Iterable[Resource], now: int) -> None:
+        """What `resources` grant may have changed at cycle `now`."""
+        for resource in resources:
+            times, levels = self._levels.setdefault(resource.name, (array("q"), array("d")))
+            granted = resource.granted
+            if times and times[-1] == now:
+                levels[-1] = granted
+            elif not levels or levels[-1] != granted:
+                times.append(now)
+                levels.append(granted)
+
+    def rows(self) -> Counts:
+        """What `span` was told, one row each, in order of the ends."""
+        return np.array(self._rows, np.int64).reshape(-1, 7)
+
+    def levels(self) -> dict[str, Levels] | None:
+        """All levels so far, by resource; None where they are not wanted."""
+        if not self.wants_levels:
+            return None
+        return {
+            name: (np.array(times, np.int64), np.array(levels, np.float64))
+            for name, (times, levels) in self._levels.items()
+        }

@@ -10,19 +10,15 @@ import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from simmodel.arch.record import Arch
 from simmodel.isa import Item
-from simmodel.machine.engine import Burst
+from simmodel.machine.engine import Burst, Scoreboard, Work
 from simmodel.machine.queue import Clock, Queue
-from simmodel.machine.scoreboard import Scoreboard
-from simmodel.machine.work import Work
-from simmodel.program.encoding import fetched
+from simmodel.program.encoding import at_hand, fetched
 from simmodel.program.expand import Expansion
-from simmodel.program.loop_buffer import at_hand
 
 # How fast a front end issues: the slower of issue width and instruction fetch, word by word.
 
@@ -67,7 +63,7 @@ def pace(arch: Arch, items: Sequence[Item], stream: Expansion, beside: Sequence[
     return Pace(first.tolist(), others.tolist(), per_cycle)
 
 
-Blocking = Generator[Queue[Any], None, None]
+Blocking = Generator[Queue, None, None]
 """Yields each full queue that it has to wait for."""
 
 
@@ -132,7 +128,7 @@ class FrontEndProcess:
             queue.push((work, ticks // per_cycle, burst, hazards))
             yield from self._issue_rest(queue, work, burst)
 
-    def _issue_rest(self, queue: Queue[Any], work: Work, burst: Burst) -> Blocking:
+    def _issue_rest(self, queue: Queue, work: Work, burst: Burst) -> Blocking:
         """Issue the items of a burst behind the first while slots are free before it starts."""
         while len(burst.stamps) < burst.times:
             if not queue.room and not queue.releases:
@@ -145,17 +141,17 @@ class FrontEndProcess:
             burst.stamps.append(ticks)
             self._ticks = ticks + burst.interval
 
-    def _blocked(self, queue: Queue[Any], work: Work) -> Queue[Any]:
+    def _blocked(self, queue: Queue, work: Work) -> Queue:
         """Ask `queue` to resume this front end when it has a free slot."""
         self.stuck = work
-        queue.blocked.append(self)
+        queue.blocked.append(self.advance)
         return queue
 
     def _resumed(self) -> None:
         self.stuck = None
         self._ticks = max(self._ticks, self._env.now * self._per_cycle)
 
-    def _take(self, queue: Queue[Any]) -> int:
+    def _take(self, queue: Queue) -> int:
         """Take a slot that is free, or will be; the ticks of the issue into it."""
         if queue.room:
             queue.room -= 1

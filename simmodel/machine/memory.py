@@ -7,7 +7,7 @@ access of some length meets all of them. With blocked banks each bank is a resou
 
 from __future__ import annotations
 
-from simmodel.arch.record import Arch, Dram, Link, Memory, SharedMemory
+from simmodel.arch.record import Arch, Dram, Memory, SharedMemory
 from simmodel.isa import Copy
 from simmodel.isa.region import Operand
 from simmodel.machine.flow import Resource, Usage
@@ -24,16 +24,13 @@ class Ports:
         self.bank_size = memory.size
         if isinstance(memory, Memory) and self.banked:
             self.bank_size = memory.bank_size
-        self._write: list[Resource]
         if isinstance(memory, Dram):
-            self._read = [Resource(env, name, arch.dram_bytes_per_cycle, BANDWIDTH)]
-            self._write = self._read
-            return
-        self._read = _directed(env, name, memory, False)
-        self._write = self._read
-        if memory.split_ports:
+            self._read = self._write = [Resource(env, name, arch.dram_bytes_per_cycle, BANDWIDTH)]
+        elif memory.split_ports:
             self._read = _directed(env, f"{name}.read", memory, False)
             self._write = _directed(env, f"{name}.write", memory, True)
+        else:
+            self._read = self._write = _directed(env, name, memory, False)
 
     def through(self, write: bool, low: int, high: int) -> list[Resource]:
         """Resources that an access to bytes `low` up to `high` uses, in equal parts."""
@@ -48,10 +45,10 @@ class Ports:
 def _directed(env: Clock, name: str, memory: Memory, write: bool) -> list[Resource]:
     if memory.mapping == "interleaved":
         bandwidth = memory.bytes_per_cycle(write)
-        return [Resource(env, name, bandwidth, CONFLICT, (memory.conflict_penalty, memory.banks))]
+        return [Resource(env, name, bandwidth, CONFLICT, memory.conflict_penalty, memory.banks)]
     one = memory.port_bytes(write)
     return [
-        Resource(env, f"{name}.bank{bank}", one, CONFLICT, (memory.conflict_penalty, 1))
+        Resource(env, f"{name}.bank{bank}", one, CONFLICT, memory.conflict_penalty)
         for bank in range(memory.banks)
     ]
 
@@ -68,18 +65,16 @@ class MemoryInstances:
         self._ports: list[Ports] = []
         self._add("dram", 1, arch.memories.dram)
         for role, memory in arch.memories.on_chip().items():
-            self._add(role, self._memory_instances(memory), memory)
+            count = arch.core_count
+            if isinstance(memory, SharedMemory):
+                count = arch.clusters if memory.level == "cluster" else 1
+            self._add(role, count, memory)
 
     def _add(self, role: str, count: int, memory: Memory | Dram) -> None:
         for index in range(count):
             self._instances[role, index] = len(self._ports)
             name = role if count == 1 else f"{role}{index}"
             self._ports.append(Ports(self._env, name, memory, self._arch))
-
-    def _memory_instances(self, memory: Memory) -> int:
-        if not isinstance(memory, SharedMemory):
-            return self._arch.core_count
-        return self._arch.clusters if memory.level == "cluster" else 1
 
     def instances(self, operand: Operand, core: int) -> tuple[int, ...]:
         """Numbers of the instances that `operand` of an instruction of `core` lies in."""
@@ -154,28 +149,19 @@ class Links:
     """All instances of all links, in both directions."""
 
     def __init__(self, env: Clock, arch: Arch) -> None:
-        self._env = env
         self._arch = arch
         self._lanes: dict[tuple[str, int, bool], Resource] = {}
+        counts = {"chip": 1, "cluster": arch.clusters, "core": arch.core_count}
         for name, link in arch.links.items():
-            for index in range(self._link_instances(link)):
-                self._add(name, link, index)
-
-    def _link_instances(self, link: Link) -> int:
-        counts = {"chip": 1, "cluster": self._arch.clusters, "core": self._arch.core_count}
-        return counts[link.scope]
-
-    def _add(self, name: str, link: Link, index: int) -> None:
-        rate = link.bandwidth.at(self._arch.clock)
-        label = f"link.{name}" if link.scope == "chip" else f"link.{name}{index}"
-        if not link.duplex:
-            both = Resource(self._env, label, rate, BANDWIDTH)
-            self._lanes[name, index, False] = self._lanes[name, index, True] = both
-            return
-        for outward, suffix in ((False, "in"), (True, "out")):
-            self._lanes[name, index, outward] = Resource(
-                self._env, f"{label}.{suffix}", rate, BANDWIDTH
-            )
+            for index in range(counts[link.scope]):
+                label = f"link.{name}" if link.scope == "chip" else f"link.{name}{index}"
+                rate = link.bandwidth.at(arch.clock)
+                lanes = [
+                    Resource(env, label + suffix, rate, BANDWIDTH)
+                    for suffix in ((".in", ".out") if link.duplex else ("",))
+                ]
+                self._lanes[name, index, False] = lanes[0]
+                self._lanes[name, index, True] = lanes[-1]
 
     def lane_bytes(self, copy: Copy, core: int) -> Usage:
         """Bytes of one `copy` issued by `core` through each lane that it crosses."""

@@ -1,23 +1,29 @@
-"""A finite instruction queue between the front end and one engine."""
+"""What engines wait for: entries of their queues, tokens and barriers; and the machine's clock.
+
+A signal carries the reason why the waiting engine had to wait: the *cause* of its idle cycles.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from simpy import Environment, Event
-
-Entry = TypeVar("Entry")
-
-
-class Waiting(Protocol):
-    """Who waits for a slot."""
-
-    def advance(self) -> None:
-        """Go on: a slot is free."""
+from simpy.events import Timeout
 
 
-class Queue(Generic[Entry]):
+class Clock(Environment):
+    """Starts at cycle 0; every delay is a whole number of cycles, so `now` is one too."""
+
+    @property
+    def now(self) -> int:
+        """The current cycle."""
+        return self._now  # type: ignore[return-value]
+
+
+class Queue:
     """The finite instruction queue of one engine; a slot is free when its instruction starts."""
 
     __slots__ = ("bell", "blocked", "depth", "entries", "releases", "room")
@@ -28,13 +34,13 @@ class Queue(Generic[Entry]):
         """Free slots now."""
         self.releases: deque[int] = deque()
         """Cycles, known ahead, at which the items of a running burst free further slots."""
-        self.entries: deque[Entry] = deque()
-        self.blocked: deque[Waiting] = deque()
-        """Front ends that wait for a slot."""
+        self.entries: deque[Any] = deque()
+        self.blocked: deque[Callable[[], None]] = deque()
+        """Wakes the front ends that wait for a slot, the first one first."""
         self.bell: Event | None = None
         """Rings when there is an entry again."""
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: Any) -> None:
         """Append an entry, in a slot that was taken before."""
         self.entries.append(entry)
         bell = self.bell
@@ -42,18 +48,59 @@ class Queue(Generic[Entry]):
             self.bell = None
             bell.succeed()
 
-    def resume(self) -> None:
-        """A slot is free: let the front end go on that waited first."""
-        self.blocked.popleft().advance()
+
+class Token:
+    """A counting semaphore; waiting engines are served first come, first served."""
+
+    __slots__ = ("count", "env", "name", "waiters")
+
+    def __init__(self, env: Clock, name: str, count: float = 0) -> None:
+        self.env = env
+        self.name = name
+        self.count = count
+        self.waiters: deque[tuple[int, Event]] = deque()
+
+    def wait(self, count: int) -> Event:
+        """An event whose value is the cause, once `count` have been taken for the caller."""
+        event = Event(self.env)
+        self.waiters.append((count, event))
+        return event
+
+    def signal(self, count: float, cause: int) -> None:
+        """Add `count`, visible in this cycle."""
+        self.count += count
+        waiters = self.waiters
+        while waiters and waiters[0][0] <= self.count:
+            taken, event = waiters.popleft()
+            self.count -= taken
+            event.succeed(cause)
+
+    def notify(self, count: int, cause: int, delay: int) -> None:
+        """Add `count` from another core, visible `delay` cycles later."""
+        if not delay:
+            self.signal(count, cause)
+            return
+        arrival = Timeout(self.env, delay)
+        arrival.callbacks.append(lambda _: self.signal(count, cause))
+
+    def __str__(self) -> str:
+        return f"token {self.name} (has {self.count})"
 
 
-# The machine's clock: SimPy's environment with time in whole cycles.
+class Barrier(Token):
+    """Closed until all have arrived; an open barrier is a token that never runs out."""
 
+    __slots__ = ("arrivals", "needed")
 
-class Clock(Environment):
-    """Starts at cycle 0; every delay is a whole number of cycles, so `now` is one too."""
+    def __init__(self, env: Clock, name: str, needed: int) -> None:
+        super().__init__(env, name, math.inf if needed <= 0 else 0)
+        self.needed = needed
+        self.arrivals = 0
 
-    @property
-    def now(self) -> int:
-        """The current cycle."""
-        return self._now  # type: ignore[return-value]
+    def signal(self, count: float, cause: int) -> None:
+        self.arrivals += int(count)
+        if self.arrivals == self.needed:
+            super().signal(math.inf, cause)
+
+    def __str__(self) -> str:
+        return f"barrier {self.name} ({self.arrivals} of {self.needed} arrived)"

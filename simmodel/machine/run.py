@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Copy
 from simmodel.machine.build import Machine
-from simmodel.machine.engine import Engine
+from simmodel.machine.engine import Engine, Work
 from simmodel.machine.memory import crossed, crossings
-from simmodel.machine.recorder import Recorder, spans
-from simmodel.machine.work import Work
 from simmodel.program.program import Origin, Program, places
-from simmodel.trace import CAUSES, NO_WORK, EngineTrace, OriginTrace, Spans, Trace
+from simmodel.trace import CAUSES, NO_WORK, Counts, EngineTrace, OriginTrace, Spans, Trace
 
 # Turns a machine that has run into a trace: everything is a sum over the sites.
 
@@ -26,57 +24,44 @@ Bytes = Mapping[str, int]
 def collect(machine: Machine, program: Program, cycles: int) -> Trace:
     """The trace of `machine`, which has run `program` in `cycles`."""
     works = [work for core in machine.works for work in core]
-    counts = tuple(np.array([w.count for w in core], np.int64) for core in machine.works)
-    recorder = machine.recorder
     moved = [_occurrence_traffic(work, machine.arch) for work in works]
+    own: dict[int, list[Work]] = defaultdict(list)
+    by_origin: dict[int, list[tuple[Work, Bytes]]] = defaultdict(list)
+    for work, each in zip(works, moved, strict=True):
+        own[id(work.engine)].append(work)
+        if work.count:
+            by_origin[work.instruction.origin].append((work, each))
+    known, recorder = dict(enumerate(program.origins)), machine.recorder
     return Trace(
         program=program.name,
         arch=machine.arch.name,
         cycles=cycles,
         engine_names=machine.engine_names,
-        engines=_engines(machine, works, cycles),
-        origins=_origins(program, works, moved),
+        engines=tuple(_engine(each, own[id(each)], cycles) for each in machine.all_engines()),
+        origins=tuple(
+            _origin(known.get(index, Origin("", 0, "")), by_origin[index])
+            for index in sorted(by_origin)
+        ),
         traffic=_traffic(works, moved, machine.arch),
-        issued=sum(_executed(work) for work in works),
-        macs=sum(_macs(work) for work in works),
-        site_counts=counts,
-        spans=None if recorder is None else _recorded_spans(recorder, machine, moved),
+        issued=sum(work.executed for work in works),
+        macs=sum(map(_macs, works)),
+        site_counts=tuple(np.array([w.count for w in core], np.int64) for core in machine.works),
+        spans=None if recorder is None else _spans(recorder.rows(), machine, moved),
         levels=None if recorder is None else recorder.levels(),
     )
 
 
-def _recorded_spans(recorder: Recorder, machine: Machine, moved: list[Bytes]) -> Spans:
-    return spans(recorder.rows(), machine.works, moved, machine.engine_names)
-
-
-def _executed(work: Work) -> int:
-    return work.count * work.times
-
-
 def _macs(work: Work) -> int:
-    return _executed(work) * work.instruction.macs() if work.count else 0
-
-
-def _busy(work: Work) -> int:
-    return _executed(work) * (work.startup + work.cycles) - work.gained
-
-
-def _engines(machine: Machine, works: list[Work], cycles: int) -> tuple[EngineTrace, ...]:
-    by_engine: dict[int, list[Work]] = {id(engine): [] for engine in machine.all_engines()}
-    for work in works:
-        by_engine[id(work.engine)].append(work)
-    return tuple(_engine(engine, by_engine[id(engine)], cycles) for engine in machine.all_engines())
+    return work.executed * work.instruction.macs() if work.count else 0
 
 
 def _engine(engine: Engine, works: list[Work], cycles: int) -> EngineTrace:
-    idle = _idle(works)
-    idle[CAUSES[NO_WORK]] = cycles - engine.free
     return EngineTrace(
         core=None if engine.name == HOST else engine.core,
         engine=engine.name,
-        instructions=sum(map(_executed, works)),
-        busy=sum(map(_busy, works)),
-        idle=idle,
+        instructions=sum(work.executed for work in works),
+        busy=sum(work.busy for work in works),
+        idle=_idle(works) | {CAUSES[NO_WORK]: cycles - engine.free},
     )
 
 
@@ -104,9 +89,8 @@ def _occurrence_traffic(work: Work, arch: Arch) -> Bytes:
 
 
 def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int]:
-    total: dict[str, int] = {"dram.read": 0, "dram.write": 0}
-    for role in arch.memories.on_chip():
-        total |= {f"{role}.read": 0, f"{role}.write": 0}
+    roles = ("dram", *arch.memories.on_chip())
+    total = {f"{role}.{way}": 0 for role in roles for way in ("read", "write")}
     total |= {f"link.{name}": 0 for name in arch.links}
     for work, each in zip(works, moved, strict=True):
         for key, amount in each.items():
@@ -114,24 +98,12 @@ def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int
     return total
 
 
-def _origins(program: Program, works: list[Work], moved: list[Bytes]) -> tuple[OriginTrace, ...]:
-    by_origin: dict[int, list[tuple[Work, Bytes]]] = defaultdict(list)
-    for work, each in zip(works, moved, strict=True):
-        if work.count:
-            by_origin[work.instruction.origin].append((work, each))
-    known = program.origins
-    return tuple(
-        _origin(known[index] if index < len(known) else Origin("", 0, ""), own)
-        for index, own in sorted(by_origin.items())
-    )
-
-
 def _origin(origin: Origin, own: list[tuple[Work, Bytes]]) -> OriginTrace:
     works = [work for work, _ in own]
     busy: dict[str, int] = defaultdict(int)
     through: dict[str, dict[str, int]] = {"read": defaultdict(int), "write": defaultdict(int)}
     for work, moved in own:
-        busy[work.engine.name] += _busy(work)
+        busy[work.engine.name] += work.busy
         for key, amount in moved.items():
             role, _, way = key.rpartition(".")
             if not key.startswith("link."):
@@ -142,13 +114,54 @@ def _origin(origin: Origin, own: list[tuple[Work, Bytes]]) -> OriginTrace:
         kind=origin.kind,
         first=min(work.first for work in works),
         last=max(work.last for work in works),
-        instructions=sum(map(_executed, works)),
+        instructions=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
         busy=dict(busy),
         read=dict(through["read"]),
         written=dict(through["write"]),
         stalls=_idle(works),
     )
+
+
+def _spans(rows: Counts, machine: Machine, moved: Sequence[Bytes]) -> Spans:
+    """Spans of `rows` (`Recorder.rows`); what a site tells of all its occurrences is looked up in
+    bulk. `moved` has what one occurrence moves, for each work in order of cores and sites."""
+    known = [work for core in machine.works for work in core]
+    first = np.cumsum([0, *(len(core) for core in machine.works)])
+    core, site, occurrence, issue, start, end, gained = rows.T
+    which = first[core] + site
+
+    def of_site(values: Sequence[int]) -> Counts:
+        found: Counts = np.array(values, np.int64)[which]
+        return found
+
+    keys = dict.fromkeys(key for each in moved for key in each)
+    startup = of_site([work.startup for work in known])
+    own = of_site([work.times * (work.startup + work.cycles) for work in known])
+    number = {name: index for index, name in enumerate(machine.engine_names)}
+    return Spans(
+        core=of_site([work.engine.core for work in known]).astype(np.int32),
+        engine=of_site([number[work.engine.name] for work in known]).astype(np.int32),
+        stream=core.astype(np.int32),
+        site=site.astype(np.int32),
+        occurrence=occurrence.astype(np.int32),
+        origin=of_site([work.instruction.origin for work in known]).astype(np.int32),
+        issue=issue.copy(),
+        start=start.copy(),
+        begin=np.minimum(start + startup, end),
+        end=end.copy(),
+        instructions=of_site([work.times for work in known]),
+        busy=own - _differences(gained, which),
+        moved={key: of_site([each.get(key, 0) for each in moved]) for key in keys},
+    )
+
+
+def _differences(so_far: Counts, which: Counts) -> Counts:
+    """What each row added to `so_far`, the sums over all rows of its site up to it."""
+    order = np.argsort(which, kind="stable")
+    result = so_far.copy()
+    result[order[1:]] -= np.where(np.diff(which[order]) == 0, so_far[order[:-1]], 0)
+    return result
 
 
 def simulate(program: Program, arch: Arch, trace: bool = False, levels: bool = True) -> Trace:

@@ -38,22 +38,23 @@ from numpy.typing import NDArray
 
 from simmodel.arch.dtype import NAMES, SIZES, size_of
 from simmodel.isa import Instruction, Item, Loop
-from simmodel.isa.region import Address, Limit, Operand, Ring, Terms, contiguous
-from simmodel.program.assembly_line import PLAIN, WORDS, ParseError
-from simmodel.program.assembly_reader import APART, digest, parse_item, parse_items, parse_program
+from simmodel.isa.base import instructions
+from simmodel.isa.region import Address, Limit, Operand, Terms, contiguous
+from simmodel.program.assembly_reader import (
+    APART,
+    PLAIN,
+    WORDS,
+    ParseError,
+    digest,
+    parse_items,
+    parse_program,
+)
 from simmodel.program.program import Constant, Program
 
 __all__ = [
-    "ParseError",
-    "constant_data",
-    "parse_item",
-    "parse_items",
-    "parse_program",
-    "print_fields",
-    "print_item",
-    "print_operand",
-    "print_program",
-]
+    "ParseError", "constant_data", "parse_items", "parse_program", "print_fields",
+    "print_item", "print_operand", "print_program",
+]  # fmt: skip
 INDENT = "  "
 
 
@@ -105,21 +106,11 @@ def _commented(stream: tuple[Item, ...], program: Program) -> Iterator[str]:
     """Lines of a stream, with the model node in a comment wherever it changes."""
     last = -1
     for item in stream:
-        first = _first_instruction(item)
-        if first is None or first.origin == last or first.origin >= len(program.origins):
-            yield from _lines(item)
-            continue
-        last = first.origin
-        yield "; " + json.dumps(program.origins[last].node)[1:-1]
+        origin = next((first.origin for first, _ in instructions([item])), last)
+        if origin != last and origin < len(program.origins):
+            last = origin
+            yield "; " + json.dumps(program.origins[last].node)[1:-1]
         yield from _lines(item)
-
-
-def _first_instruction(item: Item) -> Instruction | None:
-    while isinstance(item, Loop):
-        if not item.body:
-            return None
-        item = item.body[0]
-    return item
 
 
 def _lines(item: Item) -> Iterator[str]:
@@ -208,17 +199,13 @@ def _print_cores(cores: tuple[int, ...]) -> str:
 
 
 def _address(address: Address) -> str:
-    parts = [hex(address.base), *_print_terms(address.terms)]
-    if address.ring is not None:
-        parts.append(_ring(address.ring))
+    parts, ring = [hex(address.base), *_print_terms(address.terms)], address.ring
+    if ring is not None:
+        inner = _print_terms(ring.terms)
+        if ring.offset or not inner:
+            inner.append(str(ring.offset))
+        parts.append(f"ring({ring.slots}, {ring.pitch}, {' + '.join(inner)})")
     return " + ".join(parts)
-
-
-def _ring(ring: Ring) -> str:
-    inner = _print_terms(ring.terms)
-    if ring.offset or not inner:
-        inner.append(str(ring.offset))
-    return f"ring({ring.slots}, {ring.pitch}, {' + '.join(inner)})"
 
 
 def _print_terms(terms: Terms) -> list[str]:

@@ -1,5 +1,8 @@
 """Fields of commands, derived from the annotations of the dataclasses.
 
+    command  = opcode, queue, then the fields of the instruction in the order of its class
+    field    = number, name (by a table), list (count, then its elements), optional (one bit first)
+
 The one idea: no class has code here, so a new field or instruction needs none.
 """
 
@@ -9,53 +12,35 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 from functools import cache
+from itertools import repeat
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
+from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
 
-from simmodel.isa import Instruction, Item, Loop
-from simmodel.isa.region import Variable
+OPCODE = "opcode"
 
 
 class Code(Enum):
     """Kinds of values."""
 
-    NONE = auto()
     INT = auto()
-    BOOL = auto()
     FLOAT = auto()
     TEXT = auto()
-    VARIABLE = auto()
-    """Name of a loop's variable or of a register."""
+    """A name, encoded as a number."""
     LIST = auto()
     """Any number of values of one kind."""
     ROW = auto()
     """Values of several kinds, one of each."""
-    CHOICE = auto()
-    """A value of one of several kinds."""
+    OPTIONAL = auto()
+    """A value or none."""
     RECORD = auto()
 
 
-_PLAIN = {
-    NoneType: Code.NONE,
-    int: Code.INT,
-    bool: Code.BOOL,
-    float: Code.FLOAT,
-    str: Code.TEXT,
-    Variable: Code.VARIABLE,
-}
-_TAKEN: dict[Code, tuple[type, ...]] = {
-    Code.NONE: (NoneType,),
-    Code.INT: (int, np.integer),
-    Code.BOOL: (bool, np.bool_),
-    Code.TEXT: (str,),
-    Code.VARIABLE: (str,),
-    Code.FLOAT: (int, float, np.number),
-    Code.LIST: (tuple,),
-    Code.ROW: (tuple,),
-}
-"""Python's types of the values of each kind."""
+_PLAIN = {int: Code.INT, bool: Code.INT, float: Code.FLOAT, str: Code.TEXT}
+_TAKEN: dict[Code, Any] = {Code.INT: int, Code.FLOAT: (int, float), Code.TEXT: str}
+_ANY = object()
+"""Whatever value a field may have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +52,19 @@ class ValueType:
     record: Any = None
     """The class of a record."""
 
+    def __str__(self) -> str:
+        return self.record.__name__ if self.record else self.code.name.lower()
+
 
 @dataclasses.dataclass(frozen=True)
 class End:
     """End of a loop in a flat stream."""
 
 
-def commands(items: Iterable[Item]) -> Iterator[Instruction | Loop | End]:
+Command = Instruction | Loop | End
+
+
+def commands(items: Iterable[Item]) -> Iterator[Command]:
     """A flat stream: each loop is followed by its items, then an end."""
     for item in items:
         yield item
@@ -89,7 +80,7 @@ def fields_of(cls: Any) -> Mapping[str, ValueType]:
     Raises:
         TypeError: a field has a type that no command holds.
     """
-    hints = get_type_hints(cls, include_extras=True)
+    hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls) if (cls, f.name) != (Loop, "body")]
     return {name: _kind(hints[name], f"{cls.__name__}.{name}") for name in names}
 
@@ -101,8 +92,8 @@ def _kind(hint: Any, field: str) -> ValueType:
         return ValueType(_PLAIN[hint])
     if origin is Literal and all(isinstance(each, str) for each in args):
         return ValueType(Code.TEXT)
-    if origin in (Union, UnionType):
-        return ValueType(Code.CHOICE, tuple(_kind(each, field) for each in args))
+    if origin in (Union, UnionType) and len(args) == 2 and args[1] is NoneType:
+        return ValueType(Code.OPTIONAL, (_kind(args[0], field),))
     if origin is tuple and args[-1:] == (Ellipsis,):
         return ValueType(Code.LIST, (_kind(args[0], field),))
     if origin is tuple:
@@ -113,9 +104,71 @@ def _kind(hint: Any, field: str) -> ValueType:
 
 
 def fits(value: Any, kind: ValueType) -> bool:
-    """Whether `value` is of `kind`, as far as a choice needs to know."""
-    if kind.code == Code.CHOICE:
-        return any(fits(value, part) for part in kind.parts)
-    if kind.code == Code.RECORD:
-        return type(value) is kind.record
-    return isinstance(value, _TAKEN[kind.code])
+    """Whether `value` is of `kind`."""
+    code = kind.code
+    if code in _TAKEN:
+        return isinstance(value, _TAKEN[code])
+    if code is Code.RECORD:
+        return isinstance(value, kind.record)
+    if code is Code.OPTIONAL:
+        return value is None or fits(value, kind.parts[0])
+    if not isinstance(value, tuple):
+        return False
+    parts = kind.parts if code is Code.ROW else kind.parts * len(value)
+    return len(value) == len(parts) and all(map(fits, value, parts))
+
+
+Leaf = tuple[str, Code, Any]
+"""Path of a field, kind and value; the own fields of an OPTIONAL value follow it."""
+
+
+def values_of(command: Command) -> Iterator[Leaf]:
+    """The fields of a command, its opcode aside."""
+    cls: Any = type(command)
+    for name, kind in fields_of(cls).items():
+        yield from _leaves(kind, name, getattr(command, name))
+
+
+def _leaves(kind: ValueType, path: str, value: Any) -> Iterator[Leaf]:
+    code = kind.code
+    if code is Code.OPTIONAL:
+        yield path, code, value
+        yield f"{path}.given", Code.INT, int(value is None)
+        if value is not None:
+            yield from _leaves(kind.parts[0], path, value)
+    elif code is Code.LIST:
+        elements = (_ANY,) if value is _ANY else value
+        yield f"{path}.count", Code.INT, len(elements)
+        for each in elements:
+            yield from _leaves(kind.parts[0], path, each)
+    elif code is Code.ROW:
+        row = zip(kind.parts, repeat(_ANY) if value is _ANY else value, strict=False)
+        for number, (part, each) in enumerate(row):
+            yield from _leaves(part, f"{path}.{number}", each)
+    elif code is Code.RECORD:
+        for name, part in fields_of(kind.record).items():
+            each = _ANY if value is _ANY else getattr(value, name)
+            yield from _leaves(part, f"{path}.{name}", each)
+    else:
+        yield path, code, value
+
+
+@cache
+def _fields_of_class(cls: Any) -> Mapping[str, Code]:
+    kinds = fields_of(cls).items()
+    leaves = (leaf for name, kind in kinds for leaf in _leaves(kind, name, _ANY))
+    return {OPCODE: Code.TEXT, **{path: code for path, code, _ in leaves}}
+
+
+def command_fields(mnemonic: str) -> Mapping[str, Code]:
+    """Path -> kind of the fields of one command, of an instruction or of `loop` and `end`."""
+    others: dict[str, Any] = {"loop": Loop, "end": End}
+    return _fields_of_class(others.get(mnemonic) or INSTRUCTIONS[mnemonic])
+
+
+def all_fields() -> Mapping[str, Code]:
+    """The fields of all commands."""
+    found: dict[str, Code] = {}
+    for mnemonic in ("loop", "end", *INSTRUCTIONS):
+        found |= command_fields(mnemonic)
+    return found

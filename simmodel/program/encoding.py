@@ -1,13 +1,11 @@
 """Control words: instructions as a machine packs them, and how many bytes these are.
 
-    command  = opcode, queue, then the fields of the instruction in the order of its class
-    field    = number, name (by a table), list (count, then its elements), optional (one bit first)
-
-What is packed follows from the fields of the classes, how from the section `encoding` of a machine:
-widths, order, and numbers for names. Bits fill control words from the lowest on; bytes of a word
-lie lowest first. A machine without that section has instructions of one size, whatever they hold,
-or words of several (`instruction_bytes`); else a word has the bytes of all that are in it.
-This is the one owner of that size: fetching, metrics and the compiler's prices ask here.
+What is packed follows from the fields of the classes (`simmodel.program.command_fields`), how from
+the section `encoding` of a machine: widths, order, and numbers for names. Bits fill control words
+from the lowest on; bytes of a word lie lowest first. A machine without that section has
+instructions of one size, whatever they hold, or words of several (`instruction_bytes`); else a word
+has the bytes of all that are in it. This is the one owner of that size: fetching, metrics and the
+compiler's prices ask here.
 """
 
 from __future__ import annotations
@@ -17,71 +15,30 @@ import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simmodel.arch.dtype import NUMPY
-from simmodel.arch.record import Arch
+from simmodel.arch.record import ROLES, Arch
 from simmodel.arch.record import Encoding as Packing
 from simmodel.isa import HOST, INSTRUCTIONS, Instruction, Item, Loop
-from simmodel.isa.forms import Form, forms
+from simmodel.isa.forms import forms
 from simmodel.isa.region import Address, Operand
-from simmodel.program.command_fields import Code, End, ValueType, commands, fields_of, fits
-from simmodel.program.expand import Site
+from simmodel.program.command_fields import (
+    OPCODE,
+    Code,
+    Command,
+    ValueType,
+    commands,
+    fields_of,
+    values_of,
+)
+from simmodel.program.expand import Expansion, Site
 from simmodel.program.program import Program
-
-# Which fields the commands of a machine have, by their paths, and what kind of value each holds.
-
-OPCODE = "opcode"
-NAMES = (Code.TEXT, Code.VARIABLE)
-"""Kinds that are encoded as numbers of names."""
-Fields = Mapping[str, Code]
-"""Path -> kind of the field; CHOICE: an optional value, whose own fields follow."""
-
-
-def command_fields(mnemonic: str) -> Fields:
-    """The fields of one command, of an instruction or of `loop` and `end`."""
-    others: dict[str, Any] = {"loop": Loop, "end": End}
-    return _of_class(others.get(mnemonic) or INSTRUCTIONS[mnemonic])
-
-
-def all_fields() -> Fields:
-    """The fields of all commands."""
-    return {
-        path: code
-        for mnemonic in ("loop", "end", *INSTRUCTIONS)
-        for path, code in command_fields(mnemonic).items()
-    }
-
-
-@cache
-def _of_class(cls: Any) -> Fields:
-    return {OPCODE: Code.TEXT, **dict(_of_record(cls, ""))}
-
-
-def _of_record(cls: Any, prefix: str) -> Iterator[tuple[str, Code]]:
-    for name, kind in fields_of(cls).items():
-        yield from _of_kind(kind, f"{prefix}{name}")
-
-
-def _of_kind(kind: ValueType, path: str) -> Iterator[tuple[str, Code]]:
-    if kind.code == Code.CHOICE:
-        yield path, Code.CHOICE
-        yield f"{path}.given", Code.INT
-        for part in kind.parts:
-            yield from _of_kind(part, path)
-    elif kind.code == Code.LIST:
-        yield f"{path}.count", Code.INT
-        yield from _of_kind(kind.parts[0], path)
-    elif kind.code == Code.ROW:
-        for number, part in enumerate(kind.parts):
-            yield from _of_kind(part, f"{path}.{number}")
-    elif kind.code == Code.RECORD:
-        yield from _of_record(kind.record, f"{path}.")
-    elif kind.code != Code.NONE:
-        yield path, kind.code
-
 
 # Instruction words: neighbours in a stream that are fetched and issued as one.
 
@@ -137,50 +94,20 @@ def _count_words(items: Iterable[Item], packer: Packer) -> int:
 
 FIXED = 16
 """Bytes of an instruction without any encoding."""
-_FUNCTION = "function"
 WIDTHS = {
     OPCODE: 8, "engine": 8, "origin": 0, "tile": 0, "*.count": 8, "*.base": 40, "*.memory": 4,
     "*.dtype": 8, "*.shape": 24, "function": 16, "waits.*": 16, "signals.*": 16, "notifies.*": 16,
     "*": 32,
 }  # fmt: skip
 """Default bits of fields: the first matching pattern counts."""
-ROLES = ("dram", "shared", "local", "weights", "accumulators")
-
-
-Command = Instruction | Loop | End
-
-
-@dataclasses.dataclass(frozen=True)
-class Misfit:
-    """A value that does not fit in its field."""
-
-    field: str
-    """Mnemonic and path."""
-    reason: str
-    amount: float = math.inf
-    """Size of the misfit: the largest per field is reported."""
+FLOATS = {16: "<e", 32: "<f", 64: "<d"}
+"""Struct formats of floats, by their bits."""
+Misfits = dict[str, tuple[float, str]]
+"""Mnemonic and path of a field -> the largest value that it does not hold, and the reason."""
 
 
 class EncodingError(ValueError):
     """Values that do not fit in the fields of a machine's format, one line for each field."""
-
-    def __init__(self, misfits: Iterable[Misfit]) -> None:
-        self.misfits = tuple(misfits)
-        worst: dict[str, Misfit] = {}
-        for each in self.misfits:
-            if each.field not in worst or worst[each.field].amount < each.amount:
-                worst[each.field] = each
-        super().__init__("\n".join(f"{each.field}: {each.reason}" for each in worst.values()))
-
-
-@dataclasses.dataclass(frozen=True)
-class Packed:
-    """One field of a command."""
-
-    path: str
-    value: Any
-    """An integer, a float or a name."""
-    bits: int
 
 
 class Format:
@@ -193,145 +120,109 @@ class Format:
         self._known: dict[str, int] = {}
         others = [name for name in ("loop", "end", *INSTRUCTIONS) if name not in packing.opcodes]
         free = (number for number in count() if number not in packing.opcodes.values())
-        self._opcodes = {**packing.opcodes, **dict(zip(others, free, strict=False))}
-        self._numbers: dict[str, Mapping[str, int]] = {
+        opcodes = {**packing.opcodes, **dict(zip(others, free, strict=False))}
+        self._tables: dict[str, Mapping[str, int]] = {
+            OPCODE: opcodes,
             **packing.numbers,
             "engine": _numbered((*arch.engines(), HOST)),
             "*.memory": _numbered(ROLES),
             "*.dtype": _numbered(NUMPY),
-            _FUNCTION: _numbered(functions()),
+            "function": _numbered(functions()),
             **packing.numbers,
         }
 
     @property
     def codes(self) -> dict[str, dict[str, int]]:
         """Numbers of names, by the fields that hold them; of opcodes by mnemonic."""
-        tables = {OPCODE: self._opcodes, **self._numbers}
         return {
             field: dict(sorted(table.items(), key=lambda entry: entry[1]))
-            for field, table in tables.items()
+            for field, table in self._tables.items()
         }
-
-    def packed(self, command: Command) -> list[Packed]:
-        """The fields of a command, in packing order."""
-        name = _mnemonic(command)
-        found = [Packed(OPCODE, name, self.width(OPCODE))]
-        cls: Any = type(command)
-        for field, kind in fields_of(cls).items():
-            found += self._fields(getattr(command, field), kind, field)
-        first = self._order.get(name, ())
-        # The opcode, by which a decoder knows the rest, is first unless it is named.
-        fixed = int(OPCODE not in first)
-        found[fixed:] = sorted(found[fixed:], key=lambda each: _field_order(each.path, first))
-        return found
-
-    def _fields(self, value: Any, kind: ValueType, path: str) -> Iterator[Packed]:
-        if kind.code == Code.CHOICE:
-            chosen = next(n for n, part in enumerate(kind.parts) if fits(value, part))
-            bits = (len(kind.parts) - 1).bit_length() if self.width(path) else 0
-            yield Packed(f"{path}.given", chosen, bits)
-            yield from self._fields(value, kind.parts[chosen], path)
-        elif kind.code == Code.LIST:
-            yield Packed(f"{path}.count", len(value), self.width(f"{path}.count"))
-            for each in value:
-                yield from self._fields(each, kind.parts[0], path)
-        elif kind.code == Code.ROW:
-            for number, (each, part) in enumerate(zip(value, kind.parts, strict=True)):
-                yield from self._fields(each, part, f"{path}.{number}")
-        elif kind.code == Code.RECORD:
-            cls: Any = type(value)
-            for name, part in fields_of(cls).items():
-                yield from self._fields(getattr(value, name), part, f"{path}.{name}")
-        elif kind.code == Code.FLOAT:
-            yield Packed(path, float(value), self.width(path))
-        elif kind.code != Code.NONE:
-            yield Packed(path, value, self.width(path))
 
     def width(self, path: str) -> int:
         """Bits of the field at `path`."""
         if path not in self._known:
-            found = next(bits for each, bits in self._widths.items() if fnmatchcase(path, each))
-            self._known[path] = found
+            if path.endswith(".given"):
+                self._known[path] = min(1, self.width(path.removesuffix(".given")))
+            else:
+                widths = self._widths.items()
+                self._known[path] = next(bits for each, bits in widths if fnmatchcase(path, each))
         return self._known[path]
+
+    def packed(self, command: Command) -> list[tuple[str, Any, int]]:
+        """Path, value and bits of the fields of a command, in packing order."""
+        name = _mnemonic(command)
+        found: list[tuple[str, Any, int]] = [(OPCODE, name, self.width(OPCODE))]
+        for path, code, value in values_of(command):
+            if code is not Code.OPTIONAL:
+                number = float(value) if code is Code.FLOAT else value
+                found.append((path, number, self.width(path)))
+        first = self._order.get(name, ())
+
+        def place(field: tuple[str, Any, int]) -> int:
+            return next(
+                (n for n, each in enumerate(first) if fnmatchcase(field[0], each)), len(first)
+            )
+
+        # The opcode, by which a decoder knows the rest, is first unless it is named.
+        fixed = int(OPCODE not in first)
+        return found[:fixed] + sorted(found[fixed:], key=place) if first else found
 
     def size(self, command: Command) -> int:
         """Bytes of a command."""
-        bits = sum(each.bits for each in self.packed(command))
+        bits = sum(bits for _, _, bits in self.packed(command))
         return math.ceil(bits / (8 * self._word)) * self._word
 
-    def bytes(self, command: Command, names: dict[str, int]) -> bytes:
-        """A command's control words; names without a table get numbers in `names`.
-
-        Raises:
-            EncodingError: a value that its field does not hold.
-        """
-        whole, at, wrong = 0, 0, list[Misfit]()
-        for each in self.packed(command):
-            if not each.bits and not (each.value and each.path.endswith(".count")):
+    def bytes(self, command: Command, names: dict[str, int], wrong: Misfits) -> bytes:
+        """A command's control words; names without a table get numbers in `names`, and what no
+        field holds is noted in `wrong`."""
+        whole = at = 0
+        for path, value, bits in self.packed(command):
+            if not bits and not (value and path.endswith(".count")):
                 continue  # left out
-            field = f"{_mnemonic(command)} {each.path}"
-            try:
-                whole |= self._encode_value(each, names) << at
-            except KeyError:
-                there = ", ".join(self._name_table(each.path) or ())
-                wrong.append(
-                    Misfit(field, f"{each.value} has no number; those of {there} are stated")
-                )
-            except (OverflowError, struct.error):
-                amount, said = math.inf, str(each.value)
-                if isinstance(each.value, str):
-                    said += f", which is {self._name_number(each, names)},"
-                else:
-                    amount = abs(each.value)
-                wrong.append(Misfit(field, f"{said} in {each.bits} bits", amount))
-            at += each.bits
-        if wrong:
-            raise EncodingError(wrong)
+            number, amount, said = self._number(path, value, bits, names)
+            if said:
+                field = f"{_mnemonic(command)} {path}"
+                wrong[field] = max(wrong.get(field, (-1.0, "")), (amount, said), key=lambda w: w[0])
+            whole |= number << at
+            at += bits
         return whole.to_bytes(math.ceil(at / (8 * self._word)) * self._word, "little")
 
-    def _encode_value(self, field: Packed, names: dict[str, int]) -> int:
-        """The bits of a field. Raises OverflowError or struct.error if the value does not fit;
-        KeyError if it is a name without a number."""
-        value, bits = field.value, field.bits
+    def _number(
+        self, path: str, value: Any, bits: int, names: dict[str, int]
+    ) -> tuple[int, float, str]:
+        """The bits of a field; and if they do not hold the value, its amount and the reason."""
         if isinstance(value, float):
-            if bits not in FLOATS:
-                raise OverflowError
-            return int.from_bytes(struct.pack(FLOATS[bits], value), "little")
+            try:
+                return int.from_bytes(struct.pack(FLOATS[bits], value), "little"), 0.0, ""
+            except (KeyError, OverflowError):
+                return 0, abs(value), f"{value} in {bits} bits"
+        low, high = 0, 1 << bits
         if isinstance(value, str):
-            number, signed = self._name_number(field, names), False
+            table = self._table(path)
+            if table is not None and value not in table:
+                there = ", ".join(table)
+                return 0, math.inf, f"{value} has no number; those of {there} are stated"
+            number = names.setdefault(value, len(names)) if table is None else table[value]
+            amount, said = math.inf, f"{value}, which is {number}, in {bits} bits"
         else:
-            number, signed = int(value), not field.path.endswith((".count", ".given"))
-        low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
-        if not low <= number < high:
-            raise OverflowError
-        return number & (1 << bits) - 1
+            number, amount, said = int(value), abs(value), f"{value} in {bits} bits"
+            if not path.endswith((".count", ".given")):
+                low, high = -(1 << bits - 1), 1 << bits - 1
+        return (number & (1 << bits) - 1, 0.0, "") if low <= number < high else (0, amount, said)
 
-    def _name_number(self, field: Packed, names: dict[str, int]) -> int:
-        table = self._name_table(field.path)
-        return names.setdefault(field.value, len(names)) if table is None else table[field.value]
-
-    def _name_table(self, path: str) -> Mapping[str, int] | None:
+    def _table(self, path: str) -> Mapping[str, int] | None:
         """Numbers of the names in a field; None: numbered as they occur."""
-        if path == OPCODE:
-            return self._opcodes
-        tables = self._numbers.items()
+        tables = self._tables.items()
         return next((table for pattern, table in tables if fnmatchcase(path, pattern)), None)
-
-
-FLOATS = {16: "<e", 32: "<f", 64: "<d"}
-"""Struct formats of floats, by their bits."""
 
 
 def functions() -> tuple[str, ...]:
     """Functions of the vector and scalar engines, by name."""
-    found = {name.rpartition(".")[2] for name, form in forms().items() if _FUNCTION in _own(form)}
-    return tuple(sorted(found))
-
-
-def _own(form: Form) -> Mapping[str, Any]:
-    """The fields of a form's instruction."""
-    cls: Any = form.kind
-    return fields_of(cls)
+    kinds: Iterable[tuple[str, Any]] = ((name, form.kind) for name, form in forms().items())
+    return tuple(
+        sorted({n.rpartition(".")[2] for n, kind in kinds if "function" in fields_of(kind)})
+    )
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:
@@ -342,33 +233,23 @@ def _mnemonic(command: Command) -> str:
     return command.MNEMONIC if isinstance(command, Instruction) else type(command).__name__.lower()
 
 
-def _field_order(path: str, first: Sequence[str]) -> int:
-    """Sort key of a field among those that come first."""
-    return next((n for n, each in enumerate(first) if fnmatchcase(path, each)), len(first))
-
-
-class _Same:
+@dataclasses.dataclass(frozen=True)
+class _ById:
     """A machine, compared by identity."""
 
-    def __init__(self, arch: Arch) -> None:
-        self.arch = arch
-
-    def __hash__(self) -> int:
-        return id(self.arch)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.arch is other.arch
+    number: int
+    arch: Arch = dataclasses.field(compare=False)
 
 
 def _format(arch: Arch) -> Format | None:
     """Encoding of commands on a machine; None: all have one size."""
     if arch.encoding is None or arch.front_end.instruction_bytes is not None:
         return None
-    return _cached_format(_Same(arch))
+    return _cached_format(_ById(id(arch), arch))
 
 
 @lru_cache(maxsize=4)
-def _cached_format(machine: _Same) -> Format:
+def _cached_format(machine: _ById) -> Format:
     return Format(machine.arch, machine.arch.encoding or Packing())
 
 
@@ -406,11 +287,11 @@ def typical_bytes(arch: Arch, form: str, rank: int) -> int:
     words have a fixed size."""
     if _format(arch) is None:
         return arch.front_end.instruction_bytes or FIXED
-    return _typical(_Same(arch), form, rank)
+    return _typical(_ById(id(arch), arch), form, rank)
 
 
 @lru_cache(maxsize=1 << 10)
-def _typical(machine: _Same, form: str, rank: int) -> int:
+def _typical(machine: _ById, form: str, rank: int) -> int:
     cls: Any = forms()[form].kind
     operand = Operand("local", Address(0), (1,) * rank, (1,) * rank, "int8")
     given: dict[str, Any] = {
@@ -423,7 +304,7 @@ def _typical(machine: _Same, form: str, rank: int) -> int:
 
 
 _OPERAND = ValueType(Code.RECORD, (), Operand)
-_LEAST = {Code.INT: 0, Code.BOOL: False, Code.FLOAT: 0.0, Code.TEXT: ""}
+_LEAST = {Code.INT: 0, Code.FLOAT: 0.0, Code.TEXT: ""}
 
 
 def codes(arch: Arch) -> dict[str, dict[str, int]]:
@@ -432,7 +313,7 @@ def codes(arch: Arch) -> dict[str, dict[str, int]]:
     Fields are `opcode`, `engine`, `*.memory`, `*.dtype`, `function`, and those numbered by the
     section `encoding`; a path belongs to the first matching pattern.
     """
-    return _cached_format(_Same(arch)).codes
+    return _cached_format(_ById(id(arch), arch)).codes
 
 
 def check_encodable(program: Program, arch: Arch) -> None:
@@ -454,15 +335,68 @@ def control_words(
     Raises:
         EncodingError: fields that do not hold what the program needs.
     """
-    own, names = _cached_format(_Same(arch)), dict[str, int]()
-    found, wrong = list[list[tuple[Command, bytes]]](), list[Misfit]()
-    for stream in program.cores:
-        found.append([])
-        for command in commands(stream):
-            try:
-                found[-1].append((command, own.bytes(command, names)))
-            except EncodingError as mistake:
-                wrong += mistake.misfits
+    own, names, wrong = _cached_format(_ById(id(arch), arch)), dict[str, int](), Misfits()
+    found = [
+        [(command, own.bytes(command, names, wrong)) for command in commands(stream)]
+        for stream in program.cores
+    ]
     if wrong:
-        raise EncodingError(wrong)
+        raise EncodingError("\n".join(f"{field}: {said}" for field, (_, said) in wrong.items()))
     return found, names
+
+
+# Loop buffer: which instructions a front end need not fetch again.
+#
+#     loop_buffer 64 B, instructions of 16 B          fetched               in the buffer
+#       a                                             a
+#       loop t 3:  b  c                               b c                   b c  b c
+#       loop s 2:  d  e  f  g  h                      d e f g h  d e f g h
+#
+# If a loop's whole body fits, later iterations fetch nothing; if not, every iteration fetches all
+# of it, as the one before leaves only the end of the body in the buffer.
+
+Flags = NDArray[np.bool_]
+_FETCHED = np.zeros(1, np.bool_)
+
+
+def at_hand(items: Sequence[Item], stream: Expansion, arch: Arch) -> Flags:
+    """Whether each occurrence of a stream's sites, in program order, needs no fetch.
+
+    Args:
+        items: the stream, which `stream` is the expansion of.
+        stream: its sites; of one that repeats, this is about its first turn only.
+        arch: the machine.
+    """
+    size = arch.front_end.loop_buffer
+    if size is None:
+        return np.zeros(len(stream.order), np.bool_)
+    return _flags(items, iter(stream.sites), arch, size)
+
+
+def _flags(items: Sequence[Item], sites: Iterator[Site], arch: Arch, size: int) -> Flags:
+    parts = [_FETCHED[:0]]
+    for item in items:
+        if not isinstance(item, Loop):
+            next(sites)
+            parts.append(_FETCHED)
+            continue
+        first, turns, body = _turns(item, sites, arch, size)
+        others = np.ones_like(first) if stream_bytes(body, arch) <= size else first
+        parts += [first, np.tile(others, turns - 1)]
+    return np.concatenate(parts)
+
+
+def _turns(
+    loop: Loop, sites: Iterator[Site], arch: Arch, size: int
+) -> tuple[Flags, int, Sequence[Item]]:
+    """The first iteration of a loop, the number of iterations, and the loops; loops around a single
+    instruction count as one, without the iterations that its site repeats."""
+    inner, loops = loop.body, 1
+    while len(inner) == 1 and isinstance(inner[0], Loop):
+        inner, loops = inner[0].body, loops + 1
+    if len(inner) != 1:
+        return _flags(loop.body, sites, arch, size), loop.count, loop.body
+    site = next(sites)
+    walked = loops - len(site.repeats)
+    around = site.loops[len(site.loops) - walked :]
+    return _FETCHED, math.prod(count for _, count in around), inner

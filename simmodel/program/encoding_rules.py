@@ -7,32 +7,23 @@ as far as the file alone tells. What a program needs beyond that is checked when
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import filter as matching
 from fnmatch import fnmatchcase
 
 from simmodel.arch.base import Path, Problem, near
 from simmodel.arch.dtype import NUMPY
-from simmodel.arch.record import Arch, Encoding
+from simmodel.arch.record import ROLES, Arch, Encoding
 from simmodel.isa import HOST, INSTRUCTIONS
-from simmodel.program.command_fields import Code
-from simmodel.program.encoding import (
-    FLOATS,
-    NAMES,
-    OPCODE,
-    ROLES,
-    Fields,
-    Format,
-    all_fields,
-    command_fields,
-    functions,
-)
+from simmodel.program.command_fields import OPCODE, Code, all_fields, command_fields
+from simmodel.program.encoding import FLOATS, Format, functions
 
 WORD = 1024
 """Most bytes of a control word."""
 BITS = 64
 """Most bits of a field: no number in a program is larger."""
-_WIDTHS = ("encoding", "widths")
+_WIDTHS: Path = ("encoding", "widths")
+Fields = Mapping[str, Code]
 
 
 def encoding_problems(arch: Arch) -> Iterator[Problem]:
@@ -43,92 +34,82 @@ def encoding_problems(arch: Arch) -> Iterator[Problem]:
     if packing.word > WORD or packing.word & packing.word - 1:
         said = f"a word of {packing.word} bytes, expected a power of two up to {WORD}"
         yield Problem(("encoding", "word"), said)
-    fields = all_fields()
-    yield from _instructions(packing)
-    yield from _opcodes(arch, packing)
-    yield from _widths(arch, packing, fields)
-    yield from _check_name_tables(arch, packing, fields)
+    fields, own = all_fields(), Format(arch, packing)
+    for part in ("opcodes", "order"):
+        for name in getattr(packing, part):
+            if name not in ("loop", "end", *INSTRUCTIONS):
+                said = (
+                    f"there is no instruction {name!r}{near(name, ('loop', 'end', *INSTRUCTIONS))}"
+                )
+                yield Problem(("encoding", part, name), said)
+    yield from _table(("encoding", "opcodes"), packing.opcodes, {OPCODE: own.width(OPCODE)})
+    yield from _widths(packing, fields)
+    for pattern, table in packing.numbers.items():
+        yield from _numbers(arch, own, pattern, table, fields)
     yield from _order(packing)
 
 
-def _instructions(packing: Encoding) -> Iterator[Problem]:
-    known = ("loop", "end", *INSTRUCTIONS)
-    for part in ("opcodes", "order"):
-        for name in getattr(packing, part):
-            if name not in known:
-                said = f"there is no instruction {name!r}{near(name, known)}"
-                yield Problem(("encoding", part, name), said)
-
-
-def _opcodes(arch: Arch, packing: Encoding) -> Iterator[Problem]:
-    at: Path = ("encoding", "opcodes")
-    yield from _distinct(at, packing.opcodes)
-    bits = Format(arch, packing).width(OPCODE)
-    for name, number in packing.opcodes.items():
-        if bits and number >> bits:
-            said = f"{number} is more than the {bits} bits of {OPCODE} hold"
-            yield Problem((*at, name), said, ((*_WIDTHS, OPCODE),))
-
-
-def _distinct(at: Path, table: Mapping[str, int]) -> Iterator[Problem]:
-    """Names with the number of another one."""
-    times = Counter(table.values())
+def _table(at: Path, table: Mapping[str, int], widths: Mapping[str, int]) -> Iterator[Problem]:
+    """Names with the number of another one, or one that its fields do not hold; fields of 0 bits
+    are left out of commands."""
+    path = min((path for path, bits in widths.items() if bits), key=widths.__getitem__, default="")
     for name, number in table.items():
-        if times[number] > 1:
-            other = next(each for each, n in table.items() if n == number and each != name)
+        other = next((each for each, n in table.items() if n == number and each != name), None)
+        if other is not None:
             yield Problem((*at, name), f"{number} is the number of {other} as well")
+        if path and number >> widths[path]:
+            said = f"{number} is more than the {widths[path]} bits of {path} hold"
+            yield Problem((*at, name), said, (_WIDTHS,))
 
 
-def _widths(arch: Arch, packing: Encoding, fields: Fields) -> Iterator[Problem]:
-    decides = _deciding(packing.widths, fields)
+def _widths(packing: Encoding, fields: Fields) -> Iterator[Problem]:
     for pattern, bits in packing.widths.items():
         at: Path = (*_WIDTHS, pattern)
-        if not any(fnmatchcase(path, pattern) for path in fields):
+        if not matching(fields, pattern):
             yield Problem(at, _no_field(pattern, fields))
             continue
         if bits > BITS:
             yield Problem(at, f"{bits} bits, expected at most {BITS}")
-        decided = [path for path, each in decides.items() if each == pattern]
+        decided = _first_match(pattern, packing.widths, fields)
         if OPCODE in decided and not bits:
             yield Problem(at, "every command has an opcode, expected at least 1 bit")
         real = [path for path in decided if fields[path] == Code.FLOAT]
         if real and bits not in (0, *FLOATS):
-            said = (
-                f"{_field_subject(real)} a float, expected {', '.join(map(str, FLOATS))} bits or 0"
-            )
-            yield Problem(at, said)
+            expected = f"expected {', '.join(map(str, FLOATS))} bits or 0"
+            yield Problem(at, f"{_field_subject(real)} a float, {expected}")
 
 
-def _check_name_tables(arch: Arch, packing: Encoding, fields: Fields) -> Iterator[Problem]:
-    format_ = Format(arch, packing)
-    decides = _deciding(packing.numbers, fields)
-    for pattern, table in packing.numbers.items():
-        at: Path = ("encoding", "numbers", pattern)
-        meant = [path for path in fields if fnmatchcase(path, pattern)]
-        named = [path for path in meant if fields[path] in NAMES]
-        if not meant:
-            yield Problem(at, _no_field(pattern, fields))
-        elif named == [OPCODE]:
-            yield Problem(at, "numbers of opcodes are stated in encoding.opcodes")
-        elif not named:
-            yield Problem(at, f"{_field_subject(meant)} a number, no name")
-        else:
-            yield from _distinct(at, table)
-            yield from _strangers(at, table, [_valid_names(arch, path) for path in named])
-            yield from _narrow(at, table, {path: format_.width(path) for path in named})
-            decided = {path for path in named if decides[path] == pattern}
-            yield from _lacking(arch, at, table, fields, decided)
+def _numbers(
+    arch: Arch, own: Format, pattern: str, table: Mapping[str, int], fields: Fields
+) -> Iterator[Problem]:
+    """Errors in the numbers of the names in some fields."""
+    at: Path = ("encoding", "numbers", pattern)
+    meant = matching(fields, pattern)
+    named = [path for path in meant if fields[path] == Code.TEXT]
+    if not meant:
+        yield Problem(at, _no_field(pattern, fields))
+    elif named == [OPCODE]:
+        yield Problem(at, "numbers of opcodes are stated in encoding.opcodes")
+    elif not named:
+        yield Problem(at, f"{_field_subject(meant)} a number, no name")
+    else:
+        yield from _table(at, table, {path: own.width(path) for path in named})
+        yield from _strangers(at, table, [_valid_names(arch, path) for path in named])
+        decided = _first_match(pattern, arch.encoding.numbers if arch.encoding else {}, fields)
+        memories = {path for path in fields if path.endswith(".memory")}
+        missing = [name for name in ("dram", *arch.memories.on_chip()) if name not in table]
+        if missing and memories <= decided:
+            said = f"{', '.join(missing)} of the machine without a number"
+            yield Problem(at, f"{said}, expected one for each memory", (("memories",),))
 
 
 def _valid_names(arch: Arch, path: str) -> tuple[str, ...] | None:
     """Names that may occur in a field; None: any, as of tokens and loops."""
-    if path == "engine":
-        return (*arch.engines(), HOST)
-    if path == "function":
-        return functions()
-    if path.endswith(".memory"):
-        return ROLES
-    return tuple(NUMPY) if path.endswith(".dtype") else None
+    known = {
+        "engine": (*arch.engines(), HOST), "function": functions(), "memory": ROLES,
+        "dtype": tuple(NUMPY),
+    }  # fmt: skip
+    return known.get(path.rpartition(".")[2])
 
 
 def _strangers(
@@ -140,33 +121,11 @@ def _strangers(
         if names is None:
             return
         there |= dict.fromkeys(names)
+    few = f"; there are {', '.join(there)}" if len(there) <= len(NUMPY) else ""
     for name in table:
         if name not in there:
-            few = f"; there are {', '.join(there)}" if len(there) <= len(NUMPY) else ""
-            said = f"nothing that is packed there is called {name!r}"
-            yield Problem((*at, name), said + (near(name, there) or few))
-
-
-def _narrow(at: Path, table: Mapping[str, int], widths: Mapping[str, int]) -> Iterator[Problem]:
-    """Numbers that do not fit in their fields; fields of 0 bits are left out of commands."""
-    path = min((path for path, bits in widths.items() if bits), key=widths.__getitem__, default="")
-    for name, number in table.items():
-        if path and number >> widths[path]:
-            said = f"{number} is more than the {widths[path]} bits of {path} hold"
-            yield Problem((*at, name), said, (_WIDTHS,))
-
-
-def _lacking(
-    arch: Arch, at: Path, table: Mapping[str, int], fields: Fields, decided: set[str]
-) -> Iterator[Problem]:
-    """Memories of the machine without a number, if no other table numbers them."""
-    memories = {path for path in fields if path.endswith(".memory")}
-    if not memories or not memories <= decided:
-        return
-    missing = [name for name in ("dram", *arch.memories.on_chip()) if name not in table]
-    if missing:
-        said = f"{', '.join(missing)} of the machine without a number, expected one for each memory"
-        yield Problem(at, said, (("memories",),))
+            said = f"nothing that is packed there is called {name!r}{near(name, there) or few}"
+            yield Problem((*at, name), said)
 
 
 def _order(packing: Encoding) -> Iterator[Problem]:
@@ -176,7 +135,7 @@ def _order(packing: Encoding) -> Iterator[Problem]:
         fields, placed = command_fields(mnemonic), set[str]()
         for index, pattern in enumerate(patterns):
             at: Path = ("encoding", "order", mnemonic, index)
-            meant = {path for path in fields if fnmatchcase(path, pattern)}
+            meant = set(matching(fields, pattern))
             if not meant:
                 yield Problem(at, _no_field(pattern, fields, f"{mnemonic} has"))
             elif meant <= placed:
@@ -184,16 +143,14 @@ def _order(packing: Encoding) -> Iterator[Problem]:
             placed |= meant
 
 
-def _deciding(patterns: Iterable[str], fields: Fields) -> dict[str, str]:
-    """The pattern that applies to each field, the first match; '' if none matches."""
-    return {
-        path: next((each for each in patterns if fnmatchcase(path, each)), "") for path in fields
-    }
+def _first_match(pattern: str, patterns: Iterable[str], fields: Fields) -> set[str]:
+    """Fields for which `pattern` is the first of `patterns` that matches."""
+    first = ((path, next((p for p in patterns if fnmatchcase(path, p)), "")) for path in fields)
+    return {path for path, each in first if each == pattern}
 
 
 def _no_field(pattern: str, fields: Fields, who: str = "commands have") -> str:
-    inner = [path for path in fields if path.startswith(f"{pattern}.")]
-    if inner:
+    if any(path.startswith(f"{pattern}.") for path in fields):
         return f"{who} no field {pattern!r}; its parts are {pattern}.*"
     tails = {f"*.{path.split('.', n)[-1]}": None for path in fields for n in (1, 2, 3)}
     if f"*.{pattern}" in tails:
@@ -204,6 +161,4 @@ def _no_field(pattern: str, fields: Fields, who: str = "commands have") -> str:
 
 def _field_subject(paths: list[str]) -> str:
     """Some fields, as the subject of a sentence."""
-    if len(paths) == 1:
-        return f"{paths[0]} is"
-    return f"{paths[0]} (and {len(paths) - 1} more) is"
+    return f"{paths[0]} is" if len(paths) == 1 else f"{paths[0]} (and {len(paths) - 1} more) is"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from simmodel.errors import NotRunnable, TooLong
 from simmodel.isa import Instruction, Item, Loop, MatrixInstruction, Product
-from simmodel.isa.operand_rules import WALKED
+from simmodel.isa.base import instructions, operand_fields
+from simmodel.isa.operand_rules import WALKED, shares_bytes
 from simmodel.isa.region import Address, Operand, Ring, Terms
 
 Turns = tuple[tuple[str, int], ...]
@@ -49,7 +50,7 @@ class Site:
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """Operands of `wide`, reads first."""
-        return (*self.wide.reads(), *self.wide.writes())
+        return self.wide.operands()
 
     @cached_property
     def addresses(self) -> tuple[Numbers, ...]:
@@ -88,7 +89,13 @@ def expand(stream: tuple[Item, ...]) -> Expansion:
         NotRunnable: an instruction breaks its contract, or a loop never runs.
         TooLong: that are more than can be listed.
     """
-    _check_runnable(stream)
+    for instruction, loops in instructions(stream):
+        never = [f"loop {name} runs {count} times" for name, count in loops if count < 1]
+        if never:
+            raise NotRunnable(never[0])
+        if instruction.breaches:
+            said = instruction.breaches[0][1]
+            raise NotRunnable(f"{instruction.MNEMONIC} on {instruction.engine}: {said}")
     sites: list[Site] = []
     order = _expand_items(stream, (), sites)
     return Expansion(tuple(sites), order)
@@ -101,7 +108,10 @@ def _expand_items(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> N
         if burst is not None:
             instruction, outer, repeats, wide = burst
             _listable(times := math.prod(c for _, c in outer))
-            _walkable(instruction, repeats, wide)
+            if repeats and any(o.bytes >= WALKED for o in wide.operands()):
+                turns = math.prod(count for _, count in repeats)
+                said = f"{instruction.MNEMONIC} on {instruction.engine} in {turns} turns"
+                raise TooLong(f"{said} walks {WALKED} bytes or more")
             parts.append(np.full(times, len(sites), np.int32))
             sites.append(Site(instruction, (*loops, *outer), repeats, wide))
         elif isinstance(item, Loop):
@@ -111,26 +121,9 @@ def _expand_items(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> N
     return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
 
-def _check_runnable(items: tuple[Item, ...]) -> None:
-    for item in items:
-        if isinstance(item, Loop):
-            if item.count < 1:
-                raise NotRunnable(f"loop {item.variable} runs {item.count} times")
-            _check_runnable(item.body)
-        elif item.breaches:
-            raise NotRunnable(f"{item.MNEMONIC} on {item.engine}: {item.breaches[0][1]}")
-
-
 def _listable(count: int) -> None:
     if count >= LISTED:
         raise TooLong(f"a loop stands for {count} instructions, expected fewer than {LISTED}")
-
-
-def _walkable(instruction: Instruction, repeats: Turns, wide: Instruction) -> None:
-    if repeats and any(o.bytes >= WALKED for o in (*wide.reads(), *wide.writes())):
-        turns = math.prod(count for _, count in repeats)
-        said = f"{instruction.MNEMONIC} on {instruction.engine} in {turns} turns"
-        raise TooLong(f"{said} walks {WALKED} bytes or more")
 
 
 def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns, Instruction] | None:
@@ -161,63 +154,39 @@ def _bulk(instruction: Instruction, turns: Turns, outer: Turns) -> Instruction |
     if count > 1 and not _independent(instruction, variable):
         return None
     wide = widened(instruction, turns)
-    carries = _carries(wide, outer) or any(_covers_itself(target) for target in wide.writes())
-    return None if count > 1 and carries else wide
+    # A read may see what another iteration wrote, or two iterations write one byte.
+    pairs = ((source, target) for source in wide.reads() for target in wide.writes())
+    carries = any(_may_meet(source, target, outer) for source, target in pairs)
+    ordered = carries or any(shares_bytes(operand) for operand in wide.writes())
+    return None if count > 1 and ordered else wide
 
 
 def _independent(instruction: Instruction, variable: str) -> bool:
     """Whether iterations of `variable` do not overwrite each other, or only accumulate."""
-    operands = (*instruction.reads(), *instruction.writes())
-    if any(_ring_uses(operand.address, variable) for operand in operands):
+    rings = (operand.address.ring for operand in instruction.operands())
+    if any(variable in dict(ring.terms) for ring in rings if ring is not None):
         return False
-    for target in instruction.writes():
-        if target.address.step(variable) == 0 and not _accumulates(instruction, variable):
-            return False
-    return not isinstance(instruction, _SUMS) or _multiplies(instruction, variable)
-
-
-def _ring_uses(address: Address, variable: str) -> bool:
-    return address.ring is not None and any(name == variable for name, _ in address.ring.terms)
-
-
-def _accumulates(instruction: Instruction, variable: str) -> bool:
-    """Whether iterations of `variable` accumulate products in the same sums."""
-    if not isinstance(instruction, _SUMS) or instruction.partial is None:
+    still = any(target.address.step(variable) == 0 for target in instruction.writes())
+    if not isinstance(instruction, _SUMS):
+        return not still
+    if still and not _accumulates(instruction):
         return False
-    partial, target = instruction.partial, instruction.dst
-    same = (partial.address, partial.dtype) == (target.address, target.dtype)
-    if isinstance(instruction, Product):
-        return same
-    clipped = instruction.low > -math.inf or instruction.high < math.inf
-    scaled = target.scale is not None or target.zero != 0
-    written_back = clipped or scaled or instruction.multiplier or instruction.bias
-    return same and not written_back
-
-
-def _multiplies(instruction: MatrixInstruction | Product, variable: str) -> bool:
-    """Whether `variable` is a row, column, reduction or batch dimension of one product."""
-    left, right, target = (
-        operand.address.step(variable) != 0
-        for operand in (instruction.a, instruction.w, instruction.dst)
-    )
+    # It is a row, column, reduction or batch dimension of one product.
+    operands = (instruction.a, instruction.w, instruction.dst)
+    left, right, target = (operand.address.step(variable) != 0 for operand in operands)
     return (left or right) if target else (left and right)
 
 
-def _covers_itself(target: Operand) -> bool:
-    """Whether iterations that move `target` may write one byte twice: then their order matters."""
-    covered = target.itemsize
-    moving = zip(target.shape, target.strides, strict=True)
-    for stride, extent in sorted((abs(s), n) for n, s in moving if n > 1 and s):
-        if stride < covered:
-            return True
-        covered += (extent - 1) * stride
-    return False
-
-
-def _carries(wide: Instruction, outer: Turns) -> bool:
-    """Whether a read may see what another iteration wrote."""
-    pairs = ((source, target) for source in wide.reads() for target in wide.writes())
-    return any(_may_meet(source, target, outer) for source, target in pairs)
+def _accumulates(instruction: MatrixInstruction | Product) -> bool:
+    """Whether its products are added to what is there."""
+    partial, target = instruction.partial, instruction.dst
+    if partial is None or (partial.address, partial.dtype) != (target.address, target.dtype):
+        return False
+    if isinstance(instruction, Product):
+        return True
+    clipped = instruction.low > -math.inf or instruction.high < math.inf
+    scaled = target.scale is not None or target.zero != 0
+    return not (clipped or scaled or instruction.multiplier or instruction.bias)
 
 
 def _may_meet(source: Operand, target: Operand, outer: Turns) -> bool:
@@ -231,8 +200,9 @@ def _may_meet(source: Operand, target: Operand, outer: Turns) -> bool:
     if same_place and (source.shape, source.itemsize) == (target.shape, target.itemsize):
         return False
     alike = _drift(source.address) == _drift(target.address)
-    low, high = _extent(target, None if alike else outer)
-    start, end = _extent(source, None if alike else outer)
+    counts = dict(outer)
+    low, high = target.bounds if alike else target.reach(counts)
+    start, end = source.bounds if alike else source.reach(counts)
     return start < high and low < end
 
 
@@ -242,30 +212,10 @@ def _drift(address: Address) -> tuple[dict[str, int], Ring | None]:
     return {name: step for name, step in steps.items() if step}, address.ring
 
 
-def _extent(operand: Operand, outer: Turns | None) -> tuple[int, int]:
-    """Lowest and one past highest byte over all iterations of `outer`; None: without these
-    loops."""
-    low, high = operand.span
-    low, high = low + operand.address.base, high + operand.address.base
-    if outer is None:
-        return low, high
-    for name, count in outer:
-        move = operand.address.step(name) * (count - 1)
-        low, high = low + min(0, move), high + max(0, move)
-    ring = operand.address.ring
-    if ring is not None:
-        reach = ring.pitch * (ring.slots - 1)
-        low, high = low + min(0, reach), high + max(0, reach)
-    return low, high
-
-
 def widened(instruction: Instruction, turns: Turns) -> Instruction:
     """`instruction` with one more leading dimension in every operand for each of `turns`."""
-    changes: dict[str, Any] = {}
-    for field in fields(instruction):
-        value = getattr(instruction, field.name)
-        if isinstance(value, Operand):
-            changes[field.name] = _widen(value, turns)
+    found = ((name, getattr(instruction, name)) for name in operand_fields(type(instruction)))
+    changes: dict[str, Any] = {n: _widen(o, turns) for n, o in found if isinstance(o, Operand)}
     return replace(instruction, **changes)
 
 

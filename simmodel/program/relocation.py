@@ -11,14 +11,13 @@ bases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from simmodel.isa import Instruction, Item, Loop
-from simmodel.isa.region import Address, Operand
+from simmodel.isa.base import instructions
+from simmodel.isa.region import Operand
 from simmodel.program.program import Port, Program
-from simmodel.program.substitute import lists_of, operands_of
+from simmodel.program.substitute import map_operands
 
 MEMORY, ALIGNMENT = "dram", 64
 Span = tuple[int, int]
@@ -47,14 +46,13 @@ def ports_of(program: Program) -> tuple[PortBytes, ...]:
     areas = _areas(spans.values())
     crossed = [
         reach
-        for operand, reach in _reaches(program)
+        for operand, reach in _dram_accesses(program)
         if not _within(reach, _area(operand.address.base, areas))
     ]
+    stuck = {area for area in areas if any(_meet(each, area) for each in crossed)}
     return tuple(
-        PortBytes(name, MEMORY, low, high - low, not any(_meet(each, area) for each in crossed))
+        PortBytes(name, MEMORY, low, high - low, _area(low, areas) not in stuck)
         for name, (low, high) in spans.items()
-        for area in areas
-        if area[0] <= low < area[1]
     )
 
 
@@ -94,11 +92,7 @@ def relocate(program: Program, places: Mapping[str, int]) -> Program:
 
 def _port_spans(program: Program) -> dict[str, Span]:
     """The bytes of each port."""
-    found: dict[str, Span] = {}
-    for port in (*program.inputs, *program.outputs):
-        base, (low, high) = port.operand.address.base, port.operand.span
-        found[port.name] = base + low, base + high
-    return found
+    return {port.name: port.operand.bounds for port in (*program.inputs, *program.outputs)}
 
 
 def _areas(spans: Iterable[Span]) -> list[Span]:
@@ -113,7 +107,7 @@ def _areas(spans: Iterable[Span]) -> list[Span]:
 
 
 def _area(base: int, areas: Iterable[Span]) -> Span:
-    """The area of an address; None if there is none."""
+    """The area of an address; an empty one if there is none."""
     return next((area for area in areas if area[0] <= base < area[1]), (base, base))
 
 
@@ -125,46 +119,21 @@ def _within(one: Span, area: Span) -> bool:
     return area[0] <= one[0] and one[1] <= area[1]
 
 
-def _reaches(program: Program) -> Iterator[tuple[Operand, Span]]:
-    """Every operand in DRAM, with the bytes that it covers over all iterations."""
+def _dram_accesses(program: Program) -> Iterator[tuple[Operand, Span]]:
+    """Every operand in DRAM, with the bytes that it covers over all iterations; registers have the
+    maximum of their lengths."""
     for stream in program.cores:
-        yield from _dram_accesses(stream, {})
+        for instruction, loops in instructions(stream):
+            for operand in instruction.operands():
+                if operand.memory == MEMORY:
+                    yield operand, operand.reach(dict(loops))
 
 
-def _dram_accesses(
-    items: Iterable[Item], counts: Mapping[str, int]
-) -> Iterator[tuple[Operand, Span]]:
-    for item in items:
-        if isinstance(item, Loop):
-            yield from _dram_accesses(item.body, {**counts, item.variable: item.count})
-            continue
-        for operand in _operands(item):
-            if operand.memory == MEMORY:
-                yield operand, _reach(operand, counts)
-
-
-def _operands(item: Instruction) -> Iterator[Operand]:
-    yield from operands_of(item).values()
-    for several in lists_of(item).values():
-        yield from several
-
-
-def _reach(operand: Operand, counts: Mapping[str, int]) -> Span:
-    """Registers have the maximum of their lengths."""
-    address, (low, high) = operand.address, operand.span
-    steps = [factor * (counts.get(name, 1) - 1) for name, factor in address.terms]
-    if address.ring is not None:
-        steps.append(address.ring.pitch * (address.ring.slots - 1))
-    low += address.base + sum(min(0, step) for step in steps)
-    high += address.base + sum(max(0, step) for step in steps)
-    return low, high
-
-
-def _meetings(program: Program, areas: Sequence[Span], moves: Mapping[Span, int]) -> Iterator[str]:
+def _meetings(program: Program, areas: Iterable[Span], moves: Mapping[Span, int]) -> Iterator[str]:
     """Where a placed port would overlap something else."""
+    spans = _port_spans(program)
     names = {
-        area: ", ".join(name for name, span in _port_spans(program).items() if _within(span, area))
-        for area in areas
+        area: ", ".join(n for n, span in spans.items() if _within(span, area)) for area in areas
     }
     there = [(name, _by(area, moves.get(area, 0))) for area, name in names.items()]
     there += [
@@ -173,21 +142,19 @@ def _meetings(program: Program, areas: Sequence[Span], moves: Mapping[Span, int]
     ]
     there += [
         ("what lies between layers", reach)
-        for operand, reach in _reaches(program)
-        if _area(operand.address.base, areas) not in areas
+        for operand, reach in _dram_accesses(program)
+        if _area(operand.address.base, names) not in names
     ]
+    free = -(-max(high for _, (_, high) in there) // ALIGNMENT) * ALIGNMENT
     for area, by in moves.items():
-        now = _by(area, by)
-        other = next(
-            (each for each in there if each[0] != names[area] and _meet(each[1], now)), None
-        )
-        if other is not None:
-            whose, span = other
-            free = max(high for _, (_, high) in there if high)
-            yield (
-                f"{names[area]}: bytes {_span_text(now)} are those of {whose}, {_span_text(span)}; "
-                f"all from {-(-free // ALIGNMENT) * ALIGNMENT:#x} on are free"
-            )
+        now, name = _by(area, by), names[area]
+        for whose, span in there:
+            if whose != name and _meet(span, now):
+                yield (
+                    f"{name}: bytes {_span_text(now)} are those of {whose}, {_span_text(span)}; "
+                    f"all from {free:#x} on are free"
+                )
+                break
 
 
 def _by(span: Span, by: int) -> Span:
@@ -199,35 +166,26 @@ def _span_text(span: Span) -> str:
 
 
 def _move_ports(program: Program, moves: Mapping[Span, int]) -> Program:
-    def by(base: int) -> int:
-        return next((by for (low, end), by in moves.items() if low <= base < end), 0)
+    def by(memory: str, base: int) -> int:
+        own = (by for (low, end), by in moves.items() if memory == MEMORY and low <= base < end)
+        return next(own, 0)
 
     def operand(each: Operand) -> Operand:
-        if each.memory != MEMORY or not by(each.address.base):
-            return each
-        address: Address = each.address.plus(by(each.address.base))
-        return replace(each, address=address)
+        more = by(each.memory, each.address.base)
+        return replace(each, address=each.address.plus(more)) if more else each
 
-    def item(each: Item) -> Item:
-        if isinstance(each, Loop):
-            return replace(each, body=tuple(map(item, each.body)))
-        changes: dict[str, Any] = {
-            name: operand(found) for name, found in operands_of(each).items()
-        }
-        changes |= {name: tuple(map(operand, found)) for name, found in lists_of(each).items()}
-        return replace(each, **changes)
-
-    def port(each: Port) -> Port:
-        return replace(each, operand=operand(each.operand))
+    def ports(several: Iterable[Port]) -> tuple[Port, ...]:
+        return tuple(replace(each, operand=operand(each.operand)) for each in several)
 
     return replace(
         program,
-        cores=tuple(tuple(map(item, stream)) for stream in program.cores),
+        cores=tuple(
+            tuple(map_operands(item, operand) for item in stream) for stream in program.cores
+        ),
         buffers=tuple(
-            replace(each, address=each.address + by(each.address))
-            if each.memory == MEMORY else each
+            replace(each, address=each.address + by(each.memory, each.address))
             for each in program.buffers
         ),
-        inputs=tuple(map(port, program.inputs)),
-        outputs=tuple(map(port, program.outputs)),
-    )  # fmt: skip
+        inputs=ports(program.inputs),
+        outputs=ports(program.outputs),
+    )

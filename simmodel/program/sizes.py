@@ -22,19 +22,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 from simmodel.isa import Claim, HostCall, Instruction, Item, Loop, Sync
+from simmodel.isa.base import instructions
 from simmodel.isa.region import Limit, Operand, Register
 from simmodel.program.program import Port, Program
 from simmodel.program.substitute import (
-    changed,
     fixed,
-    lists_of,
+    map_operands,
     operands_of,
     shifted,
-    split,
     substitute_operand,
+    valued,
 )
 
 
@@ -79,7 +78,9 @@ def specialize(program: Program, lengths: Mapping[str, int]) -> Program:
     values = checked(program.registers, lengths)
     if not values:
         return program
-    settler = _Specializer(interlock=not any(map(_signals, program.cores)))
+    # Engines of one core signal each other, or an interlock keeps order; cores do in any case.
+    signals = any(i.signals for stream in program.cores for i, _ in instructions(stream))
+    settler = _Specializer(interlock=not signals)
     whole = not any(values.values())
     return replace(
         program,
@@ -135,7 +136,7 @@ def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[
     # One with a single length first: what it says helps with sums of several.
     for limit, size, where in sorted(sizes, key=lambda known: len(known[0].terms)):
         known = {name: value - high[name] for name, (value, _) in found.items()}
-        left = _valued(limit, known)
+        left = valued(limit, known)
         if not left.terms:
             if left.base != size:
                 given = ", ".join(
@@ -195,7 +196,8 @@ class _Specializer:
         if not limits:
             yield replace(loop, body=tuple(self.items(loop.body, values, counts)))
             return
-        inner = {**counts, **dict(_counts(loop.body))}
+        around = (loops for _, loops in instructions(loop.body))
+        inner = {**counts, **dict(chain.from_iterable(around))}
         first, states = 0, [_state(limits, loop.variable, n, inner) for n in range(loop.count)]
         while first < loop.count:
             end = first + 1
@@ -221,27 +223,29 @@ class _Specializer:
     def _specialize_instruction(
         self, item: Instruction, values: Mapping[str, int], counts: Mapping[str, int]
     ) -> Iterator[Item]:
-        made = fixed(item, values)
-        assert isinstance(made, Instruction)
-        made = _without(made, counts)
-        found, lists = operands_of(made), lists_of(made)
-        every = (*found.values(), *chain.from_iterable(lists.values()))
-        if any(_gone(operand, counts) for operand in every):
-            yield from self._instead(made)
+        whole = fixed(item, values)
+        assert isinstance(whole, Instruction)
+        left = {name: o for name, o in operands_of(whole).items() if _gone(o, counts)}
+        spared = [name for name in whole.SPARED if name in left]
+        if spared:
+            whole = replace(whole, **dict.fromkeys(spared))  # type: ignore[arg-type]
+        if any(_gone(operand, counts) for operand in whole.operands()):
+            yield from self._instead(whole)
             return
-        changes: dict[str, Any] = {n: _clipped(o) for n, o in found.items() if o.limits}
-        changes |= {
-            n: tuple(map(_clipped, o)) for n, o in lists.items() if any(e.limits for e in o)
-        }
-        if isinstance(made, HostCall) and changes:
-            changes["operations"] = _in_proportion(made, changes)
-        yield replace(made, **changes) if changes else made
+        cut = map_operands(whole, _clipped)
+        if isinstance(cut, HostCall) and isinstance(whole, HostCall):  # work of fewer elements
+            before, after = (
+                sum(operand.elements for operand in (*call.inputs, *call.outputs))
+                for call in (whole, cut)
+            )
+            cut = replace(cut, operations=cut.operations * after // max(before, 1))
+        yield cut
 
     def _instead(self, left: Instruction) -> Iterator[Instruction]:
         """The replacement of an instruction that is left out."""
         made: list[Instruction] = []
         if self.interlock:
-            own = (o for o in (*left.reads(), *left.writes()) if o.memory != "dram" and not o.cores)
+            own = (o for o in left.operands() if o.memory != "dram" and not o.cores)
             made = [
                 Claim(engine=left.engine, origin=left.origin, dst=replace(o, limits=()))
                 for o in own
@@ -252,13 +256,6 @@ class _Specializer:
             made[0] = replace(made[0], waits=left.waits)
             made[-1] = replace(made[-1], signals=left.signals, notifies=left.notifies)
         yield from made
-
-
-def _signals(items: Iterable[Item]) -> bool:
-    """Whether engines of one core signal each other; cores do in any case."""
-    return any(
-        _signals(item.body) if isinstance(item, Loop) else bool(item.signals) for item in items
-    )
 
 
 def _state(
@@ -278,38 +275,19 @@ def _state(
 
 def _limits(items: Iterable[Item], values: Mapping[str, int]) -> Iterator[tuple[Limit, int]]:
     """Every limit with the extent that it shortens."""
-    for item in items:
-        if isinstance(item, Loop):
-            yield from _limits(item.body, values)
-            continue
-        for operand in operands_of(item).values():
+    for item, _ in instructions(items):
+        for operand in item.operands():
             for limit in operand.limits:
                 extent = 1 if limit.axis is None else operand.shape[limit.axis]
-                yield _valued(limit, values), extent
-
-
-def _counts(items: Iterable[Item]) -> Iterator[tuple[str, int]]:
-    for item in items:
-        if isinstance(item, Loop):
-            yield item.variable, item.count
-            yield from _counts(item.body)
-
-
-def _without(item: Instruction, counts: Mapping[str, int]) -> Instruction:
-    """`item` without the empty operands that it can do without."""
-    found = operands_of(item)
-    gone = [name for name in item.SPARED if name in found and _gone(found[name], counts)]
-    return replace(item, **dict.fromkeys(gone)) if gone else item  # type: ignore[arg-type]
+                yield valued(limit, values), extent
 
 
 def _gone(operand: Operand, counts: Mapping[str, int]) -> bool:
-    """Whether an operand is empty."""
-    return any(_nothing(limit, counts) for limit in operand.limits)
-
-
-def _nothing(limit: Limit, counts: Mapping[str, int]) -> bool:
     """Whether an operand is empty in all iterations of the loops around."""
-    return limit.base + sum(max(0, f * (counts[name] - 1)) for name, f in limit.terms) <= 0
+    return any(
+        limit.base + sum(max(0, f * (counts[name] - 1)) for name, f in limit.terms) <= 0
+        for limit in operand.limits
+    )
 
 
 def _clipped(operand: Operand) -> Operand:
@@ -321,16 +299,3 @@ def _clipped(operand: Operand) -> Operand:
         if limit.axis is not None and not limit.terms:
             shape[limit.axis] = min(shape[limit.axis], limit.base)
     return replace(operand, shape=tuple(shape), limits=())
-
-
-def _in_proportion(call: HostCall, changes: Mapping[str, Any]) -> int:
-    """Operations of a host call, scaled to fewer elements."""
-    own, less = (
-        sum(operand.elements for operand in (*each.inputs, *each.outputs))
-        for each in (call, replace(call, **changes))
-    )
-    return call.operations * less // own
-
-
-def _valued(limit: Limit, values: Mapping[str, int]) -> Limit:
-    return changed(limit, lambda terms: split(terms, values))

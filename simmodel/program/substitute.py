@@ -6,11 +6,12 @@ The item of iteration v + 1, in terms of v, has the factor of v added to each of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from typing import Any
 
 from simmodel.isa import Instruction, Item, Loop
+from simmodel.isa.base import operand_fields
 from simmodel.isa.region import Address, Limit, Operand, Ring, Terms
 
 Change = Callable[[Terms], tuple[int, Terms]]
@@ -19,19 +20,24 @@ Change = Callable[[Terms], tuple[int, Terms]]
 
 def shifted(item: Item, variable: str, by: int) -> Item:
     """`item`, `by` iterations of `variable` later."""
-    return _mapped(item, {variable}, lambda terms: (by * factor(terms, variable), terms))
+    return map_operands(
+        item,
+        lambda o: _changed(o, {variable}, lambda terms: (by * factor(terms, variable), terms)),
+    )
 
 
 def fixed(item: Item, values: Mapping[str, int]) -> Item:
     """`item` with values in place of variables."""
-    return _mapped(item, values, lambda terms: split(terms, values))
+    return map_operands(item, lambda operand: substitute_operand(operand, values))
 
 
 def renamed(item: Item, old: str, new: str) -> Item:
     """`item` with another name for a variable."""
-    return _mapped(
-        item, {old}, lambda terms: (0, tuple((new if n == old else n, f) for n, f in terms))
-    )
+
+    def change(terms: Terms) -> tuple[int, Terms]:
+        return 0, tuple((new if name == old else name, by) for name, by in terms)
+
+    return map_operands(item, lambda operand: _changed(operand, {old}, change))
 
 
 def factor(terms: Terms, variable: str) -> int:
@@ -45,72 +51,50 @@ def split(terms: Terms, values: Mapping[str, int]) -> tuple[int, Terms]:
     return more, tuple((name, step) for name, step in terms if name not in values)
 
 
-def changed(limit: Limit, change: Change) -> Limit:
-    """`limit` with changed terms."""
-    more, terms = change(limit.terms)
+def valued(limit: Limit, values: Mapping[str, int]) -> Limit:
+    """`limit` with values in place of variables."""
+    more, terms = split(limit.terms, values)
     return Limit(limit.axis, limit.base + more, terms)
 
 
 def substitute_operand(operand: Operand, values: Mapping[str, int]) -> Operand:
     """`operand` with values in place of variables."""
-    return _change_operand(operand, lambda terms: split(terms, values))
+    return _changed(operand, values, lambda terms: split(terms, values))
 
 
 def operands_of(instruction: Instruction) -> dict[str, Operand]:
-    """Operands by field name, without absent ones."""
+    """Operands by field name, without absent ones and lists."""
     found = ((name, getattr(instruction, name)) for name in operand_fields(type(instruction)))
     return {name: value for name, value in found if isinstance(value, Operand)}
 
 
-def lists_of(instruction: Instruction) -> dict[str, tuple[Operand, ...]]:
-    """Fields with any number of operands."""
-    found = ((name, getattr(instruction, name)) for name in operand_fields(type(instruction)))
-    return {name: value for name, value in found if isinstance(value, tuple)}
-
-
-_FIELDS: dict[type[Instruction], tuple[str, ...]] = {}
-
-
-def operand_fields(kind: type[Instruction]) -> tuple[str, ...]:
-    """Fields of an instruction class that hold operands."""
-    found = _FIELDS.get(kind)
-    if found is None:
-        found = tuple(f.name for f in fields(kind) if "Operand" in str(f.type))
-        _FIELDS[kind] = found
-    return found
-
-
-def _mapped(item: Item, names: Any, change: Change) -> Item:
+def map_operands(item: Item, change: Callable[[Operand], Operand]) -> Item:
+    """`item` with every operand changed, those in lists too; itself where nothing is."""
     if isinstance(item, Loop):
-        body = tuple(_mapped(inner, names, change) for inner in item.body)
-        return item if body == item.body else replace(item, body=body)
-    changes: dict[str, Any] = {
-        name: _change_operand(operand, change)
-        for name, operand in operands_of(item).items()
-        if _uses_variables(operand, names)
-    }
-    changes |= {
-        name: tuple(_change_operand(operand, change) for operand in operands)
-        for name, operands in lists_of(item).items()
-        if any(_uses_variables(operand, names) for operand in operands)
-    }
+        body = tuple(map_operands(inner, change) for inner in item.body)
+        same = all(new is old for new, old in zip(body, item.body, strict=True))
+        return item if same else replace(item, body=body)
+    changes: dict[str, Any] = {}
+    for name in operand_fields(type(item)):
+        old = getattr(item, name)
+        if isinstance(old, Operand):
+            new: Any = change(old)
+            if new is not old:
+                changes[name] = new
+        elif old:
+            changes[name] = tuple(map(change, old))
     return replace(item, **changes) if changes else item
 
 
-def _change_operand(operand: Operand, change: Change) -> Operand:
-    more, terms = change(operand.address.terms)
-    ring = operand.address.ring
+def _changed(operand: Operand, names: Container[str], change: Change) -> Operand:
+    address, ring = operand.address, operand.address.ring
+    lists = [address.terms, *(limit.terms for limit in operand.limits), ring.terms if ring else ()]
+    if not any(name in names for terms in lists for name, _ in terms):
+        return operand
+    more, terms = change(address.terms)
     if ring is not None:
         turned, rest = change(ring.terms)
         ring = Ring(ring.slots, ring.pitch, (ring.offset + turned) % ring.slots, rest)
-    limits = tuple(changed(limit, change) for limit in operand.limits)
-    address = Address(operand.address.base + more, terms, ring)
-    return replace(operand, address=address, limits=limits)
-
-
-def _uses_variables(operand: Operand, names: Any) -> bool:
-    ring = operand.address.ring
-    lists = [operand.address.terms, *(limit.terms for limit in operand.limits)]
-    if ring is not None:
-        lists.append(ring.terms)
-    return any(name in names for terms in lists for name, _ in terms)
+    changed = ((limit, *change(limit.terms)) for limit in operand.limits)
+    limits = tuple([Limit(limit.axis, limit.base + by, rest) for limit, by, rest in changed])
+    return replace(operand, address=Address(address.base + more, terms, ring), limits=limits)

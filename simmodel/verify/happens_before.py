@@ -101,18 +101,17 @@ def timeline(program: Program) -> Timeline:
     sites: list[Site] = []
     owners: list[int] = []
     queues: dict[Queue, int] = {}
-    parts: list[tuple[Ints, Ints]] = []
+    site, turn = _NONE, _NONE
     for core, expansion in enumerate(program.expanded):
-        parts.append((expansion.order.astype(np.int64) + len(sites), expansion.occurrence))
+        site = np.concatenate([site, expansion.order.astype(np.int64) + len(sites)])
+        turn = np.concatenate([turn, expansion.occurrence])
         sites += expansion.sites
         owners += [core] * len(expansion.sites)
     of_site = [
         queues.setdefault((core, site.instruction.engine), len(queues))
         for core, site in zip(owners, sites, strict=True)
     ]
-    site = np.concatenate([p[0] for p in parts]) if parts else np.empty(0, np.int64)
-    turn = np.concatenate([p[1] for p in parts]) if parts else np.empty(0, np.int64)
-    queue = np.array(of_site, np.int64)[site] if of_site else np.empty(0, np.int64)
+    queue = np.array(of_site, np.int64)[site]
     position = np.empty(len(site), np.int64)
     for members in _grouped(queue, len(queues)):
         position[members] = np.arange(len(members))
@@ -143,53 +142,40 @@ class TokenUse:
         return np.where(wanted <= self.initial, -1, index)
 
 
-class _Uses:
-    """Sites that signal or wait, by token; programs with multicast have thousands of tokens."""
+Token = tuple[int, str]
+"""Core and name."""
+_NONE = np.empty(0, np.int64)
 
-    def __init__(self) -> None:
-        self.numbers: dict[tuple[int, str], int] = {}
-        """Token -> its number."""
-        self._rows: list[tuple[int, int, int]] = []
-        """Number of the token, site, how many."""
 
-    def add(self, token: tuple[int, str], site: int, count: int) -> None:
-        """`site` signals or waits for `count` of `token`."""
-        self._rows.append((self.numbers.setdefault(token, len(self.numbers)), site, count))
-
-    def by_token(self, line: Timeline) -> list[tuple[Ints, Ints]]:
-        """Per number: occurrences in program order, and the count of each."""
-        token, site, count = np.array(self._rows, np.int64).reshape(-1, 3).T
-        times = np.array([len(found) for found in line.occurrences], np.int64)[site]
-        where = np.concatenate(
-            [np.empty(0, np.int64), *(line.occurrences[s] for s in site.tolist())]
-        )
-        token, count = np.repeat(token, times), np.repeat(count, times)
-        order = np.lexsort((where, token))
-        edges = np.searchsorted(token[order], np.arange(len(self.numbers) + 1))
-        where, count = where[order], count[order]
-        return [(where[a:b], count[a:b]) for a, b in pairwise(edges.tolist())]
+def _by_token(line: Timeline, uses: list[tuple[Token, int, int]]) -> dict[Token, tuple[Ints, Ints]]:
+    """Per token its uses in program order: occurrences, and the count of each; from those of each
+    site. Programs with multicast have thousands of tokens."""
+    numbers: dict[Token, int] = {}
+    rows = [(numbers.setdefault(token, len(numbers)), site, count) for token, site, count in uses]
+    token, site, count = np.array(rows, np.int64).reshape(-1, 3).T
+    times = np.array([len(found) for found in line.occurrences], np.int64)[site]
+    where = np.concatenate([_NONE, *(line.occurrences[s] for s in site.tolist())])
+    token, count = np.repeat(token, times), np.repeat(count, times)
+    order = np.lexsort((where, token))
+    edges = np.searchsorted(token[order], np.arange(len(numbers) + 1)).tolist()
+    where, count = where[order], count[order]
+    parts = zip(numbers, pairwise(edges), strict=True)
+    return {name: (where[a:b], count[a:b]) for name, (a, b) in parts}
 
 
 def _token_uses(line: Timeline) -> Iterator[TokenUse]:
-    gives, takes = _Uses(), _Uses()
+    gives, takes = list[tuple[Token, int, int]](), list[tuple[Token, int, int]]()
     for number, (site, owner) in enumerate(zip(line.sites, line.owners, strict=True)):
-        for name, count in site.instruction.signals:
-            gives.add((owner, name), number, count)
-        for name, count in site.instruction.waits:
-            takes.add((owner, name), number, count)
-        for name, count, cores in site.instruction.notifies:
-            for core in cores:
-                gives.add((core, name), number, count)
+        instruction = site.instruction
+        gives += [((owner, name), number, count) for name, count in instruction.signals]
+        takes += [((owner, name), number, count) for name, count in instruction.waits]
+        for name, count, cores in instruction.notifies:
+            gives += [((core, name), number, count) for core in cores]
     declared = {(c, n): k for c, names in enumerate(line.program.tokens) for n, k in names.items()}
-    given, taken = gives.by_token(line), takes.by_token(line)
-    nothing = np.empty(0, np.int64), np.empty(0, np.int64)
-    for key in dict.fromkeys([*declared, *gives.numbers, *takes.numbers]):
-        giver, taker = gives.numbers.get(key), takes.numbers.get(key)
-        yield TokenUse(
-            *key, declared.get(key, 0),
-            *(nothing if giver is None else given[giver]),
-            *(nothing if taker is None else taken[taker]),
-        )  # fmt: skip
+    given, taken = _by_token(line, gives), _by_token(line, takes)
+    for key in dict.fromkeys([*declared, *given, *taken]):
+        signals, waits = given.get(key, (_NONE, _NONE)), taken.get(key, (_NONE, _NONE))
+        yield TokenUse(*key, declared.get(key, 0), *signals, *waits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +199,7 @@ class Dependencies:
 def dependencies(line: Timeline) -> Dependencies:
     """Edges from tokens and barriers; each token must be signalled by one queue alone."""
     lacking: list[tuple[int, str]] = []
-    targets, sources = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    targets, sources = [_NONE], [_NONE]
     for use in line.token_uses:
         queues = line.queue[use.givers]
         if (queues != queues[:1]).any():
@@ -226,10 +212,12 @@ def dependencies(line: Timeline) -> Dependencies:
     for name, (arrivals, awaits) in barrier_uses(line).items():
         if not arrivals and awaits:
             lacking += [(o, name) for o in awaits]
-        last = _last_of_queues(line, arrivals)
+        # The last in each queue implies those before it.
+        latest = {int(line.queue[occurrence]): occurrence for occurrence in sorted(arrivals)}
+        last = np.array(sorted(latest.values()), np.int64)
         targets.append(np.repeat(np.array(awaits, np.int64), len(last)))
         sources.append(np.tile(last, len(awaits)))
-    empty = Dependencies(np.empty(0, np.int64), np.empty(0, np.int64), tuple(lacking))
+    empty = Dependencies(_NONE, _NONE, tuple(lacking))
     return empty.plus(np.concatenate(targets), np.concatenate(sources))
 
 
@@ -243,14 +231,6 @@ def barrier_uses(line: Timeline) -> dict[str, tuple[list[int], list[int]]]:
             where = np.repeat(found, site.times).tolist()
             (arrivals if isinstance(instruction, Arrive) else awaits).extend(where)
     return uses
-
-
-def _last_of_queues(line: Timeline, occurrences: list[int]) -> Ints:
-    """The last of `occurrences` in each queue: it implies those before it."""
-    last: dict[int, int] = {}
-    for occurrence in sorted(occurrences):
-        last[int(line.queue[occurrence])] = occurrence
-    return np.array(sorted(last.values()), np.int64)
 
 
 def sequence(
@@ -374,10 +354,8 @@ class _Game:
             self.awake += self.waiting_fetch.pop(core)
 
     def _complaint(self) -> str:
-        lines = []
-        for queue, members in enumerate(self.members):
-            if self.head[queue] < len(members):
-                lines.append(self._why(members[self.head[queue]]))
+        heads = zip(self.members, self.head, strict=True)
+        lines = [self._why(members[head]) for members, head in heads if head < len(members)]
         return "nothing can go on: " + "; ".join(lines[:8])
 
     def _why(self, occurrence: int) -> str:

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simmodel.arch.record import Arch
 from simmodel.isa import Claim
 from simmodel.isa.region import Operand
 from simmodel.program.program import Place, Program
 from simmodel.verify.finding import Finding, found_at
-from simmodel.verify.happens_before import Clocks, Ints, Timeline, TokenUse, barrier_uses
+from simmodel.verify.happens_before import Clocks, Ints, Timeline, barrier_uses
 from simmodel.verify.overlap import Accesses, Bools, Ends, Rivalries, disjoint_in_time, rivalries
 
 LISTED = 20
@@ -82,17 +81,11 @@ def _race(found: Rivalries, first: int, second: int) -> Finding:
     return found_at(line.program, "race", message, line.owners[site], instruction)
 
 
-class _Written:
-    """Mask of written bytes of every memory."""
-
-    def __init__(self, ends: dict[Place, int]) -> None:
-        self.marks = {spot: np.zeros(end, np.bool_) for spot, end in ends.items()}
-
-    def at(self, spot: Place, operand: Operand, address: int) -> NDArray[np.bool_]:
-        """Marks of the operand's bytes, one more dimension for the bytes of an element."""
-        shape, strides = operand.bytewise
-        whole = (*shape, operand.itemsize)
-        return np.ndarray(whole, np.bool_, self.marks[spot], address, (*strides, 1))
+def _marks(written: Bools, operand: Operand, address: int) -> Bools:
+    """Marks of an operand's bytes in those of its memory, one more dimension for the bytes of an
+    element."""
+    shape, strides = operand.bytewise
+    return np.ndarray((*shape, operand.itemsize), np.bool_, written, address, (*strides, 1))
 
 
 def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[Finding]:
@@ -105,16 +98,14 @@ def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[F
     _, first = np.unique(key[sorted_], return_index=True)
     work = sorted_[first]
     work = work[np.lexsort((table.write[work], rank[table.occurrence[work]]))]
-    written = _initial(
-        line.program, _memory_ends(line.program, table.places, table.place, table.end)
-    )
+    written = _initially_written(line.program, table)
     seen: set[tuple[int, int]] = set()
     for access in work.tolist():
         occurrence, index = int(table.occurrence[access]), int(table.operand[access])
         site, region = int(line.site[occurrence]), int(table.region[access])
         operand = line.sites[site].operands[index]
         address = int(table.start[region]) - operand.span[0]
-        marks = written.at(table.places[table.place[region]], operand, address)
+        marks = _marks(written[table.places[table.place[region]]], operand, address)
         if table.write[access]:
             marks[...] = True
         elif not marks.all() and (site, index) not in seen and len(seen) < LISTED:
@@ -127,31 +118,29 @@ def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[F
             instruction = line.sites[site].instruction
             yield found_at(line.program, "unwritten", message, line.owners[site], instruction)
     for port in line.program.outputs:
-        marks = written.at(("dram", 0), port.operand, port.operand.address.base)
+        marks = _marks(written["dram", 0], port.operand, port.operand.address.base)
         if not marks.all():
             missing = int(marks.size - np.count_nonzero(marks))
             yield Finding("output", f"{missing} bytes of output {port.name!r} are never written")
 
 
-def _memory_ends(
-    program: Program, spots: tuple[Place, ...], place: Ints, end: Ints
-) -> dict[Place, int]:
-    ends = {("dram", 0): 1}
-    for index, spot in enumerate(spots):
-        ends[spot] = max(ends.get(spot, 1), int(end[place == index].max(initial=1)))
-    high = [c.address + c.data.nbytes for c in program.constants]
+def _initially_written(program: Program, table: Accesses) -> dict[Place, Bools]:
+    """A mark for each byte of every memory, as far as it is touched: whether it is written before
+    the program starts."""
     ports = (*program.inputs, *program.outputs)
-    high += [port.operand.address.base + port.operand.span[1] for port in ports]
-    ends["dram", 0] = max(ends["dram", 0], *high, 1)
-    return ends
-
-
-def _initial(program: Program, ends: dict[Place, int]) -> _Written:
-    written = _Written(ends)
-    for constant in program.constants:
-        written.marks["dram", 0][constant.address : constant.address + constant.data.nbytes] = True
+    spans = [(each.address, each.address + each.data.nbytes) for each in program.constants]
+    ends = {
+        ("dram", 0): max([1, *(port.operand.bounds[1] for port in ports), *(e for _, e in spans)])
+    }
+    for index, spot in enumerate(table.places):
+        last = int(table.end[table.place == index].max(initial=1))
+        ends[spot] = max(ends.get(spot, 1), last)
+    written = {spot: np.zeros(end, np.bool_) for spot, end in ends.items()}
+    dram = written["dram", 0]
+    for low, high in spans:
+        dram[low:high] = True
     for port in program.inputs:
-        written.at(("dram", 0), port.operand, port.operand.address.base)[...] = True
+        _marks(dram, port.operand, port.operand.address.base)[...] = True
     return written
 
 
@@ -169,22 +158,18 @@ def token_findings(line: Timeline) -> Iterator[Finding]:
             if len(queues) > 1:
                 message = f"token {use.name!r} is {role} by {' and '.join(queues)}"
                 yield Finding("token-queues", message, use.core)
-        yield from _balance(use)
+        given, taken = int(use.given.sum()), int(use.taken.sum())
+        if not 0 <= use.initial < COUNT:
+            yield Finding("balance", f"token {use.name!r} starts with {use.initial}", use.core)
+        if given != taken:
+            message = f"token {use.name!r} is given {given} and taken {taken} times"
+            yield Finding("balance", message, use.core)
 
 
 def _queues(line: Timeline, occurrences: Ints, home: int) -> list[str]:
     """Engines, those of other cores than `home` with their core."""
     found = (line.queues[queue] for queue in np.unique(line.queue[occurrences]))
     return [engine if core == home else f"{engine} of core {core}" for core, engine in found]
-
-
-def _balance(use: TokenUse) -> Iterator[Finding]:
-    given, taken = int(use.given.sum()), int(use.taken.sum())
-    if not 0 <= use.initial < COUNT:
-        yield Finding("balance", f"token {use.name!r} starts with {use.initial}", use.core)
-    if given != taken:
-        message = f"token {use.name!r} is given {given} and taken {taken} times"
-        yield Finding("balance", message, use.core)
 
 
 def barrier_findings(line: Timeline) -> Iterator[Finding]:

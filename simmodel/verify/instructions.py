@@ -3,72 +3,56 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from simmodel.arch.dtype import SIZES
 from simmodel.arch.record import Arch, Memory
-from simmodel.isa import (
-    HOST,
-    Arrive,
-    Await,
-    Copy,
-    Fill,
-    HostCall,
-    Instruction,
-    Item,
-    Loop,
-    MatrixInstruction,
-    ScalarFamily,
-    ScalarNop,
-    VectorFamily,
-)
+from simmodel.isa import HOST, Arrive, Await, Copy, Fill, HostCall, Instruction, Item, Loop
+from simmodel.isa.base import Loops
 from simmodel.isa.operand_rules import LIMIT, RANK, reach, sound
-from simmodel.isa.region import Operand, Terms
 from simmodel.program.program import Port, Program
 from simmodel.verify.finding import Finding, found_at
 from simmodel.verify.happens_before import Ints, Timeline
 from simmodel.verify.hazards import COUNT
 from simmodel.verify.symbolic import unknown
 
-ROLES = ("dram", "shared", "local", "weights", "accumulators")
 Checked = Iterator[tuple[str, str]]
 """Rule and message of each error."""
-Check = Callable[[Instruction, Program, Arch, int], Checked]
 
 
 def static_findings(program: Program, arch: Arch) -> list[Finding]:
     """Findings that need no order of execution."""
-    found = [Finding("core", m) for m in _cores(program, arch)]
+    found: list[Finding] = []
+    if len(program.cores) > arch.core_count:
+        said = f"{len(program.cores)} streams, {arch.name} has {arch.core_count} cores"
+        found.append(Finding("core", said))
+    if len(program.tokens) != len(program.cores):
+        said = f"tokens are declared for {len(program.tokens)} of {len(program.cores)} streams"
+        found.append(Finding("core", said))
     for core, stream in enumerate(program.cores):
         found += _check_stream(stream, (), program, arch, core)
-    found += _token_counts(program, arch)
-    return found
-
-
-def _cores(program: Program, arch: Arch) -> Iterator[str]:
-    if len(program.cores) > arch.core_count:
-        yield f"{len(program.cores)} streams, {arch.name} has {arch.core_count} cores"
-    if len(program.tokens) != len(program.cores):
-        yield f"tokens are declared for {len(program.tokens)} of {len(program.cores)} streams"
-
-
-def _token_counts(program: Program, arch: Arch) -> Iterator[Finding]:
     limit = arch.front_end.tokens
     for core, tokens in enumerate(program.tokens):
         if len(tokens) > limit:
-            yield Finding("tokens", f"{len(tokens)} tokens, a core has {limit}", core)
+            found.append(Finding("tokens", f"{len(tokens)} tokens, a core has {limit}", core))
+    return found
 
 
 def _check_stream(
-    items: tuple[Item, ...], loops: Terms, program: Program, arch: Arch, core: int
+    items: tuple[Item, ...], loops: Loops, program: Program, arch: Arch, core: int
 ) -> Iterator[Finding]:
-    """Findings in a stream inside of `loops`, variables with their counts."""
+    """Findings in a stream inside of `loops`."""
     for item in items:
         if not isinstance(item, Loop):
-            broken = [found for check in CHECKS for found in check(item, program, arch, core)]
+            broken = [
+                *_engine(item, arch, core),
+                *_operand_checks(item, arch, core),
+                *item.breaches,
+            ]
             # The machine cannot be asked about what it does not have.
-            last = (_references,) if broken else (_references, _encodable)
-            broken += [found for check in last for found in check(item, program, arch, core)]
+            reason = None if broken else item.unencodable(arch)
+            broken += _references(item, program, core)
+            broken += [] if reason is None else [("encoding", reason)]
             for rule, message in (*broken, *_looped(item, loops)):
                 yield found_at(program, rule, message, core, item)
             continue
@@ -79,21 +63,14 @@ def _check_stream(
         if len(loops) == RANK:
             yield Finding("loop", f"more than {RANK} loops inside of each other", core)
         else:
-            yield from _check_stream(
-                item.body, (*loops, (item.variable, item.count)), program, arch, core
-            )
+            inner = (*loops, (item.variable, item.count))
+            yield from _check_stream(item.body, inner, program, arch, core)
 
 
-def operands_of(instruction: Instruction) -> tuple[Operand, ...]:
-    """All operands, reads first."""
-    return (*instruction.reads(), *instruction.writes())
-
-
-def _looped(instruction: Instruction, loops: Terms) -> Checked:
+def _looped(instruction: Instruction, loops: Loops) -> Checked:
     counted = dict(loops)
-    for operand in operands_of(instruction):
-        ring = operand.address.ring
-        for name, _ in (*operand.address.terms, *(ring.terms if ring else ())):
+    for operand in instruction.operands():
+        for name in operand.address.variables:
             if name not in counted:
                 yield "loop", unknown(name)
         if operand.limits:
@@ -102,60 +79,33 @@ def _looped(instruction: Instruction, loops: Terms) -> Checked:
             yield "range", f"an address in {operand.memory} comes up to {LIMIT} or more"
 
 
-def _operand_checks(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
-    for operand in operands_of(instruction):
-        if operand.memory not in ROLES or arch.memories.get(operand.memory) is None:
+def _operand_checks(instruction: Instruction, arch: Arch, core: int) -> Checked:
+    for operand in instruction.operands():
+        if arch.memories.get(operand.memory) is None:
             yield "memory", f"{arch.name} has no memory {operand.memory!r}"
         if operand.cores not in ((), (core,)) and not isinstance(instruction, Copy | Fill):
             yield "core", f"{instruction.MNEMONIC} does not reach other cores"
         strange = [c for c in operand.cores if not 0 <= c < arch.core_count]
         if strange:
             yield "core", f"no core {strange[0]}, {arch.name} has {arch.core_count}"
-    if len({operand.cores for operand in instruction.reads() if len(operand.cores) > 1}):
+    if any(len(operand.cores) > 1 for operand in instruction.reads()):
         yield "core", "an operand is read from several cores at once"
 
 
-def _engine(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
+def _engine(instruction: Instruction, arch: Arch, core: int) -> Checked:
     name, engines = instruction.engine, (*arch.engines(), HOST)
     if name not in engines:
         yield "engine", f"no engine {name!r}; there are {', '.join(engines)}"
         return
     if name == HOST and core != 0:
         yield "engine", "only the first core's stream feeds the host"
-    allowed = _engines_for(instruction, arch)
-    if allowed and name not in allowed:
+    others = {"copy": tuple(arch.copy_), HOST: (HOST,), "sync": engines}
+    allowed = others.get(instruction.UNIT) or arch.units(instruction.UNIT)
+    if name not in allowed:
         yield "engine", f"{instruction.MNEMONIC} runs on {' or '.join(allowed)}, not on {name}"
 
 
-def _engines_for(instruction: Instruction, arch: Arch) -> tuple[str, ...]:
-    """Engines that execute the family of `instruction`; empty: all."""
-    match instruction:
-        case Copy() | Fill():
-            return tuple(arch.copy_)
-        case MatrixInstruction():
-            return arch.units("matrix")
-        case ScalarFamily():
-            return ("scalar",)
-        case VectorFamily():
-            return arch.units("vector")
-        case ScalarNop():
-            return ("scalar",)
-        case HostCall():
-            return (HOST,)
-    return ()
-
-
-def _contract(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
-    yield from instruction.breaches
-
-
-def _encodable(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
-    reason = instruction.unencodable(arch)
-    if reason is not None:
-        yield "encoding", reason
-
-
-def _references(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
+def _references(instruction: Instruction, program: Program, core: int) -> Checked:
     declared = program.tokens[core] if core < len(program.tokens) else {}
     for name, count in (*instruction.waits, *instruction.signals):
         if name not in declared:
@@ -171,7 +121,7 @@ def _references(instruction: Instruction, program: Program, arch: Arch, core: in
     if isinstance(instruction, HostCall):
         if not 0 <= instruction.payload < len(program.payloads):
             yield "payload", f"payload {instruction.payload} of {len(program.payloads)}"
-        if any(operand.memory != "dram" for operand in operands_of(instruction)):
+        if any(operand.memory != "dram" for operand in instruction.operands()):
             yield "encoding", "the host reaches DRAM only"
 
 
@@ -190,9 +140,6 @@ def _notices(instruction: Instruction, program: Program) -> Checked:
                 yield "core", f"token {name!r} of core {target}, which has no stream"
             elif name not in program.tokens[target]:
                 yield "token", f"token {name!r} is not declared on core {target}"
-
-
-CHECKS: tuple[Check, ...] = (_engine, _operand_checks, _contract)
 
 
 # Range and alignment, for all iterations: of operands, buffers, constants and ports.

@@ -122,12 +122,11 @@ def _distinct(asked: Ints, residue: Ints) -> tuple[Ints, Ints]:
 def _levels(a: Box, b: Box) -> tuple[tuple[int, int, int], ...]:
     """Each distinct stride and the range of its factor in (place in a) - (place in b)."""
     levels: dict[int, tuple[int, int]] = {}
-    for extent, stride in a.dims:
+    both = [(stride, 0, extent - 1) for extent, stride in a.dims]
+    both += [(stride, 1 - extent, 0) for extent, stride in b.dims]
+    for stride, low, high in both:
         least, most = levels.get(stride, (0, 0))
-        levels[stride] = least, most + extent - 1
-    for extent, stride in b.dims:
-        least, most = levels.get(stride, (0, 0))
-        levels[stride] = least - extent + 1, most
+        levels[stride] = least + low, most + high
     return tuple((stride, *levels[stride]) for stride in sorted(levels, reverse=True))
 
 
@@ -203,22 +202,10 @@ def accesses(line: Timeline, arch: Arch) -> Accesses:
 
 
 def _meeting(table: Accesses) -> Iterator[tuple[Ints, Ints]]:
-    """Pairs of regions whose bounding intervals meet and of which one is written, in chunks; each
-    written region with itself too."""
+    """Pairs of regions whose bounding intervals meet and of which one is written, each once, in
+    chunks; each written region with itself too."""
     own = np.flatnonzero(table.written)
     yield own, own
-    yield from _bounding(table)
-
-
-def _touching(table: Accesses, first: Ints, second: Ints) -> Bools:
-    """Whether the regions of each pair have a byte in common; pairs may recur."""
-    count = max(len(table.start), 1)
-    pairs, back = np.unique(first * count + second, return_inverse=True)
-    return _exact(table, pairs // count, pairs % count)[back]
-
-
-def _bounding(table: Accesses) -> Iterator[tuple[Ints, Ints]]:
-    """Pairs of regions whose bounding intervals meet, each once, in chunks."""
     # One line of bytes for all places, far enough from each other.
     base = table.place * FAR
     regions = np.argsort(base + table.start, kind="stable")
@@ -248,7 +235,7 @@ def _chunked(first: Ints, starts: Ints, counts: Ints) -> Iterator[tuple[Ints, In
         at = upto
 
 
-def _exact(table: Accesses, first: Ints, second: Ints) -> Bools:
+def _touching(table: Accesses, first: Ints, second: Ints) -> Bools:
     """Whether the regions of each pair have a byte in common."""
     keep = np.ones(len(first), np.bool_)
     delta = table.start[second] - table.start[first]
@@ -345,7 +332,9 @@ def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], B
         first, second = first[keep], second[keep]
         fit = allowed(ends.at(first), ends.at(second))
         first, second = first[fit], second[fit]
-        touch = _touching(table, region[first], region[second])
+        count = max(len(table.start), 1)
+        both, back = np.unique(region[first] * count + region[second], return_inverse=True)
+        touch = _touching(table, both // count, both % count)[back]
         found.append((first[touch], second[touch]))
     return Rivalries(
         line, table, order, bounds, queues,

@@ -16,7 +16,6 @@ from simmodel.isa.operand_rules import LIMIT, sound
 from simmodel.isa.region import Limit, Operand, Register
 from simmodel.program.program import Port, Program
 from simmodel.program.sizes import most
-from simmodel.program.substitute import lists_of, operands_of
 from simmodel.verify.finding import Finding, found_at
 
 LENGTH = 2**31
@@ -104,17 +103,14 @@ def _open_port_mistakes(
             high = ", ".join(f"{n} has high={known[n].high}" for n, _ in limit.terms)
             yield f"{where} has {extent} positions at the most, but register {high}"
         elif least < 1:
-            yield f"{where} has {least} positions where {_at_low(limit, known)}, expected 1 or more"
+            lows = ", ".join(f"{name} is {known[name].low}" for name, _ in limit.terms)
+            yield f"{where} has {least} positions where {lows}, expected 1 or more"
 
 
 def _more(limit: Limit, summed: int, extent: int, whole: Set[str]) -> bool:
     """Whether there are always some positions besides, as in a mask over a cache and what is new:
     of lengths that another input says by itself."""
     return summed < extent and whole >= {name for name, _ in limit.terms}
-
-
-def _at_low(limit: Limit, known: Mapping[str, Register]) -> str:
-    return ", ".join(f"{name} is {known[name].low}" for name, _ in limit.terms)
 
 
 def _stream(
@@ -138,7 +134,7 @@ def _stream(
 def _open_instruction_mistakes(
     item: Instruction, counts: Mapping[str, int], known: Mapping[str, Register]
 ) -> Messages:
-    operands = (*operands_of(item).values(), *chain.from_iterable(lists_of(item).values()))
+    operands = item.operands()
     names = {*counts, *known}
     turns = sum(counts.values())
     if turns >= TURNS and any(operand.limits for operand in operands):
@@ -146,8 +142,7 @@ def _open_instruction_mistakes(
     for operand in operands:
         yield from sound(operand)
         yield from _limits(operand, names)
-        ring = operand.address.ring
-        for name, _ in (*operand.address.terms, *(ring.terms if ring else ())):
+        for name in operand.address.variables:
             if name not in names:
                 yield "loop", unknown(name)
 

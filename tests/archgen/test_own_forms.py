@@ -17,7 +17,7 @@ from archgen.schema import load_arch
 from archgen.studies.sweep import study
 from simmodel.arch.record import FORM_LIMITS
 from simmodel.isa.forms import forms
-from simmodel.program.assembly import parse_item, print_item, print_program
+from simmodel.program.assembly import parse_items, print_item, print_program
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 MACHINE = "tpu-v3-like"
@@ -106,7 +106,7 @@ def test_it_has_a_text_that_is_read_again(tmp_path: Path) -> None:
     activate((extension(written(tmp_path)),))
     line = "vector.binary vector function=swiglu dst=local[0x0]:fp16[8] a=local[0x10]:fp16[8] " \
         "b=local[0x20]:fp16[8]"  # fmt: skip
-    item = parse_item(line)
+    (item,) = parse_items(line)
     assert print_item(item) == line
     assert item.cycles(load_arch(MACHINE)) == 1  # type: ignore[union-attr]
 

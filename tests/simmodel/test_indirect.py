@@ -17,7 +17,7 @@ from simmodel.errors import NoSuchRow
 from simmodel.execute import execute
 from simmodel.isa import Copy, Gather, Indirect, Item, Scatter
 from simmodel.machine.run import simulate
-from simmodel.program.assembly import parse_item, print_item
+from simmodel.program.assembly import parse_items, print_item
 from simmodel.program.program import Origin, Program
 from simmodel.verify import findings, verify
 
@@ -179,6 +179,6 @@ def test_what_rows_mean(index: list[list[int]], row: list[int], scatters: bool) 
         assert (arrays[id(table)] == wanted).all()
     else:
         assert (arrays[id(own)] == wanted[numbers]).all()
-    assert parse_item(print_item(item)) == item
+    assert parse_items(print_item(item)) == (item,)
     assert not item.breaches
     assert item.source_bytes == numbers.size * int(np.prod(row)) * 2

@@ -51,7 +51,7 @@ from simmodel.isa import (
 )
 from simmodel.isa.functions import BINARY, REDUCE, UNARY
 from simmodel.isa.region import Address, Operand
-from simmodel.program.assembly import parse_item, print_item
+from simmodel.program.assembly import parse_items, print_item
 from simmodel.program.expand import expand
 
 Memory = dict[str, np.ndarray]
@@ -333,7 +333,7 @@ def test_traffic(case: Case) -> None:
 
 @each_case
 def test_text_round_trip(case: Case) -> None:
-    assert parse_item(print_item(case.instruction)) == case.instruction
+    assert parse_items(print_item(case.instruction)) == (case.instruction,)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.result], ids=lambda c: type(c.instruction))

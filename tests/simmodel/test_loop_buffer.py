@@ -9,7 +9,7 @@ import pytest
 from programs import machine, nop, program
 
 from simmodel.isa import Item, Loop
-from simmodel.program.loop_buffer import at_hand
+from simmodel.program.encoding import at_hand
 
 WORD = 16
 

@@ -25,7 +25,7 @@ from simmodel.arch.dtype import (
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.isa import Binary, Copy, Instruction, Item, Loop, Unary
-from simmodel.program.assembly import parse_item, print_item
+from simmodel.program.assembly import parse_items, print_item
 from simmodel.program.program import Program
 from simmodel.verify import findings
 
@@ -102,7 +102,7 @@ def test_cycles_and_bytes_of_a_widening_copy_by_hand() -> None:
     raw = replace(copy, dst=at("local", 0, (32, 64), "int4"))
     assert raw.cycles(arch) == 64
     assert [flow.bytes for flow in raw.traffic(arch)] == [1024, 1024]
-    assert parse_item(print_item(copy)) == copy
+    assert parse_items(print_item(copy)) == (copy,)
 
 
 @pytest.mark.parametrize("narrow", sorted(STORED))
