@@ -18,7 +18,7 @@ from compiler.errors import UnsupportedModel, at_node, operator_name
 from compiler.frontend.control_flow import reads
 from compiler.frontend.operators.functions import is_defined
 from compiler.frontend.reference_types import operators_of_runtime, outside
-from compiler.frontend.rewrite import ARCHGEN, ORIGIN, const, input_of, is_op
+from compiler.frontend.rewrite import ARCHGEN, const, input_of, is_op, label_of
 from compiler.frontend.shapes import RULES
 
 _REMEDY = "export it as standard operators or register it (docs/extending.md)"
@@ -153,7 +153,7 @@ def other_ports(graph: onnx.GraphProto) -> list[str]:
 def other_values(graph: ir.Graph) -> list[str]:
     """Nodes of `graph` that make such values."""
     lines = [
-        f"{_ir_node_label(node)} makes {value.name!r}, {kind}"
+        f"{label_of(node)} makes {value.name!r}, {kind}"
         for node in graph
         for value in node.outputs
         if (kind := _kind_of(value))
@@ -164,11 +164,6 @@ def other_values(graph: ir.Graph) -> list[str]:
 def _node_label(node: onnx.NodeProto, index: int) -> str:
     label = node.name or f"{node.op_type}_{index}"
     return at_node(label, operator_name(node.op_type, node.domain))
-
-
-def _ir_node_label(node: ir.Node) -> str:
-    name = node.metadata_props.get(ORIGIN, node.name)
-    return at_node(name, operator_name(node.op_type, node.domain))
 
 
 def _non_tensor_kind(given: onnx.TypeProto) -> str:

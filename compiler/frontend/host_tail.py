@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from compiler.errors import CompilerError, UnsupportedModel, at_node, operator_name
+from compiler.errors import CompilerError, UnsupportedModel
 from compiler.frontend.control_flow import reads
 from compiler.frontend.operators.definitions import REASON
 from compiler.frontend.rewrite import (
@@ -29,6 +29,8 @@ from compiler.frontend.rewrite import (
     forget_names,
     input_of,
     is_op,
+    is_static,
+    label_of,
     origin_of,
     static_shape,
 )
@@ -125,7 +127,7 @@ def set_tail_apart(model: ir.Model, load: Callable[[onnx.ModelProto, str], ir.Mo
         return "nothing stands before it that engines could do"
     back = next((node for node in part.nodes if node.op_type in _PRODUCTS), None)
     if back is not None:
-        return f"{_at(back)} behind it would need what has no size on the engines"
+        return f"{label_of(back)} behind it would need what has no size on the engines"
     ends = [value for value in graph.outputs if value.producer() in part.nodes]
     try:
         shapes = _largest(model, part, ends, load)
@@ -148,28 +150,20 @@ def _data_dependent_tail(graph: ir.Graph) -> _HostTail | None:
     first: list[ir.Node] = []
     for node in graph:
         inside = any(value in made for value in reads(node))
-        begins = not inside and is_op(node, *MOST) and not all(map(_is_static, node.outputs))
+        begins = not inside and is_op(node, *MOST) and not all(map(is_static, node.outputs))
         if begins:
             first.append(node)
         if begins or inside:
             nodes.append(node)
             made.update(node.outputs)
-        elif not all(map(_is_static, node.outputs)):
+        elif not all(map(is_static, node.outputs)):
             return None
     read: dict[str, ir.Value] = {}
     constants: dict[str, ir.Value] = {}
     for value in (v for node in nodes for v in reads(node) if v not in made):
         (read if value.const_value is None else constants)[str(value.name)] = value
-    known = all(map(_is_static, (*graph.inputs, *read.values())))
+    known = all(map(is_static, (*graph.inputs, *read.values())))
     return _HostTail(nodes, first, read, constants) if nodes and known and read else None
-
-
-def _at(node: ir.Node) -> str:
-    return at_node(node.name, operator_name(node.op_type, node.domain))
-
-
-def _is_static(value: ir.Value) -> bool:
-    return not value.name or (value.shape is not None and value.shape.is_static())
 
 
 def _largest(
@@ -198,7 +192,7 @@ def _largest(
         )
         tail = load(helper.make_model(graph, opset_imports=_opsets(model)), "tail")
         if SIZED in tail.meta:
-            again = [_at(node) for node in later if is_op(node, *MOST)]
+            again = [label_of(node) for node in later if is_op(node, *MOST)]
             raise UnsupportedModel(f"sizes behind it depend on data again, at {', '.join(again)}")
         found |= {str(value.name): static_shape(value) for value in tail.graph.outputs}
         for value, made in zip(rest, tail.graph.outputs, strict=True):

@@ -8,7 +8,7 @@ every node carries `metadata_props["origin"]`, the names of the ONNX nodes it ca
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,6 +41,12 @@ def is_op(node: ir.Node | None, *op_types: str, domain: str = "") -> bool:
     )
 
 
+def label_of(node: ir.Node) -> str:
+    """How messages name `node`: what it came from, and its operator."""
+    name = node.metadata_props.get(ORIGIN, node.name)
+    return at_node(name, operator_name(node.op_type, node.domain))
+
+
 def const(value: ir.Value | None) -> Array | None:
     """The numbers of an initializer (not copied), or None where `value` is computed or absent."""
     if value is None or value.const_value is None or value.is_graph_input():
@@ -59,6 +65,11 @@ def static_shape(value: ir.Value) -> tuple[int, ...]:
     if value.shape is None or not value.shape.is_static():
         raise ValueError(f"shape of {value.name} is not static: {value.shape}")
     return value.shape.numpy()
+
+
+def is_static(value: ir.Value) -> bool:
+    """Whether all extents of `value` are numbers, or nobody names it."""
+    return not value.name or (value.shape is not None and value.shape.is_static())
 
 
 def input_of(node: ir.Node, index: int) -> ir.Value | None:
@@ -331,6 +342,23 @@ def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[
     new.name = name
 
 
+def replace_outputs(
+    node: ir.Node,
+    results: Sequence[ir.Value | None],
+    copy: Callable[[ir.Value], ir.Value] | None = None,
+) -> None:
+    """Let `results`, None for what nobody reads, take the place of the outputs of `node`, and
+    remove it; `copy` makes another value of one that has to keep its name."""
+    for output, result in zip(node.outputs, results, strict=False):
+        if result is None or not output.name:
+            continue
+        named = result.is_graph_input() or result.is_graph_output()
+        own = copy(result) if copy and named and output.is_graph_output() else result
+        replace_value(output, own, node, node.metadata_props)
+    if node.graph is not None:
+        node.graph.remove(node, safe=True)
+
+
 def _again(graph: ir.Graph, value: ir.Value) -> ir.Value:
     """The constant `value` as another initializer."""
     assert value.const_value is not None
@@ -380,7 +408,7 @@ class GraphPass(Pass[ir.Model]):
         for node in reversed(graph) if self.backwards else graph:
             if node.graph is not graph:
                 continue
-            with on(at_node(node.name, operator_name(node.op_type, node.domain))):
+            with on(label_of(node)):
                 changed |= self.rewrite(node)
         if changed:
             remove_dead(graph)

@@ -26,7 +26,7 @@ import numpy as np
 from onnx.reference.ops.op_linear_attention import LinearAttention
 
 from compiler.frontend.operators.body import Body, Contradicted, Declined, Tensor
-from compiler.frontend.operators.definitions import Decompose, Table, enters, rewrite_of
+from compiler.frontend.operators.definitions import Decompose, Table, defines
 from compiler.frontend.operators.positions import INDEX, ramp
 from compiler.frontend.rewrite import MICROSOFT, Array, static_shape
 
@@ -103,7 +103,7 @@ def _angles(b: Body, table: Tensor, places: Tensor) -> Tensor:
     return _reshape(b, rows, batch, 1, tokens, half)
 
 
-@enters(ATTENTIONS, "RotaryEmbedding", domain=MICROSOFT, grouped=False)
+@defines(ATTENTIONS, "RotaryEmbedding", domain=MICROSOFT, grouped=False)
 def rotary(
     b: Body, x: Tensor, places: Tensor, cosines: Tensor, sines: Tensor,
     *, interleaved: int = 0, num_heads: int = 0, is_packed_batching: int = 0, scale: float = 1.0,
@@ -243,7 +243,7 @@ def _filling(b: Body, past: Tensor | None, shape: tuple[int, ...], lengths: Tens
 _OPTIONS = ("smooth_softmax", "qk_output", "kv_cache_bit_width")
 
 
-@enters(ATTENTIONS, "GroupQueryAttention", domain=MICROSOFT, grouped=False)
+@defines(ATTENTIONS, "GroupQueryAttention", domain=MICROSOFT, grouped=False)
 def grouped_attention(
     b: Body, query: Tensor, key: Tensor | None = None, value: Tensor | None = None,
     past_key: Tensor | None = None, past_value: Tensor | None = None,
@@ -319,7 +319,7 @@ def _weighed(
     return _attended(b, parts, scale, biases)
 
 
-@enters(ATTENTIONS, "MultiHeadAttention", domain=MICROSOFT, grouped=False)
+@defines(ATTENTIONS, "MultiHeadAttention", domain=MICROSOFT, grouped=False)
 def multi_head_attention(
     b: Body, query: Tensor, key: Tensor | None = None, value: Tensor | None = None,
     bias: Tensor | None = None, mask: Tensor | None = None, added: Tensor | None = None,
@@ -338,7 +338,7 @@ def multi_head_attention(
     return _weighed(b, (query, key, value), mask, added, **given), key, value
 
 
-@enters(ATTENTIONS, "Attention", domain=MICROSOFT, grouped=False)
+@defines(ATTENTIONS, "Attention", domain=MICROSOFT, grouped=False)
 def self_attention(
     b: Body, x: Tensor, weights: Tensor, bias: Tensor | None = None, mask: Tensor | None = None,
     past: Tensor | None = None, added: Tensor | None = None, lengths: Tensor | None = None,
@@ -363,6 +363,7 @@ def self_attention(
 
 # LinearAttention as a scan over the tokens: a state instead of a cache.
 
+RECURRENCES: Table = {}
 RULES = {"linear": (), "gated": ("decay",), "delta": ("beta",), "gated_delta": ("decay", "beta")}
 """Update rule -> the inputs that it reads beside queries, keys and values."""
 
@@ -372,7 +373,7 @@ def _by_onnx(*given: Array | None, **attributes: Any) -> Any:
     return LinearAttention.eval(*given, n_outputs=2, **attributes)  # type: ignore[arg-type]
 
 
-@rewrite_of("", "LinearAttention", _by_onnx)
+@defines(RECURRENCES, "LinearAttention", reference=_by_onnx)
 def linear_attention(
     b: Body, query: Tensor, key: Tensor, value: Tensor, past_state: Tensor | None = None,
     decay: Tensor | None = None, beta: Tensor | None = None, *, q_num_heads: int,
@@ -433,6 +434,3 @@ def _check_rule(
         raise Contradicted(
             f"{of_query} query heads for {of_key} heads of keys, rows of {query.shape[2]}"
         )
-
-
-TABLE = (linear_attention,)

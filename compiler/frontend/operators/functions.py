@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.frontend.operators import attention, microsoft, qlinear, recurrent
+from compiler.frontend.operators.attention import RECURRENCES
 from compiler.frontend.operators.body import Declined
 from compiler.frontend.operators.composites import COMPOSITES
 from compiler.frontend.operators.definitions import (
@@ -27,14 +27,22 @@ from compiler.frontend.operators.definitions import (
     Shaped,
     Signature,
     Table,
-    name_of,
-    rewrite_of,
 )
 from compiler.frontend.operators.expression import TEMPLATES
+from compiler.frontend.operators.microsoft import FUSED
 from compiler.frontend.operators.positions import POSITIONS
+from compiler.frontend.operators.qlinear import QUANTIZED
+from compiler.frontend.operators.recurrent import RECURRENT
 from compiler.frontend.operators.windows import KERNELS
 from compiler.frontend.reference_types import type_proto
-from compiler.frontend.rewrite import COMPOSITE, ORIGIN, const, fresh_name, origin_of, replace_value
+from compiler.frontend.rewrite import (
+    COMPOSITE,
+    ORIGIN,
+    const,
+    fresh_name,
+    origin_of,
+    replace_outputs,
+)
 from compiler.frontend.shapes import schema_of
 from simmodel.arch.base import Registry
 
@@ -66,11 +74,11 @@ def einsum(*operands: Shaped, equation: str) -> str:
     return f"y[{', '.join(result)}] = {value}"
 
 
-_SHIPPED: tuple[Rewrite, ...] = (
-    *microsoft.TABLE, *recurrent.TABLE, *qlinear.TABLE, *attention.TABLE,
-    Expressed("", "Einsum", einsum, Signature.of(einsum, 0)),
-)  # fmt: skip
-DEFINED: dict[str, Rewrite] = Registry("defined operator", {each.name: each for each in _SHIPPED})
+_EINSUM = Expressed("", "Einsum", einsum, Signature.of(einsum, 0))
+DEFINED: Table = Registry(
+    "defined operator",
+    {**FUSED, **RECURRENT, **QUANTIZED, **RECURRENCES, _EINSUM.name: _EINSUM},
+)
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 
 Function = Callable[..., Any]
@@ -94,7 +102,7 @@ def rewrite(
     """
 
     def register(function: Function) -> Function:
-        made = rewrite_of(domain, op_type, reference)(function)
+        made = Rewrite(domain, op_type, function, Signature.of(function, 1), reference)
         enter(made, replace)
         return function
 
@@ -148,7 +156,7 @@ def enter(made: Rewrite, replace: bool) -> None:
 
 def definition_of(node: ir.Node) -> Rewrite | None:
     """What defines the operator of `node`, None where no function does."""
-    return DEFINED.get(name_of(node))
+    return DEFINED.get(operator_name(node.op_type, node.domain))
 
 
 def expression_in(node: ir.Node) -> Expressed | None:
@@ -225,9 +233,8 @@ def inline(node: ir.Node, version: int) -> bool:
     for inner in moved:
         _adopt(inner, node, graph, function.opset_imports.get("", version))
     graph.insert_after(node, moved)
-    for output, result in zip(outputs, results, strict=True):
-        replace_value(output, result, node, node.metadata_props)
-    graph.remove(node, safe=True)
+    made = dict(zip(outputs, results, strict=True))
+    replace_outputs(node, [made.get(output) for output in node.outputs])
     return True
 
 
