@@ -390,7 +390,7 @@ class _Rounds:
     def _adopt(self, inner: ir.Node) -> None:
         """Give `inner`, and all in it, names that nothing else has."""
         inner.name = fresh_name(self.graph, f"{self.node.name}_{inner.op_type}")
-        inner.metadata_props[ORIGIN] = self.origin
+        inner.metadata_props[ORIGIN] = self.origin or inner.metadata_props.get(ORIGIN, inner.name)
         forget_shapes(inner)
         for value in inner.outputs:
             if value.name:
@@ -488,6 +488,7 @@ def _unfold_if(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     both = [node.attributes[name].as_graph() for name in _BRANCHES]
     known = const(condition)
     if known is not None:
+        made.origin = ""  # what is taken is what it was
         return made.copied(both[0 if known.any() else 1], [])
     size = sum(map(_node_count, both))
     if size > MOST_SELECTED:

@@ -176,15 +176,6 @@ def add_constant(graph: ir.Graph, stem: str, array: npt.ArrayLike) -> ir.Value:
     return value
 
 
-def _lost(wanted: Array, made: ir.Value) -> Array | None:
-    """What each element of a half-precision constant is beside the number that was wanted."""
-    assert made.const_value is not None
-    if made.dtype not in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
-        return None
-    off: Array = np.abs(wanted.astype(np.float64) - made.const_value.numpy().astype(np.float64))
-    return off if bool(off.any()) and bool(np.isfinite(off).all()) else None
-
-
 def names_of(value: ir.Value) -> tuple[str, ...]:
     """The names under which what `value` holds was known so far, its own among them."""
     names: tuple[str, ...] = value.meta.get(_NAMES, (str(value.name),))
@@ -241,6 +232,13 @@ class Rewriter:
             values = values.astype(dtype.numpy(), copy=False)
         return add_constant(self.graph, f"{self.stem}_const", values)
 
+    def again(self, inputs: Sequence[ir.Value | None], **changed: AttrValue) -> ir.Node:
+        """The anchor's operator on other inputs, with some attributes changed."""
+        node = self.anchor
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        count = len(node.outputs)
+        return self.node(node.op_type, inputs, {**attributes, **changed}, node.domain, count)
+
     def like(self, array: npt.ArrayLike, value: ir.Value, terms: Array | float = 0.0) -> ir.Value:
         """A new initializer of the element type of `value`; `terms` as in `terms_of`, to which is
         added what a half-precision type loses."""
@@ -251,8 +249,12 @@ class Rewriter:
     ) -> ir.Value:
         """As `like`, of an element type."""
         made = self.constant(array, dtype)
-        lost = _lost(np.asarray(array), made)
-        made.meta[TERMS] = terms if lost is None else terms + lost / UNIT
+        made.meta[TERMS] = terms
+        if made.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
+            rounded = made.const_value.numpy()  # type: ignore[union-attr]
+            off: Array = np.abs(np.asarray(array).astype(np.float64) - rounded.astype(np.float64))
+            if off.any() and np.isfinite(off).all():
+                made.meta[TERMS] = terms + off / UNIT
         return made
 
     def axes(self, axes: Sequence[int]) -> ir.Value:
@@ -264,14 +266,10 @@ class Rewriter:
         op_type: str,
         inputs: Sequence[ir.Value | None],
         attributes: Mapping[str, AttrValue] | None = None,
-        *,
-        domain: str = "",
-        outputs: int = 1,
-        out: tuple[ir.DataType, Sequence[int]] | None = None,
+        **more: Any,
     ) -> ir.Value:
-        """Insert a node and return its first output; `out` states type and shape where no
-        standard rule gives them."""
-        return self.node(op_type, inputs, attributes, domain, outputs, out).outputs[0]
+        """The first output of another `node`."""
+        return self.node(op_type, inputs, attributes, **more).outputs[0]
 
     def node(
         self,
@@ -282,7 +280,7 @@ class Rewriter:
         outputs: int = 1,
         out: tuple[ir.DataType, Sequence[int]] | None = None,
     ) -> ir.Node:
-        """As `op`, for nodes with several outputs."""
+        """Insert a node; `out` states type and shape where no standard rule gives them."""
         name = fresh_name(self.graph, f"{self.stem}_{op_type}")
         results = [ir.Value(name=name if i == 0 else f"{name}_{i}") for i in range(outputs)]
         node = ir.node(
@@ -309,8 +307,7 @@ class Rewriter:
     def replace(self, *new: ir.Value | None) -> None:
         """Let `new` take the place of the anchor's outputs, and remove the anchor; None for what
         nobody reads."""
-        outputs = list(self.anchor.outputs)
-        for old, value in zip(outputs, new, strict=False):
+        for old, value in zip(self.anchor.outputs, new, strict=False):
             if value is not None:
                 replace_value(old, value, self.anchor, self.props)
         self.graph.remove(self.anchor, safe=True)
@@ -335,7 +332,11 @@ def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[
         graph.insert_before(anchor, copy)
         new = copy.outputs[0]
     elif new.const_value is not None:  # a tensor of the file would be renamed there as well
-        new = _again(graph, new)
+        numbers = ir.tensor(new.const_value.numpy(), dtype=new.dtype)
+        held = ir.val(fresh_name(graph, f"{new.name}_copy"), const_value=numbers)
+        held.meta.update(new.meta)
+        graph.register_initializer(held)
+        new = held
     new.meta[_NAMES] = names
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     old.name = fresh_name(graph, f"{name}_old")
@@ -359,29 +360,16 @@ def replace_outputs(
         node.graph.remove(node, safe=True)
 
 
-def _again(graph: ir.Graph, value: ir.Value) -> ir.Value:
-    """The constant `value` as another initializer."""
-    assert value.const_value is not None
-    name = fresh_name(graph, f"{value.name}_copy")
-    numbers = ir.tensor(value.const_value.numpy(), dtype=value.dtype, name=name)
-    copy = ir.val(name, const_value=numbers)
-    copy.meta.update(value.meta)
-    graph.register_initializer(copy)
-    return copy
-
-
 def remove_dead(graph: ir.Graph) -> bool:
     """Remove nodes and initializers that nothing reads; whether there were any."""
-    changed = False
+    nodes = len(graph)
     for node in reversed(graph):
         if not any(out.uses() or out.is_graph_output() for out in node.outputs):
             graph.remove(node, safe=True)
-            changed = True
-    for value in list(graph.initializers.values()):
-        if not value.uses() and not value.is_graph_output():
-            del graph.initializers[str(value.name)]
-            changed = True
-    return changed
+    values = [v for v in graph.initializers.values() if not v.uses() and not v.is_graph_output()]
+    for value in values:
+        del graph.initializers[str(value.name)]
+    return bool(values) or len(graph) < nodes
 
 
 # The shape of a graph pass: visit every node once, rewrite it or not, sweep what became unused.

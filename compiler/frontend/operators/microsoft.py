@@ -12,7 +12,7 @@ import numpy as np
 from compiler.frontend.operators.body import Body, Contradicted, Declined, Tensor
 from compiler.frontend.operators.definitions import Table, defines
 from compiler.frontend.operators.recurrent import activations_of
-from compiler.frontend.rewrite import MICROSOFT, Array, AttrValue
+from compiler.frontend.rewrite import ARCHGEN, MICROSOFT, Array, AttrValue
 from simmodel.arch.dtype import unpack
 
 FUSED: Table = {}
@@ -45,6 +45,12 @@ def fast_gelu(b: Body, x: Tensor, bias: Tensor | None = None) -> Tensor:
 def quick_gelu(b: Body, x: Tensor, *, alpha: float = 1.702) -> Tensor:
     """x * sigmoid(alpha * x)."""
     return x * b.one("Sigmoid", x * alpha)
+
+
+@defines(FUSED, "Swish")
+def swish(b: Body, x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """x * sigmoid(alpha * x), of ONNX."""
+    return b.one("Silu", x, domain=ARCHGEN) if alpha == 1 else quick_gelu(b, x, alpha=alpha)
 
 
 def channels_first(
