@@ -17,7 +17,6 @@ import onnx
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.frontend.operators.attention import RECURRENCES
 from compiler.frontend.operators.body import Declined
 from compiler.frontend.operators.composites import COMPOSITES
 from compiler.frontend.operators.definitions import (
@@ -77,7 +76,7 @@ def einsum(*operands: Shaped, equation: str) -> str:
 _EINSUM = Expressed("", "Einsum", einsum, Signature.of(einsum, 0))
 DEFINED: Table = Registry(
     "defined operator",
-    {**FUSED, **RECURRENT, **QUANTIZED, **RECURRENCES, _EINSUM.name: _EINSUM},
+    {**FUSED, **RECURRENT, **QUANTIZED, _EINSUM.name: _EINSUM},
 )
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 
@@ -194,13 +193,18 @@ class DecomposeOperators(Decompose):
 # A standard operator that is a dataflow graph in itself, replaced by that graph.
 
 BY_DEFINITION = frozenset(
-    {"Attention", "CausalConvWithState", "CenterCropPad", "MeanVarianceNormalization",
-     "RotaryEmbedding", "Shrink", "SwiGLU", "ai.onnx.preview.FlexAttention"}
+    {"Attention", "CausalConvWithState", "CenterCropPad", "LinearAttention",
+     "MeanVarianceNormalization", "RotaryEmbedding", "Shrink", "SwiGLU",
+     "ai.onnx.preview.FlexAttention"}
 )  # fmt: skip
 """Operators that are compiled as what defines them; of ONNX's other domains with these."""
 
 SIZED = frozenset({"CenterCropPad"})
 """Those whose definition has static shapes only where the second input is a constant."""
+
+
+_SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
+"""An input that cannot be left out."""
 
 
 def inline(node: ir.Node, version: int) -> bool:
@@ -209,6 +213,8 @@ def inline(node: ir.Node, version: int) -> bool:
     Args:
         node: in a graph; types and shapes of its inputs are known.
         version: operator set of the model. The nodes that are put in say of which they are.
+
+    Raises ValueError where the definition needs an input that `node` leaves out.
     """
     graph = node.graph
     domain = "" if node.domain == "ai.onnx" else node.domain
@@ -229,6 +235,10 @@ def inline(node: ir.Node, version: int) -> bool:
     function = ir.serde.deserialize_function(found)
     for parameter, value in zip_longest(function.inputs, node.inputs[: len(function.inputs)]):
         for use in list(parameter.uses()):
+            schema = schema_of(use.node.op_type, use.node.domain, version)
+            taken = None if schema is None else schema.inputs[min(use.idx, len(schema.inputs) - 1)]
+            if value is None and taken is not None and taken.option == _SINGLE:
+                raise ValueError(f"input {parameter.name!r} is missing, which has to be given")
             use.node.replace_input_with(use.idx, value)
     results = dict(zip((output for output, _ in pairs), function.outputs, strict=True))
     moved = list(function)
