@@ -48,8 +48,13 @@ if TYPE_CHECKING:
     )
     from compiler.frontend.canonicalize.symbolic_axes import OpenAxes
     from compiler.frontend.checks import is_known, other_ports, refuse_unknown_operators
-    from compiler.frontend.constants import constant_values
-    from compiler.frontend.importer import Load, hides_products, in_standard_operators, load
+    from compiler.frontend.importer import (
+        Load,
+        constant_values,
+        hides_products,
+        in_standard_operators,
+        load,
+    )
     from compiler.frontend.operators.body import Body, Declined, Tensor
     from compiler.frontend.operators.definitions import OperatorFailed
     from compiler.frontend.operators.functions import expression, rewrite

@@ -18,8 +18,12 @@ from compiler.codegen.split_loads import SplitLoads
 from compiler.frontend.canonicalize.fold_constants import FoldConstants
 from compiler.frontend.canonicalize.fold_linear import FoldAffine, FoldBatchNorm, FoldPad
 from compiler.frontend.canonicalize.fuse_activations import FuseActivations
-from compiler.frontend.canonicalize.group_heads import GroupHeads
-from compiler.frontend.canonicalize.normalize import NormalizeAxes, NormalizeConv, NormalizeGemm
+from compiler.frontend.canonicalize.normalize import (
+    GroupHeads,
+    NormalizeAxes,
+    NormalizeConv,
+    NormalizeGemm,
+)
 from compiler.frontend.canonicalize.split_axes import KeepAxesApart
 from compiler.frontend.importer import Load
 from compiler.frontend.operators.attention import DecomposeAttention

@@ -18,7 +18,7 @@ from compiler.errors import UnsupportedModel, at_node, operator_name
 from compiler.frontend.control_flow import reads
 from compiler.frontend.operators.functions import is_defined
 from compiler.frontend.reference_types import operators_of_runtime, outside
-from compiler.frontend.rewrite import ARCHGEN, ORIGIN, const, input_of, is_op
+from compiler.frontend.rewrite import ARCHGEN, const, input_of, is_op, label_of
 from compiler.frontend.shapes import RULES
 
 _REMEDY = "export it as standard operators or register it (docs/extending.md)"
@@ -53,14 +53,11 @@ def _refused(
     nodes: Iterable[onnx.NodeProto], own: set[tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
     """Nodes that are refused, as messages name them, and why."""
-    for index, node in enumerate(nodes):
-        if (node.domain, node.op_type) not in own:
-            why = _reason(node.op_type, node.domain)
-            if why is not None:
-                yield _node_label(node, index), why
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _refused(graph.node, own)
+    for index, node in _nodes(nodes):
+        known = (node.domain, node.op_type) in own
+        why = None if known else _reason(node.op_type, node.domain)
+        if why is not None:
+            yield _node_label(node, index), why
 
 
 def _reason(op_type: str, given: str) -> str | None:
@@ -91,14 +88,9 @@ def is_known(op_type: str, domain: str = "") -> bool:
 
 def refuse_undefined(node: ir.Node) -> None:
     """Raises ValueError where a constant parameter of `node` makes it undefined."""
-    if is_op(node, "Clip"):
-        _refuse_bounds(node)
-    elif is_op(node, "QuantizeLinear", "DequantizeLinear"):
+    if is_op(node, "QuantizeLinear", "DequantizeLinear"):
         _refuse_scales(node)
-
-
-def _refuse_bounds(node: ir.Node) -> None:
-    for position, which in ((1, "lower"), (2, "upper")):
+    for position, which in ((1, "lower"), (2, "upper")) if is_op(node, "Clip") else ():
         bound = const(input_of(node, position))
         if bound is not None and np.isnan(bound.astype(np.float64)).any():
             raise ValueError(
@@ -136,7 +128,7 @@ _KINDS = {
 
 def other_ports(graph: onnx.GraphProto) -> list[str]:
     """What is wrong with inputs and outputs of `graph`, with who reads or makes each."""
-    nodes = [(_node_label(node, index), node) for index, node in _nodes(graph)]
+    nodes = [(_node_label(node, index), node) for index, node in _nodes(graph.node)]
     readers = {name: shown for shown, node in reversed(nodes) for name in node.input}
     makers = {name: shown for shown, node in nodes for name in node.output}
     given = {tensor.name for tensor in graph.initializer}
@@ -153,7 +145,7 @@ def other_ports(graph: onnx.GraphProto) -> list[str]:
 def other_values(graph: ir.Graph) -> list[str]:
     """Nodes of `graph` that make such values."""
     lines = [
-        f"{_ir_node_label(node)} makes {value.name!r}, {kind}"
+        f"{label_of(node)} makes {value.name!r}, {kind}"
         for node in graph
         for value in node.outputs
         if (kind := _kind_of(value))
@@ -164,11 +156,6 @@ def other_values(graph: ir.Graph) -> list[str]:
 def _node_label(node: onnx.NodeProto, index: int) -> str:
     label = node.name or f"{node.op_type}_{index}"
     return at_node(label, operator_name(node.op_type, node.domain))
-
-
-def _ir_node_label(node: ir.Node) -> str:
-    name = node.metadata_props.get(ORIGIN, node.name)
-    return at_node(name, operator_name(node.op_type, node.domain))
 
 
 def _non_tensor_kind(given: onnx.TypeProto) -> str:
@@ -186,13 +173,13 @@ def _kind_of(value: ir.Value) -> str:
     return "text" if value.dtype == ir.DataType.STRING else ""
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[tuple[int, onnx.NodeProto]]:
-    """Nodes of `graph` with their positions, also inside of subgraphs."""
-    for index, node in enumerate(graph.node):
+def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[int, onnx.NodeProto]]:
+    """`nodes` with their positions, also those inside of subgraphs."""
+    for index, node in enumerate(nodes):
         yield index, node
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
-                yield from _nodes(body)
+                yield from _nodes(body.node)
 
 
 # Inputs of a graph whose numbers decide what a node makes.
@@ -214,12 +201,12 @@ def _source_names(values: Iterable[ir.Value | None]) -> tuple[str, ...]:
 def _sources(value: ir.Value | None) -> Iterator[ir.Value]:
     """Graph inputs that `value` is computed from."""
     waiting = [value]
-    seen: set[ir.Value] = set()
+    passed: set[ir.Value | None] = {None}
     while waiting:
         found = waiting.pop()
-        if found is None or found in seen:
+        if found is None or found in passed:
             continue
-        seen.add(found)
+        passed.add(found)
         if found.is_graph_input():
             yield found
         node = found.producer()

@@ -10,25 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 
 import numpy as np
 import onnx_ir as ir
 
-from compiler.frontend.canonicalize.fold_constants import folded
+from compiler.frontend.canonicalize.fold_constants import constant_tensor, folded
 from compiler.frontend.operators.body import Declined, Unfolding
 from compiler.frontend.operators.definitions import REASON
 from compiler.frontend.reference_types import DECLARED, Dims, declared
 from compiler.frontend.rewrite import (
     ORIGIN,
-    Array,
     Rewriter,
+    add_constant,
     const,
     fresh_name,
     input_of,
     int_attr,
     ints_attr,
     is_op,
-    replace_value,
+    is_static,
+    replace_outputs,
     required,
     scalar,
     static_shape,
@@ -68,20 +70,10 @@ def bodies(node: ir.Node) -> Iterator[ir.Graph]:
 def reads(node: ir.Node) -> Iterator[ir.Value]:
     """Values of its graph that `node` reads, also from inside its subgraphs."""
     yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield from _captured(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            for graph in attribute.as_graphs():
-                yield from _captured(graph)
-
-
-def _captured(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Values that `graph` takes from around it."""
-    own = {*graph.inputs, *graph.initializers.values()}
-    own |= {output for node in graph for output in node.outputs}
-    read = [value for node in graph for value in reads(node)]
-    yield from (value for value in (*read, *graph.outputs) if value not in own)
+    for graph in bodies(node):
+        own = {*graph.inputs, *graph.initializers.values(), *(v for n in graph for v in n.outputs)}
+        read = [value for inner in graph for value in reads(inner)]
+        yield from (value for value in (*read, *graph.outputs) if value not in own)
 
 
 def why_open(value: ir.Value) -> str:
@@ -106,7 +98,7 @@ def infer_body(node: ir.Node, opsets: Opsets) -> bool:
 @contextmanager
 def _as_before(*graphs: ir.Graph) -> Iterator[None]:
     """What is found of the values of `graphs` is gone afterwards."""
-    values = [value for graph in graphs for value in _body_values(graph)]
+    values = [v for g in graphs for v in (*g.inputs, *(out for n in g for out in n.outputs))]
     kept = [(value, value.shape, value.const_value) for value in values]
     try:
         yield
@@ -115,46 +107,26 @@ def _as_before(*graphs: ir.Graph) -> Iterator[None]:
             value.shape, value.const_value = shape, constant
 
 
-def _body_values(graph: ir.Graph) -> Iterator[ir.Value]:
-    yield from graph.inputs
-    for node in graph:
-        yield from node.outputs
-
-
-def _infer_body_values(graph: ir.Graph, opsets: Opsets) -> None:
-    """Shapes and constants of all values of a body, from those of its inputs."""
+def _infer_body_values(graph: ir.Graph, opsets: Opsets) -> Sequence[ir.Value]:
+    """Shapes and constants of all values of a body, from those of its inputs; its results."""
     for node in graph:
         for value in node.outputs:
             value.shape = value.const_value = None
         if is_op(node, "Constant"):
-            _take_constant(node)
+            (value,), tensor = node.outputs, constant_tensor(node)
+            value.const_value, value.dtype = tensor, tensor.dtype
+            value.shape = ir.Shape(tensor.shape.numpy())
             continue
         try:
             if not infer_body(node, opsets):
                 infer_node(node, opsets)
         except ValueError:
-            if all(value is None or _is_known(value) for value in node.inputs):
+            if all(value is None or is_static(value) for value in node.inputs):
                 raise  # of operands that are known
         for value, known in zip(node.outputs, folded(node, opsets) or (), strict=False):
             value.const_value = ir.tensor(known.values)
             value.shape = ir.Shape(known.values.shape)
-
-
-def _take_constant(node: ir.Node) -> None:
-    attr = node.attributes.get("value")
-    if attr is None:
-        name, attr = next(iter(node.attributes.items()))
-        kind = ir.DataType.FLOAT if "float" in name else ir.DataType.INT64
-        tensor: ir.TensorProtocol = ir.tensor(attr.value, dtype=kind)
-    else:
-        tensor = attr.as_tensor()
-    value = node.outputs[0]
-    value.const_value, value.dtype = tensor, tensor.dtype
-    value.shape = ir.Shape(tensor.shape.numpy())
-
-
-def _is_known(value: ir.Value) -> bool:
-    return value.shape is not None and value.shape.is_static()
+    return graph.outputs
 
 
 def _dims(value: ir.Value | None) -> Dims:
@@ -192,33 +164,26 @@ def _take(value: ir.Value, made: ir.Value, dims: Dims, why: str) -> None:
     """Let a result of the node be of the type of `made`, of the body, and of the shape `dims`."""
     value.type = made.type or value.type
     _give(value, _filled(dims, declared(value)))
-    if not _is_known(value):
+    if not is_static(value):
         value.meta[_WHY] = why
 
 
 # If.
 
 
+_BRANCHES = ("then_branch", "else_branch")
+
+
+def _branch_results(node: ir.Node, opsets: Opsets) -> list[tuple[ir.Value, ir.Value]]:
+    """The results of both branches, with types and shapes."""
+    made = (_infer_body_values(node.attributes[n].as_graph(), opsets) for n in _BRANCHES)
+    return list(zip(*made, strict=True))
+
+
 def _infer_if(node: ir.Node, opsets: Opsets) -> None:
-    results = []
-    for name in ("then_branch", "else_branch"):
-        branch = node.attributes[name].as_graph()
-        _infer_body_values(branch, opsets)
-        results.append(branch.outputs)
-    for value, one, other in zip(node.outputs, *results, strict=True):
+    pairs = _branch_results(node, opsets)
+    for value, (one, other) in zip(node.outputs, pairs, strict=True):
         _take(value, one, _common(_dims(one), _dims(other)), "its branches differ in it")
-
-
-def branches_agree(node: ir.Node, opsets: Opsets) -> bool:
-    """Whether both branches of an If make tensors of the same known shapes and types."""
-    both = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
-    with _as_before(*both):
-        for branch in both:
-            _infer_body_values(branch, opsets)
-        return all(
-            _is_known(one) and _dims(one) == _dims(other) and one.type == other.type
-            for one, other in zip(*(branch.outputs for branch in both), strict=True)
-        )
 
 
 # Loop.
@@ -234,14 +199,14 @@ def _infer_loop(node: ir.Node, opsets: Opsets) -> None:
     given = [_dims(value) for value in node.inputs[2:]]
     rounds = rounds_of(node, body)
     states, elements = _settled(body, given, rounds, opsets)
-    made = body.outputs[1:]
-    count = len(states)
     changed = "its rounds change it, and how many there are depends on data"
-    for value, inner, dims in zip(node.outputs, made, states, strict=False):
-        _take(value, inner, dims, changed if dims is None or None in dims else "")
     often = "how many rounds there are depends on data"
-    for value, inner, dims in zip(node.outputs[count:], made[count:], elements, strict=False):
-        _take(value, inner, None if dims is None else (rounds, *dims), often)
+    shapes = [
+        *((dims, changed if dims is None or None in dims else "") for dims in states),
+        *((None if dims is None else (rounds, *dims), often) for dims in elements),
+    ]
+    for value, inner, (dims, why) in zip(node.outputs, body.outputs[1:], shapes, strict=False):
+        _take(value, inner, dims, why)
 
 
 def _settled(
@@ -251,21 +216,18 @@ def _settled(
     states = list(given)
     declared = _declared(body, given)
     counted = rounds if rounds is not None and rounds <= _ROUNDS else None
-    turn = 0
-    while True:
+    for turn in count():
         for value, dims in zip(body.inputs[2:], states, strict=True):
             _give(value, dims)
-        _infer_body_values(body, opsets)
-        found = [_filled(_dims(v), d) for v, d in zip(body.outputs[1:], declared, strict=True)]
+        _, *results = _infer_body_values(body, opsets)
+        found = [_filled(_dims(v), d) for v, d in zip(results, declared, strict=True)]
         made, elements = found[: len(states)], found[len(states) :]
-        if made == states or turn == counted:
-            return states, elements
-        turn += 1
         if counted is None:
             made = [_common(before, after) for before, after in zip(states, made, strict=True)]
-            if made == states:
-                return states, elements
+        if made == states or turn == counted:
+            break
         states = made
+    return states, elements
 
 
 def _declared(body: ir.Graph, given: Sequence[Dims]) -> list[Dims]:
@@ -343,7 +305,7 @@ _RULES: dict[str, Callable[[ir.Node, Opsets], None]] = {
 
 
 # Control flow that is known before the network runs, as plain nodes: rounds one after another,
-# and both branches of a choice.
+# the branch that is taken, or both branches of a choice.
 
 MOST_SELECTED = 32
 """Operators of an If beyond which its branches are not both computed."""
@@ -366,14 +328,9 @@ def unfold(node: ir.Node, version: int, unfolding: Unfolding) -> bool:
     except Declined as why:
         node.metadata_props[REASON] = str(why)
         return False
-    for output, result in zip(node.outputs, results, strict=True):
-        if output.is_graph_output() and (result.is_graph_input() or result.is_graph_output()):
-            result = made.one("Identity", result)
-        if output.name:
-            replace_value(output, result, node, node.metadata_props)
+    replace_outputs(node, results, lambda result: made.one("Identity", result))
     for body in bodies(node):
         _read_no_more(body)
-    node.graph.remove(node, safe=True)
     return True
 
 
@@ -394,6 +351,7 @@ class _Rounds:
         self.node, self.graph, self.version = node, node.graph, version
         self._last = node
         self.body = next(bodies(node))
+        self.origin = node.metadata_props.get(ORIGIN, str(node.name))
 
     def copied(self, body: ir.Graph, given: Sequence[ir.Value | None]) -> list[ir.Value]:
         """The nodes of `body`, reading what is `given` in the place of its inputs; its results."""
@@ -407,8 +365,7 @@ class _Rounds:
         moved = list(copy)
         copy.remove(moved)
         for inner in moved:
-            self._adopt(inner)
-            self._insert_after(inner, self.version)
+            self._insert_after(inner)
         taken = [inputs.get(result, result) for result in results]
         return [value for value in taken if value is not None]
 
@@ -428,13 +385,12 @@ class _Rounds:
             self.graph.register_initializer(value)
         for inner in [inner for inner in body if is_op(inner, "Constant")]:
             body.remove(inner)
-            self._adopt(inner)
-            self._insert_after(inner, self.version)
+            self._insert_after(inner)
 
     def _adopt(self, inner: ir.Node) -> None:
         """Give `inner`, and all in it, names that nothing else has."""
         inner.name = fresh_name(self.graph, f"{self.node.name}_{inner.op_type}")
-        inner.metadata_props[ORIGIN] = self.node.metadata_props.get(ORIGIN, str(self.node.name))
+        inner.metadata_props[ORIGIN] = self.origin or inner.metadata_props.get(ORIGIN, inner.name)
         forget_shapes(inner)
         for value in inner.outputs:
             if value.name:
@@ -445,26 +401,22 @@ class _Rounds:
             for each in graph:
                 self._adopt(each)
 
-    def _insert_after(self, inner: ir.Node, version: int) -> None:
-        inner.version = version
+    def _insert_after(self, inner: ir.Node, version: int = 0) -> None:
+        self._adopt(inner)
+        inner.version = version or self.version
         self.graph.insert_after(self._last, inner)
         self._last = inner
 
     def one(self, op_type: str, *inputs: ir.Value | None, **attributes: int) -> ir.Value:
         """The result of another node, in the loader's own form."""
         inner = ir.node(op_type, inputs, attributes=attributes)
-        inner.name = fresh_name(self.graph, f"{self.node.name}_{op_type}")
-        inner.metadata_props[ORIGIN] = self.node.metadata_props.get(ORIGIN, str(self.node.name))
-        inner.outputs[0].name = fresh_name(self.graph, f"{self.node.name}_{op_type}")
+        inner.outputs[0].name = f"{self.node.name}_{op_type}"
         self._insert_after(inner, self.graph.opset_imports[""])
         return inner.outputs[0]
 
     def constant(self, numbers: object, dtype: type[np.generic] = np.int64) -> ir.Value:
         """Numbers as a value."""
-        tensor = ir.tensor(np.asarray(numbers, dtype))
-        value = ir.val(fresh_name(self.graph, f"{self.node.name}_const"), const_value=tensor)
-        self.graph.register_initializer(value)
-        return value
+        return add_constant(self.graph, f"{self.node.name}_const", np.asarray(numbers, dtype))
 
     def stacked(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
         """Results of all rounds along a new axis."""
@@ -480,7 +432,7 @@ def _unfold_loop(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     if not rounds:
         raise Declined("it has no rounds")
     unfolding.take(rounds, rounds * _node_count(body))
-    states: list[ir.Value | None] = list(node.inputs[2:])
+    states = list(node.inputs[2:])
     goes_on = made.constant(True, np.bool_)
     columns: list[list[ir.Value]] = []
     for number in range(rounds):
@@ -498,16 +450,16 @@ def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     scanned = int_attr(node, "num_scan_inputs", 0)
     count = len(node.inputs) - scanned
     over = [value for value in node.inputs[count:] if value is not None]
-    ranks = [len(value.shape or ()) for value in over]
-    axes = [axis % rank for axis, rank in zip(_all(node, "scan_input_axes", scanned), ranks,
-                                              strict=True)]  # fmt: skip
-    extents = {(value.shape or ())[axis] for value, axis in zip(over, axes, strict=True)}
+    shapes = [value.shape or () for value in over]
+    axes = _each(node, "scan_input_axes", scanned)
+    extents = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
     steps = extents.pop() if len(extents) == 1 else 0
     if not isinstance(steps, int) or not steps:
         raise Declined("how many rounds it has is not known")
     unfolding.take(steps, steps * _node_count(body))
-    backwards = _all(node, "scan_input_directions", scanned)
-    states: list[ir.Value | None] = list(node.inputs[:count])
+    axes = [axis % len(shape) for axis, shape in zip(axes, shapes, strict=True)]
+    backwards = _each(node, "scan_input_directions", scanned)
+    states = list(node.inputs[:count])
     columns: list[list[ir.Value]] = []
     for step in range(steps):
         elements = [
@@ -518,32 +470,39 @@ def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
         states = [*results[:count]]
         columns.append(results[count:])
     results = [state for state in states if state is not None]
-    outputs = len(node.outputs) - count
-    to = _all(node, "scan_output_axes", outputs)
-    back_to_front = _all(node, "scan_output_directions", outputs)
-    for column, axis, back in zip(zip(*columns, strict=True), to, back_to_front, strict=True):
+    names = ("scan_output_axes", "scan_output_directions")
+    where = zip(*(_each(node, name, len(node.outputs) - count) for name in names), strict=True)
+    for column, (axis, back) in zip(zip(*columns, strict=True), where, strict=True):
         results.append(made.stacked(column[::-1] if back else column, axis))
     return results
 
 
-def _all(node: ir.Node, name: str, count: int) -> Sequence[int]:
+def _each(node: ir.Node, name: str, count: int) -> Sequence[int]:
     """A list of numbers, one for each input or output, zeros where it is not given."""
-    return ints_attr(node, name, [0] * count) or [0] * count
+    return ints_attr(node, name) or [0] * count
 
 
 def _unfold_if(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     del unfolding
-    node = made.node
-    both = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    node, condition = made.node, required(made.node, 0)
+    both = [node.attributes[name].as_graph() for name in _BRANCHES]
+    known = const(condition)
+    if known is not None:
+        made.origin = ""  # what is taken is what it was
+        return made.copied(both[0 if known.any() else 1], [])
     size = sum(map(_node_count, both))
     if size > MOST_SELECTED:
         raise Declined(
             f"its branches have {size} operators; of at most {MOST_SELECTED} both are computed"
         )
-    if not branches_agree(node, {**made.graph.opset_imports, "": made.version}):
+    with _as_before(*both):
+        pairs = _branch_results(node, {**made.graph.opset_imports, "": made.version})
+        agree = all(
+            is_static(one) and _dims(one) == _dims(other) and one.type == other.type
+            for one, other in pairs
+        )
+    if not agree:
         raise Declined("its branches make tensors of different shapes or types")
-    condition = node.inputs[0]
-    assert condition is not None
     scalar = made.one("Reshape", condition, made.constant([]))
     one, other = (made.copied(branch, []) for branch in both)
     return [made.one("Where", scalar, a, b) for a, b in zip(one, other, strict=True)]
@@ -566,52 +525,43 @@ def resolve_sequence(node: ir.Node) -> bool:
     through, and is dead behind the last of them.
     """
     if is_op(node, "SplitToSequence"):
-        return _bundle_parts(node)
-    if is_op(node, "SequenceAt"):
-        return _take_element(node)
-    return False
+        made = _bundle_of_parts(node)
+    elif is_op(node, "SequenceAt"):
+        made = _element(node)
+    else:
+        return False
+    if made is not None:
+        replace_outputs(node, [made])
+    return made is not None
 
 
-def _bundle_parts(node: ir.Node) -> bool:
+def _bundle_of_parts(node: ir.Node) -> ir.Value | None:
     """SplitToSequence by constant lengths as a Split and a bundle of its parts."""
     x, split = required(node, 0), input_of(node, 1)
     axis = int_attr(node, "axis", 0)
-    extent = static_shape(x)[axis]
-    lengths = _lengths(extent, None if split is None else const(split), split is None)
-    if lengths is None or node.graph is None:
-        return False
+    extent, given = static_shape(x)[axis], const(split)
+    if split is None:
+        lengths = [1] * extent
+    elif given is None:
+        return None
+    elif given.ndim:
+        lengths = [int(length) for length in given]
+    else:
+        size = int(given)
+        lengths = [min(size, extent - start) for start in range(0, extent, size)]
     make = Rewriter(node)
     parts: list[ir.Value] = list(
-        make.node("Split", [x, make.axes(lengths)], {"axis": axis}, "", len(lengths), None).outputs
+        make.node("Split", [x, make.axes(lengths)], {"axis": axis}, "", len(lengths)).outputs
     )
     if split is None and not int_attr(node, "keepdims", 1):
         parts = [make.op("Squeeze", [part, make.axes([axis])]) for part in parts]
-    bundle = make.op("SequenceConstruct", parts)
-    replace_value(node.outputs[0], bundle, node, node.metadata_props)
-    node.graph.remove(node, safe=True)
-    return True
+    return make.op("SequenceConstruct", parts)
 
 
-def _lengths(extent: int, given: Array | None, absent: bool) -> list[int] | None:
-    """How long the parts are; None where that is computed."""
-    if absent:
-        return [1] * extent
-    if given is None:
-        return None
-    if given.ndim:
-        return [int(length) for length in given]
-    size = int(given)
-    return [min(size, extent - start) for start in range(0, extent, size)]
-
-
-def _take_element(node: ir.Node) -> bool:
+def _element(node: ir.Node) -> ir.Value | None:
     """SequenceAt a constant position of a bundle: the element itself."""
     bundle, position = required(node, 0).producer(), scalar(input_of(node, 1))
     if bundle is None or not is_op(bundle, "SequenceConstruct") or position is None:
-        return False
-    if node.graph is None or not -len(bundle.inputs) <= position < len(bundle.inputs):
-        return False
-    element = required(bundle, int(position) % len(bundle.inputs))
-    replace_value(node.outputs[0], element, node, node.metadata_props)
-    node.graph.remove(node, safe=True)
-    return True
+        return None
+    count = len(bundle.inputs)
+    return required(bundle, int(position) % count) if -count <= position < count else None

@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from compiler.errors import CompilerError, UnsupportedModel, at_node, operator_name
+from compiler.errors import CompilerError, UnsupportedModel
 from compiler.frontend.control_flow import reads
 from compiler.frontend.operators.definitions import REASON
 from compiler.frontend.rewrite import (
@@ -29,7 +29,10 @@ from compiler.frontend.rewrite import (
     forget_names,
     input_of,
     is_op,
+    is_static,
+    label_of,
     origin_of,
+    required,
     static_shape,
 )
 
@@ -54,39 +57,31 @@ Shapes = list[tuple[int, ...]]
 
 
 def _boxes(node: ir.Node) -> Shapes:
-    boxes, scores = (static_shape(v) for v in node.inputs[:2] if v is not None)
+    boxes, scores = (static_shape(required(node, index)) for index in (0, 1))
     most = const(input_of(node, 2))
     each = boxes[1] if most is None else min(boxes[1], int(most.reshape(-1)[0]))
     return [(scores[0] * scores[1] * max(each, 1), 3)]
 
 
 def _nonzero(node: ir.Node) -> Shapes:
-    shape = _input_shape(node)
+    shape = static_shape(required(node, 0))
     return [(len(shape), math.prod(shape))]
 
 
 def _unique(node: ir.Node) -> Shapes:
-    shape, axis = _input_shape(node), node.attributes.get("axis")
+    shape, axis = static_shape(required(node, 0)), node.attributes.get("axis")
     if axis is None:
         return [(math.prod(shape),)] * 4
     return [shape, *[(shape[axis.as_int()],)] * 3]
 
 
 def _compress(node: ir.Node) -> Shapes:
-    shape, axis = _input_shape(node), node.attributes.get("axis")
-    chosen = node.inputs[1]
-    assert chosen is not None
-    (most,) = static_shape(chosen)
+    shape, axis = static_shape(required(node, 0)), node.attributes.get("axis")
+    (most,) = static_shape(required(node, 1))
     if axis is None:
         return [(min(math.prod(shape), most),)]
     place = axis.as_int() % len(shape)
     return [tuple(min(n, most) if a == place else n for a, n in enumerate(shape))]
-
-
-def _input_shape(node: ir.Node) -> tuple[int, ...]:
-    value = node.inputs[0]
-    assert value is not None
-    return static_shape(value)
 
 
 MOST: dict[str, Callable[[ir.Node], Shapes]] = {
@@ -125,7 +120,7 @@ def set_tail_apart(model: ir.Model, load: Callable[[onnx.ModelProto, str], ir.Mo
         return "nothing stands before it that engines could do"
     back = next((node for node in part.nodes if node.op_type in _PRODUCTS), None)
     if back is not None:
-        return f"{_at(back)} behind it would need what has no size on the engines"
+        return f"{label_of(back)} behind it would need what has no size on the engines"
     ends = [value for value in graph.outputs if value.producer() in part.nodes]
     try:
         shapes = _largest(model, part, ends, load)
@@ -148,28 +143,20 @@ def _data_dependent_tail(graph: ir.Graph) -> _HostTail | None:
     first: list[ir.Node] = []
     for node in graph:
         inside = any(value in made for value in reads(node))
-        begins = not inside and is_op(node, *MOST) and not all(map(_is_static, node.outputs))
+        begins = not inside and is_op(node, *MOST) and not all(map(is_static, node.outputs))
         if begins:
             first.append(node)
         if begins or inside:
             nodes.append(node)
             made.update(node.outputs)
-        elif not all(map(_is_static, node.outputs)):
+        elif not all(map(is_static, node.outputs)):
             return None
     read: dict[str, ir.Value] = {}
     constants: dict[str, ir.Value] = {}
     for value in (v for node in nodes for v in reads(node) if v not in made):
         (read if value.const_value is None else constants)[str(value.name)] = value
-    known = all(map(_is_static, (*graph.inputs, *read.values())))
+    known = all(map(is_static, (*graph.inputs, *read.values())))
     return _HostTail(nodes, first, read, constants) if nodes and known and read else None
-
-
-def _at(node: ir.Node) -> str:
-    return at_node(node.name, operator_name(node.op_type, node.domain))
-
-
-def _is_static(value: ir.Value) -> bool:
-    return not value.name or (value.shape is not None and value.shape.is_static())
 
 
 def _largest(
@@ -189,16 +176,12 @@ def _largest(
     later = [node for node in part.nodes if node not in part.first]
     rest = [value for value in ends if value.name not in found]
     if rest:
-        graph = helper.make_graph(
-            [ir.to_proto(node) for node in later],
-            "tail",
-            ports,
-            [onnx.ValueInfoProto(name=value.name) for value in rest],
-            _initializers(part),
-        )
+        results = [onnx.ValueInfoProto(name=value.name) for value in rest]
+        nodes = [ir.to_proto(node) for node in later]
+        graph = helper.make_graph(nodes, "tail", ports, results, _initializers(part))
         tail = load(helper.make_model(graph, opset_imports=_opsets(model)), "tail")
         if SIZED in tail.meta:
-            again = [_at(node) for node in later if is_op(node, *MOST)]
+            again = [label_of(node) for node in later if is_op(node, *MOST)]
             raise UnsupportedModel(f"sizes behind it depend on data again, at {', '.join(again)}")
         found |= {str(value.name): static_shape(value) for value in tail.graph.outputs}
         for value, made in zip(rest, tail.graph.outputs, strict=True):
@@ -233,13 +216,9 @@ def _replace(
     shapes: Mapping[str, tuple[int, ...]],
 ) -> None:
     graph = model.graph
-    body = helper.make_graph(
-        [*map(ir.to_proto, part.nodes), *(n for v in ends for n in _flat(str(v.name), shapes))],
-        "tail",
-        [],
-        [],
-        _initializers(part),
-    )
+    flat = [each for value in ends for each in _flat(str(value.name), shapes)]
+    nodes = [*map(ir.to_proto, part.nodes), *flat]
+    body = helper.make_graph(nodes, "tail", [], [], _initializers(part))
     outputs: list[ir.Value] = []
     sized: dict[str, str] = {}
     inside: list[str] = []
@@ -247,15 +226,14 @@ def _replace(
         name, shape = str(value.name), shapes[str(value.name)]
         size = [math.prod(shape)] if shape else []
         outputs.append(ir.Value(name=name, type=value.type, shape=ir.Shape(size)))
-        forget_names(outputs[-1])
         inside.append(f"{name}.padded" if shape else name)
         if shape:
             inside.append(name + EXTENTS)
             sized[name] = name + EXTENTS
-            rank = ir.Shape([len(shape)])
-            kind = ir.TensorType(ir.DataType.INT64)
+            rank, kind = ir.Shape([len(shape)]), ir.TensorType(ir.DataType.INT64)
             outputs.append(ir.Value(name=sized[name], type=kind, shape=rank))
-            forget_names(outputs[-1])
+    for value in outputs:
+        forget_names(value)
     node = ir.node(
         TAIL,
         list(part.read.values()),

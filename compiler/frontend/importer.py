@@ -1,8 +1,8 @@
 """From an ONNX model with bound input extents to a graph whose every value has a static shape.
 
 The one idea: the graph is walked once, in topological order. Each node is brought to its modern
-form (`graph/upgrade.py`), evaluated if its inputs are constants (`graph/fold.py`), and otherwise
-given its output shapes (`graph/infer.py`). Because everything before it is already static, chains
+form (`upgrade`), evaluated if its inputs are constants (`folded`), and otherwise given its output
+shapes (`infer_node`). Because everything before it is already static, chains
 of Shape, Gather, Concat and Reshape vanish in that one pass.
 
 Documented choices: "axes" and the like are constant inputs, as in opset 21; weights stay views of
@@ -12,19 +12,28 @@ with subgraphs whose condition is unknown stay, for the host to run.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 from onnx_ir.passes.common import (
     InlinePass,
     RemoveInitializersFromInputsPass,
     ShapeInferencePass,
 )
 
-from compiler.errors import CompilerError, Undecided, UnsupportedModel, at_node, on, operator_name
-from compiler.frontend.canonicalize.fold_constants import FOLD_LIMIT, Bytes, FoldedValue, folded
+from compiler.errors import CompilerError, Undecided, UnsupportedModel, on
+from compiler.frontend.canonicalize.fold_constants import (
+    FOLD_LIMIT,
+    Bytes,
+    constant_tensor,
+    folded,
+)
 from compiler.frontend.checks import (
     deciders,
     other_ports,
@@ -55,8 +64,10 @@ from compiler.frontend.rewrite import (
     const,
     fresh_name,
     is_op,
+    is_static,
+    label_of,
     remove_dead,
-    replace_value,
+    replace_outputs,
     required,
 )
 from compiler.frontend.shapes import infer_node, schema_of
@@ -103,7 +114,8 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     graph.opset_imports[ARCHGEN] = 1
     graph.sort()
     _name_nodes(graph)
-    _forget_shapes(graph)
+    for node in graph:
+        forget_shapes(node)  # they may be of other extents
     options = options or Load()
     _load_nodes(model, version, options, Unfolding(options.unroll))
     remove_dead(graph)
@@ -120,15 +132,11 @@ def _rename_apart(graph: ir.Graph) -> None:
             tensor = value.const_value
             assert tensor is not None
             value.const_value = ir.LazyTensor(
-                partial(_itself, tensor),
+                partial(cast, ir.TensorProtocol, tensor),
                 tensor.dtype,
                 ir.Shape(tensor.shape.numpy()),
                 name=value.name,
             )
-
-
-def _itself(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    return tensor
 
 
 def _refuse(name: str, reasons: list[str]) -> None:
@@ -183,28 +191,14 @@ def _name_nodes(graph: ir.Graph) -> None:
         node.metadata_props[ORIGIN] = name
 
 
-def _forget_shapes(graph: ir.Graph) -> None:
-    """Drop annotations made for other input extents; a subgraph keeps its own."""
-    for node in graph:
-        forget_shapes(node)
-
-
 def _load_nodes(model: ir.Model, version: int, options: Load, unfolding: Unfolding) -> None:
-    graph = model.graph
-    for node in graph:
-        place = _at(node)
+    for node in model.graph:
+        place = label_of(node)
         try:
             with on(place):
                 _take_node(model, node, version, options, unfolding)
         except ValueError as error:
-            raise Undecided(f"{graph.name}: {place}: {error}", deciders([node])) from error
-
-
-def _at(node: ir.Node) -> str:
-    """Which node a message is about."""
-    return at_node(
-        node.metadata_props.get(ORIGIN, node.name), operator_name(node.op_type, node.domain)
-    )
+            raise Undecided(f"{model.graph.name}: {place}: {error}", deciders([node])) from error
 
 
 def _take_node(
@@ -212,13 +206,10 @@ def _take_node(
 ) -> None:
     graph = model.graph
     if is_op(node, "Constant"):
-        _replace_by_constants(node, (FoldedValue(_constant_array(node)),))
+        _replace_by_constants(node, [(constant_tensor(node), 0.0)])
         return
     if is_op(node, "Identity"):
         _drop_identity(node)
-        return
-    if is_op(node, "If") and const(node.inputs[0]) is not None:
-        _inline_branch(node)
         return
     version = node.version or version
     if inline(node, version):
@@ -242,108 +233,58 @@ def _take_node(
         if not infer_body(node, {**graph.opset_imports, "": version}):
             ShapeInferencePass(check_type=False, strict_mode=False)(model)
         return
-    if not all(map(_is_static, node.outputs)):  # as they are where a definition made the node
+    if not all(map(is_static, node.outputs)):  # as they are where a definition made the node
         infer_node(node, graph.opset_imports)
     values = folded(node, graph.opset_imports, limit=options.limit)
     if values is not None:
-        _replace_by_constants(node, values)
+        _replace_by_constants(node, [(ir.tensor(each.values), each.terms) for each in values])
 
 
-def _constant_array(node: ir.Node) -> Array:
-    name, attr = next(iter(node.attributes.items()))
-    if name == "value":
-        return attr.as_tensor().numpy()
-    if name not in ("value_float", "value_floats", "value_int", "value_ints"):
-        raise ValueError(f"Constant {node.name}: {name} is not supported")
-    dtype = ir.DataType.FLOAT if "float" in name else ir.DataType.INT64
-    return ir.tensor(attr.value, dtype=dtype).numpy()
-
-
-def _replace_by_constants(node: ir.Node, values: tuple[FoldedValue, ...]) -> None:
-    """Let initializers named after the outputs of `node` take its place."""
+def _replace_by_constants(
+    node: ir.Node, values: Sequence[tuple[ir.TensorProtocol, Array | float]]
+) -> None:
+    """Let initializers named after the outputs of `node`, numbers and their terms, take its
+    place."""
     graph = node.graph
-    if graph is None:
-        raise ValueError(f"{node.name} is in no graph")
-    for output, value in zip(node.outputs, values, strict=False):
+    assert graph is not None
+    for output, (tensor, terms) in zip(node.outputs, values, strict=False):
         if not output.uses() and not output.is_graph_output():
             continue
-        name = output.name or fresh_name(graph, str(node.name))
-        replacement = ir.val(name, const_value=_tensor(output, value.values))
-        replacement.meta[TERMS] = value.terms
+        replacement = ir.val(output.name or fresh_name(graph, str(node.name)), const_value=tensor)
+        replacement.meta[TERMS] = terms
         output.replace_all_uses_with(replacement, replace_graph_outputs=True)
         output.name = None
         graph.register_initializer(replacement)
     graph.remove(node, safe=True)
 
 
-def _tensor(output: ir.Value, array: Array) -> ir.TensorProtocol:
-    """`array` as a tensor; the output's type decides where numpy has no type of its own (int4)."""
-    if is_op(output.producer(), "Constant"):
-        node = output.producer()
-        attr = None if node is None else node.attributes.get("value")
-        if attr is not None:
-            return attr.as_tensor()
-    return ir.tensor(array)
-
-
 def _drop_identity(node: ir.Node) -> None:
     source, output = required(node, 0), node.outputs[0]
-    if output.is_graph_output() and (source.is_graph_input() or source.is_graph_output()):
-        output.dtype, output.shape = _typed(source)
+    if not (output.is_graph_output() and (source.is_graph_input() or source.is_graph_output())):
+        replace_outputs(node, [source])
         return
-    replace_value(output, source, node, node.metadata_props)
-    if node.graph is not None:
-        node.graph.remove(node, safe=True)
-
-
-def _typed(value: ir.Value) -> tuple[ir.DataType, ir.Shape | None]:
-    if value.dtype is None:
-        raise ValueError(f"type of {value.name} is unknown")
-    return value.dtype, value.shape
-
-
-def _inline_branch(node: ir.Node) -> None:
-    """Move the branch that a constant condition selects into the graph, behind its If node.
-
-    The walk goes on with the nodes that were moved, because they come after the current one.
-    """
-    graph, condition = node.graph, const(node.inputs[0])
-    if graph is None or condition is None:
-        raise ValueError(f"{node.name}: the condition is not a constant")
-    branch = node.attributes["then_branch" if bool(condition.any()) else "else_branch"].as_graph()
-    results = list(branch.outputs)
-    branch.outputs.clear()
-    for value in list(branch.initializers.values()):
-        del branch.initializers[str(value.name)]
-        value.name = fresh_name(graph, str(value.name))
-        graph.register_initializer(value)
-    moved = list(branch)
-    branch.remove(moved)
-    for inner in moved:
-        forget_shapes(inner)
-        for value in inner.outputs:
-            value.name = fresh_name(graph, str(value.name))
-    graph.insert_after(node, moved)
-    for output, result in zip(node.outputs, results, strict=True):
-        replace_value(output, result, node, node.metadata_props)
-    graph.remove(node, safe=True)
+    if source.dtype is None:
+        raise ValueError(f"type of {source.name} is unknown")
+    output.dtype, output.shape = source.dtype, source.shape
 
 
 def _refuse_unknown_shapes(graph: ir.Graph, why_no_tail: str | None) -> None:
     """Raise Undecided for values without a static shape, naming where that begins, and why it is
     not left to the host."""
-    inputs = [value for value in graph.inputs if not _is_static(value)]
-    unknown = [value for node in graph for value in node.outputs if not _is_static(value)]
+    inputs = [value for value in graph.inputs if not is_static(value)]
+    unknown = [value for node in graph for value in node.outputs if not is_static(value)]
     if not inputs and not unknown:
         return
     causes = [f"graph input {value.name!r} {value.shape}" for value in inputs]
     first: dict[ir.Node, None] = {}
     for value in unknown:
         node = value.producer()
-        if node is not None and all(v is None or _is_static(v) for v in node.inputs):
-            causes.append(f"{_at(node)}: {value.name!r} {_open(value)}")
+        if node is not None and all(v is None or is_static(v) for v in node.inputs):
+            causes.append(f"{label_of(node)}: {value.name!r} {_open(value)}")
             first[node] = None
-    ways = [*(["bind free dimensions (--dim name=size)"] if inputs else []), _REMEDY]
+    ways = ["export sizes that depend on data as constants"]
+    if inputs:
+        ways.insert(0, "bind free dimensions (--dim name=size)")
     raise Undecided(
         f"{graph.name}: {len(inputs) + len(unknown)} values have no static shape, because of: "
         + "; ".join([*causes, *filter(None, [why_no_tail])])
@@ -352,18 +293,11 @@ def _refuse_unknown_shapes(graph: ir.Graph, why_no_tail: str | None) -> None:
     )
 
 
-_REMEDY = "export sizes that depend on data as constants"
-
-
 def _open(value: ir.Value) -> str:
     """What is known of a shape that is not known, and why it is not."""
     why = why_open(value)
     shown = f"{value.shape}" if value.shape is not None else "has no shape at all"
     return shown.replace("None", "?") + (f": {why}" if why else "")
-
-
-def _is_static(value: ir.Value) -> bool:
-    return not value.name or (value.shape is not None and value.shape.is_static())
 
 
 # A model without the operators that hide products: attentions and recurrent layers, written out.
@@ -397,3 +331,81 @@ def in_standard_operators(
     made = ir.to_proto(model)
     made.metadata_props.extend(proto.metadata_props)
     return made
+
+
+# Values of a network that follow from its constants and shapes alone: what such a value depends on
+# is a small network of its own, which folds to a constant.
+
+Data = Callable[[str], onnx.TensorProto | None]
+"""An initializer with its numbers, by name."""
+Compute = Callable[[onnx.ModelProto], Array | None]
+"""The output of a small network, which depends on no number of an input; None where nobody can
+compute it."""
+
+
+def constant_values(
+    proto: onnx.ModelProto, names: Collection[str], data: Data, compute: Compute | None = None
+) -> dict[str, Array]:
+    """Values with these `names`, without those that are no constants.
+
+    Args:
+        proto: a network of fixed input shapes, whose initializers need no numbers.
+        names: of its values, also of initializers.
+        data: for initializers without numbers.
+        compute: says them to the last bit, where that is not what the compiler folds.
+    """
+    makers = {output: node for node in proto.graph.node for output in node.output}
+    found: dict[str, Array] = {}
+    for name in names:
+        part = _needed_subgraph(proto, name, makers, data)
+        values = None if part is None else _evaluate_model(part, name)
+        if part is not None and part.graph.node and values is not None and compute is not None:
+            values = compute(part)
+        if values is not None:
+            found[name] = values
+    return found
+
+
+def _evaluate_model(part: onnx.ModelProto, name: str) -> Array | None:
+    if not part.graph.node:
+        held = {tensor.name: tensor for tensor in part.graph.initializer}
+        return numpy_helper.to_array(held[name]) if name in held else None
+    try:
+        (output,) = load(part, name).graph.outputs
+    except CompilerError:
+        return None
+    return const(output)
+
+
+def _needed_subgraph(
+    proto: onnx.ModelProto, name: str, makers: dict[str, onnx.NodeProto], data: Data
+) -> onnx.ModelProto | None:
+    """The network of just what a value depends on; None where a number is unknown."""
+    needed, waiting = {name}, [name]
+    while waiting:
+        node = makers.get(waiting.pop())
+        for given in node.input if node is not None else ():
+            if given not in needed:
+                needed.add(given)
+                waiting.append(given)
+    made = onnx.ModelProto(ir_version=proto.ir_version)
+    made.opset_import.extend(proto.opset_import)
+    made.functions.extend(proto.functions)
+    graph = made.graph
+    graph.name = name
+    graph.node.extend(n for n in proto.graph.node if not needed.isdisjoint(n.output))
+    graph.input.extend(value for value in proto.graph.input if value.name in needed)
+    graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+    for tensor in proto.graph.initializer:
+        if tensor.name not in needed:
+            continue
+        full = tensor if _has_numbers(tensor) else data(tensor.name)
+        if full is None:
+            return None
+        graph.initializer.append(full)
+    return made
+
+
+def _has_numbers(tensor: onnx.TensorProto) -> bool:
+    values = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+    return not math.prod(tensor.dims) or any(getattr(tensor, field) for field in values)

@@ -9,7 +9,7 @@ large ones. Nothing is said on the terminal.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -78,14 +78,12 @@ def outside(op_type: str, domain: str) -> str | None:
 
     `domain` is empty for ONNX's own operators.
     """
-    if domain in _DOMAINS:
-        return _DOMAINS[domain]
-    if not domain and op_type in CHANCE:
-        return (
-            "it makes other values in each run, which nothing can be compared with; make what it "
-            "draws an input of the model"
-        )
-    return None
+    if domain or op_type not in CHANCE:
+        return _DOMAINS.get(domain)
+    return (
+        "it makes other values in each run, which nothing can be compared with; make what it draws "
+        "an input of the model"
+    )
 
 
 # ONNX's own evaluator, where ONNX Runtime has no kernel.
@@ -157,18 +155,19 @@ class NoKernel(ValueError):
 @cache
 def operators_of_runtime() -> Mapping[str, frozenset[str]]:
     """Operator types that ONNX Runtime has a schema for, by domain ("" is ONNX's own)."""
-    found: dict[str, set[str]] = {}
-    for schema in native.get_all_operator_schema():
-        found.setdefault(schema.domain, set()).add(schema.name)
-    return {domain: frozenset(names) for domain, names in found.items()}
+    return _by_domain((each.domain, each.name) for each in native.get_all_operator_schema())
 
 
 @cache
 def kernels_of_runtime() -> Mapping[str, frozenset[str]]:
     """Operator types that ONNX Runtime itself computes, in some element type, by domain."""
+    return _by_domain((each.domain, each.op_name) for each in native.get_all_opkernel_def())
+
+
+def _by_domain(pairs: Iterable[tuple[str, str]]) -> Mapping[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
-    for kernel in native.get_all_opkernel_def():
-        found.setdefault(kernel.domain, set()).add(kernel.op_name)
+    for domain, name in pairs:
+        found.setdefault(domain, set()).add(name)
     return {domain: frozenset(names) for domain, names in found.items()}
 
 
@@ -180,15 +179,14 @@ def infer_by_runtime(node: ir.Node, opsets: Mapping[str, int]) -> None:
     """
     proto = _single_node_proto(node, opsets)
     session = _open_session(proto)
-    shapes = {port.name: port.shape for port in session.get_outputs()}
+    ports = {port.name: port for port in session.get_outputs()}
+    shapes = {name: port.shape for name, port in ports.items()}
     if not all(isinstance(extent, int) for shape in shapes.values() for extent in shape):
         shapes |= _by_running(session, proto)
     for value in node.outputs:
-        if value.name not in shapes:
-            continue
-        port = next(port for port in session.get_outputs() if port.name == value.name)
-        value.dtype = _ELEMENTS[port.type.removeprefix("tensor(").removesuffix(")")]
-        value.shape = ir.Shape(shapes[value.name])
+        if value.name in ports:
+            kind = ports[value.name].type.removeprefix("tensor(").removesuffix(")")
+            value.dtype, value.shape = _ELEMENTS[kind], ir.Shape(shapes[value.name])
 
 
 def refusal(payload: bytes) -> str | None:
@@ -199,14 +197,16 @@ def refusal(payload: bytes) -> str | None:
     proto = onnx.ModelProto.FromString(payload)
     graph = proto.graph
     for tensor in [t for t in graph.initializer if math.prod(t.dims) > SMALL]:
-        graph.input.append(
-            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        )
+        port = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        graph.input.append(port)
         graph.initializer.remove(tensor)
     try:
         _open_session(proto)
     except NoKernel as why:
-        return _undefined(proto, str(why))
+        try:
+            evaluator(proto)
+        except ValueError as more:
+            return f"{why}; {more}"
     except ValueError as why:
         return str(why)
     return None
@@ -218,35 +218,21 @@ def lacks_kernel(why: Exception) -> bool:
     return isinstance(why, native.NotImplemented) or _UNREGISTERED in str(why)
 
 
-def _undefined(proto: onnx.ModelProto, why: str) -> str | None:
-    """`why` ONNX Runtime refuses a model, and why ONNX's own evaluator does; None: that runs it."""
-    try:
-        evaluator(proto)
-    except ValueError as more:
-        return f"{why}; {more}"
-    return None
-
-
 def _single_node_proto(node: ir.Node, opsets: Mapping[str, int]) -> onnx.ModelProto:
     """`node` as a model: what it reads are inputs, except for small constants."""
-    inputs: dict[str, onnx.ValueInfoProto] = {}
-    constants: dict[str, onnx.TensorProto] = {}
-    for value in node.inputs:
-        if value is None or value.name is None:
-            continue
-        constant = small_constant(value)
+    inputs: list[onnx.ValueInfoProto] = []
+    constants: list[onnx.TensorProto] = []
+    for value in dict.fromkeys(value for value in node.inputs if value is not None and value.name):
+        constant, kind = small_constant(value), type_proto(value)
         if constant is not None:
-            constants[value.name] = constant
-            continue
-        kind = type_proto(value)
-        if kind is None or value.shape is None or not value.shape.is_static():
+            constants.append(constant)
+        elif kind is None or value.shape is None or not value.shape.is_static():
             raise ValueError(f"type and shape of its input {value.name} are unknown")
-        inputs[value.name] = onnx.ValueInfoProto(name=value.name, type=kind)
+        else:
+            inputs.append(onnx.ValueInfoProto(name=value.name, type=kind))
     outputs = [onnx.ValueInfoProto(name=value.name) for value in node.outputs if value.name]
-    graph = helper.make_graph(
-        [ir.serde.serialize_node(node)], "node", list(inputs.values()), outputs,
-        list(constants.values()),
-    )  # fmt: skip
+    proto = ir.serde.serialize_node(node)
+    graph = helper.make_graph([proto], "node", inputs, outputs, constants)
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
@@ -262,12 +248,8 @@ def _open_session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
         )
     except _FAILURES as why:
         kind = NoKernel if lacks_kernel(why) else ValueError
-        raise kind(_failure_reason(why)) from None
-
-
-def _failure_reason(why: Exception) -> str:
-    """The last part of what ONNX Runtime says, which is the reason, on one line."""
-    return " ".join(str(why).rsplit(" : ", 1)[-1].split())
+        reason = str(why).rsplit(" : ", 1)[-1]  # the last part of what ONNX Runtime says
+        raise kind(" ".join(reason.split())) from None
 
 
 def _by_running(
@@ -275,18 +257,18 @@ def _by_running(
 ) -> dict[str, Sequence[int]]:
     """Shapes of the outputs that are the same for inputs of zeros and of ones."""
     names = [port.name for port in session.get_outputs()]
-    found: list[list[tuple[int, ...]]] = []
-    for fill in (0, 1):
+
+    def shapes(fill: int) -> list[tuple[int, ...]]:
+        kinds = {value.name: value.type.tensor_type for value in proto.graph.input}
         feeds = {
-            value.name: np.full(
-                [dim.dim_value for dim in value.type.tensor_type.shape.dim],
-                fill,
-                helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
-            )
-            for value in proto.graph.input
-        }
-        try:
-            found.append([np.shape(result) for result in session.run(names, feeds)])
-        except _FAILURES:
-            return {}
-    return {name: a for name, a, b in zip(names, *found, strict=True) if a == b}
+            name: np.full([dim.dim_value for dim in kind.shape.dim], fill,
+                          helper.tensor_dtype_to_np_dtype(kind.elem_type))
+            for name, kind in kinds.items()
+        }  # fmt: skip
+        return [np.shape(result) for result in session.run(names, feeds)]
+
+    try:
+        pairs = zip(names, shapes(0), shapes(1), strict=True)
+    except _FAILURES:
+        return {}
+    return {name: zeros for name, zeros, ones in pairs if zeros == ones}

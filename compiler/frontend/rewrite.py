@@ -8,7 +8,7 @@ every node carries `metadata_props["origin"]`, the names of the ONNX nodes it ca
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,6 +41,12 @@ def is_op(node: ir.Node | None, *op_types: str, domain: str = "") -> bool:
     )
 
 
+def label_of(node: ir.Node) -> str:
+    """How messages name `node`: what it came from, and its operator."""
+    name = node.metadata_props.get(ORIGIN, node.name)
+    return at_node(name, operator_name(node.op_type, node.domain))
+
+
 def const(value: ir.Value | None) -> Array | None:
     """The numbers of an initializer (not copied), or None where `value` is computed or absent."""
     if value is None or value.const_value is None or value.is_graph_input():
@@ -59,6 +65,11 @@ def static_shape(value: ir.Value) -> tuple[int, ...]:
     if value.shape is None or not value.shape.is_static():
         raise ValueError(f"shape of {value.name} is not static: {value.shape}")
     return value.shape.numpy()
+
+
+def is_static(value: ir.Value) -> bool:
+    """Whether all extents of `value` are numbers, or nobody names it."""
+    return not value.name or (value.shape is not None and value.shape.is_static())
 
 
 def input_of(node: ir.Node, index: int) -> ir.Value | None:
@@ -165,15 +176,6 @@ def add_constant(graph: ir.Graph, stem: str, array: npt.ArrayLike) -> ir.Value:
     return value
 
 
-def _lost(wanted: Array, made: ir.Value) -> Array | None:
-    """What each element of a half-precision constant is beside the number that was wanted."""
-    assert made.const_value is not None
-    if made.dtype not in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
-        return None
-    off: Array = np.abs(wanted.astype(np.float64) - made.const_value.numpy().astype(np.float64))
-    return off if bool(off.any()) and bool(np.isfinite(off).all()) else None
-
-
 def names_of(value: ir.Value) -> tuple[str, ...]:
     """The names under which what `value` holds was known so far, its own among them."""
     names: tuple[str, ...] = value.meta.get(_NAMES, (str(value.name),))
@@ -230,6 +232,13 @@ class Rewriter:
             values = values.astype(dtype.numpy(), copy=False)
         return add_constant(self.graph, f"{self.stem}_const", values)
 
+    def again(self, inputs: Sequence[ir.Value | None], **changed: AttrValue) -> ir.Node:
+        """The anchor's operator on other inputs, with some attributes changed."""
+        node = self.anchor
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        count = len(node.outputs)
+        return self.node(node.op_type, inputs, {**attributes, **changed}, node.domain, count)
+
     def like(self, array: npt.ArrayLike, value: ir.Value, terms: Array | float = 0.0) -> ir.Value:
         """A new initializer of the element type of `value`; `terms` as in `terms_of`, to which is
         added what a half-precision type loses."""
@@ -240,8 +249,12 @@ class Rewriter:
     ) -> ir.Value:
         """As `like`, of an element type."""
         made = self.constant(array, dtype)
-        lost = _lost(np.asarray(array), made)
-        made.meta[TERMS] = terms if lost is None else terms + lost / UNIT
+        made.meta[TERMS] = terms
+        if made.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
+            rounded = made.const_value.numpy()  # type: ignore[union-attr]
+            off: Array = np.abs(np.asarray(array).astype(np.float64) - rounded.astype(np.float64))
+            if off.any() and np.isfinite(off).all():
+                made.meta[TERMS] = terms + off / UNIT
         return made
 
     def axes(self, axes: Sequence[int]) -> ir.Value:
@@ -253,14 +266,10 @@ class Rewriter:
         op_type: str,
         inputs: Sequence[ir.Value | None],
         attributes: Mapping[str, AttrValue] | None = None,
-        *,
-        domain: str = "",
-        outputs: int = 1,
-        out: tuple[ir.DataType, Sequence[int]] | None = None,
+        **more: Any,
     ) -> ir.Value:
-        """Insert a node and return its first output; `out` states type and shape where no
-        standard rule gives them."""
-        return self.node(op_type, inputs, attributes, domain, outputs, out).outputs[0]
+        """The first output of another `node`."""
+        return self.node(op_type, inputs, attributes, **more).outputs[0]
 
     def node(
         self,
@@ -271,7 +280,7 @@ class Rewriter:
         outputs: int = 1,
         out: tuple[ir.DataType, Sequence[int]] | None = None,
     ) -> ir.Node:
-        """As `op`, for nodes with several outputs."""
+        """Insert a node; `out` states type and shape where no standard rule gives them."""
         name = fresh_name(self.graph, f"{self.stem}_{op_type}")
         results = [ir.Value(name=name if i == 0 else f"{name}_{i}") for i in range(outputs)]
         node = ir.node(
@@ -298,8 +307,7 @@ class Rewriter:
     def replace(self, *new: ir.Value | None) -> None:
         """Let `new` take the place of the anchor's outputs, and remove the anchor; None for what
         nobody reads."""
-        outputs = list(self.anchor.outputs)
-        for old, value in zip(outputs, new, strict=False):
+        for old, value in zip(self.anchor.outputs, new, strict=False):
             if value is not None:
                 replace_value(old, value, self.anchor, self.props)
         self.graph.remove(self.anchor, safe=True)
@@ -324,36 +332,44 @@ def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[
         graph.insert_before(anchor, copy)
         new = copy.outputs[0]
     elif new.const_value is not None:  # a tensor of the file would be renamed there as well
-        new = _again(graph, new)
+        numbers = ir.tensor(new.const_value.numpy(), dtype=new.dtype)
+        held = ir.val(fresh_name(graph, f"{new.name}_copy"), const_value=numbers)
+        held.meta.update(new.meta)
+        graph.register_initializer(held)
+        new = held
     new.meta[_NAMES] = names
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     old.name = fresh_name(graph, f"{name}_old")
     new.name = name
 
 
-def _again(graph: ir.Graph, value: ir.Value) -> ir.Value:
-    """The constant `value` as another initializer."""
-    assert value.const_value is not None
-    name = fresh_name(graph, f"{value.name}_copy")
-    numbers = ir.tensor(value.const_value.numpy(), dtype=value.dtype, name=name)
-    copy = ir.val(name, const_value=numbers)
-    copy.meta.update(value.meta)
-    graph.register_initializer(copy)
-    return copy
+def replace_outputs(
+    node: ir.Node,
+    results: Sequence[ir.Value | None],
+    copy: Callable[[ir.Value], ir.Value] | None = None,
+) -> None:
+    """Let `results`, None for what nobody reads, take the place of the outputs of `node`, and
+    remove it; `copy` makes another value of one that has to keep its name."""
+    for output, result in zip(node.outputs, results, strict=False):
+        if result is None or not output.name:
+            continue
+        named = result.is_graph_input() or result.is_graph_output()
+        own = copy(result) if copy and named and output.is_graph_output() else result
+        replace_value(output, own, node, node.metadata_props)
+    if node.graph is not None:
+        node.graph.remove(node, safe=True)
 
 
 def remove_dead(graph: ir.Graph) -> bool:
     """Remove nodes and initializers that nothing reads; whether there were any."""
-    changed = False
+    nodes = len(graph)
     for node in reversed(graph):
         if not any(out.uses() or out.is_graph_output() for out in node.outputs):
             graph.remove(node, safe=True)
-            changed = True
-    for value in list(graph.initializers.values()):
-        if not value.uses() and not value.is_graph_output():
-            del graph.initializers[str(value.name)]
-            changed = True
-    return changed
+    values = [v for v in graph.initializers.values() if not v.uses() and not v.is_graph_output()]
+    for value in values:
+        del graph.initializers[str(value.name)]
+    return bool(values) or len(graph) < nodes
 
 
 # The shape of a graph pass: visit every node once, rewrite it or not, sweep what became unused.
@@ -380,7 +396,7 @@ class GraphPass(Pass[ir.Model]):
         for node in reversed(graph) if self.backwards else graph:
             if node.graph is not graph:
                 continue
-            with on(at_node(node.name, operator_name(node.op_type, node.domain))):
+            with on(label_of(node)):
                 changed |= self.rewrite(node)
         if changed:
             remove_dead(graph)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -29,17 +30,9 @@ def schema_of(op_type: str, domain: str, version: int) -> onnx.defs.OpSchema | N
 
 
 def _standard(node: ir.Node, schema: onnx.defs.OpSchema, opsets: Mapping[str, int]) -> None:
-    types: dict[str, onnx.TypeProto] = {}
-    data: dict[str, onnx.TensorProto] = {}
-    for value in node.inputs:
-        if value is None or value.name is None:
-            continue
-        proto = type_proto(value)
-        if proto is not None:
-            types[value.name] = proto
-        constant = small_constant(value)
-        if constant is not None:
-            data[value.name] = constant
+    given = {value.name: value for value in node.inputs if value is not None and value.name}
+    types = {name: proto for name, v in given.items() if (proto := type_proto(v)) is not None}
+    data = {name: number for name, v in given.items() if (number := small_constant(v)) is not None}
     imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
     inferred = onnx.shape_inference.infer_node_outputs(
         schema, ir.serde.serialize_node(node), types, data, {}, imports, 10
@@ -67,28 +60,24 @@ def _without_windows_of_border(node: ir.Node) -> None:
     if auto is not None and auto.as_string().startswith("SAME"):
         return
     sizes = source.shape.dims[2:]
-    before = list(pads.as_ints()) if pads is not None else [0] * (2 * len(sizes))
-    steps = list(strides.as_ints()) if strides is not None else [1] * len(sizes)
+    before = [0] * len(sizes) if pads is None else pads.as_ints()[: len(sizes)]
+    steps = [1] * len(sizes) if strides is None else strides.as_ints()
     for value in node.outputs:
         if value.shape is None or len(value.shape) != len(source.shape):
             continue
         made = list(value.shape.dims)
-        for axis, (size, step, pad) in enumerate(zip(sizes, steps, before, strict=False), 2):
+        for axis, (size, step, pad) in enumerate(zip(sizes, steps, before, strict=True), 2):
             windows = made[axis]
-            if not isinstance(size, int) or not isinstance(windows, int):
-                continue
-            if (windows - 1) * step >= size + pad:
-                made[axis] = windows - 1
+            known = isinstance(size, int) and isinstance(windows, int)
+            if known and (windows - 1) * step >= size + pad:  # type: ignore[operator]
+                made[axis] = windows - 1  # type: ignore[operator]
         value.shape = ir.Shape(made)
 
 
 def _take(value: ir.Value, proto: onnx.TypeProto) -> None:
-    found = ir.serde.deserialize_type_proto_for_type(proto)
-    if found is not None:
-        value.type = found
+    value.type = ir.serde.deserialize_type_proto_for_type(proto) or value.type
     shape = ir.serde.deserialize_type_proto_for_shape(proto)
-    if shape is not None:
-        value.shape = shape
+    value.shape = value.shape if shape is None else shape
 
 
 def _shape(node: ir.Node, index: int) -> tuple[int, ...]:
@@ -105,21 +94,16 @@ def _dtype(node: ir.Node, index: int) -> ir.DataType:
     return value.dtype
 
 
-def _same_as(index: int) -> Rule:
-    return lambda node: (_dtype(node, index), _shape(node, index))
+def _as_first(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
+    return _dtype(node, 0), _shape(node, 0)
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Numpy's broadcasting of shapes; raises ValueError where they do not match."""
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    result = []
-    for extents in zip(*padded, strict=True):
-        widest = {n for n in extents if n != 1} or {1}
-        if len(widest) > 1:
-            raise ValueError(f"shapes {shapes} do not broadcast")
-        result.append(widest.pop())
-    return tuple(result)
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValueError(f"shapes {shapes} do not broadcast") from None
 
 
 def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -127,9 +111,6 @@ def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     rows = a[-2:-1]
     columns = b[-1:] if len(b) > 1 else ()
     return (*broadcast(a[:-2], b[:-2]), *rows, *columns)
-
-
-ARCHGEN_RULES: dict[str, Rule] = {"Silu": _same_as(0)}
 
 
 def _grouped_attention(node: ir.Node) -> list[tuple[int, ...]]:
@@ -155,15 +136,11 @@ SEVERAL: dict[tuple[str, str], Callable[[ir.Node], list[tuple[int, ...]]]] = {
 """Operators of several results, all of the first input's element type, whose shapes ONNX Runtime
 does not say."""
 
-STANDARD_RULES: dict[str, Rule] = {
-    "GroupNormalization": _same_as(0),
-    "MeanVarianceNormalization": _same_as(0),
-    "SimplifiedLayerNormalization": _same_as(0),
-}
+STANDARD_RULES: dict[str, Rule] = dict.fromkeys(
+    ("GroupNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization"), _as_first
+)
 """Standard operators without a rule in ONNX, and those that ONNX Runtime alone defines."""
-
-
-RULES = {"": STANDARD_RULES, "archgen": ARCHGEN_RULES}
+RULES: dict[str, dict[str, Rule]] = {"": STANDARD_RULES, "archgen": {"Silu": _as_first}}
 
 
 def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
@@ -176,8 +153,7 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
         for value, shape in zip(node.outputs, several(node), strict=False):
             value.dtype, value.shape = _dtype(node, 0), ir.Shape(shape)
         return
-    rules = RULES.get(node.domain, {})
-    rule = rules.get(node.op_type)
+    rule = RULES.get(node.domain, {}).get(node.op_type)
     if rule is not None:
         value = node.outputs[0]
         value.dtype, shape = rule(node)
@@ -206,9 +182,8 @@ def _check_channels(node: ir.Node) -> None:
     data, weights = (_shape(node, index) for index in (0, 1))
     given = node.attributes.get("group")
     groups = 1 if given is None else given.as_int()
-    transposed = node.op_type == "ConvTranspose"
-    taken = weights[0] if transposed else weights[1] * groups
-    made = taken if transposed else weights[0]
+    taken = weights[0] if node.op_type == "ConvTranspose" else weights[1] * groups
+    made = weights[0]
     if data[1] != taken or groups < 1 or made % groups:
         raise ValueError(
             f"weights {list(weights)} in {groups} groups take {taken} channels; "

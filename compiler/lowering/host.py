@@ -135,7 +135,7 @@ def _window(kind: str, write: _NodeWriter, axis: int) -> None:
     operands = [write.dequantized(0, "x", 1), write.dequantized(1, "w", axis)]
     if len(write.node.inputs) > 2:
         operands.append(write.bias(("x", "w")))
-    window = {name: write.attribute(name) for name in (*WINDOW, "output_padding")}
+    window = {name: write.attribute(name) for name in WINDOW}
     given = {name: value for name, value in window.items() if value is not None}
     write.finish(write.op(kind, operands, **given))
 

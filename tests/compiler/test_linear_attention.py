@@ -18,7 +18,6 @@ from archgen.check.reference import run_node
 from compiler.api import CompileOptions, compile_model
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import Load, load
-from compiler.frontend.operators.attention import RULES
 from compiler.lowering.lower import lower
 from compiler.options import Stages, stages_for
 from compiler.schedule.fusion.partition import Unfused
@@ -28,6 +27,8 @@ from simmodel.execute import run as execute
 from simmodel.verify import verify
 
 Feeds = dict[str, Any]
+RULES = {"linear": (), "gated": ("decay",), "delta": ("beta",), "gated_delta": ("decay", "beta")}
+"""Update rule -> the inputs that it reads beside queries, keys and values."""
 
 
 def network(
@@ -110,5 +111,5 @@ def test_more_tokens_than_may_unfold_are_the_hosts() -> None:
 
 def test_a_rule_without_its_inputs_is_told_which() -> None:
     proto, _ = network("gated", inputs=("beta",))
-    with pytest.raises(UnsupportedModel, match="'gated' takes decay, the node has beta"):
+    with pytest.raises(UnsupportedModel, match="input 'decay' is missing"):
         load(proto, "net")

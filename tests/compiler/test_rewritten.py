@@ -134,38 +134,3 @@ def test_convolutions_that_onnx_runtime_fused(said: str, added: str) -> None:
     weights = ", ".join(f"{n:.3f}" for n in normal(8, 108))
     text = FUSED.format(weights=weights, said=said, added=added)
     agrees(text, {"x": normal(9, 1, 4, 5, 6), "z": normal(10, 1, 6, 5, 6)})
-
-
-@pytest.mark.parametrize(
-    ("direction", "signed", "by_row"),
-    [("forward", True, False), ("reverse", False, True), ("bidirectional", True, True)],
-)
-def test_an_lstm_of_integers_quantizes_each_step(
-    direction: str, signed: bool, by_row: bool
-) -> None:
-    """Three steps of two sequences, from states that are given."""
-    random, several = np.random.default_rng(0), 2 if direction == "bidirectional" else 1
-    low, kind = (-128, "int8") if signed else (0, "uint8")
-    rows = [several, 32] if by_row else [several]
-    numbers = {
-        **{name: (kind, [several, size, 32]) for name, size in (("w", 4), ("r", 8))},
-        **dict.fromkeys(("wz", "rz"), (kind, rows)),
-        **dict.fromkeys(("ws", "rs"), ("float", rows)),
-        "b": ("float", [several, 64]),
-    }
-    constants = []
-    for name, (of, shape) in numbers.items():
-        scales = random.random(shape) * 0.004 + 0.002
-        values = scales if of == "float" else random.integers(low, low + 256, shape)
-        if name in ("wz", "rz"):  # others by row are no operator of ONNX Runtime's
-            values = np.full(shape, low + 128)
-        listed = ", ".join(str(value) for value in values.ravel())
-        constants.append(f"{of}{shape} {name} = {{{listed}}}")
-    state = f"float[{several},2,8]"
-    text = f"""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
-      g (float[3,2,4] x, {state} h, {state} c)
-        => (float[3,{several},2,8] y, {state} hn, {state} cn) <{", ".join(constants)}> {{
-        y, hn, cn = com.microsoft.DynamicQuantizeLSTM <hidden_size = 8,
-          direction = "{direction}"> (x, w, r, b, , h, c, , ws, wz, rs, rz) }}"""
-    states = {name: normal(seed, several, 2, 8) for seed, name in ((3, "h"), (4, "c"))}
-    agrees(text, {"x": normal(2, 3, 2, 4)} | states)

@@ -79,6 +79,16 @@ DIRECT: dict[str, Callable[[ir.Node, list[Array]], Array]] = {
 """Operators whose results share memory with their inputs, or are made at once."""
 
 
+def constant_tensor(node: ir.Node) -> ir.TensorProtocol:
+    """What a Constant gives; raises ValueError for text and the like."""
+    name, attr = next(iter(node.attributes.items()))
+    if name == "value":
+        return attr.as_tensor()
+    if name not in ("value_float", "value_floats", "value_int", "value_ints"):
+        raise ValueError(f"Constant {node.name}: {name} is not supported")
+    return ir.tensor(attr.value, dtype=ir.DataType.FLOAT if "float" in name else ir.DataType.INT64)
+
+
 def _ints(array: Array) -> tuple[int, ...]:
     return tuple(int(n) for n in array.reshape(-1))
 

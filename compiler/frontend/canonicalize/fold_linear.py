@@ -51,11 +51,6 @@ def absorbing_producer(value: ir.Value) -> ir.Node | None:
     return node if sole_consumer(value) is not None else None
 
 
-def channels_of(node: ir.Node) -> int:
-    """How many output channels (columns, for Gemm) a linear operator has."""
-    return static_shape(node.outputs[0])[1]
-
-
 def absorb(
     linear: ir.Node, factor: Floats, shift: Floats, source: ir.Node, terms: float = 0.0
 ) -> None:
@@ -87,17 +82,13 @@ def absorb(
 def _scaled(linear: ir.Node, weight: Array, factor: Floats) -> Array:
     """`weight` with each output channel multiplied by its factor."""
     scale: Array = factor.astype(np.float32)
-    groups = int_attr(linear, "group", 1)
-    tail = (1,) * (weight.ndim - 2)
-    product: Array
+    groups, tail = int_attr(linear, "group", 1), (1,) * (weight.ndim - 2)
     if linear.op_type == "Gemm":
-        product = weight * (scale[:, None] if int_attr(linear, "transB", 0) else scale)
-    elif linear.op_type == "Conv":
-        product = weight * scale.reshape(-1, 1, *tail)
-    else:
-        per_group = weight.reshape(groups, -1, *weight.shape[1:])
-        product = per_group * scale.reshape(groups, 1, -1, *tail)
-    return product.reshape(weight.shape)
+        return weight * (scale[:, None] if int_attr(linear, "transB", 0) else scale)
+    if linear.op_type == "Conv":
+        return weight * scale.reshape(-1, 1, *tail)
+    product: Array = weight.reshape(groups, -1, *weight.shape[1:])
+    return (product * scale.reshape(groups, 1, -1, *tail)).reshape(weight.shape)
 
 
 # A constant per channel added to, or multiplied with, the result of a linear operator.
@@ -135,7 +126,8 @@ def _per_channel(linear: ir.Node, value: ir.Value | None) -> Floats | None:
     numbers = const(value)
     if numbers is None:
         return None
-    channels, rank = channels_of(linear), len(static_shape(linear.outputs[0]))
+    _, channels, *rest = static_shape(linear.outputs[0])
+    rank = len(rest) + 2
     shape = (1,) * (rank - numbers.ndim) + numbers.shape
     if len(shape) != rank or any(n != 1 for i, n in enumerate(shape) if i != 1):
         return None
@@ -144,13 +136,10 @@ def _per_channel(linear: ir.Node, value: ir.Value | None) -> Floats | None:
 
 def _affine_of_operand(op_type: str, operand: Floats, position: int) -> tuple[Floats, Floats]:
     one, zero = np.ones_like(operand), np.zeros_like(operand)
-    if op_type == "Mul":
-        return operand, zero
-    if op_type == "Div":
-        return 1 / operand, zero
-    if op_type == "Add":
-        return one, operand
-    return (-one, operand) if position else (one, -operand)
+    if op_type in ("Mul", "Div"):
+        return operand if op_type == "Mul" else 1 / operand, zero
+    reverse = op_type == "Sub" and position
+    return -one if reverse else one, operand if op_type == "Add" or reverse else -operand
 
 
 # BatchNormalization with constant statistics is a multiplication and an addition per channel.
@@ -178,36 +167,20 @@ class FoldBatchNorm(GraphPass):
         affine = _affine_of_statistics(node)
         if affine is None or any(output.uses() for output in node.outputs[1:]):
             return False
-        data = required(node, 0)
+        (factor, shift, terms), data = affine, required(node, 0)
         linear = absorbing_producer(data) if self.absorb else None
         if linear is not None:
-            absorb(linear, *affine.parts, source=node, terms=affine.terms)
+            absorb(linear, factor, shift, node, terms)
             return True
-        make = Rewriter(node)
-        rank = 1 if data.shape is None else len(data.shape)
-        shape = (-1, *(1,) * (rank - 2))
-        factor = make.like(affine.factor.reshape(shape), data)
-        shift = make.like(affine.shift.reshape(shape), data, affine.terms)
-        make.replace(make.op("Add", [make.op("Mul", [data, factor]), shift]))
+        make, shape = Rewriter(node), (-1, *(1,) * (len(static_shape(data)) - 2))
+        by = make.like(factor.reshape(shape), data)
+        added = make.like(shift.reshape(shape), data, terms)
+        make.replace(make.op("Add", [make.op("Mul", [data, by]), added]))
         return True
 
 
-@dataclass(frozen=True)
-class _Affine:
-    """x * factor + shift, per channel."""
-
-    factor: Floats
-    shift: Floats
-    terms: float
-    """Magnitude of what `shift` was added up from."""
-
-    @property
-    def parts(self) -> tuple[Floats, Floats]:
-        """Factor and shift."""
-        return self.factor, self.shift
-
-
-def _affine_of_statistics(node: ir.Node) -> _Affine | None:
+def _affine_of_statistics(node: ir.Node) -> tuple[Floats, Floats, float] | None:
+    """Factor and shift per channel, and the magnitude of what the shift was added up from."""
     arrays = [const(value) for value in node.inputs[1:5]]
     present = [array.astype(np.float64) for array in arrays if array is not None]
     if len(present) != 4:
@@ -216,7 +189,7 @@ def _affine_of_statistics(node: ir.Node) -> _Affine | None:
     factor = scale / np.sqrt(variance + float_attr(node, "epsilon", 1e-5))
     moved = mean * factor
     terms = float(np.abs(bias).max(initial=0.0) + np.abs(moved).max(initial=0.0))
-    return _Affine(factor, bias - moved, terms)
+    return factor, bias - moved, terms
 
 
 # Padding that a window operator can do itself.

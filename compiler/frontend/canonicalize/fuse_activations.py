@@ -86,12 +86,16 @@ class FuseActivations(GraphPass, Omittable):
         unit = _ROUNDED.get(x.dtype, 0.0) if x.dtype is not None else 0.0
         return value is not None and isclose(value, target, rel_tol=max(self.tolerance, unit))
 
-    def _is_product(self, value: ir.Value | None, x: ir.Value, factor: float) -> bool:
-        """Whether `value` is factor * x."""
-        if value is None:
-            return False
-        product = product_of(value)
-        return product.factors == [x] and self._is_close(x, product.coefficient, factor)
+    def _is_product(
+        self, value: ir.Value | None, x: ir.Value, factor: float, power: int = 1
+    ) -> bool:
+        """Whether `value` is factor * x ** power."""
+        product = None if value is None else product_of(value)
+        return (
+            product is not None
+            and product.factors == [x] * power
+            and self._is_close(x, product.coefficient, factor)
+        )
 
     def _is_tanh_argument(self, value: ir.Value | None, x: ir.Value) -> bool:
         """Whether `value` is sqrt(2 / pi) * (x + 0.044715 x^3)."""
@@ -101,13 +105,9 @@ class FuseActivations(GraphPass, Omittable):
         if not self._is_close(x, product.coefficient, sqrt(2 / pi)) or len(product.factors) != 1:
             return False
         return any(
-            rest is not None and term is x and self._is_cube(rest, x)
+            term is x and self._is_product(rest, x, 0.044715, 3)
             for term, rest in _add_operands(product.factors[0])
         )
-
-    def _is_cube(self, value: ir.Value, x: ir.Value) -> bool:
-        product = product_of(value)
-        return product.factors == [x, x, x] and self._is_close(x, product.coefficient, 0.044715)
 
     def _is_hard_gate(self, coefficient: float, x: ir.Value, gate: ir.Value) -> bool:
         node = gate.producer()

@@ -13,6 +13,8 @@ from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.upgrade import REDUCTIONS
 from compiler.frontend.quantization.narrow_constants import NARROW, narrow_of
 from compiler.frontend.rewrite import (
+    ARCHGEN,
+    AttrValue,
     GraphPass,
     Rewriter,
     const,
@@ -80,12 +82,12 @@ def _reduction(node: ir.Node) -> bool:
     given, axes = input_of(node, 1), const(input_of(node, 1))
     if given is not None and axes is None:
         return False
-    if axes is None or not axes.size:
-        if int_attr(node, "noop_with_empty_axes", 0):
-            return False
-        chosen = list(range(rank))
-    else:
+    if axes is not None and axes.size:
         chosen = sorted(int(axis) % rank for axis in axes.reshape(-1))
+    elif int_attr(node, "noop_with_empty_axes", 0):
+        return False
+    else:
+        chosen = list(range(rank))
     attributes = {"keepdims": int_attr(node, "keepdims", 1), "noop_with_empty_axes": 0}
     return set_attrs(node, attributes) | _set_constant(node, 1, chosen)
 
@@ -110,31 +112,22 @@ def _normalize_split(node: ir.Node) -> bool:
 def _slice(node: ir.Node) -> bool:
     """Clamp to the extents; a range running backwards to the start ends at -(extent + 1)."""
     shape = static_shape(required(node, 0))
-    given = [const(input_of(node, index)) for index in range(1, 5)]
-    absent = [input_of(node, index) is None for index in range(1, 5)]
-    if any(a is None and not gone for a, gone in zip(given, absent, strict=True)):
+    values = [input_of(node, index) for index in range(1, 5)]
+    given = [const(value) for value in values]
+    if any(a is None and value is not None for a, value in zip(given, values, strict=True)):
         return False
     count = 0 if given[0] is None else given[0].size
-    defaults = (range(0), range(0), range(count), [1] * count)
     starts, ends, axes, steps = (
         [int(n) for n in (default if array is None else array.reshape(-1))]
-        for array, default in zip(given, defaults, strict=True)
+        for array, default in zip(given, ((), (), range(count), [1] * count), strict=True)
     )
     axes = [axis % len(shape) for axis in axes]
-    ranges = [
-        slice(start, end, step).indices(shape[axis])
-        for start, end, step, axis in zip(starts, ends, steps, axes, strict=True)
-    ]
-    stops = [
-        stop if stop >= 0 else -shape[axis] - 1
-        for (_, stop, _), axis in zip(ranges, axes, strict=True)
-    ]
-    firsts = [start for start, _, _ in ranges]
-    changes = [
-        _set_constant(node, index + 1, numbers)
-        for index, numbers in enumerate((firsts, stops, axes, steps))
-    ]
-    return any(changes)
+    for index, axis in enumerate(axes):
+        cut = slice(starts[index], ends[index], steps[index])
+        starts[index], stop, _ = cut.indices(shape[axis])
+        ends[index] = stop if stop >= 0 else -shape[axis] - 1
+    numbers = enumerate((starts, ends, axes, steps), 1)
+    return sum(_set_constant(node, index, each) for index, each in numbers) > 0
 
 
 NORMALIZERS: dict[str, Callable[[ir.Node], bool]] = {
@@ -165,22 +158,42 @@ class NormalizeConv(GraphPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Normalize one Conv, ConvInteger, ConvTranspose or pool of any rank."""
-        if is_op(node, "Conv", "ConvInteger"):
-            return _normalize(node, _kernel_of(node), {"group": int_attr(node, "group", 1)})
-        if is_op(node, "ConvTranspose"):
-            return _normalize_transpose(node)
+        if is_op(node, "Conv", "ConvInteger", "ConvTranspose"):
+            kernel = list(static_shape(required(node, 1))[2:])
+            return _normalize(node, kernel, {"group": int_attr(node, "group", 1)})
         if is_op(node, "MaxPool", "AveragePool", "LpPool"):
             return _normalize_pool(node)
         return False
 
 
-def _kernel_of(node: ir.Node) -> list[int]:
-    return list(static_shape(required(node, 1))[2:])
-
-
-def _extents(kernel: list[int], dilations: list[int]) -> list[int]:
+def _windows(kernel: list[int], dilations: list[int]) -> list[int]:
     """The window's extent in the input, per dimension."""
     return [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+
+
+def _normalize(node: ir.Node, kernel: list[int], more: dict[str, AttrValue]) -> bool:
+    rank, extents = len(kernel), static_shape(required(node, 0))[2:]
+    strides, dilations, extra = (
+        ints_attr(node, name, [usual] * rank) or []
+        for name, usual in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    auto_pad, target = str_attr(node, "auto_pad", "NOTSET"), ints_attr(node, "output_shape")
+    transposed, same = is_op(node, "ConvTranspose"), auto_pad.startswith("SAME")
+    sides = list(zip(extents, strides, _windows(kernel, dilations), strict=True))
+    pads = (ints_attr(node, "pads") if auto_pad == "NOTSET" else None) or [0] * (2 * rank)
+    if transposed and (same or target is not None):
+        target = (target or [n * s for n, s, _ in sides])[-rank:]
+        least = [(n - 1) * s + w for n, s, w in sides]
+        total = [n + e - t for n, e, t in zip(least, extra, target, strict=True)]
+        extra = [n + max(0, -t) for n, t in zip(extra, total, strict=True)]
+        pads = _split_padding(total, auto_pad == "SAME_UPPER")
+    elif same:  # the result is ceil(input / stride) wide
+        total = [(-(-n // s) - 1) * s + w - n for n, s, w in sides]
+        pads = _split_padding(total, auto_pad == "SAME_UPPER")
+    gone = [node.attributes.pop(name, None) for name in ("auto_pad", "output_shape")]
+    window = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations}
+    own = {"output_padding": extra} if transposed else {}
+    return set_attrs(node, {**window, **more, **own}) or any(each is not None for each in gone)
 
 
 def _split_padding(total: list[int], upper: bool) -> list[int]:
@@ -190,48 +203,21 @@ def _split_padding(total: list[int], upper: bool) -> list[int]:
     return [*less, *more] if upper else [*more, *less]
 
 
-def _same_pads(node: ir.Node, windows: list[int], strides: list[int], upper: bool) -> list[int]:
-    """Padding that makes the output ceil(input / stride) wide."""
-    extents = static_shape(required(node, 0))[2:]
-    total = [
-        (-(-n // s) - 1) * s + w - n for n, s, w in zip(extents, strides, windows, strict=True)
-    ]
-    return _split_padding(total, upper)
-
-
-def _normalize(node: ir.Node, kernel: list[int], more: dict[str, int]) -> bool:
-    rank = len(kernel)
-    strides = ints_attr(node, "strides", [1] * rank) or []
-    dilations = ints_attr(node, "dilations", [1] * rank) or []
-    auto_pad = str_attr(node, "auto_pad", "NOTSET")
-    if auto_pad.startswith("SAME"):
-        windows = _extents(kernel, dilations)
-        pads = _same_pads(node, windows, strides, auto_pad == "SAME_UPPER")
-    else:
-        pads = (ints_attr(node, "pads") if auto_pad == "NOTSET" else None) or [0] * (2 * rank)
-    had = node.attributes.pop("auto_pad", None) is not None
-    window = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations}
-    return set_attrs(node, {**window, **more}) or had
-
-
 def _normalize_pool(node: ir.Node) -> bool:
     kernel = ints_attr(node, "kernel_shape") or []
-    more = {"ceil_mode": int_attr(node, "ceil_mode", 0)}
-    if node.op_type == "AveragePool":
-        more["count_include_pad"] = int_attr(node, "count_include_pad", 0)
-    if node.op_type == "MaxPool":
-        more["storage_order"] = int_attr(node, "storage_order", 0)
+    more: dict[str, AttrValue] = {"ceil_mode": int_attr(node, "ceil_mode", 0)}
+    own = {"AveragePool": "count_include_pad", "MaxPool": "storage_order"}.get(node.op_type)
+    if own is not None:
+        more[own] = int_attr(node, own, 0)
     changed = _normalize(node, kernel, more)
     if not more["ceil_mode"] or more.get("count_include_pad") or _by_length(node):
         return changed
     strides, pads = ints_attr(node, "strides") or [], ints_attr(node, "pads") or []
-    windows = _extents(kernel, ints_attr(node, "dilations") or [])
-    extents = static_shape(required(node, 0))[2:]
-    outputs = static_shape(node.outputs[0])[2:]
-    rank = len(kernel)
-    for i in range(rank):
-        reach = (outputs[i] - 1) * strides[i] + windows[i] - extents[i] - pads[i]
-        pads[rank + i] = max(pads[rank + i], reach)
+    windows = _windows(kernel, ints_attr(node, "dilations") or [])
+    extents, outputs = (static_shape(v)[2:] for v in (required(node, 0), node.outputs[0]))
+    for i, stride in enumerate(strides):
+        reach = (outputs[i] - 1) * stride + windows[i] - extents[i] - pads[i]
+        pads[len(kernel) + i] = max(pads[len(kernel) + i], reach)
     set_attrs(node, {"pads": pads, "ceil_mode": 0})
     return True
 
@@ -240,32 +226,6 @@ def _by_length(node: ir.Node) -> bool:
     """Whether the padding of `ceil_mode` is another one at each length. What LpPool becomes counts
     all of it."""
     return node.op_type != "LpPool" and any(axis > 1 for axis in open_of(required(node, 0)))
-
-
-def _normalize_transpose(node: ir.Node) -> bool:
-    kernel = _kernel_of(node)
-    rank = len(kernel)
-    strides = ints_attr(node, "strides", [1] * rank) or []
-    dilations = ints_attr(node, "dilations", [1] * rank) or []
-    extra = ints_attr(node, "output_padding", [0] * rank) or []
-    auto_pad = str_attr(node, "auto_pad", "NOTSET")
-    wanted = ints_attr(node, "output_shape")
-    extents = static_shape(required(node, 0))[2:]
-    if wanted is not None or auto_pad.startswith("SAME"):
-        target = (wanted or [n * s for n, s in zip(extents, strides, strict=True)])[-rank:]
-        windows = _extents(kernel, dilations)
-        total = [
-            strides[i] * (extents[i] - 1) + extra[i] + windows[i] - target[i] for i in range(rank)
-        ]
-        pads = _split_padding(total, auto_pad == "SAME_UPPER")
-        extra = [n + max(0, -t) for n, t in zip(extra, total, strict=True)]
-    else:
-        pads = (ints_attr(node, "pads") if auto_pad == "NOTSET" else None) or [0] * (2 * rank)
-    had = [node.attributes.pop(name, None) for name in ("auto_pad", "output_shape")]
-    window = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations}
-    changed = set_attrs(node, {**window, "group": int_attr(node, "group", 1)})
-    changed |= set_attrs(node, {"output_padding": extra})
-    return changed or any(attr is not None for attr in had)
 
 
 # Gemm as a MatMul with a [K, N] right operand and an Add.
@@ -307,15 +267,15 @@ def product_of(make: Rewriter, left: ir.Value) -> ir.Value:
 
 
 def _transposed(make: Rewriter, value: ir.Value, needed: bool) -> ir.Value:
+    numbers, narrow = const(value), narrow_of(value)
     if not needed:
         return value
-    numbers = const(value)
-    if numbers is not None:
-        made, narrow = make.constant(numbers.T), narrow_of(value)
-        if narrow is not None:
-            made.meta[NARROW] = narrow.transposed((1, 0))
-        return made
-    return make.op("Transpose", [value], {"perm": [1, 0]})
+    if numbers is None:
+        return make.op("Transpose", [value], {"perm": [1, 0]})
+    made = make.constant(numbers.T)
+    if narrow is not None:
+        made.meta[NARROW] = narrow.transposed((1, 0))
+    return made
 
 
 def _scaled(make: Rewriter, value: ir.Value, factor: float) -> ir.Value:
@@ -325,3 +285,75 @@ def _scaled(make: Rewriter, value: ir.Value, factor: float) -> ir.Value:
     if numbers is not None:
         return make.like(numbers * np.asarray(factor, dtype=numbers.dtype), value)
     return make.op("Mul", [value, make.like(np.asarray(factor), value)])
+
+
+# Products whose second operand repeats each of its matrices: where several query heads share a key
+# head, exporters write the key head out for each of them. The product of one head's keys with the
+# rows of all its queries is the same numbers, and nothing is copied.
+
+
+@dataclass(frozen=True)
+class GroupHeads(GraphPass):
+    """A product with repeated matrices becomes one with each of them once.
+
+       e = Expand(k, [1, 2, 4, 9, 16]); r = Reshape(e, [1, 8, 9, 16])    # k of [1, 2, 1, 9, 16]
+       y = MatMul(q, Transpose(r))                                       # q of [1, 8, 1, 16]
+    =>
+       p = MatMul(Reshape(q, [1, 2, 4, 16]), Transpose(Reshape(k, [1, 2, 9, 16])))
+       y = Reshape(p, [1, 8, 1, 9])
+
+    Several rows of a head stay a dimension of their own, so that their number may be one that is
+    known only when a program runs: q becomes [1, 2, 4, rows, 16] and k [1, 2, 1, 9, 16].
+
+    Where there are more rows than each matrix has columns, scores weigh more than what is repeated,
+    and heads stay apart.
+    """
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Rewrite one product."""
+        if not is_op(node, "MatMul") and not is_op(node, "QMatMul", domain=ARCHGEN):
+            return False
+        left, right = required(node, 0), required(node, 1)
+        across, perm = right.producer(), None
+        if across is not None and is_op(across, "Transpose"):
+            perm, right = ints_attr(across, "perm"), required(across, 0)
+        found = _repeated_heads(right)
+        shape, made = static_shape(left), static_shape(node.outputs[0])
+        if found is None or len(shape) != 4 or perm not in (None, [0, 1, 2, 3], [0, 1, 3, 2]):
+            return False
+        batch, groups, times, *matrix = found[1]
+        if shape[:2] != (batch, groups * times) or shape[2] > matrix[-1]:
+            return False
+        make = Rewriter(node)
+        heads = (times,) if shape[2] == 1 else (times, shape[2])
+        one = _reshaped(make, found[0], (batch, groups, *[1] * (len(heads) - 1), *matrix))
+        if perm == [0, 1, 3, 2]:
+            lead = len(heads) + 1
+            one = make.op("Transpose", [one], {"perm": [*range(lead), lead + 1, lead]})
+        rows = _reshaped(make, left, (batch, groups, *heads, shape[3]))
+        product = make.op(
+            node.op_type, [rows, one, *node.inputs[2:]],
+            {name: attribute.value for name, attribute in node.attributes.items()},
+            domain=node.domain,
+            out=(node.outputs[0].dtype or ir.DataType.UNDEFINED, (batch, groups, *heads, made[3])),
+        )  # fmt: skip
+        make.replace(_reshaped(make, product, made))
+        return True
+
+
+def _reshaped(make: Rewriter, x: ir.Value, shape: Sequence[int]) -> ir.Value:
+    return make.op("Reshape", [x, make.axes(shape)])
+
+
+def _repeated_heads(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]] | None:
+    """What `value` repeats along its second axis, with an axis of extent 1 where it is repeated,
+    and the shape before both axes are joined: (batch, groups, times, rows, columns)."""
+    joined = value.producer()
+    expanded = joined and is_op(joined, "Reshape") and required(joined, 0).producer()
+    if not expanded or not is_op(expanded, "Expand"):
+        return None
+    source, shape = required(expanded, 0), static_shape(expanded.outputs[0])
+    if len(shape) != 5 or static_shape(source) != (*shape[:2], 1, *shape[3:]):
+        return None
+    merged = (shape[0], shape[1] * shape[2], *shape[3:])
+    return (source, shape) if static_shape(value) == merged else None

@@ -23,12 +23,11 @@ from math import sqrt
 from typing import Any, ClassVar
 
 import numpy as np
-from onnx.reference.ops.op_linear_attention import LinearAttention
 
 from compiler.frontend.operators.body import Body, Contradicted, Declined, Tensor
-from compiler.frontend.operators.definitions import Decompose, Table, enters, rewrite_of
+from compiler.frontend.operators.definitions import Decompose, Table, defines
 from compiler.frontend.operators.positions import INDEX, ramp
-from compiler.frontend.rewrite import MICROSOFT, Array, static_shape
+from compiler.frontend.rewrite import MICROSOFT, static_shape
 
 ATTENTIONS: Table = {}
 HIDDEN = float(np.finfo(np.float32).min)
@@ -103,7 +102,7 @@ def _angles(b: Body, table: Tensor, places: Tensor) -> Tensor:
     return _reshape(b, rows, batch, 1, tokens, half)
 
 
-@enters(ATTENTIONS, "RotaryEmbedding", domain=MICROSOFT, grouped=False)
+@defines(ATTENTIONS, "RotaryEmbedding", domain=MICROSOFT, grouped=False)
 def rotary(
     b: Body, x: Tensor, places: Tensor, cosines: Tensor, sines: Tensor,
     *, interleaved: int = 0, num_heads: int = 0, is_packed_batching: int = 0, scale: float = 1.0,
@@ -243,7 +242,7 @@ def _filling(b: Body, past: Tensor | None, shape: tuple[int, ...], lengths: Tens
 _OPTIONS = ("smooth_softmax", "qk_output", "kv_cache_bit_width")
 
 
-@enters(ATTENTIONS, "GroupQueryAttention", domain=MICROSOFT, grouped=False)
+@defines(ATTENTIONS, "GroupQueryAttention", domain=MICROSOFT, grouped=False)
 def grouped_attention(
     b: Body, query: Tensor, key: Tensor | None = None, value: Tensor | None = None,
     past_key: Tensor | None = None, past_value: Tensor | None = None,
@@ -319,7 +318,7 @@ def _weighed(
     return _attended(b, parts, scale, biases)
 
 
-@enters(ATTENTIONS, "MultiHeadAttention", domain=MICROSOFT, grouped=False)
+@defines(ATTENTIONS, "MultiHeadAttention", domain=MICROSOFT, grouped=False)
 def multi_head_attention(
     b: Body, query: Tensor, key: Tensor | None = None, value: Tensor | None = None,
     bias: Tensor | None = None, mask: Tensor | None = None, added: Tensor | None = None,
@@ -338,7 +337,7 @@ def multi_head_attention(
     return _weighed(b, (query, key, value), mask, added, **given), key, value
 
 
-@enters(ATTENTIONS, "Attention", domain=MICROSOFT, grouped=False)
+@defines(ATTENTIONS, "Attention", domain=MICROSOFT, grouped=False)
 def self_attention(
     b: Body, x: Tensor, weights: Tensor, bias: Tensor | None = None, mask: Tensor | None = None,
     past: Tensor | None = None, added: Tensor | None = None, lengths: Tensor | None = None,
@@ -359,80 +358,3 @@ def self_attention(
     if not any(each.uses() or each.is_graph_output() for each in cache):
         return (result,)
     return result, b.concat([_reshape(b, each, 1, *each.shape) for each in (key, value)], 0)
-
-
-# LinearAttention as a scan over the tokens: a state instead of a cache.
-
-RULES = {"linear": (), "gated": ("decay",), "delta": ("beta",), "gated_delta": ("decay", "beta")}
-"""Update rule -> the inputs that it reads beside queries, keys and values."""
-
-
-def _by_onnx(*given: Array | None, **attributes: Any) -> Any:
-    """The recurrence as ONNX's reference computes it."""
-    return LinearAttention.eval(*given, n_outputs=2, **attributes)  # type: ignore[arg-type]
-
-
-@rewrite_of("", "LinearAttention", _by_onnx)
-def linear_attention(
-    b: Body, query: Tensor, key: Tensor, value: Tensor, past_state: Tensor | None = None,
-    decay: Tensor | None = None, beta: Tensor | None = None, *, q_num_heads: int,
-    kv_num_heads: int, scale: float = 0.0, update_rule: str = "gated_delta", chunk_size: int = 64,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Of [batch, tokens, heads * size]: the same of the values, and the last state."""
-    del chunk_size  # how others cut it
-    _check_rule(query, (decay, beta), update_rule, q_num_heads, kv_num_heads)
-    batch, steps, width = query.shape
-    heads, keys, values = kv_num_heads, width // q_num_heads, value.shape[2] // kv_num_heads
-    group = q_num_heads // kv_num_heads
-
-    def tokens(x: Tensor, *shape: int) -> Tensor:
-        """[tokens, batch, ...] in fp32."""
-        first = b.transpose(b.cast(x, np.float32), 1, 0, 2)
-        return b.reshape(first, (steps, batch, *shape))
-
-    over = [tokens(query, heads, group, keys), tokens(key, heads, 1, keys),
-            tokens(value, heads, 1, values)]  # fmt: skip
-    if decay is not None:
-        over.append(tokens(decay, heads, decay.shape[2] // heads, 1))
-    if beta is not None:
-        over.append(tokens(beta, beta.shape[2], 1, 1))
-    factor = scale or 1 / sqrt(keys)
-
-    def step(state: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Tensor) -> Any:
-        gates = [*rest]
-        if decay is not None:
-            state = state * b.one("Exp", gates.pop(0))
-        if beta is not None:
-            v = gates.pop() * (v - k @ state)
-        after = state + b.transpose(k, 0, 1, 3, 2) * v
-        return [after], [(q @ after) * factor]
-
-    if past_state is None:
-        start = b.constant(np.zeros((batch, heads, keys, values)), np.float32)
-    else:
-        start = b.cast(past_state, np.float32)
-    (last,), (made,) = b.scan(step, [start], over)
-    y = b.transpose(b.reshape(made, (steps, batch, -1)), 1, 0, 2)
-    kind = query.dtype if past_state is None else past_state.dtype
-    return b.cast(y, query.dtype), b.cast(last, kind)
-
-
-def _check_rule(
-    query: Tensor, gates: Sequence[Tensor | None], rule: str, of_query: int, of_key: int
-) -> None:
-    """Raise Contradicted where heads or inputs do not suit the rule."""
-    if rule not in RULES:
-        raise Contradicted(f"update_rule {rule!r}, expected one of {', '.join(RULES)}")
-    given = [n for n, x in zip(("decay", "beta"), gates, strict=True) if x is not None]
-    if given != [*RULES[rule]]:
-        raise Contradicted(
-            f"update_rule {rule!r} takes {' and '.join(RULES[rule]) or 'neither decay nor beta'}, "
-            f"the node has {' and '.join(given) or 'neither'}"
-        )
-    if min(of_query, of_key) < 1 or of_query % of_key or query.shape[2] % of_query:
-        raise Contradicted(
-            f"{of_query} query heads for {of_key} heads of keys, rows of {query.shape[2]}"
-        )
-
-
-TABLE = (linear_attention,)

@@ -10,7 +10,8 @@ constants of the type that the operator's definition asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -128,8 +129,7 @@ class Body:
 
     def __init__(self, node: ir.Node, unfolding: Unfolding | None = None) -> None:
         self._make = _Place(node)
-        self._unfolding = unfolding
-        """Operators into which scans may unfold; None: any number."""
+        self._unfolding = unfolding or Unfolding(sys.maxsize)
         self._unfolded = 0
         self._constants: dict[tuple[object, ...], Tensor] = {}
 
@@ -219,6 +219,10 @@ class Body:
         """`x` with its axes in another order."""
         return self.one("Transpose", x, perm=perm)
 
+    def stack(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        """The parts along a new axis."""
+        return self.concat([self._unsqueezed(part, axis) for part in parts], axis)
+
     def split(self, x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
         """Parts of `x` along `axis`, of these extents."""
         if len(sizes) == 1:
@@ -242,38 +246,33 @@ class Body:
         Steps are known by number: this is unfolded, not a loop of the program. Raises Declined
         where they have more operators than the loader may unfold into.
         """
-        count = _scan_length(over, axis)
+        counts = {x.shape[axis] for x in over}
+        if len(counts) != 1 or 0 in counts:
+            raise ValueError(f"scan over extents {sorted(counts)}; they have to be one, above 0")
+        count = counts.pop()
         parts = [self.split(x, [1] * count, axis) for x in over]
         made: list[list[Tensor]] = []
         kept = list(states)
         sizes = [len(self._make.made)]
         for position in reversed(range(count)) if reverse else range(count):
-            elements = [self._squeezed(part[position], axis) for part in parts]
+            rows = [part[position] for part in parts]
+            elements = [self.reshape(x, (*x.shape[:axis], *x.shape[axis + 1 :])) for x in rows]
             after, results = step(*kept, *elements)
             kept = list(after)
             made.append([self._unsqueezed(result, axis) for result in results])
             sizes.append(len(self._make.made))
             if len(made) == min(count, 2):  # the first may be less: its states may be constants
-                self._take(count, sizes[1] - sizes[0] + (sizes[-1] - sizes[1]) * (count - 1))
-        if reverse:
-            made.reverse()
-        columns = zip(*made, strict=True)
+                operators = sizes[1] - sizes[0] + (sizes[-1] - sizes[1]) * (count - 1)
+                self._unfolding.take(count, operators)
+                self._unfolded += operators
+        columns = zip(*(made[::-1] if reverse else made), strict=True)
         return kept, [self.one("Concat", *column, axis=axis) for column in columns]
-
-    def _take(self, steps: int, operators: int) -> None:
-        if self._unfolding is not None:
-            self._unfolding.take(steps, operators)
-            self._unfolded += operators
 
     def undo(self) -> None:
         """Remove all nodes that were made."""
-        if self._unfolding is not None:
-            self._unfolding.left += self._unfolded
+        self._unfolding.left += self._unfolded
         self._make.graph.remove(reversed(self._make.made), safe=True)
         self._make.made.clear()
-
-    def _squeezed(self, x: Tensor, axis: int) -> Tensor:
-        return self.reshape(x, (*x.shape[:axis], *x.shape[axis + 1 :]))
 
     def _unsqueezed(self, x: Tensor, axis: int) -> Tensor:
         return self.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
@@ -288,37 +287,22 @@ class Body:
         """Inputs as values of the graph; numbers take the type that the definition asks for."""
         formal = [] if schema is None else list(schema.inputs)
         if schema is not None and not schema.min_input <= len(inputs) <= schema.max_input:
-            raise ValueError(
-                f"{schema.name} takes {_input_count_text(schema)} inputs, here are {len(inputs)}"
-            )
+            counts = dict.fromkeys((schema.min_input, schema.max_input))
+            takes = " to ".join(map(str, counts))
+            raise ValueError(f"{schema.name} takes {takes} inputs, here are {len(inputs)}")
         taken = [formal[min(i, len(formal) - 1)] if formal else None for i in range(len(inputs))]
-        types: dict[str, np.dtype[Any]] = {}
-        for parameter, given in zip(taken, inputs, strict=True):
-            if parameter is not None and isinstance(given, Tensor):
-                types.setdefault(parameter.type_str, given.dtype)
-        for parameter, given in zip(taken, inputs, strict=True):
-            if parameter is not None and isinstance(given, np.ndarray):
-                types.setdefault(parameter.type_str, given.dtype)
-        return [self._input_value(p, x, types) for p, x in zip(taken, inputs, strict=True)]
-
-    def _input_value(
-        self,
-        parameter: onnx.defs.OpSchema.FormalParameter | None,
-        given: Operand | None,
-        types: Mapping[str, np.dtype[Any]],
-    ) -> ir.Value | None:
-        if given is None:
-            return None
-        if isinstance(given, Tensor):
-            return given.ir
-        if isinstance(given, np.ndarray | np.generic):
-            dtype = given.dtype
-        else:
-            whole = np.asarray(given).dtype.kind in "iu" or np.size(given) == 0
-            dtype = np.dtype(np.int64 if whole else np.float32)
-        if parameter is not None and parameter.type_str in types:
-            dtype = types[parameter.type_str]
-        return self.constant(given, dtype).ir
+        names = [None if parameter is None else parameter.type_str for parameter in taken]
+        types: dict[str | None, np.dtype[Any]] = {}
+        for kind in (Tensor, np.ndarray):
+            for name, given in zip(names, inputs, strict=True):
+                if name is not None and isinstance(given, kind):
+                    types.setdefault(name, given.dtype)
+        return [
+            given.ir if isinstance(given, Tensor)
+            else None if given is None
+            else self.constant(given, types.get(name, _dtype_of(given))).ir
+            for name, given in zip(names, inputs, strict=True)
+        ]  # fmt: skip
 
 
 class PassBody(Body):
@@ -343,9 +327,12 @@ class PassBody(Body):
         return None
 
 
-def _input_count_text(schema: onnx.defs.OpSchema) -> str:
-    low, high = schema.min_input, schema.max_input
-    return f"{low}" if low == high else f"{low} to {high}"
+def _dtype_of(numbers: float | Sequence[float] | Array) -> np.dtype[Any]:
+    """The element type of numbers where nothing else says it."""
+    if isinstance(numbers, np.ndarray | np.generic):
+        return numbers.dtype
+    whole = np.asarray(numbers).dtype.kind in "iu" or np.size(numbers) == 0
+    return np.dtype(np.int64 if whole else np.float32)
 
 
 def _spelled(value: Any) -> AttrValue:
@@ -361,11 +348,3 @@ class Declined(Exception):
 
 class Contradicted(Exception):
     """A node that is none of its operator's, for anybody; the text says why."""
-
-
-def _scan_length(over: Sequence[Tensor], axis: int) -> int:
-    """How many elements all of `over` have along `axis`."""
-    counts = {x.shape[axis] for x in over}
-    if len(counts) != 1 or 0 in counts:
-        raise ValueError(f"scan over extents {sorted(counts)}; they have to be one, above 0")
-    return counts.pop()

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.frontend.operators.body import Body, Declined, Tensor
-from compiler.frontend.operators.definitions import Table, enters
+from compiler.frontend.operators.definitions import Table, defines
 from compiler.frontend.rewrite import static_shape
 
 COMPOSITES: Table = {}
@@ -45,7 +45,7 @@ def _tail_axes(x: Tensor, axis: int) -> list[int]:
     return [*range(axis % rank, rank)]
 
 
-@enters(COMPOSITES, "LayerNormalization")
+@defines(COMPOSITES, "LayerNormalization")
 def layer_norm(
     b: Body, x: Tensor, scale: Tensor, bias: Tensor | None = None,
     *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
@@ -57,7 +57,7 @@ def layer_norm(
     return y if bias is None else y + bias, mean, inverse
 
 
-@enters(COMPOSITES, "RMSNormalization", "SimplifiedLayerNormalization")
+@defines(COMPOSITES, "RMSNormalization", "SimplifiedLayerNormalization")
 def rms_norm(
     b: Body, x: Tensor, scale: Tensor,
     *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
@@ -76,7 +76,7 @@ def _per_channel(b: Body, value: Tensor, rank: int) -> Tensor:
     return b.reshape(value, shape)
 
 
-@enters(COMPOSITES, "InstanceNormalization")
+@defines(COMPOSITES, "InstanceNormalization")
 def instance_norm(
     b: Body, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5
 ) -> Tensor:
@@ -87,7 +87,7 @@ def instance_norm(
     return normal * scale + bias
 
 
-@enters(COMPOSITES, "GroupNormalization")
+@defines(COMPOSITES, "GroupNormalization")
 def group_norm(
     b: Body, x: Tensor, scale: Tensor, bias: Tensor,
     *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1,
@@ -100,35 +100,35 @@ def group_norm(
     return restored * scale + bias
 
 
-@enters(COMPOSITES, "LpNormalization")
+@defines(COMPOSITES, "LpNormalization")
 def lp_norm(b: Body, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     """x over its norm along one axis; a vector of zeros stays one."""
     norm = b.reduce("L1" if p == 1 else "L2", x, [axis])
     return x / (norm + (1 - b.one("Sign", norm)))
 
 
-@enters(COMPOSITES, "Softmax")
+@defines(COMPOSITES, "Softmax")
 def softmax(b: Body, x: Tensor, *, axis: int = -1) -> Tensor:
     """exp(x - max) over its sum."""
     powers = b.one("Exp", x - b.reduce("Max", x, [axis]))
     return powers * b.one("Reciprocal", b.reduce("Sum", powers, [axis]))
 
 
-@enters(COMPOSITES, "LogSoftmax")
+@defines(COMPOSITES, "LogSoftmax")
 def log_softmax(b: Body, x: Tensor, *, axis: int = -1) -> Tensor:
     """x - max minus the logarithm of the sum of its powers."""
     shifted = x - b.reduce("Max", x, [axis])
     return shifted - b.one("Log", b.reduce("Sum", b.Exp(shifted), [axis]))
 
 
-@enters(COMPOSITES, "GlobalAveragePool", "GlobalMaxPool", grouped=False)
+@defines(COMPOSITES, "GlobalAveragePool", "GlobalMaxPool", grouped=False)
 def global_pool(b: Body, x: Tensor) -> Tensor:
     """A reduction over all spatial axes."""
     how = "Max" if b.node.op_type == "GlobalMaxPool" else "Mean"
     return b.reduce(how, x, range(2, len(x.shape)))
 
 
-@enters(COMPOSITES, "Max", "Min", "Sum", "Mean", grouped=False)
+@defines(COMPOSITES, "Max", "Min", "Sum", "Mean", grouped=False)
 def chain(b: Body, *operands: Tensor) -> Tensor:
     """A variadic operator as binary ones from left to right."""
     op_type, count = b.node.op_type, len(operands)
@@ -140,7 +140,7 @@ def chain(b: Body, *operands: Tensor) -> Tensor:
     return total if op_type == "Sum" or count == 1 else total * (1 / count)
 
 
-@enters(COMPOSITES, "DynamicQuantizeLinear")
+@defines(COMPOSITES, "DynamicQuantizeLinear")
 def dynamic_quantize(b: Body, x: Tensor) -> tuple[Tensor, ...]:
     """The integers, their scale (1 where all is zero), their zero point."""
     axes = range(len(x.shape))
@@ -153,7 +153,7 @@ def dynamic_quantize(b: Body, x: Tensor) -> tuple[Tensor, ...]:
     return b.one("QuantizeLinear", x, scale, byte), scale, byte
 
 
-@enters(COMPOSITES, "Flatten", "Squeeze", "Unsqueeze", grouped=False)
+@defines(COMPOSITES, "Flatten", "Squeeze", "Unsqueeze", grouped=False)
 def reshape(b: Body, x: Tensor, axes: Tensor | None = None, **given: Any) -> Tensor:
     """A Reshape to a constant shape."""
     del axes, given

@@ -9,7 +9,8 @@ what it says stands in the node's place and is compiled like anything else. A de
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ import onnx_ir as ir
 from compiler.errors import operator_name
 from compiler.frontend.operators.body import Body, Contradicted, Declined, PassBody, Tensor
 from compiler.frontend.operators.expression import Expression, expression
-from compiler.frontend.rewrite import GraphPass, replace_value, static_shape
+from compiler.frontend.rewrite import GraphPass, replace_outputs, static_shape
 
 # How a Python function of an operator is called for a node.
 
@@ -36,8 +37,6 @@ class Signature:
     """Name of all further ones; empty: there are none."""
     required: int
     """Inputs that every node has to give."""
-    most: int | None
-    """Inputs that a node may give; None: any number."""
     attributes: Mapping[str, Any]
     """Defaults by name; `inspect.Parameter.empty` where there is none."""
     open: bool
@@ -56,15 +55,12 @@ class Signature:
                     f"{function.__name__}(): input {each.name!r} has the default {each.default!r}; "
                     "an input is optional by '=None', attributes stand behind a '*'"
                 )
-        kinds = {p.kind for p in parameters}
-        taken = inputs[skipped:]
         return cls(
-            named=tuple(p.name for p in taken),
+            named=tuple(p.name for p in inputs[skipped:]),
             rest=next((p.name for p in parameters if p.kind == _KINDS.VAR_POSITIONAL), ""),
-            required=sum(p.default is p.empty for p in taken),
-            most=None if _KINDS.VAR_POSITIONAL in kinds else len(taken),
+            required=sum(p.default is p.empty for p in inputs[skipped:]),
             attributes={p.name: p.default for p in parameters if p.kind == _KINDS.KEYWORD_ONLY},
-            open=_KINDS.VAR_KEYWORD in kinds,
+            open=any(p.kind == _KINDS.VAR_KEYWORD for p in parameters),
         )
 
     def names(self, count: int) -> tuple[str, ...]:
@@ -74,17 +70,14 @@ class Signature:
 
     def check_inputs(self, inputs: Sequence[object]) -> None:
         """Raise ValueError where so many inputs, None for those left out, do not suit it."""
-        given = len(inputs)
-        if given < self.required or (self.most is not None and given > self.most):
-            raise ValueError(f"takes {self._inputs()}, the node has {given}")
-        if None in [*inputs[: self.required]]:
+        given, least, most = len(inputs), self.required, len(self.named)
+        if given < least or (not self.rest and given > most):
+            counts = f"{least}" if least == most else f"{least} to {most}"
+            inputs_text = f"{counts} input{'s' if most != 1 else ''}"
+            takes = f"{least} inputs or more" if self.rest else inputs_text
+            raise ValueError(f"takes {takes}, the node has {given}")
+        if None in [*inputs[:least]]:
             raise ValueError(f"input {[*inputs].index(None)} is missing, which has to be given")
-
-    def _inputs(self) -> str:
-        if self.most is None:
-            return f"{self.required} inputs or more"
-        counts = sorted({self.required, self.most})
-        return f"{' to '.join(map(str, counts))} input{'s' if self.most != 1 else ''}"
 
     def bound(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Values of all attributes, of which a node has `given`; raises ValueError, in words."""
@@ -106,10 +99,9 @@ def _suiting(name: str, value: Any, default: Any) -> Any:
         return value
     if isinstance(default, float) and isinstance(value, int):
         return float(value)
-    wanted = (list, tuple) if isinstance(default, list | tuple) else type(default)
     if isinstance(default, bool) and value in (0, 1):
         return bool(value)
-    if not isinstance(value, wanted):
+    if not isinstance(value, (list, tuple) if isinstance(default, list | tuple) else type(default)):
         raise ValueError(f"attribute {name!r} is {value!r}, expected one like {default!r}")
     return value
 
@@ -125,11 +117,8 @@ def _attribute_value(attribute: ir.Attr) -> Any:
     if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         raise ValueError(f"attribute {attribute.name!r} is a graph, which no function is handed")
     value = attribute.value
-    return (
-        list(value)
-        if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
-        else value
-    )
+    several = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+    return list(value) if several else value
 
 
 def given_inputs(node: ir.Node) -> list[ir.Value | None]:
@@ -138,11 +127,6 @@ def given_inputs(node: ir.Node) -> list[ir.Value | None]:
     while inputs and inputs[-1] is None:
         inputs.pop()
     return inputs
-
-
-def name_of(node: ir.Node) -> str:
-    """The name under which the operator of `node` is registered."""
-    return operator_name(node.op_type, node.domain)
 
 
 REASON = "archgen.reason"
@@ -192,34 +176,55 @@ class Expressed(Rewrite):
     """The kind of schedule that it has to suit; None: whichever follows."""
 
 
-def expressed(node: ir.Node, definition: Expressed) -> Expression:
-    """The expression of `node`. Raises as `expand`."""
-    inputs = given_inputs(node)
+@contextmanager
+def _defined_at(definition: Rewrite) -> Iterator[None]:
+    """Mistakes say where the operator is defined."""
     try:
-        definition.signature.check_inputs(inputs)
-        attributes = definition.signature.bound(attributes_of(node))
+        yield
     except ValueError as mistake:
         raise ValueError(f"{mistake} (defined at {definition.place})") from None
+
+
+def _called(
+    node: ir.Node, definition: Rewrite, operand: Callable[[str, ir.Value], Any], *first: Body
+) -> Any:
+    """What the function gives for `node`: of inputs as `operand` makes them of name and value."""
+    inputs = given_inputs(node)
+    with _defined_at(definition):
+        definition.signature.check_inputs(inputs)
+        attributes = definition.signature.bound(attributes_of(node))
     named = zip(definition.signature.names(len(inputs)), inputs, strict=True)
-    seen = [None if v is None else Shaped(n, static_shape(v), _real(v)) for n, v in named]
-    shapes = {each.name: each.shape for each in seen if each is not None}
+    operands = [None if value is None else operand(name, value) for name, value in named]
     try:
-        text = definition.function(*seen, **attributes)
+        return definition.function(*first, *operands, **attributes)
     except Declined:
         raise
+    except Contradicted as mistake:
+        raise ValueError(str(mistake)) from None
     except Exception as mistake:  # whatever a user's function does
+        if definition.is_shipped and isinstance(mistake, ValueError):
+            raise  # inputs that contradict an operator of the body
         raise OperatorFailed(
             f"{definition.name}, defined at {definition.place}: {type(mistake).__name__}: {mistake}"
         ) from mistake
-    try:
+
+
+def expressed(node: ir.Node, definition: Expressed) -> Expression:
+    """The expression of `node`. Raises as `expand`, and Declined."""
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def operand(name: str, value: ir.Value) -> Shaped:
+        shapes[name] = static_shape(value)
+        return Shaped(name, shapes[name], _real(value))
+
+    text = _called(node, definition, operand)
+    with _defined_at(definition):
         if not isinstance(text, str):
             raise ValueError(f"its function gives {type(text).__name__!r}, expected a text")
         made = expression(text, shapes)
         if definition.template not in (None, *made.templates):
             kinds = " and ".join(made.templates)
             raise ValueError(f"{text!r} has no {definition.template} in it: it is {kinds}")
-    except ValueError as mistake:
-        raise ValueError(f"{mistake} (defined at {definition.place})") from None
     return made
 
 
@@ -256,30 +261,20 @@ def infer_expressed(node: ir.Node, definition: Expressed) -> bool:
     return True
 
 
-def rewrite_of(
-    domain: str, op_type: str, reference: Callable[..., Any] | None = None
-) -> Callable[[Callable[..., Any]], Rewrite]:
-    """Decorator: the function of a builder, inputs and attributes as an operator."""
-
-    def defined(function: Callable[..., Any]) -> Rewrite:
-        return Rewrite(domain, op_type, function, Signature.of(function, 1), reference)
-
-    return defined
-
-
 Table = dict[str, Rewrite]
 """Definitions by the names of operators."""
 
 
-def enters(
-    table: Table, *op_types: str, domain: str = "", grouped: bool = True
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function defines these operators in the table of a graph pass."""
+def defines(
+    table: Table, *op_types: str, domain: str = "", grouped: bool = True,
+    reference: Callable[..., Any] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
+    """Decorator: the function of a builder, inputs and attributes defines these operators."""
 
     def entered(function: Callable[..., Any]) -> Callable[..., Any]:
         signature = Signature.of(function, 1)
         for op_type in op_types:
-            made = Rewrite(domain, op_type, function, signature, grouped=grouped)
+            made = Rewrite(domain, op_type, function, signature, reference, grouped)
             table[made.name] = made
         return function
 
@@ -294,7 +289,7 @@ class Decompose(GraphPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Expand one operator of the table."""
-        definition = self.table.get(name_of(node))
+        definition = self.table.get(operator_name(node.op_type, node.domain))
         if definition is None:
             return False
         return expand(node, definition, PassBody(node, definition.grouped))
@@ -312,9 +307,6 @@ def expand(node: ir.Node, definition: Rewrite, body: Body | None = None) -> bool
         ValueError: the function does not suit the node.
         OperatorFailed: it failed.
     """
-    graph = node.graph
-    if graph is None:
-        raise ValueError(f"{node.name} is in no graph")
     body = body or Body(node)
     try:
         results = build(node, definition, body)
@@ -322,61 +314,25 @@ def expand(node: ir.Node, definition: Rewrite, body: Body | None = None) -> bool
         body.undo()
         node.metadata_props[REASON] = str(why)
         return False
-    for output, result in zip(node.outputs, results, strict=False):
-        if result is None:
-            continue
-        value = result.ir
-        if output.is_graph_output() and (value.is_graph_input() or value.is_graph_output()):
-            value = body.op("Identity", result).ir
-        if output.name:
-            replace_value(output, value, node, node.metadata_props)
-    graph.remove(node, safe=True)
+    values = [None if result is None else result.ir for result in results]
+    replace_outputs(node, values, lambda value: body.one("Identity", Tensor(body, value)).ir)
     return True
 
 
 def build(node: ir.Node, definition: Rewrite, body: Body) -> list[Tensor | None]:
-    """Results of the function for `node`, through `body`. Raises as `expand`, and Declined."""
-    try:
-        inputs = given_inputs(node)
-        definition.signature.check_inputs(inputs)
-        attributes = definition.signature.bound(attributes_of(node))
-    except ValueError as mistake:
-        raise ValueError(f"{mistake} (defined at {definition.place})") from None
-    values = [None if value is None else Tensor(body, value) for value in inputs]
-    try:
-        made = definition.function(body, *values, **attributes)
-    except Declined:
-        raise
-    except Contradicted as mistake:
-        raise ValueError(str(mistake)) from None
-    except Exception as mistake:  # whatever a user's function does
-        if definition.is_shipped and isinstance(mistake, ValueError):
-            raise  # inputs that contradict an operator of the body
-        raise OperatorFailed(
-            f"{definition.name}, defined at {definition.place}: {type(mistake).__name__}: {mistake}"
-        ) from mistake
-    return _results(node, definition, made)
-
-
-def _results(node: ir.Node, definition: Rewrite, made: object) -> list[Tensor | None]:
-    """What a function gave, where it suits the outputs of `node`; None where it has none for an
-    output that nobody reads."""
+    """Results of the function for `node`, through `body`; None where it has none for an output that
+    nobody reads. Raises as `expand`, and Declined."""
+    made = _called(node, definition, lambda _, value: Tensor(body, value), body)
     given = [*made] if isinstance(made, list | tuple) else [made]
-    found = [each for each in given if each is None or isinstance(each, Tensor)]
-    if len(found) < len(given) or found == [None]:
-        wrong = next(type(each).__name__ for each in given if not isinstance(each, Tensor))
-        raise ValueError(
-            f"its function gives {wrong!r}, expected what the builder made "
-            f"(defined at {definition.place})"
-        )
     wanted = [index for index, output in enumerate(node.outputs) if output.name]
-    if definition.is_shipped:
-        found += [None] * (len(node.outputs) - len(found))
-    elif wanted and wanted[-1] >= len(found):
-        raise ValueError(
-            f"its function gives {len(found)} of {wanted[-1] + 1} outputs "
-            f"(defined at {definition.place})"
-        )
+    with _defined_at(definition):
+        wrong = [each for each in given if not isinstance(each, Tensor | None)]
+        if wrong or given == [None]:
+            kind = type((wrong or given)[0]).__name__
+            raise ValueError(f"its function gives {kind!r}, expected what the builder made")
+        if not definition.is_shipped and wanted and wanted[-1] >= len(given):
+            raise ValueError(f"its function gives {len(given)} of {wanted[-1] + 1} outputs")
+    found = [*given, *[None] * (len(node.outputs) - len(given))]
     for output, value in zip(node.outputs, found, strict=False):
         if value is None and (output.uses() or output.is_graph_output()):
             raise Declined(f"its output {output.name} is read")

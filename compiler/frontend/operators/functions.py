@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 import onnx
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.frontend.operators import attention, microsoft, qlinear, recurrent
 from compiler.frontend.operators.body import Declined
 from compiler.frontend.operators.composites import COMPOSITES
 from compiler.frontend.operators.definitions import (
@@ -27,14 +27,21 @@ from compiler.frontend.operators.definitions import (
     Shaped,
     Signature,
     Table,
-    name_of,
-    rewrite_of,
 )
 from compiler.frontend.operators.expression import TEMPLATES
+from compiler.frontend.operators.microsoft import FUSED
 from compiler.frontend.operators.positions import POSITIONS
+from compiler.frontend.operators.qlinear import QUANTIZED
+from compiler.frontend.operators.recurrent import RECURRENT
 from compiler.frontend.operators.windows import KERNELS
 from compiler.frontend.reference_types import type_proto
-from compiler.frontend.rewrite import COMPOSITE, ORIGIN, const, fresh_name, origin_of, replace_value
+from compiler.frontend.rewrite import (
+    COMPOSITE,
+    ORIGIN,
+    const,
+    fresh_name,
+    replace_outputs,
+)
 from compiler.frontend.shapes import schema_of
 from simmodel.arch.base import Registry
 
@@ -66,11 +73,11 @@ def einsum(*operands: Shaped, equation: str) -> str:
     return f"y[{', '.join(result)}] = {value}"
 
 
-_SHIPPED: tuple[Rewrite, ...] = (
-    *microsoft.TABLE, *recurrent.TABLE, *qlinear.TABLE, *attention.TABLE,
-    Expressed("", "Einsum", einsum, Signature.of(einsum, 0)),
-)  # fmt: skip
-DEFINED: dict[str, Rewrite] = Registry("defined operator", {each.name: each for each in _SHIPPED})
+_EINSUM = Expressed("", "Einsum", einsum, Signature.of(einsum, 0))
+DEFINED: Table = Registry(
+    "defined operator",
+    {**FUSED, **RECURRENT, **QUANTIZED, _EINSUM.name: _EINSUM},
+)
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 
 Function = Callable[..., Any]
@@ -94,7 +101,7 @@ def rewrite(
     """
 
     def register(function: Function) -> Function:
-        made = rewrite_of(domain, op_type, reference)(function)
+        made = Rewrite(domain, op_type, function, Signature.of(function, 1), reference)
         enter(made, replace)
         return function
 
@@ -148,7 +155,7 @@ def enter(made: Rewrite, replace: bool) -> None:
 
 def definition_of(node: ir.Node) -> Rewrite | None:
     """What defines the operator of `node`, None where no function does."""
-    return DEFINED.get(name_of(node))
+    return DEFINED.get(operator_name(node.op_type, node.domain))
 
 
 def expression_in(node: ir.Node) -> Expressed | None:
@@ -186,13 +193,18 @@ class DecomposeOperators(Decompose):
 # A standard operator that is a dataflow graph in itself, replaced by that graph.
 
 BY_DEFINITION = frozenset(
-    {"Attention", "CausalConvWithState", "CenterCropPad", "MeanVarianceNormalization",
-     "RotaryEmbedding", "Shrink", "SwiGLU", "ai.onnx.preview.FlexAttention"}
+    {"Attention", "CausalConvWithState", "CenterCropPad", "LinearAttention",
+     "MeanVarianceNormalization", "RotaryEmbedding", "Shrink", "SwiGLU",
+     "ai.onnx.preview.FlexAttention"}
 )  # fmt: skip
 """Operators that are compiled as what defines them; of ONNX's other domains with these."""
 
 SIZED = frozenset({"CenterCropPad"})
 """Those whose definition has static shapes only where the second input is a constant."""
+
+
+_SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
+"""An input that cannot be left out."""
 
 
 def inline(node: ir.Node, version: int) -> bool:
@@ -201,6 +213,8 @@ def inline(node: ir.Node, version: int) -> bool:
     Args:
         node: in a graph; types and shapes of its inputs are known.
         version: operator set of the model. The nodes that are put in say of which they are.
+
+    Raises ValueError where the definition needs an input that `node` leaves out.
     """
     graph = node.graph
     domain = "" if node.domain == "ai.onnx" else node.domain
@@ -210,24 +224,36 @@ def inline(node: ir.Node, version: int) -> bool:
     if node.op_type in SIZED and const(node.inputs[1]) is None:
         return False
     own = graph.opset_imports.get(domain, version) if domain else version
-    found = _definition(node, domain, own)
+    proto = _completed(node, domain, own)
+    found = _definition(node, domain, own, proto)
     if found is None or _captures(found):
         return False
-    completed = _completed(node, domain, own)
-    _resolve_attributes(found, {attr.name: attr for attr in completed.attribute})
-    outputs = _keep_made(found, node)
+    _resolve_attributes(found, {attr.name: attr for attr in proto.attribute})
+    made = {name for inner in found.node for name in inner.output}
+    pairs = [pair for pair in zip(node.outputs, found.output, strict=False) if pair[1] in made]
+    found.output[:] = [name for _, name in pairs]
     function = ir.serde.deserialize_function(found)
-    _feed(function, node)
-    results = list(function.outputs)
+    for parameter, value in zip_longest(function.inputs, node.inputs[: len(function.inputs)]):
+        for use in list(parameter.uses()):
+            schema = schema_of(use.node.op_type, use.node.domain, version)
+            taken = None if schema is None else schema.inputs[min(use.idx, len(schema.inputs) - 1)]
+            if value is None and taken is not None and taken.option == _SINGLE:
+                raise ValueError(f"input {parameter.name!r} is missing, which has to be given")
+            use.node.replace_input_with(use.idx, value)
+    results = dict(zip((output for output, _ in pairs), function.outputs, strict=True))
     moved = list(function)
     function.outputs.clear()
     function.graph.remove(moved)
     for inner in moved:
-        _adopt(inner, node, graph, function.opset_imports.get("", version))
+        inner.name = fresh_name(graph, f"{node.name}_{inner.op_type}")
+        inner.version = function.opset_imports.get("", version)
+        inner.metadata_props.clear()
+        kept = {key: node.metadata_props.get(key) for key in (ORIGIN, COMPOSITE)}
+        inner.metadata_props.update({key: said for key, said in kept.items() if said})
+        for value in inner.outputs:
+            value.name, value.shape = fresh_name(graph, str(value.name)), None
     graph.insert_after(node, moved)
-    for output, result in zip(outputs, results, strict=True):
-        replace_value(output, result, node, node.metadata_props)
-    graph.remove(node, safe=True)
+    replace_outputs(node, [results.get(output) for output in node.outputs])
     return True
 
 
@@ -253,31 +279,26 @@ def _completed(node: ir.Node, domain: str, version: int) -> onnx.NodeProto:
     return proto
 
 
-def _definition(node: ir.Node, domain: str, version: int) -> onnx.FunctionProto | None:
+def _definition(
+    node: ir.Node, domain: str, version: int, proto: onnx.NodeProto
+) -> onnx.FunctionProto | None:
     """The function that ONNX defines `node` by, in the newest operator set up to `version`."""
     schema: Any = schema_of(node.op_type, domain, version)  # onnx types less than it offers
     if schema is None:
         return None
-    plain, by_types = (
-        schema.function_opset_versions,
-        schema.context_dependent_function_opset_versions,
-    )
+    by_types = schema.context_dependent_function_opset_versions
+    versions: list[int] = by_types or schema.function_opset_versions
+    if not versions:
+        return None
+    newest = max((v for v in versions if v <= version), default=min(versions))
     if by_types:
         types = [type_proto(value) or onnx.TypeProto() for value in node.inputs]
         data = schema.get_context_dependent_function_with_opset_version(
-            _newest(by_types, version),
-            _completed(node, domain, version).SerializeToString(),
-            [kind.SerializeToString() for kind in types],
+            newest, proto.SerializeToString(), [kind.SerializeToString() for kind in types]
         )
-    elif plain:
-        data = schema.get_function_with_opset_version(_newest(plain, version))
     else:
-        return None
+        data = schema.get_function_with_opset_version(newest)
     return onnx.FunctionProto.FromString(data) if data else None
-
-
-def _newest(versions: list[int], limit: int) -> int:
-    return max((v for v in versions if v <= limit), default=min(versions))
 
 
 def _resolve_attributes(
@@ -294,32 +315,3 @@ def _resolve_attributes(
                 value = node.attribute.add()
                 value.CopyFrom(given[attribute.ref_attr_name])
                 value.name = attribute.name
-
-
-def _keep_made(function: onnx.FunctionProto, node: ir.Node) -> list[ir.Value]:
-    """Outputs of `node` that the body makes; `function` keeps these alone."""
-    made = {name for inner in function.node for name in inner.output}
-    pairs = list(zip(node.outputs, function.output, strict=False))
-    function.output[:] = [name for _, name in pairs if name in made]
-    return [output for output, name in pairs if name in made]
-
-
-def _feed(function: ir.Function, node: ir.Node) -> None:
-    """Let the function's body read what `node` reads."""
-    for index, parameter in enumerate(function.inputs):
-        value = node.inputs[index] if index < len(node.inputs) else None
-        for use in list(parameter.uses()):
-            use.node.replace_input_with(use.idx, value)
-
-
-def _adopt(inner: ir.Node, node: ir.Node, graph: ir.Graph, version: int) -> None:
-    """Make `inner` a node of `graph` that came from `node`."""
-    inner.name = fresh_name(graph, f"{node.name}_{inner.op_type}")
-    inner.version = version
-    inner.metadata_props.clear()
-    inner.metadata_props[ORIGIN] = origin_of(node)
-    composite = node.metadata_props.get(COMPOSITE)
-    if composite is not None:
-        inner.metadata_props[COMPOSITE] = composite
-    for value in inner.outputs:
-        value.name, value.shape = fresh_name(graph, str(value.name)), None

@@ -3,96 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 
 import ml_dtypes
 import numpy as np
 
 from compiler.frontend.operators.body import Body, Contradicted, Declined, Tensor
-from compiler.frontend.operators.definitions import rewrite_of
+from compiler.frontend.operators.definitions import Table, defines
 from compiler.frontend.operators.recurrent import activations_of
-from compiler.frontend.rewrite import Array, AttrValue
+from compiler.frontend.rewrite import ARCHGEN, MICROSOFT, Array, AttrValue
 from simmodel.arch.dtype import unpack
 
-DOMAIN = "com.microsoft"
+FUSED: Table = {}
+_fused = partial(defines, FUSED, domain=MICROSOFT)
 SIGNED = {4: ml_dtypes.int4, 8: np.int8}
 UNSIGNED = {4: ml_dtypes.uint4, 8: np.uint8}
 
 Results = tuple[Tensor | None, ...]
 
 
-@rewrite_of(DOMAIN, "Gelu")
+@_fused("Gelu")
 def gelu(b: Body, x: Tensor) -> Tensor:
     """x * Phi(x)."""
     return b.one("Gelu", x, approximate="none")
 
 
-@rewrite_of(DOMAIN, "BiasGelu")
+@_fused("BiasGelu")
 def bias_gelu(b: Body, x: Tensor, bias: Tensor) -> Tensor:
     """Gelu of x + bias."""
-    return b.one("Gelu", x + bias, approximate="none")
+    return gelu(b, x + bias)
 
 
-@rewrite_of(DOMAIN, "FastGelu")
+@_fused("FastGelu")
 def fast_gelu(b: Body, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """Gelu of x + bias, approximated by tanh."""
     return b.one("Gelu", x if bias is None else x + bias, approximate="tanh")
 
 
-@rewrite_of(DOMAIN, "QuickGelu")
+@_fused("QuickGelu")
 def quick_gelu(b: Body, x: Tensor, *, alpha: float = 1.702) -> Tensor:
     """x * sigmoid(alpha * x)."""
     return x * b.one("Sigmoid", x * alpha)
 
 
-@rewrite_of(DOMAIN, "FusedConv")
+@defines(FUSED, "Swish")
+def swish(b: Body, x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """x * sigmoid(alpha * x), of ONNX."""
+    return b.one("Silu", x, domain=ARCHGEN) if alpha == 1 else quick_gelu(b, x, alpha=alpha)
+
+
+def channels_first(
+    b: Body, op_type: str, x: Tensor, *more: Tensor | None, **window: AttrValue
+) -> Tensor:
+    """A window operator on images whose channels are their last axis."""
+    rank = len(x.shape)
+    made = b.one(op_type, b.transpose(x, 0, rank - 1, *range(1, rank - 1)), *more, **window)
+    return b.transpose(made, 0, *range(2, rank), 1)
+
+
+@_fused("FusedConv", "NhwcConv", "NhwcFusedConv")
 def fused_conv(
     b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, other: Tensor | None = None,
     *, activation: str = "", activation_params: Sequence[float] = (), **window: AttrValue,
 ) -> Tensor:  # fmt: skip
-    """A convolution, what is added to it, and an activation."""
-    return _fused_conv(b, b.one("Conv", x, w, bias, **window), other, activation, activation_params)
-
-
-@rewrite_of(DOMAIN, "NhwcConv")
-def nhwc_conv(
-    b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, **window: AttrValue
-) -> Tensor:
-    """A convolution whose channels are the last axis of the image, not of the weights."""
-    rank = len(x.shape)
-    turned = b.transpose(x, 0, rank - 1, *range(1, rank - 1))
-    return b.transpose(b.Conv(turned, w, bias, **window), 0, *range(2, rank), 1)
-
-
-@rewrite_of(DOMAIN, "NhwcFusedConv")
-def nhwc_fused_conv(
-    b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, other: Tensor | None = None,
-    *, activation: str = "", activation_params: Sequence[float] = (), **window: AttrValue,
-) -> Tensor:  # fmt: skip
-    """The same, what is added to it, and an activation."""
-    made = nhwc_conv.function(b, x, w, bias, **window)
-    return _fused_conv(b, made, other, activation, activation_params)
-
-
-def _fused_conv(
-    b: Body, y: Tensor, other: Tensor | None, activation: str, activation_params: Sequence[float]
-) -> Tensor:
-    """`y` with what follows a convolution."""
+    """A convolution, what is added to it, and an activation; channels may be the last axis of the
+    image, not of the weights."""
+    if b.node.op_type == "FusedConv":
+        y = b.one("Conv", x, w, bias, **window)
+    else:
+        y = channels_first(b, "Conv", x, w, bias, **window)
     if other is not None:
         y = y + other
     if not activation:
         return y
     if activation == "Clip":
         return b.one("Clip", y, *activation_params)
-    alphas, betas = activation_params[:1], activation_params[1:2]
     if activation not in ("HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh"):
         raise Declined(f"a convolution with the activation {activation!r}")
-    (function,) = activations_of(b, [activation], alphas, betas)
+    (function,) = activations_of(b, [activation], activation_params[:1], activation_params[1:2])
     return function(y)
 
 
-@rewrite_of(DOMAIN, "SkipLayerNormalization")
+@_fused("SkipLayerNormalization")
 def skip_norm(
     b: Body, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None = None,
     bias: Tensor | None = None, *, epsilon: float = 1e-12,
@@ -103,7 +96,7 @@ def skip_norm(
     return made, None, None, total
 
 
-@rewrite_of(DOMAIN, "SkipSimplifiedLayerNormalization")
+@_fused("SkipSimplifiedLayerNormalization")
 def skip_simplified(
     b: Body, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None,
     *, epsilon: float = 1e-12,
@@ -114,7 +107,7 @@ def skip_simplified(
     return made, None, None, total
 
 
-@rewrite_of(DOMAIN, "EmbedLayerNormalization")
+@_fused("EmbedLayerNormalization")
 def embeddings(
     b: Body, *given: Tensor | None, epsilon: float = 1e-12, mask_index_type: int = 1
 ) -> Results:
@@ -141,24 +134,24 @@ def _added(first: Tensor, *values: Tensor | None) -> Tensor:
     return reduce(add, (value for value in values if value is not None), first)
 
 
-@rewrite_of(DOMAIN, "FusedMatMul")
+@_fused("FusedMatMul")
 def fused_matmul(
     b: Body, left: Tensor, right: Tensor, *, alpha: float = 1.0, **turned: int
 ) -> Tensor:
     """A product of transposed operands times a factor."""
     if turned.get("transBatchA") or turned.get("transBatchB"):
         raise Declined("the batch of an operand is transposed")
-    operands = []
-    for x, name in ((left, "transA"), (right, "transB")):
+
+    def operand(x: Tensor, name: str) -> Tensor:
         rank = len(x.shape)
         swap = turned.get(name) and rank > 1
-        perm = [*range(rank - 2), rank - 1, rank - 2]
-        operands.append(b.one("Transpose", x, perm=perm) if swap else x)
-    made = operands[0] @ operands[1]
+        return b.transpose(x, *range(rank - 2), rank - 1, rank - 2) if swap else x
+
+    made = operand(left, "transA") @ operand(right, "transB")
     return made if alpha == 1 else made * alpha
 
 
-@rewrite_of(DOMAIN, "MatMulNBits")
+@_fused("MatMulNBits")
 def matmul_n_bits(
     b: Body, x: Tensor, weights: Tensor, scales: Tensor, points: Tensor | None = None,
     order: Tensor | None = None, bias: Tensor | None = None,
@@ -175,17 +168,16 @@ def matmul_n_bits(
     if order is not None or bits not in SIGNED or (zeros is not None and zeros.dtype != np.uint8):
         raise Declined("its weights come in another order, or of other bits than 4 or 8")
     blocks = -(-deep // block_size)
-    values = _elements(packed.reshape(wide, -1), bits, blocks * block_size).T
+
+    def elements(raw: Array, count: int) -> Array:
+        rows = raw.reshape(wide, -1)
+        return (rows[:, :count] if bits == 8 else unpack(rows, "uint4", count)).T
+
+    numbers = elements(packed, blocks * block_size)
+    zeros = None if zeros is None else elements(zeros, blocks)
     factors = factors.reshape(wide, blocks).T
-    if zeros is not None:
-        zeros = _elements(zeros.reshape(wide, -1), bits, blocks).T
-    made = x @ _dequantized(b, values, factors, zeros, (deep, block_size, bits))
+    made = x @ _dequantized(b, numbers, factors, zeros, (deep, block_size, bits))
     return made if bias is None else made + bias
-
-
-def _elements(raw: Array, bits: int, count: int) -> Array:
-    """`count` numbers of each row of bytes."""
-    return raw[:, :count] if bits == 8 else unpack(raw, "uint4", count)
 
 
 def _dequantized(
@@ -204,9 +196,3 @@ def _dequantized(
         inputs = [b.constant(each, UNSIGNED[bits]) for each in (values, zeros)]
     inputs.insert(1, b.constant(scales, scales.dtype))
     return b.one("DequantizeLinear", *inputs, axis=0, block_size=block)
-
-
-TABLE = (
-    gelu, bias_gelu, fast_gelu, quick_gelu, fused_conv, nhwc_conv, nhwc_fused_conv, skip_norm,
-    skip_simplified, embeddings, fused_matmul, matmul_n_bits,
-)  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 
 from compiler.frontend.canonicalize.symbolic_axes import Pieces, has_gaps, open_of, pieces_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
-from compiler.frontend.operators.definitions import Table, enters
+from compiler.frontend.operators.definitions import Table, defines
 from compiler.frontend.rewrite import Array, static_shape
 
 POSITIONS: Table = {}
@@ -72,7 +72,7 @@ def _extreme_index(b: Body, x: Tensor, axis: int, last: bool, keepdims: int) -> 
     return b.reduce("Max" if last else "Min", places, [axis], keepdims)
 
 
-@enters(POSITIONS, "ArgMax", "ArgMin")
+@defines(POSITIONS, "ArgMax", "ArgMin")
 def extreme_place(
     b: Body, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Tensor:
@@ -81,7 +81,7 @@ def extreme_place(
     return b.cast(place, np.int64)
 
 
-@enters(POSITIONS, "Hardmax")
+@defines(POSITIONS, "Hardmax")
 def hardmax(b: Body, x: Tensor, *, axis: int = -1) -> Tensor:
     """One where the largest stands, zero elsewhere."""
     rank = len(x.shape)
@@ -90,7 +90,7 @@ def hardmax(b: Body, x: Tensor, *, axis: int = -1) -> Tensor:
     return b.one("Where", chosen, *(b.constant(number, x.dtype) for number in (1, 0)))
 
 
-@enters(POSITIONS, "OneHot")
+@defines(POSITIONS, "OneHot")
 def one_hot(b: Body, index: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Tensor:
     """One value where the index stands, the other elsewhere."""
     if depth.value is None:
@@ -111,7 +111,7 @@ def _element(b: Body, values: Tensor, place: int) -> Tensor:
     return b.one("Gather", values, place, axis=0)
 
 
-@enters(POSITIONS, "GatherElements")
+@defines(POSITIONS, "GatherElements")
 def gather_elements(b: Body, data: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
     """The elements at these places along an axis."""
     wanted = index.shape
@@ -133,7 +133,7 @@ def gather_elements(b: Body, data: Tensor, index: Tensor, *, axis: int = 0) -> T
 # Running sums and products: with every step of twice as many.
 
 
-@enters(POSITIONS, "CumSum", "CumProd")
+@defines(POSITIONS, "CumSum", "CumProd")
 def running(b: Body, x: Tensor, along: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
     """Sums or products of all elements up to each."""
     if along.value is None:
@@ -175,7 +175,7 @@ def every(b: Body, x: Tensor, axis: int, first: int, count: int, step: int) -> T
 # by place, so that elements that are all lowest are found once each.
 
 
-@enters(POSITIONS, "TopK")
+@defines(POSITIONS, "TopK")
 def top_k(
     b: Body, x: Tensor, wanted: Tensor, *, axis: int = -1, largest: int = 1, **order: int
 ) -> tuple[Tensor, Tensor]:
@@ -226,7 +226,7 @@ def _check_numbers(*values: Tensor) -> None:
         raise Declined("it moves other things than numbers")
 
 
-@enters(POSITIONS, "Scatter", "ScatterElements")
+@defines(POSITIONS, "Scatter", "ScatterElements")
 def scatter_elements(
     b: Body, data: Tensor, index: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
@@ -245,7 +245,7 @@ def scatter_elements(
     return _scattered(b, data, (before, shape[axis], behind), (index, updates), reduction)
 
 
-@enters(POSITIONS, "ScatterND")
+@defines(POSITIONS, "ScatterND")
 def scatter_nd(
     b: Body, data: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:
@@ -259,7 +259,7 @@ def scatter_nd(
     return _scattered(b, data, ((1,), extent, (behind,)), (flat, updates), reduction)
 
 
-@enters(POSITIONS, "GatherND")
+@defines(POSITIONS, "GatherND")
 def gather_nd(b: Body, data: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
     """What stands at places of several dimensions; rows at those of one are a Gather, which copy
     engines may do."""

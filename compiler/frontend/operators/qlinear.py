@@ -11,19 +11,23 @@ DequantizeLinear / QuantizeLinear form to recognise.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from compiler.frontend.operators.body import Body, Contradicted, Declined, Tensor
-from compiler.frontend.operators.definitions import Rewrite, rewrite_of
+from compiler.frontend.operators.definitions import Table, defines
+from compiler.frontend.operators.microsoft import channels_first
 from compiler.frontend.rewrite import MICROSOFT
 
+QUANTIZED: Table = {}
+_quantized = partial(defines, QUANTIZED, domain=MICROSOFT)
 Given = tuple[Tensor | None, ...]
 
 
-@rewrite_of("", "QLinearConv")
+@defines(QUANTIZED, "QLinearConv")
 def conv(b: Body, *given: Tensor | None, **window: Any) -> Tensor:
     """A convolution, with a bias in the scale of its products."""
     bias = [] if len(given) < 9 else [_bias(b, given, 8)]
@@ -31,14 +35,14 @@ def conv(b: Body, *given: Tensor | None, **window: Any) -> Tensor:
     return _coded(b, made, given, 6)
 
 
-@rewrite_of("", "QLinearMatMul")
+@defines(QUANTIZED, "QLinearMatMul")
 def matmul(b: Body, *given: Tensor | None) -> Tensor:
     """A product, of weights with a scale for each column."""
     columns = len(_input(given, 3).shape) - 1
     return _coded(b, _real(b, given, 0) @ _real(b, given, 3, columns), given, 6)
 
 
-@rewrite_of(MICROSOFT, "QGemm")
+@_quantized("QGemm")
 def gemm(b: Body, *given: Tensor | None, alpha: float = 1.0, **turned: Any) -> Tensor:
     """A product with its bias, quantized where a scale of the result is given."""
     operands = [_real(b, given, 0), _real(b, given, 3, 0 if turned.get("transB") else 1)]
@@ -51,36 +55,26 @@ def gemm(b: Body, *given: Tensor | None, alpha: float = 1.0, **turned: Any) -> T
     return made if len(given) < 8 else _coded(b, made, given, 7)
 
 
-def _binary(op_type: str) -> Rewrite:
-    @rewrite_of(MICROSOFT, f"QLinear{op_type}")
-    def binary(b: Body, *given: Tensor | None) -> Tensor:
-        return _coded(b, b.one(op_type, _real(b, given, 0), _real(b, given, 3)), given, 6)
-
-    return binary
+@_quantized("QLinearAdd", "QLinearMul")
+def binary(b: Body, *given: Tensor | None) -> Tensor:
+    """A function of two tensors."""
+    return _coded(b, b.one(_plain(b), _real(b, given, 0), _real(b, given, 3)), given, 6)
 
 
-def _unary(op_type: str) -> Rewrite:
-    @rewrite_of(MICROSOFT, f"QLinear{op_type}")
-    def unary(b: Body, *given: Tensor | None, **attributes: Any) -> Tensor:
-        return _coded(b, b.one(op_type, _real(b, given, 0), **attributes), given, 3)
-
-    return unary
+@_quantized("QLinearSigmoid", "QLinearLeakyRelu")
+def unary(b: Body, *given: Tensor | None, **attributes: Any) -> Tensor:
+    """A function of one tensor."""
+    return _coded(b, b.one(_plain(b), _real(b, given, 0), **attributes), given, 3)
 
 
-def _pool(op_type: str) -> Rewrite:
-    @rewrite_of(MICROSOFT, f"QLinear{op_type}")
-    def pool(b: Body, *given: Tensor | None, channels_last: int = 0, **window: Any) -> Tensor:
-        x = _real(b, given, 0)
-        rank = len(x.shape)
-        if not channels_last:
-            return _coded(b, b.one(op_type, x, **window), given, 3)
-        made = b.one(op_type, b.transpose(x, 0, rank - 1, *range(1, rank - 1)), **window)
-        return _coded(b, b.transpose(made, 0, *range(2, rank), 1), given, 3)
-
-    return pool
+@_quantized("QLinearAveragePool", "QLinearGlobalAveragePool")
+def pool(b: Body, *given: Tensor | None, channels_last: int = 0, **window: Any) -> Tensor:
+    """A mean over windows, or over all."""
+    pooled = channels_first if channels_last else type(b).one
+    return _coded(b, pooled(b, _plain(b), _real(b, given, 0), **window), given, 3)
 
 
-@rewrite_of(MICROSOFT, "QLinearSoftmax")
+@_quantized("QLinearSoftmax")
 def softmax(b: Body, *given: Tensor | None, axis: int | None = None, opset: int = 13) -> Tensor:
     """Before opset 13 it ran over all dimensions from `axis` on, flattened."""
     x, old = _real(b, given, 0), opset < 13
@@ -91,11 +85,16 @@ def softmax(b: Body, *given: Tensor | None, axis: int | None = None, opset: int 
     return _coded(b, b.reshape(b.one("Softmax", rows, axis=-1), x.shape), given, 3)
 
 
-@rewrite_of(MICROSOFT, "QLinearConcat")
+@_quantized("QLinearConcat")
 def concat(b: Body, *given: Tensor | None, axis: int = 1) -> Tensor:
     """The scale of the result comes first, then each part with its own."""
     parts = [_real(b, given, at) for at in range(2, len(given), 3)]
     return _coded(b, b.one("Concat", *parts, axis=axis), given, 0)
+
+
+def _plain(b: Body) -> str:
+    """The operator on real numbers."""
+    return b.node.op_type.removeprefix("QLinear")
 
 
 def _input(given: Given, at: int) -> Tensor:
@@ -135,9 +134,3 @@ def _bias(b: Body, given: Given, at: int) -> Tensor:
     product = (scales[0].reshape(-1) * scales[1].reshape(-1)).astype(np.float32)
     scale = b.constant(product.reshape(()) if product.size == 1 else product)
     return b.one("DequantizeLinear", _input(given, at), scale, axis=0)
-
-
-TABLE = (
-    conv, matmul, gemm, concat, softmax, _binary("Add"), _binary("Mul"), _unary("Sigmoid"),
-    _unary("LeakyRelu"), _pool("AveragePool"), _pool("GlobalAveragePool"),
-)  # fmt: skip

@@ -9,20 +9,18 @@ loader walks the graph, so the shapes of their inputs are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
 import onnx_ir as ir
 
 from compiler.frontend.rewrite import (
-    ARCHGEN,
+    MICROSOFT,
     Rewriter,
     const,
-    float_attr,
     input_of,
     int_attr,
-    ints_attr,
     required,
     scalar,
     static_shape,
@@ -42,65 +40,29 @@ REDUCTIONS = (
 )  # fmt: skip
 
 
-def _set_inputs(node: ir.Node, inputs: Sequence[ir.Value | None]) -> None:
-    node.resize_inputs(len(inputs))
-    for index, value in enumerate(inputs):
-        node.replace_input_with(index, value)
+def _moves(*names: str) -> Upgrade:
+    """Attributes become constant inputs behind the first; reals are of the type of the data."""
 
+    def move(node: ir.Node, _: int) -> None:
+        make, data = Rewriter(node), required(node, 0)
+        for index, name in enumerate(names, 1):
+            attr = node.attributes.pop(name, None)
+            if attr is None or input_of(node, index) is not None:
+                continue
+            if isinstance(attr.value, float):
+                value = make.like(np.float32(attr.value), data)
+            else:
+                value = make.axes(np.atleast_1d(attr.value).tolist())
+            node.resize_inputs(max(index + 1, len(node.inputs)))
+            node.replace_input_with(index, value)
 
-def _attribute_to_input(node: ir.Node, name: str, index: int) -> None:
-    """Move the integer or list attribute `name` to constant input `index`."""
-    attr = node.attributes.pop(name, None)
-    if attr is None or input_of(node, index) is not None:
-        return
-    value = attr.value
-    numbers = [value] if isinstance(value, int) else list(value)
-    inputs = list(node.inputs) + [None] * (index - len(node.inputs))
-    _set_inputs(node, [*inputs[:index], Rewriter(node).axes(numbers), *inputs[index + 1 :]])
-
-
-def _axes_input(node: ir.Node, _: int) -> None:
-    _attribute_to_input(node, "axes", 1)
-
-
-def _slice(node: ir.Node, _: int) -> None:
-    count = len(ints_attr(node, "starts", []) or [])
-    if "axes" not in node.attributes:
-        node.attributes["axes"] = ir.AttrInt64s("axes", range(count))
-    for index, name in enumerate(("starts", "ends", "axes")):
-        _attribute_to_input(node, name, index + 1)
-
-
-def _clip(node: ir.Node, _: int) -> None:
-    make = Rewriter(node)
-    data = required(node, 0)
-    bounds: list[ir.Value | None] = [
-        make.like(np.float32(node.attributes.pop(name).as_float()), data)
-        if name in node.attributes
-        else None
-        for name in ("min", "max")
-    ]
-    _set_inputs(node, [data, *bounds])
-
-
-def _pad(node: ir.Node, _: int) -> None:
-    make = Rewriter(node)
-    data = required(node, 0)
-    pads = ints_attr(node, "pads", []) or []
-    value = float_attr(node, "value", 0.0)
-    node.attributes.pop("pads", None)
-    node.attributes.pop("value", None)
-    _set_inputs(node, [data, make.axes(pads), make.like(np.float32(value), data)])
+    return move
 
 
 def _upgrade_split(node: ir.Node, version: int) -> None:
-    _attribute_to_input(node, "split", 1)
+    _moves("split")(node, version)
     if input_of(node, 1) is None and "num_outputs" not in node.attributes and version < 18:
         node.attributes["num_outputs"] = ir.AttrInt64("num_outputs", len(node.outputs))
-
-
-def _topk(node: ir.Node, _: int) -> None:
-    _attribute_to_input(node, "k", 1)
 
 
 def _softmax(node: ir.Node, _: int) -> None:
@@ -117,24 +79,14 @@ def _softmax(node: ir.Node, _: int) -> None:
     make.replace(make.op("Reshape", [rows, make.axes(shape)]))
 
 
-def _upsample(node: ir.Node, _: int) -> None:
-    make = Rewriter(node)
-    data = required(node, 0)
-    scales = input_of(node, 1)
-    if scales is None:
-        factors = node.attributes["scales"].as_floats()
-        scales = make.constant(np.asarray(factors, dtype=np.float32))
-    _replace_by_old_resize(make, data, scales)
-
-
 def _resize(node: ir.Node, _: int) -> None:
-    _replace_by_old_resize(Rewriter(node), required(node, 0), required(node, 1))
-
-
-def _replace_by_old_resize(make: Rewriter, data: ir.Value, scales: ir.Value) -> None:
+    """Resize of opset 10, and Upsample, whose scales may be an attribute."""
+    make, scales = Rewriter(node), input_of(node, 1)
+    if scales is None:
+        scales = make.constant(np.asarray(node.attributes["scales"].as_floats(), np.float32))
     how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    mode = str_attr(make.anchor, "mode", "nearest")
-    make.replace(make.op("Resize", [data, None, scales], {"mode": mode, **how}))
+    how["mode"] = str_attr(node, "mode", "nearest")
+    make.replace(make.op("Resize", [required(node, 0), None, scales], how))
 
 
 def _batch_norm(node: ir.Node, _: int) -> None:
@@ -155,21 +107,19 @@ def _dropout(node: ir.Node, version: int) -> None:
             raise ValueError("training_mode is known at run time only; make it a constant")
         if chosen.any():
             raise ValueError("training mode drops other values in each run; export for inference")
-    make = Rewriter(node)
-    data = required(node, 0)
-    if len(node.outputs) < 2:
-        make.replace(data)
-        return
-    kind = ir.DataType.BOOL if version >= 10 else data.dtype
-    make.replace(data, make.constant(np.ones(static_shape(data)), kind))
+    make, data, mask = Rewriter(node), required(node, 0), None
+    if len(node.outputs) > 1:
+        kind = ir.DataType.BOOL if version >= 10 else data.dtype
+        mask = make.constant(np.ones(static_shape(data)), kind)
+    make.replace(data, mask)
 
 
 def _dft(node: ir.Node, _: int) -> None:
     """Since opset 20 the axis is an input, a scalar, and by default the last one of the signal."""
-    axis = int_attr(node, "axis", 1)
+    number = Rewriter(node).constant(np.asarray(int_attr(node, "axis", 1), np.int64))
     node.attributes.pop("axis", None)
-    number = Rewriter(node).constant(np.asarray(axis, np.int64))
-    _set_inputs(node, [required(node, 0), input_of(node, 1), number])
+    node.resize_inputs(3)
+    node.replace_input_with(2, number)
 
 
 def _stft(node: ir.Node, _: int) -> None:
@@ -201,17 +151,16 @@ def _group_norm(node: ir.Node, _: int) -> None:
 
 def _cast(node: ir.Node, _: int) -> None:
     """Cast and CastLike: to a type by name, and gone where the data has it already."""
-    data = required(node, 0)
-    if node.op_type == "CastLike":
-        wanted = required(node, 1).dtype
-    else:
-        wanted = ir.DataType(node.attributes["to"].as_int())
-    make = Rewriter(node)
-    if wanted is not None and wanted == data.dtype:
-        make.replace(data)
-    elif wanted is not None and node.op_type == "CastLike":
-        kept = {name: attr.value for name, attr in node.attributes.items()}
-        make.replace(make.op("Cast", [data], {**kept, "to": int(wanted)}))
+    data, like = required(node, 0), node.op_type == "CastLike"
+    wanted = required(node, 1).dtype if like else ir.DataType(node.attributes["to"].as_int())
+    if wanted is None:
+        return
+    if wanted == data.dtype:
+        Rewriter(node).replace(data)
+    elif like:
+        node.op_type = "Cast"
+        node.attributes["to"] = ir.AttrInt64("to", int(wanted))
+        node.resize_inputs(1)
 
 
 def _bit_cast(node: ir.Node, _: int) -> None:
@@ -221,16 +170,6 @@ def _bit_cast(node: ir.Node, _: int) -> None:
         Rewriter(node).replace(data)
     elif wanted.is_integer() and (data.dtype.is_integer() or data.dtype == ir.DataType.BOOL):
         node.op_type = "Cast"
-
-
-def _swish(node: ir.Node, _: int) -> None:
-    make = Rewriter(node)
-    data, alpha = required(node, 0), float_attr(node, "alpha", 1.0)
-    if alpha == 1.0:
-        make.replace(make.op("Silu", [data], domain=ARCHGEN))
-        return
-    gate = make.op("Sigmoid", [make.op("Mul", [data, make.like(np.asarray(alpha), data)])])
-    make.replace(make.op("Mul", [data, gate]))
 
 
 def _range(node: ir.Node, _: int) -> None:
@@ -254,31 +193,24 @@ NEWEST = 99
 UPGRADES: dict[tuple[str, str], tuple[int, Upgrade]] = {
     ("", "BatchNormalization"): (NEWEST, _batch_norm),
     ("", "BitCast"): (NEWEST, _bit_cast),
-    ("", "Cast"): (NEWEST, _cast),
-    ("", "CastLike"): (NEWEST, _cast),
-    ("", "Clip"): (11, _clip),
+    **dict.fromkeys((("", "Cast"), ("", "CastLike")), (NEWEST, _cast)),
+    ("", "Clip"): (11, _moves("min", "max")),
     ("", "DFT"): (20, _dft),
-    ("", "Hardmax"): (13, _softmax),
     ("", "Dropout"): (NEWEST, _dropout),
     ("", "GridSample"): (20, _grid_sample),
     ("", "GroupNormalization"): (21, _group_norm),
-    ("", "LogSoftmax"): (13, _softmax),
-    ("", "Pad"): (11, _pad),
+    ("", "Pad"): (11, _moves("pads", "value")),
     ("", "Range"): (NEWEST, _range),
     ("", "Resize"): (11, _resize),
     ("", "Scatter"): (NEWEST, _scatter),
     ("", "STFT"): (NEWEST, _stft),
-    ("", "Slice"): (10, _slice),
-    ("", "Softmax"): (13, _softmax),
+    ("", "Slice"): (10, _moves("starts", "ends", "axes")),
+    **dict.fromkeys((("", "Hardmax"), ("", "LogSoftmax"), ("", "Softmax")), (13, _softmax)),
     ("", "Split"): (NEWEST, _upgrade_split),
-    ("", "Squeeze"): (NEWEST, _axes_input),
-    ("", "Swish"): (NEWEST, _swish),
-    ("", "TopK"): (10, _topk),
-    ("", "Unsqueeze"): (NEWEST, _axes_input),
-    ("", "Upsample"): (NEWEST, _upsample),
-    ("com.microsoft", "DequantizeLinear"): (NEWEST, _quantize),
-    ("com.microsoft", "QuantizeLinear"): (NEWEST, _quantize),
-    **{("", op_type): (NEWEST, _axes_input) for op_type in REDUCTIONS},
+    ("", "TopK"): (10, _moves("k")),
+    ("", "Upsample"): (NEWEST, _resize),
+    **{(MICROSOFT, f"{way}Linear"): (NEWEST, _quantize) for way in ("Dequantize", "Quantize")},
+    **{("", op): (NEWEST, _moves("axes")) for op in ("Squeeze", "Unsqueeze", *REDUCTIONS)},
 }
 """By domain and operator: the operator set that has the new form, `NEWEST` where every form may
 need it, and what brings an older one there."""

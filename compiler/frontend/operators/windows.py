@@ -29,7 +29,7 @@ import onnx_ir as ir
 
 from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
-from compiler.frontend.operators.definitions import Decompose, Table, enters
+from compiler.frontend.operators.definitions import Decompose, Table, defines
 from compiler.frontend.operators.positions import every
 from compiler.frontend.rewrite import ARCHGEN, const, int_attr, ints_attr, is_op, static_shape
 
@@ -123,7 +123,7 @@ def _check_weights(w: Tensor) -> None:
         raise Declined("its weights are computed")
 
 
-@enters(WINDOWS, "MaxPool", "AveragePool")
+@defines(WINDOWS, "MaxPool", "AveragePool")
 def deep_pool(b: Body, x: Tensor, **window: Any) -> Tensor:
     """A pool of three dimensions."""
     return _pooled(b, b.node.op_type, x, _deep_window(b, x))
@@ -142,7 +142,7 @@ def _pooled(b: Body, op_type: str, x: Tensor, window: WindowAttributes) -> Tenso
     return b.reshape(through, (batch, channels, through.shape[2], *small))
 
 
-@enters(WINDOWS, "LpPool")
+@defines(WINDOWS, "LpPool")
 def norm(b: Body, x: Tensor, *, p: int = 2, **window: Any) -> Tensor:
     """(sum of |x| ** p) ** (1 / p): the mean of powers, with zeros around, times their number."""
     made = WindowAttributes.of(b.node)
@@ -164,7 +164,7 @@ def _padded(b: Body, x: Tensor, axis: int, by: tuple[int, int], fill: float) -> 
     return b.one("Pad", x, pads, fill, mode="constant") if any(by) else x
 
 
-@enters(WINDOWS, "Conv")
+@defines(WINDOWS, "Conv")
 def deep_conv(b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, **given: Any) -> Tensor:
     """Planes beside those behind them, as more channels of a convolution of planes."""
     window = _deep_window(b, x)
@@ -188,7 +188,7 @@ def _deep(b: Body, planes: Tensor, batch: int, depth: int) -> Tensor:
     return b.transpose(b.reshape(planes, (batch, depth, *planes.shape[1:])), *DEPTH_LAST)
 
 
-@enters(WINDOWS, "ConvTranspose")
+@defines(WINDOWS, "ConvTranspose")
 def deep_conv_transpose(
     b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None,
     *, output_padding: Sequence[int] = (0, 0, 0), **given: Any,
@@ -231,7 +231,7 @@ def _check_computed(x: Tensor, w: Tensor) -> None:
         raise Declined(f"its computed kernel has more than {LARGEST} positions, or it is empty")
 
 
-@enters(KERNELS, "Conv")
+@defines(KERNELS, "Conv")
 def computed_conv(
     b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, **given: Any
 ) -> Tensor:
@@ -250,7 +250,7 @@ def computed_conv(
     return made if bias is None else made + b.reshape(bias, (-1, *(1,) * (len(shape) - 2)))
 
 
-@enters(KERNELS, "QConv", domain=ARCHGEN)
+@defines(KERNELS, "QConv", domain=ARCHGEN)
 def computed_integers(
     b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None,
     *, group: int, w_zero: Sequence[int], w_scale: Sequence[float], **given: Any,

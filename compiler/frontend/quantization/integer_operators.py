@@ -9,6 +9,7 @@ quantization is monotonic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,7 +38,8 @@ from compiler.frontend.rewrite import (
 )
 from compiler.frontend.shapes import matmul_shape
 
-WINDOW = ("kernel_shape", "strides", "pads", "dilations", "group")
+WINDOW = ("kernel_shape", "strides", "pads", "dilations", "group", "output_padding")
+Attributes = dict[str, AttrValue]
 
 
 @dataclass(frozen=True)
@@ -58,35 +60,90 @@ class IntegerOperators(GraphPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Rewrite one Conv, ConvTranspose, MatMul, Gemm, ConvInteger or MatMulInteger."""
-        if is_op(node, "Conv"):
-            return _rewrite_conv(node, WINDOW, axis=0)
-        if is_op(node, "ConvTranspose"):
-            return _rewrite_conv(node, (*WINDOW, "output_padding"), axis=1)
-        if is_op(node, "MatMul", "Gemm"):
-            return _matmul(node)
+        if is_op(node, "Conv", "ConvTranspose", "MatMul", "Gemm"):
+            return _between_conversions(node)
         if is_op(node, "ConvInteger"):
             return _conv_integer(node)
-        if is_op(node, "MatMulInteger"):
-            return _matmul_integer(node)
+        return is_op(node, "MatMulInteger") and _matmul_integer(node)
+
+
+def _between_conversions(node: ir.Node) -> bool:
+    window, groups = _window(node), 1
+    if window:
+        axis, groups = int(is_op(node, "ConvTranspose")), int_attr(node, "group", 1)
+    else:
+        columns = len(static_shape(required(node, 1))) - 1
+        axis = 0 if int_attr(node, "transB", 0) else columns
+    x, w, bias = dequantized(node.inputs[0]), dequantized(node.inputs[1]), input_of(node, 2)
+    if not (_are_bytes(x) and _are_bytes(w, axis)) or x is None or w is None:
         return False
+    if not (_may_be_computed(w[0], w[1], bias, groups, axis) if window else _is_unscaled(node)):
+        return False
+    how = w[1]
+    if axis and groups > 1 and not how.per_tensor:  # weights have the channels of one group
+        how = replace(how, scales=np.tile(how.scales, groups), zeros=np.tile(how.zeros, groups))
+    integers = _integer_bias(bias, x[1], how)
+    extra = bias if integers is None else None
+    tail = _tail(node) if extra is None else _Tail((node,))
+    make = Rewriter(tail.nodes[-1], tail.nodes)
+    right = w[0]
+    if not window and not axis:
+        right = make.op("Transpose", [right], {"perm": [1, 0]})
+    attributes = _operands("xw" if window else "ab", (x[1].zero, x[1].scale), how)
+    shape = static_shape(node.outputs[0])
+    made = make.op(
+        f"Q{node.op_type}" if window else "QMatMul",
+        [x[0], right] if integers is None else [x[0], right, integers],
+        window | attributes | tail.attributes, domain=ARCHGEN, out=(tail.dtype, shape),
+    )  # fmt: skip
+    if extra is not None:
+        if window:
+            extra = make.op("Reshape", [extra, make.axes([-1, *(1,) * (len(shape) - 2)])])
+        made = make.op("Add", [made, extra])
+    make.replace(made)
+    return True
 
 
-@dataclass(frozen=True)
-class _Operand:
-    """A tensor of bytes and how it is quantized."""
-
-    value: ir.Value
-    how: Quantization
+def _window(node: ir.Node) -> Attributes:
+    return {name: node.attributes[name].value for name in WINDOW if name in node.attributes}
 
 
-def _quantized_operand(value: ir.Value | None, axis: int | None = None) -> _Operand | None:
-    """`value` if it is dequantized from bytes, per tensor or per index of `axis`."""
-    found = dequantized(value)
+def _operands(names: str, first: tuple[int, float], second: Quantization) -> Attributes:
+    """How both operands are quantized: zero points as one number where all are equal."""
+    x, w = names
+    return {
+        f"{x}_zero": first[0], f"{x}_scale": first[1],
+        f"{w}_zero": _shortest(second.zeros.tolist()), f"{w}_scale": second.scales.tolist(),
+    }  # fmt: skip
+
+
+def _shortest(zeros: list[int]) -> list[int]:
+    return zeros[:1] if len(set(zeros)) == 1 else zeros
+
+
+def _are_bytes(found: tuple[ir.Value, Quantization] | None, axis: int | None = None) -> bool:
+    """Whether a value is dequantized from bytes, per tensor or per index of `axis`."""
     if found is None or found[1].dtype not in BYTES:
-        return None
-    if not found[1].per_tensor and found[1].axis != axis:
-        return None
-    return _Operand(*found)
+        return False
+    return found[1].per_tensor or found[1].axis == axis
+
+
+def _may_be_computed(
+    weights: ir.Value, how: Quantization, bias: ir.Value | None, groups: int, axis: int
+) -> bool:
+    """Whether weights of a convolution are constants, or become columns of a product of
+    matrices."""
+    if const(weights) is not None:
+        return True
+    return not axis and (groups == 1 or (how.per_tensor and bias is None))
+
+
+def _is_unscaled(node: ir.Node) -> bool:
+    """Whether a MatMul or Gemm is one product of matrices, unscaled."""
+    if min(len(static_shape(required(node, i))) for i in (0, 1)) < 2:
+        return False
+    scales = (float_attr(node, name, 1.0) for name in ("alpha", "beta"))
+    return not int_attr(node, "transA", 0) and all(scale == 1.0 for scale in scales)
 
 
 def _integer_bias(value: ir.Value | None, x: Quantization, w: Quantization) -> ir.Value | None:
@@ -94,52 +151,56 @@ def _integer_bias(value: ir.Value | None, x: Quantization, w: Quantization) -> i
     found = dequantized(value)
     if found is None or found[1].dtype != ir.DataType.INT32 or found[1].zeros.any():
         return None
-    unit = x.scales * w.scales
-    matches = np.allclose(found[1].scales, unit, rtol=1e-4, atol=0)
+    matches = np.allclose(found[1].scales, x.scales * w.scales, rtol=1e-4, atol=0)
     return found[0] if matches and len(static_shape(found[0])) == 1 else None
 
 
 @dataclass(frozen=True)
 class _Tail:
-    """What follows the operator and goes into it: `last` is the node that it replaces."""
+    """An operator and what follows and goes into it: the last of `nodes` is replaced."""
 
-    last: ir.Node
-    nodes: tuple[ir.Node, ...]
-    attributes: dict[str, AttrValue]
-    dtype: ir.DataType
+    nodes: Sequence[ir.Node]
+    how: Quantization | None = None
+    bounds: tuple[float, float] = (-np.inf, np.inf)
+
+    @property
+    def attributes(self) -> Attributes:
+        """What the result is."""
+        how = self.how
+        if how is None:
+            return {"y_type": "float32"}
+        low, high = map(how.quantize, self.bounds)
+        return {
+            "y_type": how.dtype.name.lower(), "y_scale": how.scale, "y_zero": how.zero,
+            "clip_lo": low, "clip_hi": high,
+        }  # fmt: skip
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """Element type of the result."""
+        return ir.DataType.FLOAT if self.how is None else self.how.dtype
 
 
 def _tail(node: ir.Node) -> _Tail:
     """Follow the result of `node` to its quantization, through at most one clamp."""
-    bounds: tuple[float, float] = (-np.inf, np.inf)
     nodes = [node]
     follower = sole_consumer(node.outputs[0])
-    clamp = _clamp(follower)
-    if follower is not None and clamp is not None:
-        bounds = clamp
+    bounds = _clamp(follower)
+    if follower is not None and bounds is not None:
         nodes.append(follower)
         follower = sole_consumer(follower.outputs[0])
     how = quantization_of(follower) if is_op(follower, "QuantizeLinear") else None
     if follower is None or how is None or not how.per_tensor or how.dtype not in BYTES:
-        return _Tail(node, (node,), {"y_type": "float32"}, ir.DataType.FLOAT)
-    attributes: dict[str, AttrValue] = {
-        "y_type": how.dtype.name.lower(),
-        "y_scale": how.scale,
-        "y_zero": how.zero,
-        "clip_lo": how.quantize(bounds[0]),
-        "clip_hi": how.quantize(bounds[1]),
-    }
-    return _Tail(follower, (*nodes, follower), attributes, how.dtype)
+        return _Tail((node,))
+    return _Tail((*nodes, follower), how, bounds or (-np.inf, np.inf))
 
 
 def _clamp(node: ir.Node | None) -> tuple[float, float] | None:
     """The bounds of a Relu or of a Clip by constants."""
-    if node is None:
+    if node is None or not is_op(node, "Relu", "Clip"):
         return None
     if is_op(node, "Relu"):
         return 0.0, np.inf
-    if not is_op(node, "Clip"):
-        return None
     lo, hi = (
         default if value is None else scalar(value)
         for value, default in ((input_of(node, 1), -np.inf), (input_of(node, 2), np.inf))
@@ -147,120 +208,21 @@ def _clamp(node: ir.Node | None) -> tuple[float, float] | None:
     return None if lo is None or hi is None or lo > hi else (lo, hi)
 
 
-def _zeros(how: Quantization) -> list[int]:
-    """Zero points as an attribute: one number where all are equal."""
-    zeros = [int(zero) for zero in how.zeros]
-    return zeros[:1] if len(set(zeros)) == 1 else zeros
-
-
-def _scales(how: Quantization) -> list[float]:
-    return [float(scale) for scale in how.scales]
-
-
-def _rewrite_conv(node: ir.Node, window: tuple[str, ...], axis: int) -> bool:
-    """A convolution whose weights have their output channels on `axis`."""
-    x, w = _quantized_operand(node.inputs[0]), _quantized_operand(node.inputs[1], axis)
-    bias, groups = input_of(node, 2), int_attr(node, "group", 1)
-    if x is None or w is None:
-        return False
-    if const(w.value) is None and (
-        axis or (groups > 1 and not (w.how.per_tensor and bias is None))
-    ):
-        return False  # weights that are computed become columns of a product of matrices
-    how = _by_output(w.how, groups if axis else 1)
-    integers = _integer_bias(bias, x.how, how)
-    extra = bias if integers is None else None
-    tail = _tail(node) if extra is None else _float_tail(node)
-    make = Rewriter(tail.last, tail.nodes)
-    attributes: dict[str, AttrValue] = {name: node.attributes[name].value for name in window}
-    attributes |= {"x_zero": x.how.zero, "x_scale": x.how.scale}
-    attributes |= {"w_zero": _zeros(how), "w_scale": _scales(how), **tail.attributes}
-    inputs = [x.value, w.value] if integers is None else [x.value, w.value, integers]
-    shape = static_shape(node.outputs[0])
-    out = (tail.dtype, shape)
-    made = make.op(f"Q{node.op_type}", inputs, attributes, domain=ARCHGEN, out=out)
-    if extra is not None:
-        channel = make.axes([-1, *(1,) * (len(shape) - 2)])
-        made = make.op("Add", [made, make.op("Reshape", [extra, channel])])
-    make.replace(made)
-    return True
-
-
-def _by_output(how: Quantization, groups: int) -> Quantization:
-    """By output channel, where weights have those of one group on their axis."""
-    if how.per_tensor:
-        return how
-    return replace(how, scales=np.tile(how.scales, groups), zeros=np.tile(how.zeros, groups))
-
-
-def _float_tail(node: ir.Node) -> _Tail:
-    return _Tail(node, (node,), {"y_type": "float32"}, ir.DataType.FLOAT)
-
-
-def _matmul(node: ir.Node) -> bool:
-    transposed = bool(int_attr(node, "transB", 0))
-    columns = len(static_shape(required(node, 1))) - 1
-    a, b = (
-        _quantized_operand(node.inputs[0]),
-        _quantized_operand(node.inputs[1], 0 if transposed else columns),
-    )
-    if a is None or b is None or not _is_unscaled_product(node):
-        return False
-    bias = input_of(node, 2)
-    integers = _integer_bias(bias, a.how, b.how)
-    extra = bias if integers is None else None
-    tail = _tail(node) if extra is None else _float_tail(node)
-    make = Rewriter(tail.last, tail.nodes)
-    right = make.op("Transpose", [b.value], {"perm": [1, 0]}) if transposed else b.value
-    attributes: dict[str, AttrValue] = {"a_zero": a.how.zero, "a_scale": a.how.scale}
-    attributes |= {"b_zero": _zeros(b.how), "b_scale": _scales(b.how), **tail.attributes}
-    inputs = [a.value, right] if integers is None else [a.value, right, integers]
-    shape = static_shape(node.outputs[0])
-    made = make.op("QMatMul", inputs, attributes, domain=ARCHGEN, out=(tail.dtype, shape))
-    if extra is not None:
-        made = make.op("Add", [made, extra])
-    make.replace(made)
-    return True
-
-
-def _is_unscaled_product(node: ir.Node) -> bool:
-    """Whether a MatMul or Gemm is one product of matrices, unscaled."""
-    if min(len(static_shape(required(node, i))) for i in (0, 1)) < 2:
-        return False
-    return (
-        not int_attr(node, "transA", 0)
-        and float_attr(node, "alpha", 1.0) == 1.0
-        and float_attr(node, "beta", 1.0) == 1.0
-    )
-
-
 def _zero_points(value: ir.Value | None) -> list[int] | None:
     """Constant zero points as an attribute, [0] where the input is absent, None if computed."""
-    if value is None:
-        return [0]
-    numbers = const(value)
-    if numbers is None:
-        return None
-    zeros = [int(zero) for zero in numbers.reshape(-1)]
-    return zeros[:1] if len(set(zeros)) == 1 else zeros
+    numbers = np.zeros(1) if value is None else const(value)
+    return None if numbers is None else _shortest([int(n) for n in numbers.reshape(-1)])
 
 
 def _conv_integer(node: ir.Node) -> bool:
     """ConvInteger; with a zero point known at run time only, by way of float32 numbers."""
     x, w = required(node, 0), required(node, 1)
     x_zero, w_zero = _zero_points(input_of(node, 2)), _zero_points(input_of(node, 3))
-    make = Rewriter(node)
-    window: dict[str, AttrValue] = {name: node.attributes[name].value for name in WINDOW}
+    make, window = Rewriter(node), _window(node)
     if x_zero is not None and w_zero is not None and len(x_zero) == 1:
-        attributes: dict[str, AttrValue] = {
-            **window,
-            "x_zero": x_zero[0],
-            "x_scale": 1.0,
-            "w_zero": w_zero,
-            "w_scale": [1.0],
-            "y_type": "int32",
-        }
+        said = {"x_zero": x_zero[0], "x_scale": 1.0, "w_zero": w_zero, "w_scale": [1.0]}
         out = (ir.DataType.INT32, static_shape(node.outputs[0]))
+        attributes = {**window, **said, "y_type": "int32"}
         make.replace(make.op("QConv", [x, w], attributes, domain=ARCHGEN, out=out))
         return True
     one = make.constant(np.float32(1))
@@ -268,8 +230,7 @@ def _conv_integer(node: ir.Node) -> bool:
         make.op("DequantizeLinear", [value, one, input_of(node, i + 2)], {"axis": 0})
         for i, value in enumerate((x, w))
     ]
-    product = make.op("Conv", real, window)
-    make.replace(make.op("Cast", [product], {"to": int(ir.DataType.INT32)}))
+    make.replace(make.op("Cast", [make.op("Conv", real, window)], {"to": int(ir.DataType.INT32)}))
     return True
 
 
@@ -280,27 +241,22 @@ def _matmul_integer(node: ir.Node) -> bool:
     """
     a, b = required(node, 0), required(node, 1)
     a_zero, b_zero = _zero_points(input_of(node, 2)), _zero_points(input_of(node, 3))
-    weights = const(b)
+    weights, late = const(b), a_zero is None
     if b_zero is None or len(static_shape(a)) < 2 or len(static_shape(b)) < 2:
         return False
-    late = a_zero is None
-    if (late and weights is None) or (a_zero is not None and len(a_zero) > 1):
+    if (weights is None) if a_zero is None else len(a_zero) > 1:
         return False
     make = Rewriter(node)
-    attributes: dict[str, AttrValue] = {
-        "a_zero": 0 if a_zero is None else a_zero[0],
-        "a_scale": 1.0,
-        "b_zero": b_zero,
-        "b_scale": [1.0],
+    attributes: Attributes = {
+        "a_zero": a_zero[0] if a_zero else 0, "a_scale": 1.0, "b_zero": b_zero, "b_scale": [1.0],
         "y_type": "int32",
-    }
+    }  # fmt: skip
     out = (ir.DataType.INT32, matmul_shape(static_shape(a), static_shape(b)))
     made = make.op("QMatMul", [a, b], attributes, domain=ARCHGEN, out=out)
     if late and weights is not None:
-        sums = (weights.astype(np.int32) - np.asarray(b_zero, np.int32)).sum(
-            -2, keepdims=True, dtype=np.int32
-        )
         zero = make.op("Cast", [required(node, 2)], {"to": int(ir.DataType.INT32)})
-        made = make.op("Sub", [made, make.op("Mul", [zero, make.constant(sums)])])
+        numbers = weights.astype(np.int32) - np.asarray(b_zero, np.int32)
+        sums = make.constant(numbers.sum(-2, keepdims=True, dtype=np.int32))
+        made = make.op("Sub", [made, make.op("Mul", [zero, sums])])
     make.replace(made)
     return True

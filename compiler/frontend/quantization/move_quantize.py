@@ -158,44 +158,29 @@ def works_on_integers(node: ir.Node) -> bool:
     return True
 
 
-def axis_behind(node: ir.Node, axis: int) -> int | None:
-    """Where `axis` of a mover's data is in its results; None where it is moved in parts."""
+def moved_axis(node: ir.Node, axis: int, back: bool = False) -> int | None:
+    """Where `axis` of a mover's data is in its results, `back`: where one of its results is in its
+    data; None where it is moved in parts."""
+    shapes = static_shape(required(node, 0)), static_shape(node.outputs[0])
     if is_op(node, "Transpose"):
-        return _permutation(node).index(axis)
-    if is_op(node, *_VIEWS):
-        return _matching_axis(static_shape(required(node, 0)), static_shape(node.outputs[0]), axis)
-    return _untouched(node, axis)
-
-
-def axis_before(node: ir.Node, axis: int) -> int | None:
-    """Where `axis` of a mover's results is in its data; None where it comes from parts."""
-    if is_op(node, "Transpose"):
-        return _permutation(node)[axis]
-    if is_op(node, *_VIEWS):
-        return _matching_axis(static_shape(node.outputs[0]), static_shape(required(node, 0)), axis)
-    return _untouched(node, axis)
-
-
-def _permutation(node: ir.Node) -> list[int]:
-    backwards = list(reversed(range(len(static_shape(required(node, 0))))))
-    return ints_attr(node, "perm") or backwards
-
-
-def _matching_axis(source: tuple[int, ...], target: tuple[int, ...], axis: int) -> int | None:
-    """The axis of `target` that has the extent of `axis` and as many elements before it."""
-    before = math.prod(source[:axis])
-    for index, extent in enumerate(target):
-        if extent == source[axis] and math.prod(target[:index]) == before:
-            return index
-    return None
-
-
-def _untouched(node: ir.Node, axis: int) -> int | None:
-    """`axis` itself, where the operator joins or cuts another one."""
+        perm = ints_attr(node, "perm") or list(reversed(range(len(shapes[0]))))
+        return perm[axis] if back else perm.index(axis)
+    if is_op(node, *_VIEWS):  # the axis of as many elements, and as many before it
+        source, target = shapes[::-1] if back else shapes
+        before, prod = math.prod(source[:axis]), math.prod
+        same = (i for i, n in enumerate(target) if n == source[axis] and prod(target[:i]) == before)
+        return next(same, None)
     if not is_op(node, "Concat", "Split"):
         return None
-    rank = len(static_shape(required(node, 0)))
-    return None if int_attr(node, "axis", 0) % rank == axis else axis
+    return None if int_attr(node, "axis", 0) % len(shapes[0]) == axis else axis
+
+
+def _on_integers(make: Rewriter, data: list[ir.Value], zero: int) -> ir.Node:
+    """The mover that `make` stands at, of integers among which `zero` stands for 0."""
+    inputs = [*data, *make.anchor.inputs[len(data) :]]
+    if is_op(make.anchor, "Pad"):
+        inputs[2:3] = [make.like(np.asarray(zero), data[0])]
+    return make.again(inputs)
 
 
 # Conversions that change places with them.
@@ -225,11 +210,13 @@ class HoistQuantize(GraphPass, Omittable):
         readers = _quantizers(node)
         if not readers or not _worth_it(node):
             return False
-        wanted = _above(node, readers[0])
-        if wanted is None:
-            return False
-        _hoist(node, readers, wanted)
-        return True
+        wanted = quantization_of(readers[0])
+        if wanted is not None and not wanted.per_tensor:
+            axis = moved_axis(node, wanted.axis, back=True)
+            wanted = None if axis is None else replace(wanted, axis=axis)
+        if wanted is not None:
+            _hoist(node, readers, wanted)
+        return wanted is not None
 
 
 def _quantizers(node: ir.Node) -> list[ir.Node]:
@@ -248,24 +235,11 @@ def _quantizers(node: ir.Node) -> list[ir.Node]:
 
 def _worth_it(node: ir.Node) -> bool:
     """Whether no more is quantized above `node` than below, or it needs no floats any more."""
-    data = node.inputs[: data_inputs(node)]
-    above = sum(_element_count(value) for value in data if value is not None)
-    below = sum(_element_count(value) for value in node.outputs if value.uses())
+    data = (value for value in node.inputs[: data_inputs(node)] if value is not None)
+    made = (value for value in node.outputs if value.uses())
+    above, below = (sum(math.prod(static_shape(v)) for v in values) for values in (data, made))
     source = required(node, 0)
     return below >= above or (source.producer() is not None and sole_consumer(source) is node)
-
-
-def _element_count(value: ir.Value) -> int:
-    return math.prod(static_shape(value))
-
-
-def _above(node: ir.Node, reader: ir.Node) -> Quantization | None:
-    """How the data of `node` is quantized if its results are as by `reader`."""
-    how = quantization_of(reader)
-    if how is None or how.per_tensor:
-        return how
-    axis = axis_before(node, how.axis)
-    return None if axis is None else replace(how, axis=axis)
 
 
 def _hoist(node: ir.Node, readers: list[ir.Node], wanted: Quantization) -> None:
@@ -275,11 +249,7 @@ def _hoist(node: ir.Node, readers: list[ir.Node], wanted: Quantization) -> None:
     for value in dict.fromkeys(floats):
         _quantize(make, value, readers[0], wanted)
     data = [_integers(value, wanted) for value in floats]
-    attributes: dict[str, AttrValue] = {k: attr.value for k, attr in node.attributes.items()}
-    inputs = [*data, *node.inputs[count:]]
-    if is_op(node, "Pad"):
-        inputs[2:3] = [make.like(wanted.quantize(0.0), data[0])]
-    moved = make.node(node.op_type, inputs, attributes, outputs=len(node.outputs))
+    moved = _on_integers(make, data, wanted.zero)
     for old, new in zip(node.outputs, moved.outputs, strict=True):
         for reader in [use.node for use in old.uses()]:
             _replace(reader, new, make)
@@ -350,68 +320,36 @@ class SinkDequantize(GraphPass, Omittable):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Rewrite one operator that reads dequantized data."""
-        if is_op(node, "QuantizeLinear"):
-            return _cancel(node)
-        if is_op(node, "Relu"):
-            return _drop_relu(node)
         if is_op(node, *MOVERS):
             return _sink(node)
-        return False
-
-
-def _cancel(node: ir.Node) -> bool:
-    source = dequantized(required(node, 0))
-    how = quantization_of(node)
-    if source is None or how is None or not source[1].same_as(how):
-        return False
-    Rewriter(node).replace(source[0])
-    return True
-
-
-def _drop_relu(node: ir.Node) -> bool:
-    source = dequantized(required(node, 0))
-    if source is None or not np.all(source[1].zeros == source[1].bounds[0]):
-        return False
-    Rewriter(node).replace(required(node, 0))
-    return True
-
-
-def _sources(node: ir.Node) -> list[ir.Value] | None:
-    """The integers behind every data input of `node`, where all are quantized alike."""
-    count = data_inputs(node)
-    found = [dequantized(value) for value in node.inputs[:count]]
-    alike = (
-        [pair for pair in found if pair is not None and pair[1].same_as(found[0][1])]
-        if (found[0] is not None)
-        else []
-    )
-    if len(alike) != count or alike[0][1].dtype not in BYTES:
-        return None
-    return [value for value, _ in alike]
+        source = dequantized(input_of(node, 0)) if is_op(node, "QuantizeLinear", "Relu") else None
+        if source is None:
+            return False
+        value, how = source
+        if is_op(node, "Relu") and np.all(how.zeros == how.bounds[0]):
+            Rewriter(node).replace(required(node, 0))
+            return True
+        undone = quantization_of(node)
+        if undone is None or not how.same_as(undone):
+            return False
+        Rewriter(node).replace(value)
+        return True
 
 
 def _sink(node: ir.Node) -> bool:
-    sources = _sources(node)
-    source = dequantized(node.inputs[0])
-    if sources is None or source is None:
+    count = data_inputs(node)
+    found = [dequantized(value) for value in node.inputs[:count]]
+    pairs = [pair for pair in found if pair is not None]
+    if not pairs or len(pairs) < count or not works_on_integers(node):
         return False
-    how, axis = source[1], source[1].axis
-    if not how.per_tensor:
-        moved = axis_behind(node, axis)
-        if moved is None:
-            return False
-        axis = moved
-    if not works_on_integers(node):
+    how, convert = pairs[0][1], required(node, 0).producer()
+    if convert is None or how.dtype not in BYTES or not all(p[1].same_as(how) for p in pairs):
         return False
-    convert = required(node, 0).producer()
-    if convert is None:
+    axis = how.axis if how.per_tensor else moved_axis(node, how.axis)
+    if axis is None:
         return False
     make = Rewriter(node)
-    inputs: list[ir.Value | None] = [*sources, *node.inputs[len(sources) :]]
-    if is_op(node, "Pad"):
-        inputs[2:3] = [make.like(np.asarray(how.zero), sources[0])]
-    attributes: dict[str, AttrValue] = {k: attr.value for k, attr in node.attributes.items()}
-    inner = make.node(node.op_type, inputs, attributes, outputs=len(node.outputs))
+    inner = _on_integers(make, [value for value, _ in pairs], how.zero)
     parameters = convert.inputs[1:]
     make.replace(
         *(make.op("DequantizeLinear", [out, *parameters], {"axis": axis}) for out in inner.outputs)
