@@ -7,9 +7,10 @@ import math
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nest_reader import constants, parse_graph, payloads
 
 from compiler.tensor_ir.nest import Access, Affine, Dim, HostNode, Nest, NestGraph, Storage, Tensor
-from compiler.tensor_ir.text import constants, parse_graph, payloads, print_graph, print_step
+from compiler.tensor_ir.text import print_graph, print_step
 
 names = st.one_of(
     st.sampled_from(
