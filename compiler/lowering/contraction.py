@@ -74,10 +74,7 @@ class Geometry:
     def index(self, first_out: int, first_tap: int) -> tuple[Affine, ...]:
         """Input positions: out * stride + tap * dilation - pad."""
         return tuple(
-            Affine(
-                ((first_out + axis, stride), (first_tap + axis, dilation)),
-                -self.pads[axis],
-            )
+            Affine(((first_out + axis, stride), (first_tap + axis, dilation)), -self.pads[axis])
             for axis, (stride, dilation) in enumerate(
                 zip(self.strides, self.dilations, strict=True)
             )

@@ -331,10 +331,7 @@ def local_response(node: Node) -> None:
     """
     x = node.tensor(0)
     size, channels, kind = int(node.attribute("size")), x.shape[1], node.dtype()
-    alpha, beta = (
-        float(node.attribute("alpha", 0.0001)),
-        float(node.attribute("beta", 0.75)),
-    )
+    alpha, beta = (float(node.attribute("alpha", 0.0001)), float(node.attribute("beta", 0.75)))
     make, out, rank = node.build.elementwise, node.out, len(x.shape)
     node.build.composite = node.build.composite or out
     # alpha / size goes into the squares, so that the band is of ones, which every type can hold.

@@ -111,10 +111,7 @@ class _Bounded:
 
 
 def forward_error(
-    nest: Nest,
-    tensors: Mapping[str, Array],
-    errors: Mapping[str, Array | None],
-    how: RoundingModel,
+    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None], how: RoundingModel
 ) -> Array | None:
     """Error bound of each element of `nest`'s result, in steps of its stored values.
 

@@ -229,9 +229,7 @@ def side_by_side(whole: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Storage |
     start = 0
     for part, place in parts:
         storage = Storage(
-            first.storage.buffer,
-            first.storage.offset + start * strides[axis],
-            tuple(strides),
+            first.storage.buffer, first.storage.offset + start * strides[axis], tuple(strides)
         )
         offset = whole.storage.offset + start * whole.storage.strides[axis]
         if not _same(part, storage) or not _same(place, replace(whole.storage, offset=offset)):
