@@ -86,34 +86,20 @@ class Geometry:
 
 
 def conv(node: Node) -> None:
-    """Convolution in one or two spatial dimensions, or in the planes of three, with groups."""
-    _lower_conv(node, node.tensor(0), 1, {})
-
-
-def quantized_conv(node: Node) -> None:
-    """Convolution of integers with requantization."""
-    codes = codes_of(node, "x", "w")
-    x = node.tensor(0)
-    _lower_conv(node, x, 1, codes)
-
-
-def _lower_conv(node: Node, x: Tensor, weight: int, codes: dict[str, Any]) -> None:
-    if node.data(weight) is None:
+    """Convolution in one or two spatial dimensions, or in the planes of three, with groups; of
+    integers with requantization."""
+    codes, x = codes_of(node), node.tensor(0)
+    if node.data(1) is None:
         raise NoNest("Conv with computed weights")
-    kernel = node.constant(weight)
+    kernel = node.constant(1)
     geometry = Geometry.of(node, kernel.shape[2:]).planes
-    _check_spatial(node, geometry)
+    if len(geometry.kernel) not in (1, 2):
+        raise NoNest(f"{node.op} in {len(geometry.kernel)} dimensions")
     out = node.build.create(
         node.out, node.shape(), codes.get("dtype", node.dtype()), channels_last(len(x.shape))
     )
     x, point = _subsampled(node, x, geometry)
-    name = str(node.value(weight).name)
-    windows(node, x, out, (name, kernel), point, codes, weight + 1)
-
-
-def _check_spatial(node: Node, geometry: Geometry) -> None:
-    if len(geometry.kernel) not in (1, 2):
-        raise NoNest(f"{node.op} in {len(geometry.kernel)} dimensions")
+    windows(node, x, out, (str(node.value(1).name), kernel), point, codes)
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -122,40 +108,40 @@ def channels_last(rank: int) -> tuple[int, ...]:
 
 
 def windows(
-    node: Node,
-    x: Tensor,
-    out: Tensor,
-    weights: tuple[str, Array],
-    point: Geometry,
+    node: Node, x: Tensor, out: Tensor, weights: tuple[str, Array], point: Geometry,
     codes: dict[str, Any],
-    bias: int,
-) -> None:
+) -> None:  # fmt: skip
     """Append out = windows of x times weights [out channel, channel of the group, taps...]."""
     name, kernel = weights
     if kernel.ndim > 2 + len(point.kernel):
         name, kernel = f"{name}.planes", kernel.reshape(*kernel.shape[:2], *point.kernel)
     groups = int(node.attribute("group", 1))
     channels, width = x.shape[1] // groups, out.shape[1] // groups
-    if groups > 1 and channels == 1 and width == 1:
-        _lower_depthwise(node, x, point, out, (name, kernel), codes, bias)
-        return
-    if groups > 1:
+    depthwise = groups > 1 and channels == width == 1
+    lead = 1 if groups > 1 and not depthwise else 0
+    if depthwise:
+        name, kernel = f"{name}.depthwise", kernel.reshape(kernel.shape[0], *kernel.shape[2:])
+    elif groups > 1:
         x = _split_channels(node, x, groups, f"{out.name}.groups")
         out = _split_channels(node, out, groups, f"{out.name}.grouped")
-        kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
         name = f"{name}.{groups}groups"
+        kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
     narrow = None if groups > 1 else narrow_of(node.value(1))
-    w = node.build.constant(name, kernel, None, _uncertain(node), narrow)
-    lead = 1 if groups > 1 else 0
-    rank = len(out.shape)
-    dims = [*_out_dims(out.shape), Dim("c", channels), *point.dims()]
-    first = rank - len(point.kernel)
-    window = (*map(at, range(2 + lead, first)), *point.index(first, rank + 1))
-    group = (at(1),) if lead else ()
-    left = Access(x.name, (at(0), *group, at(rank), *window), *point.pad(codes))
-    taps = tuple(at(rank + 1 + axis) for axis in range(len(point.kernel)))
-    right = Access(w.name, (*group, at(1 + lead), at(rank), *taps), None, None, 0)
-    _finish(node, out, dims, (left, right), codes, tuple(range(1, 2 + lead)), bias)
+    # Of any weight of a convolution.
+    w = node.build.constant(name, kernel, None, float(np.max(node.uncertain(1))), narrow)
+    rank, first = len(out.shape), len(out.shape) - len(point.kernel)
+    taps = rank if depthwise else rank + 1
+    spread = tuple(at(taps + axis) for axis in range(len(point.kernel)))
+    slid = (*map(at, range(2 + lead, first)), *point.index(first, taps))
+    inner = [] if depthwise else [Dim("c", channels)]
+    if depthwise:
+        left, right = (at(0), at(1), *slid), (at(1), *spread)
+    else:
+        group = (at(1),) * lead
+        left, right = (at(0), *group, at(rank), *slid), (*group, at(1 + lead), at(rank), *spread)
+    reads = Access(x.name, left, *point.pad(codes)), Access(w.name, right)
+    dims = [*_out_dims(out.shape), *inner, *point.dims()]
+    _finish(node, out, dims, reads, codes, tuple(range(1, 2 + lead)))
 
 
 def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geometry]:
@@ -179,33 +165,6 @@ def _split_channels(node: Node, x: Tensor, groups: int, name: str) -> Tensor:
     return node.build.view(name, shape, storage, x)
 
 
-def _lower_depthwise(
-    node: Node,
-    x: Tensor,
-    point: Geometry,
-    out: Tensor,
-    weights: tuple[str, Array],
-    codes: dict[str, Any],
-    bias: int,
-) -> None:
-    name, kernel = weights
-    shape = (kernel.shape[0], *kernel.shape[2:])
-    w = node.build.constant(f"{name}.depthwise", kernel.reshape(shape), None, _uncertain(node))
-    rank = len(out.shape)
-    first = rank - len(point.kernel)
-    window = (*map(at, range(first)), *point.index(first, rank))
-    left = Access(x.name, window, *point.pad(codes))
-    taps = tuple(at(rank + axis) for axis in range(len(point.kernel)))
-    right = Access(w.name, (at(1), *taps))
-    dims = [*_out_dims(out.shape), *point.dims()]
-    _finish(node, out, dims, (left, right), codes, (1,), bias)
-
-
-def _uncertain(node: Node) -> float:
-    """Error of any weight of a convolution."""
-    return float(np.max(node.uncertain(1)))
-
-
 def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
     names = {3: "nol", 4: "nohw", 5: "ngohw"}.get(len(shape), "")
     return tuple(
@@ -214,27 +173,17 @@ def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
 
 
 def matmul(node: Node) -> None:
-    """Batched matrix product with numpy's broadcasting."""
-    _matmul(node, {})
-
-
-def quantized_matmul(node: Node) -> None:
-    """Matrix product of integers with requantization."""
-    _matmul(node, codes_of(node, "a", "b"))
-
-
-def _matmul(node: Node, codes: dict[str, Any]) -> None:
-    a, b = _matrices(node)
+    """Batched matrix product with numpy's broadcasting; of integers with requantization."""
+    codes, (a, b) = codes_of(node), _matrices(node)
     dtype = codes.get("dtype", node.dtype())
     if not codes and not is_float(dtype):
         raise NoNest("MatMul of integers without their zero points")
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*lead, a.shape[-2], b.shape[-1])
-    rank = len(shape)
     vectors = shape != node.shape()
     out = node.build.create(f"{node.out}.matrix" if vectors else node.out, shape, dtype)
     if a.shape[-1] == 0:
-        filled(node, out, codes, rank - 1)
+        filled(node, out, codes, len(shape) - 1)
     else:
         _lower_matrix_product(node, out, (a, b), codes)
     if vectors:
@@ -252,7 +201,7 @@ def _lower_matrix_product(
     left = _batched(a, shape, (at(rank - 2), at(rank)))
     right = _batched(b, shape, (at(rank), at(rank - 1)))
     left = replace(left, zero=codes.get("a_zero", 0))
-    _finish(node, out, dims, (left, right), codes, (rank - 1,), 2)
+    _finish(node, out, dims, (left, right), codes, (rank - 1,))
 
 
 def _matrices(node: Node) -> tuple[Tensor, Tensor]:
@@ -276,8 +225,12 @@ def _batched(t: Tensor, shape: tuple[int, ...], inner: tuple[Affine, Affine]) ->
     return Access(t.name, (*lead, *inner))
 
 
-def codes_of(node: Node, left: str, right: str) -> dict[str, Any]:
-    """Zero points, the output's type, and the factors from sums to output steps."""
+def codes_of(node: Node) -> dict[str, Any]:
+    """Of a product of integers zero points, the output's type, and the factors from sums to output
+    steps; else nothing."""
+    if not node.op.startswith("Q"):
+        return {}
+    left, right = ("a", "b") if node.op == "QMatMul" else ("x", "w")
     kind = str(node.attribute("y_type", "int8"))
     a_scale = float(node.attribute(f"{left}_scale"))
     b_scale = np.asarray(node.attribute(f"{right}_scale"), np.float64)
@@ -299,56 +252,44 @@ def codes_of(node: Node, left: str, right: str) -> dict[str, Any]:
         zero = int(node.attribute("y_zero", 0))
         codes["zero"] = zero
         info = np.iinfo(kind)
-        low, high = (
-            int(node.attribute("clip_lo", info.min)),
-            int(node.attribute("clip_hi", info.max)),
-        )
+        low = int(node.attribute("clip_lo", info.min))
+        high = int(node.attribute("clip_hi", info.max))
         codes["low"] = float(low - zero) if low > info.min else -math.inf
         codes["high"] = float(high - zero) if high < info.max else math.inf
     return codes
 
 
 def _finish(
-    node: Node,
-    out: Tensor,
-    dims: list[Dim],
-    operands: tuple[Access, Access],
-    codes: dict[str, Any],
-    channel: tuple[int, ...],
-    bias: int,
-) -> None:
+    node: Node, out: Tensor, dims: list[Dim], operands: tuple[Access, Access],
+    codes: dict[str, Any], channel: tuple[int, ...],
+) -> None:  # fmt: skip
     """Append the nest; `channel` are the output dims that bias and factors run over."""
     left, right = operands
-    right = replace(right, zero=codes.get("b_zero", 0))
     extents = tuple(out.shape[axis] for axis in channel)
-    index = tuple(at(axis) for axis in channel)
 
     def per_channel(name: str, data: Array, dtype: str, uncertain: float = 0.0) -> Access:
         full = np.broadcast_to(data.reshape(-1), (math.prod(extents),)).reshape(extents)
-        data = np.ascontiguousarray(full)
-        return Access(node.build.constant(name, data, dtype, uncertain).name, index)
+        constant = node.build.constant(name, np.ascontiguousarray(full), dtype, uncertain)
+        return Access(constant.name, tuple(map(at, channel)))
 
     factor = codes.get("factor")
     added = None
-    if node.has(bias):
-        accumulator = codes.get("accumulator", "fp32")
-        name = f"{node.value(bias).name}.bias{'x'.join(map(str, extents))}"
-        uncertain = float(np.max(node.uncertain(bias)))
-        added = per_channel(name, node.constant(bias), accumulator, uncertain)
-    nest = Nest(
-        tensor=out.name,
-        dims=tuple(dims),
-        rank=len(out.shape),
-        function="mul",
-        operands=(left, right),
-        reduce="sum",
-        bias=added,
-        multiplier=None if factor is None else per_channel(f"{node.out}.factor", factor, "fp32"),
-        low=codes.get("low", -math.inf),
-        high=codes.get("high", math.inf),
-        zero=codes.get("zero", 0),
-    )
-    node.build.add(nest)
+    if node.has(2):
+        name = f"{node.value(2).name}.bias{'x'.join(map(str, extents))}"
+        uncertain = float(np.max(node.uncertain(2)))
+        added = per_channel(name, node.constant(2), codes.get("accumulator", "fp32"), uncertain)
+    node.build.add(
+        Nest(
+            out.name, tuple(dims), len(out.shape), "mul",
+            (left, replace(right, zero=codes.get("b_zero", 0))), "sum", bias=added,
+            multiplier=None
+            if factor is None
+            else per_channel(f"{node.out}.factor", factor, "fp32"),
+            low=codes.get("low", -math.inf),
+            high=codes.get("high", math.inf),
+            zero=codes.get("zero", 0),
+        )
+    )  # fmt: skip
 
 
 def filled(node: Node, view: Tensor, codes: dict[str, Any], channel: int) -> None:
@@ -371,14 +312,6 @@ def _requantized_bias(bias: Array, codes: dict[str, Any]) -> Array:
     whole = np.clip(np.rint(steps), codes["low"], codes["high"]) + zero
     integers: Array = np.clip(whole, info.min, info.max).astype(info.dtype)
     return integers
-
-
-CONTRACTIONS: dict[str, Lowering] = {
-    "Conv": conv,
-    "QConv": quantized_conv,
-    "MatMul": matmul,
-    "QMatMul": quantized_matmul,
-}
 
 
 # Transposed convolution as ordinary ones, one per phase of its stride.
@@ -416,17 +349,9 @@ def _phase(
 
 
 def conv_transpose(node: Node) -> None:
-    """Transposed convolution in one or two spatial dimensions, with groups."""
-    _transposed(node, {})
-
-
-def quantized_conv_transpose(node: Node) -> None:
-    """Transposed convolution of integers with requantization."""
-    _transposed(node, codes_of(node, "x", "w"))
-
-
-def _transposed(node: Node, codes: dict[str, Any]) -> None:
-    x, kernel = node.tensor(0), node.constant(1)
+    """Transposed convolution in one or two spatial dimensions, with groups; of integers with
+    requantization."""
+    codes, x, kernel = codes_of(node), node.tensor(0), node.constant(1)
     spatial = len(x.shape) - 2
     dilations = node.attribute("dilations") or (1,) * spatial
     if spatial not in (1, 2):
@@ -456,14 +381,9 @@ def _outputs_first(kernel: Array, groups: int) -> Array:
 
 
 def _lower_phase(
-    node: Node,
-    x: Tensor,
-    out: Tensor,
-    kernel: Array,
-    axes: list[_Phase],
-    strides: tuple[int, ...],
-    codes: dict[str, Any],
-) -> None:
+    node: Node, x: Tensor, out: Tensor, kernel: Array, axes: list[_Phase],
+    strides: tuple[int, ...], codes: dict[str, Any],
+) -> None:  # fmt: skip
     steps = out.storage.strides
     name = ".".join([out.name, "phase", *(str(axis.first) for axis in axes)])
     offset = sum(axis.first * step for axis, step in zip(axes, steps[2:], strict=True))
@@ -477,10 +397,10 @@ def _lower_phase(
     pads = (*(axis.pads[0] for axis in axes), *(axis.pads[1] for axis in axes))
     weight = f"{node.value(1).name}.{'.'.join('_'.join(map(str, a.taps)) for a in axes)}"
     apart = tuple(axis.apart for axis in axes)
-    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, apart), codes, 2)
+    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, apart), codes)
 
 
-TRANSPOSED: dict[str, Lowering] = {
-    "ConvTranspose": conv_transpose,
-    "QConvTranspose": quantized_conv_transpose,
-}
+TABLE: dict[str, Lowering] = {
+    "Conv": conv, "QConv": conv, "MatMul": matmul, "QMatMul": matmul,
+    "ConvTranspose": conv_transpose, "QConvTranspose": conv_transpose,
+}  # fmt: skip
