@@ -18,7 +18,6 @@ import numpy as np
 
 from compiler.frontend.quantization.narrow_constants import narrow_of
 from compiler.lowering.node import Lowering, Node, NoNest
-from compiler.tensor_ir.build import plain
 from compiler.tensor_ir.nest import (
     ZERO,
     Access,
@@ -26,7 +25,6 @@ from compiler.tensor_ir.nest import (
     Array,
     Dim,
     Nest,
-    Storage,
     Tensor,
     at,
     row_major,
@@ -122,8 +120,8 @@ def windows(
     if depthwise:
         name, kernel = f"{name}.depthwise", kernel.reshape(kernel.shape[0], *kernel.shape[2:])
     elif groups > 1:
-        x = _split_channels(node, x, groups, f"{out.name}.groups")
-        out = _split_channels(node, out, groups, f"{out.name}.grouped")
+        x = node.split_axis(x, 1, groups, f"{out.name}.groups")
+        out = node.split_axis(out, 1, groups, f"{out.name}.grouped")
         name = f"{name}.{groups}groups"
         kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
     narrow = None if groups > 1 else narrow_of(node.value(1))
@@ -150,19 +148,9 @@ def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geom
         return x, geometry
     shape = (*x.shape[:2], *node.shape()[2:])
     steps = (*[1] * (len(shape) - len(geometry.strides)), *geometry.strides)
-    strides = tuple(s * k for s, k in zip(x.storage.strides, steps, strict=True))
-    storage = replace(x.storage, strides=strides)
-    view = node.build.view(f"{node.out}.sampled", shape, storage, x)
+    strides = [s * k for s, k in zip(x.storage.strides, steps, strict=True)]
+    view = node.build.view(f"{node.out}.sampled", x, shape, strides)
     return view, Geometry(geometry.kernel, None, None, None)
-
-
-def _split_channels(node: Node, x: Tensor, groups: int, name: str) -> Tensor:
-    """View with the channel axis split into (group, channel)."""
-    each = x.shape[1] // groups
-    shape = (x.shape[0], groups, each, *x.shape[2:])
-    s = x.storage.strides
-    storage = Storage(x.storage.buffer, x.storage.offset, (s[0], s[1] * each, s[1], *s[2:]))
-    return node.build.view(name, shape, storage, x)
 
 
 def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
@@ -187,8 +175,7 @@ def matmul(node: Node) -> None:
     else:
         _lower_matrix_product(node, out, (a, b), codes)
     if vectors:
-        storage = replace(out.storage, strides=row_major(node.shape()))
-        node.build.view(node.out, node.shape(), storage, out)
+        node.build.view(node.out, out, node.shape(), row_major(node.shape()))
 
 
 def _lower_matrix_product(
@@ -208,11 +195,10 @@ def _matrices(node: Node) -> tuple[Tensor, Tensor]:
     """Both operands; a vector becomes a row on the left, a column on the right."""
     a, b = node.tensor(0), node.tensor(1)
     if len(a.shape) == 1:
-        storage = replace(a.storage, strides=(a.shape[0], *a.storage.strides))
-        a = node.build.view(f"{node.out}.row", (1, *a.shape), storage, a)
+        strides = a.shape[0], *a.storage.strides
+        a = node.build.view(f"{node.out}.row", a, (1, *a.shape), strides)
     if len(b.shape) == 1:
-        storage = replace(b.storage, strides=(*b.storage.strides, 1))
-        b = node.build.view(f"{node.out}.column", (*b.shape, 1), storage, b)
+        b = node.build.view(f"{node.out}.column", b, (*b.shape, 1), (*b.storage.strides, 1))
     return a, b
 
 
@@ -296,9 +282,7 @@ def filled(node: Node, view: Tensor, codes: dict[str, Any], channel: int) -> Non
     """Output positions that are empty sums: the bias, which varies along the axis `channel`."""
     bias = node.constant(2) if node.has(2) else np.zeros(1, np.float32)
     column = _requantized_bias(bias, codes).reshape(-1, *(1,) * (len(view.shape) - 1 - channel))
-    value = node.build.constant(f"{node.out}.untouched", column)
-    access = node.build.access(value, view.shape)
-    node.build.add(plain(view.name, view.shape, "move", (access,)))
+    node.build.copied(view, node.build.constant(f"{node.out}.untouched", column))
 
 
 def _requantized_bias(bias: Array, codes: dict[str, Any]) -> Array:
@@ -361,7 +345,7 @@ def conv_transpose(node: Node) -> None:
     shape = node.shape()
     dtype = codes.get("dtype", node.dtype())
     out = node.build.create(node.out, shape, dtype, channels_last(len(shape)))
-    node.build.composite = node.build.composite or node.out
+    node.compose()
     kernel = _outputs_first(kernel, int(node.attribute("group", 1)))
     for phases in itertools.product(*(range(s) for s in strides)):
         axes = [
@@ -386,10 +370,10 @@ def _lower_phase(
 ) -> None:  # fmt: skip
     steps = out.storage.strides
     name = ".".join([out.name, "phase", *(str(axis.first) for axis in axes)])
-    offset = sum(axis.first * step for axis, step in zip(axes, steps[2:], strict=True))
+    shift = sum(axis.first * step for axis, step in zip(axes, steps[2:], strict=True))
     moved = (*steps[:2], *(step * s for step, s in zip(steps[2:], strides, strict=True)))
     shape = (*out.shape[:2], *(axis.count for axis in axes))
-    view = node.build.view(name, shape, replace(out.storage, offset=offset, strides=moved), out)
+    view = node.build.view(name, out, shape, moved, shift)
     taps = kernel[np.ix_(*map(range, kernel.shape[:2]), *(axis.taps for axis in axes))]
     if taps.size == 0:
         filled(node, view, codes, 1)
