@@ -8,7 +8,7 @@ of the same buffer and cost nothing; convolutions write channels last whatever t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -242,6 +242,18 @@ def reshaped(
 def identity(access: Access, rank: int) -> bool:
     """Whether `access` reads exactly the output position."""
     return access.index == tuple(Affine(((axis, 1),), 0) for axis in range(rank))
+
+
+def copies(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether `nest` copies a tensor, position by position, to one of the same shape and type."""
+    bare = replace(nest, function="move", reduce=None, bias=None, multiplier=None)
+    if nest != bare or (nest.scale, nest.zero) != (None, 0) or not nest.unclipped:
+        return False
+    (read,) = nest.operands
+    source, target = tensors[read.tensor], tensors[nest.tensor]
+    same = (source.shape, source.dtype) == (target.shape, target.dtype)
+    plain = (read.scale, read.zero, read.pad) == (None, 0, None)
+    return same and plain and identity(read, nest.rank)
 
 
 # Reading a view as what it is a view of: the same elements under the other tensor's index.

@@ -173,9 +173,8 @@ def raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.gener
     """Whether bytes are copied unchanged."""
     access = nest.operands[0]
     plain = (access.scale, access.zero) == (nest.scale, nest.zero) and access.pad is None
-    unclipped = nest.low == -math.inf and nest.high == math.inf
     untouched = nest.bias is None and nest.multiplier is None and nest.reduce is None
-    return nest.function == "move" and source == target and plain and unclipped and untouched
+    return nest.function == "move" and source == target and plain and nest.unclipped and untouched
 
 
 def of_whole_numbers(nest: Nest, tensors: Mapping[str, Array]) -> bool:
@@ -213,7 +212,7 @@ def _real_values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
         values = values + per_output(nest.bias, nest, tensors).astype(values.dtype)
     if nest.multiplier is not None:
         values = values.astype(np.float32) * per_output(nest.multiplier, nest, tensors)
-    if nest.low > -math.inf or nest.high < math.inf:
+    if not nest.unclipped:
         values = np.clip(values, nest.low, nest.high)
     return values
 

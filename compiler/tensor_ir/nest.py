@@ -154,6 +154,11 @@ class Nest:
         )
 
     @property
+    def unclipped(self) -> bool:
+        """Whether the result has no limits."""
+        return self.low == -math.inf and self.high == math.inf
+
+    @property
     def elementwise(self) -> bool:
         """Whether there is no reduction."""
         return self.reduce is None

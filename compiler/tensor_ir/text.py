@@ -116,7 +116,7 @@ def _nest(nest: Nest) -> str:
         value += f" + {_access(nest.bias, names)}"
     if nest.multiplier is not None:
         value += f" * {_access(nest.multiplier, names)}"
-    if (nest.low, nest.high) != (float("-inf"), float("inf")):
+    if not nest.unclipped:
         value = f"clip({value}, {float(nest.low)!r}, {float(nest.high)!r})"
     code = _code(nest.scale, nest.zero)
     value += f" as{code}" if code else ""
