@@ -12,7 +12,8 @@ no reduction. Index maps, bounds, cost and the numpy meaning follow from these f
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -300,6 +301,15 @@ class Tensor:
     def stored(self) -> int:
         """Bytes in memory."""
         return self.elements * size_of(self.dtype) if self.narrow is None else self.narrow.bytes
+
+
+def with_sources(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """`tensor` with its rows' table and index changed, if it has any."""
+    rows = tensor.picked or tensor.placed
+    if rows is None:
+        return tensor
+    made = replace(rows, table=change(rows.table), index=change(rows.index))
+    return replace(tensor, **{"placed" if tensor.picked is None else "picked": made})
 
 
 @dataclass(frozen=True)
