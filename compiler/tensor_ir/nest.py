@@ -305,11 +305,12 @@ class Tensor:
 
 def with_sources(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     """`tensor` with its rows' table and index changed, if it has any."""
-    rows = tensor.picked or tensor.placed
-    if rows is None:
-        return tensor
-    made = replace(rows, table=change(rows.table), index=change(rows.index))
-    return replace(tensor, **{"placed" if tensor.picked is None else "picked": made})
+    picked, placed = tensor.picked, tensor.placed
+    if picked is not None:
+        picked = replace(picked, table=change(picked.table), index=change(picked.index))
+    if placed is not None:
+        placed = replace(placed, table=change(placed.table), index=change(placed.index))
+    return replace(tensor, picked=picked, placed=placed)
 
 
 @dataclass(frozen=True)
