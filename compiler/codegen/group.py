@@ -19,12 +19,12 @@ from compiler.codegen.legalize import legal_copy, legal_vector
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, emptied, of_tile
 from compiler.codegen.tile import TilePosition, Turn, far_operand, place_in, slot_address
 from compiler.geometry.boxes import Range, Region, limits, needs, scaled, summed
-from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace, TileWindow
+from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace
 from compiler.plan.make_plan import outer
 from compiler.plan.plan import Plan
 from compiler.plan.symbolic_parts import STILL, Following
 from compiler.schedule.residency.buffer import TileBuffer
-from compiler.tensor_ir.bounds import Box, empty, raw_value
+from compiler.tensor_ir.bounds import Box, TileWindow, empty, raw_value
 from simmodel.isa import Copy, Item, Splat, Unary
 from simmodel.isa.region import Address, Operand, Terms
 from simmodel.program.program import TileKind, TileLoop

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from compiler.geometry.needs import LayerNeeds
+from compiler.geometry.needs import group_needs
 from compiler.schedule_ir.group import Group
-from compiler.tensor_ir.bounds import Box, clipped, empty, union
+from compiler.tensor_ir.bounds import Box, union
 from compiler.tensor_ir.nest import Tensor
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
@@ -54,7 +54,7 @@ def keeps_apart(group: Group, parts: Sequence[Box], arch: Arch) -> bool:
             break
         shares = [_shares(group, part) for part in mine]
         made = [_core_results(group, share, first + core) for core, share in enumerate(shares)]
-        touched = _touched(group, _all_of(made)) | _all_of(shares)
+        touched = group_needs(group, _all_of(made), inside=True) | _all_of(shares)
         for name, home in group.shared.items():
             if name not in touched:
                 continue
@@ -97,22 +97,6 @@ def _core_results(group: Group, share: Boxes, core: int) -> Boxes:
 def _all_of(boxes: Sequence[Boxes]) -> Boxes:
     """Smallest boxes around those of several cores."""
     return {name: reduce(union, (each[name] for each in boxes)) for name in boxes[0]}
-
-
-def _touched(group: Group, made: Boxes) -> Boxes:
-    """Boxes of every tensor that computing `made` of the results touches, results included."""
-    tensors = group.tensors
-    wants = dict(made)
-    for layer in reversed(group.layers):
-        if layer.result.name not in wants:
-            continue
-        box = wants[layer.result.name]
-        for name, need in LayerNeeds(layer).of(box).items():
-            inside = clipped(need, tensors[name].shape).box
-            if empty(inside):
-                continue
-            wants[name] = union(wants[name], inside) if name in wants else inside
-    return wants
 
 
 def _result_part(shape: Sequence[int], last: Sequence[int], part: Box) -> Box:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
-from compiler.geometry.needs import LayerNeeds
+from compiler.geometry.needs import group_needs
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
-from compiler.tensor_ir.bounds import Box, union
+from compiler.tensor_ir.bounds import Box, volume
 from compiler.tensor_ir.nest import Access, Nest
 from simmodel.arch.record import Arch
 
@@ -98,13 +97,7 @@ def _works(group: Group, axis: int, position: int) -> list[Box | None]:
     last = group.results[-1]
     box = [(0, extent) for extent in group.tensors[last].shape]
     box[axis] = (position, 1)
-    wants: dict[str, Box] = {last: tuple(box)}
-    for layer in reversed(group.layers):
-        want = wants.get(layer.result.name)
-        if want is None:
-            continue
-        for name, need in LayerNeeds(layer).of(want).items():
-            wants[name] = union(wants[name], need) if name in wants else need
+    wants = group_needs(group, {last: tuple(box)})
     return [wants.get(layer.result.name) for layer in group.layers]
 
 
@@ -270,11 +263,7 @@ def telling(parts: Sequence[Box]) -> tuple[int, ...]:
     """Numbers of the parts that stand for all: the first, and of the others the largest nearest the
     middle."""
     if len(parts) < 3:
-        return (max(range(len(parts)), key=lambda p: _volume(parts[p])),)
+        return (max(range(len(parts)), key=lambda p: volume(parts[p])),)
     middle = len(parts) // 2
-    inside = max(range(1, len(parts)), key=lambda p: (_volume(parts[p]), -abs(p - middle)))
+    inside = max(range(1, len(parts)), key=lambda p: (volume(parts[p]), -abs(p - middle)))
     return 0, inside
-
-
-def _volume(box: Box) -> int:
-    return math.prod(size for _, size in box)

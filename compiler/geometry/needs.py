@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
-from compiler.tensor_ir.bounds import Box, clipped, full, needed, union
-from compiler.tensor_ir.nest import Access, Affine, Nest, at
+from compiler.tensor_ir.bounds import Box, clipped, empty, full, needed, union
+from compiler.tensor_ir.build import identity
+from compiler.tensor_ir.nest import Affine, Nest
 
 Interval = tuple[int, int]
 """(start, size)."""
@@ -49,31 +51,21 @@ class LayerNeeds:
     def _maps(self) -> tuple[tuple[str, tuple[Callable[[Box], Interval], ...]], ...] | None:
         """Per access of an input, one map per axis; None if nests move elements in between."""
         layer = self.layer
-        inner = [
-            (nest, access)
-            for nest in layer.nests
-            for access in nest.reads
-            if access.tensor in layer.inside
-        ]
+        reads = [(nest, access) for nest in layer.nests for access in nest.reads]
+        inner = ((nest, access) for nest, access in reads if access.tensor in layer.inside)
         if any(nest.shape != layer.result.shape for nest in layer.nests):
             return None
-        if not all(_same(nest, access) for nest, access in inner):
+        if not all(identity(access, nest.rank) for nest, access in inner):
             return None
         return tuple(
             (access.tensor, tuple(_axis_interval(nest, affine) for affine in access.index))
-            for nest in layer.nests
-            for access in nest.reads
+            for nest, access in reads
             if access.tensor not in layer.inside
         )
 
 
 def layer_needs(layer: Layer, box: Box) -> dict[str, Box]:
     """Boxes of the layer's inputs, borders included, that `box` of its result needs."""
-    return layer_boxes(layer, box)[1]
-
-
-def layer_boxes(layer: Layer, box: Box) -> tuple[dict[str, Box], dict[str, Box]]:
-    """Boxes of each nest's result, and of the layer's inputs, that `box` of its result needs."""
     wants = {layer.result.name: box}
     found: dict[str, Box] = {}
     for nest in reversed(layer.nests):
@@ -86,12 +78,20 @@ def layer_boxes(layer: Layer, box: Box) -> tuple[dict[str, Box], dict[str, Box]]
                 wants[name] = union(wants[name], need) if name in wants else need
             else:
                 found[name] = union(found[name], need) if name in found else need
-    return wants, found
+    return found
 
 
-def _same(nest: Nest, access: Access) -> bool:
-    """Whether `access` reads the position that the nest writes."""
-    return access.index == tuple(at(dim) for dim in range(nest.rank))
+def group_needs(group: Group, made: Mapping[str, Box], *, inside: bool = False) -> dict[str, Box]:
+    """Boxes of every tensor that computing `made` of the results touches, results included; with
+    borders, or only what is `inside` of the tensors."""
+    found = dict(made)
+    for layer in reversed(group.layers):
+        box = found.get(layer.result.name)
+        for name, need in LayerNeeds(layer).of(box).items() if box is not None else ():
+            touched = clipped(need, group.tensors[name].shape).box if inside else need
+            if not (inside and empty(touched)):
+                found[name] = union(found[name], touched) if name in found else touched
+    return found
 
 
 def _axis_interval(nest: Nest, affine: Affine) -> Callable[[Box], Interval]:

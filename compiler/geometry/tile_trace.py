@@ -13,7 +13,6 @@ Everything is computed in plain numbers, tile by tile; runs of equal tiles becom
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +24,7 @@ from compiler.passes import Share, Within
 from compiler.schedule_ir.group import Group, ResidentTensor
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import OuterLoop
-from compiler.tensor_ir.bounds import Box, clipped, empty, union
+from compiler.tensor_ir.bounds import Box, TileWindow, clipped, empty, union
 
 
 @dataclass(frozen=True)
@@ -40,32 +39,6 @@ class TraceOptions:
 
 class Unwalkable(CompilerError):
     """A group cannot be cut like this; says why."""
-
-
-@dataclass(frozen=True)
-class TileWindow:
-    """The part of a tensor that is on chip during a tile, with the border around it."""
-
-    box: Box
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-
-    @cached_property
-    def origin(self) -> tuple[int, ...]:
-        """Position of its first element, border included."""
-        return tuple(start - b for (start, _), b in zip(self.box, self.before, strict=True))
-
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """Sizes with the border."""
-        return tuple(
-            b + n + a for (_, n), b, a in zip(self.box, self.before, self.after, strict=True)
-        )
-
-    @cached_property
-    def form(self) -> object:
-        """Key that is equal for windows of the same shape at any position."""
-        return tuple([n for _, n in self.box]), self.before, self.after
 
 
 @dataclass(frozen=True)
@@ -235,8 +208,7 @@ class TraceCache:
         key = want, shape
         found = self.holds.get(key)
         if found is None:
-            region = clipped(want, shape)
-            found = self.holds[key] = TileWindow(region.box, region.before, region.after)
+            found = self.holds[key] = clipped(want, shape)
         return found
 
 
@@ -260,19 +232,19 @@ class TileTracer:
             tuple(n for n in self.group.internal_readers if n not in self.whole) if rolling else ()
         )
         few = self.memory.walking.few
+        still = frozenset(self.group.kept)
         if len(loops) < 2:
             moments = self._trace_tiles(loops[-1] if loops else None, part, part)
-            still = frozenset(self.group.kept)
             return TileTrace(moments, rolled=rolled, still=still, few=few).movable()
         outer, inner = loops
         start, extent = part[outer.axis]
         if extent % outer.size:
             raise Unwalkable(f"{outer.size} does not divide {extent}")
         turns = extent // outer.size
-        still = frozenset(self.group.kept)
+        before, after = part[: outer.axis], part[outer.axis + 1 :]
         walks = {
             turn: self._trace_tiles(
-                inner, _replace_axis(part, outer.axis, start + turn * outer.size, outer.size), part
+                inner, (*before, (start + turn * outer.size, outer.size), *after), part
             )
             for turn in (0, min(1, turns - 1), turns - 1)
         }
@@ -350,19 +322,18 @@ class TileTracer:
     def _moment(
         self, out: Mapping[str, Box], done: Mapping[str, TileWindow], *, rolling: bool, looped: bool
     ) -> TileStep:
-        wants: dict[str, Box] = {}
+        wants = dict(out)
         work: list[Box | None] = []
         tensors, made = self.group.tensors, self.group.producer_positions
         for layer in reversed(self.group.layers):
             name = layer.result.name
             want = wants.get(name)
-            if name in out:
-                want = out[name] if want is None else union(want, out[name])
             if want is None:
                 work.append(None)
                 continue
             # Of a tile that lies in the border altogether there is nothing to compute.
-            inside = _some(self.memory.window(want, tensors[name].shape).box)
+            box = self.memory.window(want, tensors[name].shape).box
+            inside = None if empty(box) else box
             if inside is not None and (name in self.whole or rolling):
                 inside = _fresh(inside, done.get(name), name in self.whole)
             work.append(inside)
@@ -380,18 +351,12 @@ class TileTracer:
                     wants[tensor] = need if known is None or known == need else union(known, need)
         holds = {}
         for name in self._tensors_on_chip(looped=looped):
-            shape = tensors[name].shape
-            want = wants.get(name)
-            if name in out:
-                want = out[name] if want is None else union(want, out[name])
-            if want is None and name not in done:
-                continue
-            if want is None:
+            if name in wants:
+                holds[name] = self.memory.window(wants[name], tensors[name].shape)
+                if name in self.whole:
+                    holds[name] = _grown(holds[name], done.get(name))
+            elif name in done:
                 holds[name] = done[name]
-                continue
-            holds[name] = self.memory.window(want, shape)
-            if name in self.whole:
-                holds[name] = _grown(holds[name], done.get(name))
         return TileStep(out, tuple(reversed(work)), holds)
 
     def _check_resident(self, name: str, box: Box) -> None:
@@ -428,31 +393,25 @@ def spans_text(box: Box) -> str:
     return ", ".join(f"{start}:{start + size}" for start, size in box)
 
 
-def _some(box: Box) -> Box | None:
-    return None if empty(box) else box
-
-
 def _fresh(box: Box, before: TileWindow | None, whole: bool) -> Box | None:
     """The part of `box`, inside its tensor, that the previous tile did not leave; None: nothing."""
     if before is None or empty(before.box):
         return box
-    grown = []
-    for dim, ((start, size), (low, extent)) in enumerate(zip(box, before.box, strict=True)):
-        if low <= start and start + size <= low + extent:
-            continue
-        grown.append(dim)
+    grown = [
+        dim
+        for dim, ((start, size), (low, extent)) in enumerate(zip(box, before.box, strict=True))
+        if start < low or start + size > low + extent
+    ]
     if not grown:
         return None
     if len(grown) > 1:
         raise Unwalkable("tiles move along two dimensions at once")
-    dim = grown[0]
+    (dim,) = grown
     start, size = box[dim]
     low, extent = before.box[dim]
     if start < low:
         raise Unwalkable("tiles move backwards")
-    first = max(start, low + extent)
-    if first > low + extent and whole:
-        first = low + extent
+    first = low + extent if whole else max(start, low + extent)
     return (*box[:dim], (first, start + size - first), *box[dim + 1 :])
 
 
@@ -461,22 +420,13 @@ def _grown(hold: TileWindow, before: TileWindow | None) -> TileWindow:
     if before is None:
         return hold
     box = union(hold.box, before.box)
-    there = union(_padded_box(hold), _padded_box(before))
+    there = union(*(tuple(zip(w.origin, w.sizes, strict=True)) for w in (hold, before)))
     ends = [(low + n, start + size) for (low, n), (start, size) in zip(there, box, strict=True)]
     return TileWindow(
         box,
         tuple(start - low for (low, _), (start, _) in zip(there, box, strict=True)),
         tuple(end - inside for end, inside in ends),
     )
-
-
-def _padded_box(hold: TileWindow) -> Box:
-    """Everything on chip, border included."""
-    return tuple(zip(hold.origin, hold.sizes, strict=True))
-
-
-def _replace_axis(part: Box, axis: int, start: int, size: int) -> Box:
-    return (*part[:axis], (start, size), *part[axis + 1 :])
 
 
 def _strides(
@@ -495,11 +445,6 @@ def _strides(
             if found.setdefault(name, step) != step:
                 raise Unwalkable("the outer loop is not regular")
     return found
-
-
-def volume(box: Box) -> int:
-    """Elements of a box."""
-    return math.prod(size for _, size in box)
 
 
 def trace_parts(

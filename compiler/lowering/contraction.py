@@ -18,7 +18,6 @@ import numpy as np
 
 from compiler.frontend.quantization.narrow_constants import narrow_of
 from compiler.lowering.node import Lowering, Node, NoNest
-from compiler.tensor_ir.build import plain
 from compiler.tensor_ir.nest import (
     ZERO,
     Access,
@@ -26,7 +25,6 @@ from compiler.tensor_ir.nest import (
     Array,
     Dim,
     Nest,
-    Storage,
     Tensor,
     at,
     row_major,
@@ -74,10 +72,7 @@ class Geometry:
     def index(self, first_out: int, first_tap: int) -> tuple[Affine, ...]:
         """Input positions: out * stride + tap * dilation - pad."""
         return tuple(
-            Affine(
-                ((first_out + axis, stride), (first_tap + axis, dilation)),
-                -self.pads[axis],
-            )
+            Affine(((first_out + axis, stride), (first_tap + axis, dilation)), -self.pads[axis])
             for axis, (stride, dilation) in enumerate(
                 zip(self.strides, self.dilations, strict=True)
             )
@@ -89,34 +84,20 @@ class Geometry:
 
 
 def conv(node: Node) -> None:
-    """Convolution in one or two spatial dimensions, or in the planes of three, with groups."""
-    _lower_conv(node, node.tensor(0), 1, {})
-
-
-def quantized_conv(node: Node) -> None:
-    """Convolution of integers with requantization."""
-    codes = codes_of(node, "x", "w")
-    x = node.tensor(0)
-    _lower_conv(node, x, 1, codes)
-
-
-def _lower_conv(node: Node, x: Tensor, weight: int, codes: dict[str, Any]) -> None:
-    if node.data(weight) is None:
+    """Convolution in one or two spatial dimensions, or in the planes of three, with groups; of
+    integers with requantization."""
+    codes, x = codes_of(node), node.tensor(0)
+    if node.data(1) is None:
         raise NoNest("Conv with computed weights")
-    kernel = node.constant(weight)
+    kernel = node.constant(1)
     geometry = Geometry.of(node, kernel.shape[2:]).planes
-    _check_spatial(node, geometry)
+    if len(geometry.kernel) not in (1, 2):
+        raise NoNest(f"{node.op} in {len(geometry.kernel)} dimensions")
     out = node.build.create(
         node.out, node.shape(), codes.get("dtype", node.dtype()), channels_last(len(x.shape))
     )
     x, point = _subsampled(node, x, geometry)
-    name = str(node.value(weight).name)
-    windows(node, x, out, (name, kernel), point, codes, weight + 1)
-
-
-def _check_spatial(node: Node, geometry: Geometry) -> None:
-    if len(geometry.kernel) not in (1, 2):
-        raise NoNest(f"{node.op} in {len(geometry.kernel)} dimensions")
+    windows(node, x, out, (str(node.value(1).name), kernel), point, codes)
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -125,40 +106,40 @@ def channels_last(rank: int) -> tuple[int, ...]:
 
 
 def windows(
-    node: Node,
-    x: Tensor,
-    out: Tensor,
-    weights: tuple[str, Array],
-    point: Geometry,
+    node: Node, x: Tensor, out: Tensor, weights: tuple[str, Array], point: Geometry,
     codes: dict[str, Any],
-    bias: int,
-) -> None:
+) -> None:  # fmt: skip
     """Append out = windows of x times weights [out channel, channel of the group, taps...]."""
     name, kernel = weights
     if kernel.ndim > 2 + len(point.kernel):
         name, kernel = f"{name}.planes", kernel.reshape(*kernel.shape[:2], *point.kernel)
     groups = int(node.attribute("group", 1))
     channels, width = x.shape[1] // groups, out.shape[1] // groups
-    if groups > 1 and channels == 1 and width == 1:
-        _lower_depthwise(node, x, point, out, (name, kernel), codes, bias)
-        return
-    if groups > 1:
-        x = _split_channels(node, x, groups, f"{out.name}.groups")
-        out = _split_channels(node, out, groups, f"{out.name}.grouped")
-        kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
+    depthwise = groups > 1 and channels == width == 1
+    lead = 1 if groups > 1 and not depthwise else 0
+    if depthwise:
+        name, kernel = f"{name}.depthwise", kernel.reshape(kernel.shape[0], *kernel.shape[2:])
+    elif groups > 1:
+        x = node.split_axis(x, 1, groups, f"{out.name}.groups")
+        out = node.split_axis(out, 1, groups, f"{out.name}.grouped")
         name = f"{name}.{groups}groups"
+        kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
     narrow = None if groups > 1 else narrow_of(node.value(1))
-    w = node.build.constant(name, kernel, None, _uncertain(node), narrow)
-    lead = 1 if groups > 1 else 0
-    rank = len(out.shape)
-    dims = [*_out_dims(out.shape), Dim("c", channels), *point.dims()]
-    first = rank - len(point.kernel)
-    window = (*map(at, range(2 + lead, first)), *point.index(first, rank + 1))
-    group = (at(1),) if lead else ()
-    left = Access(x.name, (at(0), *group, at(rank), *window), *point.pad(codes))
-    taps = tuple(at(rank + 1 + axis) for axis in range(len(point.kernel)))
-    right = Access(w.name, (*group, at(1 + lead), at(rank), *taps), None, None, 0)
-    _finish(node, out, dims, (left, right), codes, tuple(range(1, 2 + lead)), bias)
+    # Of any weight of a convolution.
+    w = node.build.constant(name, kernel, None, float(np.max(node.uncertain(1))), narrow)
+    rank, first = len(out.shape), len(out.shape) - len(point.kernel)
+    taps = rank if depthwise else rank + 1
+    spread = tuple(at(taps + axis) for axis in range(len(point.kernel)))
+    slid = (*map(at, range(2 + lead, first)), *point.index(first, taps))
+    inner = [] if depthwise else [Dim("c", channels)]
+    if depthwise:
+        left, right = (at(0), at(1), *slid), (at(1), *spread)
+    else:
+        group = (at(1),) * lead
+        left, right = (at(0), *group, at(rank), *slid), (*group, at(1 + lead), at(rank), *spread)
+    reads = Access(x.name, left, *point.pad(codes)), Access(w.name, right)
+    dims = [*_out_dims(out.shape), *inner, *point.dims()]
+    _finish(node, out, dims, reads, codes, tuple(range(1, 2 + lead)))
 
 
 def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geometry]:
@@ -167,46 +148,9 @@ def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geom
         return x, geometry
     shape = (*x.shape[:2], *node.shape()[2:])
     steps = (*[1] * (len(shape) - len(geometry.strides)), *geometry.strides)
-    strides = tuple(s * k for s, k in zip(x.storage.strides, steps, strict=True))
-    storage = replace(x.storage, strides=strides)
-    view = node.build.view(f"{node.out}.sampled", shape, storage, x)
+    strides = [s * k for s, k in zip(x.storage.strides, steps, strict=True)]
+    view = node.build.view(f"{node.out}.sampled", x, shape, strides)
     return view, Geometry(geometry.kernel, None, None, None)
-
-
-def _split_channels(node: Node, x: Tensor, groups: int, name: str) -> Tensor:
-    """View with the channel axis split into (group, channel)."""
-    each = x.shape[1] // groups
-    shape = (x.shape[0], groups, each, *x.shape[2:])
-    s = x.storage.strides
-    storage = Storage(x.storage.buffer, x.storage.offset, (s[0], s[1] * each, s[1], *s[2:]))
-    return node.build.view(name, shape, storage, x)
-
-
-def _lower_depthwise(
-    node: Node,
-    x: Tensor,
-    point: Geometry,
-    out: Tensor,
-    weights: tuple[str, Array],
-    codes: dict[str, Any],
-    bias: int,
-) -> None:
-    name, kernel = weights
-    shape = (kernel.shape[0], *kernel.shape[2:])
-    w = node.build.constant(f"{name}.depthwise", kernel.reshape(shape), None, _uncertain(node))
-    rank = len(out.shape)
-    first = rank - len(point.kernel)
-    window = (*map(at, range(first)), *point.index(first, rank))
-    left = Access(x.name, window, *point.pad(codes))
-    taps = tuple(at(rank + axis) for axis in range(len(point.kernel)))
-    right = Access(w.name, (at(1), *taps))
-    dims = [*_out_dims(out.shape), *point.dims()]
-    _finish(node, out, dims, (left, right), codes, (1,), bias)
-
-
-def _uncertain(node: Node) -> float:
-    """Error of any weight of a convolution."""
-    return float(np.max(node.uncertain(1)))
 
 
 def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
@@ -217,32 +161,21 @@ def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
 
 
 def matmul(node: Node) -> None:
-    """Batched matrix product with numpy's broadcasting."""
-    _matmul(node, {})
-
-
-def quantized_matmul(node: Node) -> None:
-    """Matrix product of integers with requantization."""
-    _matmul(node, codes_of(node, "a", "b"))
-
-
-def _matmul(node: Node, codes: dict[str, Any]) -> None:
-    a, b = _matrices(node)
+    """Batched matrix product with numpy's broadcasting; of integers with requantization."""
+    codes, (a, b) = codes_of(node), _matrices(node)
     dtype = codes.get("dtype", node.dtype())
     if not codes and not is_float(dtype):
         raise NoNest("MatMul of integers without their zero points")
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*lead, a.shape[-2], b.shape[-1])
-    rank = len(shape)
     vectors = shape != node.shape()
     out = node.build.create(f"{node.out}.matrix" if vectors else node.out, shape, dtype)
     if a.shape[-1] == 0:
-        filled(node, out, codes, rank - 1)
+        filled(node, out, codes, len(shape) - 1)
     else:
         _lower_matrix_product(node, out, (a, b), codes)
     if vectors:
-        storage = replace(out.storage, strides=row_major(node.shape()))
-        node.build.view(node.out, node.shape(), storage, out)
+        node.build.view(node.out, out, node.shape(), row_major(node.shape()))
 
 
 def _lower_matrix_product(
@@ -255,18 +188,17 @@ def _lower_matrix_product(
     left = _batched(a, shape, (at(rank - 2), at(rank)))
     right = _batched(b, shape, (at(rank), at(rank - 1)))
     left = replace(left, zero=codes.get("a_zero", 0))
-    _finish(node, out, dims, (left, right), codes, (rank - 1,), 2)
+    _finish(node, out, dims, (left, right), codes, (rank - 1,))
 
 
 def _matrices(node: Node) -> tuple[Tensor, Tensor]:
     """Both operands; a vector becomes a row on the left, a column on the right."""
     a, b = node.tensor(0), node.tensor(1)
     if len(a.shape) == 1:
-        storage = replace(a.storage, strides=(a.shape[0], *a.storage.strides))
-        a = node.build.view(f"{node.out}.row", (1, *a.shape), storage, a)
+        strides = a.shape[0], *a.storage.strides
+        a = node.build.view(f"{node.out}.row", a, (1, *a.shape), strides)
     if len(b.shape) == 1:
-        storage = replace(b.storage, strides=(*b.storage.strides, 1))
-        b = node.build.view(f"{node.out}.column", (*b.shape, 1), storage, b)
+        b = node.build.view(f"{node.out}.column", b, (*b.shape, 1), (*b.storage.strides, 1))
     return a, b
 
 
@@ -279,8 +211,12 @@ def _batched(t: Tensor, shape: tuple[int, ...], inner: tuple[Affine, Affine]) ->
     return Access(t.name, (*lead, *inner))
 
 
-def codes_of(node: Node, left: str, right: str) -> dict[str, Any]:
-    """Zero points, the output's type, and the factors from sums to output steps."""
+def codes_of(node: Node) -> dict[str, Any]:
+    """Of a product of integers zero points, the output's type, and the factors from sums to output
+    steps; else nothing."""
+    if not node.op.startswith("Q"):
+        return {}
+    left, right = ("a", "b") if node.op == "QMatMul" else ("x", "w")
     kind = str(node.attribute("y_type", "int8"))
     a_scale = float(node.attribute(f"{left}_scale"))
     b_scale = np.asarray(node.attribute(f"{right}_scale"), np.float64)
@@ -302,65 +238,51 @@ def codes_of(node: Node, left: str, right: str) -> dict[str, Any]:
         zero = int(node.attribute("y_zero", 0))
         codes["zero"] = zero
         info = np.iinfo(kind)
-        low, high = (
-            int(node.attribute("clip_lo", info.min)),
-            int(node.attribute("clip_hi", info.max)),
-        )
+        low = int(node.attribute("clip_lo", info.min))
+        high = int(node.attribute("clip_hi", info.max))
         codes["low"] = float(low - zero) if low > info.min else -math.inf
         codes["high"] = float(high - zero) if high < info.max else math.inf
     return codes
 
 
 def _finish(
-    node: Node,
-    out: Tensor,
-    dims: list[Dim],
-    operands: tuple[Access, Access],
-    codes: dict[str, Any],
-    channel: tuple[int, ...],
-    bias: int,
-) -> None:
+    node: Node, out: Tensor, dims: list[Dim], operands: tuple[Access, Access],
+    codes: dict[str, Any], channel: tuple[int, ...],
+) -> None:  # fmt: skip
     """Append the nest; `channel` are the output dims that bias and factors run over."""
     left, right = operands
-    right = replace(right, zero=codes.get("b_zero", 0))
     extents = tuple(out.shape[axis] for axis in channel)
-    index = tuple(at(axis) for axis in channel)
 
     def per_channel(name: str, data: Array, dtype: str, uncertain: float = 0.0) -> Access:
         full = np.broadcast_to(data.reshape(-1), (math.prod(extents),)).reshape(extents)
-        data = np.ascontiguousarray(full)
-        return Access(node.build.constant(name, data, dtype, uncertain).name, index)
+        constant = node.build.constant(name, np.ascontiguousarray(full), dtype, uncertain)
+        return Access(constant.name, tuple(map(at, channel)))
 
     factor = codes.get("factor")
     added = None
-    if node.has(bias):
-        accumulator = codes.get("accumulator", "fp32")
-        name = f"{node.value(bias).name}.bias{'x'.join(map(str, extents))}"
-        uncertain = float(np.max(node.uncertain(bias)))
-        added = per_channel(name, node.constant(bias), accumulator, uncertain)
-    nest = Nest(
-        tensor=out.name,
-        dims=tuple(dims),
-        rank=len(out.shape),
-        function="mul",
-        operands=(left, right),
-        reduce="sum",
-        bias=added,
-        multiplier=None if factor is None else per_channel(f"{node.out}.factor", factor, "fp32"),
-        low=codes.get("low", -math.inf),
-        high=codes.get("high", math.inf),
-        zero=codes.get("zero", 0),
-    )
-    node.build.add(nest)
+    if node.has(2):
+        name = f"{node.value(2).name}.bias{'x'.join(map(str, extents))}"
+        uncertain = float(np.max(node.uncertain(2)))
+        added = per_channel(name, node.constant(2), codes.get("accumulator", "fp32"), uncertain)
+    node.build.add(
+        Nest(
+            out.name, tuple(dims), len(out.shape), "mul",
+            (left, replace(right, zero=codes.get("b_zero", 0))), "sum", bias=added,
+            multiplier=None
+            if factor is None
+            else per_channel(f"{node.out}.factor", factor, "fp32"),
+            low=codes.get("low", -math.inf),
+            high=codes.get("high", math.inf),
+            zero=codes.get("zero", 0),
+        )
+    )  # fmt: skip
 
 
 def filled(node: Node, view: Tensor, codes: dict[str, Any], channel: int) -> None:
     """Output positions that are empty sums: the bias, which varies along the axis `channel`."""
     bias = node.constant(2) if node.has(2) else np.zeros(1, np.float32)
     column = _requantized_bias(bias, codes).reshape(-1, *(1,) * (len(view.shape) - 1 - channel))
-    value = node.build.constant(f"{node.out}.untouched", column)
-    access = node.build.access(value, view.shape)
-    node.build.add(plain(view.name, view.shape, "move", (access,)))
+    node.build.copied(view, node.build.constant(f"{node.out}.untouched", column))
 
 
 def _requantized_bias(bias: Array, codes: dict[str, Any]) -> Array:
@@ -374,14 +296,6 @@ def _requantized_bias(bias: Array, codes: dict[str, Any]) -> Array:
     whole = np.clip(np.rint(steps), codes["low"], codes["high"]) + zero
     integers: Array = np.clip(whole, info.min, info.max).astype(info.dtype)
     return integers
-
-
-CONTRACTIONS: dict[str, Lowering] = {
-    "Conv": conv,
-    "QConv": quantized_conv,
-    "MatMul": matmul,
-    "QMatMul": quantized_matmul,
-}
 
 
 # Transposed convolution as ordinary ones, one per phase of its stride.
@@ -419,17 +333,9 @@ def _phase(
 
 
 def conv_transpose(node: Node) -> None:
-    """Transposed convolution in one or two spatial dimensions, with groups."""
-    _transposed(node, {})
-
-
-def quantized_conv_transpose(node: Node) -> None:
-    """Transposed convolution of integers with requantization."""
-    _transposed(node, codes_of(node, "x", "w"))
-
-
-def _transposed(node: Node, codes: dict[str, Any]) -> None:
-    x, kernel = node.tensor(0), node.constant(1)
+    """Transposed convolution in one or two spatial dimensions, with groups; of integers with
+    requantization."""
+    codes, x, kernel = codes_of(node), node.tensor(0), node.constant(1)
     spatial = len(x.shape) - 2
     dilations = node.attribute("dilations") or (1,) * spatial
     if spatial not in (1, 2):
@@ -439,7 +345,7 @@ def _transposed(node: Node, codes: dict[str, Any]) -> None:
     shape = node.shape()
     dtype = codes.get("dtype", node.dtype())
     out = node.build.create(node.out, shape, dtype, channels_last(len(shape)))
-    node.build.composite = node.build.composite or node.out
+    node.compose()
     kernel = _outputs_first(kernel, int(node.attribute("group", 1)))
     for phases in itertools.product(*(range(s) for s in strides)):
         axes = [
@@ -459,20 +365,15 @@ def _outputs_first(kernel: Array, groups: int) -> Array:
 
 
 def _lower_phase(
-    node: Node,
-    x: Tensor,
-    out: Tensor,
-    kernel: Array,
-    axes: list[_Phase],
-    strides: tuple[int, ...],
-    codes: dict[str, Any],
-) -> None:
+    node: Node, x: Tensor, out: Tensor, kernel: Array, axes: list[_Phase],
+    strides: tuple[int, ...], codes: dict[str, Any],
+) -> None:  # fmt: skip
     steps = out.storage.strides
     name = ".".join([out.name, "phase", *(str(axis.first) for axis in axes)])
-    offset = sum(axis.first * step for axis, step in zip(axes, steps[2:], strict=True))
+    shift = sum(axis.first * step for axis, step in zip(axes, steps[2:], strict=True))
     moved = (*steps[:2], *(step * s for step, s in zip(steps[2:], strides, strict=True)))
     shape = (*out.shape[:2], *(axis.count for axis in axes))
-    view = node.build.view(name, shape, replace(out.storage, offset=offset, strides=moved), out)
+    view = node.build.view(name, out, shape, moved, shift)
     taps = kernel[np.ix_(*map(range, kernel.shape[:2]), *(axis.taps for axis in axes))]
     if taps.size == 0:
         filled(node, view, codes, 1)
@@ -480,10 +381,10 @@ def _lower_phase(
     pads = (*(axis.pads[0] for axis in axes), *(axis.pads[1] for axis in axes))
     weight = f"{node.value(1).name}.{'.'.join('_'.join(map(str, a.taps)) for a in axes)}"
     apart = tuple(axis.apart for axis in axes)
-    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, apart), codes, 2)
+    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, apart), codes)
 
 
-TRANSPOSED: dict[str, Lowering] = {
-    "ConvTranspose": conv_transpose,
-    "QConvTranspose": quantized_conv_transpose,
-}
+TABLE: dict[str, Lowering] = {
+    "Conv": conv, "QConv": conv, "MatMul": matmul, "QMatMul": matmul,
+    "ConvTranspose": conv_transpose, "QConvTranspose": conv_transpose,
+}  # fmt: skip

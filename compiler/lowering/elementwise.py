@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from compiler.lowering import elementwise
 from compiler.lowering.node import Lowering, Node, NoNest, numpy_type, port_type
 from compiler.tensor_ir.nest import Array, Tensor
 from simmodel.arch.base import Registry
@@ -29,44 +28,32 @@ _BITS = 23
 
 def wrapped(node: Node, x: Tensor, name: str) -> None:
     """The low bits of integers, or of real numbers without their fractions."""
-    make, out, shape = node.build.elementwise, node.out, node.shape()
-    node.build.composite = node.build.composite or out
+    node.compose()
     low, high = limits(name)
-    cut = "trunc" if is_float(x.dtype) else "move"
-    whole = make(f"{out}.whole", shape, cut, [x], "int32")
-    bits = make(
-        f"{out}.bits", shape, "bitwise_and", [whole, _integer_constant(node, high - low)], "int32"
-    )
+    whole = node.step("whole", "trunc" if is_float(x.dtype) else "move", x, dtype="int32")
+    mask = node.number(str(high - low), np.int32(high - low))
+    bits = node.step("bits", "bitwise_and", whole, mask, dtype="int32")
     if not low:
-        make(out, shape, "move", [bits], node.dtype())
+        node.step("", "move", bits)
         return
-    turned = make(
-        f"{out}.turned", shape, "bitwise_xor", [bits, _integer_constant(node, -low)], "int32"
-    )
-    make(out, shape, "sub", [turned, _integer_constant(node, -low)], node.dtype())
+    sign = node.number(str(-low), np.int32(-low))
+    node.step("", "sub", node.step("turned", "bitwise_xor", bits, sign, dtype="int32"), sign)
 
 
-def _integer_constant(node: Node, number: int) -> Tensor:
-    return node.build.constant(f"{node.out}.{number}", np.asarray(number, np.int32))
-
-
-def rounded(node: Node, x: Tensor, name: str, *, saturates: bool = True) -> None:
-    """Real numbers rounded to type `name`: to nearest; out of range to the largest, or, if the type
+def rounded(node: Node, x: Tensor, name: str) -> None:
+    """Real numbers rounded to type `name`: to nearest; out of range to the largest, or, if the node
     does not saturate, to its not-a-number."""
-    make, out, shape = node.build.elementwise, node.out, node.shape()
-    node.build.composite = node.build.composite or out
+    node.compose()
     kind, top = ml_dtypes.finfo(NUMPY[name]), largest(name)  # type: ignore[no-untyped-call]
+    saturates = bool(node.attribute("saturate", 1))
     bound = top if saturates else 2 * top
 
-    def step(
-        said: str,
-        function: str,
-        *operands: Tensor | float,
-        low: float = -np.inf,
-        high: float = np.inf,
-    ) -> Tensor:
-        read = [each if isinstance(each, Tensor) else _real(node, each) for each in operands]
-        return make(f"{out}.{said}", shape, function, read, "fp32", low=low, high=high)
+    def step(part: str, function: str, *operands: Tensor | float, **limits: float) -> Tensor:
+        read = [
+            each if isinstance(each, Tensor) else node.number(str(each), np.float32(each), "fp32")
+            for each in operands
+        ]
+        return node.step(part, function, *read, dtype="fp32", **limits)
 
     near = step("near", "move", x, low=-bound, high=bound)
     size = step("size", "abs", near, low=float(kind.smallest_normal))
@@ -85,11 +72,7 @@ def rounded(node: Node, x: Tensor, name: str, *, saturates: bool = True) -> None
     if name == "fp4e2m1":  # has none for what is no number
         missing = step("missing", "is_nan", near)
         result = step("present", "select", missing, 0.0, result)
-    make(out, shape, "move", [result], node.dtype())
-
-
-def _real(node: Node, number: float) -> Tensor:
-    return node.build.constant(f"{node.out}.{number}", np.asarray(number, np.float32), "fp32")
+    node.step("", "move", result)
 
 
 UNARY = Registry("operator", {
@@ -121,40 +104,32 @@ PARAMETERS = Registry(
 
 def unary(node: Node) -> None:
     """y = f(x)."""
-    x = node.tensor(0)
-    node.build.elementwise(node.out, node.shape(), UNARY[node.op], [x], node.dtype())
+    node.step("", UNARY[node.op], node.tensor(0))
 
 
 def parametric(node: Node) -> None:
     """y = f(x; constants from attributes)."""
     function, defaults = PARAMETERS[node.op]
     values = tuple(float(node.attribute(name, default)) for name, default in defaults)
-    x = node.tensor(0)
-    node.build.elementwise(node.out, node.shape(), function, [x], node.dtype(), parameters=values)
+    node.step("", function, node.tensor(0), parameters=values)
 
 
 def gelu(node: Node) -> None:
     """y = x * Phi(x), or its tanh approximation."""
-    spelled = node.attribute("approximate", "none")
-    function = "gelu_tanh" if spelled == "tanh" else "gelu"
-    node.build.elementwise(node.out, node.shape(), function, [node.tensor(0)], node.dtype())
+    tanh = node.attribute("approximate", "none") == "tanh"
+    node.step("", "gelu_tanh" if tanh else "gelu", node.tensor(0))
 
 
 def binary(node: Node) -> None:
     """y = f(a, b); more than two inputs are joined one after another."""
     if node.op in ("Mul", "Div") and is_float(node.dtype()) and _by_constant(node):
         return
-    count = len(node.node.inputs)
-    total = node.tensor(0)
-    if count == 1:
-        node.build.elementwise(node.out, node.shape(), "move", [total], node.dtype())
-        return
-    for position in range(1, count):
-        last = position == count - 1
-        operands = [total, node.tensor(position)]
-        shape = np.broadcast_shapes(*(t.shape for t in operands))
-        name = node.out if last else f"{node.out}.{position}"
-        total = node.build.elementwise(name, shape, BINARY[node.op], operands, node.dtype())
+    total, *others = _operands(node, len(node.node.inputs))
+    if not others:
+        node.step("", "move", total)
+    for position, other in enumerate(others, 1):
+        part = "" if position == len(others) else str(position)
+        total = node.step(part, BINARY[node.op], total, other)
 
 
 def _by_constant(node: Node) -> bool:
@@ -172,52 +147,46 @@ def _by_constant(node: Node) -> bool:
     if node.op == "Div":
         with np.errstate(all="ignore"):
             factors = 1 / factors
-    make, kind, info = node.build.elementwise, node.dtype(), np.finfo(np.float32)
+    info = np.finfo(np.float32)
     if not ((np.abs(factors) >= info.tiny) & (np.abs(factors) <= info.max)).all():
         return False
     if _single(factors) and factors.item() > 0 and x.shape == node.shape():
-        make(node.out, x.shape, "move", [x], kind, (factors.item(), 0))
+        node.step("", "move", x, code=(factors.item(), 0))
         return True
     with np.errstate(over="ignore"):  # what is too large is not what it was, and said so below
         stored = factors.astype(NUMPY[node.build.real])
     if node.op == "Mul" or (node.build.real != "fp32" and (stored != factors).any()):
         return False
     name = f"{node.value(place).name}.reciprocal"
-    reciprocals = node.build.constant(name, factors.astype(np.float32))
-    make(node.out, node.shape(), "mul", [x, reciprocals], kind)
+    node.step("", "mul", x, node.build.constant(name, factors.astype(np.float32)))
     return True
 
 
 def modulo(node: Node) -> None:
     """y = remainder of a / b: with the sign of b, or with `fmod` with that of a."""
-    function = "fmod" if node.attribute("fmod", 0) else "mod"
-    node.build.elementwise(node.out, node.shape(), function, _operands(node, 2), node.dtype())
+    node.step("", "fmod" if node.attribute("fmod", 0) else "mod", *_operands(node, 2))
 
 
 def bit_shift(node: Node) -> None:
     """y = the bits of a, shifted left or right by b."""
-    function = f"shift_{str(node.attribute('direction')).lower()}"
-    node.build.elementwise(node.out, node.shape(), function, _operands(node, 2), node.dtype())
+    node.step("", f"shift_{str(node.attribute('direction')).lower()}", *_operands(node, 2))
 
 
 def is_inf(node: Node) -> None:
     """y = whether x is infinite, in the given direction."""
     asked = [float(node.attribute(f"detect_{sign}", 1)) for sign in ("negative", "positive")]
-    make, x = node.build.elementwise, node.tensor(0)
-    make(node.out, node.shape(), "is_inf", [x], node.dtype(), parameters=tuple(asked))
+    node.step("", "is_inf", node.tensor(0), parameters=tuple(asked))
 
 
 def power(node: Node) -> None:
     """y = a to the power of b; an integer to a real power is truncated."""
     operands = _operands(node, 2)
-    make, out, shape, kind = node.build.elementwise, node.out, node.shape(), node.dtype()
-    if is_float(kind) or not is_float(operands[1].dtype):
+    if is_float(node.dtype()) or not is_float(operands[1].dtype):
         if not _simple_power(node):
-            make(out, shape, "pow", operands, kind)
+            node.step("", "pow", *operands)
         return
-    node.build.composite = node.build.composite or out
-    raised = make(f"{out}.raised", shape, "pow", operands)
-    make(out, shape, "trunc", [raised], kind)
+    node.compose()
+    node.step("", "trunc", node.step("raised", "pow", *operands, dtype=node.build.real))
 
 
 def _operands(node: Node, count: int) -> list[Tensor]:
@@ -237,7 +206,7 @@ def _simple_power(node: Node) -> bool:
         return False
     if not is_float(x.dtype) and function not in ("move", "square"):
         return False
-    node.build.elementwise(node.out, node.shape(), function, [x], node.dtype())
+    node.step("", function, x)
     return True
 
 
@@ -247,25 +216,23 @@ def _single(array: Array | None) -> TypeGuard[Array]:
 
 def where(node: Node) -> None:
     """y = a where chosen, else b."""
-    node.build.elementwise(node.out, node.shape(), "select", _operands(node, 3), node.dtype())
+    node.step("", "select", *_operands(node, 3))
 
 
 def clip(node: Node) -> None:
     """y = x limited to [low, high]."""
-    x, kind = node.tensor(0), node.dtype()
+    x = node.tensor(0)
     low, high = (_limit(node, position) for position in (1, 2))
     if low == math.inf and not node.has(2):  # then ONNX's upper bound is the largest number
         high = float(ml_dtypes.finfo(numpy_type(node.value(0))).max)  # type: ignore[no-untyped-call]
     if isinstance(low, Tensor):
-        x = node.build.elementwise(f"{node.out}.max", x.shape, "max", [x, low], kind)
-        low = -math.inf
+        x, low = node.step("max", "max", x, low), -math.inf
     if isinstance(high, Tensor):  # behind the lower bound: where that is above, this one holds
         if low > -math.inf:
-            x = node.build.elementwise(f"{node.out}.max", x.shape, "move", [x], kind, low=low)
-        node.build.elementwise(node.out, x.shape, "min", [x, high], kind)
+            x = node.step("max", "move", x, low=low)
+        node.step("", "min", x, high)
         return
-    low = min(low, high)
-    node.build.elementwise(node.out, x.shape, "move", [x], kind, low=low, high=high)
+    node.step("", "move", x, low=min(low, high), high=high)
 
 
 def _limit(node: Node, position: int) -> float | Tensor:
@@ -281,21 +248,21 @@ def cast(node: Node) -> None:
     """y = x in another element type; truncated if y is an integer."""
     x, kind, narrow = node.tensor(0), node.dtype(), _rounding(node)
     target = port_type(node.node.outputs[0])
-    if node.value(0).dtype != node.node.outputs[0].dtype and target in elementwise.ROUNDED:
-        if target in elementwise.WHOLE:
-            elementwise.wrapped(node, x, target)
+    if node.value(0).dtype != node.node.outputs[0].dtype and target in ROUNDED:
+        if target in WHOLE:
+            wrapped(node, x, target)
         else:
-            elementwise.rounded(node, x, target, saturates=bool(node.attribute("saturate", 1)))
+            rounded(node, x, target)
         return
     if narrow is not None:
-        node.build.elementwise(node.out, node.shape(), f"round_{narrow}", [x], kind)
+        node.step("", f"round_{narrow}", x)
         return
     cut_off = is_float(x.dtype) and not is_float(kind) and kind != "bool"
     function = "trunc" if cut_off else "wrap" if _loses_bits(x.dtype, kind) else "move"
-    made = node.build.elementwise(node.out, node.shape(), function, [x], kind)
+    made = node.step("", function, x)
     wanted = _wanted_half(node)
-    rounded = made.rounded if wanted is None or cut_off else (wanted,)
-    node.build.tensors[made.name] = replace(made, rounded=rounded, converted=cut_off)
+    halves = made.rounded if wanted is None or cut_off else (wanted,)
+    node.build.tensors[made.name] = replace(made, rounded=halves, converted=cut_off)
 
 
 def _rounding(node: Node) -> str | None:
@@ -329,72 +296,59 @@ def _loses_bits(source: str, target: str) -> bool:
 
 def softsign(node: Node) -> None:
     """y = x / (1 + |x|)."""
-    x, kind = node.tensor(0), node.dtype()
-    make, out = node.build.elementwise, node.out
-    node.build.composite = node.build.composite or out
-    one = node.build.constant(f"{out}.one", np.ones((), np.float32))
-    size = make(f"{out}.size", x.shape, "abs", [x], kind)
-    divisor = make(f"{out}.divisor", x.shape, "add", [size, one], kind)
-    make(out, x.shape, "div", [x, divisor], kind)
+    x, one = node.tensor(0), node.number("one", 1.0)
+    node.compose()
+    node.step("", "div", x, node.step("divisor", "add", node.step("size", "abs", x), one))
 
 
 def celu(node: Node) -> None:
     """y = x where positive, else alpha * (exp(x / alpha) - 1): Elu between two scalings."""
-    x, kind = node.tensor(0), node.dtype()
     alpha = float(node.attribute("alpha", 1.0))
-    make, out = node.build.elementwise, node.out
-    node.build.composite = node.build.composite or out
-    inner = make(f"{out}.inner", x.shape, "elu", [x], kind, (1 / alpha, 0), parameters=(1.0,))
-    make(out, x.shape, "move", [inner], kind, (alpha, 0))
+    node.compose()
+    inner = node.step("inner", "elu", node.tensor(0), code=(1 / alpha, 0), parameters=(1.0,))
+    node.step("", "move", inner, code=(alpha, 0))
 
 
 def thresholded_relu(node: Node) -> None:
     """y = x where it exceeds alpha, else 0."""
-    x, kind = node.tensor(0), node.dtype()
-    make, out = node.build.elementwise, node.out
-    node.build.composite = node.build.composite or out
-    alpha = np.array(node.attribute("alpha", 1.0), np.float32)
-    limit = node.build.constant(f"{out}.alpha", alpha)
-    chosen = make(f"{out}.chosen", x.shape, "greater", [x, limit], "bool")
-    zero = node.build.constant(f"{out}.zero", np.zeros((), np.float32))
-    make(out, x.shape, "select", [chosen, x, zero], kind)
+    x, limit = node.tensor(0), node.number("alpha", float(node.attribute("alpha", 1.0)))
+    node.compose()
+    chosen = node.step("chosen", "greater", x, limit, dtype="bool")
+    node.step("", "select", chosen, x, node.number("zero", 0.0))
 
 
 def quantize(node: Node) -> None:
     """y = saturate(round(x / scale) + zero)."""
-    x, kind = node.tensor(0), node.dtype()
-    make, out, wanted = node.build.elementwise, node.out, port_type(node.node.outputs[0])
-    code = _code(node) if wanted not in elementwise.REAL else None
-    low, high = limits(wanted) if wanted in elementwise.WHOLE else (-math.inf, math.inf)
+    x, real, wanted = node.tensor(0), node.build.real, port_type(node.node.outputs[0])
+    code = _code(node) if wanted not in REAL else None
+    low, high = limits(wanted) if wanted in WHOLE else (-math.inf, math.inf)
     if code is not None:
-        ends = ((low - code[1]) * code[0], (high - code[1]) * code[0])
-        make(out, node.shape(), "move", [x], kind, scale=code[0], zero=code[1],
-             low=ends[0], high=ends[1])  # fmt: skip
+        scale, zero = code
+        low, high = ((end - zero) * scale for end in (low, high))
+        node.step("", "move", x, scale=scale, zero=zero, low=low, high=high)
         return
-    node.build.composite = node.build.composite or out
-    steps = make(f"{out}.steps", x.shape, "div", [x, _along_axis(node, 1)])
-    if wanted in elementwise.REAL:
-        elementwise.rounded(node, steps, wanted, saturates=bool(node.attribute("saturate", 1)))
+    node.compose()
+    steps = node.step("steps", "div", x, _along_axis(node, 1), dtype=real)
+    if wanted in REAL:
+        rounded(node, steps, wanted)
         return
     if not node.has(2):
-        make(out, x.shape, "move", [steps], kind, low=low, high=high)
+        node.step("", "move", steps, low=low, high=high)
         return
-    whole = make(f"{out}.whole", x.shape, "round", [steps])
-    make(out, x.shape, "add", [whole, _along_axis(node, 2)], kind, low=low, high=high)
+    whole = node.step("whole", "round", steps, dtype=real)
+    node.step("", "add", whole, _along_axis(node, 2), low=low, high=high)
 
 
 def dequantize(node: Node) -> None:
     """y = (x - zero) * scale."""
-    x, kind = node.tensor(0), node.dtype()
-    make, out = node.build.elementwise, node.out
-    code = _code(node)
+    x, code = node.tensor(0), _code(node)
     if code is not None:
-        make(out, node.shape(), "move", [x], kind, code=code)
+        node.step("", "move", x, code=code)
         return
-    node.build.composite = node.build.composite or out
+    node.compose()
     if node.has(2):
-        x = make(f"{out}.steps", x.shape, "sub", [x, _along_axis(node, 2)])
-    make(out, x.shape, "mul", [x, _along_axis(node, 1)], kind)
+        x = node.step("steps", "sub", x, _along_axis(node, 2), dtype=node.build.real)
+    node.step("", "mul", x, _along_axis(node, 1))
 
 
 def _code(node: Node) -> tuple[float, int] | None:
@@ -415,25 +369,13 @@ def _along_axis(node: Node, position: int) -> Tensor:
     axis = int(node.attribute("axis", 1)) % rank
     shape, strides = [1] * rank, [0] * rank
     shape[axis], strides[axis] = values.elements, values.storage.strides[-1]
-    storage = replace(values.storage, strides=tuple(strides))
-    return node.build.view(f"{node.out}.input{position}", tuple(shape), storage, values)
+    return node.build.view(f"{node.out}.input{position}", values, tuple(shape), strides)
 
 
 TABLE: dict[str, Lowering] = {
-    **dict.fromkeys(UNARY, unary),
-    **dict.fromkeys(BINARY, binary),
-    **dict.fromkeys(PARAMETERS, parametric),
-    "Gelu": gelu,
-    "Mod": modulo,
-    "BitShift": bit_shift,
-    "IsInf": is_inf,
-    "Pow": power,
-    "Where": where,
-    "Clip": clip,
-    "Cast": cast,
-    "Softsign": softsign,
-    "Celu": celu,
-    "ThresholdedRelu": thresholded_relu,
-    "QuantizeLinear": quantize,
-    "DequantizeLinear": dequantize,
-}
+    **dict.fromkeys(UNARY, unary), **dict.fromkeys(BINARY, binary),
+    **dict.fromkeys(PARAMETERS, parametric), "Gelu": gelu, "Mod": modulo, "BitShift": bit_shift,
+    "IsInf": is_inf, "Pow": power, "Where": where, "Clip": clip, "Cast": cast,
+    "Softsign": softsign, "Celu": celu, "ThresholdedRelu": thresholded_relu,
+    "QuantizeLinear": quantize, "DequantizeLinear": dequantize,
+}  # fmt: skip

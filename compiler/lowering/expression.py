@@ -122,50 +122,63 @@ _REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "prod
                "mean": "ReduceMean"}  # fmt: skip
 
 
-def write_expression(
-    node: ir.Node, definition: Expressed
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """`node` as nodes of ONNX's own operators, and the constants that these read."""
-    write = _ExpressionWriter(node, definition)
-    write.result()
-    return write.nodes, write.constants
+class NodeWriter:
+    """Collects ONNX nodes and constants that compute a node's result; every name starts with that
+    of the result."""
 
-
-class _ExpressionWriter:
-    """Collects nodes and constants; every value has one axis for each index."""
-
-    def __init__(self, node: ir.Node, definition: Expressed) -> None:
-        self.node, self.made = node, expressed(node, definition)
-        self.inputs = dict(
-            zip(definition.signature.names(len(node.inputs)), node.inputs, strict=True)
-        )
+    def __init__(self, node: ir.Node) -> None:
+        self.node = node
         self.out = str(node.outputs[0].name)
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
+
+    def constant(self, numbers: object, dtype: Any = None) -> str:
+        """Name of a constant, by default of numpy's own type for `numbers`."""
+        name = f"{self.out}.constant{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(numbers, dtype), name))
+        return name
+
+    def op(self, kind: str, inputs: list[str], out: str | None = None, **attributes: Any) -> str:
+        """Name of the result of a node."""
+        name = out or f"{self.out}.step{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+
+class ExpressionWriter(NodeWriter):
+    """A node as nodes of ONNX's own operators; every value has one axis for each index."""
+
+    def __init__(self, node: ir.Node, definition: Expressed) -> None:
+        super().__init__(node)
+        self.made = expressed(node, definition)
+        names = definition.signature.names(len(node.inputs))
+        self.inputs = dict(zip(names, node.inputs, strict=True))
+        assert node.outputs[0].dtype is not None
+        self.kind = node.outputs[0].dtype.numpy()
 
     def result(self) -> None:
         """The output, in the order of its own indices."""
         extents = self.made.extents
         wide = [n if index in self.made.indices else 1 for index, n in extents.items()]
-        value = self._op("Expand", [self._term(self.made.term), self._add_constant(wide, np.int64)])
+        value = self.op("Expand", [self._term(self.made.term), self.constant(wide, np.int64)])
         order = [[*extents].index(index) for index in self.made.indices]
         rest = [axis for axis in range(len(extents)) if axis not in order]
-        turned = self._op("Transpose", [value], perm=[*order, *rest])
-        self._op("Reshape", [turned, self._add_constant(self.made.shape, np.int64)], self.out)
+        turned = self.op("Transpose", [value], perm=[*order, *rest])
+        self.op("Reshape", [turned, self.constant(self.made.shape, np.int64)], self.out)
 
     def _term(self, term: Term) -> str:
         if isinstance(term, Number):
-            return self._add_constant(np.full((1,) * len(self.made.extents), term.value))
+            return self.constant(np.full((1,) * len(self.made.extents), term.value), self.kind)
         if isinstance(term, Read):
             return self._gather_read(term)
         if isinstance(term, Apply):
             operands = [self._term(each) for each in term.operands]
             if term.function == "square":
-                return self._op("Mul", [*operands, *operands])
-            return self._op(_SPELLED[term.function], operands)
+                return self.op("Mul", [*operands, *operands])
+            return self.op(_SPELLED[term.function], operands)
         axes = [[*self.made.extents].index(index) for index in term.indices]
-        inner = [self._term(term.body), self._add_constant(axes, np.int64)]
-        return self._op(_REDUCTIONS[term.how], inner, keepdims=1)
+        inner = [self._term(term.body), self.constant(axes, np.int64)]
+        return self.op(_REDUCTIONS[term.how], inner, keepdims=1)
 
     def _gather_read(self, read: Read) -> str:
         value = self.inputs[read.tensor]
@@ -175,22 +188,9 @@ class _ExpressionWriter:
         flat: Array = np.zeros((1,) * len(self.made.extents), np.int64)
         for grid, extent in zip(grids, shape, strict=True):
             flat = flat * extent + grid
-        line = self._op("Reshape", [str(value.name), self._add_constant([-1], np.int64)])
-        found = self._op("Gather", [line, self._add_constant(flat, np.int64)])
+        line = self.op("Reshape", [str(value.name), self.constant([-1], np.int64)])
+        found = self.op("Gather", [line, self.constant(flat, np.int64)])
         if read.pad is None:
             return found
-        outside = self._add_constant(np.full((1,) * len(self.made.extents), read.pad))
-        return self._op("Where", [self._add_constant(inside, np.bool_), found, outside])
-
-    def _add_constant(self, numbers: object, dtype: Any = None) -> str:
-        name = f"{self.out}.constant{len(self.constants)}"
-        kind = self.node.outputs[0].dtype
-        assert kind is not None
-        array = np.asarray(numbers, kind.numpy() if dtype is None else dtype)
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def _op(self, op_type: str, inputs: list[str], out: str | None = None, **given: Any) -> str:
-        name = out or f"{self.out}.step{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op_type, inputs, [name], **given))
-        return name
+        outside = self.constant(np.full((1,) * len(self.made.extents), read.pad), self.kind)
+        return self.op("Where", [self.constant(inside, np.bool_), found, outside])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,48 +21,32 @@ from compiler.frontend.host_tail import TAIL, written_tail
 from compiler.frontend.operators.functions import expression_in
 from compiler.frontend.quantization.integer_operators import WINDOW
 from compiler.frontend.rewrite import ARCHGEN, static_shape
-from compiler.lowering.expression import write_expression
+from compiler.lowering.expression import ExpressionWriter, NodeWriter
 from compiler.lowering.node import nest_shape
-from compiler.tensor_ir.nest import Array, HostNode, Nest, NestGraph
+from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
 from compiler.tensor_ir.rewrite import reads_of, writes_of
 from simmodel.arch.dtype import NUMPY, limits
 
 # This compiler's own operators said in ONNX's, for a host that knows only those.
 
 
-class _NodeWriter:
-    """Collects nodes and constants; every name starts with that of the result."""
-
-    def __init__(self, node: ir.Node) -> None:
-        self.node = node
-        self.out = str(node.outputs[0].name)
-        self.nodes: list[NodeProto] = []
-        self.constants: list[TensorProto] = []
+class _Quantized(NodeWriter):
+    """A product of integers as one of real numbers between conversions."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
         found = self.node.attributes.get(name)
         return default if found is None else found.value
 
-    def input(self, position: int) -> str:
+    def input(self, position: int) -> ir.Value:
         value = self.node.inputs[position]
         assert value is not None
-        return str(value.name)
-
-    def constant(self, array: Array) -> str:
-        name = f"{self.out}.constant{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def op(self, kind: str, inputs: list[str], out: str | None = None, **attributes: Any) -> str:
-        name = out or f"{self.out}.step{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
-        return name
+        return value
 
     def dequantized(self, position: int, prefix: str, axis: int) -> str:
         """Real numbers of an operand, whose zero points have its own element type. Weights of
         groups that share an axis share what stands on it."""
-        value = self.node.inputs[position]
-        assert value is not None and value.dtype is not None
+        value = self.input(position)
+        assert value.dtype is not None
         extent = static_shape(value)[axis]
         scale = np.asarray(self.attribute(f"{prefix}_scale", 1.0), np.float32).reshape(-1)[:extent]
         zero = np.asarray(self.attribute(f"{prefix}_zero", 0), np.int64).reshape(-1)[:extent]
@@ -72,15 +55,13 @@ class _NodeWriter:
         scale = np.broadcast_to(scale, count).reshape(shape)
         zero = np.broadcast_to(zero, count).reshape(shape).astype(value.dtype.numpy())
         parameters = [self.constant(scale), self.constant(zero)]
-        return self.op("DequantizeLinear", [self.input(position), *parameters], axis=axis)
+        return self.op("DequantizeLinear", [str(value.name), *parameters], axis=axis)
 
     def bias(self, prefixes: tuple[str, str]) -> str:
         """Real numbers of an int32 bias, which counts in units of the products."""
         a, b = (np.asarray(self.attribute(f"{p}_scale", 1.0), np.float32) for p in prefixes)
-        value = self.node.inputs[2]
-        assert value is not None
-        unit = np.broadcast_to((a * b).reshape(-1), static_shape(value)[-1:])
-        real = self.op("Cast", [self.input(2)], to=TensorProto.FLOAT)
+        unit = np.broadcast_to((a * b).reshape(-1), static_shape(self.input(2))[-1:])
+        real = self.op("Cast", [str(self.input(2).name)], to=TensorProto.FLOAT)
         return self.op("Mul", [real, self.constant(np.ascontiguousarray(unit))])
 
     def finish(self, real: str) -> None:
@@ -92,47 +73,38 @@ class _NodeWriter:
             whole = self.op("Round", [real])
             self.op("Cast", [whole], self.out, to=TensorProto.INT32)
         else:
-            self._quantize(real, kind)
-
-    def _quantize(self, real: str, kind: str) -> None:
-        smallest, largest = limits(kind)
-        scale = self.constant(np.asarray(self.attribute("y_scale"), np.float32))
-        zero = self.constant(np.asarray(self.attribute("y_zero", 0), NUMPY[kind]))
-        low = self.constant(np.asarray(self.attribute("clip_lo", smallest), NUMPY[kind]))
-        high = self.constant(np.asarray(self.attribute("clip_hi", largest), NUMPY[kind]))
-        raw = self.op("QuantizeLinear", [real, scale, zero])
-        self.op("Clip", [raw, low, high], self.out)
+            ends = zip(("clip_lo", "clip_hi"), limits(kind), strict=True)
+            given = [self.attribute("y_zero", 0), *(self.attribute(n, end) for n, end in ends)]
+            scale = self.constant(self.attribute("y_scale"), np.float32)
+            zero, low, high = (self.constant(number, NUMPY[kind]) for number in given)
+            self.op("Clip", [self.op("QuantizeLinear", [real, scale, zero]), low, high], self.out)
 
 
 def standard(node: ir.Node) -> tuple[list[NodeProto], list[TensorProto]]:
     """`node` as nodes of ONNX's own operators, and the constants that these read."""
     definition = expression_in(node)
     if definition is not None and not onnx.defs.has(node.op_type, node.domain):
-        return write_expression(node, definition)
+        expression = ExpressionWriter(node, definition)
+        expression.result()
+        return expression.nodes, expression.constants
     if node.domain != ARCHGEN:
         return [ir.to_proto(node)], []
     if node.op_type == TAIL:
         return written_tail(node)
-    write = _NodeWriter(node)
-    _WRITERS[node.op_type](write)
+    write = _Quantized(node)
+    if node.op_type == "Silu":
+        x = str(write.input(0).name)
+        write.op("Mul", [x, write.op("Sigmoid", [x])], write.out)
+    elif node.op_type == "QMatMul":
+        _write_matmul(write)
+    else:
+        _write_window(write)
     return write.nodes, write.constants
 
 
-def _silu(write: _NodeWriter) -> None:
-    x = write.input(0)
-    write.op("Mul", [x, write.op("Sigmoid", [x])], write.out)
-
-
-def _write_conv(write: _NodeWriter) -> None:
-    _window("Conv", write, 0)
-
-
-def _conv_transpose(write: _NodeWriter) -> None:
-    _window("ConvTranspose", write, 1)
-
-
-def _window(kind: str, write: _NodeWriter, axis: int) -> None:
-    operands = [write.dequantized(0, "x", 1), write.dequantized(1, "w", axis)]
+def _write_window(write: _Quantized) -> None:
+    kind = write.node.op_type.removeprefix("Q")
+    operands = [write.dequantized(0, "x", 1), write.dequantized(1, "w", int(kind != "Conv"))]
     if len(write.node.inputs) > 2:
         operands.append(write.bias(("x", "w")))
     window = {name: write.attribute(name) for name in WINDOW}
@@ -140,20 +112,13 @@ def _window(kind: str, write: _NodeWriter, axis: int) -> None:
     write.finish(write.op(kind, operands, **given))
 
 
-def _matmul(write: _NodeWriter) -> None:
-    right = write.node.inputs[1]
-    assert right is not None
-    columns = len(static_shape(right)) - 1
+def _write_matmul(write: _Quantized) -> None:
+    columns = len(static_shape(write.input(1))) - 1
     operands = [write.dequantized(0, "a", 1), write.dequantized(1, "b", columns)]
     product = write.op("MatMul", operands)
     if len(write.node.inputs) > 2:
         product = write.op("Add", [product, write.bias(("a", "b"))])
     write.finish(product)
-
-
-_WRITERS = {
-    "Silu": _silu, "QConv": _write_conv, "QConvTranspose": _conv_transpose, "QMatMul": _matmul,
-}  # fmt: skip
 
 
 # Payloads: nodes of a model cut out as a small model of their own, for the host to run.
@@ -184,21 +149,12 @@ def payload_of(
         found, more = standard(node)
         protos += found
         initializers += more
-    ports = [_Port(value) for value in inputs.values()]
-    results = [_Port(value) for value in outputs]
-    protos = [cast for port in ports for cast in port.read()] + protos
-    protos += [cast for port in results for cast in port.written()]
-    proto = onnx.helper.make_model(
-        onnx.helper.make_graph(
-            protos,
-            "payload",
-            [port.info() for port in ports],
-            [port.info() for port in results],
-            initializers,
-        ),
-        opset_imports=_opsets(nodes, model),
-        ir_version=10,
-    )
+    ports, read = _ports(inputs.values(), given=True)
+    results, written = _ports(outputs, given=False)
+    proto = helper.make_model(
+        helper.make_graph([*read, *protos, *written], "payload", ports, results, initializers),
+        opset_imports=_opsets(nodes, model), ir_version=10,
+    )  # fmt: skip
     return proto.SerializeToString(), tuple(inputs)
 
 
@@ -207,43 +163,25 @@ def _opsets(nodes: Sequence[ir.Node], model: ir.Model) -> list[onnx.OperatorSetI
     versions = {domain: v for domain, v in model.opset_imports.items() if domain != ARCHGEN}
     if len(nodes) == 1 and has_body(nodes[0]):
         versions[""] = nodes[0].version or versions[""]
-    return [onnx.helper.make_opsetid(domain, version) for domain, version in versions.items()]
+    return [helper.make_opsetid(domain, version) for domain, version in versions.items()]
 
 
-@dataclass(frozen=True)
-class _Port:
-    """A value that crosses the border of a payload: FLOAT if numpy has no such type, which
-    represents all its numbers."""
-
-    value: ir.Value
-
-    def info(self) -> onnx.ValueInfoProto:
-        """Type and shape as the host sees them."""
-        kind = ir.DataType.UNDEFINED if self.value.dtype is None else self.value.dtype
-        dtype = ir.DataType.FLOAT if self._foreign() else kind
-        return onnx.helper.make_tensor_value_info(
-            self._port_name(), dtype.value, nest_shape(self.value)
-        )
-
-    def read(self) -> list[onnx.NodeProto]:
-        """Conversion from the port to the value."""
-        return self._cast(self._port_name(), str(self.value.name), self.value.dtype)
-
-    def written(self) -> list[onnx.NodeProto]:
-        """Conversion from the value to the port."""
-        return self._cast(str(self.value.name), self._port_name(), ir.DataType.FLOAT)
-
-    def _foreign(self) -> bool:
-        kind = self.value.dtype
-        return kind is not None and kind.numpy().isbuiltin != 1
-
-    def _port_name(self) -> str:
-        return f"{self.value.name}.float" if self._foreign() else str(self.value.name)
-
-    def _cast(self, source: str, target: str, kind: ir.DataType | None) -> list[onnx.NodeProto]:
-        if not self._foreign() or kind is None:
-            return []
-        return [onnx.helper.make_node("Cast", [source], [target], to=kind.value)]
+def _ports(
+    values: Iterable[ir.Value], *, given: bool
+) -> tuple[list[onnx.ValueInfoProto], list[NodeProto]]:
+    """Values that cross the border of a payload, as the host sees them, and conversions of those
+    of which numpy has no type: to FLOAT, which represents all their numbers."""
+    ports, casts = [], []
+    for value in values:
+        inner, kind = str(value.name), value.dtype or ir.DataType.UNDEFINED
+        foreign = value.dtype is not None and kind.numpy().isbuiltin != 1
+        outer, seen = (f"{inner}.float", ir.DataType.FLOAT) if foreign else (inner, kind)
+        ports.append(helper.make_tensor_value_info(outer, seen.value, nest_shape(value)))
+        if foreign:
+            source, target = (outer, inner) if given else (inner, outer)
+            to = kind.value if given else ir.DataType.FLOAT.value
+            casts.append(helper.make_node("Cast", [source], [target], to=to))
+    return ports, casts
 
 
 def _initializer(value: ir.Value) -> onnx.TensorProto:
@@ -251,7 +189,7 @@ def _initializer(value: ir.Value) -> onnx.TensorProto:
     data, kind = value.const_value, value.dtype
     assert kind is not None
     array = np.zeros(nest_shape(value), kind.numpy()) if data is None else data.numpy()
-    return onnx.numpy_helper.from_array(array, str(value.name))
+    return numpy_helper.from_array(array, str(value.name))
 
 
 def operations(node: ir.Node) -> int:
@@ -282,17 +220,6 @@ def _elements(value: ir.Value) -> int:
     return math.prod(nest_shape(value))
 
 
-@dataclass(frozen=True)
-class Payload:
-    """One host call."""
-
-    data: bytes
-    inputs: tuple[str, ...]
-    nodes: int
-    """Number of the model's nodes in it."""
-    operations: int
-
-
 class Fallback:
     """Makes host nodes for the nests of one graph, which was lowered from `model`."""
 
@@ -320,17 +247,14 @@ class Fallback:
             for name in self.named.get(self._buffer(access.tensor), ())
             if self._buffer(access.tensor) not in mine
         }
-        made = self.payload(outputs, stop) if outputs else None
-        if made is None:
-            return None
-        host = HostNode(
-            inputs=made.inputs, outputs=outputs, payload=made.data, origin=nest.origin,
-            kind=nest.kind, reason="", operations=made.operations,
-        )  # fmt: skip
-        return host, nests
+        host = self._call(outputs, stop, (nest.origin, nest.kind, "")) if outputs else None
+        return None if host is None else (host, nests)
 
-    def payload(self, outputs: Sequence[str], stop: Iterable[str]) -> Payload | None:
-        """The nodes that compute `outputs` from values among `stop`; None if they need others."""
+    def _call(
+        self, outputs: tuple[str, ...], stop: Iterable[str], said: tuple[str, str, str]
+    ) -> HostNode | None:
+        """A call of the nodes that compute `outputs` from values among `stop`, with origin, kind
+        and reason; None if they need others."""
         found: dict[ir.Node, None] = {}
         given = set(stop)
         wanted = list(outputs)
@@ -346,22 +270,17 @@ class Fallback:
             wanted += [str(v.name) for v in free if str(v.name) not in given]
         nodes = sorted(found, key=self.order.__getitem__)
         data, inputs = payload_of(nodes, self.model, [self.values[name] for name in outputs])
-        return Payload(data, inputs, len(nodes), sum(operations(node) for node in nodes))
+        return HostNode(inputs, outputs, data, *said, sum(map(operations, nodes)))
 
     def merged(
         self, nodes: tuple[HostNode, ...], outputs: tuple[str, ...], given: tuple[str, ...]
     ) -> HostNode | None:
         """`nodes` as one call that reads what is `given`; None: there is none."""
-        made = self.payload(outputs, given)
-        if made is None:
-            return None
-        return HostNode(
-            inputs=made.inputs, outputs=outputs, payload=made.data,
-            origin="+".join(dict.fromkeys(node.origin for node in nodes)),
-            kind="+".join(dict.fromkeys(node.kind for node in nodes)),
-            reason="; ".join(dict.fromkeys(node.reason for node in nodes)),
-            operations=made.operations,
-        )  # fmt: skip
+        origin, kind, reason = (
+            separator.join(dict.fromkeys(getattr(node, field) for node in nodes))
+            for field, separator in (("origin", "+"), ("kind", "+"), ("reason", "; "))
+        )
+        return self._call(outputs, given, (origin, kind, reason))
 
     def _buffer(self, tensor: str) -> str:
         return self.graph.tensors[tensor].storage.buffer

@@ -38,11 +38,10 @@ TABLE: dict[str, Lowering] = Registry(
     "operator",
     {
         **elementwise.TABLE,
-        **contraction.CONTRACTIONS,
+        **contraction.TABLE,
         **reduce.TABLE,
         **movement.TABLE,
         **resize.TABLE,
-        **contraction.TRANSPOSED,
     },
 )
 """Operator type -> its lowering to nests."""

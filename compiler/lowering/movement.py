@@ -6,13 +6,11 @@ are known (`compiler.tensor_ir.join`), so their producers write there directly.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from compiler.lowering.node import Lowering, Node, NoNest
 from compiler.tensor_ir.build import plain, reshaped
-from compiler.tensor_ir.nest import Access, Affine, Array, Storage, Tensor, at, row_major
+from compiler.tensor_ir.nest import Access, Affine, Array, Tensor, at, row_major
 
 
 def reshape(node: Node) -> None:
@@ -20,17 +18,9 @@ def reshape(node: Node) -> None:
     x, shape = node.tensor(0), node.shape()
     strides = reshaped(x.shape, x.storage.strides, shape)
     if strides is None:
-        x = _materialized(node, x, f"{node.out}.dense")
+        x = node.build.copied(node.build.create(f"{node.out}.dense", x.shape, x.dtype), x)
         strides = row_major(shape)
-    storage = Storage(x.storage.buffer, x.storage.offset, strides)
-    node.build.view(node.out, shape, storage, x)
-
-
-def _materialized(node: Node, x: Tensor, name: str) -> Tensor:
-    """A dense row-major copy of `x`."""
-    out = node.build.create(name, x.shape, x.dtype)
-    node.build.add(plain(name, x.shape, "move", (node.build.access(x, x.shape),)))
-    return out
+    node.build.view(node.out, x, shape, strides)
 
 
 def transpose(node: Node) -> None:
@@ -38,8 +28,7 @@ def transpose(node: Node) -> None:
     x = node.tensor(0)
     rank = len(x.shape)
     order = [int(a) for a in node.attribute("perm", tuple(reversed(range(rank))))]
-    strides = tuple(x.storage.strides[axis] for axis in order)
-    node.build.view(node.out, node.shape(), replace(x.storage, strides=strides), x)
+    node.build.view(node.out, x, node.shape(), [x.storage.strides[axis] for axis in order])
 
 
 def slicing(node: Node) -> None:
@@ -49,7 +38,7 @@ def slicing(node: Node) -> None:
     starts, ends = node.constant(1), node.constant(2)
     axes = node.constant(3) if node.has(3) else np.arange(len(starts))
     steps = node.constant(4) if node.has(4) else np.ones(len(starts), np.int64)
-    offset, strides, shape = x.storage.offset, list(x.storage.strides), list(x.shape)
+    shift, strides, shape = 0, list(x.storage.strides), list(x.shape)
     backwards: dict[int, range] = {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = int(axis) % rank
@@ -57,13 +46,13 @@ def slicing(node: Node) -> None:
         if step < 0 and len(positions) > 1:
             backwards[place] = positions
             continue
-        offset += positions.start * strides[place]
+        shift += positions.start * strides[place]
         strides[place] *= abs(int(step))
         shape[place] = len(positions)
-    storage = Storage(x.storage.buffer, offset, tuple(strides))
     name = f"{node.out}.forwards" if backwards else node.out
-    x = node.build.view(name, tuple(shape), storage, x)
-    node.build.composite = node.build.composite or (node.out if len(backwards) > 1 else None)
+    x = node.build.view(name, x, tuple(shape), strides, shift)
+    if len(backwards) > 1:
+        node.compose()
     for left, (place, positions) in zip(
         reversed(range(len(backwards))), backwards.items(), strict=True
     ):
@@ -78,9 +67,7 @@ def split(node: Node) -> None:
     start = 0
     for position, output in enumerate(node.node.outputs):
         shape = node.shape(position)
-        offset = x.storage.offset + start * x.storage.strides[axis]
-        storage = replace(x.storage, offset=offset)
-        node.build.view(str(output.name), shape, storage, x)
+        node.build.view(str(output.name), x, shape, shift=start * x.storage.strides[axis])
         start += shape[axis]
 
 
@@ -91,7 +78,7 @@ def expand(node: Node) -> None:
     strides = [0] * len(shape)
     for axis, extent in enumerate(x.shape):
         strides[skip + axis] = 0 if extent == 1 else x.storage.strides[axis]
-    node.build.view(node.out, shape, replace(x.storage, strides=tuple(strides)), x)
+    node.build.view(node.out, x, shape, strides)
 
 
 def gather(node: Node) -> None:
@@ -103,11 +90,9 @@ def gather(node: Node) -> None:
         raise NoNest("Gather of nothing")
     taken = take(node, x, axis, flat, node.out if indices.ndim == 1 else f"{node.out}.flat")
     if indices.ndim != 1:
-        inner = row_major(indices.shape)
-        stride = taken.storage.strides[axis]
-        before, after = taken.storage.strides[:axis], taken.storage.strides[axis + 1 :]
-        strides = (*before, *(n * stride for n in inner), *after)
-        node.build.view(node.out, node.shape(), replace(taken.storage, strides=strides), taken)
+        steps = taken.storage.strides
+        inner = (n * steps[axis] for n in row_major(indices.shape))
+        node.build.view(node.out, taken, node.shape(), (*steps[:axis], *inner, *steps[axis + 1 :]))
 
 
 def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tensor:
@@ -125,11 +110,10 @@ def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tenso
     start = 0
     for number, run in enumerate(runs):
         source = _run_of(node, x, axis, run, f"{name}.from{number}")
-        offset = start * out.storage.strides[axis]
-        storage = replace(out.storage, offset=offset)
-        target = node.build.view(f"{name}.to{number}", source.shape, storage, out)
-        access = node.build.access(source, source.shape)
-        node.build.add(plain(target.name, source.shape, "move", (access,)))
+        shift = start * out.storage.strides[axis]
+        node.build.copied(
+            node.build.view(f"{name}.to{number}", out, source.shape, shift=shift), source
+        )
         start += run[2]
     return out
 
@@ -151,10 +135,10 @@ def _runs(positions: list[int]) -> list[tuple[int, int, int]]:
 def _run_of(node: Node, x: Tensor, axis: int, run: tuple[int, int, int], name: str) -> Tensor:
     first, step, count = run
     strides = list(x.storage.strides)
-    offset = x.storage.offset + first * strides[axis]
+    shift = first * strides[axis]
     strides[axis] *= step
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-    return node.build.view(name, shape, Storage(x.storage.buffer, offset, tuple(strides)), x)
+    return node.build.view(name, x, shape, strides, shift)
 
 
 def concat(node: Node) -> None:
@@ -163,17 +147,12 @@ def concat(node: Node) -> None:
     axis = int(node.attribute("axis")) % len(shape)
     parts = [node.tensor(position, node.dtype()) for position in range(len(node.node.inputs))]
     like = max(parts, key=lambda t: (t.data is None, t.elements))
-    order = tuple(np.argsort([-s for s in like.storage.strides], kind="stable"))
-    out = node.build.create(node.out, shape, node.dtype(), order)
+    out = node.build.create(node.out, shape, node.dtype(), order_like(like))
     start = 0
     for position, part in enumerate(parts):
         if part.elements:
-            offset = start * out.storage.strides[axis]
-            storage = Storage(out.storage.buffer, offset, out.storage.strides)
-            name = f"{node.out}.part{position}"
-            node.build.view(name, part.shape, storage, out)
-            access = node.build.access(part, part.shape)
-            node.build.add(plain(name, part.shape, "move", (access,)))
+            name, shift = f"{node.out}.part{position}", start * out.storage.strides[axis]
+            node.build.copied(node.build.view(name, out, part.shape, shift=shift), part)
         start += part.shape[axis]
 
 
@@ -205,22 +184,21 @@ def _cropped(node: Node, x: Tensor, less: list[tuple[int, int]]) -> Tensor:
     shape = tuple(n - a - b for n, a, b in zip(x.shape, firsts, lasts, strict=True))
     if min(shape) < 1:
         raise NoNest("Pad that leaves nothing of its input")
-    offset = sum(a * stride for a, stride in zip(firsts, x.storage.strides, strict=True))
-    storage = replace(x.storage, offset=x.storage.offset + offset)
-    return node.build.view(f"{node.out}.cropped", shape, storage, x)
+    shift = sum(a * stride for a, stride in zip(firsts, x.storage.strides, strict=True))
+    return node.build.view(f"{node.out}.cropped", x, shape, shift=shift)
 
 
 def _pad_by_positions(node: Node, x: Tensor, pads: list[tuple[int, int]], mode: str) -> None:
     if min(min(pair) for pair in pads) < 0:
         raise NoNest(f"Pad by {mode} with negative amounts")
     changed = [axis for axis, pair in enumerate(pads) if any(pair)]
-    node.build.composite = node.build.composite or node.out
+    node.compose()
     for axis in changed:
         positions = np.pad(np.arange(x.shape[axis]), pads[axis], mode=mode)  # type: ignore[call-overload]
         name = node.out if axis == changed[-1] else f"{node.out}.axis{axis}"
         x = take(node, x, axis, positions, name)
     if not changed:
-        node.build.view(node.out, x.shape, x.storage, x)
+        node.build.view(node.out, x, x.shape)
 
 
 def order_like(x: Tensor) -> tuple[int, ...]:
@@ -248,8 +226,7 @@ def repeated(
             if factor > 1 or (n, s) == own:
                 split_shape.append(n)
                 strides.append(s)
-    storage = replace(out.storage, strides=tuple(strides))
-    view = node.build.view(f"{name}.split", tuple(split_shape), storage, out)
+    view = node.build.view(f"{name}.split", out, tuple(split_shape), strides)
     node.build.add(plain(view.name, view.shape, "move", (Access(x.name, tuple(index)),)))
 
 
@@ -262,52 +239,22 @@ def tile(node: Node) -> None:
     repeated(node, x, node.out, factors, tiled=True)
 
 
-def depth_to_space(node: Node) -> None:
-    """Channels become pixels: one copy between two views with split axes."""
-    x, b = node.tensor(0), int(node.attribute("blocksize"))
-    n, c, h, w = x.shape
-    deep = c // (b * b)
+def blocks(node: Node) -> None:
+    """Channels become pixels of blocks, or the other way: one copy between two views with split
+    axes."""
+    x, b, deepens = node.tensor(0), int(node.attribute("blocksize")), node.op == "SpaceToDepth"
     out = node.build.create(node.out, node.shape(), x.dtype, (0, 2, 3, 1))
-    shape = (n, deep, h, b, w, b)
-    _copied(node, x, _deep(node, x, deep, b), out, _wide(out, b), shape)
-
-
-def space_to_depth(node: Node) -> None:
-    """Pixels of a block become channels: the copy of depth_to_space, the other way."""
-    x, b = node.tensor(0), int(node.attribute("blocksize"))
-    n, c, h, w = x.shape
-    out = node.build.create(node.out, node.shape(), x.dtype, (0, 2, 3, 1))
+    deep, wide = (out, x) if deepens else (x, out)
+    n, c, h, w = wide.shape
     shape = (n, c, h // b, b, w // b, b)
-    _copied(node, x, _wide(x, b), out, _deep(node, out, c, b), shape)
-
-
-def _deep(node: Node, t: Tensor, channels: int, b: int) -> tuple[int, ...]:
-    """Strides (n, c, h, row, w, column) of `t`, whose channels hold blocks of b x b pixels."""
-    sn, sc, sh, sw = t.storage.strides
+    sn, sc, sh, sw = deep.storage.strides
+    strides = {deep.name: (sn, sc * b * b, sh, sc * b, sw, sc)}
     if node.attribute("mode", "DCR") == "DCR":
-        return (sn, sc, sh, sc * b * channels, sw, sc * channels)
-    return (sn, sc * b * b, sh, sc * b, sw, sc)
-
-
-def _wide(t: Tensor, b: int) -> tuple[int, ...]:
-    """Strides (n, c, h, row, w, column) of `t`, whose rows and columns hold the blocks."""
-    sn, sc, sh, sw = t.storage.strides
-    return (sn, sc, sh * b, sh, sw * b, sw)
-
-
-def _copied(
-    node: Node,
-    x: Tensor,
-    read: tuple[int, ...],
-    out: Tensor,
-    written: tuple[int, ...],
-    shape: tuple[int, ...],
-) -> None:
-    """Copy `x`, seen in `shape` by strides `read`, to `out`, seen by strides `written`."""
-    build = node.build
-    source = build.view(f"{node.out}.read", shape, replace(x.storage, strides=read), x)
-    target = build.view(f"{node.out}.written", shape, replace(out.storage, strides=written), out)
-    build.add(plain(target.name, shape, "move", (build.access(source, shape),)))
+        strides = {deep.name: (sn, sc, sh, sc * b * c, sw, sc * c)}
+    sn, sc, sh, sw = wide.storage.strides
+    strides[wide.name] = (sn, sc, sh * b, sh, sw * b, sw)
+    source = node.build.view(f"{node.out}.read", x, shape, strides[x.name])
+    node.build.copied(node.build.view(f"{node.out}.written", out, shape, strides[out.name]), source)
 
 
 def trilu(node: Node) -> None:
@@ -316,14 +263,13 @@ def trilu(node: Node) -> None:
     k = int(node.constant(1).reshape(())) if node.has(1) else 0
     full = np.ones(x.shape[-2:], np.bool_)
     mask = np.triu(full, k) if node.attribute("upper", 1) else np.tril(full, k)
-    kept = node.build.constant(f"{node.out}.mask", mask)
-    zero = node.build.constant(f"{node.out}.zero", np.zeros(1, np.float32), x.dtype)
-    node.build.elementwise(node.out, x.shape, "select", [kept, x, zero], node.dtype())
+    kept, zero = node.number("mask", mask), node.number("zero", np.zeros(1, np.float32), x.dtype)
+    node.step("", "select", kept, x, zero)
 
 
 TABLE: dict[str, Lowering] = {
     "Reshape": reshape, "Flatten": reshape, "Squeeze": reshape, "Unsqueeze": reshape,
     "Identity": reshape, "Transpose": transpose, "Slice": slicing,
     "Split": split, "Expand": expand, "Gather": gather, "Concat": concat, "Pad": pad,
-    "DepthToSpace": depth_to_space, "SpaceToDepth": space_to_depth, "Tile": tile, "Trilu": trilu,
+    "DepthToSpace": blocks, "SpaceToDepth": blocks, "Tile": tile, "Trilu": trilu,
 }  # fmt: skip

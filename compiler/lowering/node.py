@@ -107,6 +107,34 @@ class Node:
         """Element type in memory of result `position`."""
         return self.build.stored(numpy_type(self.node.outputs[position]))
 
+    def compose(self) -> None:
+        """Keep the nests of this node together: it is a composite, if it is no part of one."""
+        self.build.composite = self.build.composite or self.out
+
+    def number(self, part: str, value: Any, dtype: str | None = None) -> Tensor:
+        """A constant called after the result and its `part`; real ones are of fp32."""
+        array = np.asarray(value)
+        array = array.astype(np.float32) if array.dtype == np.float64 else array
+        return self.build.constant(f"{self.out}.{part}", array, dtype)
+
+    def step(
+        self, part: str, function: str, *operands: Tensor, dtype: str | None = None, **fields: Any
+    ) -> Tensor:
+        """function(operands), broadcast, called after the result and its `part` (empty: the
+        result), by default of the result's type; `fields` as of `NestGraphBuilder.elementwise`."""
+        name = f"{self.out}.{part}" if part else self.out
+        shape = np.broadcast_shapes(*(operand.shape for operand in operands))
+        return self.build.elementwise(
+            name, shape, function, operands, dtype or self.dtype(), **fields
+        )
+
+    def split_axis(self, x: Tensor, axis: int, parts: int, name: str) -> Tensor:
+        """A view of `x` with an axis as `parts` times the rest of it."""
+        each, steps = x.shape[axis] // parts, x.storage.strides
+        shape = (*x.shape[:axis], parts, each, *x.shape[axis + 1 :])
+        strides = (*steps[:axis], steps[axis] * each, *steps[axis:])
+        return self.build.view(name, x, shape, strides)
+
 
 def uncertain(value: ir.Value) -> Array | float:
     """Error of a constant that was computed while compiling."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from compiler.frontend.canonicalize.symbolic_axes import open_of
-from compiler.lowering.contraction import Geometry
+from compiler.lowering.contraction import Geometry, channels_last
 from compiler.lowering.node import Lowering, Node, NoNest
-from compiler.tensor_ir.nest import Access, Array, Dim, Nest, Tensor, at, dense, order_of
+from compiler.tensor_ir.nest import Access, Array, Dim, Nest, Tensor, at, order_of
 from simmodel.arch.dtype import is_float
 
 REDUCE = {
@@ -33,12 +33,10 @@ def reduction(node: Node) -> None:
     if x.elements == 0 or (mean and not is_float(node.dtype())):
         raise NoNest(f"{node.op} of {x.elements} elements of {node.dtype()}")
     if not axes:
-        node.build.elementwise(node.out, x.shape, "move", [x], node.dtype())
+        node.step("", "move", x)
         return
-    count = math.prod(x.shape[axis] for axis in axes)
-    scale = 1.0 / count if mean else None
-    out = _total(node, x, axes, _kept_name(node), REDUCE[node.op], scale)
-    _dropped(node, out, axes)
+    scale = 1.0 / math.prod(x.shape[axis] for axis in axes) if mean else None
+    _dropped(node, _total(node, x, axes, _kept_part(node), REDUCE[node.op], scale), axes)
 
 
 def composed(node: Node) -> None:
@@ -46,25 +44,21 @@ def composed(node: Node) -> None:
     before, after = COMPOSED[node.op]
     x, axes = _input(node, whole=after is None)
     if before is not None:
-        x = node.build.elementwise(f"{node.out}.each", x.shape, before, [x], node.dtype())
-    name = _kept_name(node)
-    total = _total(node, x, axes, name if after is None else f"{node.out}.total", "sum")
+        x = node.step("each", before, x)
+    part = _kept_part(node)
+    total = _total(node, x, axes, part if after is None else "total", "sum")
     if after is not None:
-        total = node.build.elementwise(name, total.shape, after, [total], node.dtype())
+        total = node.step(part, after, total)
     _dropped(node, total, axes)
 
 
 def log_sum_exp(node: Node) -> None:
     """log(sum(exp(x))), safe from overflow: the largest element is taken out first."""
     x, axes = _input(node, whole=False)
-    make, out, kind = node.build.elementwise, node.out, node.dtype()
-    top = _total(node, x, axes, f"{out}.top", "max")
-    powers = make(f"{out}.below", x.shape, "sub", [x, top], kind)
-    powers = make(f"{out}.powers", x.shape, "exp", [powers], kind)
-    total = _total(node, powers, axes, f"{out}.total", "sum")
-    logarithm = make(f"{out}.log", total.shape, "log", [total], kind)
-    result = make(_kept_name(node), total.shape, "add", [logarithm, top], kind)
-    _dropped(node, result, axes)
+    top = _total(node, x, axes, "top", "max")
+    powers = node.step("powers", "exp", node.step("below", "sub", x, top))
+    logarithm = node.step("log", "log", _total(node, powers, axes, "total", "sum"))
+    _dropped(node, node.step(_kept_part(node), "add", logarithm, top), axes)
 
 
 def _input(node: Node, *, whole: bool) -> tuple[Tensor, set[int]]:
@@ -72,13 +66,13 @@ def _input(node: Node, *, whole: bool) -> tuple[Tensor, set[int]]:
     x = node.tensor(0)
     if x.elements == 0 or not (whole or is_float(node.dtype())):
         raise NoNest(f"{node.op} of {x.elements} elements of {node.dtype()}")
-    node.build.composite = node.build.composite or node.out
+    node.compose()
     return x, _axes(node, len(x.shape))
 
 
-def _kept_name(node: Node) -> str:
-    """Name of the result with its reduced axes."""
-    return node.out if _keeps(node) else f"{node.out}.kept"
+def _kept_part(node: Node) -> str:
+    """What the result with its reduced axes is called after the result."""
+    return "" if _keeps(node) else "kept"
 
 
 def _keeps(node: Node) -> bool:
@@ -86,35 +80,26 @@ def _keeps(node: Node) -> bool:
 
 
 def _total(
-    node: Node, x: Tensor, axes: set[int], name: str, reduce: str, scale: float | None = None
+    node: Node, x: Tensor, axes: set[int], part: str, reduce: str, scale: float | None = None
 ) -> Tensor:
     """`x`, scaled, reduced over `axes`, which remain with extent 1; in two steps if the elements of
-    one result do not fit in a tile."""
-    count = math.prod(x.shape[axis] for axis in axes)
-    if count > node.limits.longest and reduce != "prod":
-        return _in_parts(node, x, axes, name, reduce, scale)
-    return _at_once(node, x, axes, name, reduce, scale)
+    one result do not fit in a tile, with about as many partial results as elements in each.
 
-
-def _in_parts(
-    node: Node, x: Tensor, axes: set[int], name: str, reduce: str, scale: float | None
-) -> Tensor:
-    """Reduction in two steps, with about as many partial results as elements in each.
-
-    Exact for the largest and smallest element; sums are added up in another order.
+    That is exact for the largest and smallest element; sums are added up in another order.
     """
-    halves = _halved(node, x, axes, f"{name}.halves")
+    name = f"{node.out}.{part}" if part else node.out
+    count = math.prod(x.shape[axis] for axis in axes)
+    halves = None
+    if count > node.limits.longest and reduce != "prod":
+        halves = _halved(node, x, axes, f"{name}.halves")
     if halves is None:
         return _at_once(node, x, axes, name, reduce, scale)
-    node.build.composite = node.build.composite or node.out
+    node.compose()
     parts = _at_once(node, halves.x, halves.inner, f"{name}.parts", reduce, scale)
     if halves.cut is None:
         return _at_once(node, parts, halves.outer, name, reduce)
     whole = _at_once(node, parts, halves.outer, f"{name}.whole", reduce)
-    kept = [axis for axis in range(len(whole.shape)) if axis != halves.cut]
-    strides = tuple(whole.storage.strides[axis] for axis in kept)
-    shape = tuple(whole.shape[axis] for axis in kept)
-    return node.build.view(name, shape, replace(whole.storage, strides=strides), whole)
+    return _without_axes(node, whole, {halves.cut}, name)
 
 
 @dataclass(frozen=True)
@@ -136,9 +121,12 @@ def _halved(node: Node, x: Tensor, axes: set[int], name: str) -> _Halves | None:
     for axis in sorted(axes, key=lambda axis: -x.storage.strides[axis]):
         extent = x.shape[axis]
         if size * extent > 8 * wanted:  # whole, it would make the two steps too uneven
-            return _split_axis_view(
-                node, x, axes, outer, axis, _divisor(extent, wanted // size), name
-            )
+            parts = _divisor(extent, wanted // size)
+            if parts in (1, extent):
+                return _Halves(x, outer, axes - outer) if outer else None
+            inner = {other + (other > axis) for other in axes - outer - {axis}} | {axis + 1}
+            outer = {other + (other > axis) for other in outer} | {axis}
+            return _Halves(node.split_axis(x, axis, parts, name), outer, inner, axis + 1)
         outer.add(axis)
         size *= extent
         if size >= wanted:
@@ -148,46 +136,23 @@ def _halved(node: Node, x: Tensor, axes: set[int], name: str) -> _Halves | None:
 
 def _divisor(extent: int, wanted: int) -> int:
     """The divisor of `extent` closest to `wanted`, as a ratio."""
-    divisors = (d for d in range(1, math.isqrt(extent) + 1) if extent % d == 0)
-    both = {d for small in divisors for d in (small, extent // small)}
-    return min(sorted(both), key=lambda d: max(d, wanted) / min(d, wanted))
-
-
-def _split_axis_view(
-    node: Node, x: Tensor, axes: set[int], outer: set[int], axis: int, parts: int, name: str
-) -> _Halves | None:
-    """`axis` of `x` as `parts` times the rest, by a view."""
-    if parts in (1, x.shape[axis]):
-        return _Halves(x, outer, axes - outer) if outer else None
-    each = x.shape[axis] // parts
-    step = x.storage.strides[axis]
-    shape = (*x.shape[:axis], parts, each, *x.shape[axis + 1 :])
-    strides = (*x.storage.strides[:axis], step * each, step, *x.storage.strides[axis + 1 :])
-    view = node.build.view(name, shape, replace(x.storage, strides=strides), x)
-
-    def moved(group: set[int]) -> set[int]:
-        return {other + (other > axis) for other in group}
-
-    return _Halves(view, moved(outer) | {axis}, moved(axes - outer - {axis}) | {axis + 1}, axis + 1)
+    divisors = (d for d in range(1, extent + 1) if extent % d == 0)
+    return min(divisors, key=lambda d: max(d, wanted) / min(d, wanted))
 
 
 def _at_once(
     node: Node, x: Tensor, axes: set[int], name: str, reduce: str, scale: float | None = None
 ) -> Tensor:
     rank = len(x.shape)
-    kept_shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
-    out = node.build.create(name, kept_shape, node.dtype(), order_of(x.shape, x.storage.strides))
-    index = []
-    dims = [Dim(f"d{axis}", n) for axis, n in enumerate(kept_shape)]
-    for axis in range(rank):
-        if axis in axes:
-            index.append(at(len(dims)))
-            dims.append(Dim(f"r{axis}", x.shape[axis]))
-        else:
-            index.append(at(axis))
-    read = Access(x.name, tuple(index), None, scale)
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    node.build.create(name, shape, node.dtype(), order_of(x.shape, x.storage.strides))
+    over = sorted(axes)
+    dims = [*(Dim(f"d{axis}", n) for axis, n in enumerate(shape)),
+            *(Dim(f"r{axis}", x.shape[axis]) for axis in over)]  # fmt: skip
+    index = tuple(at(rank + over.index(axis) if axis in axes else axis) for axis in range(rank))
+    read = Access(x.name, index, None, scale)
     node.build.add(Nest(name, tuple(dims), rank, "move", (read,), reduce))
-    return out
+    return node.build.tensors[name]
 
 
 def _axes(node: Node, rank: int) -> set[int]:
@@ -196,21 +161,25 @@ def _axes(node: Node, rank: int) -> set[int]:
     given = node.data(1) if node.has(1) else node.attribute("axes")
     if node.has(1) and given is None:
         raise NoNest(f"{node.op} over computed axes")
-    if given is None or len(np.asarray(given).reshape(-1)) == 0:
-        if node.attribute("noop_with_empty_axes", 0):
-            if node.op not in REDUCE:
-                raise NoNest(f"{node.op} over no axes")  # whether its function stays is disputed
-            return set()
-        return set(range(rank))
-    return {int(axis) % rank for axis in np.asarray(given).reshape(-1)}
+    axes = {int(axis) % rank for axis in np.ravel([] if given is None else given)}
+    if axes or not node.attribute("noop_with_empty_axes", 0):
+        return axes or set(range(rank))
+    if node.op not in REDUCE:
+        raise NoNest(f"{node.op} over no axes")  # whether its function stays is disputed
+    return set()
 
 
 def _dropped(node: Node, kept: Tensor, axes: set[int]) -> None:
     """The result without its reduced axes, if it drops them."""
-    if _keeps(node):
-        return
-    strides = tuple(s for axis, s in enumerate(kept.storage.strides) if axis not in axes)
-    node.build.view(node.out, node.shape(), replace(kept.storage, strides=strides), kept)
+    if not _keeps(node):
+        _without_axes(node, kept, axes, node.out)
+
+
+def _without_axes(node: Node, x: Tensor, axes: set[int], name: str) -> Tensor:
+    """A view of `x` without axes of extent 1."""
+    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+    shape = tuple(x.shape[axis] for axis in kept)
+    return node.build.view(name, x, shape, [x.storage.strides[axis] for axis in kept])
 
 
 def pool(node: Node) -> None:
@@ -230,20 +199,13 @@ def pool(node: Node) -> None:
 
 
 def _window(
-    node: Node,
-    x: Tensor,
-    point: Geometry,
-    name: str,
-    reduce: str,
+    node: Node, x: Tensor, point: Geometry, name: str, reduce: str,
     access: tuple[float | None, float | None],
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     first = len(x.shape) - len(point.kernel)
     shape = (*x.shape[:first], *node.shape()[-len(point.kernel) :])
-    rank = len(shape)
-    out = node.build.create(name, shape, x.dtype if reduce == "max" else node.dtype())
-    order = (0, *range(2, rank), 1)
-    out = replace(out, storage=replace(out.storage, strides=dense(shape, order)))
-    node.build.tensors[name] = out
+    rank, kind = len(shape), x.dtype if reduce == "max" else node.dtype()
+    out = node.build.create(name, shape, kind, channels_last(rank))
     pad, scale = access
     # With ceil_mode the last windows may hang over the end even without pads.
     last = [
@@ -276,9 +238,7 @@ def _average(node: Node, x: Tensor, point: Geometry) -> None:
     # At borders there are fewer: the sum over `size`, times `size` over how many there are.
     total = _window(node, x, point, f"{node.out}.sum", "sum", (0.0, 1.0 / size))
     weights = (size / counts).astype(np.float32)[None, None]
-    factor = node.build.constant(f"{node.out}.weights", weights)
-    out = node.build.elementwise(node.out, node.shape(), "mul", [total, factor], node.dtype())
-    assert out.shape == total.shape
+    node.step("", "mul", total, node.number("weights", weights))
 
 
 def _counted_by_length(node: Node, point: Geometry) -> bool:
@@ -294,7 +254,7 @@ def _counted_by_length(node: Node, point: Geometry) -> bool:
 def _average_of_those_there(node: Node, x: Tensor, point: Geometry) -> None:
     """A mean as the sum over a window divided by a sum of ones over the same window: a divisor that
     depends on a length is no constant."""
-    make, out, share = node.build.elementwise, node.out, 1.0 / math.prod(point.kernel)
+    out, share = node.out, 1.0 / math.prod(point.kernel)
     total = _window(node, x, point, f"{out}.sum", "sum", (0.0, share))
     extents, ours = x.shape[-len(point.kernel) :], point
     if node.attribute("count_include_pad", 0):
@@ -302,10 +262,9 @@ def _average_of_those_there(node: Node, x: Tensor, point: Geometry) -> None:
         sides = zip(point.pads[:half], extents, point.pads[half:], strict=True)
         extents = tuple(map(sum, sides))
         ours = Geometry(point.kernel, point.strides, None, point.dilations)
-    ones = node.build.constant(f"{out}.ones", np.ones((1, 1, *extents), np.float32), total.dtype)
+    ones = node.number("ones", np.ones((1, 1, *extents)), total.dtype)
     counts = _window(node, ones, ours, f"{out}.counts", "sum", (0.0, share))
-    factor = make(f"{out}.factor", counts.shape, "reciprocal", [counts], total.dtype)
-    make(out, total.shape, "mul", [total, factor], total.dtype)
+    node.step("", "mul", total, node.step("factor", "reciprocal", counts))
 
 
 def _counts(node: Node, x: Tensor, point: Geometry) -> Array:
@@ -330,23 +289,17 @@ def local_response(node: Node) -> None:
     The sum is a 1x1 convolution by a band of ones, so that the matrix engine does it.
     """
     x = node.tensor(0)
-    size, channels, kind = int(node.attribute("size")), x.shape[1], node.dtype()
-    alpha, beta = (
-        float(node.attribute("alpha", 0.0001)),
-        float(node.attribute("beta", 0.75)),
-    )
-    make, out, rank = node.build.elementwise, node.out, len(x.shape)
-    node.build.composite = node.build.composite or out
+    size, channels, rank = int(node.attribute("size")), x.shape[1], len(x.shape)
+    alpha, beta = float(node.attribute("alpha", 0.0001)), float(node.attribute("beta", 0.75))
+    node.compose()
     # alpha / size goes into the squares, so that the band is of ones, which every type can hold.
-    squares = make(f"{out}.squares", x.shape, "square", [x], kind, (math.sqrt(alpha / size), 0))
+    squares = node.step("squares", "square", x, code=(math.sqrt(alpha / size), 0))
     distance = np.arange(channels)[None] - np.arange(channels)[:, None]
     band = (distance >= -((size - 1) // 2)) & (distance <= size // 2)
-    weights = node.build.constant(f"{out}.band", band.astype(np.float32))
-    base = np.full(channels, float(node.attribute("bias", 1.0)), np.float32)
-    bias = node.build.constant(f"{out}.base", base, "fp32")
-    sums = node.build.create(
-        f"{out}.sums", x.shape, kind, order_of(x.shape, squares.storage.strides)
-    )
+    weights = node.number("band", band.astype(np.float32))
+    bias = node.number("base", np.full(channels, float(node.attribute("bias", 1.0))), "fp32")
+    order = order_of(x.shape, squares.storage.strides)
+    sums = node.build.create(f"{node.out}.sums", x.shape, node.dtype(), order)
     dims = [*(Dim(f"d{axis}", n) for axis, n in enumerate(x.shape)), Dim("c", channels)]
     left = Access(squares.name, tuple(at(rank if axis == 1 else axis) for axis in range(rank)))
     right = Access(weights.name, (at(1), at(rank)))
@@ -354,16 +307,10 @@ def local_response(node: Node) -> None:
         Nest(sums.name, tuple(dims), rank, "mul", (left, right), "sum",
              bias=Access(bias.name, (at(1),)))
     )  # fmt: skip
-    exponent = node.build.constant(f"{out}.exponent", np.array(-beta, np.float32))
-    factors = make(f"{out}.factors", x.shape, "pow", [sums, exponent], kind)
-    make(out, x.shape, "mul", [x, factors], kind)
+    node.step("", "mul", x, node.step("factors", "pow", sums, node.number("exponent", -beta)))
 
 
 TABLE: dict[str, Lowering] = {
-    **dict.fromkeys(REDUCE, reduction),
-    **dict.fromkeys(COMPOSED, composed),
-    "ReduceLogSumExp": log_sum_exp,
-    "LRN": local_response,
-    "MaxPool": pool,
-    "AveragePool": pool,
-}
+    **dict.fromkeys(REDUCE, reduction), **dict.fromkeys(COMPOSED, composed),
+    "ReduceLogSumExp": log_sum_exp, "LRN": local_response, "MaxPool": pool, "AveragePool": pool,
+}  # fmt: skip

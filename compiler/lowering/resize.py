@@ -21,7 +21,7 @@ from simmodel.arch.dtype import EPSILON, is_float
 def resize(node: Node) -> None:
     """Nearest, linear or cubic sampling of any subset of axes."""
     x, shape = node.tensor(0), node.shape()
-    node.build.composite = node.build.composite or node.out
+    node.compose()
     mode = str(node.attribute("mode", "nearest"))
     places = {axis: _input_positions(node, axis, x.shape[axis], n) for axis, n in enumerate(shape)}
     matrices = {axis: _weight_matrix(node, mode, axis, places[axis]) for axis in places}
@@ -43,8 +43,7 @@ def resize(node: Node) -> None:
         else:
             x = _resize_product(node, x, axis, matrices[axis], name)
     if fill is not None:
-        border = node.build.constant(f"{node.out}.outside", fill)
-        node.build.elementwise(node.out, shape, "add", [x, border], node.dtype())
+        node.step("", "add", x, node.number("outside", fill))
 
 
 def _resized(node: Node) -> list[int]:

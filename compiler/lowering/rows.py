@@ -17,11 +17,9 @@ from compiler.lowering.node import Node
 from compiler.tensor_ir.nest import (
     Access,
     Dim,
-    HostNode,
     Nest,
     Pick,
     Put,
-    Storage,
     Tensor,
     at,
     row_major,
@@ -55,55 +53,55 @@ def gather_by_comparison(node: Node) -> tuple[Nest, ...]:
         table.elements + prod(made)
     ):
         return ()
-    aside = replace(node.build, steps=[])  # with the tensors and buffers of the network
-    aside.composite = aside.composite or node.out
-    own, behind = replace(node, build=aside), table.shape[axis + 1 :]
-    here = _marked(own, index, extent, len(behind))
+    own = _aside(node)
+    here = _marked(own, index, extent, len(table.shape) - axis - 1)
     chosen = _masked_rows(own, here, table, axis, len(index.shape))
     inner = axis + len(index.shape)  # of what is chosen, the axis that is picked from
     rank = len(made)
     dims = (*(Dim(f"d{n}", size) for n, size in enumerate(made)), Dim("r", extent))
     order = (*(at(n) for n in range(inner)), at(rank), *(at(n) for n in range(inner, rank)))
     truth = chosen.dtype != node.dtype()
-    name = f"{node.out}.sum" if truth else node.out
-    total = aside.create(name, made, chosen.dtype)
-    aside.add(Nest(name, dims, rank, "move", (Access(chosen.name, order),), "sum"))
+    total = own.build.create(f"{node.out}.sum" if truth else node.out, made, chosen.dtype)
+    own.build.add(Nest(total.name, dims, rank, "move", (Access(chosen.name, order),), "sum"))
     if truth:
-        aside.elementwise(node.out, made, "move", [total], node.dtype())
-    return tuple(step for step in aside.steps if not isinstance(step, HostNode))
+        own.step("", "move", total)
+    return _nests(own)
+
+
+def _aside(node: Node) -> Node:
+    """`node` with the tensors and buffers of the network and steps of its own, one composite."""
+    own = replace(node, build=replace(node.build, steps=[]))
+    own.compose()
+    return own
+
+
+def _nests(node: Node) -> tuple[Nest, ...]:
+    return tuple(step for step in node.build.steps if isinstance(step, Nest))
 
 
 def _marked(node: Node, index: Tensor, extent: int, behind: int) -> Tensor:
     """Whether each index equals each position of the axis; negative ones count from its end."""
-    build, out = node.build, node.out
     shape = (*index.shape, 1, *(1 for _ in range(behind)))
     strides = (*index.storage.strides, *(1 for _ in range(behind + 1)))
-    storage = Storage(index.storage.buffer, index.storage.offset, strides)
-    places = build.view(f"{out}.places", shape, storage, index)
+    places = node.build.view(f"{node.out}.places", index, shape, strides)
     column = (extent, *(1 for _ in range(behind)))
-    wide = (*index.shape, *column)
     met = []
     for name, first in (("front", 0), ("back", -extent)):
         ramp = np.arange(first, first + extent, dtype=np.int32).reshape(column)
-        positions = build.constant(f"{out}.{name}", ramp, index.dtype)
-        met.append(
-            build.elementwise(f"{out}.at_{name}", wide, "equal", [places, positions], "bool")
-        )
-    return build.elementwise(f"{out}.here", wide, "or", met, "bool")
+        positions = node.number(name, ramp, index.dtype)
+        met.append(node.step(f"at_{name}", "equal", places, positions, dtype="bool"))
+    return node.step("here", "or", *met, dtype="bool")
 
 
 def _masked_rows(node: Node, here: Tensor, table: Tensor, axis: int, places: int) -> Tensor:
     """The table's elements where they are `here`, else zero; booleans as integers, which add up."""
-    build, storage = node.build, table.storage
-    ahead = tuple(1 for _ in range(places))
+    ahead, strides = tuple(1 for _ in range(places)), table.storage.strides
     shape = (*table.shape[:axis], *ahead, *table.shape[axis:])
-    strides = (*storage.strides[:axis], *ahead, *storage.strides[axis:])
-    apart = Storage(storage.buffer, storage.offset, strides)
-    source = build.view(f"{node.out}.table", shape, apart, table)
+    strides = (*strides[:axis], *ahead, *strides[axis:])
+    source = node.build.view(f"{node.out}.table", table, shape, strides)
     kind = "int32" if table.dtype == "bool" else table.dtype
-    nothing = build.constant(f"{node.out}.nothing", np.zeros((), np.int32), kind)
-    wide = np.broadcast_shapes(here.shape, shape)
-    return build.elementwise(f"{node.out}.chosen", wide, "select", [here, source, nothing], kind)
+    nothing = node.number("nothing", np.zeros((), np.int32), kind)
+    return node.step("chosen", "select", here, source, nothing, dtype=kind)
 
 
 # New rows at places of a tensor that are known at run time.
@@ -132,8 +130,8 @@ def _scatter_nd(node: Node) -> Put | None:
         return None
     if update.dtype != given.dtype or not update.elements:
         return None
-    storage = replace(index.storage, strides=index.storage.strides[:-1])
-    places = node.build.view(f"{node.out}.places", index.shape[:-1], storage, index)
+    steps = index.storage.strides[:-1]
+    places = node.build.view(f"{node.out}.places", index, index.shape[:-1], steps)
     return Put(node.out, places.name, 0, given.name, update.name)
 
 
@@ -152,27 +150,23 @@ def scatter_by_comparison(node: Node) -> tuple[Nest, ...]:
     operator, or too many rows."""
     if node.op != "TensorScatter" or node.tensor(1).shape[_axis_attribute(node)] > COMPARED:
         return ()
-    aside = replace(node.build, steps=[])  # with the tensors and buffers of the network
-    own = replace(node, build=aside)
+    own = _aside(node)
     made, update, shape, axis = own.tensor(0), own.tensor(1), own.shape(), _axis_attribute(own)
-    aside.composite = aside.composite or own.out
     column = [1] * len(shape)
     column[axis] = shape[axis]
-    places = aside.constant(
-        f"{own.out}.ramp", np.arange(shape[axis], dtype=np.int32).reshape(column)
-    )
+    places = own.number("ramp", np.arange(shape[axis], dtype=np.int32).reshape(column))
     first = _first_rows(own)
     count = update.shape[axis]
     for number in range(count):
-        name = f"{own.out}.row{number}"
-        at = _row_positions(own, first, number, name)
-        mask = aside.elementwise(f"{name}.here", _met(places, at), "equal", [places, at], "bool")
-        offset = update.storage.offset + number * update.storage.strides[axis]
+        part = f"row{number}"
+        mask = own.step(
+            f"{part}.here", "equal", places, _row_positions(own, first, number, part), dtype="bool"
+        )
         cut = (*update.shape[:axis], 1, *update.shape[axis + 1 :])
-        row = aside.view(f"{name}.new", cut, replace(update.storage, offset=offset), update)
-        result = own.out if number == count - 1 else f"{name}.made"
-        made = aside.elementwise(result, shape, "select", [mask, row, made], own.dtype())
-    return tuple(step for step in aside.steps if not isinstance(step, HostNode))
+        shift = number * update.storage.strides[axis]
+        row = own.build.view(f"{own.out}.{part}.new", update, cut, shift=shift)
+        made = own.step("" if number == count - 1 else f"{part}.made", "select", mask, row, made)
+    return _nests(own)
 
 
 def _first_rows(node: Node) -> Tensor:
@@ -180,27 +174,20 @@ def _first_rows(node: Node) -> Tensor:
     shape = node.shape()
     column = (shape[0], *(1 for _ in shape[1:]))
     if not node.has(2):
-        return node.build.constant(f"{node.out}.first", np.zeros(column, np.int32))
+        return node.number("first", np.zeros(column, np.int32))
     given = node.tensor(2)
     strides = (given.storage.strides[0], *row_major(column)[1:])
-    storage = Storage(given.storage.buffer, given.storage.offset, strides)
-    seen = node.build.view(f"{node.out}.at", column, storage, given)
-    return node.build.elementwise(f"{node.out}.first", column, "move", [seen], "int32")
+    rows = node.build.view(f"{node.out}.at", given, column, strides)
+    return node.step("first", "move", rows, dtype="int32")
 
 
-def _row_positions(node: Node, first: Tensor, number: int, name: str) -> Tensor:
+def _row_positions(node: Node, first: Tensor, number: int, part: str) -> Tensor:
     """Positions of the new row `number` of each sample."""
-    build, at = node.build, first
+    at = first
     if number:
-        step = build.constant(f"{name}.step", np.array(number, np.int32))
-        at = build.elementwise(f"{name}.at", first.shape, "add", [first, step], "int32")
+        step = node.number(f"{part}.step", np.int32(number))
+        at = node.step(f"{part}.at", "add", first, step, dtype="int32")
     if node.attribute("mode", "linear") == "circular":
-        extent = build.constant(
-            f"{name}.extent", np.array(node.shape()[_axis_attribute(node)], np.int32)
-        )
-        at = build.elementwise(f"{name}.turned", first.shape, "mod", [at, extent], "int32")
+        extent = node.number(f"{part}.extent", np.int32(node.shape()[_axis_attribute(node)]))
+        at = node.step(f"{part}.turned", "mod", at, extent, dtype="int32")
     return at
-
-
-def _met(places: Tensor, at: Tensor) -> tuple[int, ...]:
-    return tuple(np.broadcast_shapes(places.shape, at.shape))

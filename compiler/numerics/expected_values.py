@@ -17,7 +17,7 @@ of it where there is one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -35,7 +35,6 @@ from compiler.tensor_ir.interpreter import (
     feed_one,
     over_loops,
     raw_move,
-    rows_of,
     shown,
     view_of,
     views,
@@ -163,6 +162,11 @@ class _Values:
         """Errors of the operands of `nest`."""
         return {access.tensor: self.error_of(access.tensor) for access in nest.reads}
 
+    def widen(self, name: str, more: Array) -> None:
+        """Add to the error bound of a tensor."""
+        known = self.error_of(name)
+        self.set_error(name, more if known is None else known + more)
+
     def set_error(self, name: str, error: Array | None) -> None:
         """Set the error bound of a tensor."""
         buffer = self._graph.tensors[name].storage.buffer
@@ -218,8 +222,7 @@ class _Recomputation:
                     self._record_source_values(nest.tensor)
                 continue
             if stage.host is not None and stage.host.pick is not None:
-                take = self._put_rows if isinstance(stage.host.pick, Put) else self._take_rows
-                take(stage.host.outputs[0], stage.host.pick)
+                self._move_rows(stage.host.outputs[0], stage.host.pick)
                 self._record_source_values(stage.host.outputs[0])
                 continue
             again = self._take_host(stage, stored)
@@ -295,9 +298,7 @@ class _Recomputation:
         limits = np.iinfo(kind)
         undefined = ~((real >= limits.min) & (real <= limits.max))
         if undefined.any():
-            more = np.where(undefined, np.inf, 0.0)
-            known = self.model.error_of(name)
-            self.model.set_error(name, more if known is None else known + more)
+            self.model.widen(name, np.where(undefined, np.inf, 0.0))
             self.losses.append(
                 f"{np.count_nonzero(undefined)} of {real.size} values of {nest.origin} are beyond "
                 f"{NAMES[kind]}, to which ONNX then leaves the conversion open"
@@ -321,32 +322,21 @@ class _Recomputation:
             errors[name] = error if error.any() else None
         return found, errors
 
-    def _take_rows(self, name: str, pick: Pick) -> None:
-        """Gather rows from their table, in both arithmetics; any value if the index is
+    def _move_rows(self, name: str, pick: Pick) -> None:
+        """Gather rows, or scatter new ones, in both arithmetics; any value if the index is
         uncertain."""
+        read = (pick.given, pick.update) if isinstance(pick, Put) else (pick.table,)
         for values in (self.machine, self.model):
-            values.tensors[name][...] = rows_of(pick, values.tensors)
-            error, unsure = values.error_of(pick.table), values.error_of(pick.index)
-            found = None if error is None else rows_of(pick, {**values.tensors, pick.table: error})
-            if unsure is not None and unsure.any():
-                found = np.full(values.tensors[name].shape, np.inf, np.float32)
-            values.set_error(name, found)
-
-    def _put_rows(self, name: str, pick: Pick) -> None:
-        """Scatter new rows into the table, in both arithmetics."""
-        assert isinstance(pick, Put)
-        for values in (self.machine, self.model):
-            given, update, unsure = map(values.error_of, (pick.given, pick.update, pick.index))
-            tensors = values.tensors
-            errors = {
-                each: np.zeros(tensors[each].shape, np.float32) if error is None else error
-                for each, error in ((pick.given, given), (pick.update, update))
-            }
+            tensors, unsure = values.tensors, values.error_of(pick.index)
             found = np.zeros(tensors[name].shape, np.float32)
-            with_rows(pick, found, {**errors, pick.index: tensors[pick.index]})
-            with_rows(pick, tensors[name], tensors)
-            if unsure is not None and unsure.any():
+            if unsure is not None:
                 found[...] = np.inf
+            else:
+                errors = {each: values.error_of(each) for each in read}
+                exact = {n: np.broadcast_to(np.float32(0), tensors[n].shape) for n in read}
+                known = {n: error for n, error in errors.items() if error is not None}
+                with_rows(pick, found, {**exact, **known, pick.index: tensors[pick.index]})
+            with_rows(pick, tensors[name], tensors)
             values.set_error(name, found if found.any() else None)
 
     def _take_host(self, stage: Stage, stored: Mapping[str, Array]) -> bool:
@@ -367,22 +357,16 @@ class _Recomputation:
         named = all(self.recipe.known.get(name) for name in node.outputs)
         rounds = not self.bypassed.isdisjoint(node.outputs)
         same = (_equal(self.machine.tensors[name], read[name]) for name in node.inputs)
-        if named and not rounds and all(same):
-            self._widen(node, ties)
-            return False
-        values, moved = moved_by(self.host, node.payload, wide, spreads)
-        for name, made in zip(node.outputs, values, strict=True):
-            self.model.tensors[name][...] = made
-            self.model.set_error(name, host_error(self.model.tensors[name]))
-        self._widen(node, moved)
-        self._widen(node, ties)
-        return True
-
-    def _widen(self, node: HostNode, moved: Sequence[Array]) -> None:
-        """Widen the error bounds of a host operator's results."""
-        for name, more in zip(node.outputs, moved, strict=False):
-            known = self.model.error_of(name)
-            self.model.set_error(name, more if known is None else known + more)
+        again = not named or rounds or not all(same)
+        if again:
+            values, moved = moved_by(self.host, node.payload, wide, spreads)
+            for name, made, more in zip(node.outputs, values, moved, strict=True):
+                self.model.tensors[name][...] = made
+                self.model.set_error(name, host_error(self.model.tensors[name]))
+                self.model.widen(name, more)
+        for name, more in zip(node.outputs, ties, strict=False):
+            self.model.widen(name, more)
+        return again
 
     def _record_source_values(self, made: str, *, as_stored: bool = False) -> None:
         """The model's values that are complete with the tensor `made`: their readers get what the
@@ -525,22 +509,22 @@ def _read_within(recipe: VerificationPlan) -> dict[str, str]:
     named = {name for _, _, written in steps for name in written}
     viewed = {_buffer(graph, name) for _, read, _ in steps for name in read if name not in named}
     viewed &= {_buffer(graph, name) for name in named}
-    painted = {name: np.zeros(graph.buffers[name], np.int32) for name in viewed}
+    painted = _marks(graph, viewed, 0)
     makers: dict[str, dict[str, None]] = {}
     found: dict[str, str] = {}
     for number, (origin, read, written) in enumerate(steps, 1):
         for name in read:
             made = makers.get(name, {})
-            if _buffer(graph, name) in painted and name not in named:
-                last = np.unique(view_of(graph.tensors[name], painted[_buffer(graph, name)]))
+            if _buffer(graph, name) in viewed and name not in named:
+                last = np.unique(painted(name))
                 made = dict.fromkeys(n for i in last if i for n in steps[i - 1][0].split("+"))
             own = next((maker for maker in made if maker in origin.split("+")), None)
             if own is not None:
                 found[name] = own
         for name in written:
             makers.setdefault(name, {}).update(dict.fromkeys(origin.split("+")))
-            if _buffer(graph, name) in painted:
-                view_of(graph.tensors[name], painted[_buffer(graph, name)])[...] = number
+            if _buffer(graph, name) in viewed:
+                painted(name)[...] = number
     return found
 
 
@@ -570,6 +554,12 @@ def _buffer(graph: NestGraph, name: str) -> str:
     return graph.tensors[name].storage.buffer
 
 
+def _marks(graph: NestGraph, buffers: Iterable[str], nothing: int) -> Callable[[str], Array]:
+    """A number for each element of `buffers`, at first `nothing`, as the view of any tensor."""
+    flat = {name: np.full(graph.buffers[name], nothing, np.int32) for name in buffers}
+    return lambda name: view_of(graph.tensors[name], flat[_buffer(graph, name)])
+
+
 def _reads_and_writes(
     recipe: VerificationPlan, stage: Stage
 ) -> list[tuple[str, list[str], list[str]]]:
@@ -590,14 +580,12 @@ def _bypassed(recipe: VerificationPlan) -> set[str]:
     the same elements are made of them without a rounding, and nobody gets them as stored either."""
     graph = recipe.graph
     found = {*_dequantized_twice(recipe), *_rounded_behind_a_reader(recipe)}
-    marked: dict[str, Array] = {}
+    buffers = {_buffer(graph, name) for name in found}
+    marked = _marks(graph, buffers, 0)
     for name in found:
-        buffer = _buffer(graph, name)
-        flat = marked.setdefault(buffer, np.zeros(graph.buffers[buffer], bool))
-        view_of(graph.tensors[name], flat)[...] = True
+        marked(name)[...] = 1
     named = (name for name, values in recipe.known.items() if values and name in graph.tensors)
-    views = {name for name in named if _buffer(graph, name) in marked}
-    return found | {n for n in views if view_of(graph.tensors[n], marked[_buffer(graph, n)]).any()}
+    return found | {n for n in named if _buffer(graph, n) in buffers and marked(n).any()}
 
 
 def _rounded_behind_a_reader(recipe: VerificationPlan) -> Iterator[str]:
@@ -638,19 +626,17 @@ def _views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dic
     seen = {name: [name] if recipe.known.get(name) else [] for name in made}
     node_of = {name: values[0].node for name, values in recipe.known.items() if values}
     open_buffers = {_buffer(graph, n) for n in made if n not in node_of or n in bypassed}
-    told, makers = ({b: np.full(graph.buffers[b], nobody) for b in open_buffers} for _ in range(2))
+    told, makers = (_marks(graph, open_buffers, nobody) for _ in range(2))
     for number, name in enumerate(made):
-        if (buffer := _buffer(graph, name)) in open_buffers:
-            view_of(graph.tensors[name], makers[buffer])[...] = number
-            unseen = name not in node_of or name in bypassed
-            view_of(graph.tensors[name], told[buffer])[...] = nobody if unseen else node_of[name]
+        if _buffer(graph, name) in open_buffers:
+            makers(name)[...] = number
+            told(name)[...] = nobody if name in bypassed else node_of.get(name, nobody)
     for name in sorted(node_of, key=node_of.__getitem__):
         tensor = None if name in seen or name in graph.codes else graph.tensors.get(name)
         if tensor is None or not tensor.elements or tensor.storage.buffer not in open_buffers:
             continue
-        teller = view_of(tensor, told[tensor.storage.buffer])
+        teller, last = told(name), makers(name).max()
         mine = (teller == nobody) | (teller == node_of[name])
-        last = view_of(tensor, makers[tensor.storage.buffer]).max()
         if last == nobody or not (mine.any() or name in bypassed):
             continue
         seen[made[last]].append(name)

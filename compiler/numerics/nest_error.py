@@ -19,7 +19,7 @@ reach. So every element has a bound of its own, and one huge neighbour widens no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import product as combinations
 
@@ -27,11 +27,13 @@ import numpy as np
 
 from compiler.tensor_ir.arithmetic import encoded, function_of
 from compiler.tensor_ir.interpreter import (
+    at_outputs,
     centred,
     exactly,
     letters,
     of_whole_numbers,
     over_loops,
+    over_own_loops,
     per_output,
     raw_move,
     real,
@@ -109,10 +111,7 @@ class _Bounded:
 
 
 def forward_error(
-    nest: Nest,
-    tensors: Mapping[str, Array],
-    errors: Mapping[str, Array | None],
-    how: RoundingModel,
+    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None], how: RoundingModel
 ) -> Array | None:
     """Error bound of each element of `nest`'s result, in steps of its stored values.
 
@@ -126,64 +125,245 @@ def forward_error(
     Returns:
         An array in the shape of the result; infinite where anything may come out. None: exact.
     """
-    out = tensors[nest.tensor]
-    if out.size == 0 or repeated(nest, tensors, errors, how):
+    made = _NestErrors(nest, tensors, errors, how)
+    if made.out.size == 0 or made.repeated:
         return None
     with np.errstate(all="ignore"):
-        first = nest.operands[0]
-        if raw_move(nest, tensors[first.tensor].dtype, out.dtype):
-            moved = errors.get(first.tensor)
-            return None if moved is None else over_loops(moved, _unpadded(first), nest).copy()
-        if of_whole_numbers(nest, tensors):
-            return _of_whole(nest, tensors, errors)
-        found = _with_bias_and_clip(
-            nest, tensors, errors, how, _reduced(nest, tensors, errors, how)
-        )
-        return None if found.error is None else encoded(nest, found.values, found.error, out)
+        return made.bound()
 
 
 def repeated(
-    nest: Nest,
-    tensors: Mapping[str, Array],
-    errors: Mapping[str, Array | None],
-    how: RoundingModel,
+    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None], how: RoundingModel
 ) -> bool:
     """Whether a nest is exact, so that nothing must be evaluated."""
-    if how.unit or any(errors.get(access.tensor) is not None for access in nest.reads):
-        return False
-    if nest.function == "mul" and nest.reduce == "sum":
-        return _is_integer_product(nest, tensors) and not how.integers
-    special = function_of(nest).cost == "special" and how.special
-    return nest.reduce not in ("sum", "prod") and not special
+    return _NestErrors(nest, tensors, errors, how).repeated
 
 
-def _of_whole(
-    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None]
-) -> Array | None:
-    """Largest change of an integer result when its operands move by their errors; unbounded if the
-    function jumps in between, or the result may wrap round."""
-    read = dict.fromkeys(access.tensor for access in nest.operands)
-    unsure = [name for name in read if errors.get(name) is not None]
-    if not unsure:
-        return None
-    middle = exactly(nest, tensors).astype(np.float64)
-    largest = np.zeros(middle.shape)
-    low, high = limits(NAMES[tensors[nest.tensor].dtype])
-    real = _without_bounds(nest, tensors)
-    for signs in combinations((-1, 1), repeat=len(unsure)):
-        moved = {n: _shifted(tensors[n], errors[n], s) for n, s in zip(unsure, signs, strict=True)}
-        corner = {**tensors, **moved}
-        change = np.abs(exactly(nest, corner).astype(np.float64) - middle)
-        wide = _without_bounds(nest, corner)
-        wraps = (wide != real) & ((np.fmax(wide, real) > high) | (np.fmin(wide, real) < low))
-        largest = np.fmax(largest, np.where(wraps, np.inf, change))
-    truth = tensors[nest.tensor].dtype == np.bool_
-    if nest.function in _JUMPING or (truth and nest.function in ("move", "wrap")):
-        for access in nest.operands:
-            error = _error_of(access, nest, errors)
-            if error is not None:
-                largest = np.where(error > 0, 1 if truth else np.inf, largest)
-    return largest.astype(np.float32) if largest.any() else None
+@dataclass(frozen=True)
+class _NestErrors:
+    """The arguments of `forward_error`, and what follows from them."""
+
+    nest: Nest
+    tensors: Mapping[str, Array]
+    errors: Mapping[str, Array | None]
+    how: RoundingModel
+
+    @property
+    def out(self) -> Array:
+        """The result as stored."""
+        return self.tensors[self.nest.tensor]
+
+    @property
+    def repeated(self) -> bool:
+        nest, how = self.nest, self.how
+        if how.unit or any(self.errors.get(access.tensor) is not None for access in nest.reads):
+            return False
+        if nest.function == "mul" and nest.reduce == "sum":
+            return self._is_integer_product and not how.integers
+        special = function_of(nest).cost == "special" and how.special
+        return nest.reduce not in ("sum", "prod") and not special
+
+    def bound(self) -> Array | None:
+        """As `forward_error`, where something is rounded."""
+        nest, first = self.nest, self.nest.operands[0]
+        if raw_move(nest, self.tensors[first.tensor].dtype, self.out.dtype):
+            moved = self.errors.get(first.tensor)
+            return None if moved is None else over_loops(moved, _unpadded(first), nest).copy()
+        if of_whole_numbers(nest, self.tensors):
+            return self._of_whole()
+        found = self._with_bias_and_clip(self._reduced())
+        return None if found.error is None else encoded(nest, found.values, found.error, self.out)
+
+    # Whole numbers.
+
+    def _of_whole(self) -> Array | None:
+        """Largest change of an integer result when its operands move by their errors; unbounded if
+        the function jumps in between, or the result may wrap round."""
+        nest, tensors = self.nest, self.tensors
+        read = dict.fromkeys(access.tensor for access in nest.operands)
+        unsure = {n: error for n in read if (error := self.errors.get(n)) is not None}
+        if not unsure:
+            return None
+        middle = exactly(nest, tensors).astype(np.float64)
+        largest = np.zeros(middle.shape)
+        low, high = limits(NAMES[self.out.dtype])
+        real = _without_bounds(nest, tensors)
+        for signs in combinations((-1, 1), repeat=len(unsure)):
+            ends = zip(unsure.items(), signs, strict=True)
+            moved = {name: _shifted(tensors[name], error, sign) for (name, error), sign in ends}
+            corner = {**tensors, **moved}
+            change = np.abs(exactly(nest, corner).astype(np.float64) - middle)
+            wide = _without_bounds(nest, corner)
+            wraps = (wide != real) & ((np.fmax(wide, real) > high) | (np.fmin(wide, real) < low))
+            largest = np.fmax(largest, np.where(wraps, np.inf, change))
+        truth = self.out.dtype == np.bool_
+        if nest.function in _JUMPING or (truth and nest.function in ("move", "wrap")):
+            for access in nest.operands:
+                error = self._error_of(access)
+                if error is not None:
+                    largest = np.where(error > 0, 1 if truth else np.inf, largest)
+        return largest.astype(np.float32) if largest.any() else None
+
+    # Functions and reductions.
+
+    def _reduced(self) -> _Bounded:
+        """The result before bias, multiplier, clip and encoding."""
+        nest = self.nest
+        if nest.function == "mul" and nest.reduce == "sum":
+            return self._products()
+        found = self._applied([self._operand(access) for access in nest.operands])
+        if nest.reduce is None:
+            return found
+        axes = tuple(range(nest.rank, len(nest.dims)))
+        choose = getattr(np, nest.reduce)
+        values = choose(found.values, axis=axes)
+        if nest.reduce in ("max", "min"):  # moves at most as far as its operands
+            if found.error is None:
+                return _Bounded(values, None)
+            ends = (choose(found.values + sign * found.error, axis=axes) for sign in (1, -1))
+            return _Bounded(values, np.fmax(*(np.abs(end - values) for end in ends)))
+        error = self._rounded_sum(choose(np.abs(found.values), axis=axes), self.how.sums)
+        if found.error is None:
+            return _Bounded(values, error)
+        if nest.reduce == "sum":
+            return _Bounded(values, _add_errors(error, _spread(found.values, found.error, axes)))
+        grown = (np.abs(found.values) + found.error).prod(axis=axes)
+        return _Bounded(values, _add_errors(error, grown - np.abs(values)))
+
+    def _operand(self, access: Access) -> _Bounded:
+        """Real values of an operand over all loops, in fp64."""
+        decoded = real(self.tensors[access.tensor], access)
+        values = over_loops(decoded, access, self.nest).astype(np.float64)
+        found = _Bounded(values, self._error_of(access))
+        scaled = access.scale is not None and (self.how.unit or access.scale != 1)
+        if not scaled or (found.error is None and self._decoded_alike(access)):
+            return found
+        return found.rounded(self.how.unit, np.abs(values))
+
+    def _decoded_alike(self, access: Access) -> bool:
+        """Whether a nest that tells which numbers are larger, or picks some of them for one that
+        does, reads those that a library has there, to the last bit: integers times one fp32 number,
+        which is one rounding of one product. A scale that is no fp32 number stands for two
+        products."""
+        nest = self.nest
+        tells = nest.function in {*_COMPARING, "select"} or nest.reduce in ("max", "min")
+        whole = bool(np.issubdtype(self.tensors[access.tensor].dtype, np.integer))
+        one_number = access.scale is not None and float(np.float32(access.scale)) == access.scale
+        return tells and whole and one_number
+
+    def _error_of(self, access: Access, *, late: bool = False) -> Array | None:
+        """Errors of an operand in real units, over all loops; `late`: over those of the output."""
+        stored = self.errors.get(access.tensor)
+        if stored is None:
+            return None
+        spread = over_loops(stored, _unpadded(access), self.nest)
+        if late:
+            spread = at_outputs(spread, self.nest)
+        return spread.astype(np.float64) * (access.scale or 1.0)
+
+    def _applied(self, operands: Sequence[_Bounded]) -> _Bounded:
+        """The function of the nest at its operands."""
+        nest, how, function = self.nest, self.how, function_of(self.nest)
+        found = _at(nest.function, function, operands, nest.parameters, how)
+        if not (function.place and function.does and how.unit):
+            return found
+        names = (*function.operands[: len(operands)], *function.parameters)
+        numbers = (_Bounded(np.asarray(number), None) for number in nest.parameters)
+        known = dict(zip(names, (*operands, *numbers), strict=True))
+        steps = _at_term(function.terms[0], known, how)
+        return found if steps.error is None else found.wider(steps.error)
+
+    def _rounded_sum(self, magnitude: Array, unit: float) -> Array | None:
+        """Error of the reduction's additions in any order, for the sum of magnitudes."""
+        if not unit:
+            return None
+        count = math.prod(dim.extent for dim in self.nest.dims[self.nest.rank :])
+        roundings = min(count + 1.0, GROWTH * math.sqrt(count) + 1.0)
+        return roundings * unit * _finite(magnitude)
+
+    def _products(self) -> _Bounded:
+        """A sum of products, without an array over all loops."""
+        nest, tensors, used = self.nest, self.tensors, within_loops(self.nest)
+        out = letters(range(nest.rank))
+        sides, spreads = [], []
+        for position, access in enumerate(nest.operands):
+            raw = centred(tensors[access.tensor], access)
+            sides.append(over_own_loops(raw, access, nest, position))
+            error = self.errors.get(access.tensor)
+            spreads.append(
+                None
+                if error is None
+                else over_own_loops(error, _unpadded(access), nest, position).astype(np.float64)
+            )
+
+        def contracted(left: Array, right: Array) -> Array:
+            made = contraction(left, letters(used[0]), right, letters(used[1]), out)
+            return made.astype(np.float64)
+
+        error = None
+        if unit := self.how.integers if self._is_integer_product else self.how.sums:
+            sizes = contracted(*(_magnitudes(side, np.float32) for side in sides))
+            error = self._rounded_sum(sizes, unit)
+        for mine, spread in enumerate(spreads):
+            if spread is not None:
+                error = _add_errors(error, self._moved_product(sides, mine, spread))
+        factor = math.prod(access.scale or 1.0 for access in nest.operands)
+        values = contracted(*sides) * factor
+        return _Bounded(values, None if error is None else error * factor)
+
+    def _moved_product(self, sides: Sequence[Array], mine: int, spread: Array) -> Array:
+        """Change of a sum of products when side `mine` moves by its errors `spread`."""
+        nest, used = self.nest, within_loops(self.nest)
+        left, right = list(used[mine]), list(used[1 - mine])
+        weights = _magnitudes(sides[1 - mine], np.float64)
+        for axis, loop in reversed(list(enumerate(used[mine]))):
+            if loop >= nest.rank and _repeats(sides[mine], axis):
+                spread, weights = spread.max(axis=axis), weights.sum(axis=right.index(loop))
+                left.remove(loop)
+                right.remove(loop)
+        summed = [loop for loop in {*left, *right} if loop >= nest.rank]
+        within = tuple(axis for axis, loop in enumerate(left) if loop in summed)
+        again = math.prod(nest.dims[loop].extent for loop in summed if loop not in left)
+        reach = _reach(again * np.count_nonzero(spread, axis=within, keepdims=True))
+        squares = contraction(
+            np.square(spread * reach), letters(left), np.square(weights), letters(right),
+            letters(range(nest.rank)),
+        )  # fmt: skip
+        return np.sqrt(squares)
+
+    @property
+    def _is_integer_product(self) -> bool:
+        """Whether a sum of products is one of integers."""
+        kinds = (self.tensors[access.tensor].dtype for access in self.nest.operands)
+        return all(np.issubdtype(kind, np.integer) for kind in kinds)
+
+    # The result.
+
+    def _with_bias_and_clip(self, found: _Bounded) -> _Bounded:
+        """With bias and multiplier, before the clip."""
+        nest, unit = self.nest, self.how.unit
+        if nest.bias is not None:
+            more = per_output(nest.bias, nest, self.tensors).astype(np.float64)
+            error = _add_errors(found.error, self._error_of(nest.bias, late=True))
+            found = _Bounded(found.values + more, error)
+            found = found.rounded(unit, np.abs(found.values) + np.abs(more))
+        if nest.multiplier is not None:
+            factor = per_output(nest.multiplier, nest, self.tensors).astype(np.float64)
+            error = None if found.error is None else found.error * np.abs(factor)
+            late = self._error_of(nest.multiplier, late=True)
+            moved = None if late is None else late * np.abs(found.values)
+            found = _Bounded(found.values * factor, _add_errors(error, moved))
+        encodes = unit and (nest.scale is not None or self._converts())
+        if encodes or nest.multiplier is not None:
+            found = found.rounded(unit, np.abs(found.values), _ROUNDINGS)
+        return found
+
+    def _converts(self) -> bool:
+        """Whether values that are handed on become others: of a scale, or added up. The largest of
+        some numbers is one of them, to the last bit: whoever looks for it among them finds it."""
+        nest, first = self.nest, self.nest.operands[0]
+        decoded = first.scale is not None and not self._decoded_alike(first)
+        return nest.function == "move" and (decoded or nest.reduce in ("sum", "prod"))
 
 
 def _without_bounds(nest: Nest, tensors: Mapping[str, Array]) -> Array:
@@ -208,90 +388,19 @@ _JUMPING = frozenset({
 """Functions of whole numbers that may be anything between the ends of what an operand may be."""
 
 
-def _shifted(raw: Array, error: Array | None, sign: int) -> Array:
+def _shifted(raw: Array, error: Array, sign: int) -> Array:
     """Integers moved by their errors, within their type."""
-    assert error is not None
     moved: Array = raw.astype(np.float64) + sign * np.ceil(error)
     return np.clip(moved, *real_limits(NAMES[raw.dtype])).astype(raw.dtype)
 
 
-def _bounded_operand(
-    access: Access,
-    nest: Nest,
-    tensors: Mapping[str, Array],
-    errors: Mapping[str, Array | None],
-    how: RoundingModel,
-) -> _Bounded:
-    """Real values of an operand over all loops, in fp64."""
-    values = over_loops(real(tensors[access.tensor], access), access, nest).astype(np.float64)
-    error = _error_of(access, nest, errors)
-    found = _Bounded(values, error)
-    scaled = access.scale is not None and (how.unit or access.scale != 1)
-    if error is None and _decoded_alike(access, nest, tensors):
-        return found
-    return found.rounded(how.unit, np.abs(values)) if scaled else found
-
-
 _COMPARING = frozenset({"equal", "less", "less_equal", "greater", "greater_equal"})
-
-
-def _decoded_alike(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> bool:
-    """Whether a nest that tells which numbers are larger, or picks some of them for one that does,
-    reads those that a library has there, to the last bit: integers times one fp32 number, which is
-    one rounding of one product. A scale that is no fp32 number stands for two products."""
-    tells = nest.function in {*_COMPARING, "select"} or nest.reduce in ("max", "min")
-    whole = bool(np.issubdtype(tensors[access.tensor].dtype, np.integer))
-    one_number = access.scale is not None and float(np.float32(access.scale)) == access.scale
-    return tells and whole and one_number
-
-
-def _error_of(access: Access, nest: Nest, errors: Mapping[str, Array | None]) -> Array | None:
-    """Errors of an operand in real units, over all loops."""
-    stored = errors.get(access.tensor)
-    if stored is None:
-        return None
-    spread = over_loops(stored, _unpadded(access), nest).astype(np.float64)
-    return spread * (access.scale or 1.0)
 
 
 def _unpadded(access: Access) -> Access:
     """`access` to errors: a value read outside a tensor is exact."""
     pad = None if access.pad is None else 0.0
     return Access(access.tensor, access.index, pad)
-
-
-# Functions and reductions.
-
-
-def _reduced(
-    nest: Nest,
-    tensors: Mapping[str, Array],
-    errors: Mapping[str, Array | None],
-    how: RoundingModel,
-) -> _Bounded:
-    """The result before bias, multiplier, clip and encoding."""
-    if nest.function == "mul" and nest.reduce == "sum":
-        return _products(nest, tensors, errors, how)
-    operands = [_bounded_operand(access, nest, tensors, errors, how) for access in nest.operands]
-    found = _applied(nest, operands, how)
-    if nest.reduce is None:
-        return found
-    axes = tuple(range(nest.rank, len(nest.dims)))
-    count = math.prod(dim.extent for dim in nest.dims[nest.rank :])
-    return _REDUCTIONS[nest.reduce](found, axes, count, how)
-
-
-def _applied(nest: Nest, operands: Sequence[_Bounded], how: RoundingModel) -> _Bounded:
-    """The function of a nest at its operands."""
-    function = function_of(nest)
-    found = _at(nest.function, function, operands, nest.parameters, how)
-    if not (function.place and function.does and how.unit):
-        return found
-    names = (*function.operands[: len(operands)], *function.parameters)
-    numbers = (_Bounded(np.asarray(number), None) for number in nest.parameters)
-    known = dict(zip(names, (*operands, *numbers), strict=True))
-    steps = _at_term(function.terms[0], known, how)
-    return found if steps.error is None else found.wider(steps.error)
 
 
 def _at_term(term: Term, known: Mapping[str, _Bounded], how: RoundingModel) -> _Bounded:
@@ -326,7 +435,8 @@ def _function_change(
     name: str, function: Function, operands: Sequence[_Bounded], parameters: Sequence[float],
     values: Array,
 ) -> Array | None:  # fmt: skip
-    """Largest change of a function when its operands move by their errors."""
+    """Largest change of a function when its operands move by their errors; none where every corner
+    gives the same value, infinite or undefined ones too."""
     if all(each.error is None for each in operands):
         return None
     ends = [
@@ -334,31 +444,18 @@ def _function_change(
         else (each.values - each.error, each.values + each.error)
         for each in operands
     ]  # fmt: skip
-    largest = np.zeros(values.shape)
+    largest, same = np.zeros(values.shape), ~np.isfinite(values)
     for corner in combinations(*ends):
-        change = np.abs(function.apply(*corner, *parameters) - values)
+        other = function.apply(*corner, *parameters)
+        change = np.abs(other - values)
         largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
-    undefined = ~np.isfinite(values)
-    if undefined.any():
-        largest = np.where(undefined & _same_ends(function, parameters, ends, values), 0.0, largest)
-    crossed = _POLES.get(name)
-    if crossed is not None:
-        pole = operands[crossed]
+        same &= (other == values) | (np.isnan(other) & np.isnan(values))
+    largest = np.where(same, 0.0, largest)
+    if name in _POLES:
+        pole = operands[_POLES[name]]
         if pole.error is not None:
             largest = np.where(np.abs(pole.values) <= pole.error, np.inf, largest)
     return largest
-
-
-def _same_ends(
-    function: Function, parameters: Sequence[float], ends: Sequence[tuple[Array, ...]],
-    values: Array,
-) -> Array:  # fmt: skip
-    """Whether every corner gives the same value, infinite or undefined ones too."""
-    same = np.ones(values.shape, bool)
-    for corner in combinations(*ends):
-        other = function.apply(*corner, *parameters)
-        same &= (other == values) | (np.isnan(other) & np.isnan(values))
-    return same
 
 
 _POLES = {"reciprocal": 0, "rsqrt": 0, "div": 1}
@@ -405,67 +502,13 @@ def _finite(sizes: Array) -> Array:
     return np.where(np.isfinite(sizes), sizes, 0.0)
 
 
-def _bounded_sum(
-    found: _Bounded, axes: tuple[int, ...], count: int, how: RoundingModel
-) -> _Bounded:
-    values = found.values.sum(axis=axes)
-    error = _rounded_sum(np.abs(found.values).sum(axis=axes), count, how.sums)
-    return _Bounded(values, _add_errors(error, _spread(found, axes)))
-
-
-def _multiplied(found: _Bounded, axes: tuple[int, ...], count: int, how: RoundingModel) -> _Bounded:
-    values = found.values.prod(axis=axes)
-    error = _rounded_sum(np.abs(values), count, how.sums)
-    if found.error is None:
-        return _Bounded(values, error)
-    grown = (np.abs(found.values) + found.error).prod(axis=axes)
-    return _Bounded(values, _add_errors(error, grown - np.abs(values)))
-
-
-def _largest(found: _Bounded, axes: tuple[int, ...], count: int, how: RoundingModel) -> _Bounded:
-    del count, how
-    return _extreme(found, axes, np.max)
-
-
-def _smallest(found: _Bounded, axes: tuple[int, ...], count: int, how: RoundingModel) -> _Bounded:
-    del count, how
-    return _extreme(found, axes, np.min)
-
-
-def _extreme(found: _Bounded, axes: tuple[int, ...], choose: Callable[..., Array]) -> _Bounded:
-    """A maximum or minimum, which moves at most as far as its operands."""
-    values = choose(found.values, axis=axes)
-    if found.error is None:
-        return _Bounded(values, None)
-    up = choose(found.values + found.error, axis=axes)
-    down = choose(found.values - found.error, axis=axes)
-    return _Bounded(values, np.fmax(np.abs(up - values), np.abs(values - down)))
-
-
-_REDUCTIONS: dict[str, Callable[[_Bounded, tuple[int, ...], int, RoundingModel], _Bounded]] = {
-    "sum": _bounded_sum, "prod": _multiplied, "max": _largest, "min": _smallest,
-}  # fmt: skip
-assert _REDUCTIONS.keys() == REDUCE.keys()
-
-
-def _rounded_sum(magnitude: Array, count: int, unit: float) -> Array | None:
-    """Error of `count` additions in any order, for the sum of magnitudes."""
-    if not unit:
-        return None
-    roundings = min(count + 1.0, GROWTH * math.sqrt(count) + 1.0)
-    return roundings * unit * _finite(magnitude)
-
-
-def _spread(found: _Bounded, axes: Sequence[int]) -> Array | None:
-    """Error of a sum over `axes` from the errors of its terms."""
-    if found.error is None:
-        return None
-    error = found.error
+def _spread(values: Array, error: Array, axes: tuple[int, ...]) -> Array:
+    """Error of a sum of `values` over `axes` from the errors of its terms."""
     for axis in axes:
-        if _repeats(found.values, axis):
+        if _repeats(values, axis):
             error = error.sum(axis=axis, keepdims=True)
-    unsure = np.count_nonzero(error, axis=tuple(axes))
-    joined: Array = _reach(unsure) * np.sqrt(np.square(error).sum(axis=tuple(axes)))
+    unsure = np.count_nonzero(error, axis=axes)
+    joined: Array = _reach(unsure) * np.sqrt(np.square(error).sum(axis=axes))
     return joined
 
 
@@ -488,104 +531,6 @@ def _add_errors(left: Array | None, right: Array | None) -> Array | None:
     return left + right
 
 
-def _products(
-    nest: Nest,
-    tensors: Mapping[str, Array],
-    errors: Mapping[str, Array | None],
-    how: RoundingModel,
-) -> _Bounded:
-    """A sum of products, without an array over all loops."""
-    used = within_loops(nest)
-    names = [letters(loops) for loops in used]
-    out = letters(range(nest.rank))
-    sides, spreads = [], []
-    for access, loops in zip(nest.operands, used, strict=True):
-        index = tuple(slice(None) if d in loops else 0 for d in range(len(nest.dims)))
-        raw = centred(tensors[access.tensor], access)
-        sides.append(over_loops(raw, access, nest)[index])
-        error = errors.get(access.tensor)
-        spread = None if error is None else over_loops(error, _unpadded(access), nest)
-        spreads.append(None if spread is None else spread[index].astype(np.float64))
-    factor = math.prod(access.scale or 1.0 for access in nest.operands)
-    values = contraction(sides[0], names[0], sides[1], names[1], out).astype(np.float64)
-    error, count = None, math.prod(d.extent for d in nest.dims[nest.rank :])
-    if unit := how.integers if _is_integer_product(nest, tensors) else how.sums:
-        sizes = [_magnitudes(side, np.float32) for side in sides]
-        total = contraction(sizes[0], names[0], sizes[1], names[1], out).astype(np.float64)
-        error = _rounded_sum(total, count, unit)
-    for mine, other in ((0, 1), (1, 0)):
-        spread = spreads[mine]
-        if spread is None:
-            continue
-        left, right = list(used[mine]), list(used[other])
-        weights = _magnitudes(sides[other], np.float64)
-        for axis, loop in reversed(list(enumerate(used[mine]))):
-            if loop >= nest.rank and _repeats(sides[mine], axis):
-                spread, weights = spread.max(axis=axis), weights.sum(axis=right.index(loop))
-                left.remove(loop)
-                right.remove(loop)
-        summed = [loop for loop in {*left, *right} if loop >= nest.rank]
-        within = tuple(axis for axis, loop in enumerate(left) if loop in summed)
-        again = math.prod(nest.dims[loop].extent for loop in summed if loop not in left)
-        reach = _reach(again * np.count_nonzero(spread, axis=within, keepdims=True))
-        squares = contraction(
-            np.square(spread * reach), letters(left), np.square(weights), letters(right), out
-        )
-        error = _add_errors(error, np.sqrt(squares))
-    return _Bounded(values * factor, None if error is None else error * factor)
-
-
 def _magnitudes(view: Array, kind: type) -> Array:
     """Absolute values of a view; an axis along which it repeats stays one."""
     return np.broadcast_to(np.abs(without_repeats(view).astype(kind)), view.shape)
-
-
-def _is_integer_product(nest: Nest, tensors: Mapping[str, Array]) -> bool:
-    """Whether a sum of products is one of integers."""
-    return all(np.issubdtype(tensors[a.tensor].dtype, np.integer) for a in nest.operands)
-
-
-# The result.
-
-
-def _with_bias_and_clip(
-    nest: Nest,
-    tensors: Mapping[str, Array],
-    errors: Mapping[str, Array | None],
-    how: RoundingModel,
-    found: _Bounded,
-) -> _Bounded:
-    """With bias and multiplier, clipped."""
-    if nest.bias is not None:
-        more = per_output(nest.bias, nest, tensors).astype(np.float64)
-        error = _add_errors(found.error, _late_error(nest.bias, nest, errors))
-        found = _Bounded(found.values + more, error)
-        found = found.rounded(how.unit, np.abs(found.values) + np.abs(more))
-    if nest.multiplier is not None:
-        factor = per_output(nest.multiplier, nest, tensors).astype(np.float64)
-        error = None if found.error is None else found.error * np.abs(factor)
-        late = _late_error(nest.multiplier, nest, errors)
-        moved = None if late is None else late * np.abs(found.values)
-        found = _Bounded(found.values * factor, _add_errors(error, moved))
-    encodes = how.unit and (nest.scale is not None or _converts(nest, tensors))
-    if encodes or nest.multiplier is not None:
-        found = found.rounded(how.unit, np.abs(found.values), _ROUNDINGS)
-    return found
-
-
-def _converts(nest: Nest, tensors: Mapping[str, Array]) -> bool:
-    """Whether values that are handed on become others: of a scale, or added up. The largest of some
-    numbers is one of them, to the last bit: whoever looks for it among them finds it."""
-    (first, *_) = nest.operands
-    decoded = first.scale is not None and not _decoded_alike(first, nest, tensors)
-    return nest.function == "move" and (decoded or nest.reduce in ("sum", "prod"))
-
-
-def _late_error(access: Access, nest: Nest, errors: Mapping[str, Array | None]) -> Array | None:
-    """Errors of a bias or multiplier in real units, over the output loops."""
-    stored = errors.get(access.tensor)
-    if stored is None:
-        return None
-    seen = over_loops(stored, _unpadded(access), nest)
-    first = seen[tuple(slice(None) if d < nest.rank else 0 for d in range(seen.ndim))]
-    return first.astype(np.float64) * (access.scale or 1.0)

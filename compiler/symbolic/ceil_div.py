@@ -27,6 +27,7 @@ from compiler.tensor_ir.registers import (
     lengths_among,
     share,
     values_at_point,
+    with_size,
 )
 from simmodel.isa.region import Register
 
@@ -189,7 +190,7 @@ def _for_sums(
         return ()
     at = [register.name for register in registers].index(shares[0].terms[0][0])
     steps = range(1, 4 * len(registers))
-    points = ((*edge[:at], edge[at] - step, *edge[at + 1 :]) for step in steps)
+    points = (with_size(edge, at, edge[at] - step) for step in steps)
     return tuple(point for point in points if point not in graphs)
 
 
@@ -301,7 +302,7 @@ class _Division:
     def _below_edge(self, *steps: int) -> tuple[Point, ...]:
         """Points at that distance below the maximum, along one length."""
         edge, at = edge_of(self.lengths), self._along
-        return tuple((*edge[:at], edge[at] - step, *edge[at + 1 :]) for step in steps)
+        return tuple(with_size(edge, at, edge[at] - step) for step in steps)
 
     @cached_property
     def _along(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -19,8 +19,6 @@ from onnx import helper, numpy_helper
 
 from compiler.tensor_ir.build import rounds, within
 from compiler.tensor_ir.nest import (
-    ZERO,
-    Access,
     Array,
     Dim,
     HostNode,
@@ -50,12 +48,23 @@ def no_constants(names: Collection[str], values: Mapping[str, int]) -> Mapping[s
     return {}
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """A table, and where the constant lies in it."""
+TableRow = tuple[Tensor, Storage]
+"""A table, and where a constant lies in it."""
 
-    table: Tensor
-    row: Storage
+
+def _table_row(
+    name: str, data: Array, exact: Array | None, on: Sequence[Register], shape: tuple[int, ...],
+    dtype: str,
+) -> TableRow:  # fmt: skip
+    """A table over the ranges of lengths `on` with rows of `shape`; its row at the maximum, which
+    moves with the lengths."""
+    label = f"{name}@{'@'.join(register.name for register in on)}"
+    strides = row_major(data.shape)
+    table = Tensor(label, data.shape, dtype, Storage(label, 0, strides), data, exact)
+    steps = [*zip(on, strides, strict=False)]
+    start = sum((register.high - register.low) * step for register, step in steps)
+    terms = tuple((register.name, step) for register, step in steps)
+    return table, Storage(label, start, row_major(shape), terms)
 
 
 def tables_of(
@@ -148,17 +157,10 @@ def _constant_table(
         row = tuple(point[place] - registers[place].low for place in places)
         known = all(0 <= index < span for index, span in zip(row, spans, strict=True))
         fits = all(n <= m for n, m in zip(each.shape, tensor.shape, strict=True))
-        if known and fits and _beginning(data[row], each.shape) != _data_bytes(each):
+        if known and fits and not begins_alike(each.data, data[row]):
             return other
-    name = f"{tensor.name}@{'@'.join(register.name for register in on)}"
-    strides = row_major(data.shape)
-    table = Tensor(
-        name, data.shape, tensor.dtype, Storage(name, 0, strides), data,
-        None if tensor.exact is None else exact,
-    )  # fmt: skip
-    start = sum((span - 1) * step for span, step in zip(spans, strides, strict=False))
-    terms = tuple((each.name, step) for each, step in zip(on, strides, strict=False))
-    return TableRow(table, Storage(name, start, row_major(tensor.shape), terms))
+    kept = None if tensor.exact is None else exact
+    return _table_row(tensor.name, data, kept, on, tensor.shape, tensor.dtype)
 
 
 def _as_at_edge(row: Array | None, shape: tuple[int, ...]) -> Array | None:
@@ -176,15 +178,6 @@ def begins_alike(ours: Array | None, right: Array | None) -> bool:
         return ours is right
     both = tuple(slice(0, min(n, m)) for n, m in zip(ours.shape, right.shape, strict=True))
     return ours.dtype == right.dtype and ours[both].tobytes() == right[both].tobytes()
-
-
-def _beginning(values: Array | None, shape: tuple[int, ...]) -> bytes:
-    """The bytes of as many positions along each axis."""
-    return b"" if values is None else values[tuple(slice(0, n) for n in shape)].tobytes()
-
-
-def _data_bytes(tensor: Tensor) -> bytes:
-    return b"" if tensor.data is None else tensor.data.tobytes()
 
 
 # Constants inside of what the host runs that follow from a length: handed to it like any tensor.
@@ -252,20 +245,6 @@ _NEAR = 1e-6
 """Of a factor, how far it may be off where it is 1 / n."""
 
 
-@dataclass(frozen=True)
-class MeanScale:
-    """Correction of a mean at shorter lengths: elements at the maximum over actual elements."""
-
-    table: Tensor
-    tensor: Tensor
-    """Its row of the length."""
-
-    @property
-    def read(self) -> Access:
-        """It, as a multiplier."""
-        return Access(self.tensor.name, (ZERO,))
-
-
 def is_mean(seen: Mapping[Point, Nest]) -> bool:
     """Whether a nest divides by a number of elements that differs between points."""
     for nest in seen.values():
@@ -288,8 +267,9 @@ def with_scale(nest: Nest, edge: Nest) -> Nest:
 
 def mean_scale_of(
     name: str, dims: Sequence[Dim], registers: Sequence[Register], real: str
-) -> MeanScale | str:
-    """The multiplier of a mean over `dims`, as tensors called after `name`; or a reason in words.
+) -> tuple[Tensor, Tensor] | str:
+    """Elements at the maximum over actual elements of a mean over `dims`, which corrects it at
+    shorter lengths: a table called after `name`, and its row; or a reason in words.
 
     Args:
         name: of the mean.
@@ -312,10 +292,6 @@ def mean_scale_of(
         return "its mean is over nothing at some lengths"
     exact = (over[tuple([-1] * over.ndim)] / over)[..., np.newaxis].astype(np.float32)
     data = exact.astype(NUMPY[real])
-    strides = row_major(data.shape)
-    terms = tuple((register.name, step) for register, step in zip(on, strides, strict=False))
-    label = f"{name}.share@{'@'.join(register.name for register in on)}"
     kept = exact if rounds(exact, data) else None
-    table = Tensor(label, data.shape, real, Storage(label, 0, strides), data, kept)
-    row = Storage(label, data.size - 1, (1,), terms)
-    return MeanScale(table, Tensor(f"{name}.share", (1,), real, row, data.reshape(-1)[-1:]))
+    table, row = _table_row(f"{name}.share", data, kept, on, (1,), real)
+    return table, Tensor(f"{name}.share", (1,), real, row, data.reshape(-1)[-1:])

@@ -21,7 +21,15 @@ from compiler.symbolic.merge import merge_graphs, other_structure, refusal
 from compiler.symbolic.specialize import at_length
 from compiler.tensor_ir.interpreter import Host, run
 from compiler.tensor_ir.nest import Array, NestGraph
-from compiler.tensor_ir.registers import Point, edge_of, from_where, lengths_among
+from compiler.tensor_ir.registers import (
+    Point,
+    edge_of,
+    from_where,
+    lengths_among,
+    point_text,
+    sizes_at,
+    with_size,
+)
 from simmodel.arch.dtype import NUMPY
 from simmodel.errors import HostFailed
 from simmodel.isa.region import Register
@@ -75,16 +83,10 @@ def for_lengths(
 
 
 def _at(make: Make, registers: Sequence[Register], point: Point) -> NestGraph:
-    names = [register.name for register in registers]
-    values = dict(zip(names, point, strict=True))
-    made = make(values)
+    made = make(sizes_at(registers, point))
     if made is None:
-        raise UnsupportedModel(f"the network has no {_sizes_text(values)}")
+        raise UnsupportedModel(f"the network has no {point_text(registers, point)}")
     return made
-
-
-def _sizes_text(values: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _graphs_near_edge(
@@ -100,8 +102,8 @@ def _graphs_near_edge(
         value = register.high + step
         if len(found) == min(_WANTED, register.high - register.low) or value < 1:
             continue
-        point = (*edge[:position], value, *edge[position + 1 :])
-        graph = make(dict(zip((r.name for r in registers), point, strict=True)))
+        point = with_size(edge, position, value)
+        graph = make(sizes_at(registers, point))
         if graph is None:
             continue
         other = other_structure(graphs[edge], graph)
@@ -142,11 +144,10 @@ def _with_shares(
     lost: dict[Point, str] = {}
     while (found := with_ceil_div_registers(graphs, registers, lost)).asked:
         point = found.asked[0]
-        values = dict(zip((r.name for r in registers), point, strict=True))
-        graph = make(values)
+        graph = make(sizes_at(registers, point))
         other = "there is no such network" if graph is None else other_structure(edge, graph)
         if graph is None or other is not None:
-            lost[point] = f"at {_sizes_text(values)} {other}"
+            lost[point] = f"at {point_text(registers, point)} {other}"
         else:
             graphs[point] = graph
     if found.untold:
@@ -159,13 +160,9 @@ def _with_shares(
 
 def _empty(part: Register, lengths: Sequence[Register]) -> str:
     """Message: a share is empty where all lengths are minimal."""
-    low = {register.name: register.low for register in lengths}
-
-    def some(point: Point) -> bool:
-        return part.share(dict(zip(low, point, strict=True))) > 0
-
-    there = from_where(some, lengths, tuple(low.values()))
-    return f"at {_sizes_text(low)} steps of {part.parts} leave no window{there}"
+    low = tuple(register.low for register in lengths)
+    there = from_where(lambda point: part.share(sizes_at(lengths, point)) > 0, lengths, low)
+    return f"at {point_text(lengths, low)} steps of {part.parts} leave no window{there}"
 
 
 def _checked(registers: Sequence[Register]) -> Iterator[Point]:
@@ -191,15 +188,13 @@ def _check_reads(made: NestGraph, lengths: Sequence[Register], point: Point) -> 
     said = _lacking(made, lengths, point)
     if said is None:
         return
-    values = {register.name: value for register, value in zip(lengths, point, strict=True)}
     there = from_where(lambda other: _lacking(made, lengths, other) is None, lengths, point)
-    raise refusal(made.name, lengths, [f"at {_sizes_text(values)} {said}{there}"])
+    raise refusal(made.name, lengths, [f"at {point_text(lengths, point)} {said}{there}"])
 
 
 def _lacking(made: NestGraph, lengths: Sequence[Register], point: Point) -> str | None:
-    values = {register.name: value for register, value in zip(lengths, point, strict=True)}
     try:
-        return unwritten(at_length(made, values))
+        return unwritten(at_length(made, sizes_at(lengths, point)))
     except ValueError:  # an array that no buffer holds, or a read without a value outside
         return "what follows from longer inputs reaches beyond what is there"
 
@@ -207,11 +202,9 @@ def _lacking(made: NestGraph, lengths: Sequence[Register], point: Point) -> str 
 def _check_point(made: NestGraph, make: Make, host: Host, point: Point) -> None:
     """Raise UnsupportedModel if the graph at one point computes something else than `made`."""
     lengths = lengths_among(made.registers)
-    values = {register.name: value for register, value in zip(lengths, point, strict=True)}
-    own = _at(make, lengths, point)
-    cut = at_length(made, values)
+    own, shown = _at(make, lengths, point), point_text(lengths, point)
+    cut = at_length(made, sizes_at(lengths, point))
     inputs, right = _computed(own, host)
-    shown = _sizes_text(values)
     try:
         ours = run(cut, inputs, host)
     except ValueError as why:

@@ -24,7 +24,18 @@ from compiler.symbolic.constants import (
     tables_of,
     with_scale,
 )
-from compiler.tensor_ir.nest import Access, Affine, Dim, HostNode, Nest, NestGraph, Step, Tensor
+from compiler.tensor_ir.nest import (
+    ZERO,
+    Access,
+    Affine,
+    Dim,
+    HostNode,
+    Nest,
+    NestGraph,
+    Step,
+    Tensor,
+    with_sources,
+)
 from compiler.tensor_ir.registers import (
     Count,
     Point,
@@ -34,6 +45,7 @@ from compiler.tensor_ir.registers import (
     from_where,
     lengths_among,
     payload_of_any,
+    point_text,
     values_at_point,
 )
 from compiler.tensor_ir.rewrite import reads_of, writes_of
@@ -60,12 +72,14 @@ def merge_graphs(
         UnsupportedModel: every reason why there is none.
     """
     edge = edge_of(registers)
-    made = _GraphMerge(graphs, registers, edge, constants, real)
-    made.compare()
-    result = None if made.mistakes else made.graph()
-    if made.mistakes or result is None:
-        raise refusal(graphs[edge].name, registers, made.mistakes)
-    return result
+    merge = _GraphMerge(graphs, registers, edge, constants, real)
+    for point, graph in graphs.items():
+        if (other := other_structure(graphs[edge], graph)) is not None:
+            merge.mistakes.append(f"at {point_text(registers, point)} {other}")
+    made = graphs[edge] if merge.mistakes else merge.graph()
+    if merge.mistakes:
+        raise refusal(made.name, registers, merge.mistakes)
+    return made
 
 
 def refusal(name: str, registers: Sequence[Register], mistakes: Sequence[str]) -> UnsupportedModel:
@@ -92,19 +106,6 @@ class _GraphMerge:
     tables: dict[str, Tensor] = field(default_factory=dict)
     """Constants of each length, and their rows where no tensor of the network is one."""
 
-    def compare(self) -> None:
-        """Whether all graphs have the same tensors and operators."""
-        edge = self.graphs[self.edge]
-        for point, graph in self.graphs.items():
-            said = other_structure(edge, graph)
-            if said is not None:
-                self.mistakes.append(f"at {self.shown(point)} {said}")
-
-    def shown(self, point: Point) -> str:
-        """A point in words."""
-        named = zip(lengths_among(self.registers), point, strict=True)
-        return ", ".join(f"{register.name}={value}" for register, value in named)
-
     def graph(self) -> NestGraph:
         """The merged graph; reasons for failure go to `mistakes`."""
         edge = self.graphs[self.edge]
@@ -128,26 +129,19 @@ class _GraphMerge:
             self.mistakes.append(f"{what} {_PRODUCT}: {self._values_text(known)}")
             return None
         shrinking = [name for name, factor in found.terms if factor < 0]
+        low = tuple(register.low for register in lengths_among(self.registers))
+        least = found.at({register.name: register.low for register in self.registers})
         if shrinking:
             self.mistakes.append(f"{what} becomes less where {shrinking[0]} becomes more")
-        elif self._least(found) < 0:
-            self.mistakes.append(self._negative(found, what))
+        elif least < 0:
+            there = from_where(
+                lambda point: found.at(values_at_point(self.registers, point)) > 0,
+                self.registers,
+                low,
+            )
+            at = point_text(self.registers, low)
+            self.mistakes.append(f"{what} follows from longer inputs as {least} at {at}{there}")
         return found if found.terms else None
-
-    def _least(self, count: Count) -> int:
-        return count.at({register.name: register.low for register in self.registers})
-
-    def _negative(self, count: Count, what: str) -> str:
-        """Note a number of positions that would be negative at the minimum."""
-        low = tuple(register.low for register in lengths_among(self.registers))
-
-        def some(point: Point) -> bool:
-            return count.at(values_at_point(self.registers, point)) > 0
-
-        there = from_where(some, self.registers, low)
-        return (
-            f"{what} follows from longer inputs as {self._least(count)} at {self.shown(low)}{there}"
-        )
 
     def terms(self, known: Mapping[Point, int], what: str) -> Terms:
         """A number as a linear function of registers."""
@@ -157,7 +151,9 @@ class _GraphMerge:
         return found or ()
 
     def _values_text(self, known: Mapping[Point, int]) -> str:
-        return ", ".join(f"{value} at {self.shown(point)}" for point, value in known.items())
+        return ", ".join(
+            f"{value} at {point_text(self.registers, point)}" for point, value in known.items()
+        )
 
     # Tensors.
 
@@ -177,7 +173,10 @@ class _GraphMerge:
             storage = replace(tensor.storage, registers=offsets.get(name, ()))
             made[name] = replace(tensor, storage=storage, counts=counts if any(counts) else ())
         self._add_tables(made)
-        return {name: _within(tensor, made) for name, tensor in made.items()}
+        return {
+            name: with_sources(tensor, lambda t: made.get(t.name, t))
+            for name, tensor in made.items()
+        }
 
     def _offsets(self) -> dict[str, Terms]:
         found: dict[str, Terms] = {}
@@ -208,8 +207,9 @@ class _GraphMerge:
             if isinstance(found, str):
                 self.mistakes.append(f"{self._whose(name)}: the constant {name} {found}")
                 continue
-            made[name] = replace(made[name], storage=found.row)
-            self.tables[found.table.name] = found.table
+            table, row = found
+            made[name] = replace(made[name], storage=row)
+            self.tables[table.name] = table
 
     def _other_values(self, name: str) -> dict[Point, Tensor]:
         """A constant at all points, if it is no prefix of its value at the maximum."""
@@ -234,14 +234,10 @@ class _GraphMerge:
         step = seen[self.edge]
         if isinstance(step, Nest):
             return self._nest(step, {p: s for p, s in seen.items() if isinstance(s, Nest)})
-        return self._merge_host_node(
-            step, {p: s for p, s in seen.items() if isinstance(s, HostNode)}
-        )
-
-    def _merge_host_node(self, step: HostNode, seen: Mapping[Point, HostNode]) -> HostNode:
-        if step.pick is not None or len({node.payload for node in seen.values()}) == 1:
+        payloads = {node.payload for node in seen.values() if isinstance(node, HostNode)}
+        if step.pick is not None or len(payloads) == 1:
             return step
-        free = {payload_of_any(node.payload) for node in seen.values()}
+        free = {payload_of_any(payload) for payload in payloads}
         if len(free) > 1:
             self.mistakes.append(
                 f"{_node(step)}: runs on the host ({step.reason}), in another way at each length"
@@ -263,7 +259,7 @@ class _GraphMerge:
             ))
             for d, dim in enumerate(step.dims)
         )  # fmt: skip
-        share = self._mean_scale(step, seen, dims, where)
+        share = self._mean_scale(step, dims, where) if is_mean(seen) else None
         if share is not None:
             seen = {point: with_scale(nest, step) for point, nest in seen.items()}
         reads = [
@@ -280,18 +276,14 @@ class _GraphMerge:
             multiplier=share if step.multiplier is None else next(more),
         )
 
-    def _mean_scale(
-        self, step: Nest, seen: Mapping[Point, Nest], dims: tuple[Dim, ...], where: str
-    ) -> Access | None:
+    def _mean_scale(self, step: Nest, dims: tuple[Dim, ...], where: str) -> Access | None:
         """Multiplier of a mean over fewer positions than at the maximum."""
-        if not is_mean(seen):
-            return None
         found = mean_scale_of(step.tensor, dims[step.rank :], self.registers, self.real)
         if isinstance(found, str):
             self.mistakes.append(f"{where}: {found}")
             return None
-        self.tables |= {found.table.name: found.table, found.tensor.name: found.tensor}
-        return found.read
+        self.tables |= {tensor.name: tensor for tensor in found}
+        return Access(found[-1].name, (ZERO,))
 
     def _access(
         self, seen: Mapping[Point, Access], nests: Mapping[Point, Nest], dims: tuple[Dim, ...],
@@ -334,18 +326,6 @@ def _beside(graph: NestGraph, name: str) -> list[str]:
     """Tensors in the same buffer."""
     buffer = graph.tensors[name].storage.buffer
     return [n for n, tensor in graph.tensors.items() if tensor.storage.buffer == buffer]
-
-
-def _within(tensor: Tensor, made: Mapping[str, Tensor]) -> Tensor:
-    """`tensor` with the merged forms of the tensors that contain its rows."""
-    picked, placed = tensor.picked, tensor.placed
-    if picked is not None:
-        table, index = (made.get(t.name, t) for t in (picked.table, picked.index))
-        picked = replace(picked, table=table, index=index)
-    if placed is not None:
-        table, index = (made.get(t.name, t) for t in (placed.table, placed.index))
-        placed = replace(placed, table=table, index=index)
-    return replace(tensor, picked=picked, placed=placed)
 
 
 def _same_storage(seen: Sequence[Tensor], edge: Sequence[Tensor]) -> bool:

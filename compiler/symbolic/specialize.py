@@ -11,7 +11,17 @@ from dataclasses import replace
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from compiler.tensor_ir.nest import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Tensor
+from compiler.tensor_ir.nest import (
+    Access,
+    Affine,
+    Array,
+    Dim,
+    HostNode,
+    Nest,
+    NestGraph,
+    Tensor,
+    with_sources,
+)
 from compiler.tensor_ir.registers import below, lengths_among, values_at
 from simmodel.isa.region import Register
 
@@ -57,18 +67,12 @@ def _tensor(tensor: Tensor, registers: Sequence[Register], values: Mapping[str, 
     )
     moved = below(tensor.storage.registers, registers, values)
     storage = replace(tensor.storage, offset=tensor.storage.offset - moved, registers=())
-    picked, placed = tensor.picked, tensor.placed
-    if picked is not None:
-        table, index = (_tensor(t, registers, values) for t in (picked.table, picked.index))
-        picked = replace(picked, table=table, index=index)
-    if placed is not None:
-        table, index = (_tensor(t, registers, values) for t in (placed.table, placed.index))
-        placed = replace(placed, table=table, index=index)
+    tensor = with_sources(tensor, lambda each: _tensor(each, registers, values))
     uncertain = tensor.uncertain
     if isinstance(uncertain, np.ndarray):
         uncertain = _beginning(np.broadcast_to(uncertain, tensor.shape), shape)
     return replace(
-        tensor, shape=shape, storage=storage, counts=(), picked=picked, placed=placed,
+        tensor, shape=shape, storage=storage, counts=(),
         data=None if tensor.data is None else _beginning(tensor.data, shape),
         exact=None if tensor.exact is None else _beginning(tensor.exact, shape),
         uncertain=uncertain, narrow=tensor.narrow if shape == tensor.shape else None,

@@ -6,7 +6,6 @@ rounding tie keeps its integer exactly, and one that may overflow may be infinit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import ml_dtypes
@@ -63,7 +62,7 @@ def _as_stored(nest: Nest, values: Array, out: Array) -> Array:
     """
     if out.dtype != np.float64 and not _integral(nest, out):
         values = values.astype(np.float32).astype(np.float64)
-    if nest.low > -math.inf or nest.high < math.inf:
+    if not nest.unclipped:
         values = np.clip(values, nest.low, nest.high)
     stored = np.empty(out.shape, out.dtype)
     encode(values, code(nest.scale, nest.zero), stored)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from compiler.tensor_ir.nest import Access, Nest
 from simmodel.arch.dtype import is_float, limits
@@ -18,7 +19,7 @@ Box = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class ClippedBox:
+class TileWindow:
     """The part of a tensor that lies inside it, and the border around that part."""
 
     box: Box
@@ -26,11 +27,22 @@ class ClippedBox:
     """Positions needed in front of the tensor's start, per dimension."""
     after: tuple[int, ...]
 
-    @property
-    def padded(self) -> tuple[int, ...]:
+    @cached_property
+    def origin(self) -> tuple[int, ...]:
+        """Position of its first element, border included."""
+        return tuple(start - b for (start, _), b in zip(self.box, self.before, strict=True))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
         """Sizes with the border."""
-        sizes = (size for _, size in self.box)
-        return tuple(b + s + a for b, s, a in zip(self.before, sizes, self.after, strict=True))
+        return tuple(
+            b + n + a for (_, n), b, a in zip(self.box, self.before, self.after, strict=True)
+        )
+
+    @cached_property
+    def form(self) -> object:
+        """Key that is equal for windows of the same shape at any position."""
+        return tuple([n for _, n in self.box]), self.before, self.after
 
 
 def needed(access: Access, loops: Sequence[tuple[int, int]]) -> Box:
@@ -47,7 +59,7 @@ def needed(access: Access, loops: Sequence[tuple[int, int]]) -> Box:
     return tuple(box)
 
 
-def clipped(box: Box, shape: tuple[int, ...]) -> ClippedBox:
+def clipped(box: Box, shape: tuple[int, ...]) -> TileWindow:
     """The part of `box` inside a tensor of `shape`, and the border outside.
 
     A box entirely outside is empty, and its border keeps its position.
@@ -59,12 +71,17 @@ def clipped(box: Box, shape: tuple[int, ...]) -> ClippedBox:
         before.append(front)
         after.append(size - left - front)
         inside.append((start + front, left))
-    return ClippedBox(tuple(inside), tuple(before), tuple(after))
+    return TileWindow(tuple(inside), tuple(before), tuple(after))
 
 
 def empty(box: Box) -> bool:
     """Whether a box has no position."""
     return any(size <= 0 for _, size in box)
+
+
+def volume(box: Box) -> int:
+    """Elements of a box."""
+    return math.prod(size for _, size in box)
 
 
 def full(nest: Nest, out: Box) -> list[tuple[int, int]]:

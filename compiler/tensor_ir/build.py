@@ -8,7 +8,7 @@ of the same buffer and cost nothing; convolutions write channels last whatever t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -89,19 +89,34 @@ class NestGraphBuilder:
         )
         return self.tensors[key]
 
-    def view(self, name: str, shape: tuple[int, ...], storage: Storage, like: Tensor) -> Tensor:
-        """Another name and shape for elements of `like`'s buffer."""
+    def view(
+        self,
+        name: str,
+        like: Tensor,
+        shape: tuple[int, ...],
+        strides: Sequence[int] | None = None,
+        shift: int = 0,
+    ) -> Tensor:
+        """Another name and shape for elements of `like`'s buffer, from its element at `shift` on;
+        `strides` default to its own."""
+        own = like.storage
+        steps = own.strides if strides is None else tuple(strides)
+        storage = replace(own, offset=own.offset + shift, strides=steps)
         data, exact = (
-            None if values is None else _strided_view(values, shape, storage, like.storage.offset)
+            None if values is None else _strided_view(values, shape, steps, shift)
             for values in (like.data, like.exact)
         )
         uncertain = like.uncertain
         if isinstance(uncertain, np.ndarray):
             each = np.ascontiguousarray(np.broadcast_to(uncertain, like.shape))
-            uncertain = _strided_view(each, shape, storage, like.storage.offset)
-        tensor = Tensor(name, shape, like.dtype, storage, data, exact, uncertain)
-        self.tensors[name] = tensor
-        return tensor
+            uncertain = _strided_view(each, shape, steps, shift)
+        self.tensors[name] = Tensor(name, shape, like.dtype, storage, data, exact, uncertain)
+        return self.tensors[name]
+
+    def copied(self, target: Tensor, source: Tensor) -> Tensor:
+        """Append a copy of `source`, broadcast, to `target`."""
+        self.add(plain(target.name, target.shape, "move", (self.access(source, target.shape),)))
+        return target
 
     def access(
         self, tensor: Tensor, shape: tuple[int, ...], scale: float | None = None, zero: int = 0
@@ -153,11 +168,11 @@ class NestGraphBuilder:
         )
 
 
-def _strided_view(values: Array, shape: tuple[int, ...], storage: Storage, start: int) -> Array:
-    """Elements of `values`, the first of which lies at `start`, through `storage`."""
-    offset = (storage.offset - start) * values.itemsize
-    steps = tuple(s * values.itemsize for s in storage.strides)
-    return np.ndarray(shape, values.dtype, values, offset, steps)
+def _strided_view(
+    values: Array, shape: tuple[int, ...], strides: tuple[int, ...], shift: int
+) -> Array:
+    steps = tuple(stride * values.itemsize for stride in strides)
+    return np.ndarray(shape, values.dtype, values, shift * values.itemsize, steps)
 
 
 def rounds(data: Array, raw: Array) -> bool:
@@ -227,6 +242,18 @@ def reshaped(
 def identity(access: Access, rank: int) -> bool:
     """Whether `access` reads exactly the output position."""
     return access.index == tuple(Affine(((axis, 1),), 0) for axis in range(rank))
+
+
+def copies(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether `nest` copies a tensor, position by position, to one of the same shape and type."""
+    bare = replace(nest, function="move", reduce=None, bias=None, multiplier=None)
+    if nest != bare or (nest.scale, nest.zero) != (None, 0) or not nest.unclipped:
+        return False
+    (read,) = nest.operands
+    source, target = tensors[read.tensor], tensors[nest.tensor]
+    same = (source.shape, source.dtype) == (target.shape, target.dtype)
+    plain = (read.scale, read.zero, read.pad) == (None, 0, None)
+    return same and plain and identity(read, nest.rank)
 
 
 # Reading a view as what it is a view of: the same elements under the other tensor's index.

@@ -1,4 +1,4 @@
-"""A constant added per channel becomes the bias of the product before it."""
+"""Conversions, biases and clips become part of the operators around them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,45 @@ from dataclasses import dataclass, replace
 
 from compiler.passes import Omittable, Result
 from compiler.tensor_ir.bounds import representable
-from compiler.tensor_ir.build import identity
+from compiler.tensor_ir.build import copies, identity
 from compiler.tensor_ir.nest import Access, Nest, NestGraph, Step, Tensor
-from compiler.tensor_ir.rewrite import NestPass, private, producers, readers, with_steps
+from compiler.tensor_ir.rewrite import (
+    NestPass,
+    private,
+    producers,
+    readers,
+    with_steps,
+    writes_of,
+)
 from simmodel.arch.dtype import is_float
 
-# Conversions become part of the operators around them: engines convert as they read and write.
+
+class _Merging:
+    """Steps of a graph, some of which become part of the nest before them."""
+
+    def __init__(self, graph: NestGraph) -> None:
+        self.steps: list[Step | None] = list(graph.steps)
+        self._removable, self._read = private(graph), readers(graph)
+        self._made = producers(graph)
+
+    def producer(self, name: str) -> Nest | None:
+        """The nest that makes a tensor, if nothing is lost with it but what one step reads."""
+        at = self._made.get(name)
+        if at is None or name not in self._removable or len(self._read[name]) > 1:
+            return None
+        step = self.steps[at]
+        return step if isinstance(step, Nest) else None
+
+    def merge(self, name: str, position: int, nest: Nest) -> None:
+        """Put `nest` in place of the producer of a tensor and of the step at `position`."""
+        at = self._made[nest.tensor] = self._made[name]
+        self.steps[at], self.steps[position] = nest, None
 
 
 @dataclass(frozen=True)
 class FoldConversions(NestPass, Omittable):
-    """Quantization and dequantization move into the neighbours' accesses and results.
+    """Quantization and dequantization move into the neighbours' accesses and results: engines
+    convert as they read and write.
 
     before:
         f[d0] = move(q[d0] * 0.1)             dequantize
@@ -45,16 +73,18 @@ def _fold_reads(graph: NestGraph) -> NestGraph:
         steps[position] = step
         if _dequantizes(step, graph):
             sources[step.tensor] = step.operands[0]
-    return _without_unread(with_steps(graph, steps), set(sources))
+    graph = with_steps(graph, steps)
+    read, removable = readers(graph), private(graph)
+    gone = {name for name in sources if name in removable and not read.get(name)}
+    return with_steps(graph, (s for s in graph.steps if gone.isdisjoint(writes_of(s))))
 
 
 def _dequantizes(nest: Nest, graph: NestGraph) -> bool:
     if nest.function != "move" or not nest.elementwise or nest.scale is not None:
         return False
     read = nest.operands[0]
-    unclipped = nest.low == -float("inf") and nest.high == float("inf")
     converts = read.scale is not None and is_float(graph.tensors[nest.tensor].dtype)
-    return converts and unclipped and read.pad is None and identity(read, nest.rank)
+    return converts and nest.unclipped and read.pad is None and identity(read, nest.rank)
 
 
 def _through(nest: Nest, sources: dict[str, Access], graph: NestGraph) -> Nest:
@@ -85,63 +115,33 @@ def _read_through(access: Access, sources: dict[str, Access]) -> Access:
     return replace(access, tensor=source.tensor, scale=scale, zero=source.zero)
 
 
-def _without_unread(graph: NestGraph, candidates: set[str]) -> NestGraph:
-    """Drop the nests that write `candidates` without readers."""
-    read, removable = readers(graph), private(graph)
-    gone = {name for name in candidates if name in removable and not read.get(name)}
-    steps = (s if not (isinstance(s, Nest) and s.tensor in gone) else None for s in graph.steps)
-    return with_steps(graph, steps)
-
-
 def _fold_writes(graph: NestGraph) -> NestGraph:
-    removable, made, read = private(graph), producers(graph), readers(graph)
-    steps: list[Step | None] = list(graph.steps)
-    tensors = dict(graph.tensors)
+    merging, tensors = _Merging(graph), dict(graph.tensors)
     for position, step in enumerate(graph.steps):
-        if not isinstance(step, Nest) or not (_quantizes(step) or _copies(step, graph)):
+        if not isinstance(step, Nest):
             continue
-        source = step.operands[0].tensor
-        at = made.get(source)
-        producer = None if at is None else steps[at]
-        if at is None or not isinstance(producer, Nest) or source not in removable:
+        source, target = tensors[step.operands[0].tensor], tensors[step.tensor]
+        producer = merging.producer(source.name)
+        if producer is None:
             continue
-        if len(read[source]) > 1:
-            continue
-        if _copies(step, graph):
-            steps[at] = replace(producer, tensor=step.tensor)
-            target = tensors[step.tensor]
-            rounded = tensors[source].rounded + target.rounded
-            tensors[step.tensor] = replace(target, rounded=rounded)
-            made[step.tensor] = at
-            steps[position] = None
-            continue
-        if producer.scale is not None or producer.zero != 0:
-            continue
-        if not is_float(graph.tensors[source].dtype):
-            continue
-        steps[at] = merge_tail(producer, step)
-        made[step.tensor] = at
-        steps[position] = None
-    return with_steps(replace(graph, tensors=tensors), steps)
+        if copies(step, graph.tensors) and step.kind != "Concat":  # parts of it are joined
+            rounded = source.rounded + target.rounded
+            tensors[target.name] = replace(target, rounded=rounded)
+            merging.merge(source.name, position, replace(producer, tensor=target.name))
+        elif _quantizes(step) and is_float(source.dtype) and _real(producer):
+            merging.merge(source.name, position, merge_tail(producer, step))
+    return with_steps(replace(graph, tensors=tensors), merging.steps)
+
+
+def _real(producer: Nest) -> bool:
+    """Whether the result is not encoded yet."""
+    return producer.scale is None and producer.zero == 0
 
 
 def _quantizes(nest: Nest) -> bool:
     plain = nest.function == "move" and nest.elementwise and nest.scale is not None
     read = nest.operands[0]
     return plain and read.scale is None and read.zero == 0 and identity(read, nest.rank)
-
-
-def _copies(nest: Nest, graph: NestGraph) -> bool:
-    """Whether `nest` copies elements unchanged and is no part of a concatenation."""
-    if nest != replace(nest, function="move", reduce=None, bias=None, multiplier=None):
-        return False
-    if (nest.scale, nest.zero, nest.low, nest.high) != (None, 0, -float("inf"), float("inf")):
-        return False
-    read, target = nest.operands[0], graph.tensors[nest.tensor]
-    source = graph.tensors[read.tensor]
-    plain = (read.scale, read.zero, read.pad) == (None, 0, None) and identity(read, nest.rank)
-    same = (source.shape, source.dtype) == (target.shape, target.dtype)
-    return plain and same and nest.kind != "Concat"
 
 
 def merge_tail(producer: Nest, tail: Nest) -> Nest:
@@ -171,39 +171,27 @@ class FoldBias(NestPass, Omittable):
     """
 
     def apply(self, ir: NestGraph) -> Result[NestGraph]:
-        removable, made, read = private(ir), producers(ir), readers(ir)
-        tensors = dict(ir.tensors)
-        buffers = dict(ir.buffers)
-        steps: list[Step | None] = list(ir.steps)
+        merging, tensors, buffers = _Merging(ir), dict(ir.tensors), dict(ir.buffers)
         for position, step in enumerate(ir.steps):
             if not isinstance(step, Nest) or step.function != "add" or not step.elementwise:
                 continue
             for product, constant in (step.operands, step.operands[::-1]):
-                at = made.get(product.tensor)
-                producer = None if at is None else steps[at]
-                if (
-                    at is None
-                    or not isinstance(producer, Nest)
-                    or not _takes_bias(producer, tensors)
-                ):
+                producer = merging.producer(product.tensor)
+                if producer is None or not _takes_bias(producer, tensors):
                     continue
-                if product.tensor not in removable or len(read[product.tensor]) > 1:
-                    continue
-                if not identity(product, step.rank) or not _per_column(constant, producer, tensors):
-                    continue
-                real = _as_fp32(tensors, buffers, constant)
-                steps[at] = replace(merge_tail(producer, step), bias=real)
-                made[step.tensor] = at
-                steps[position] = None
-                break
-        folded = with_steps(replace(ir, tensors=tensors, buffers=buffers), steps)
+                if identity(product, step.rank) and _per_column(constant, producer, tensors):
+                    real = _as_fp32(tensors, buffers, constant)
+                    biased = replace(merge_tail(producer, step), bias=real)
+                    merging.merge(product.tensor, position, biased)
+                    break
+        folded = with_steps(replace(ir, tensors=tensors, buffers=buffers), merging.steps)
         return Result(folded, folded != ir)
 
 
 def _takes_bias(producer: Nest, tensors: dict[str, Tensor]) -> bool:
     free = producer.bias is None and producer.multiplier is None and producer.scale is None
-    unclipped = producer.low == -math.inf and producer.high == math.inf
-    return free and unclipped and producer.contraction and is_float(tensors[producer.tensor].dtype)
+    real = is_float(tensors[producer.tensor].dtype)
+    return free and real and producer.unclipped and producer.contraction
 
 
 def _per_column(constant: Access, producer: Nest, tensors: dict[str, Tensor]) -> bool:
@@ -230,9 +218,6 @@ def _as_fp32(tensors: dict[str, Tensor], buffers: dict[str, int], constant: Acce
     return replace(constant, tensor=name)
 
 
-# Clipping activations become part of the operator before them.
-
-
 @dataclass(frozen=True)
 class FoldClips(NestPass, Omittable):
     """Relu and Clip move into the result of the operator before them.
@@ -245,23 +230,16 @@ class FoldClips(NestPass, Omittable):
     """
 
     def apply(self, ir: NestGraph) -> Result[NestGraph]:
-        removable, made, read = private(ir), producers(ir), readers(ir)
-        steps: list[Step | None] = list(ir.steps)
+        merging = _Merging(ir)
         for position, step in enumerate(ir.steps):
             tail = _as_clip(step) if isinstance(step, Nest) else None
             if tail is None:
                 continue
             source = tail.operands[0].tensor
-            at = made.get(source)
-            producer = None if at is None else steps[at]
-            if at is None or not isinstance(producer, Nest) or source not in removable:
-                continue
-            if len(read[source]) > 1 or not _clippable(producer):
-                continue
-            steps[at] = merge_tail(producer, tail)
-            made[tail.tensor] = at
-            steps[position] = None
-        folded = with_steps(ir, steps)
+            producer = merging.producer(source)
+            if producer is not None and _real(producer) and producer.high == math.inf:
+                merging.merge(source, position, merge_tail(producer, tail))
+        folded = with_steps(ir, merging.steps)
         return Result(folded, folded != ir)
 
 
@@ -274,9 +252,4 @@ def _as_clip(nest: Nest) -> Nest | None:
         return None
     if nest.function == "relu":
         return replace(nest, low=max(nest.low, 0.0))
-    return nest if nest.low > -math.inf or nest.high < math.inf else None
-
-
-def _clippable(producer: Nest) -> bool:
-    """Whether the producer's result is still a real number that a clip may follow."""
-    return producer.scale is None and producer.zero == 0 and producer.high == math.inf
+    return None if nest.unclipped else nest

@@ -173,9 +173,8 @@ def raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.gener
     """Whether bytes are copied unchanged."""
     access = nest.operands[0]
     plain = (access.scale, access.zero) == (nest.scale, nest.zero) and access.pad is None
-    unclipped = nest.low == -math.inf and nest.high == math.inf
     untouched = nest.bias is None and nest.multiplier is None and nest.reduce is None
-    return nest.function == "move" and source == target and plain and unclipped and untouched
+    return nest.function == "move" and source == target and plain and nest.unclipped and untouched
 
 
 def of_whole_numbers(nest: Nest, tensors: Mapping[str, Array]) -> bool:
@@ -213,7 +212,7 @@ def _real_values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
         values = values + per_output(nest.bias, nest, tensors).astype(values.dtype)
     if nest.multiplier is not None:
         values = values.astype(np.float32) * per_output(nest.multiplier, nest, tensors)
-    if nest.low > -math.inf or nest.high < math.inf:
+    if not nest.unclipped:
         values = np.clip(values, nest.low, nest.high)
     return values
 
@@ -221,13 +220,11 @@ def _real_values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
 def _products(nest: Nest, tensors: Mapping[str, Array]) -> Array:
     """The exact sum of products; fp32 of floats, fp64 of integers."""
     left, right = nest.operands
-    arrays, names = [], []
-    for access, own in zip(nest.operands, within_loops(nest), strict=True):
-        raw = tensors[access.tensor]
-        values = over_loops(centred(raw, access), access, nest)
-        index = tuple(slice(None) if d in own else 0 for d in range(len(nest.dims)))
-        arrays.append(values[index])
-        names.append(letters(own))
+    names = [letters(own) for own in within_loops(nest)]
+    arrays = [
+        over_own_loops(centred(tensors[access.tensor], access), access, nest, position)
+        for position, access in enumerate(nest.operands)
+    ]
     out = letters(range(nest.rank))
     total = contraction(arrays[0], names[0], arrays[1], names[1], out)
     exact = np.float32 if np.issubdtype(arrays[0].dtype, np.floating) else np.float64
@@ -243,6 +240,14 @@ def within_loops(nest: Nest) -> tuple[list[int], list[int]]:
     neither = set(range(len(nest.dims))) - used[0] - used[1]
     inner = set(range(nest.rank, len(nest.dims)))
     return sorted(used[0] | inner | neither), sorted(used[1] | inner)
+
+
+def over_own_loops(values: Array, access: Access, nest: Nest, position: int) -> Array:
+    """`values` of operand `position` of a sum of products, over the loops of `within_loops`."""
+    own = within_loops(nest)[position]
+    seen = over_loops(values, access, nest)
+    made: Array = seen[tuple(slice(None) if d in own else 0 for d in range(seen.ndim))]
+    return made
 
 
 def letters(loops: Iterable[int]) -> str:
@@ -269,8 +274,12 @@ def per_output(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> Arra
     raw = tensors[access.tensor]
     exact = np.issubdtype(raw.dtype, np.integer) and (access.scale, access.zero) == (None, 0)
     values = raw if exact else real(raw, access)
-    seen = over_loops(values, access, nest)
-    first: Array = seen[tuple(slice(None) if d < nest.rank else 0 for d in range(seen.ndim))]
+    return at_outputs(over_loops(values, access, nest), nest)
+
+
+def at_outputs(values: Array, nest: Nest) -> Array:
+    """Values over all loops at the first position of each reduction loop."""
+    first: Array = values[tuple(slice(None) if d < nest.rank else 0 for d in range(values.ndim))]
     return first
 
 

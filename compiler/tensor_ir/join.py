@@ -7,13 +7,12 @@ digit by digit, each dimension of the covering tensor being one digit.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from compiler.passes import Omittable, Result, ensured
-from compiler.tensor_ir.build import identity
+from compiler.tensor_ir.build import copies
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph, Step, Storage, Tensor
 from compiler.tensor_ir.rewrite import NestPass, check_nests, reads_of, with_steps, writes_of
 
@@ -62,17 +61,9 @@ class JoinConcat(NestPass, Omittable):
 
 def _joins(step: Step, tensors: dict[str, Tensor]) -> TypeGuard[Nest]:
     """Whether `step` copies a part of a concatenation as it is."""
-    if not isinstance(step, Nest) or step.kind != "Concat" or step.function != "move":
+    if not isinstance(step, Nest) or step.kind != "Concat" or not copies(step, tensors):
         return False
-    if step != replace(step, reduce=None, bias=None, multiplier=None, scale=None, zero=0):
-        return False
-    if (step.low, step.high) != (-math.inf, math.inf):
-        return False
-    (access,) = step.operands
-    plain = (access.pad, access.scale, access.zero) == (None, None, 0)
-    source, target = tensors[access.tensor], tensors[step.tensor]
-    same = source.dtype == target.dtype and source.shape == target.shape
-    return plain and same and source.data is None and identity(access, step.rank)
+    return tensors[step.operands[0].tensor].data is None
 
 
 @dataclass(frozen=True)
@@ -229,9 +220,7 @@ def side_by_side(whole: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Storage |
     start = 0
     for part, place in parts:
         storage = Storage(
-            first.storage.buffer,
-            first.storage.offset + start * strides[axis],
-            tuple(strides),
+            first.storage.buffer, first.storage.offset + start * strides[axis], tuple(strides)
         )
         offset = whole.storage.offset + start * whole.storage.strides[axis]
         if not _same(part, storage) or not _same(place, replace(whole.storage, offset=offset)):

@@ -12,7 +12,8 @@ no reduction. Index maps, bounds, cost and the numpy meaning follow from these f
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -152,6 +153,11 @@ class Nest:
         return any(
             affine.coefficient(dim) and len(affine.terms) > 1 for affine in self.operands[0].index
         )
+
+    @property
+    def unclipped(self) -> bool:
+        """Whether the result has no limits."""
+        return self.low == -math.inf and self.high == math.inf
 
     @property
     def elementwise(self) -> bool:
@@ -295,6 +301,16 @@ class Tensor:
     def stored(self) -> int:
         """Bytes in memory."""
         return self.elements * size_of(self.dtype) if self.narrow is None else self.narrow.bytes
+
+
+def with_sources(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """`tensor` with its rows' table and index changed, if it has any."""
+    picked, placed = tensor.picked, tensor.placed
+    if picked is not None:
+        picked = replace(picked, table=change(picked.table), index=change(picked.index))
+    if placed is not None:
+        placed = replace(placed, table=change(placed.table), index=change(placed.index))
+    return replace(tensor, picked=picked, placed=placed)
 
 
 @dataclass(frozen=True)

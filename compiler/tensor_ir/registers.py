@@ -48,10 +48,25 @@ def values_at(registers: Sequence[Register], lengths: Mapping[str, int]) -> dict
     return {r.name: r.share(lengths) if r.terms else lengths[r.name] for r in registers}
 
 
+def sizes_at(registers: Sequence[Register], point: Point) -> dict[str, int]:
+    """The lengths at a point, by name."""
+    names = (register.name for register in lengths_among(registers))
+    return dict(zip(names, point, strict=True))
+
+
 def values_at_point(registers: Sequence[Register], point: Point) -> dict[str, int]:
     """Values of all registers at a point."""
-    names = (register.name for register in lengths_among(registers))
-    return values_at(registers, dict(zip(names, point, strict=True)))
+    return values_at(registers, sizes_at(registers, point))
+
+
+def point_text(registers: Sequence[Register], point: Point) -> str:
+    """A point in words: `n=5, past=3`."""
+    return ", ".join(f"{name}={value}" for name, value in sizes_at(registers, point).items())
+
+
+def with_size(point: Point, at: int, value: int) -> Point:
+    """`point` with another value of length number `at`."""
+    return (*point[:at], value, *point[at + 1 :])
 
 
 def below(terms: Terms, registers: Sequence[Register], values: Mapping[str, int]) -> int:
@@ -70,7 +85,7 @@ def from_where(holds: Callable[[Point], bool], registers: Sequence[Register], po
     which on the condition is true; empty if no single length has one."""
     for at, register in enumerate(lengths_among(registers)):
         above = range(point[at] + 1, register.high + 1)
-        points = [(*point[:at], value, *point[at + 1 :]) for value in above]
+        points = [with_size(point, at, value) for value in above]
         least = bisect_left(points, True, key=holds)
         if least < len(above):
             return f"; a range from {register.name}={above[least]} on would do"
@@ -166,7 +181,7 @@ def counted(known: Mapping[Point, int], registers: Sequence[Register]) -> Count 
     terms = fitted(known, registers)
     if terms is None:
         return None
-    high = {register.name: register.high for register in registers}
+    high = values_at_point(registers, edge_of(registers))
     base = known[edge_of(registers)] - sum(factor * high[name] for name, factor in terms)
     return Count(base, terms)
 

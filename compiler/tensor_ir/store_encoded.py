@@ -7,7 +7,6 @@ scale, and integers pass from inference to inference.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -58,8 +57,7 @@ def _conversions(ir: NestGraph) -> Iterator[Nest]:
         access, made = step.operands[0], ir.tensors[step.tensor]
         source = ir.tensors[access.tensor]
         whole = identity(access, step.rank) and access.pad is None and made.shape == source.shape
-        clipped = (step.low, step.high) != (-math.inf, math.inf)
-        if not whole or clipped or len(step.reads) > 1 or source.data is not None:
+        if not whole or not step.unclipped or len(step.reads) > 1 or source.data is not None:
             continue
         given = access.tensor in ir.inputs and read[source.storage.buffer] == 1
         begins = given and access.scale is None and step.scale is not None

@@ -1,4 +1,4 @@
-"""Nest graphs as text, and back: one line per buffer, tensor and operator.
+"""Nest graphs as text: one line per buffer, tensor and operator.
 
     graph net
     buffer y 1024
@@ -13,19 +13,20 @@
     host (e) = Gather(i) reason "rows" operations 0 origin words picks w by i along 0
 
 A name is written bare where it is a word, in quotes otherwise. Numbers of constants and payloads
-of host nodes are no text: `constants` and `payloads` take them out, `parse_graph` takes them back.
+of host nodes are no text. `LineTokens` reads what is written like this.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.tensor_ir.nest import (
     Access,
     Affine,
-    Array,
     HostNode,
     Nest,
     NestGraph,
@@ -36,26 +37,20 @@ from compiler.tensor_ir.nest import (
     Step,
     Tensor,
 )
-from compiler.tensor_ir.parse import WORD, parse_graph
 from simmodel.arch.dtype import NAMES
 
-__all__ = ["constants", "parse_graph", "payloads", "print_graph", "print_step", "spelled"]
+T = TypeVar("T")
 
+_WORD = re.compile(r"[A-Za-z_][\w.]*")
+"""A name that needs no quotes."""
+_TOKEN = re.compile(
+    r'\s*("(?:[^"\\]|\\.)*"|[A-Za-z_][\w.]*|\d+(?:\.\d+)?(?:e[+-]?\d+)?|[-+*()\[\],:;=]|$)'
+)
 _RESERVED = frozenset(
     {"graph", "buffer", "tensor", "constant", "input", "output", "host", "clip", "over", "of",
      "inf", "nan", "pad", "scale", "zero", "origin", "kind", "composite",
      "sparse", "picks", "puts", "put", "into", "by", "along", "blocks"}
 )  # fmt: skip
-
-
-def constants(graph: NestGraph) -> dict[str, Array]:
-    """The raw values of every constant, which the text leaves out."""
-    return {name: t.data for name, t in graph.tensors.items() if t.data is not None}
-
-
-def payloads(graph: NestGraph) -> dict[str, bytes]:
-    """The payload of every host node by the name of its first output."""
-    return {s.outputs[0]: s.payload for s in graph.steps if isinstance(s, HostNode)}
 
 
 def print_graph(graph: NestGraph) -> str:
@@ -80,7 +75,7 @@ def print_step(step: Step) -> str:
 
 def spelled(name: str) -> str:
     """A name as text: bare where it is a word, in quotes otherwise."""
-    plain = WORD.fullmatch(name) is not None and name not in _RESERVED
+    plain = _WORD.fullmatch(name) is not None and name not in _RESERVED
     return name if plain else json.dumps(name)
 
 
@@ -121,7 +116,7 @@ def _nest(nest: Nest) -> str:
         value += f" + {_access(nest.bias, names)}"
     if nest.multiplier is not None:
         value += f" * {_access(nest.multiplier, names)}"
-    if (nest.low, nest.high) != (float("-inf"), float("inf")):
+    if not nest.unclipped:
         value = f"clip({value}, {float(nest.low)!r}, {float(nest.high)!r})"
     code = _code(nest.scale, nest.zero)
     value += f" as{code}" if code else ""
@@ -190,3 +185,65 @@ def _pick(pick: Pick | Picked | None) -> str:
     )  # fmt: skip
     table, index = map(spelled, names)
     return f" picks {table} by {index} along {pick.axis}"
+
+
+# Reading.
+
+
+class LineTokens:
+    """The tokens of one line, taken from the left; ValueError where the next is another one."""
+
+    def __init__(self, line: str) -> None:
+        self.tokens: list[str] = []
+        position = 0
+        while position < len(line):
+            found = _TOKEN.match(line, position)
+            if found is None:
+                raise ValueError(f"cannot read {line[position:]!r}")
+            self.tokens.append(found.group(1))
+            position = found.end()
+        self.at = 0
+
+    def peek(self) -> str:
+        """The next token; empty behind the last."""
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def next(self) -> str:
+        """Take the next token."""
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def skip(self, token: str) -> bool:
+        """Take `token` if it comes next; whether it did."""
+        found = self.peek() == token
+        self.at += found
+        return found
+
+    def expect(self, *tokens: str) -> None:
+        """Take exactly `tokens`."""
+        for token in tokens:
+            if not self.skip(token):
+                where = f"before {self.peek()!r}" if self.peek() else "at the end"
+                raise ValueError(f"expected {token!r} {where}")
+
+    def name(self) -> str:
+        """Take a name, bare or in quotes."""
+        token = self.next()
+        if token.startswith('"'):
+            return str(json.loads(token))
+        if not _WORD.fullmatch(token):
+            raise ValueError(f"expected a name, not {token!r}")
+        return token
+
+    def integer(self) -> int:
+        """Take a whole number."""
+        sign = -1 if self.skip("-") else 1
+        token = self.next()
+        if not token.isdecimal():
+            raise ValueError(f"expected a whole number, not {token!r}")
+        return sign * int(token)
+
+    def option(self, word: str, item: Callable[[], T], default: T) -> T:
+        """What follows `word`, if that comes next."""
+        return item() if self.skip(word) else default

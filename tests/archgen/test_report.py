@@ -12,6 +12,7 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 from conv_net import LAYERS, conv_net
+from nest_reader import parse_graph
 from rich.console import Console
 
 from archgen.cli.compile_report import parts
@@ -26,7 +27,6 @@ from compiler.explain.rejected import RejectedOption
 from compiler.explain.report import BufferReport, Choice, Constants, GroupReport, LayerReport
 from compiler.schedule_ir.schedule import Estimate
 from compiler.search.best_program import SimulatedProgram
-from compiler.tensor_ir.parse import parse_graph
 from compiler.tensor_ir.text import print_graph
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from nest_reader import constants, parse_graph, payloads
 from test_zoo import SMALL
 
 from archgen.schema import load_arch
@@ -12,7 +13,7 @@ from compiler.decisions.text.extract import extract_tree, remarks_of
 from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.pipeline import bind, fuse_tails, nests, prepared
 from compiler.schedule.fusion.greedy import Line
-from compiler.tensor_ir.text import constants, parse_graph, payloads, print_graph
+from compiler.tensor_ir.text import print_graph
 
 
 @pytest.mark.parametrize("name", CATALOG)

@@ -42,7 +42,7 @@ def test_clipped_counts_positions_inside_in_front_and_behind(
 ) -> None:
     box: Box = tuple(b for b, _ in cases)
     region = clipped(box, tuple(extent for _, extent in cases))
-    assert region.padded == tuple(size for _, size in box)
+    assert region.sizes == tuple(size for _, size in box)
     for axis, ((start, size), extent) in enumerate(cases):
         positions = range(start, start + size)
         inside = [p for p in positions if 0 <= p < extent]

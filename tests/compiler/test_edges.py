@@ -23,12 +23,15 @@ INTEGER = "cocco-simba-1c"
 """int8 products, real values in fp32 or fp16."""
 
 
+Feeds = dict[str, Array]
+
+
 def model_of(text: str, opset: int) -> onnx.ModelProto:
     return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
 
 
-def inputs_of(proto: onnx.ModelProto) -> dict[str, Array]:
-    made: dict[str, Array] = {}
+def inputs_of(proto: onnx.ModelProto) -> Feeds:
+    made: Feeds = {}
     for index, value in enumerate(proto.graph.input):
         kind = value.type.tensor_type
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
@@ -38,112 +41,96 @@ def inputs_of(proto: onnx.ModelProto) -> dict[str, Array]:
     return made
 
 
-def by_runtime(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:
+def by_runtime(proto: onnx.ModelProto, inputs: Feeds) -> list[Array]:
     return list(onnxruntime.InferenceSession(proto.SerializeToString()).run(None, inputs))
 
 
-def checked(text: str, opset: int, inputs: dict[str, Array] | None = None) -> CompileResult:
-    """Compiled for a machine with and without the operator's types, and right on it."""
-    proto, arch = model_of(text, opset), load_arch(INTEGER)
-    inputs = inputs or inputs_of(proto)
+def executed(
+    text: str, opset: int, inputs: Feeds | None = None, machine: str = INTEGER
+) -> tuple[CompileResult, Feeds]:
+    """The network compiled for a machine, and its outputs."""
+    proto, arch = model_of(text, opset), load_arch(machine)
     made = compile_model(proto, arch, CompileOptions(stages=stages_for(0)))
     verify(made.program, arch)
-    got = run(made.program, inputs, arch, run_node).outputs
+    return made, run(made.program, inputs or inputs_of(proto), arch, run_node).outputs
+
+
+def checked(text: str, opset: int, inputs: Feeds | None = None, atol: float = 1e-5) -> bool:
+    """Whether the host has a part in it; AssertionError unless it is right."""
+    proto = model_of(text, opset)
+    inputs = inputs or inputs_of(proto)
+    made, got = executed(text, opset, inputs)
     for output, want in zip(proto.graph.output, by_runtime(proto, inputs), strict=True):
         assert got[output.name].dtype == want.dtype
-        np.testing.assert_allclose(got[output.name], want, rtol=1e-5, atol=1e-5)
-    return made
+        np.testing.assert_allclose(got[output.name], want, rtol=1e-5, atol=atol)
+    return bool(made.host)
 
 
-@pytest.mark.parametrize(("half", "opset"), [("float16", 13), ("bfloat16", 13)])
-def test_a_cast_to_half_precision_rounds(half: str, opset: int) -> None:
+WEIGHTS = f"uint8[3,2,2,2] w = {{{', '.join(str(number % 17) for number in range(24))}}}"
+STATISTICS = """g (float[2,3,4] x, float{width} s, float{width} b)
+    => (float[2,3,4] y, float[{shape}] mean, float[{shape}] inverse) {{
+    y, mean, inverse = LayerNormalization <axis = {axis}> (x, s, b) }}"""
+NATIVE = {
+    "a convolution of integers": (
+        f"g (uint8[1,2,5,5] x) => (int32[1,3,4,4] y) <{WEIGHTS}> {{ y = ConvInteger (x, w) }}", 13),
+    "with padding": (
+        f"g (uint8[1,2,5,5] x) => (int32[1,3,5,5] y) <{WEIGHTS}> "
+        '{ y = ConvInteger <auto_pad = "SAME_UPPER"> (x, w) }', 13),
+    "with a zero point": (
+        f"g (uint8[1,2,5,5] x) => (int32[1,3,3,3] y) <{WEIGHTS}, uint8 z = {{3}}> "
+        "{ y = ConvInteger <pads = [1,1,1,1], strides = [2,2]> (x, w, z) }", 13),
+    "statistics of rows": (STATISTICS.format(width="[4]", shape="2,3,1", axis=-1), 17),
+    "statistics of planes": (STATISTICS.format(width="[3,4]", shape="2,1,1", axis=1), 17),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_operators_without_the_host(name: str) -> None:
+    assert not checked(*NATIVE[name])
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_a_cast_to_half_precision_rounds(half: str) -> None:
     number = onnx.TensorProto.DataType.Value(half.upper())
-    made = checked(
+    on_host = checked(
         f"g (float[2,8] x) => (float[2,8] y) {{ h = Cast <to = {number}> (x) "
         "f = Cast <to = 1> (h) y = Relu (f) }",
-        opset,
+        13,
     )
     types = load_arch(INTEGER).vector.types
-    assert bool(made.host) == ({"float16": "fp16", "bfloat16": "bf16"}[half] not in types)
+    assert on_host == ({"float16": "fp16", "bfloat16": "bf16"}[half] not in types)
 
 
 def test_integers_cast_to_half_precision_are_rounded_too() -> None:
-    x = np.array([[2049, 70_000, -4095, 7]], np.int32)
-    checked(
-        "g (int32[1,4] x) => (float[1,4] y) { h = Cast <to = 10> (x) y = Cast <to = 1> (h) }",
-        13,
-        {"x": x},
-    )
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "g (uint8[1,2,5,5] x) => (int32[1,3,4,4] y) { y = ConvInteger (x, w) }",
-        'g (uint8[1,2,5,5] x) => (int32[1,3,5,5] y) '
-        '{ y = ConvInteger <auto_pad = "SAME_UPPER"> (x, w) }',
-        "g (uint8[1,2,5,5] x) => (int32[1,3,3,3] y) "
-        "<uint8 z = {3}> { y = ConvInteger <pads = [1,1,1,1], strides = [2,2]> (x, w, z) }",
-    ],
-)  # fmt: skip
-def test_integer_convolutions_need_no_attributes(text: str) -> None:
-    weights = ", ".join(str(number % 17) for number in range(24))
-    before, after = text.split("{ y", 1)
-    constant = f"uint8[3,2,2,2] w = {{{weights}}}"
-    if "<" in before:
-        before = before.replace("<", f"<{constant}, ", 1)
-    else:
-        before = f"{before} <{constant}> "
-    assert not checked(f"{before}{{ y{after}", 13).host
-
-
-@pytest.mark.parametrize("axis", [1, -1])
-def test_layer_normalization_gives_its_statistics(axis: int) -> None:
-    shape = "2,1,1" if axis == 1 else "2,3,1"
-    width = "[3,4]" if axis == 1 else "[4]"
-    made = checked(
-        f"g (float[2,3,4] x, float{width} s, float{width} b) "
-        f"=> (float[2,3,4] y, float[{shape}] mean, float[{shape}] inverse) "
-        f"{{ y, mean, inverse = LayerNormalization <axis = {axis}> (x, s, b) }}",
-        17,
-    )
-    assert not made.host
-
-
-def test_double_values_reach_the_host_as_such() -> None:
-    text = """g (double[1,1,40,40] x, double[1,40,40,2] p) => (double[1,1,40,40] y) {
-                y = GridSample (x, p)
-              }"""
-    assert checked(text, 20).host
-
-
-def test_values_that_numpy_has_no_type_for_cross_to_the_host() -> None:
-    """int64 to bfloat16 and back, where neither is a type of the vector engine."""
-    text = """g (float[2,4] x) => (float[2,4] y) {
-                h = Cast <to = 16> (x)
-                y = Cast <to = 1> (h)
-              }"""
-    x = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
-    proto, arch = model_of(text, 13), load_arch("soma-edge")
-    made = compile_model(proto, arch, CompileOptions(stages=stages_for(0)))
-    assert [node.kind for node in made.host] == ["Cast"]
-    got = run(made.program, {"x": x}, arch, run_node).outputs["y"]
-    np.testing.assert_array_equal(got, x.astype(ml_dtypes.bfloat16).astype(np.float32))
+    text = "g (int32[1,4] x) => (float[1,4] y) { h = Cast <to = 10> (x) y = Cast <to = 1> (h) }"
+    checked(text, 13, {"x": np.array([[2049, 70_000, -4095, 7]], np.int32)})
 
 
 def test_a_transposed_convolution_may_be_longer_than_its_windows_reach() -> None:
     text = """g (float[1,1,3,3] x, float[1,2,3,3] w) => (float[1,2,10,8] y) {
-                y = ConvTranspose <strides = [3,2], output_shape = [10,8]> (x, w)
-              }"""
+                y = ConvTranspose <strides = [3,2], output_shape = [10,8]> (x, w) }"""
     checked(text, 11)
+
+
+def test_double_values_reach_the_host_as_such() -> None:
+    text = """g (double[1,1,40,40] x, double[1,40,40,2] p) => (double[1,1,40,40] y) {
+                y = GridSample (x, p) }"""
+    assert checked(text, 20)
+
+
+def test_values_that_numpy_has_no_type_for_cross_to_the_host() -> None:
+    """int64 to bfloat16 and back, where neither is a type of the vector engine."""
+    text = "g (float[2,4] x) => (float[2,4] y) { h = Cast <to = 16> (x)  y = Cast <to = 1> (h) }"
+    x = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
+    made, got = executed(text, 13, {"x": x}, "soma-edge")
+    assert [node.kind for node in made.host] == ["Cast"]
+    np.testing.assert_array_equal(got["y"], x.astype(ml_dtypes.bfloat16).astype(np.float32))
 
 
 def test_a_vector_of_zeros_has_no_direction() -> None:
     x = np.array([[3, 4, 0], [0, 0, 0]], np.float32)
-    proto = model_of("g (float[2,3] x) => (float[2,3] y) { y = LpNormalization (x) }", 22)
-    arch = load_arch(INTEGER)
-    made = compile_model(proto, arch, CompileOptions(stages=stages_for(0)))
-    got = run(made.program, {"x": x}, arch, run_node).outputs["y"]
+    text = "g (float[2,3] x) => (float[2,3] y) { y = LpNormalization (x) }"
+    got = executed(text, 22, {"x": x})[1]["y"]
     np.testing.assert_allclose(got, [[0.6, 0.8, 0], [0, 0, 0]], rtol=1e-6)
 
 
@@ -180,32 +167,21 @@ def test_dropout_in_training_is_refused(port: str, given: str, reason: str) -> N
 def test_an_old_fourier_transform_names_its_axis() -> None:
     text = "g (float[1,10,10,1] x) => (float[1,10,10,2] y) { y = DFT <axis = 2> (x) }"
     x = inputs_of(model_of(text, 17))["x"]
-    made = compile_model(
-        model_of(text, 17), load_arch(INTEGER), CompileOptions(stages=stages_for(0))
-    )
-    got = run(made.program, {"x": x}, load_arch(INTEGER), run_node).outputs["y"]
+    got = executed(text, 17, {"x": x})[1]["y"]
     want = np.fft.fft(x[..., 0], axis=2)
     np.testing.assert_allclose(got[..., 0] + 1j * got[..., 1], want, atol=1e-3)
 
 
 def test_half_of_a_short_time_spectrum_is_the_default() -> None:
     text = """g (float[1,32,1] x) => (float[1,5,5,2] y) <int64 step = {6}, int64 frame = {8}> {
-                y = STFT (x, step, , frame)
-              }"""
-    proto, arch = model_of(text, 17), load_arch(INTEGER)
-    made = compile_model(proto, arch, CompileOptions(stages=stages_for(0)))
-    inputs = inputs_of(proto)
-    got = run(made.program, inputs, arch, run_node).outputs["y"]
-    np.testing.assert_allclose(got, by_runtime(proto, inputs)[0], atol=1e-3)
+                y = STFT (x, step, , frame) }"""
+    checked(text, 17, atol=1e-3)
 
 
 def test_double_values_that_only_the_host_touches_stay_double() -> None:
     text = "g (double[5,5] x) => (double y) { y = Det (x) }"
-    proto, arch = model_of(text, 13), load_arch(INTEGER)
-    made = compile_model(proto, arch, CompileOptions(stages=stages_for(0)))
     x = np.diag([1 + 2.0**-40, 1, 1, 1, 1])
-    y = run(made.program, {"x": x}, arch, run_node).outputs["y"]
-    assert y == 1 + 2.0**-40
+    assert executed(text, 13, {"x": x})[1]["y"] == 1 + 2.0**-40
 
 
 def test_types_that_no_memory_stores_are_named() -> None:

@@ -15,6 +15,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from machines import machine
+from nest_reader import parse_graph
 from networks import Net, networks
 
 from archgen.check.reference import run_node
@@ -26,7 +27,7 @@ from compiler.target.place_on_host import PlaceOnHost
 from compiler.tensor_ir.fold import FoldBias, FoldClips, FoldConversions
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import Array, HostNode, Nest, NestGraph
-from compiler.tensor_ir.text import parse_graph, print_graph
+from compiler.tensor_ir.text import print_graph
 from simmodel.arch.dtype import NUMPY
 
 PASSES: dict[str, Pass[NestGraph]] = {

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
+from nest_reader import parse_graph
 
 from compiler.target.fuse_functions import FuseFunctions
 from compiler.target.vector_functions import ExpandFunctions, match, normal
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import Nest, NestGraph
-from compiler.tensor_ir.text import parse_graph
 from simmodel.arch.record import Arch, FormLimits, Isa, VectorCost
 from simmodel.isa.functions import BINARY, TERNARY, UNARY, functions_in, term_of
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import machine, machines
+from nest_reader import constants, parse_graph
 from networks import Net, check, refused
 
 from compiler.context import CompileOptions, Context
@@ -22,7 +23,7 @@ from compiler.options import Stages
 from compiler.pipeline import nests, prepared
 from compiler.target.group_depthwise import GroupDepthwise
 from compiler.tensor_ir.nest import Nest
-from compiler.tensor_ir.text import constants, parse_graph, print_graph
+from compiler.tensor_ir.text import print_graph
 from simmodel.arch.record import Arch
 
 SLOW = 256

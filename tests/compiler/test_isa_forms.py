@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
+from nest_reader import parse_graph
 from networks import Net, check
 
 from compiler.api import CompileOptions, compile_model, prepared
@@ -24,7 +25,6 @@ from compiler.target.group_depthwise import GroupDepthwise
 from compiler.target.vector_functions import ExpandFunctions
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import Nest, NestGraph
-from compiler.tensor_ir.text import parse_graph
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.record import Arch, FormLimits, Isa, Scalar
 from simmodel.execute import execute

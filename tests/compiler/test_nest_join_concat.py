@@ -14,6 +14,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nest_reader import parse_graph
 from networks import cleaned
 from onnx import TensorProto, helper, numpy_helper
 
@@ -23,7 +24,7 @@ from compiler.passes import run_pass
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.join import JoinConcat, Placing, side_by_side
 from compiler.tensor_ir.nest import Array, NestGraph, Storage, Tensor, row_major
-from compiler.tensor_ir.text import parse_graph, print_graph
+from compiler.tensor_ir.text import print_graph
 
 FILES = sorted((Path(__file__).parents[1] / "cases/join-concat").glob("*.txt"))
 

@@ -137,7 +137,61 @@ MOVEMENT = [
     case("DepthToSpace", (2, 18, 2, 1), blocksize=3, mode="CRD"),
     case("Upsample", (1, 2, 3, 4), np.array([1, 1, 2, 2], "f4"), opset=9),
 ]  # fmt: skip
-CASES = [*ELEMENTWISE, *CONTRACTIONS, *REDUCTIONS, *MOVEMENT]
+# Operators that graph passes make of others.
+POSITIONS = [
+    *(case(op, (3, 4, 5), axis=axis, keepdims=kept, select_last_index=last)
+      for op in ("ArgMax", "ArgMin") for axis, kept, last in ((0, 1, 0), (-1, 0, 1))),
+    case("ArgMax", (3, 4), axis=1, dtype="i4"),
+    *(case("Hardmax", (3, 4, 5), axis=axis) for axis in (-1, 0)),
+    *(case("OneHot", (3, 4), np.int64(6), np.array([2, 5], "f4"), axis=axis, dtype="i8")
+      for axis in (0, 1, -1)),
+    case("OneHot", (90,), np.array([7], "f4"), (2,)),
+    *(case(op, (3, 11), np.array(axis), reverse=back, exclusive=apart)
+      for op in ("CumSum",) for axis in (0, -1) for back in (0, 1) for apart in (0, 1)),
+    case("CumSum", (4, 1), np.array(1), exclusive=1),
+    case("EyeLike", (4, 5), k=-1),
+]  # fmt: skip
+WINDOWS = [
+    *(case("ConvTranspose", (1, 2, 4, 5), real(2, 3, 3, 2), real(3), strides=strides,
+           dilations=dilations, pads=[1, 0, 2, 1])
+      for strides, dilations in (([1, 1], [2, 3]), ([2, 3], [3, 2]), ([4, 2], [2, 2]))),
+    case("ConvTranspose", (2, 4, 3, 2, 3), real(4, 3, 3, 2, 2), real(6), group=2,
+         strides=[2, 1, 2], pads=[1, 0, 0, 2, 1, 0], output_padding=[1, 0, 1]),
+    case("ConvTranspose", (1, 2, 4, 3, 3), real(2, 3, 2, 1, 2), dilations=[3, 1, 2]),
+    case("Conv", (2, 3, 5, 6, 4), real(4, 3, 3, 2, 3), real(4), pads=[1, 0, 1, 2, 1, 0],
+         strides=[2, 1, 1]),
+    case("Conv", (1, 4, 7, 3, 3), real(6, 2, 3, 1, 2), group=2, dilations=[2, 1, 1]),
+    case("Conv", (1, 4, 4, 3, 3), real(4, 1, 2, 3, 3), group=4),
+    case("Conv", (1, 4, 4, 3, 3), real(2, 4, 1, 1, 1)),
+    case("MaxPool", (2, 3, 5, 7, 6), kernel_shape=[2, 3, 2], strides=[2, 2, 1],
+         pads=[1, 0, 1, 0, 1, 0]),
+    case("MaxPool", (1, 2, 6, 5, 6), kernel_shape=[2, 2, 2], dilations=[2, 1, 3], ceil_mode=1),
+    *(case("AveragePool", (2, 3, 5, 7, 6), kernel_shape=[3, 3, 2], strides=[2, 2, 3],
+           pads=[1, 1, 0, 1, 0, 1], ceil_mode=ceil, count_include_pad=whole)
+      for ceil in (0, 1) for whole in (0, 1)),
+    *(case("LpPool", (1, 3, 7, 8), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1], p=p,
+           opset=18)
+      for p in (1, 2, 3)),
+    case("LpPool", (1, 2, 9), kernel_shape=[3], dilations=[2], opset=18),
+    case("LpPool", (1, 2, 4, 5, 3), kernel_shape=[2, 3, 2], opset=18),
+]  # fmt: skip
+SCATTERS = [
+    *(case("TopK", (3, 9), ints(count), outputs=2, axis=axis, largest=largest)
+      for count, axis, largest in ((3, -1, 1), (1, 0, 0), (3, 0, 1))),
+    case("TopK", (4, 5), ints(5), outputs=2, dtype="i4"),
+    *(case("ScatterElements", (3, 5), np.array([[0, -1, 2], [1, 4, 3]]), (2, 3), axis=1,
+           reduction=how)
+      for how in ("none", "add", "mul", "max", "min")),
+    *(case("ScatterND", (3, 2, 5), np.array([[0, 1], [2, 0], [-1, -1]]), (3, 5), reduction=how)
+      for how in ("none", "add", "mul", "max", "min")),
+    case("GatherND", (3, 2, 5), np.array([[[0, 1]], [[-1, 0]]])),
+    case("GatherND", (3, 2, 5), np.array([[0], [1], [1]]), batch_dims=1),
+    case("GatherElements", (3, 5), np.array([[0, -1, 2], [1, 4, 3]]), axis=1),
+    case("Hardmax", (2, 3, 4), opset=11),
+]  # fmt: skip
+CASES = [
+    *ELEMENTWISE, *CONTRACTIONS, *REDUCTIONS, *MOVEMENT, *POSITIONS, *WINDOWS, *SCATTERS
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("node", CASES, ids=str)
@@ -182,53 +236,6 @@ def test_one_weight_serves_unlike_convolutions() -> None:
         )
     ]  # fmt: skip
     check(chain(nodes, (1, 4, 6, 6), weights), {"x": real(1, 4, 6, 6)})
-
-
-@settings(max_examples=40)
-@given(st.data())
-def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
-    axes = data.draw(st.integers(1, 2))
-    groups = data.draw(st.sampled_from([1, 1, 2, 3]))
-    channels, width = groups * data.draw(st.integers(1, 2)), groups * data.draw(st.integers(1, 2))
-
-    def each(low: int, high: int, count: int = axes) -> list[int]:
-        return [data.draw(st.integers(low, high)) for _ in range(count)]
-
-    kernel = each(1, 3)
-    w = real(width, channels // groups, *kernel)
-    node = case(
-        "Conv", (1, channels, *each(5, 8)), w, real(width), group=groups, strides=each(1, 3),
-        dilations=each(1, 2), pads=each(0, 2, 2 * axes),
-    )  # fmt: skip
-    check(*model_of(node))
-
-
-@settings(max_examples=40)
-@given(st.data())
-def test_transposed_convolutions_of_any_geometry(data: st.DataObject) -> None:
-    strides = [data.draw(st.integers(1, 3)) for _ in range(2)]
-    kernel = [data.draw(st.integers(1, 4)) for _ in range(2)]
-    pads = [data.draw(st.integers(0, k - 1)) for k in kernel * 2]
-    extra = [data.draw(st.integers(0, s - 1)) for s in strides]
-    node = case(
-        "ConvTranspose", (1, 2, 3, 4), real(2, 2, *kernel), real(2), strides=strides, pads=pads,
-        output_padding=extra,
-    )  # fmt: skip
-    if all(2 * s + e + k > a + b for s, e, k, a, b in
-           zip(strides, extra, kernel, pads[:2], pads[2:], strict=True)):  # fmt: skip
-        check(*model_of(node))
-
-
-@settings(max_examples=40)
-@given(st.data())
-def test_pools_of_any_geometry(data: st.DataObject) -> None:
-    kernel = [data.draw(st.integers(1, 3)) for _ in range(2)]
-    pads = [data.draw(st.integers(0, k - 1)) for k in kernel * 2]
-    strides = [data.draw(st.integers(1, 2)) for _ in range(2)]
-    op = data.draw(st.sampled_from(["MaxPool", "AveragePool"]))
-    more = {"count_include_pad": data.draw(st.integers(0, 1))} if op == "AveragePool" else {}
-    node = case(op, (1, 2, 6, 7), kernel_shape=kernel, pads=pads, strides=strides, **more)
-    check(*model_of(node))
 
 
 @settings(max_examples=40)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
+from nest_reader import constants, parse_graph, payloads
 from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
@@ -23,7 +24,7 @@ from compiler.target.rows import CopyRows, lacks
 from compiler.tensor_ir.gather_rows import ReadRows
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import HostNode, NestGraph, Picked, Storage, Tensor
-from compiler.tensor_ir.text import constants, parse_graph, payloads, print_graph
+from compiler.tensor_ir.text import print_graph
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Delay
 from simmodel.errors import NoSuchRow

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from machines import machine
+from nest_reader import parse_graph
 from networks import Net
 
 from compiler.api import CompileOptions, compile_model, prepared
@@ -33,7 +34,6 @@ from compiler.target.vector_functions import ExpandFunctions
 from compiler.tensor_ir.join import JoinHost
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
 from compiler.tensor_ir.rewrite import check_nests
-from compiler.tensor_ir.text import parse_graph
 from simmodel.arch.record import Arch, Isa
 
 CASES = Path(__file__).parents[1] / "cases"

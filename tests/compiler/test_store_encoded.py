@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from nest_reader import parse_graph
 
 from compiler.passes import run_pass
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import Nest
 from compiler.tensor_ir.store_encoded import StoreEncoded
-from compiler.tensor_ir.text import parse_graph, print_graph
+from compiler.tensor_ir.text import print_graph
 
 CACHE = """graph cache
 buffer past 4

@@ -37,8 +37,7 @@ from compiler.decisions.text.tree import (
     StepLayer,
     Tree,
 )
-from compiler.tensor_ir.parse import LineTokens
-from compiler.tensor_ir.text import spelled
+from compiler.tensor_ir.text import LineTokens, spelled
 
 Remarked = Home | ScheduleStep | StepLayer | BufferAddress
 """What a remark may stand behind."""

@@ -22,7 +22,6 @@ from compiler.geometry.tile_trace import (
     TraceCache,
     largest,
     trace_parts,
-    volume,
 )
 from compiler.schedule.residency.buffer import TileBuffer, alive, earliest, in_use
 from compiler.schedule.residency.group_buffers import GroupBufferMaker
@@ -34,7 +33,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.target.group_facts import Facts, ResidentConstant
 from compiler.target.vector import move_cycles
-from compiler.tensor_ir.bounds import Box
+from compiler.tensor_ir.bounds import Box, volume
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 

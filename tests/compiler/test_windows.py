@@ -1,0 +1,243 @@
+"""Operators with windows, and Resize, of any geometry: as nests, what ONNX Runtime computes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import NAMED
+from one_node import Case, case, check, ints, lowered, model_of, real, reference
+from onnx.reference import ReferenceEvaluator
+
+from archgen.check.reference import run_node
+from compiler.api import CompileOptions, compile_model
+from compiler.tensor_ir.interpreter import run
+from simmodel.execute import execute
+from simmodel.verify import verify
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Case:
+    """One to three dimensions, any window that fits, groups down to a channel each; with constant
+    or computed weights."""
+    rank = draw(st.integers(1, 3))
+
+    def numbers(low: int, high: int, count: int = rank) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
+
+    kernel, dilations = numbers(1, 3), numbers(1, 2)
+    groups, across, made = draw(st.integers(1, 3)), *numbers(1, 2, 2)
+    window = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    extents = [w + n for w, n in zip(window, numbers(0, 4), strict=True)]
+    weights, bias = (groups * made, across, *kernel), (groups * made,)
+    constant = draw(st.booleans())
+    return case(
+        "Conv", (draw(st.integers(1, 2)), groups * across, *extents),
+        real(*weights) if constant else weights,
+        *([real(*bias) if constant else bias] if draw(st.booleans()) else []),
+        strides=numbers(1, 3), group=groups, dilations=dilations,
+        pads=[draw(st.integers(0, w - 1)) for w in window * 2],
+    )  # fmt: skip
+
+
+@settings(max_examples=80)
+@given(convolutions())
+def test_convolutions_of_any_geometry(node: Case) -> None:
+    try:
+        model, feeds = model_of(node)
+        reference(model, feeds)
+    except Exception:  # pads that leave nothing, which ONNX Runtime refuses as well
+        return
+    check(model, feeds, atol=1e-5)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_transposed_convolutions_of_any_geometry(data: st.DataObject) -> None:
+    strides = [data.draw(st.integers(1, 3)) for _ in range(2)]
+    kernel = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    pads = [data.draw(st.integers(0, k - 1)) for k in kernel * 2]
+    extra = [data.draw(st.integers(0, s - 1)) for s in strides]
+    node = case(
+        "ConvTranspose", (1, 2, 3, 4), real(2, 2, *kernel), real(2), strides=strides, pads=pads,
+        output_padding=extra,
+    )  # fmt: skip
+    if all(2 * s + e + k > a + b for s, e, k, a, b in
+           zip(strides, extra, kernel, pads[:2], pads[2:], strict=True)):  # fmt: skip
+        check(*model_of(node))
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_pools_of_any_geometry(data: st.DataObject) -> None:
+    kernel = [data.draw(st.integers(1, 3)) for _ in range(2)]
+    pads = [data.draw(st.integers(0, k - 1)) for k in kernel * 2]
+    strides = [data.draw(st.integers(1, 2)) for _ in range(2)]
+    op = data.draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    more = {"count_include_pad": data.draw(st.integers(0, 1))} if op == "AveragePool" else {}
+    node = case(op, (1, 2, 6, 7), kernel_shape=kernel, pads=pads, strides=strides, **more)
+    check(*model_of(node))
+
+
+def integers(**attributes: Any) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+      g (uint8[1,4,5,6] x, uint8[6,2,3,2] w) => (int32[1,6,3,4] y)
+      <uint8 xz = {250}, uint8 wz = {3}>
+      { y = ConvInteger <pads = [1, 1, 1, 1], strides = [2, 2], group = 2> (x, w, xz, wz) }"""
+    random = np.random.default_rng(0)
+    shapes = {"x": (1, 4, 5, 6), "w": (6, 2, 3, 2)}
+    return onnx.parser.parse_model(text), {
+        name: random.integers(0, 256, shape).astype(np.uint8) for name, shape in shapes.items()
+    }
+
+
+def test_bytes_are_multiplied_exactly_and_the_border_is_the_zero_point() -> None:
+    check(*integers())
+
+
+QUANTIZED = """<ir_version: 10, opset_import: ["" : 21]>
+  g (uint8[1,{given},5,6] x, int8[6,2,3,2] w) => (uint8[1,6,5,5] y)
+  <float xs = {{0.5}}, uint8 xz = {{130}}, float ws = {{0.25}}, int8 wz = {{-3}}, float ys = {{4}},
+   uint8 yz = {{100}}, int32[6] b = {{9, -900, 0, 40, 300, 5}}, float bs = {{0.125}},
+   int32 bz = {{0}}>
+  {{ a = DequantizeLinear (x, xs, xz)
+     k = DequantizeLinear (w, ws, wz)
+     c = DequantizeLinear (b, bs, bz)
+     r = Conv <pads = [1, 0, 1, 0], group = {groups}> (a, k, {bias})
+     y = QuantizeLinear (r, ys, yz) }}"""
+
+
+@pytest.mark.parametrize(("groups", "bias"), [(1, "c"), (2, ""), (2, "c")])
+def test_quantized_weights_that_are_computed_stay_bytes(groups: int, bias: str) -> None:
+    """A bias beside groups keeps the product real: what is made is the same to one step."""
+    text = QUANTIZED.format(given=2 * groups, groups=groups, bias=bias)
+    model = onnx.parser.parse_model(text)
+    random = np.random.default_rng(1)
+    feeds = {
+        "x": random.integers(0, 256, (1, 2 * groups, 5, 6)).astype(np.uint8),
+        "w": random.integers(-128, 128, (6, 2, 3, 2)).astype(np.int8),
+    }
+    graph = lowered(model)
+    computed = {tensor.dtype for tensor in graph.tensors.values() if tensor.data is None}
+    assert (groups == 1 or not bias) == (computed == {"uint8", "int8"})
+    (got,), (want,) = run(graph, feeds).values(), reference(model, feeds)
+    assert np.abs(got.astype(int) - want).max() <= 1
+    assert (got == want).mean() > 0.98
+
+
+def pools(kind: str) -> Iterator[Case]:
+    """Pools along one axis that round their shape up; borders are smaller than the window."""
+    for size, kernel, stride, dilation in itertools.product(
+        (5, 6, 9), (1, 2, 3), (1, 2, 3), (1, 2)
+    ):
+        given = {"kernel_shape": [kernel], "strides": [stride], "dilations": [dilation]}
+        included = (0, 1) if kind == "AveragePool" else (None,)
+        sides: list[dict[str, Any]] = [{"auto_pad": "VALID"}]
+        for before, after, include in itertools.product(range(kernel), range(kernel), included):
+            more = {} if include is None else {"count_include_pad": include}
+            sides.append({"pads": [before, after], **more})
+        for side in sides:
+            yield case(kind, (1, 2, size), opset=19, ceil_mode=1, **given, **side)
+
+
+@pytest.mark.parametrize("kind", ["AveragePool", "MaxPool"])
+def test_as_many_windows_as_onnx_runtime_has(kind: str) -> None:
+    for node in pools(kind):
+        model, feeds = model_of(node)
+        try:
+            check(model, feeds)
+        except AssertionError as wrong:
+            raise AssertionError(str(node)) from wrong
+
+
+def test_a_window_that_begins_in_the_border_is_none_of_the_program_either() -> None:
+    model, feeds = model_of(
+        case("MaxPool", (1, 2, 32), kernel_shape=[2], strides=[3], pads=[1, 1], ceil_mode=1)
+    )
+    (expected,) = reference(model, feeds)
+    assert expected.shape == (1, 2, 11)
+    program = compile_model(model, NAMED["plain"], CompileOptions(dtype="fp32")).program
+    verify(program, NAMED["plain"])
+    (got,) = execute(program, feeds, NAMED["plain"], host=run_node).values()
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("kind", ["AveragePool", "MaxPool"])
+def test_planes_smaller_than_their_window_leave_nothing_to_go_on_with(kind: str) -> None:
+    """As in three dimensions, planes come first, then the depth: nothing, not 2 rows again."""
+    node = case(kind, (1, 3, 2, 1, 7), kernel_shape=[2, 2, 3], ceil_mode=1, opset=19)
+    model, feeds = model_of(node)
+    (got,) = run(lowered(model), feeds).values()
+    assert got.shape == (1, 3, 1, 0, 5)
+
+
+# Resize.
+
+RULES = (
+    "half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_crop_and_resize",
+    "half_pixel_symmetric",
+)  # fmt: skip
+ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+
+
+@st.composite
+def settings_of(draw: st.DrawFn) -> dict[str, Any]:
+    """Attributes of a Resize that mean something together."""
+    rule = draw(st.sampled_from(RULES))
+    mode = draw(st.sampled_from(("nearest", "linear", "cubic")))
+    made: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": rule}
+    if mode == "nearest":
+        return {**made, "nearest_mode": draw(st.sampled_from(ROUNDINGS))}
+    if mode == "cubic":
+        made["exclude_outside"] = draw(st.integers(0, 1))
+        made["cubic_coeff_a"] = draw(st.sampled_from((-0.75, -0.5)))
+    if rule == "tf_crop_and_resize":
+        return {**made, "extrapolation_value": draw(st.sampled_from((0.0, 3.0)))}
+    return {**made, "antialias": draw(st.integers(0, 1))}
+
+
+# Of one output position pytorch_half_pixel is defined otherwise than the evaluator has it.
+SIDES = st.integers(2, 12)
+
+
+@settings(max_examples=60)
+@given(
+    attributes=settings_of(),
+    given_sides=st.tuples(SIDES, SIDES),
+    made=st.tuples(SIDES, SIDES),
+    corner=st.tuples(*[st.integers(0, 6)] * 2),
+    size=st.tuples(*[st.integers(1, 8)] * 2),
+)
+def test_every_mode(
+    attributes: dict[str, Any],
+    given_sides: tuple[int, int],
+    made: tuple[int, int],
+    corner: tuple[int, int],
+    size: tuple[int, int],
+) -> None:
+    start = np.array(corner, "f4") / 8
+    roi = np.array([*start, *start + np.array(size, "f4") / 8], "f4")
+    crops = attributes["coordinate_transformation_mode"] == "tf_crop_and_resize"
+    node = case("Resize", (1, 2, *given_sides), roi if crops else None, None, ints(*made),
+                axes=[2, 3], **attributes)  # fmt: skip
+    model, feeds = model_of(node)
+    (got,) = run(lowered(model), feeds).values()
+    (want,) = ReferenceEvaluator(model).run(None, feeds)
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_the_ratio_of_the_sides_is_kept() -> None:
+    for policy in ("not_larger", "not_smaller"):
+        node = case("Resize", (1, 2, 7, 4), None, None, ints(9, 8), axes=[2, 3], mode="linear",
+                    keep_aspect_ratio_policy=policy)  # fmt: skip
+        model, feeds = model_of(node)
+        (got,) = run(lowered(model), feeds).values()
+        (want,) = ReferenceEvaluator(model).run(None, feeds)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
