@@ -7,7 +7,7 @@ What then finds no place is the business of `compiler.decisions.fallback`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,12 +17,12 @@ from compiler.memory.on_chip import Place
 from compiler.options import Stages
 from compiler.plan.plan import Plan
 from compiler.schedule.fusion.partition import Outline
-from compiler.schedule.tiling.choose_group import GroupSearch
+from compiler.schedule.tiling.choose_tiles import GroupSearch
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Estimate, Schedule, Tiled
+from compiler.schedule_ir.schedule import Estimate, Schedule
 from compiler.target.group_facts import Facts
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.record import Arch
@@ -149,10 +149,12 @@ class GroupCosts:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
         return [schedule.of(group) for schedule in self._schedules_by_outline(group)]
 
-    def candidates(self, group: Group) -> Iterator[Tiled]:
-        """Loops and splits for a group of one layer, in no order; not all of them may fit."""
-        plan = self.stages.plan
-        return self.stages.tile.candidates(group, self.arch, plan.slots, self.way)
+    def every(self, group: Group) -> list[Schedule]:
+        """All schedules of a group that the search has, the best first; of a layer alone not all
+        may fit."""
+        if not group.alone:
+            return self.schedules(group)
+        return sorted(self.search.candidates(group), key=lambda s: s.estimate.total)
 
     def estimated(self, schedule: Schedule) -> Schedule:
         """`schedule` with the estimate that the search has of it, or would have.
@@ -169,9 +171,8 @@ class GroupCosts:
         """Schedules of the first group that was asked for of all that are like `group`."""
         outline = self.search.outlines.of(group)
         if outline not in self._known:
-            plan = self.stages.plan
             self._known[outline] = (
-                [self.stages.tile.alone(group, self.arch, plan.slots, self.way, plan.apply)]
+                [self.search.alone(group, self.stages.plan.apply)]
                 if group.alone
                 else self.search.schedules(group)
             )

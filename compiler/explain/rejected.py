@@ -21,7 +21,7 @@ from compiler.schedule.fusion.dependence import dependences, members, union
 from compiler.schedule.wording import cores_text, halo_of, sizes_text
 from compiler.schedule_ir.group import Group, reserving
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Schedule, single
+from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import HostNode
 
@@ -263,12 +263,10 @@ class Others:
 
 def _schedules(search: ScheduleSearch, group: Group, made: Schedule) -> Iterator[Schedule]:
     """All schedules that the search has of a group; of a layer alone the best that fit."""
+    found, stages, arch = search.costs.every(group), search.costs.stages, search.costs.arch
     if not group.alone:
-        yield from search.costs.schedules(group)
+        yield from found
         return
-    stages, arch = search.costs.stages, search.costs.arch
-    candidates = search.costs.candidates(group)
-    found = sorted((single(tiled, group) for tiled in candidates), key=lambda s: s.estimate.total)
     for same_cores in (True, False):
         others = (
             s

@@ -31,7 +31,7 @@ from compiler.schedule.fusion.partition import Outline
 from compiler.schedule.tiling.objective import charge_of
 from compiler.schedule.wording import sizes_text
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.schedule import Schedule, single
+from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import NestGraph
 from simmodel.program.program import Program
@@ -139,7 +139,7 @@ class Autotuner:
         group, made = step.plan.schedule.group, step.plan.schedule
         cycles = self._simulated_cycles(step) if self._alone is None else self._alone
         trials = [Trial(ESTIMATED, made.estimate.total, cycles)]
-        short = self.costs.search.short_inputs
+        short = self.costs.stages.tile.short_inputs
         least = cycles * charge_of(made, short)
         best: TuningCandidate | None = None
         seen = {_identity(step.plan, step.places)}
@@ -232,7 +232,7 @@ class Autotuner:
         """The best of each other structure, then what is next best of any."""
         stages = self.costs.stages
         seen, rest = {_structure(made)}, []
-        for schedule in self._schedules(group):
+        for schedule in self.costs.every(group):
             kind = _structure(schedule)
             way = TuningCandidate(sizes_text(schedule), schedule, stages.plan, stages.alloc)
             if kind in seen:
@@ -241,13 +241,6 @@ class Autotuner:
                 seen.add(kind)
                 yield way
         yield from rest
-
-    def _schedules(self, group: Group) -> list[Schedule]:
-        """All schedules of a group that the search has, the best first."""
-        if not group.alone:
-            return self.costs.schedules(group)
-        found = self.costs.candidates(group)
-        return sorted((single(tiled, group) for tiled in found), key=lambda s: s.estimate.total)
 
 
 def _structure(schedule: Schedule) -> Hashable:

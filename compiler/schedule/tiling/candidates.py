@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 
 from compiler.cost.multicast import Cores, MulticastRoute
-from compiler.geometry.cuts import anything, boxes, grids
+from compiler.geometry.cuts import boxes, grids
 from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Tiled, TileLoop
@@ -35,9 +35,9 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
 
 
 def search(
-    layer: Layer, arch: Arch, cores: int, slots: int, columns: Sequence[str] = ("total",),
-    shared: Collection[str] = (), allowed: Callable[[tuple[Box, ...]], bool] = anything,
-    kept: int = 8, way: MulticastRoute | None = None,
+    layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str],
+    allowed: Callable[[tuple[Box, ...]], bool], way: MulticastRoute | None,
+    columns: Sequence[str], kept: int,
 ) -> Iterator[Tiled]:  # fmt: skip
     """Candidates for `layer`, whose head is a sum of products, on up to `cores` cores: of each
     split that is `allowed` the `kept` that are least by each of the `columns` of their prices,

@@ -14,7 +14,7 @@ from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import Path, RepeatedTransfer, pitches, traffic
 from compiler.cost.work import depthwise_cycles
-from compiler.geometry.cuts import anything, boxes, grids
+from compiler.geometry.cuts import boxes, grids
 from compiler.geometry.needs import layer_needs
 from compiler.schedule.tiling.layer_price import TilePrices
 from compiler.schedule_ir.layer import Layer
@@ -30,22 +30,13 @@ from simmodel.arch.record import Arch
 
 
 def elementwise_tilings(
-    layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str] = (),
-    allowed: Callable[[tuple[Box, ...]], bool] = anything, most: int = 2048,
-    way: MulticastRoute | None = None,
+    layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str],
+    allowed: Callable[[tuple[Box, ...]], bool], way: MulticastRoute | None, most: int,
 ) -> Iterator[Tiled]:  # fmt: skip
-    """Tilings of `layer` from whole parts down to single rows, each with its estimate.
-
-    Args:
-        layer: the layer.
-        arch: the machine.
-        cores: most cores to use.
-        slots: of buffers that are streamed.
-        shared: tensors that are loaded from shared memory, or stored there.
-        allowed: which splits over cores may be taken.
-        most: tiles of one core; fewer rows a tile are not looked at.
-        way: how loads reach several cores.
-    """
+    """Tilings of `layer` on up to `cores` cores, from whole parts down to single rows or to `most`
+    tiles of one core, each with its estimate, by the split of most parts that is `allowed`;
+    `shared` tensors are loaded from shared memory or stored there, and `way` is how loads reach
+    several cores."""
     shape = layer.result.shape
     order, free = order_of(shape, layer.result.storage.strides), free_dims(layer)
     grain = {order[-1]: min(arch.vector.lanes, shape[order[-1]])} if shape else {}
