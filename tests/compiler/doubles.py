@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
+
+from machines import machine
 
 from compiler.context import CompileOptions
 from compiler.cost.multicast import MulticastRoute
@@ -196,3 +198,19 @@ class Moved:
 
     def lower_bound(self, group: Group) -> float:
         return 0.0
+
+
+class Priced(Moved):
+    """Prices of a function, and at most those."""
+
+    def __init__(
+        self, price: Callable[[Group], float], bound: Callable[[Group], float] = lambda group: 0.0
+    ) -> None:
+        super().__init__(machine())
+        self._price, self._bound = price, bound
+
+    def price(self, group: Group) -> float:
+        return self._price(group)
+
+    def lower_bound(self, group: Group) -> float:
+        return self._bound(group)
