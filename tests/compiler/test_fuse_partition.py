@@ -18,12 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers import Part, bytes_held, bytes_moved, lines, network, shown
 
-from compiler.schedule.fusion.dependence import dependences, legal
+from compiler.schedule.fusion.dependence import dependences
 from compiler.schedule.fusion.optimal import Optimal
 from compiler.schedule.fusion.reorder import chained
 from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode, NestGraph
 
 Price = Callable[[Group], float]
@@ -131,8 +130,8 @@ def test_bytes_are_not_overwritten_before_they_are_read() -> None:
 def test_legal_says_what_may_pass_on_chip() -> None:
     places = {"a": ("m", 0), "c": ("m", 10), "v": ("m", 5)}
     parts, graph = network("a = x", "c = x", "b = v", sizes={"m": 20}, places=places)
-    assert legal(layers_of(network(*CHAIN)[0]), network(*CHAIN)[1])
-    assert not legal(layers_of(parts), graph)
+    assert dependences(*network(*CHAIN)).legal(0b1111)
+    assert not dependences(parts, graph).legal(0b111)
 
 
 def test_a_tensor_that_others_see_in_a_whole_does_not_stay_on_chip() -> None:
@@ -212,10 +211,6 @@ def drawn(rng: random.Random) -> tuple[list[str], dict[str, int]]:
         text.append(f"t{index} = {' '.join(read)}")
         names.append(f"t{index}")
     return text, {name: rng.randint(1, 40) for name in names[1:]}
-
-
-def layers_of(parts: tuple[Part, ...]) -> list[Layer]:
-    return [part for part in parts if isinstance(part, Layer)]
 
 
 def total(groups: tuple[Group | HostNode, ...], cost: Price) -> float:

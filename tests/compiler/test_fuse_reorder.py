@@ -95,7 +95,7 @@ def peak_of(net: Dependences, order: tuple[int, ...]) -> int:
     moment = {part: time for time, part in enumerate(order)}
     bytes_at = [0] * len(order)
     for part in order:
-        for size, readers in net.produced_tensors(part):
+        for size, readers in net.results[part]:
             last = max((moment[i] for i in order if readers >> i & 1), default=moment[part])
             for time in range(moment[part], last + 1):
                 bytes_at[time] += size
