@@ -167,17 +167,15 @@ def _schedule(
 
 
 def _place_steps(
-    tree: Tree,
-    groups: tuple[Group | HostNode, ...],
-    schedules: list[Schedule | None],
+    tree: Tree, groups: tuple[Group | HostNode, ...], schedules: list[Schedule | None],
     costs: GroupCosts,
-) -> Iterator[Made]:
+) -> Iterator[Made]:  # fmt: skip
     before: Fit | None = None
     for step, group, schedule in zip(tree.steps, groups, schedules, strict=True):
-        if isinstance(group, HostNode) or isinstance(step, Call):
-            assert isinstance(group, HostNode)
+        if isinstance(group, HostNode):
             yield group
             continue
+        assert isinstance(step, ScheduleStep)
         if schedule is None:
             found = place_in_pieces(costs, group, before)
         else:
