@@ -36,8 +36,7 @@ from compiler.target.loops.cover import (
     memory_cycles,
     unit_of,
 )
-from compiler.target.loops.split import collapse
-from compiler.target.loops.walk import StridedLoop
+from compiler.target.loops.split import StridedLoop, collapse
 from compiler.target.machine import (
     adds_up_in_pieces,
     between_type,
