@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from compiler.cost.transfer import Flows
-from compiler.passes import Count, Omittable, ensured
+from compiler.passes import Count, ensured
 from compiler.target.bind import possible, unsupported
 from compiler.target.machine import temporary_type
 from compiler.target.vector_functions import match, normal, replaced
 from compiler.tensor_ir.nest import Access, Affine, Nest, NestGraph, Step
 from compiler.tensor_ir.rewrite import (
-    check_nests,
+    NestRewrite,
     number_access,
     private,
     producers,
@@ -37,7 +37,7 @@ _CUTS = 64
 
 
 @dataclass(frozen=True)
-class FuseFunctions(Omittable):
+class FuseFunctions(NestRewrite):
     """Functions of functions become the one that does what they do, where that is cheaper.
 
     before:
@@ -64,13 +64,6 @@ class FuseFunctions(Omittable):
         if not self.enabled or not is_float(temporary_type(arch)):
             return graph
         return _Fusion(graph, arch, self.most, like).graph()
-
-    def ensures(
-        self, made: NestGraph, graph: NestGraph, arch: Arch, like: NestGraph | None = None
-    ) -> None:
-        """The contract of every graph of nests."""
-        del graph, arch, like
-        check_nests(made)
 
 
 @dataclass(frozen=True)

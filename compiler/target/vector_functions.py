@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.passes import Omittable, ensured
+from compiler.passes import ensured
 from compiler.target.machine import temporary_type
 from compiler.tensor_ir.nest import (
     Access,
@@ -19,7 +19,7 @@ from compiler.tensor_ir.nest import (
     dense,
     order_of,
 )
-from compiler.tensor_ir.rewrite import check_nests, number_access
+from compiler.tensor_ir.rewrite import NestRewrite, number_access
 from simmodel.arch.dtype import is_float
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, definition, elementwise_form
@@ -143,7 +143,7 @@ def _in_any_order(
 
 
 @dataclass(frozen=True)
-class ExpandFunctions(Omittable):
+class ExpandFunctions(NestRewrite):
     """Make functions that the vector engine lacks of those that it has.
 
     before:
@@ -160,11 +160,6 @@ class ExpandFunctions(Omittable):
             return graph
         made = _FunctionExpansion(graph, arch)
         return made.graph(tuple(step for each in graph.steps for step in made.steps(each)))
-
-    def ensures(self, made: NestGraph, graph: NestGraph, arch: Arch) -> None:
-        """The contract of every graph of nests."""
-        del graph, arch
-        check_nests(made)
 
 
 class _FunctionExpansion:
