@@ -129,19 +129,14 @@ def space_of(layer: Layer, arch: Arch, elements: int) -> int:
 
 def _reduced(layer: Layer, dim: int) -> bool:
     """Whether some nest of the layer reduces over dimension `dim` of the result, untiled."""
-    return any(_collapses(nest, dim, layer) for nest in layer.nests)
-
-
-def _collapses(nest: Nest, dim: int, layer: Layer) -> bool:
-    if nest.reduce is None or nest.depthwise or len(nest.shape) != len(layer.result.shape):
-        return False
-    inner = range(nest.rank, len(nest.dims))
-    index = nest.operands[0].index
-    if dim >= len(index):
-        return False
-    affine = index[dim]
-    reduced = any(affine.coefficient(d) for d in inner)
-    return reduced and not affine.coefficient(dim)
+    for nest in layer.nests:
+        index = nest.operands[0].index
+        same = len(nest.shape) == len(layer.result.shape) and dim < len(index)
+        if nest.reduce is None or nest.depthwise or not same or index[dim].coefficient(dim):
+            continue
+        if any(index[dim].coefficient(d) for d in range(nest.rank, len(nest.dims))):
+            return True
+    return False
 
 
 def flows_of(
@@ -181,14 +176,12 @@ def flows_of(
     if layer.result.name not in held:
         home = "shared" if layer.result.name in shared else "dram"
         way = Path(arch, cores.count, home, "local", store=True)
-        if _passes_through(layer, arch, held):
-            once = way.rearranged(layer.result, tiles, _buffer_pitches(layer, boxes))
-        else:
-            once = way.box(layer.result, tiles)
-        yield RepeatedTransfer(way, count, once)
+        moves = _passes_through(layer, held)
+        steps = _buffer_pitches(layer, boxes) if moves else ()
+        yield RepeatedTransfer(way, count, way.box(layer.result, tiles, steps=steps))
 
 
-def _passes_through(layer: Layer, arch: Arch, held: Collection[str]) -> bool:
+def _passes_through(layer: Layer, held: Collection[str]) -> bool:
     """Whether the layer's result is stored from where its input was loaded to."""
     return layer.copies and not {*layer.inputs, layer.result.name} & {*held}
 
@@ -218,7 +211,7 @@ def price_elementwise(
     """The price of `sizes` positions of the result in tiles of `tiles`; `held` is on chip."""
     count = tile_count(sizes, tiles)
     matrix, vector = work_of(layer, arch, tiles)
-    if _passes_through(layer, arch, held):
+    if _passes_through(layer, held):
         vector = 0.0
     flows = tuple(flows_of(layer, arch, cores, sizes, tiles, held, shared))
     moved = traffic(arch, cores.count, flows)

@@ -460,9 +460,8 @@ def _loaded_before_loops(
 
 def _part_bytes(problem: TilingProblem, access: Access) -> int:
     """Bytes of all that `access` reads for the part."""
-    return math.prod(_extents(access, problem.extent)) * size_of(
-        problem.layer.tensors[access.tensor].dtype
-    )
+    elements: int = math.prod(_extents(access, problem.extent))
+    return elements * size_of(problem.layer.tensors[access.tensor].dtype)
 
 
 def _tile_transfer(
