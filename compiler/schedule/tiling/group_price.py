@@ -274,7 +274,7 @@ class _Candidate:
         """Per layer: memory role -> bytes that held tensors leave."""
 
     @cached_property
-    def held(self) -> frozenset[str]:
+    def on_chip(self) -> frozenset[str]:
         """Tensors that the group keeps on chip."""
         names = frozenset(name for m in self.walked.moments for name in m.holds)
         return names.union(self.pricer.group.pinned)
@@ -309,7 +309,7 @@ class _Candidate:
         if key not in self.fronts:
             group = self.pricer.group
             self.fronts[key] = self.shares.front(
-                group.layers[position], sizes, self.held, resident=resident, shared=group.shared
+                group.layers[position], sizes, self.on_chip, resident=resident, shared=group.shared
             )
         return self.fronts[key]
 
@@ -410,7 +410,7 @@ class _Candidate:
         if self.fixed:
             tiled, shared = self.schedule.layers[position], self.pricer.group.shared
             return self.shares.exactly(
-                tiled.layer, sizes, self.held, tiled.loops, resident=resident, shared=shared
+                tiled.layer, sizes, self.on_chip, tiled.loops, resident=resident, shared=shared
             )
         front = self.front(position, sizes, resident=resident)
         if self.frugal:
@@ -442,7 +442,7 @@ class _Candidate:
         stay = frozenset(p for p, (size, stays) in sizes if stays and size)
         arrivals = {p: self._arriving(p, stays=p in stay) for p in sorted(stay | {*pricer.pinned})}
         arriving = {p: cycles for p, (cycles, _) in arrivals.items()}
-        inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
+        inputs = tuple(tuple(n for n in la.inputs if n in self.on_chip) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
         told = stay if arch.front_end.sync == "tokens" else frozenset[int]()
         timeline = GroupTimeline(inputs, results, pricer.slots, self._slots(), begins, told)
