@@ -42,8 +42,7 @@ from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.shared_memory import ChooseHomes
 from compiler.schedule.residency.weights import PinConstants
-from compiler.schedule.tiling.choose_group import Breadth
-from compiler.schedule.tiling.choose_tiles import ChooseTiles
+from compiler.schedule.tiling.choose_tiles import Breadth, ChooseTiles
 from compiler.schedule.tiling.objective import Objective
 from compiler.target.bind import Bind
 from compiler.target.fuse_functions import FuseFunctions

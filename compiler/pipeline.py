@@ -308,10 +308,7 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
 def partition(network: Network[Layer], ctx: Context) -> Network[Group]:
     """Groups of layers that share tile loops."""
     prices = ctx.prices or ctx.costs
-    parts = ctx.stages.partition.apply(
-        network.parts, network.graph,
-        prices.price, prices.lower_bound, prices.cost_below, prices.overlap_ends,
-    )  # fmt: skip
+    parts = ctx.stages.partition.apply(network.parts, network.graph, prices)
     return Network(network.graph, parts)
 
 

@@ -21,8 +21,7 @@ from compiler.target.loops.cover import (
     cheapest,
     unit_of,
 )
-from compiler.target.loops.split import Groups, collapse, groups, ordered, runs
-from compiler.target.loops.walk import StridedLoop
+from compiler.target.loops.split import Groups, StridedLoop, collapse, groups, ordered, runs
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Fill, Instruction, Item, Loop, Product, Reduce, VectorFamily, Window
 from simmodel.isa.region import Limit, Operand, walk

@@ -89,12 +89,8 @@ class MulticastRoute:
             return signal + _shared_copy_cycles(size, arch, self.last, cores, store=True)
         engine = arch.copy_[self.last]
         far = arch.memories.local.latency.cycles(arch.clock) + link_latency(arch, "local", "local")
-        return (
-            signal
-            + engine.startup.cycles(arch.clock)
-            + far
-            + size / engine.bandwidth.at(arch.clock)
-        )
+        start = signal + engine.startup.cycles(arch.clock) + far
+        return start + size / engine.bandwidth.at(arch.clock)
 
     def fetching(self, size: Any, arch: Arch, cores: int = 1) -> Any:
         """Cycles in which a core takes `size` bytes of others' parts from shared memory."""
@@ -136,12 +132,8 @@ def find_multicast_route(arch: Arch, gain: float, room: float = 0.0) -> Multicas
     between = arch.copy_engine("local", "local")
     if between is not None and arch.copy_[between].broadcast:
         return MulticastRoute(load, between, gain)
-    return _through_shared(arch, load, gain, room)
-
-
-def _through_shared(arch: Arch, load: str, gain: float, room: float) -> MulticastRoute | None:
-    """The way through a memory that several cores see, if there is one: an engine that loads from
-    there as well has taken what is there before it begins the next load."""
+    # Through a memory that several cores see: an engine that loads from there as well has taken
+    # what is there before it begins the next load.
     shared = arch.memories.shared
     store, fetch = arch.copy_engine("local", "shared"), arch.copy_engine("shared", "local")
     if shared is None or store is None or fetch != load:
@@ -191,8 +183,10 @@ class Cores:
         if not self.cuts or rank == len(self.cuts):
             return self
         channels = channel_axis(len(self.cuts))
-        if channels is not None and self.cuts[channels] > 1:
-            return self._for_rank_by_channels(rank, self.cuts[channels])
+        if channels is not None and self.cuts[channels] > 1:  # and nothing else is split
+            axis, parts = channel_axis(rank) or 0, self.cuts[channels]
+            cuts = [parts if d == axis else 1 for d in range(max(rank, 1))]
+            return replace(self, cuts=tuple(cuts), even=frozenset({axis} if self.even else ()))
         batch, rows = self.cuts[0], math.prod(self.cuts[1:])
         cuts = [1] * max(rank, 1)
         if rank < 3:
@@ -201,12 +195,6 @@ class Cores:
             cuts[0], cuts[2 if rank >= 4 else 1] = batch, rows
         even = self.even & {0} if rank >= 3 or rows == 1 else frozenset[int]()
         return replace(self, cuts=tuple(cuts), even=even)
-
-    def _for_rank_by_channels(self, rank: int, parts: int) -> Cores:
-        """The same for cores that split channels, and nothing else."""
-        axis = channel_axis(rank) or 0
-        cuts = tuple(parts if d == axis else 1 for d in range(max(rank, 1)))
-        return replace(self, cuts=cuts, even=frozenset({axis} if self.even else ()))
 
     def replication(
         self,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class Path:
 
     def box(
         self, tensor: Tensor, sizes: Sequence[Any], order: Sequence[int] = (),
-        buffer: Sequence[Any] = (),
+        buffer: Sequence[Any] = (), steps: Sequence[Any] = (),
     ) -> Transfer:  # fmt: skip
         """A box of `tensor`, which lies in far memory as its storage says.
 
@@ -101,6 +102,7 @@ class Path:
             sizes: positions along each of its axes, with the border that is filled on the way.
             order: of its axes on chip, slowest first; default as in far memory.
             buffer: positions that it has room for there; default just these.
+            steps: elements between neighbours along each axis there; default as these say.
         """
         if tensor.picked is not None or tensor.placed is not None:
             return self._row_transfer(tensor, sizes, order, buffer or sizes)
@@ -108,7 +110,7 @@ class Path:
         strides = tensor.storage.strides
         far = order_of(tensor.shape, strides)
         there = CopyShape.of([(inside[a], strides[a], strides[a]) for a in reversed(far)])
-        steps = pitches(buffer or sizes, order or far)
+        steps = steps or pitches(buffer or sizes, order or far)
         near = {a: (sizes[a], strides[a], steps[a]) for a in reversed(order or far)}
         joint, item = CopyShape.of(tuple(near.values())), size_of(tensor.dtype)
         size, space = there.elements * item, joint.elements * item
@@ -149,20 +151,6 @@ class Path:
         rate = far_rate(arch, self.far, self.cores, store=self.store)
         space = ahead.elements * each
         return Transfer(times * once + np.maximum(own, moved / rate), moved, space)
-
-    def rearranged(self, tensor: Tensor, sizes: Sequence[Any], steps: Sequence[Any]) -> Transfer:
-        """A box of `tensor` from or to a buffer where neighbours along its axes lie any `steps`
-        elements apart."""
-        if tensor.placed is not None:
-            return self.box(tensor, sizes)
-        strides = tensor.storage.strides
-        far = order_of(tensor.shape, strides)
-        axes = {a: (sizes[a], strides[a], steps[a]) for a in reversed(far)}
-        joint, item = CopyShape.of(tuple(axes.values())), size_of(tensor.dtype)
-        there = CopyShape.of([(size, stride, stride) for size, stride, _ in axes.values()])
-        size = joint.elements * item
-        moved = rounded(self.arch, size, there.run * item, self.far)
-        return self._timed(size, moved, joint.pieces, self._times(axes, far), size)
 
     def run(self, size: Any) -> Transfer:
         """`size` contiguous bytes."""
@@ -293,14 +281,16 @@ class Traffic:
     @property
     def longest(self) -> Any:
         """Cycles of what is busiest."""
-        longest = np.maximum(self.load[0], self.store[0])
-        for every, _ in self.far.values():
-            longest = np.maximum(longest, every)
-        return longest
+        return reduce(
+            np.maximum, (every for every, _ in (self.load, self.store, *self.far.values()))
+        )
 
 
 Engine = tuple[int, bool]
 """A copy engine's identity, and whether it stores."""
+_Stream = tuple[float, Any]
+"""The share of DRAM that an engine takes while it moves anything, and the cycles of DRAM for what
+it moves behind its first tile."""
 
 
 def traffic(arch: Arch, cores: int, flows: Sequence[RepeatedTransfer]) -> Traffic:
@@ -321,19 +311,15 @@ def traffic(arch: Arch, cores: int, flows: Sequence[RepeatedTransfer]) -> Traffi
         key = id(flow.way.engine), flow.way.store
         cycles = flow.once.cycles
         lead = lead + (once * cycles if flow.constant else 0.0)
-        before, every = engines.get(key, (0.0, 0.0)), flow.count * flow.once.busy
-        engines[key] = _add_stage(before, every, once * cycles)
+        every = flow.count * flow.once.busy
+        engines[key] = _add_stage(engines.get(key, (0.0, 0.0)), every, once * cycles)
         if home == "dram":
-            stream = streams.setdefault(key, _Stream(flow.way.demand))
-            stream.cycles = stream.cycles + (flow.count - once) * size / rate
-    met = {key: _meeting(key, stage, streams) for key, stage in engines.items()}
-    load, store = (
-        _longest([
-            (every + met[key], once)
-            for key, (every, once) in engines.items() if key[1] == direction
-        ])
-        for direction in (False, True)
-    )  # fmt: skip
+            before = streams.get(key, (flow.way.demand, 0.0))
+            streams[key] = before[0], before[1] + (flow.count - once) * size / rate
+    sides: dict[bool, list[Stage]] = {False: [], True: []}
+    for key, (every, once) in engines.items():
+        sides[key[1]].append((every + _meeting(key, (every, once), streams), once))
+    load, store = map(_longest, sides.values())
     return Traffic(load, store, far, moved, lead)
 
 
@@ -349,16 +335,6 @@ def _stage(
     engines[key] = _add_stage(engines.get(key, (0.0, 0.0)), flow.count * passing, 0.0 * once)
 
 
-@dataclass
-class _Stream:
-    """What one engine moves from or to DRAM behind its first tile."""
-
-    demand: float
-    """Share of DRAM that it takes while it moves anything."""
-    cycles: Any = 0.0
-    """Of DRAM."""
-
-
 def _meeting(key: Engine, stage: Stage, streams: Mapping[Engine, _Stream]) -> Any:
     """Cycles that an engine loses to others that want DRAM at the same time.
 
@@ -366,15 +342,14 @@ def _meeting(key: Engine, stage: Stage, streams: Mapping[Engine, _Stream]) -> An
     what the others move; for as long its own transfer stands still, or slows down.
     """
     late: Any = 0.0
-    every, once = stage
-    mine = streams.get(key)
-    if mine is None:
+    if key not in streams:
         return late
-    under_way = np.minimum(mine.cycles / mine.demand / np.maximum(every - once, 1), 1)
-    for other, its in streams.items():
-        excess = mine.demand + its.demand - 1
+    (every, once), (demand, mine) = stage, streams[key]
+    under_way = np.minimum(mine / demand / np.maximum(every - once, 1), 1)
+    for other, (its, cycles) in streams.items():
+        excess = demand + its - 1
         if other != key and excess > 0:
-            late = late + under_way * its.cycles / its.demand * excess
+            late = late + under_way * cycles / its * excess
     return late
 
 
@@ -384,10 +359,7 @@ def _add_stage(stage: Stage, every: Any, once: Any) -> Stage:
 
 def _longest(stages: Sequence[Stage]) -> Stage:
     """Engines side by side."""
-    every: Any = 0.0
-    once: Any = 0.0
-    for cycles, alone in stages:
-        every, once = np.maximum(every, cycles), np.maximum(once, alone)
+    every, once = (reduce(np.maximum, column) for column in zip((0.0, 0.0), *stages, strict=True))
     return every, once
 
 
@@ -417,7 +389,4 @@ class Flows:
 
     def longest(self) -> Any:
         """Cycles of the memory that is busiest with them."""
-        longest: Any = 0.0
-        for cycles in self.cycles.values():
-            longest = np.maximum(longest, cycles)
-        return longest
+        return reduce(np.maximum, self.cycles.values(), 0.0)

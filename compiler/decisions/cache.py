@@ -67,9 +67,8 @@ class NetworkDecision:
 def decision_of(graph: NestGraph, steps: Sequence[Step], notes: Sequence[str]) -> NetworkDecision:
     """What was decided for `graph`."""
     expected = (Expected.of(s.plan.schedule) if isinstance(s, PlacedGroup) else None for s in steps)
-    return NetworkDecision(
-        extract_tree(graph.name, steps, addresses=True), tuple(expected), tuple(notes)
-    )
+    tree = extract_tree(graph.name, steps, addresses=True)
+    return NetworkDecision(tree, tuple(expected), tuple(notes))
 
 
 @dataclass

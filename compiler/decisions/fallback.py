@@ -54,12 +54,16 @@ def place_in_pieces(costs: GroupCosts, group: Group, before: Fit | None) -> list
                 refusal = why
     except DoesNotFit as why:
         refusal = why
-    found = _halves(costs, group, before)
-    if not found and costs.single is not None:
+    if found := _halves(costs, group, before):
+        return found
+    if costs.single is not None:
         return place_in_pieces(costs.single, group, before)
-    if not found:
-        raise refusal or _unscheduled(costs, group)
-    return found
+    if refusal is None:
+        try:  # by itself, or beside what is kept
+            costs.schedules(replace(group, kept={}, pinned={}, reserved={}))
+        except DoesNotFit as why:
+            refusal = why
+    raise refusal or costs.search.refusal(group)
 
 
 def _halves(costs: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
@@ -68,15 +72,6 @@ def _halves(costs: GroupCosts, group: Group, before: Fit | None) -> list[Fit]:
     for piece in _group_pieces(group):
         found += place_in_pieces(costs, piece, found[-1] if found else before)
     return found
-
-
-def _unscheduled(costs: GroupCosts, group: Group) -> CompilerError:
-    """Why a layer has no schedule: by itself, or beside what is kept."""
-    try:
-        costs.schedules(replace(group, kept={}, pinned={}, reserved={}))
-    except DoesNotFit as why:
-        return why
-    return costs.search.refusal(group)
 
 
 def _dearer(costs: GroupCosts, schedule: Schedule, group: Group) -> bool:

@@ -7,7 +7,7 @@ What then finds no place is the business of `compiler.decisions.fallback`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,13 +17,11 @@ from compiler.memory.on_chip import Place
 from compiler.options import Stages
 from compiler.plan.plan import Plan
 from compiler.schedule.fusion.partition import Outline
-from compiler.schedule.tiling.choose_group import GroupSearch
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Estimate, Schedule, Tiled
-from compiler.target.group_facts import Facts
+from compiler.schedule_ir.schedule import Estimate, Schedule
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.record import Arch
 
@@ -42,9 +40,10 @@ class GroupCosts:
     def __post_init__(self) -> None:
         plan = self.stages.plan
         self.way = self.stages.share.multicast_route(self.arch)
-        self.search: GroupSearch = self.stages.tile.together(self.arch, plan.slots, self.way)
+        self.search = self.stages.tile.together(self.arch, plan.slots, self.way)
         self.search.fronts = self.fronts
         self.search.memory = TraceCache(plan.walking)  # tiles are walked as they will be planned
+        self.cores, self.facts = self.search.cores, self.search.facts
         self._known: dict[Outline, list[Schedule]] = {}
         self._scores: dict[Outline, float] = {}
         self._best: dict[Outline, Estimate] = {}
@@ -57,9 +56,11 @@ class GroupCosts:
         plan = self.stages.plan
         if plan.slots == 1:
             return None
-        other = GroupCosts(
-            self.arch, replace(self.stages, plan=replace(plan, slots=1)), self.fronts
-        )
+        return self.with_stages(replace(self.stages, plan=replace(plan, slots=1)))
+
+    def with_stages(self, stages: Stages) -> GroupCosts:
+        """Those of other passes."""
+        other = GroupCosts(self.arch, stages, self.fronts)
         other.search.memory = self.search.memory  # walks depend on no option
         return other
 
@@ -77,16 +78,6 @@ class GroupCosts:
         tensors = (graph.tensors[name] for layer in found for name in layer.inputs)
         constant = {t.storage.buffer: t.stored for t in tensors if t.data is not None}
         return computing < sum(constant.values()) / self.arch.dram_bytes_per_cycle
-
-    @property
-    def cores(self) -> int:
-        """Cores that may take part."""
-        return self.search.cores
-
-    @property
-    def facts(self) -> Facts:
-        """What is true of groups whatever their tiles."""
-        return self.search.facts
 
     @property
     def staging(self) -> int:
@@ -149,10 +140,12 @@ class GroupCosts:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
         return [schedule.of(group) for schedule in self._schedules_by_outline(group)]
 
-    def candidates(self, group: Group) -> Iterator[Tiled]:
-        """Loops and splits for a group of one layer, in no order; not all of them may fit."""
-        plan = self.stages.plan
-        return self.stages.tile.candidates(group, self.arch, plan.slots, self.way)
+    def every(self, group: Group) -> list[Schedule]:
+        """All schedules of a group that the search has, the best first; of a layer alone not all
+        may fit."""
+        if not group.alone:
+            return self.schedules(group)
+        return sorted(self.search.candidates(group), key=lambda s: s.estimate.total)
 
     def estimated(self, schedule: Schedule) -> Schedule:
         """`schedule` with the estimate that the search has of it, or would have.
@@ -169,11 +162,9 @@ class GroupCosts:
         """Schedules of the first group that was asked for of all that are like `group`."""
         outline = self.search.outlines.of(group)
         if outline not in self._known:
-            plan = self.stages.plan
+            search, plan = self.search, self.stages.plan.apply
             self._known[outline] = (
-                [self.stages.tile.alone(group, self.arch, plan.slots, self.way, plan.apply)]
-                if group.alone
-                else self.search.schedules(group)
+                [search.alone(group, plan)] if group.alone else search.schedules(group)
             )
         return self._known[outline]
 

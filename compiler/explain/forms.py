@@ -76,8 +76,8 @@ def forms_of(plan: LayerPlan, first: int, works: Works, arch: Arch) -> Iterator[
         yield engine_report(nest, layer, compute.binding, arch)
         if compute.binding.engine == "matrix":
             yield _on_array(compute, layer, sizes, arch)
-        elif nest.reduce and not compute.binding.product and roles(nest).taps:
-            yield from _windows(compute, layer, sizes[: nest.rank], arch)
+        elif arch.vector.window and form_of(nest).startswith("vector.window"):
+            yield _windows(compute, layer, sizes[: nest.rank], arch)
         for (origin, form), (work, cover) in works.items():
             if origin == first + compute.position:
                 yield _form_report(nest, form, work, cover)
@@ -142,21 +142,12 @@ def _form_report(nest: Nest, form: str, work: CoverProblem, taken: Cover) -> For
     return FormReport(nest.origin, form, own, against, _sorted(found))
 
 
-def _windows(compute: Compute, layer: Layer, sizes: list[int], arch: Arch) -> Iterator[FormReport]:
-    """A window in one instruction, beside the one that joins position after position; where the
-    engine has no windows, the forms of these say what they walk."""
-    if not arch.vector.window:
-        return
+def _windows(compute: Compute, layer: Layer, sizes: list[int], arch: Arch) -> FormReport:
+    """A window in one instruction, as it is wherever the engine has windows."""
     nest = compute.nest
-    without = arch.model_copy(update={"vector": arch.vector.model_copy(update={"window": False})})
-    taken, other = (
-        float(VectorWork(nest, layer.tensors, each, compute.binding, layer.inside, sizes).cycles)
-        for each in (arch, without)
-    )
+    work = VectorWork(nest, layer.tensors, arch, compute.binding, layer.inside, sizes)
     kernel = " x ".join(str(dim.extent) for dim in nest.dims[nest.rank :])
-    why = "windows are taken wherever the engine has them" if cheaper(other, taken) else ""
-    apart = RejectedOption(f"{kernel} instructions, one for each position", other, taken, why)
-    yield FormReport(nest.origin, form_of(nest), f"[all of {kernel}]", taken, (apart,))
+    return FormReport(nest.origin, form_of(nest), f"[all of {kernel}]", float(work.cycles), ())
 
 
 def _on_array(compute: Compute, layer: Layer, sizes: list[int], arch: Arch) -> FormReport:

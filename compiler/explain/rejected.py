@@ -12,16 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from compiler.context import GroupDecision, ScheduleSearch
 from compiler.decisions.fallback import place_in_pieces
+from compiler.decisions.group_costs import GroupCosts
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.schedule.fusion.dependence import dependences, members, union
 from compiler.schedule.wording import cores_text, halo_of, sizes_text
 from compiler.schedule_ir.group import Group, reserving
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Schedule, single
+from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import HostNode
 
@@ -70,12 +72,12 @@ class Neighbours:
         self.judged = frozenset(judged)
         self.made = {made.step: made for made in decisions}
         positions = {_key(part): 1 << i for i, part in enumerate(search.parts)}
-        self.masks: dict[int, int] = {}
+        self.masks = {
+            made.step: union(positions[_key(layer)] for layer in made.group.layers)
+            for made in decisions
+            if all(_key(layer) in positions for layer in made.group.layers)
+        }
         """The group of each step, where it is made of whole layers."""
-        for made in decisions:
-            found = [positions.get(_key(layer)) for layer in made.group.layers]
-            if None not in found:
-                self.masks[made.step] = union(mask for mask in found if mask is not None)
 
     def options(self, step: int) -> tuple[RejectedOption, ...]:
         """The best of each kind: joined with another group, cut in two, every layer alone."""
@@ -111,12 +113,8 @@ class Neighbours:
     def _union(self, what: str, steps: tuple[int, ...]) -> RejectedOption:
         mask, against = union(self.masks[step] for step in steps), self._against(steps)
         if not self.net.legal(mask):
-            return RejectedOption(
-                what,
-                None,
-                against,
-                "they see the same bytes as different tensors, which meet in memory",
-            )
+            why = "they see the same bytes as different tensors, which meet in memory"
+            return RejectedOption(what, None, against, why)
         if not self.net.convex(mask):
             return RejectedOption(what, None, against, "other groups lie between")
         return self._option(what, [mask], steps)
@@ -134,12 +132,9 @@ class Neighbours:
         """Why `groups` were not taken although they look cheaper."""
         if self.reason:
             return self.reason
-        if (sought := self.costs.stages.tile.objective) != "latency":
-            return f"{sought} is sought, not cycles"
-        if not all(self._fits_whole(group) for group in groups):
-            return PLACELESS
-        if self.judged.intersection(steps):
-            return JUDGED
+        placed = all(self._fits_whole(group) for group in groups)
+        if why := _beyond_cycles(self.costs, placed, bool(self.judged.intersection(steps))):
+            return why
         plain = sum(self._estimated_cycles(self.net.group(mask)) for mask in masks)
         chosen = sum(self._estimated_cycles(self.net.group(self.masks[step])) for step in steps)
         if not cheaper(plain, chosen):
@@ -156,11 +151,12 @@ class Neighbours:
         """A group with what is kept on chip around those that were chosen."""
         group, around = self.net.group(mask), [self.made[step].group for step in steps]
         near = {*group.inputs, *group.results}
-        kept = {n: k for other in around for n, k in other.kept.items() if n in near}
-        shared = {n: s for other in around for n, s in other.shared.items() if n in near}
-        pinned = {n: p for other in around for n, p in other.pinned.items() if n in near}
+        homes: dict[str, dict[str, Any]] = {
+            kind: {n: h for other in around for n, h in getattr(other, kind).items() if n in near}
+            for kind in ("kept", "pinned", "shared")
+        }
         reserved = reserving(*(other.reserved for other in around))
-        return replace(group, kept=kept, pinned=pinned, reserved=reserved, shared=shared)
+        return replace(group, reserved=reserved, **homes)
 
     def _against(self, steps: tuple[int, ...]) -> float:
         return sum(self.made[step].schedule.estimate.total for step in steps)
@@ -171,6 +167,15 @@ class Neighbours:
         except DoesNotFit:
             return math.inf
         return found[0].estimate.total if found else math.inf
+
+
+def _beyond_cycles(costs: GroupCosts, placed: bool, judged: bool) -> str:
+    """Why what looks cheaper was not taken, if that is none of what estimates compare."""
+    if (sought := costs.stages.tile.objective) != "latency":
+        return f"{sought} is sought, not cycles"
+    if not placed:
+        return PLACELESS
+    return JUDGED if judged else ""
 
 
 def _key(part: Layer | HostNode) -> tuple[object, ...]:
@@ -246,29 +251,20 @@ class Others:
 
     def _why(self, schedule: Schedule) -> str:
         """Why a schedule was not taken although it looks cheaper."""
-        if (sought := self.costs.stages.tile.objective) != "latency":
-            return f"{sought} is sought, not cycles"
-        if not self._can_place(schedule):
-            return PLACELESS
-        return JUDGED if self.judged else UNSEEN
-
-    def _can_place(self, schedule: Schedule) -> bool:
-        stages, arch = self.costs.stages, self.costs.arch
         try:
-            stages.alloc.apply(stages.plan.apply(schedule, arch), arch, None)
+            self.costs.place(schedule, None)
+            placed = True
         except (DoesNotFit, Unwalkable, Unholdable):
-            return False
-        return True
+            placed = False
+        return _beyond_cycles(self.costs, placed, self.judged) or UNSEEN
 
 
 def _schedules(search: ScheduleSearch, group: Group, made: Schedule) -> Iterator[Schedule]:
     """All schedules that the search has of a group; of a layer alone the best that fit."""
+    found, stages, arch = search.costs.every(group), search.costs.stages, search.costs.arch
     if not group.alone:
-        yield from search.costs.schedules(group)
+        yield from found
         return
-    stages, arch = search.costs.stages, search.costs.arch
-    candidates = search.costs.candidates(group)
-    found = sorted((single(tiled, group) for tiled in candidates), key=lambda s: s.estimate.total)
     for same_cores in (True, False):
         others = (
             s

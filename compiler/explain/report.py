@@ -247,9 +247,8 @@ def _on_array(plan: LayerPlan, arch: Arch) -> Iterator[str]:
 
 def _scope(group: Group, plan: Plan, name: str) -> str:
     """Memories that hold a layer's whole result, or the tiles of it that pass on."""
-    held = plan.held.get(name)
-    inside = held is not None and name in group.internal_readers
-    places = [plan.buffers[held].role] if inside and held is not None else []
+    inside = name in plan.held and name in group.internal_readers
+    places = [plan.buffers[plan.held[name]].role] if inside else []
     if name in group.kept:
         places = ["local, kept for later groups"]
     if name in group.stored:
@@ -283,12 +282,11 @@ def _is_constant(buffer: TileBuffer, made: GroupDecision) -> bool:
 def _buffers(made: GroupDecision) -> Iterator[BufferReport]:
     purposes = _purposes(made)
     for buffer in made.plan.buffers.values():
-        address, _ = made.places[buffer.name]
         last = len(made.group.layers) - 1
-        first, last = (0, last) if buffer.lasting else (buffer.first, buffer.last)
+        span = (0, last) if buffer.lasting else (buffer.first, buffer.last)
         yield BufferReport(
             buffer.name, buffer.role, purposes[buffer.name], buffer.bytes, buffer.slots,
-            address, first, last,
+            made.places[buffer.name][0], *span,
         )  # fmt: skip
 
 
@@ -305,33 +303,24 @@ def _purposes(made: GroupDecision) -> dict[str, str]:
     for name, buffer in plan.held.items():
         found[buffer] = "between layers" if name in group.internal_readers else found[buffer]
     for name, held in plan.buffers.items():
-        if held.key is not None:
-            found[name] = _load_kind(held, made)
+        if _is_constant(held, made):
+            found[name] = "constants, stay" if held.layer is None else "constants"
+        elif held.key is not None:
+            found[name] = "input"
         if held.address is not None:
             found[name] = "kept between groups"
     return found
 
 
-def _load_kind(buffer: TileBuffer, made: GroupDecision) -> str:
-    if not _is_constant(buffer, made):
-        return "input"
-    return "constants, stay" if buffer.layer is None else "constants"
-
-
 def _peaks(buffers: tuple[BufferReport, ...]) -> dict[str, int]:
-    """Bytes that lie between the lowest and the highest address, by memory."""
-    found: dict[str, set[tuple[int, int]]] = {}
-    for b in buffers:
-        found.setdefault(b.memory, set()).add((b.address, b.address + b.bytes * b.slots))
-    return {memory: _covered(spans) for memory, spans in found.items()}
-
-
-def _covered(spans: set[tuple[int, int]]) -> int:
-    total = end = 0
-    for low, high in sorted(spans):
-        total += max(0, high - max(low, end))
-        end = max(end, high)
-    return total
+    """Bytes that buffers cover, by memory."""
+    found, ends = dict[str, int](), dict[str, int]()
+    for buffer in sorted(buffers, key=lambda b: b.address):
+        low, end = buffer.address, ends.get(buffer.memory, 0)
+        high = low + buffer.bytes * buffer.slots
+        found[buffer.memory] = found.get(buffer.memory, 0) + max(0, high - max(low, end))
+        ends[buffer.memory] = max(end, high)
+    return found
 
 
 # How much memory on chip holds all that passes between layers, so that nothing is spilled.

@@ -232,12 +232,6 @@ def _counts(extent: int, cores: int) -> list[int]:
     return sorted(n for n in powers | {min(cores, extent)} if n <= extent and n <= cores)
 
 
-def anything(parts: tuple[Box, ...]) -> bool:
-    """The rule that allows any parts."""
-    del parts
-    return True
-
-
 def boxes(extents: Sequence[int], grid: dict[int, int], grain: dict[int, int]) -> tuple[Box, ...]:
     """The box of each part; cuts along a dimension fall on multiples of its `grain`."""
     axes: list[list[tuple[int, int]]] = []

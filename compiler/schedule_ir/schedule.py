@@ -50,6 +50,9 @@ class Estimate:
         return self.total, self.lead, self.rest
 
 
+NOTHING = Estimate(0, 0, 0, 0, 0)
+
+
 @dataclass(frozen=True)
 class Tiled:
     """A layer with its loops."""
@@ -106,3 +109,11 @@ class Schedule:
 def single(tiled: Tiled, group: Group) -> Schedule:
     """The schedule of a group of one layer."""
     return Schedule(group, (tiled,), tiled.parts, tiled.estimate)
+
+
+def uncut(group: Group) -> tuple[Tiled, ...]:
+    """The layers of a group without loops, each whole."""
+    boxes = (tuple((0, n) for n in layer.result.shape) for layer in group.layers)
+    return tuple(
+        Tiled(layer, (), (box,), NOTHING) for layer, box in zip(group.layers, boxes, strict=True)
+    )

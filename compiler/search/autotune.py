@@ -15,6 +15,7 @@ Groups that are alike are tried once, and those alone whose time is far above wh
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from compiler.codegen.nodes import instructions
@@ -31,7 +32,7 @@ from compiler.schedule.fusion.partition import Outline
 from compiler.schedule.tiling.objective import charge_of
 from compiler.schedule.wording import sizes_text
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.schedule import Schedule, single
+from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import NestGraph
 from simmodel.program.program import Program
@@ -76,30 +77,25 @@ class Autotuner:
             added: by the number of each step, the cycles that it adds to the program's run.
         """
         self._alone = sum(added.values()) if len(steps) == 1 else None
-        firsts = self._first_of_outline(steps)
-        for outline in self._outlines_worth_tuning(steps, added):
-            if self._spent <= self.options.instructions:
-                self._best[outline] = self._best_candidate(*firsts[outline])
-        found: list[Step] = []
+        groups = dict[Outline, tuple[PlacedGroup, Fit | None]]()
         before: Fit | None = None
         for step in steps:
             if isinstance(step, PlacedGroup):
-                step = self._with_candidate(step, self._best.get(self._outline(step)), before)
+                groups.setdefault(self._outline(step), (step, before))
+                before = step.plan, step.places
+        for outline in self._outlines_worth_tuning(steps, added):
+            if self._spent <= self.options.instructions:
+                self._best[outline] = self._best_candidate(*groups[outline])
+        found: list[Step] = []
+        before = None
+        for step in steps:
+            if isinstance(step, PlacedGroup):
+                way = self._best.get(self._outline(step))
+                fit = None if way is None else self._fit(way, step.plan.schedule.group, before)
+                step = step if fit is None else PlacedGroup(*fit)
                 before = step.plan, step.places
             found.append(step)
         return tuple(found)
-
-    def _first_of_outline(
-        self, steps: Sequence[Step]
-    ) -> dict[Outline, tuple[PlacedGroup, Fit | None]]:
-        """The first group of each outline, and the one before it."""
-        found: dict[Outline, tuple[PlacedGroup, Fit | None]] = {}
-        before: Fit | None = None
-        for step in steps:
-            if isinstance(step, PlacedGroup):
-                found.setdefault(self._outline(step), (step, before))
-                before = step.plan, step.places
-        return found
 
     def of(self, steps: Sequence[Step]) -> dict[int, tuple[Trial, ...]]:
         """By step, what was tried of its group, or of one like it; the first is `ESTIMATED`."""
@@ -125,21 +121,12 @@ class Autotuner:
         found = (outline for outline, cycles in stake.items() if cycles > enough)
         return sorted(found, key=stake.__getitem__, reverse=True)
 
-    def _with_candidate(
-        self, step: PlacedGroup, way: TuningCandidate | None, before: Fit | None
-    ) -> PlacedGroup:
-        """A step in a way that was found for a group like its own."""
-        if way is None:
-            return step
-        fit = self._fit(way, step.plan.schedule.group, before)
-        return step if fit is None else PlacedGroup(*fit)
-
     def _best_candidate(self, step: PlacedGroup, before: Fit | None) -> TuningCandidate | None:
         """The quickest way for the group of `step`; None where that is its own."""
         group, made = step.plan.schedule.group, step.plan.schedule
         cycles = self._simulated_cycles(step) if self._alone is None else self._alone
         trials = [Trial(ESTIMATED, made.estimate.total, cycles)]
-        short = self.costs.search.short_inputs
+        short = self.costs.stages.tile.short_inputs
         least = cycles * charge_of(made, short)
         best: TuningCandidate | None = None
         seen = {_identity(step.plan, step.places)}
@@ -195,8 +182,9 @@ class Autotuner:
         stages = self.costs.stages
         blind = replace(stages.alloc, conflicts="blind")
         aware = replace(stages.alloc, conflicts="aware")
-        yield TuningCandidate("placed without regard to bank conflicts", made, stages.plan, blind)
-        yield TuningCandidate("placed with regard to bank conflicts", made, stages.plan, aware)
+        for regard, alloc in (("without", blind), ("with", aware)):
+            what = f"placed {regard} regard to bank conflicts"
+            yield TuningCandidate(what, made, stages.plan, alloc)
 
     def _slots(self, group: Group, more: int) -> Iterator[TuningCandidate]:
         stages = self.costs.stages
@@ -208,31 +196,24 @@ class Autotuner:
     def _constant_candidates(self, group: Group) -> Iterator[TuningCandidate]:
         stages = self.costs.stages
         if any(group.tensors[name].data is not None for name in group.inputs):
-            pieces = replace(stages.tile, held_up=0.0, whole=not stages.tile.whole)
-            yield from self._quick_search(
-                "constants in pieces", group, replace(stages, tile=pieces)
-            )
+            tile = replace(stages.tile, held_up=0.0, whole=not stages.tile.whole)
+            other = replace(stages, tile=tile)
+            yield from self._quick_search("constants in pieces", group, other)
 
     def _quick_search(self, what: str, group: Group, stages: Stages) -> Iterator[TuningCandidate]:
         """What a quick search of its own finds with other passes."""
         if what not in self._others:
             tile = replace(stages.tile, breadth=LEVELS[0].breadth)
-            other = GroupCosts(self.costs.arch, replace(stages, tile=tile), self.costs.fronts)
-            other.search.memory = self.costs.search.memory  # walks depend on no option
-            self._others[what] = other
-        try:
-            found = self._others[what].schedules(group)
-        except DoesNotFit:
-            return
-        yield from (
-            TuningCandidate(what, schedule, stages.plan, stages.alloc) for schedule in found[:1]
-        )
+            self._others[what] = self.costs.with_stages(replace(stages, tile=tile))
+        with suppress(DoesNotFit):
+            for schedule in self._others[what].schedules(group)[:1]:
+                yield TuningCandidate(what, schedule, stages.plan, stages.alloc)
 
     def _structures(self, group: Group, made: Schedule) -> Iterator[TuningCandidate]:
         """The best of each other structure, then what is next best of any."""
         stages = self.costs.stages
         seen, rest = {_structure(made)}, []
-        for schedule in self._schedules(group):
+        for schedule in self.costs.every(group):
             kind = _structure(schedule)
             way = TuningCandidate(sizes_text(schedule), schedule, stages.plan, stages.alloc)
             if kind in seen:
@@ -241,13 +222,6 @@ class Autotuner:
                 seen.add(kind)
                 yield way
         yield from rest
-
-    def _schedules(self, group: Group) -> list[Schedule]:
-        """All schedules of a group that the search has, the best first."""
-        if not group.alone:
-            return self.costs.schedules(group)
-        found = self.costs.candidates(group)
-        return sorted((single(tiled, group) for tiled in found), key=lambda s: s.estimate.total)
 
 
 def _structure(schedule: Schedule) -> Hashable:

@@ -29,7 +29,7 @@ from compiler.options import LEVELS, Stages, stages_for
 from compiler.pipeline import compile_model, replace_steps
 from compiler.schedule.fusion.greedy import Branch, BranchX
 from compiler.schedule.fusion.optimal import Optimal
-from compiler.schedule.fusion.partition import PartitionStrategy, Unfused
+from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.search.autotune import Autotuner
@@ -134,7 +134,8 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
         and wanted.options.tree is None  # else the schedule is what is asked for
     )
     if len(made) == 1 and not judged and not _moves(made[0], wanted):
-        return _verified(made[0], wanted)
+        verify(made[0].result.program, wanted.arch)
+        return made[0]
     run = [_simulate(each, wanted, judge) for each in made]
     found = _least(run, wanted, judge)
     if _moves(found, wanted) and (blind := _unmoved(found)) is not None:
@@ -144,7 +145,8 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
         found, *better = _judged(found, wanted, judge)
         run += better
         found = _least((found, *better), wanted, judge)
-    return _verified(replace(found, tried=tuple(map(_simulated_program, run))), wanted)
+    verify(found.result.program, wanted.arch)
+    return replace(found, tried=tuple(map(_simulated_program, run)))
 
 
 def _moves(made: Best, wanted: Wanted) -> bool:
@@ -160,15 +162,15 @@ def _unmoved(made: Best) -> Best | None:
     blind = replace(made.options.stages.alloc, conflicts="blind")
     steps: list[Step] = []
     before: Fit | None = None
-    alike = True
     try:
         for step in made.result.steps:
             if isinstance(step, PlacedGroup):
                 before = step.plan, blind.apply(step.plan, made.arch, before)
-                alike = alike and before[1] == step.places
-                step = PlacedGroup(*before)
+                step = step if before[1] == step.places else PlacedGroup(*before)
             steps.append(step)
-        return None if alike else replace(made, result=replace_steps(made.result, tuple(steps)))
+        if all(new is old for new, old in zip(steps, made.result.steps, strict=True)):
+            return None
+        return replace(made, result=replace_steps(made.result, tuple(steps)))
     except DoesNotFit:
         return None
 
@@ -292,7 +294,8 @@ def _frugal(wanted: Wanted, judge: Judge) -> Best:
         if smaller.cycles > allowed:
             break
         found = smaller
-    return _verified(replace(found, tried=tuple(tried)), wanted)
+    verify(found.result.program, wanted.arch)
+    return replace(found, tried=tuple(tried))
 
 
 def _with_less(arch: Arch, eighths: int) -> Arch:
@@ -310,12 +313,6 @@ def _compiled(
     there is no program."""
     result = compile_model(wanted.model, arch, options, observe, wanted.decisions)
     return Best(result, options, arch)
-
-
-def _verified(found: Best, wanted: Wanted) -> Best:
-    """`found`, which the machine that runs it surely can run; VerifyError otherwise."""
-    verify(found.result.program, wanted.arch)
-    return found
 
 
 def _simulate(made: Best, wanted: Wanted, judge: Judge) -> Best:
@@ -348,26 +345,21 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
         return ()
     halved = replace(stages, partition=BranchX())
     apart = replace(stages, partition=Unfused(), keep=KeepTensors(enabled=False))
+    levels = isinstance(stages.partition, Optimal)
     if effort == 1:
-        chosen = isinstance(stages.partition, Optimal)
-        return (apart,) if chosen else ()  # what `halved` is better at, trials of groups find
+        return (apart,) if levels else ()  # what `halved` is better at, trials of groups find
     usual = stages_for(1, stages)
-    if not isinstance(stages.partition, Optimal):
+    if not levels:
         usual = replace(usual, partition=stages.partition)
     eager = replace(usual, tile=replace(usual.tile, held_up=0.0))
     pieces = replace(usual, tile=replace(usual.tile, held_up=0.0, whole=False))
     memory = replace(usual, keep=KeepTensors(enabled=False))
-    quick = replace(stages_for(0, stages), partition=_quick(stages))
+    partition = LEVELS[0].partition if levels else stages.partition
+    quick = replace(stages_for(0, stages), partition=partition)
     found: tuple[Stages, ...] = (usual, eager, pieces, memory, quick)
-    if not isinstance(stages.partition, Optimal):
+    if not levels:
         return found
     found = (*found, halved, apart)
     if effort == 2:
         return found
     return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[:3]))
-
-
-def _quick(stages: Stages) -> PartitionStrategy:
-    """The partition of effort 0, where the strategy has levels."""
-    partition = stages.partition
-    return LEVELS[0].partition if isinstance(partition, Optimal) else partition

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
-from compiler.cost.transfer import Path
-from compiler.tensor_ir.nest import Access, Nest, Tensor, order_of
+from compiler.tensor_ir.nest import Access, Nest
 from simmodel.arch.dtype import product_type
-from simmodel.arch.record import Arch, Matrix
+from simmodel.arch.record import Matrix
 from simmodel.isa.contraction import product_cycles
 from simmodel.isa.region import Operand
 
@@ -200,29 +199,6 @@ def pays(matrix: Matrix, dtype: str, depth: Any, wide: int) -> Any:
     kind = product_type(dtype)
     apart = product_cycles(matrix, kind, 1, 1, depth, wide)
     return product_cycles(matrix, kind, 1, 1, depth * wide) < apart
-
-
-def worth_turning(source: Tensor, nest: Nest, arch: Arch) -> bool:
-    """Whether fewer steps outweigh a slower load of `source`, of few channels, with channels last:
-    its pieces are small, and weights need the same engine."""
-    tap = joining(nest, arch.matrix)
-    if tap is None:
-        return False
-    found = roles(nest)
-    (k,) = found.inner
-    far = order_of(source.shape, source.storage.strides)
-    last = [axis for axis, at in enumerate(nest.operands[0].index) if at.coefficient(k)]
-    near = (*(axis for axis in far if axis not in last), *last)
-    way = Path(arch, 1, "dram", arch.matrix.input)
-    apart, turned = (way.box(source, source.shape, order).cycles for order in (far, near))
-    m, n, deep = (
-        math.prod(nest.dims[d].extent for d in dims) for dims in (found.rows, found.cols, (k,))
-    )
-    dtype, wide = product_type(source.dtype), nest.dims[tap.dim].extent
-    rows = math.prod(nest.dims[other.dim].extent for other in found.taps) // wide
-    one = product_cycles(arch.matrix, dtype, m, n, deep)
-    row = product_cycles(arch.matrix, dtype, m, n, deep * wide)
-    return bool(rows * row + turned < rows * wide * one + apart)
 
 
 @cache

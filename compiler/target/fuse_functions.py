@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from compiler.cost.transfer import Flows
-from compiler.passes import Count, Omittable, ensured
+from compiler.passes import Count, ensured
 from compiler.target.bind import possible, unsupported
 from compiler.target.machine import temporary_type
 from compiler.target.vector_functions import match, normal, replaced
 from compiler.tensor_ir.nest import Access, Affine, Nest, NestGraph, Step
 from compiler.tensor_ir.rewrite import (
-    check_nests,
+    NestRewrite,
     number_access,
     private,
     producers,
@@ -28,7 +28,7 @@ from compiler.tensor_ir.rewrite import (
 from simmodel.arch.dtype import is_float, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, definition, elementwise_form
-from simmodel.isa.functions import BINARY, TERNARY, UNARY, Function, Term, functions_in
+from simmodel.isa.functions import BINARY, TERNARY, UNARY, Term, functions_in
 
 Cut = frozenset[int]
 """Indices of steps that one instruction may compute."""
@@ -37,7 +37,7 @@ _CUTS = 64
 
 
 @dataclass(frozen=True)
-class FuseFunctions(Omittable):
+class FuseFunctions(NestRewrite):
     """Functions of functions become the one that does what they do, where that is cheaper.
 
     before:
@@ -65,13 +65,6 @@ class FuseFunctions(Omittable):
             return graph
         return _Fusion(graph, arch, self.most, like).graph()
 
-    def ensures(
-        self, made: NestGraph, graph: NestGraph, arch: Arch, like: NestGraph | None = None
-    ) -> None:
-        """The contract of every graph of nests."""
-        del graph, arch, like
-        check_nests(made)
-
 
 @dataclass(frozen=True)
 class _Mark:
@@ -84,17 +77,15 @@ class _Mark:
     """Expression that it computes, in normal form."""
 
 
-def _marks(arch: Arch) -> Iterator[_Mark]:
-    for count, table in enumerate((UNARY, BINARY, TERNARY), 1):
-        for name, function in table.items():
-            if arch.isa.has(elementwise_form(name, count)):
-                yield from _marks_of(name, count, function)
-
-
-def _marks_of(name: str, count: int, function: Function) -> Iterator[_Mark]:
-    for term in function.terms:
-        if len(functions_in(term)) > 1:
-            yield _Mark(name, function.operands[:count], function.parameters, normal(term))
+def _marks(arch: Arch) -> list[_Mark]:
+    return [
+        _Mark(name, function.operands[:count], function.parameters, normal(term))
+        for count, table in enumerate((UNARY, BINARY, TERNARY), 1)
+        for name, function in table.items()
+        if arch.isa.has(elementwise_form(name, count))
+        for term in function.terms
+        if len(functions_in(term)) > 1
+    ]
 
 
 class _Fusion:
@@ -106,7 +97,7 @@ class _Fusion:
             step.tensor: _does(step) for step in like.steps if isinstance(step, Nest)
         }  # fmt: skip
         self.tensors, self.buffers = dict(graph.tensors), dict(graph.buffers)
-        self.marks = list(_marks(arch))
+        self.marks = _marks(arch)
         self.heads = {mark.term[0] for mark in self.marks if isinstance(mark.term, tuple)}
         self.made, self.readers = producers(graph), readers(graph)
         self.private = private(graph)
@@ -172,13 +163,13 @@ class _Fusion:
 
     def _private_producers(self, cut: Cut) -> set[int]:
         """Steps whose results only those of `cut` read."""
-        reads = (access for each in cut for access in self._step_operands(each))
-        made = {self.made.get(access.tensor, -1) for access in reads if _reads_unchanged(access)}
+        reads = (a for nest in map(self._nest, cut) if nest is not None for a in nest.operands)
+        made = {
+            self.made.get(a.tensor, -1)
+            for a in reads
+            if a.pad is None and a.scale is None and a.zero == 0
+        }
         return {each for each in made - cut - {-1} if self._inner(each, cut)}
-
-    def _step_operands(self, position: int) -> tuple[Access, ...]:
-        nest = self._nest(position)
-        return () if nest is None else nest.operands
 
     def _inner(self, position: int, cut: Cut) -> bool:
         """Whether the result of a step may be internal to `cut`."""
@@ -194,12 +185,13 @@ class _Fusion:
         root, parts = self._nest(position), [n for n in map(self._nest, sorted(cut)) if n]
         assert root is not None
         composites = {each.composite for each in parts} - {None}
-        if len(composites) > 1 or not self._rounds_once(root):
+        real = root.scale is not None or is_float(self.tensors[root.tensor].dtype)
+        if len(composites) > 1 or not real:  # integers are rounded between the steps
             return None
         leaves: dict[Access, str] = {}
         term = normal(self._term(root, root.operands, cut, leaves))
         for mark in self.marks:
-            found = match(mark.term, term, mark.operands, mark.parameters)
+            found = match(mark.term, term, mark.operands)
             if found is None:
                 continue
             named = {name: access for access, name in leaves.items()}
@@ -215,10 +207,6 @@ class _Fusion:
                 return nest
         return None
 
-    def _rounds_once(self, root: Nest) -> bool:
-        """Whether the result is real: integers are rounded between the steps."""
-        return root.scale is not None or is_float(self.tensors[root.tensor].dtype)
-
     def _term(
         self, nest: Nest, operands: tuple[Access, ...], cut: Cut, leaves: dict[Access, str]
     ) -> Term:
@@ -230,8 +218,8 @@ class _Fusion:
             return (nest.function, *inner)
         meant = definition(nest.function, len(inner))
         known = dict(zip(meant.parameters, nest.parameters, strict=True))
-        known_values: dict[str, Term] = {**dict(zip(meant.operands, inner, strict=False)), **known}
-        return replaced(meant.terms[0], known_values)
+        operands_by_name = dict[str, Term](zip(meant.operands, inner, strict=False))
+        return replaced(meant.terms[0], operands_by_name | known)
 
     def _operand_term(self, access: Access, cut: Cut, leaves: dict[Access, str]) -> Term:
         """An operand: a number, the result of a step of `cut`, or a leaf."""
@@ -243,7 +231,10 @@ class _Fusion:
         nest = None if at is None or at not in cut else self._nest(at)
         if nest is None:
             return leaves.setdefault(access, f"#{len(leaves)}")
-        operands = tuple(_compose_access(each, access.index) for each in nest.operands)
+        operands = tuple(
+            replace(each, index=tuple(_composed(affine, access.index) for affine in each.index))
+            for each in nest.operands
+        )
         made = self._term(nest, operands, cut, leaves)
         made = ("max", made, nest.low) if nest.low > -math.inf else made
         return ("min", made, nest.high) if nest.high < math.inf else made
@@ -275,28 +266,15 @@ def _does(nest: Nest) -> tuple[str, ...]:
     return (nest.function, *(access.tensor for access in nest.operands))
 
 
-def _reads_unchanged(access: Access) -> bool:
-    """Whether real values are read unscaled, none outside."""
-    return access.pad is None and access.scale is None and access.zero == 0
-
-
 def _head(nest: Nest) -> str:
     """The outermost function of a step's full expression."""
-    term = normal(
-        (
-            nest.function,
-            *definition(nest.function, len(nest.operands)).operands[: len(nest.operands)],
-        )
-    )
+    count = len(nest.operands)
+    term = normal((nest.function, *definition(nest.function, count).operands[:count]))
     return str(term[0]) if isinstance(term, tuple) else ""
 
 
-def _compose_access(access: Access, index: tuple[Affine, ...]) -> Access:
-    """`access` with its loops replaced by `index`."""
-    return replace(access, index=tuple(_compose_affine(each, index) for each in access.index))
-
-
-def _compose_affine(affine: Affine, index: tuple[Affine, ...]) -> Affine:
+def _composed(affine: Affine, index: tuple[Affine, ...]) -> Affine:
+    """`affine` with its loops replaced by `index`."""
     terms: dict[int, int] = {}
     constant = affine.constant
     for dim, factor in affine.terms:

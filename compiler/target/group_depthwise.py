@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler.cost.transfer import Path
 from compiler.cost.work import depthwise_cycles
-from compiler.passes import Omittable, ensured
+from compiler.passes import ensured
 from compiler.target.bind import depthwise_takes
 from compiler.tensor_ir.nest import (
     Affine,
@@ -32,14 +32,14 @@ from compiler.tensor_ir.nest import (
     at,
     row_major,
 )
-from compiler.tensor_ir.rewrite import check_nests
+from compiler.tensor_ir.rewrite import NestRewrite
 from simmodel.arch.dtype import is_float, product_type, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.matrix import tile_limits
 
 
 @dataclass(frozen=True)
-class GroupDepthwise(Omittable):
+class GroupDepthwise(NestRewrite):
     """Take several channels of a depthwise convolution at once where that is quicker.
 
     before:
@@ -62,11 +62,6 @@ class GroupDepthwise(Omittable):
                 step = _grouped(step, together, tensors, buffers)
             steps.append(step)
         return replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))
-
-    def ensures(self, made: NestGraph, graph: NestGraph, arch: Arch) -> None:
-        """The contract of every graph of nests."""
-        del graph, arch
-        check_nests(made)
 
 
 def _channels_per_product(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> int:

@@ -13,15 +13,15 @@ from typing import Any
 from compiler.cost.transfer import Flows, Path
 from compiler.geometry.boxes import Key, Region, keys_of
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.array_mapping import joining, roles, worth_turning
+from compiler.target.array_mapping import Tap, joining, roles
 from compiler.target.loops.split import SplitInstruction, fission
 from compiler.target.machine import adds_up_in_pieces, array_takes
 from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Access, Nest, Tensor, dense, order_of
 from simmodel.arch.base import MemoryRole
-from simmodel.arch.dtype import size_of
+from simmodel.arch.dtype import product_type, size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import streams
+from simmodel.isa.contraction import product_cycles, streams
 
 
 def role_of(layer: Layer, key: Key, arch: Arch) -> MemoryRole:
@@ -96,31 +96,47 @@ def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
     """Axis of `tensor`, a product's left operand, that the engine walks innermost; None: any."""
     found = roles(head)
     dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
-    few = dim is not None and found.taps and head.dims[dim].extent < FEW
-    if few and not worth_turning(tensor, head, arch):
-        return None
     axis = _axis_of(head.operands[0], dim)
-    return None if axis is not None and _better_as_stored(tensor, head, arch, axis) else axis
+    if dim is None or axis is None:
+        return None
+    tap = joining(head, arch.matrix)
+    if found.taps and head.dims[dim].extent < FEW:
+        return None if tap is None or not _worth_turning(tensor, head, arch, axis, tap) else axis
+    return None if tap is None and _better_as_stored(tensor, head, arch, axis) else axis
+
+
+def _load_cycles(tensor: Tensor, axis: int, arch: Arch) -> tuple[float, float]:
+    """Of a product's left operand, as it is stored and with `axis` last."""
+    far = order_of(tensor.shape, tensor.storage.strides)
+    way = Path(arch, 1, "dram", arch.matrix.input)
+    orders = far, (*(other for other in far if other != axis), axis)
+    stored, turned = (float(way.box(tensor, tensor.shape, order).cycles) for order in orders)
+    return stored, turned
+
+
+def _worth_turning(source: Tensor, nest: Nest, arch: Arch, axis: int, tap: Tap) -> bool:
+    """Whether fewer steps, as kernel columns join the reduction, outweigh a slower load of
+    `source`, of few channels, with channels last: its pieces are small, and weights need the same
+    engine."""
+    found = roles(nest)
+    stored, turned = _load_cycles(source, axis, arch)
+    m, n, deep = (
+        math.prod(nest.dims[d].extent for d in dims)
+        for dims in (found.rows, found.cols, found.inner)
+    )
+    kind, wide = product_type(source.dtype), nest.dims[tap.dim].extent
+    rows = math.prod(nest.dims[other.dim].extent for other in found.taps) // wide
+    one, row = (product_cycles(arch.matrix, kind, m, n, depth) for depth in (deep, deep * wide))
+    return bool(rows * row + turned < rows * wide * one + stored)
 
 
 def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool:
     """Whether a product had better read `tensor` as it is stored: where `axis` is not the last one
     there, a load apart for each element takes longer than one of rows, and reads apart take no
-    longer than that load or the products, which overlap. Kernel columns may join the reduction of
-    others."""
-    far = order_of(tensor.shape, tensor.storage.strides)
-    if far[-1] == axis or tensor.shape[axis] == 1 or joining(head, arch.matrix) is not None:
+    longer than that load or the products, which overlap."""
+    if tensor.shape[axis] == 1 or order_of(tensor.shape, tensor.storage.strides)[-1] == axis:
         return False
-    way = Path(arch, 1, "dram", arch.matrix.input)
-    near = (*(other for other in far if other != axis), axis)
-    apart, turned = (way.box(tensor, tensor.shape, order).cycles for order in (far, near))
-    reads, work = _read_apart(tensor, head, arch)
-    return bool(apart < turned and reads <= max(turned, work))
-
-
-def _read_apart(tensor: Tensor, head: Nest, arch: Arch) -> tuple[float, float]:
-    """Cycles to read the elements of `tensor` one by one for the matrix engine, and cycles of the
-    products."""
+    stored, turned = _load_cycles(tensor, axis, arch)
     matrix, item, found = arch.matrix, size_of(tensor.dtype), roles(head)
     pixels, columns, depth, taps = (
         math.prod(head.dims[d].extent for d in dims)
@@ -130,7 +146,8 @@ def _read_apart(tensor: Tensor, head: Nest, arch: Arch) -> tuple[float, float]:
     reads = Flows(arch)
     size = tensor.elements * item * (1 if matrix.granularity == "conv" else taps)
     reads.add(matrix.input, size, item, times=times)
-    return float(reads.longest()), array_takes(head, tensor.dtype, arch)
+    work = array_takes(head, tensor.dtype, arch)
+    return bool(stored < turned and reads.longest() <= max(turned, work))
 
 
 def packed_order(head: Nest) -> tuple[int, ...]:

@@ -102,7 +102,9 @@ def vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str
 def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
     """The array's way to run a sum of products: which engine finishes it, and where its sums
     are."""
-    direct = _finishes(nest, tensors, arch)
+    wanted, able = needs(nest, tensors), arch.matrix.writeback
+    raw = bool(wanted or able) or arch.matrix.output == "local"
+    direct = raw and wanted <= set(able)
     readable = direct or arch.matrix.output in arch.vector.reads
     return Binding("matrix", direct, arch.matrix.output if readable else "local")
 
@@ -134,14 +136,6 @@ def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:
     return wanted
 
 
-def _finishes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
-    wanted = needs(nest, tensors)
-    if not wanted <= set(arch.matrix.writeback):
-        return False
-    raw_path = arch.matrix.output == "local" or bool(arch.matrix.writeback)
-    return bool(wanted) or raw_path
-
-
 def vector_lacks(
     nest: Nest, tensors: dict[str, Tensor], arch: Arch, *, finishing: bool
 ) -> str | None:
@@ -158,13 +152,11 @@ def vector_lacks(
     missing = sorted(name for name in wanted if not arch.vector.has(name))
     if missing:
         return f"the vector engine has no {', '.join(missing)}"
-    if not finishing and (form := _missing_form(nest, arch)) is not None:
+    if finishing:
+        return None
+    if (form := _missing_form(nest, arch)) is not None:
         return f"{arch.name} has no {form}"
-    if (
-        finishing
-        or is_float(between_type(arch))
-        or not _has_real_intermediates(nest, tensors, arch)
-    ):
+    if is_float(between_type(arch)) or not _has_real_intermediates(nest, tensors, arch):
         return None
     if step_between(nest, tensors) is None or not arch.vector.has("int32"):
         return "the vector engine has no type for real values between its instructions"
@@ -225,14 +217,9 @@ def joins_in_place(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:
     results are there neither rounded further than the result nor clipped."""
     if nest.reduce in ("max", "min"):
         return True
-    unclipped = nest.low == -math.inf and nest.high == math.inf
-    return unclipped and computes_exactly(nest, _kinds(nest, tensors))
-
-
-def _kinds(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Element types of the operands and the result of `nest`, by name."""
     names = (nest.tensor, *(access.tensor for access in nest.operands))
-    return {name: tensors[name].dtype for name in names}
+    unclipped = nest.low == -math.inf and nest.high == math.inf
+    return unclipped and computes_exactly(nest, {name: tensors[name].dtype for name in names})
 
 
 def form_of(nest: Nest, engine: str = "vector") -> str:

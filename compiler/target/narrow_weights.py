@@ -9,6 +9,7 @@ wide type.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from compiler.cost.overlap import copy_rate, path
 from compiler.frontend.quantization.narrow_constants import Narrow
@@ -42,14 +43,11 @@ class KeepNarrow(Omittable):
             for name in dict.fromkeys(names):
                 nest = step if isinstance(step, Nest) else None
                 readers.setdefault(name, []).append(nest)
-        found = {
-            name: replace(
-                tensor, narrow=self._narrow_form(tensor, readers.get(name, []), graph, arch)
-            )
-            if tensor.narrow is not None
-            else tensor
-            for name, tensor in graph.tensors.items()
-        }
+        found = dict(graph.tensors)
+        for name, tensor in graph.tensors.items():
+            if tensor.narrow is not None:
+                narrow = self._narrow_form(tensor, readers.get(name, []), graph, arch)
+                found[name] = replace(tensor, narrow=narrow)
         return replace(graph, tensors=found)
 
     def _narrow_form(
@@ -119,24 +117,21 @@ def _weights_of(nest: Nest, tensor: Tensor, narrow: Narrow, graph: NestGraph, ar
         return False
     if shape[column] not in (1, tensor.shape[column]):
         return False
+    if not _is_packed_type(narrow):
+        return True
     even = tensor.shape[column] % 2 == 0 and tensor.shape[row] % 2 == 0
-    return (even and (shape[row] == 1 or narrow.blocks[row] % 2 == 0)) or not _is_packed_type(
-        narrow
-    )
+    return even and (shape[row] == 1 or narrow.blocks[row] % 2 == 0)
 
 
 def _is_packed_type(narrow: Narrow) -> bool:
     return bool(PACKED & {narrow.dtype, narrow.landing})
 
 
-def fits_tiles(narrow: Narrow, row: int, depth: object, width: object) -> object:
+def fits_tiles(narrow: Narrow, row: int, depth: Any, width: Any) -> Any:
     """Whether tiles of so many rows and columns are whole blocks and whole bytes; extents may be
     arrays over candidates."""
-    depth_, width_ = (extent for extent in (depth, width))
-    fits = (depth_ % narrow.blocks[row] == 0) | (narrow.scales.shape[row] == 1)  # type: ignore[operator]
-    if _is_packed_type(narrow):
-        fits = fits & (depth_ % 2 == 0) & (width_ % 2 == 0)  # type: ignore[operator]
-    return fits
+    fits = (depth % narrow.blocks[row] == 0) | (narrow.scales.shape[row] == 1)
+    return fits & (depth % 2 == 0) & (width % 2 == 0) if _is_packed_type(narrow) else fits
 
 
 def _keeps_up(tensor: Tensor, narrow: Narrow, arch: Arch) -> bool:

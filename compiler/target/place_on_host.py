@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 
 from compiler.errors import UnsupportedModel, at_node
 from compiler.passes import ContractBroken, ensured
 from compiler.target.bind import unsupported
 from compiler.target.call_chains import beside_calls
-from compiler.tensor_ir.nest import HostNode, Nest, NestGraph, Step, Tensor
+from compiler.tensor_ir.nest import HostNode, Nest, NestGraph, Step
 from compiler.tensor_ir.rewrite import check_nests
 from simmodel.arch.record import Arch
 
@@ -53,13 +54,13 @@ class PlaceOnHost:
         Raises:
             UnsupportedModel: all operators that can run nowhere, or that may not run on the host.
         """
-        reasons = {
-            step.tensor: reason
-            for step in graph.steps
-            if isinstance(step, Nest)
-            and (reason := away.get(step.tensor) or self._reason(step, graph.tensors, arch))
-        }
-        once = _cached_fallback(fallback)
+        reasons: dict[str, str] = {}
+        for step in (step for step in graph.steps if isinstance(step, Nest)):
+            kept = f"{step.kind} is kept on the host" if self._keeps(step.kind) else None
+            reason = away.get(step.tensor) or kept or unsupported(step, graph.tensors, arch)
+            if reason:
+                reasons[step.tensor] = reason
+        once = cache(fallback)
 
         def placed(reasons: Mapping[str, str]) -> NestGraph:
             return self._move_to_host(graph, arch, once, refusal, reasons)
@@ -109,35 +110,16 @@ class PlaceOnHost:
         """Whether operators of this type stay on the host."""
         return bool(kind) and kind in (name.strip() for name in self.kept.split(","))
 
-    def _reason(self, nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
-        """Why `nest` cannot run on the machine; None: it can."""
-        if self._keeps(nest.kind):
-            return f"{nest.kind} is kept on the host"
-        return unsupported(nest, tensors, arch)
-
     def ensures(
-        self, made: NestGraph, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
-        away: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+        self, made: NestGraph, graph: NestGraph, arch: Arch, *given: object, **named: object
+    ) -> None:
         """The contract of every graph of nests, all of which the machine runs."""
-        del graph, fallback, refusal, away
+        del graph, given, named
         check_nests(made)
         for step in made.steps:
             reason = unsupported(step, made.tensors, arch) if isinstance(step, Nest) else None
             if reason is not None:
                 raise ContractBroken(f"{at_node(step.origin, step.kind)}: {reason}")
-
-
-def _cached_fallback(fallback: Fallback) -> Fallback:
-    """`fallback`, cached by nest."""
-    known: dict[str, tuple[HostNode, tuple[Nest, ...]] | None] = {}
-
-    def found(nest: Nest) -> tuple[HostNode, tuple[Nest, ...]] | None:
-        if nest.tensor not in known:
-            known[nest.tensor] = fallback(nest)
-        return known[nest.tensor]
-
-    return found
 
 
 def _refused_by_host(node: HostNode, refusal: Refusal) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from compiler.cost.overlap import host_cycles
 from compiler.cost.transfer import Path
-from compiler.passes import Omittable, ensured
+from compiler.passes import ensured
 from compiler.target.bind import unsupported
 from compiler.target.machine import form_of
 from compiler.tensor_ir.nest import (
@@ -24,7 +24,7 @@ from compiler.tensor_ir.nest import (
     Step,
     Tensor,
 )
-from compiler.tensor_ir.rewrite import check_nests
+from compiler.tensor_ir.rewrite import NestRewrite
 from simmodel.arch.dtype import PACKED, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.copy import INDICES, Gather, Scatter
@@ -32,7 +32,7 @@ from simmodel.isa.forms import cost_of
 
 
 @dataclass(frozen=True)
-class CopyRows(Omittable):
+class CopyRows(NestRewrite):
     """Decide which rows copy engines pick and put by themselves.
 
     before:
@@ -58,11 +58,6 @@ class CopyRows(Omittable):
             else:
                 steps.append(replace(step, otherwise=()))
         return replace(graph, steps=tuple(steps))
-
-    def ensures(self, made: NestGraph, graph: NestGraph, arch: Arch) -> None:
-        """The contract of every graph of nests."""
-        del graph, arch
-        check_nests(made)
 
 
 def lacks(node: HostNode, graph: NestGraph, arch: Arch) -> str | None:

@@ -36,9 +36,7 @@ from compiler.target.loops.cover import (
     memory_cycles,
     unit_of,
 )
-from compiler.target.loops.split import SplitInstruction as Fissioned
-from compiler.target.loops.split import collapse
-from compiler.target.loops.walk import StridedLoop
+from compiler.target.loops.split import StridedLoop, collapse
 from compiler.target.machine import (
     adds_up_in_pieces,
     between_type,
@@ -70,43 +68,17 @@ def move_cycles(
     return cheapest(unit, collapse(axes)).cycles
 
 
-@dataclass(frozen=True)
-class NestOperand:
-    """An operand of a nest's instructions."""
+class OperandLayout(NamedTuple):
+    """Layout of an operand in a buffer that has just the tile's elements."""
 
     role: str
     """Of its memory."""
     item: int
     """Bytes of an element."""
-    access: Access | None = None
-    """None: the tile's own buffer for the result, or for an intermediate in its place."""
-
-
-@dataclass(frozen=True)
-class InstructionBatch:
-    """Instructions of a nest that differ only in the kernel position."""
-
-    written: NestOperand
-    reads: tuple[NestOperand, ...]
-    form: str
-    """Name of their form."""
-    times: int = 1
-    taps: int = 0
-    """Kernel positions within an instruction that slides a window; 0: no window."""
-    reduces: bool = False
-    """Whether it walks the reduction as well."""
-    joins: bool = False
-    """Whether a piece of the reduction may add to the pieces before it."""
-
-
-class OperandLayout(NamedTuple):
-    """Layout of an operand in a buffer that has just the tile's elements."""
-
-    item: int
-    """Bytes of an element."""
-    reads: tuple[tuple[tuple[int, int], ...], ...] | None
-    """For each axis of the tensor that is read, loops and their factors; None: the result."""
-    order: tuple[int, ...]
+    reads: tuple[tuple[tuple[int, int], ...], ...] | None = None
+    """For each axis of the tensor that is read, loops and their factors; None: the tile's own
+    buffer for the result, or for an intermediate in its place."""
+    order: tuple[int, ...] = ()
     """Axes of that tensor, slowest first."""
 
     def steps(self, extents: Sequence[int], own: Sequence[int]) -> list[int]:
@@ -124,13 +96,15 @@ class OperandLayout(NamedTuple):
 
 
 class BatchShape(NamedTuple):
-    """All facts of an instruction batch that decide its cycles."""
+    """All facts that decide the cycles of instructions that differ only in the kernel position."""
 
     unit: Unit
     kind: ReductionKind
     times: int
     taps: int
+    """Kernel positions within an instruction that slides a window; 0: no window."""
     places: tuple[OperandLayout, ...]
+    """Of what is written, then of what is read."""
 
 
 class InstructionChain(NamedTuple):
@@ -248,7 +222,7 @@ class VectorWork:
     def _chain(self) -> InstructionChain:
         nest = self.nest
         inner = tuple(dim.extent for dim in nest.dims[nest.rank :])
-        links = tuple(self._batch_shape(link) for link in self._links() if link.times)
+        links = tuple(self._batches())
         rows: tuple[int, ...] = ()
         channels = self._order
         if any(step.taps for step in links):
@@ -257,71 +231,52 @@ class VectorWork:
             channels = tuple(d for d in channels if d not in rows and nest.dims[d].extent > 1)
         return InstructionChain(nest.rank, inner, self._order, links, rows, channels)
 
-    def _batch_shape(self, link: InstructionBatch) -> BatchShape:
-        operands = (link.written, *link.reads)
-        held = [StoredOperand(operand.role, operand.item) for operand in operands]
-        form = link.form, cost_of(link.form)
-        unit = unit_of(self.arch, form, held, self.way.finisher, self.beside)
-        kind = ReductionKind(True, link.joins) if link.reduces else PLAIN
-        places = tuple(self._operand_layout(operand) for operand in operands)
-        return BatchShape(unit, kind, link.times, link.taps, places)
-
-    def _operand_layout(self, operand: NestOperand) -> OperandLayout:
-        if operand.access is None:
-            return OperandLayout(operand.item, None, ())
-        tensor = self.tensors[operand.access.tensor]
-        index = tuple(affine.terms for affine in operand.access.index)
-        return OperandLayout(operand.item, index, order_of(tensor.shape, tensor.storage.strides))
-
     @property
     def least(self) -> float:
-        """Lower bound for any layout and any cut: elements over lanes."""
-        return sum(self._least(link) for link in self._links()) / self.units
-
-    def _least(self, link: InstructionBatch) -> float:
+        """Lower bound for any layout and any cut: elements over lanes; what the scalar unit does is
+        beside that."""
         if self.way.engine == "scalar":
-            return 0.0  # beside the vector engine
-        inner = self.nest.dims[self.nest.rank :] if link.reduces else ()
-        elements: int = math.prod((*self.sizes, *(dim.extent for dim in inner))) * link.times
-        factor = self.arch.factor(link.form, cost_of(link.form))
-        return elements * max(1, link.taps) / self._lanes(link) * factor
+            return 0.0
+        total, nest = 0.0, self.nest
+        for batch in self._batches():
+            inner = nest.dims[nest.rank :] if batch.kind.reduces else ()
+            elements: int = math.prod((*self.sizes, *(dim.extent for dim in inner))) * batch.times
+            total += elements * max(1, batch.taps) / batch.unit.lanes * batch.unit.factor
+        return total / self.units
 
-    def _links(self) -> Iterator[InstructionBatch]:
-        """Instruction batches in the order of emission, equal ones once."""
-        nest, arch = self.nest, self.arch
-        target, scratch = (
-            self._buffer_operand(self._result_dtype),
-            self._buffer_operand(between_type(arch)),
-        )
-        source = scratch
+    def _batches(self) -> Iterator[BatchShape]:
+        """Instructions in the order of emission, equal ones once."""
+        nest, arch, engine = self.nest, self.arch, self.way.finisher
+        target = OperandLayout("local", size_of(self._result_dtype))
+        source = scratch = OperandLayout("local", size_of(between_type(arch)))
         if self.way.product:
             kind = accumulator_of(self.tensors[nest.operands[0].tensor].dtype)
-            source = self._buffer_operand(kind, self.way.sums)
+            source = OperandLayout(self.way.sums, size_of(kind))
         links = links_of(nest, self.tensors, self.way, arch)
         last = len(links) - 1
         for (made, link), alike in groupby(
             enumerate(links), lambda each: (each[0] == last, each[1]._replace(at=None))
         ):
-            reads = tuple(
-                source if index is None else self._read_operand(nest.reads[index])
-                for index in link.reads
-            )
-            yield self._link(link, target if made else scratch, reads, len(list(alike)))
+            each = link.kind == "each"
+            form = elementwise_form(link.function, len(link.reads), engine) if each else ""
+            form = form or form_of(nest, engine)
+            reads = (source if at is None else self._layout(nest.reads[at]) for at in link.reads)
+            places = (target if made else scratch, *reads)
+            held = [StoredOperand(place.role, place.item) for place in places]
+            unit = unit_of(arch, (form, cost_of(form)), held, engine, self.beside)
+            taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+            yield BatchShape(
+                unit, self._reduction(link.kind), len(list(alike)) if each else 1,
+                taps if link.kind == "window" else 0, places,
+            )  # fmt: skip
             source = scratch
 
-    def _link(
-        self, link: Fissioned, written: NestOperand, reads: tuple[NestOperand, ...], times: int
-    ) -> InstructionBatch:
-        nest, engine = self.nest, self.way.finisher
-        if link.kind == "each":
-            form = elementwise_form(link.function, len(reads), engine)
-            return InstructionBatch(written, reads, form, times)
-        if link.kind == "window":
-            taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
-            return InstructionBatch(written, reads, form_of(nest, engine), taps=taps)
-        pieces = engine != "scalar" and adds_up_in_pieces(nest, self.tensors, self.arch)
-        joins = pieces or joins_in_place(nest, self.tensors)
-        return InstructionBatch(written, reads, form_of(nest, engine), reduces=True, joins=joins)
+    def _reduction(self, kind: str) -> ReductionKind:
+        if kind != "reduce":
+            return PLAIN
+        several = adds_up_in_pieces(self.nest, self.tensors, self.arch)
+        pieces = several and self.way.finisher != "scalar"
+        return ReductionKind(True, pieces or joins_in_place(self.nest, self.tensors))
 
     @property
     def _result_dtype(self) -> str:
@@ -336,20 +291,13 @@ class VectorWork:
         result = self.tensors[self.nest.tensor]
         return order_of(result.shape, result.storage.strides)
 
-    def _buffer_operand(self, dtype: str, role: str = "local") -> NestOperand:
-        return NestOperand(role, size_of(dtype))
-
-    def _read_operand(self, access: Access) -> NestOperand:
+    def _layout(self, access: Access) -> OperandLayout:
         tensor = self.tensors[access.tensor]
         real = access.tensor in self.inside and is_float(tensor.dtype)
         kind = temporary_type(self.arch) if real else tensor.dtype
-        return NestOperand("local", size_of(kind), access)
-
-    def _lanes(self, link: InstructionBatch) -> float:
-        if self.way.engine == "scalar":
-            return 1.0
-        widest = max(operand.item for operand in (link.written, *link.reads))
-        return self.arch.vector.elements(widest)
+        index = tuple(affine.terms for affine in access.index)
+        order = order_of(tensor.shape, tensor.storage.strides)
+        return OperandLayout("local", size_of(kind), index, order)
 
 
 # How a sum of products lies on the vector engine: what goes along the lanes, and what loops walk.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.passes import Omittable, ensured
+from compiler.passes import ensured
 from compiler.target.machine import temporary_type
 from compiler.tensor_ir.nest import (
     Access,
@@ -19,7 +19,7 @@ from compiler.tensor_ir.nest import (
     dense,
     order_of,
 )
-from compiler.tensor_ir.rewrite import check_nests, number_access
+from compiler.tensor_ir.rewrite import NestRewrite, number_access
 from simmodel.arch.dtype import is_float
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, definition, elementwise_form
@@ -86,64 +86,45 @@ def _collected(name: str, parts: Sequence[Term]) -> Term:
     return values[0] if len(values) == 1 else (name, *values)
 
 
-def match(
-    pattern: Term, term: Term, operands: Sequence[str], numbers: Sequence[str]
-) -> Found | None:
-    """Bindings of `operands` and `numbers` of a `pattern` in `term`, both in normal form.
-
-    An operand binds a name or a number of the term, a number of the pattern a number.
-    """
-    return next(_matches(pattern, term, {}, {*operands}, {*numbers}), None)
+def match(pattern: Term, term: Term, operands: Sequence[str]) -> Found | None:
+    """Bindings of the names of a `pattern` in `term`, both in normal form: an operand binds a name
+    or a number of the term, another name a number."""
+    return next(_matches(pattern, term, {}, {*operands}), None)
 
 
-def _matches(
-    pattern: Term, term: Term, found: Found, operands: set[str], numbers: set[str]
-) -> Iterator[Found]:
+def _matches(pattern: Term, term: Term, found: Found, operands: set[str]) -> Iterator[Found]:
     if isinstance(pattern, str):
         fits = isinstance(term, float) or (pattern in operands and isinstance(term, str))
         if fits and found.get(pattern, term) == term:
             yield {**found, pattern: term}
-        return
-    if isinstance(pattern, float):
+    elif isinstance(pattern, float):
         if isinstance(term, float) and math.isclose(pattern, term, rel_tol=_CLOSE):
             yield found
-        return
-    if not isinstance(term, tuple) or term[0] != pattern[0] or len(term) != len(pattern):
-        return
-    if pattern[0] in _NEUTRAL:
-        yield from _in_any_order(pattern[1:], term[1:], found, operands, numbers)
-        return
-    ways: Iterator[Found] = iter((found,))
-    for mine, other in zip(pattern[1:], term[1:], strict=True):
-        ways = _each(ways, mine, other, operands, numbers)
-    yield from ways
+    elif isinstance(term, tuple) and term[0] == pattern[0] and len(term) == len(pattern):
+        free = pattern[0] in _NEUTRAL
+        yield from _all_match(pattern[1:], term[1:], found, operands, free=free)
 
 
-def _each(
-    ways: Iterator[Found], pattern: Term, term: Term, operands: set[str], numbers: set[str]
-) -> Iterator[Found]:
-    for found in ways:
-        yield from _matches(pattern, term, found, operands, numbers)
-
-
-def _in_any_order(
-    patterns: tuple[Term, ...], terms: tuple[Term, ...], found: Found,
-    operands: set[str], numbers: set[str],
+def _all_match(
+    patterns: tuple[Term, ...], terms: tuple[Term, ...], found: Found, operands: set[str], *,
+    free: bool,
 ) -> Iterator[Found]:  # fmt: skip
-    """Operands with a form of their own first, so that names match the rest."""
+    """One after the other; in any order where they are `free`, those with a form of their own
+    first, so that names match the rest."""
     if not patterns:
         yield found
         return
-    at = next((i for i, each in enumerate(patterns) if not isinstance(each, str)), 0)
+    forms = (i for i, each in enumerate(patterns) if free and not isinstance(each, str))
+    at = next(forms, 0)
     rest = (*patterns[:at], *patterns[at + 1 :])
-    for i, term in enumerate(terms):
-        for more in _matches(patterns[at], term, found, operands, numbers):
+    for i, term in enumerate(terms if free else terms[:1]):
+        for more in _matches(patterns[at], term, found, operands):
             left = (*terms[:i], *terms[i + 1 :])
-            yield from _in_any_order(rest, left, more, operands, numbers)
+            yield from _all_match(rest, left, more, operands, free=free)
 
 
 @dataclass(frozen=True)
-class ExpandFunctions(Omittable):
+class ExpandFunctions(NestRewrite):
     """Make functions that the vector engine lacks of those that it has.
 
     before:
@@ -159,24 +140,16 @@ class ExpandFunctions(Omittable):
         if not self.enabled or not arch.isa.without or not is_float(temporary_type(arch)):
             return graph
         made = _FunctionExpansion(graph, arch)
-        return made.graph(tuple(step for each in graph.steps for step in made.steps(each)))
-
-    def ensures(self, made: NestGraph, graph: NestGraph, arch: Arch) -> None:
-        """The contract of every graph of nests."""
-        del graph, arch
-        check_nests(made)
+        steps = tuple(step for each in graph.steps for step in made.steps(each))
+        return replace(graph, tensors=made.tensors, buffers=made.buffers, steps=steps)
 
 
 class _FunctionExpansion:
     """New tensors and steps of one graph."""
 
     def __init__(self, graph: NestGraph, arch: Arch) -> None:
-        self.before, self.arch = graph, arch
+        self.arch = arch
         self.tensors, self.buffers = dict(graph.tensors), dict(graph.buffers)
-
-    def graph(self, steps: tuple[Step, ...]) -> NestGraph:
-        """The graph with `steps`."""
-        return replace(self.before, tensors=self.tensors, buffers=self.buffers, steps=steps)
 
     def steps(self, step: Step) -> Iterator[Step]:
         """`step`, or the steps that replace it."""
@@ -190,12 +163,14 @@ class _FunctionExpansion:
         reads = dict(zip(meant.operands, step.operands, strict=False))
         leaves = {**reads, **{name: self._number_read(value) for name, value in numbers.items()}}
         found: dict[Term, Access] = {}
-        inner = list(dict.fromkeys(_inner_terms(whole)))
-        for number, term in enumerate(inner, 1):
+        for number, term in enumerate(dict.fromkeys(_inner_terms(whole)), 1):
             name = f"{step.tensor}.{number}"
             self._create(name, step)
-            yield self._nest(step, name, self._accesses(term, leaves, found), term)
-            found[term] = _identity_access(name, step.rank)
+            yield Nest(
+                name, step.dims, step.rank, str(term[0]), self._accesses(term, leaves, found),
+                origin=step.origin, kind=step.kind, composite=step.composite or step.tensor,
+            )  # fmt: skip
+            found[term] = Access(name, tuple(map(at, range(step.rank))))
         last = self._accesses(whole, leaves, found)
         yield replace(step, function=str(whole[0]), operands=last, parameters=())
 
@@ -241,23 +216,10 @@ class _FunctionExpansion:
     def _accesses(
         self, term: tuple[Term, ...], leaves: Mapping[str, Access], found: Mapping[Term, Access]
     ) -> tuple[Access, ...]:
-        accesses = []
-        for operand in term[1:]:
-            if isinstance(operand, tuple):
-                accesses.append(found[operand])
-            elif isinstance(operand, str):
-                accesses.append(leaves[operand])
-            else:
-                accesses.append(self._number_read(operand))
-        return tuple(accesses)
-
-    def _nest(
-        self, nest: Nest, name: str, operands: tuple[Access, ...], term: tuple[Term, ...]
-    ) -> Nest:
-        """An intermediate step of `nest`."""
-        return Nest(
-            name, nest.dims, nest.rank, str(term[0]), operands, origin=nest.origin,
-            kind=nest.kind, composite=nest.composite or nest.tensor,
+        return tuple(
+            found[operand] if isinstance(operand, tuple)
+            else leaves[operand] if isinstance(operand, str) else self._number_read(operand)
+            for operand in term[1:]
         )  # fmt: skip
 
     def _create(self, name: str, nest: Nest) -> None:
@@ -271,11 +233,6 @@ class _FunctionExpansion:
 
     def _number_read(self, value: float) -> Access:
         return number_access(value, temporary_type(self.arch), self.tensors, self.buffers)
-
-
-def _identity_access(name: str, rank: int) -> Access:
-    """A read of the output position."""
-    return Access(name, tuple(at(axis) for axis in range(rank)))
 
 
 def _inner_terms(term: tuple[Term, ...]) -> Iterator[tuple[Term, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.passes import ContractBroken, Pass
+from compiler.passes import ContractBroken, Omittable, Pass
 from compiler.tensor_ir.nest import ZERO, Access, HostNode, Nest, NestGraph, Step, Storage, Tensor
 from simmodel.arch.dtype import NUMPY
 
@@ -101,6 +101,16 @@ class NestPass(Pass[NestGraph]):
     def ensures(self, ir: NestGraph) -> None:
         """The contract of every graph of nests."""
         check_nests(ir)
+
+
+@dataclass(frozen=True)
+class NestRewrite(Omittable):
+    """A rewrite of graphs of nests whose `apply` is given more than the graph."""
+
+    def ensures(self, made: NestGraph, *given: object, **named: object) -> None:
+        """The contract of every graph of nests."""
+        del given, named
+        check_nests(made)
 
 
 def check_nests(graph: NestGraph) -> None:

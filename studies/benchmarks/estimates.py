@@ -46,7 +46,7 @@ from compiler.pipeline import emit_program
 from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule.tiling.objective import SCORES
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.schedule import Schedule, single
+from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
 from simmodel.machine.run import simulate
 
@@ -138,11 +138,8 @@ def sampled(groups: Sequence[Group], costs: GroupCosts) -> list[Group]:
 
 def schedules(group: Group, costs: GroupCosts) -> list[Schedule]:
     """What the search has to choose from, the best first."""
-    if len(group.layers) > 1 or group.kept:
-        return costs.schedules(group)
     score = SCORES[costs.stages.tile.objective]
-    found = sorted(costs.candidates(group), key=lambda tiled: score(tiled.estimate))
-    return [single(tiled, group) for tiled in found]
+    return sorted(costs.every(group), key=lambda schedule: score(schedule.estimate))
 
 
 def alone(schedule: Schedule, search: ScheduleSearch) -> int:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
+
+from machines import machine
 
 from compiler.context import CompileOptions
 from compiler.cost.multicast import MulticastRoute
@@ -21,8 +23,7 @@ from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.placement_state import Part, Prices
 from compiler.schedule.residency.shared_memory import ChooseHomes
 from compiler.schedule.residency.weights import PinConstants
-from compiler.schedule.tiling.choose_group import GroupSearch
-from compiler.schedule.tiling.choose_tiles import ChooseTiles
+from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Facts
@@ -69,17 +70,14 @@ class AnyTiles(ChooseTiles):
 
     def together(self, arch: Arch, slots: int, way: MulticastRoute | None) -> GroupSearch:
         """A search whose answers come in any order."""
-        cores = min(self.cores or arch.core_count, arch.core_count)
-        return _AnySearch(arch, slots, cores, self.rolling, seed=self.seed, way=way)
+        return _AnySearch(self, arch, slots, way)
 
 
-@dataclass
 class _AnySearch(GroupSearch):
-    seed: int = 0
-
     def schedules(self, group: Group) -> list[Schedule]:
         found = super().schedules(group)
-        rng = random.Random(f"{self.seed} {group.name}")
+        assert isinstance(self.tiles, AnyTiles)
+        rng = random.Random(f"{self.tiles.seed} {group.name}")
         return sorted(found, key=lambda s: rng.random() - 0.5 * len(s.loops))
 
 
@@ -200,3 +198,19 @@ class Moved:
 
     def lower_bound(self, group: Group) -> float:
         return 0.0
+
+
+class Priced(Moved):
+    """Prices of a function, and at most those."""
+
+    def __init__(
+        self, price: Callable[[Group], float], bound: Callable[[Group], float] = lambda group: 0.0
+    ) -> None:
+        super().__init__(machine())
+        self._price, self._bound = price, bound
+
+    def price(self, group: Group) -> float:
+        return self._price(group)
+
+    def lower_bound(self, group: Group) -> float:
+        return self._bound(group)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.target.loops.split import SplitInstruction, fission
-from compiler.tensor_ir.build import plain
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import (
     Access,
@@ -43,37 +41,6 @@ def sliding(kernel: tuple[int, ...], stride: int, reduce: str, late: tuple[str, 
         "y", dims, rank, function, tuple(operands), reduce,
         bias=extra.get("b"), multiplier=extra.get("f"), low=-0.5, high=1.5,
     )  # fmt: skip
-
-
-def print_links(links: Iterable[SplitInstruction], names: Sequence[str]) -> str:
-    """Links as lines of text; `names` are of the nest's accesses."""
-    lines = []
-    for link in links:
-        reads = ", ".join("<" if index is None else names[index] for index in link.reads)
-        kind = "" if link.kind == "each" else f"{link.kind} "
-        place = "" if link.at is None else f" at {' '.join(map(str, link.at))}"
-        lines.append(f"{kind}{link.function}({reads}){place}")
-    return "\n".join(lines)
-
-
-SUM = sliding((3,), 1, "sum", ("b", "f"))
-CASES = [
-    (
-        fission(SUM, taps=[3]),
-        "mul(x, w) at 0\nfma(x, w, <) at 1\nfma(x, w, <) at 2\nadd(<, b)\nmul(<, f)",
-    ),
-    (fission(SUM, taps=[3], windows=True), "window sum(x, w)\nadd(<, b)\nmul(<, f)"),
-    (fission(SUM, own=False), "add(<, b)\nmul(<, f)"),
-    (fission(sliding((2,), 1, "sum", ()), own=False), "move(<)"),
-    (fission(sliding((1, 2), 1, "max", ()), taps=[1, 2]), "move(x) at 0 0\nmax(x, <) at 0 1"),
-    (fission(sliding((2,), 1, "max", ()), pieces=True), "reduce max(x)\nmove(<)"),
-    (fission(plain("y", (4,), "relu", (Access("x", (at(0),)),))), "relu(x)"),
-]
-
-
-@pytest.mark.parametrize(("links", "text"), CASES)
-def test_the_links_of_an_operator(links: list[SplitInstruction], text: str) -> None:
-    assert print_links(links, NAMES) == text
 
 
 def nests_of(nest: Nest, links: list[SplitInstruction]) -> Iterator[Nest]:

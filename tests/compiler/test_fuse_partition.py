@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from doubles import Priced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers import Part, bytes_held, bytes_moved, lines, network, shown
 
-from compiler.schedule.fusion.dependence import dependences, legal
+from compiler.schedule.fusion.dependence import dependences
 from compiler.schedule.fusion.optimal import Optimal
-from compiler.schedule.fusion.partition import Price
 from compiler.schedule.fusion.reorder import chained
 from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode, NestGraph
 
+Price = Callable[[Group], float]
 CHAIN = ("a = x", "b = a", "c = b", "d = c")
 DIAMOND = ("a = x", "b = a", "c = a", "d = b c", "e = d")
 
@@ -42,7 +42,7 @@ def price(capacity: int = 1000, fixed: float = 5.0) -> Price:
 def cut(name: str, *text: str, capacity: int = 1000, **given: dict[str, int]) -> str:
     """The groups that strategy `name` makes of a network."""
     parts, graph = network(*text, **given)  # type: ignore[arg-type]
-    return shown(STRATEGIES[name]().apply(parts, graph, price(capacity)))
+    return shown(STRATEGIES[name]().apply(parts, graph, Priced(price(capacity))))
 
 
 def test_without_fusion_each_layer_is_a_group() -> None:
@@ -70,13 +70,13 @@ def test_joining_that_costs_more_is_refused() -> None:
 
     parts, graph = network(*CHAIN)
     for strategy in STRATEGIES.values():
-        assert shown(strategy().apply(parts, graph, dear)) == "{a} {b} {c} {d}"
+        assert shown(strategy().apply(parts, graph, Priced(dear))) == "{a} {b} {c} {d}"
 
 
 def test_layers_that_fit_nowhere_stay_alone() -> None:
     parts, graph = network(*CHAIN)
     for strategy in STRATEGIES.values():
-        groups = strategy().apply(parts, graph, lambda group: math.inf)
+        groups = strategy().apply(parts, graph, Priced(lambda group: math.inf))
         assert shown(groups) == "{a} {b} {c} {d}"
 
 
@@ -86,7 +86,7 @@ def test_groups_never_wait_for_each_other() -> None:
     assert dependences(parts, graph).convex(0b0101)
     assert dependences(parts, graph).convex(0b1010)
     for name, strategy in STRATEGIES.items():
-        groups = strategy(max_layers=2).apply(parts, graph, price())
+        groups = strategy(max_layers=2).apply(parts, graph, Priced(price()))
         sound(parts, graph, groups)
         assert {"{a1 a2}", "{b1 b2}"} - set(shown(groups).replace("} ", "}|").split("|")), name
 
@@ -96,7 +96,7 @@ def test_what_is_read_as_part_of_a_whole_goes_through_memory() -> None:
     text = ("p = x", "a = p", "q = x", "b = q", "z = y", "w = z")
     parts, graph = network(*text, sizes={"y": 20}, places=places)
     for name in STRATEGIES:
-        groups = STRATEGIES[name]().apply(parts, graph, price())
+        groups = STRATEGIES[name]().apply(parts, graph, Priced(price()))
         sound(parts, graph, groups)
         home = {
             layer: group
@@ -107,7 +107,7 @@ def test_what_is_read_as_part_of_a_whole_goes_through_memory() -> None:
         assert home["z"] is not home["a"]
         assert home["z"] is not home["b"]
         assert "a" in home["a"].results
-    assert shown(STRATEGIES["line"]().apply(parts, graph, price())) == "{p a} {q b} {z w}"
+    assert shown(STRATEGIES["line"]().apply(parts, graph, Priced(price()))) == "{p a} {q b} {z w}"
 
 
 def test_slices_that_lie_in_turns_share_no_byte() -> None:
@@ -130,8 +130,8 @@ def test_bytes_are_not_overwritten_before_they_are_read() -> None:
 def test_legal_says_what_may_pass_on_chip() -> None:
     places = {"a": ("m", 0), "c": ("m", 10), "v": ("m", 5)}
     parts, graph = network("a = x", "c = x", "b = v", sizes={"m": 20}, places=places)
-    assert legal(layers_of(network(*CHAIN)[0]), network(*CHAIN)[1])
-    assert not legal(layers_of(parts), graph)
+    assert dependences(*network(*CHAIN)).legal(0b1111)
+    assert not dependences(parts, graph).legal(0b111)
 
 
 def test_a_tensor_that_others_see_in_a_whole_does_not_stay_on_chip() -> None:
@@ -158,10 +158,10 @@ def test_a_bound_spares_prices_and_changes_nothing() -> None:
 
     text = [f"t{i + 1} = t{i}" for i in range(20)]
     parts, graph = network(*text)
-    without = Optimal().apply(parts, graph, watched)
+    without = Optimal().apply(parts, graph, Priced(watched))
     many = len(asked)
     asked.clear()
-    bounded = Optimal().apply(parts, graph, watched, bound=lambda g: 5.0 + bytes_moved(g))
+    bounded = Optimal().apply(parts, graph, Priced(watched, lambda g: 5.0 + bytes_moved(g)))
     assert shown(bounded) == shown(without)
     assert len(asked) < many <= 12 * len(text)
 
@@ -170,7 +170,7 @@ def test_a_bound_spares_prices_and_changes_nothing() -> None:
 @given(lines(most=12, hosts=True), st.integers(0, 60), st.sampled_from(sorted(STRATEGIES)))
 def test_every_strategy_is_sound(text: tuple[str, ...], capacity: int, name: str) -> None:
     parts, graph = network(*text)
-    sound(parts, graph, STRATEGIES[name]().apply(parts, graph, price(capacity)))
+    sound(parts, graph, STRATEGIES[name]().apply(parts, graph, Priced(price(capacity))))
 
 
 @settings(max_examples=60)
@@ -181,8 +181,8 @@ def test_the_optimum_of_a_chain_is_that_of_all_partitions(made: list[int], capac
     parts, graph = network(*text, sizes=sizes)
     cost = price(capacity)
     best = pytest.approx(cheapest(parts, graph, cost))
-    assert total(Optimal(patience=9).apply(parts, graph, cost), cost) == best
-    bounded = Optimal(patience=9).apply(parts, graph, cost, lambda group: 0.9 * cost(group))
+    assert total(Optimal(patience=9).apply(parts, graph, Priced(cost)), cost) == best
+    bounded = Optimal(patience=9).apply(parts, graph, Priced(cost, lambda group: 0.9 * cost(group)))
     assert total(bounded, cost) == best
 
 
@@ -193,9 +193,9 @@ def test_the_optimum_of_small_networks_is_mostly_that_of_all_partitions() -> Non
         text, sizes = drawn(rng)
         parts, graph = network(*text, sizes=sizes)
         cost = price(capacity=rng.randint(5, 100))
-        found = total(Optimal().apply(parts, graph, cost), cost)
+        found = total(Optimal().apply(parts, graph, Priced(cost)), cost)
         ratios.append(found / cheapest(parts, graph, cost))
-        assert found <= total(STRATEGIES["none"]().apply(parts, graph, cost), cost)
+        assert found <= total(STRATEGIES["none"]().apply(parts, graph, Priced(cost)), cost)
     assert min(ratios) >= 1 - 1e-9
     assert sum(ratio < 1 + 1e-9 for ratio in ratios) >= 50
     assert sum(ratios) / len(ratios) < 1.02
@@ -211,10 +211,6 @@ def drawn(rng: random.Random) -> tuple[list[str], dict[str, int]]:
         text.append(f"t{index} = {' '.join(read)}")
         names.append(f"t{index}")
     return text, {name: rng.randint(1, 40) for name in names[1:]}
-
-
-def layers_of(parts: tuple[Part, ...]) -> list[Layer]:
-    return [part for part in parts if isinstance(part, Layer)]
 
 
 def total(groups: tuple[Group | HostNode, ...], cost: Price) -> float:
@@ -280,7 +276,7 @@ def made(part: Part) -> tuple[str, ...]:
 @given(lines(most=10))
 def test_a_line_is_straight(text: tuple[str, ...]) -> None:
     parts, graph = network(*text)
-    for group in STRATEGIES["line"]().apply(parts, graph, price()):
+    for group in STRATEGIES["line"]().apply(parts, graph, Priced(price())):
         assert isinstance(group, Group)
         assert group.internal_readers == {
             first.result.name: (position + 1,)

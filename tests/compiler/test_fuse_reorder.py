@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from itertools import permutations
 
+from doubles import Moved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers import lines, network, shown
+from machines import machine
 
 from compiler.schedule.fusion.dependence import Dependences, dependences, made_by
 from compiler.schedule.fusion.partition import Unfused
@@ -93,7 +95,7 @@ def peak_of(net: Dependences, order: tuple[int, ...]) -> int:
     moment = {part: time for time, part in enumerate(order)}
     bytes_at = [0] * len(order)
     for part in order:
-        for size, readers in net.produced_tensors(part):
+        for size, readers in net.results[part]:
             last = max((moment[i] for i in order if readers >> i & 1), default=moment[part])
             for time in range(moment[part], last + 1):
                 bytes_at[time] += size
@@ -104,5 +106,5 @@ def test_groups_run_in_the_order_that_was_found() -> None:
     # Listed side by side, a and b would both wait; one branch after the other needs half of that.
     text = ("a = x", "b = x", "c = a", "d = b", "y = c d")
     parts, graph = network(*text, sizes={"a": 100, "b": 100})
-    apart = Unfused().apply(parts, graph, lambda group: 1.0)
+    apart = Unfused().apply(parts, graph, Moved(machine()))
     assert shown(apart) == "{a} {c} {b} {d} {y}"

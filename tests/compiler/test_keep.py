@@ -25,7 +25,7 @@ CHAIN = ("a = x", "b = a", "c = b a", "y = c")
 def apart(*lines: str) -> tuple[tuple[Part, ...], NestGraph]:
     """Every layer a group of its own."""
     parts, graph = network(*lines)
-    return Unfused().apply(parts, graph, lambda group: 1.0), graph
+    return Unfused().apply(parts, graph, Moved(ARCH)), graph
 
 
 def found(*lines: str) -> dict[str, ResidencyCandidate]:
@@ -45,7 +45,7 @@ def joined(*lines: str) -> dict[str, ResidencyCandidate]:
     """Candidates where a and b are the two halves of ab."""
     places = {"a": ("ab", 0), "b": ("ab", 10), "ab": ("ab", 0)}
     parts, graph = network(*lines, sizes={"ab": 20}, places=places)
-    made = Unfused().apply(parts, graph, lambda group: 1.0)
+    made = Unfused().apply(parts, graph, Moved(ARCH))
     return {each.name: each for each in candidates(made, graph, Moved(ARCH))}
 
 

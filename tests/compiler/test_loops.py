@@ -18,11 +18,11 @@ from compiler.target.loops.cover import (
     Unit,
     cheapest,
     covers,
+    cuts,
     shown,
     unit_of,
 )
-from compiler.target.loops.split import Reach, collapse, ends, runs
-from compiler.target.loops.walk import cuts, parsed, printed
+from compiler.target.loops.split import Reach, StridedLoop, collapse, ends, runs
 from simmodel.arch.record import Arch
 from simmodel.isa import Reduce, VectorFamily
 
@@ -30,17 +30,25 @@ WIDE = {"size": 1 << 20, "banks": 64, "bank_width": 512}
 """A memory that nothing waits for."""
 
 
+def strided(loops: list[tuple[int, ...]]) -> list[StridedLoop]:
+    """Loops by their extent, and the bytes that they move what is written and what is read."""
+    return [StridedLoop(extent, tuple(steps)) for extent, *steps in loops]
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("4 x 8 x 16   dst 128 16 1   a 128 16 1", "512   dst 1   a 1"),
-        ("4 x 8 x 16   dst 128 16 1   a 16 0 1", "4 x 8 x 16   dst 128 16 1   a 16 0 1"),
-        ("64 x 7 x 7   dst 1 448 64   a 49 7 1", "49 x 64   dst 64 1   a 1 49"),
-        ("3 x 1 x 5   dst 10 10 2   a 5 9 1", "15   dst 2   a 1"),
+        ([(4, 128, 128), (8, 16, 16), (16, 1, 1)], [(512, 1, 1)]),
+        ([(4, 128, 16), (8, 16, 0), (16, 1, 1)], [(4, 128, 16), (8, 16, 0), (16, 1, 1)]),
+        ([(64, 1, 49), (7, 448, 7), (7, 64, 1)], [(49, 64, 1), (64, 1, 49)]),
+        ([(3, 10, 5), (1, 10, 9), (5, 2, 1)], [(15, 2, 1)]),
     ],
 )
-def test_what_all_walk_as_one_is_one_loop(before: str, after: str) -> None:
-    assert printed(collapse(parsed(before)), ("dst", "a")) == after
+def test_what_all_walk_as_one_is_one_loop(
+    before: list[tuple[int, ...]], after: list[tuple[int, ...]]
+) -> None:
+    found = collapse(strided(before))
+    assert [(axis.extent, *axis.steps) for axis in found] == after
 
 
 @pytest.mark.parametrize(
@@ -61,18 +69,18 @@ def test_a_long_row_is_cut_in_longest_or_in_equal_pieces(
 @pytest.mark.parametrize(
     ("rank", "longest", "loops", "text"),
     [
-        (2, 256, "4 x 8 x 16   dst 200 20 1   a 200 20 1", "4 x [8 x 16]"),
-        (1, 256, "3 x 1000   dst 2000 1   a 2000 1", "3 x 3 x [256] + 3 x [232]"),
-        (1, 256, "1009   dst 1   a 1", "3 x [256] + [241]"),
-        (2, 256, "1   dst 1   a 1", "[1]"),
+        (2, 256, [(4, 200, 200), (8, 20, 20), (16, 1, 1)], "4 x [8 x 16]"),
+        (1, 256, [(3, 2000, 2000), (1000, 1, 1)], "3 x 3 x [256] + 3 x [232]"),
+        (1, 256, [(1009, 1, 1)], "3 x [256] + [241]"),
+        (2, 256, [(1, 1, 1)], "[1]"),
     ],
 )
 def test_a_cover_says_loops_around_what_is_walked(
-    rank: int, longest: int, loops: str, text: str
+    rank: int, longest: int, loops: list[tuple[int, ...]], text: str
 ) -> None:
     port = OperandPort(("local", False), 1, 1, 64.0)
     unit = Unit(rank, longest, 16, 1.0, 6, 0.0, (port, port), port)
-    found = collapse(parsed(loops))
+    found = collapse(strided(loops))
     assert shown(cheapest(unit, found), found) == text
 
 
@@ -81,7 +89,7 @@ def test_a_reduction_walks_what_is_not_reduced_where_that_is_quicker() -> None:
     most, 6 cycles of start-up: 512 instructions of 4 vectors, or 49 times 2 of 16 vectors."""
     ports = OperandPort(("local", False), 4, 1, 1e9), OperandPort(("local", False), 1, 1, 1e9)
     unit = Unit(1, 256, 16, 1.0, 6, 0.0, ports, ports[0])
-    loops = collapse(parsed("49 x 512   dst 0 4   a 512 1"), 1)
+    loops = collapse(strided([(49, 0, 512), (512, 4, 1)]), 1)
     found = {
         cover.inside: cover.cycles for cover in covers(unit, loops, ReductionKind(reduces=True))
     }

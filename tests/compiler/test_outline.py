@@ -15,7 +15,7 @@ from compiler.api import CompileOptions, compile_model, prepared
 from compiler.decisions.group_costs import GroupCosts
 from compiler.options import Stages
 from compiler.schedule.fusion.partition import Outlines
-from compiler.schedule.tiling.choose_group import GroupSearch
+from compiler.schedule.tiling.choose_tiles import GroupSearch
 from compiler.schedule_ir.group import Group, ResidentTensor, Shared
 from compiler.schedule_ir.schedule import Schedule
 from simmodel.arch.record import Arch

@@ -15,8 +15,7 @@ from compiler.api import CompileOptions, compile_model
 from compiler.cost.multicast import MulticastRoute
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import Stages
-from compiler.schedule.tiling.choose_group import GroupSearch
-from compiler.schedule.tiling.choose_tiles import ChooseTiles
+from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
 from compiler.schedule.tiling.group_price import GroupPricer
 from compiler.schedule_ir.schedule import OuterLoop, Schedule
 from compiler.tensor_ir.bounds import Box
@@ -25,7 +24,6 @@ from simmodel.arch.record import Arch
 ROUNDED = 1 + 1e-9
 
 
-@dataclass
 class _Floored(GroupSearch):
     """Compares every price with its floor."""
 
@@ -43,7 +41,7 @@ class _Floored(GroupSearch):
 @dataclass(frozen=True)
 class _FlooredTiles(ChooseTiles):
     def together(self, arch: Arch, slots: int, way: MulticastRoute | None) -> GroupSearch:
-        return _Floored(arch, slots, arch.core_count, breadth=self.breadth, way=way)
+        return _Floored(self, arch, slots, way)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,9 @@ from compiler.plan.plan import Plan
 from compiler.schedule.residency.activations import ResidencyRequest, kept_as_given
 from compiler.schedule.residency.shared_memory import homes_as_given
 from compiler.schedule.residency.weights import pinned_as_given
-from compiler.schedule.tiling.group_price import NOTHING
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, Tiled
+from compiler.schedule_ir.schedule import NOTHING, Estimate, Schedule, uncut
 from compiler.target.group_facts import Unholdable
-from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import HostNode, NestGraph
 
 
@@ -129,7 +126,7 @@ def _scheduled(
                 mistakes.append(f"line {step.line}: a step with loops says what its cores do")
             continue
         own = costs.with_slots(step.slots)
-        made = _StepScheduler(step, group, own, mistakes).schedule()
+        made = _schedule(step, group, own, mistakes)
         if made is not None:
             made = own.estimated(made) if known is None else known.put_into(made)
         found.append(made)
@@ -138,76 +135,47 @@ def _scheduled(
     return found
 
 
-@dataclass
-class _StepScheduler:
-    """Reads the schedule of one step."""
-
-    step: ScheduleStep
-    group: Group
-    costs: GroupCosts
-    mistakes: list[str]
-
-    def schedule(self) -> Schedule | None:
-        """The schedule, of which nothing is expected yet; None where it is wrong."""
-        cuts = Cuts(self.step, self.group, self.costs.arch, self.mistakes)
-        before = len(self.mistakes)
-        parts, loops = cuts.parts(), cuts.loops()
-        if len(self.mistakes) > before:
-            return None
-        bare = Schedule(self.group, self._bare(parts, loops), parts, NOTHING, loops)
-        try:
-            sizes = self._sizes(bare)
-        except (Unwalkable, Unholdable) as why:
-            self.mistakes.append(f"line {self.step.line}: {why}")
-            return None
-        layers = tuple(
-            replace(tiled, loops=cuts.layer(work, tiled.layer, size), resident=work.resident)
-            for work, tiled, size in zip(self.step.layers, bare.layers, sizes, strict=True)
+def _schedule(
+    step: ScheduleStep, group: Group, costs: GroupCosts, mistakes: list[str]
+) -> Schedule | None:
+    """The schedule of one step, of which nothing is expected yet; None where it is wrong."""
+    cuts, before = Cuts(step, group, costs.arch, mistakes), len(mistakes)
+    parts, loops = cuts.parts(), cuts.loops()
+    if len(mistakes) > before:
+        return None
+    layers, alone = uncut(group), len(group.layers) == 1 and not loops
+    if alone:  # what cores do of a layer in loops follows from the walk
+        layers = (replace(layers[0], parts=parts),)
+    try:
+        walked = trace_parts(group, loops, parts, TraceCache())
+    except (Unwalkable, Unholdable) as why:
+        mistakes.append(f"line {step.line}: {why}")
+        return None
+    found = []
+    for position, (work, tiled) in enumerate(zip(step.layers, layers, strict=True)):
+        sizes = (s for w in walked for s in w.work_sizes(position))
+        size = largest(sizes, len(tiled.layer.result.shape))
+        loops_of = cuts.layer(work, tiled.layer, size)
+        found.append(replace(tiled, loops=loops_of, resident=work.resident))
+    if group.alone and alone:  # nothing runs before the loops of the layer
+        said = (
+            "constants stay through the 'for' of a step, or between its layers; here is one layer "
+            "without: leave 'resident' out"
         )
-        alone = self.group.alone and not loops
-        for work in self.step.layers if alone else ():
-            if work.resident:  # nothing runs before the loops of the layer
-                self.mistakes.append(
-                    f"line {work.line}: constants stay through the 'for' of a step, or between its "
-                    "layers; here is one layer without: leave 'resident' out"
-                )
-        if len(self.mistakes) > before:
-            return None
-        return replace(bare, layers=layers)
-
-    def _bare(self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]) -> tuple[Tiled, ...]:
-        """The layers without loops; what cores do of a layer in loops follows from the walk."""
-        alone = len(self.group.layers) == 1 and not loops
-        return tuple(
-            Tiled(layer, (), parts if alone else (_full_box(layer),), NOTHING)
-            for layer in self.group.layers
-        )
-
-    def _sizes(self, schedule: Schedule) -> list[tuple[int, ...]]:
-        """The largest tile of every layer in the step's loops."""
-        walked = trace_parts(self.group, schedule.loops, schedule.parts, TraceCache())
-        return [
-            largest((s for w in walked for s in w.work_sizes(p)), len(layer.result.shape))
-            for p, layer in enumerate(self.group.layers)
-        ]
-
-
-def _full_box(layer: Layer) -> Box:
-    return tuple((0, extent) for extent in layer.result.shape)
+        mistakes += [f"line {work.line}: {said}" for work in step.layers if work.resident]
+    return None if len(mistakes) > before else Schedule(group, tuple(found), parts, NOTHING, loops)
 
 
 def _place_steps(
-    tree: Tree,
-    groups: tuple[Group | HostNode, ...],
-    schedules: list[Schedule | None],
+    tree: Tree, groups: tuple[Group | HostNode, ...], schedules: list[Schedule | None],
     costs: GroupCosts,
-) -> Iterator[Made]:
+) -> Iterator[Made]:  # fmt: skip
     before: Fit | None = None
     for step, group, schedule in zip(tree.steps, groups, schedules, strict=True):
-        if isinstance(group, HostNode) or isinstance(step, Call):
-            assert isinstance(group, HostNode)
+        if isinstance(group, HostNode):
             yield group
             continue
+        assert isinstance(step, ScheduleStep)
         if schedule is None:
             found = place_in_pieces(costs, group, before)
         else:

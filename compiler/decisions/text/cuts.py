@@ -7,7 +7,7 @@ tiles never makes others. Everything that is wrong is said at once, with its lin
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.cost.multicast import between_cores
@@ -39,8 +39,7 @@ class Cuts:
     def __post_init__(self) -> None:
         self.last = self.group.layers[-1]
         self.shape = self.last.result.shape
-        names = [name_of(self.last, axis) for axis in range(len(self.shape))]
-        self.axes = {name: axis for axis, name in enumerate(names)}
+        self.axes = _axes_of(self.last)
         alone = self.group.alone
         self.free = _splittable(self.last) if alone else set(shared_axes(self.group))
         channels = split_channels(self.group)
@@ -53,8 +52,8 @@ class Cuts:
             self._say(f"{len(found)} cores, where {self.arch.name} has {self.arch.core_count}")
         elif not covers(found, self.shape):
             missing = "".join(f"; no core has {said}" for said in self._uncovered_ranges(found))
-            said = "the cores' parts have to cover the last result, each position once"
-            self._say(said + missing)
+            wanted = "the cores' parts have to cover the last result, each position once"
+            self._say(wanted + missing)
         elif not keeps_apart(self.group, found, self.arch):
             self._say("a cluster would need what lies in another one's shared memory")
         return found
@@ -67,10 +66,8 @@ class Cuts:
             if axis is None:
                 continue
             if axis not in self.free:
-                said = (
-                    f"tiles cannot move along {loop.dim}, only along {self._axis_names(self.free)}"
-                )
-                self._say(said, loop.line)
+                able = self._axis_names(self.free)
+                self._say(f"tiles cannot move along {loop.dim}, only along {able}", loop.line)
             if loop.size > self.shape[axis]:
                 self._say(f"{loop.dim} has {self.shape[axis]} positions only", loop.line)
             found.append(OuterLoop(axis, loop.size, loop.rolling))
@@ -80,7 +77,7 @@ class Cuts:
     def layer(self, work: StepLayer, layer: Layer, sizes: Sequence[int]) -> tuple[TileLoop, ...]:
         """The loops of one layer, whose largest tile in the step's loops has `sizes`."""
         head, shape = layer.head, layer.result.shape
-        dims = {name_of(layer, axis): axis for axis in range(len(shape))}
+        dims = _axes_of(layer)
         if layer.product:  # whose result has the head's dimensions, and whose sum may be split
             dims |= {head.dims[dim].name: dim for dim in range(head.rank, len(head.dims))}
         found = []
@@ -105,22 +102,12 @@ class Cuts:
     def _axis_names(self, free: Collection[int]) -> str:
         return ", ".join(name for name, axis in self.axes.items() if axis in free) or "none"
 
-    def _core_part(self, core: Iterable[Span]) -> Box:
-        box = [(0, extent) for extent in self.shape]
+    def _core_part(self, core: Sequence[Span]) -> Box:
         for span in core:
-            axis = self._find_axis(span.dim, self.axes, span.line)
-            if axis is None:
-                continue
-            if axis not in self.among:
+            if self.axes.get(span.dim, -1) not in (-1, *self.among):
                 said = f"cores cannot be split along {span.dim}, only along "
-                said += self._axis_names(self.among)
-                self._say(said, span.line)
-            if not 0 <= span.start < span.stop <= self.shape[axis]:
-                said = f"{span.dim} = {span.start}:{span.stop} is not in 0:{self.shape[axis]}"
-                self._say(said, span.line)
-                continue
-            box[axis] = (span.start, span.stop - span.start)
-        return tuple(box)
+                self._say(said + self._axis_names(self.among), span.line)
+        return core_box(core, self.axes, self.shape, self._say)
 
     def _uncovered_ranges(self, parts: Sequence[Box]) -> Iterator[str]:
         """Positions of single dimensions that are in no part."""
@@ -135,8 +122,7 @@ class Cuts:
 
     def _find_axis(self, name: str, known: dict[str, int], line: int) -> int | None:
         if name not in known:
-            said = f"no dimension {name!r}; there are: {', '.join(known)}{nearest(name, known)}"
-            self._say(said, line)
+            self._say(_no_dimension(name, known), line)
         return known.get(name)
 
     def _check_unique_loops(self, loops: Sequence[For]) -> None:
@@ -150,39 +136,51 @@ class Cuts:
             self.mistakes.append(said)
 
 
+def _axes_of(layer: Layer) -> dict[str, int]:
+    """Dimensions of a layer's result by name."""
+    return {name_of(layer, axis): axis for axis in range(len(layer.result.shape))}
+
+
+def _no_dimension(name: str, known: Collection[str]) -> str:
+    return f"no dimension {name!r}; there are: {', '.join(known)}{nearest(name, known)}"
+
+
+def core_box(
+    core: Iterable[Span], axes: Mapping[str, int], shape: Sequence[int],
+    say: Callable[[str, int], None],
+) -> Box:  # fmt: skip
+    """A core's part of a result of `shape`; `say` is told what cannot be, and in which line."""
+    box = [(0, extent) for extent in shape]
+    for span in core:
+        axis = axes.get(span.dim)
+        if axis is None:
+            say(_no_dimension(span.dim, axes), span.line)
+        elif not 0 <= span.start < span.stop <= shape[axis]:
+            say(f"{span.dim} = {span.start}:{span.stop} is not in 0:{shape[axis]}", span.line)
+        else:
+            box[axis] = (span.start, span.stop - span.start)
+    return tuple(box)
+
+
 def slicing_of(
     home: Home, parts: Iterable[Group | HostNode], arch: Arch, mistakes: list[str]
 ) -> Slicing | None:
     """How cores keep a tensor, None where that is not said; `mistakes` has what cannot be."""
+
+    def say(what: str, line: int = home.line) -> None:
+        mistakes.append(f"line {line}: {what}")
+
     layers = (layer for part in parts if isinstance(part, Group) for layer in part.layers)
     maker = next((layer for layer in layers if layer.result.name == home.tensor), None)
     if home.passed and between_cores(arch) is None:
-        said = (
-            f"no copy engine of {arch.name} passes parts from core to core, or tokens are too few"
-        )
-        mistakes.append(f"line {home.line}: {said}")
+        ways = f"no copy engine of {arch.name} passes parts from core to core"
+        say(f"{ways}, or tokens are too few")
     if maker is None or not home.cores:
         return None
     if len(home.cores) > arch.core_count:
-        said = f"{len(home.cores)} cores, where {arch.name} has {arch.core_count}"
-        mistakes.append(f"line {home.line}: {said}")
-    shape = maker.result.shape
-    axes = {name_of(maker, axis): axis for axis in range(len(shape))}
-    found = []
-    for core in home.cores:
-        box = [(0, extent) for extent in shape]
-        for span in core:
-            axis = axes.get(span.dim)
-            if axis is None:
-                said = f"no dimension {span.dim!r}; there are: {', '.join(axes)}"
-                mistakes.append(f"line {span.line}: {said}{nearest(span.dim, axes)}")
-            elif not 0 <= span.start < span.stop <= shape[axis]:
-                said = f"{span.dim} = {span.start}:{span.stop} is not in 0:{shape[axis]}"
-                mistakes.append(f"line {span.line}: {said}")
-            else:
-                box[axis] = (span.start, span.stop - span.start)
-        found.append(tuple(box))
-    return Slicing(tuple(found), home.passed)
+        say(f"{len(home.cores)} cores, where {arch.name} has {arch.core_count}")
+    axes, shape = _axes_of(maker), maker.result.shape
+    return Slicing(tuple(core_box(core, axes, shape, say) for core in home.cores), home.passed)
 
 
 def covers(parts: Sequence[Box], shape: tuple[int, ...]) -> bool:

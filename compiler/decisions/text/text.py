@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import get_args
+from dataclasses import replace
+from typing import Any, get_args
 
 from compiler.decisions.text.tree import (
     BufferAddress,
@@ -69,11 +69,10 @@ def print_tree(tree: Tree, remarks: Mapping[Remarked, str] | None = None) -> str
         lines.append(_remarked(_home(home), said.get(home)))
         lines += map(_core, home.cores)
     for step in tree.steps:
-        lines += (
-            [f"host {_names_text(step.outputs)}"]
-            if isinstance(step, Call)
-            else _step_text(step, said)
-        )
+        if isinstance(step, Call):
+            lines.append(f"host {_names_text(step.outputs)}")
+        else:
+            lines += _step_text(step, said)
     return "\n".join(lines) + "\n"
 
 
@@ -128,25 +127,6 @@ def parse_tree(text: str) -> Tree:
     return reader.finished()
 
 
-@dataclass
-class _Open:
-    """A step while its lines are read."""
-
-    line: int
-    cores: list[tuple[Span, ...]] = field(default_factory=list)
-    loops: list[For] = field(default_factory=list)
-    slots: int | None = None
-    layers: list[StepLayer] = field(default_factory=list)
-    buffers: list[BufferAddress] = field(default_factory=list)
-
-    def closed(self) -> ScheduleStep:
-        """The step."""
-        return ScheduleStep(
-            tuple(self.layers), tuple(self.cores), tuple(self.loops), self.slots,
-            tuple(self.buffers), self.line,
-        )  # fmt: skip
-
-
 class _TreeParser:
     """The tree so far."""
 
@@ -154,7 +134,7 @@ class _TreeParser:
         self.mistakes: list[str] = []
         self.network: str | None = None
         self.homes: list[Home] = []
-        self.steps: list[_Open | Call] = []
+        self.steps: list[ScheduleStep | Call] = []
         self.lines: dict[str, Callable[[LineTokens, int], None]] = {
             "tree": self._tree, "slots": self._slots, "home": self._home, "step": self._open_step,
             "core": self._core, "for": self._for, "layer": self._parse_layer,
@@ -177,20 +157,16 @@ class _TreeParser:
         """What was read; TreeError where something could not be."""
         if self.network is None:
             self.mistakes.insert(0, "line 1: a tree begins with 'tree NETWORK'")
-        steps = tuple(s if isinstance(s, Call) else s.closed() for s in self.steps)
+        steps = [step for step in self.steps if isinstance(step, ScheduleStep)]
         self.mistakes += [
-            f"line {step.line}: this step has no layer"
-            for step in steps
-            if isinstance(step, ScheduleStep) and not step.layers
+            f"line {step.line}: this step has no layer" for step in steps if not step.layers
         ]
         self.mistakes += _again("home", ((home.tensor, home.line) for home in self.homes))
         for step in steps:
-            if isinstance(step, ScheduleStep):
-                places = ((address.buffer, address.line) for address in step.buffers)
-                self.mistakes += _again("place", places)
+            self.mistakes += _again("place", ((b.buffer, b.line) for b in step.buffers))
         if self.mistakes or self.network is None:
             raise TreeError(self.mistakes)
-        return Tree(self.network, steps, tuple(self.homes))
+        return Tree(self.network, tuple(self.steps), tuple(self.homes))
 
     def _tree(self, words: LineTokens, line: int) -> None:
         del line
@@ -200,7 +176,7 @@ class _TreeParser:
         del line
         if self._open().slots is not None:
             raise ValueError("the step has its slots already")
-        self._open().slots = _parse_number(words)
+        self._add(slots=_parse_number(words))
 
     def _home(self, words: LineTokens, line: int) -> None:
         name, memory = words.name(), words.name()
@@ -213,13 +189,17 @@ class _TreeParser:
 
     def _open_step(self, words: LineTokens, line: int) -> None:
         del words
-        self.steps.append(_Open(line))
+        self.steps.append(ScheduleStep((), line=line))
 
-    def _open(self) -> _Open:
+    def _open(self) -> ScheduleStep:
         """The step that a line belongs to."""
         if not self.steps or isinstance(self.steps[-1], Call):
             raise ValueError("this line belongs to a step: 'step' is missing before it")
         return self.steps[-1]
+
+    def _add(self, **fields: Any) -> None:
+        """Say more of the step that a line belongs to."""
+        self.steps[-1] = replace(self._open(), **fields)
 
     def _core(self, words: LineTokens, line: int) -> None:
         spans: list[Span] = []
@@ -231,16 +211,15 @@ class _TreeParser:
             home = self.homes[-1]
             self.homes[-1] = replace(home, cores=(*home.cores, tuple(spans)))
             return
-        self._open().cores.append(tuple(spans))
+        self._add(cores=(*self._open().cores, tuple(spans)))
 
     def _for(self, words: LineTokens, line: int) -> None:
         loop = _parse_loop(words, line)
-        self._open().loops.append(replace(loop, rolling=words.skip("rolling")))
+        loop = replace(loop, rolling=words.skip("rolling"))
+        self._add(loops=(*self._open().loops, loop))
 
     def _parse_layer(self, words: LineTokens, line: int) -> None:
-        names = [words.name()]
-        while words.skip(","):
-            names.append(words.name())
+        names = _parse_names(words)
         loops: list[For] = []
         resident = False
         if words.skip(":"):
@@ -257,20 +236,26 @@ class _TreeParser:
                 more = words.skip(";")
                 if words.peek() == ",":
                     raise ValueError("what is said of a layer stands apart by ';', not by ','")
-        self._open().layers.append(StepLayer(tuple(names), tuple(loops), resident, line))
+        layer = StepLayer(names, tuple(loops), resident, line)
+        self._add(layers=(*self._open().layers, layer))
 
     def _buffer(self, words: LineTokens, line: int) -> None:
         name = words.name()
         words.expect("at")
         start = _parse_number(words, 0)
         words.expect("every")
-        self._open().buffers.append(BufferAddress(name, start, _parse_number(words), line))
+        buffer = BufferAddress(name, start, _parse_number(words), line)
+        self._add(buffers=(*self._open().buffers, buffer))
 
     def _parse_host(self, words: LineTokens, line: int) -> None:
-        names = [words.name()]
-        while words.skip(","):
-            names.append(words.name())
-        self.steps.append(Call(tuple(names), line))
+        self.steps.append(Call(_parse_names(words), line))
+
+
+def _parse_names(words: LineTokens) -> tuple[str, ...]:
+    names = [words.name()]
+    while words.skip(","):
+        names.append(words.name())
+    return tuple(names)
 
 
 def _parse_number(words: LineTokens, least: int = 1) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import accumulate, chain, pairwise
 from typing import Literal
 
 from compiler.schedule.fusion.dependence import Dependences, dependences, made_by, members
@@ -155,18 +156,17 @@ class Layers:
     def groups(self, tree: Tree) -> list[Group | HostNode]:
         """A group for each step; with `mistakes` these are incomplete."""
         found: list[list[Part]] = [list(self._step_parts(step)) for step in tree.steps]
-        self._check_complete()
-        if self.mistakes:
-            return []
+        left = sorted({*self.homes, *(names[0] for names in self.calls)} - self.lines.keys())
+        if left and not self.mistakes:
+            self.mistakes.append(f"no step makes {', '.join(left)}")
         flat = [part for parts in found for part in parts]
-        self._disordered(flat)
+        if not self.mistakes:
+            self._check_order(flat)
         if self.mistakes:
             return []
         net = dependences(flat, self.graph)
-        masks, start = [], 0
-        for parts in found:
-            masks.append(((1 << len(parts)) - 1) << start)
-            start += len(parts)
+        ends = accumulate(map(len, found), initial=0)
+        masks = ((1 << end) - (1 << start) for start, end in pairwise(ends))
         return [
             self._step_group(net, mask, step) for mask, step in zip(masks, tree.steps, strict=True)
         ]
@@ -180,10 +180,10 @@ class Layers:
         if not net.legal(mask):
             apart = next(i for i in members(mask) if net.apart[i] & mask)
             name = made_by(net.parts[apart])[0]
-            self.mistakes.append(
-                f"line {step.line}: {name} may not share this step with layers that see the same "
-                "bytes as another tensor (slices of a concatenation, a view): those meet in memory"
-            )
+            self._say(
+                step.line, f"{name} may not share this step with layers that see the same bytes "
+                "as another tensor (slices of a concatenation, a view): those meet in memory",
+            )  # fmt: skip
         return net.group(mask)
 
     def _step_parts(self, step: ScheduleStep | Call) -> Iterator[Part]:
@@ -226,15 +226,12 @@ class Layers:
             self._say(line, f"{name} is made in line {self.lines[name]} already")
         self.lines[name] = line
 
-    def _check_complete(self) -> None:
-        made = {*self.homes, *(outputs[0] for outputs in self.calls)}
-        left = sorted(made - self.lines.keys())
-        if left and not self.mistakes:
-            self.mistakes.append(f"no step makes {', '.join(left)}")
-
-    def _disordered(self, flat: Sequence[Part]) -> None:
+    def _check_order(self, flat: Sequence[Part]) -> None:
         """Check that everything stands behind what it needs."""
-        pieces = _network_order(self.parts, flat)
+        made = ([*made_by(p)[:1]] if isinstance(p, HostNode) else [n.tensor for n in p.nests]
+                for p in self.parts)  # fmt: skip
+        order = {name: number for number, name in enumerate(chain.from_iterable(made))}
+        pieces = sorted(flat, key=lambda part: order[made_by(part)[0]])
         net = dependences(pieces, self.graph)
         place = {made_by(part)[0]: position for position, part in enumerate(flat)}
         for position, part in enumerate(pieces):
@@ -242,23 +239,8 @@ class Layers:
             for need in members(net.before[position]):
                 needed = made_by(pieces[need])[0]
                 if place[needed] > place[name]:
-                    line = self._line(part)
-                    self._say(line, f"{name} runs before {needed}, for which it has to wait")
-
-    def _line(self, part: Part) -> int:
-        return self.lines[part.outputs[0] if isinstance(part, HostNode) else part.result.name]
+                    said = f"{name} runs before {needed}, for which it has to wait"
+                    self._say(self.lines[name], said)
 
     def _say(self, line: int, what: str) -> None:
         self.mistakes.append(f"line {line}: {what}")
-
-
-def _network_order(parts: Sequence[Part], flat: Sequence[Part]) -> list[Part]:
-    """The parts of a tree in the order of the network."""
-    order = {
-        name: (number, position)
-        for number, part in enumerate(parts)
-        for position, name in enumerate(
-            part.outputs[:1] if isinstance(part, HostNode) else [n.tensor for n in part.nests]
-        )
-    }
-    return sorted(flat, key=lambda part: order[made_by(part)[0]])

@@ -8,7 +8,6 @@ them.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -41,38 +40,26 @@ def union(masks: Iterable[int]) -> int:
     return reduce(or_, masks, 0)
 
 
-def reads_of(part: Part) -> tuple[str, ...]:
-    """Tensors that `part` reads."""
-    return part.inputs
-
-
 def made_by(part: Part) -> tuple[str, ...]:
     """Tensors that `part` leaves for others."""
     return part.outputs if isinstance(part, HostNode) else (part.result.name,)
 
 
-def _changed_by(part: Part) -> tuple[str, ...]:
-    """Tensors of which `part` changes rows, which are known at run time only."""
+def _placed_by(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Tensors of which `part` changes rows, which are known at run time only, and those in memory
+    that say which."""
     placed = None if isinstance(part, HostNode) else part.result.placed
-    return () if placed is None else (placed.table.name,)
-
-
-def _listed_by(part: Part) -> tuple[str, ...]:
-    """Tensors in memory that say which rows `part` changes."""
-    placed = None if isinstance(part, HostNode) else part.result.placed
-    return () if placed is None else (placed.index.name,)
+    return ((), ()) if placed is None else ((placed.table.name,), (placed.index.name,))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ties(ABC):
+class Ties:
     """Parts of anything, in an order in which they can run, and who waits for whom."""
 
     before: tuple[int, ...]
     """For each part: the parts that must run before it, directly."""
-
-    @abstractmethod
-    def produced_tensors(self, position: int) -> tuple[tuple[int, int], ...]:
-        """Of each tensor that a part makes: bytes and readers."""
+    results: tuple[tuple[tuple[int, int], ...], ...]
+    """For each part: of each tensor that it makes for others, bytes and readers."""
 
     @cached_property
     def after(self) -> tuple[int, ...]:
@@ -102,18 +89,6 @@ class Ties(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps(Ties):
-    """Groups of a network's parts, and what passes between them."""
-
-    results: tuple[tuple[tuple[int, int], ...], ...]
-    """Of each group, see `made`."""
-
-    def produced_tensors(self, position: int) -> tuple[tuple[int, int], ...]:
-        """Of each tensor that a group makes for others: bytes and readers."""
-        return self.results[position]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Dependences(Ties):
     """The parts of a network in an order in which they can run, and what ties them together."""
 
@@ -124,11 +99,12 @@ class Dependences(Ties):
     """Tensor that a part makes -> parts that read any of its bytes, under whatever name."""
     shown: frozenset[str]
     """Tensors made here whose bytes the network gives."""
-    sizes: dict[str, int]
-    """Tensor that a part makes -> bytes."""
     others: dict[int, tuple[tuple[int, str, Layer], ...]] = field(default_factory=dict)
     """Part -> what it looks like to a part that makes what it reads under another name: that part,
     the name, and the layer that reads what is made."""
+    _through: dict[tuple[int, int], Part] = field(default_factory=dict, compare=False)
+    """Part, and those inside that it reads under other names -> what it looks like then: the same
+    layer each time, by which what is known of it is found again."""
 
     @cached_property
     def layers(self) -> int:
@@ -140,12 +116,7 @@ class Dependences(Ties):
         """Every host node."""
         return ((1 << len(self.parts)) - 1) & ~self.layers
 
-    def produced_tensors(self, position: int) -> tuple[tuple[int, int], ...]:
-        """Of each tensor that a part makes: bytes and readers."""
-        names = made_by(self.parts[position])
-        return tuple((self.sizes[name], self.readers[name]) for name in names)
-
-    def steps(self, groups: Sequence[int]) -> Steps:
+    def steps(self, groups: Sequence[int]) -> Ties:
         """Disjoint `groups` that cover all parts, in an order in which they can run, as parts."""
         home = {part: 1 << index for index, mask in enumerate(groups) for part in members(mask)}
 
@@ -157,12 +128,12 @@ class Dependences(Ties):
             tuple(
                 (size, homes(readers & ~mask))
                 for i in members(mask)
-                for size, readers in self.produced_tensors(i)
+                for size, readers in self.results[i]
                 if readers & ~mask
             )
             for mask in groups
         )
-        return Steps(before=tuple(homes(need) for need in needs), results=tuple(results))
+        return Ties(before=tuple(homes(need) for need in needs), results=tuple(results))
 
     def hull(self, mask: int) -> int:
         """`mask` with all that lies on a path between two of its parts."""
@@ -206,22 +177,15 @@ class Dependences(Ties):
         return self._through[key]
 
     @cached_property
-    def _through(self) -> dict[tuple[int, int], Part]:
-        """Part, and those inside that it reads under other names -> what it looks like then: the
-        same layer each time, by which what is known of it is found again."""
-        return {}
-
-    @cached_property
     def _results_of_readers(self) -> dict[str, frozenset[str]]:
         """Tensor -> what its readers make, and itself where the network gives it."""
         made = [made_by(part) for part in self.parts]
+        given = {name: {""} for name in self.shown}
         return {
-            name: frozenset(other for i in members(mask) for other in made[i]) | self._outside(name)
+            name: frozenset(other for i in members(mask) for other in made[i])
+            | given.get(name, set())
             for name, mask in self.readers.items()
         }
-
-    def _outside(self, name: str) -> frozenset[str]:
-        return frozenset({""}) if name in self.shown else frozenset()
 
     def sequence(self, groups: Iterable[int]) -> tuple[int, ...] | None:
         """Disjoint `groups` in an order in which they can run, or None where there is none.
@@ -241,58 +205,53 @@ class Dependences(Ties):
         return tuple(found)
 
 
-def legal(layers: Sequence[Layer], graph: NestGraph) -> bool:
-    """Whether `layers`, in an order in which they can run, may form a group of `graph`."""
-    return dependences(layers, graph).legal((1 << len(layers)) - 1)
-
-
 def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
     """What ties `parts` of `graph`, given in an order in which they can run."""
-    before = [0] * len(parts)
-    apart = [0] * len(parts)
+    before, apart = [0] * len(parts), [0] * len(parts)
     read_by: dict[str, int] = defaultdict(int)
     views = _Views(parts, graph)
-    others: dict[int, list[tuple[int, str, Layer]]] = {}
+    others: dict[int, list[tuple[int, str, Layer]]] = defaultdict(list)
+
+    def part_from(position: int, other: int) -> None:
+        apart[position] |= 1 << other
+        apart[other] |= 1 << position
+
     for position, part in enumerate(parts):
-        for tensor in (*reads_of(part), *made_by(part)):
+        reads, makes, (changes, lists) = part.inputs, made_by(part), _placed_by(part)
+        for tensor in (*reads, *makes):
             for name, writer in views.writers(tensor, position):
                 before[position] |= 1 << writer
-                if tensor in reads_of(part):
+                if tensor in reads:
                     read_by[name] |= 1 << position
                 other = views.other(part, tensor, name, writer)
                 if other is not None:
-                    others.setdefault(position, []).append((writer, tensor, other))
-                elif tensor != name or not views.single(name) or tensor in made_by(part):
-                    apart[position] |= 1 << writer
-                    apart[writer] |= 1 << position
-        for tensor in (*made_by(part), *_changed_by(part)):
+                    others[position].append((writer, tensor, other))
+                elif tensor != name or not views.single(name) or tensor in makes:
+                    part_from(position, writer)
+        for tensor in (*makes, *changes):
             # Bytes that are overwritten must have been read.
             for reader in views.readers(tensor, position):
                 before[position] |= 1 << reader
-                apart[position] |= 1 << reader
-                apart[reader] |= 1 << position
-        for tensor in _listed_by(part):
-            for name, _ in views.writers(tensor, position):
-                read_by[name] |= 1 << position
-        for tensor in (*_changed_by(part), *_listed_by(part)):
-            for _, writer in views.writers(tensor, position):
+                part_from(position, reader)
+        for tensor in (*changes, *lists):
+            for name, writer in views.writers(tensor, position):
                 before[position] |= 1 << writer
-                apart[position] |= 1 << writer
-                apart[writer] |= 1 << position
-    made = [name for part in parts for name in made_by(part)]
+                part_from(position, writer)
+                if tensor in lists:
+                    read_by[name] |= 1 << position
+    made = [[(name, graph.tensors[name]) for name in made_by(part)] for part in parts]
+    names = [name for own in made for name, _ in own]
     return Dependences(
         parts=tuple(parts),
         before=tuple(before),
+        results=tuple(
+            tuple((t.elements * size_of(t.dtype), read_by[name]) for name, t in own) for own in made
+        ),
         apart=tuple(apart),
-        readers={name: read_by[name] for name in made},
-        shown=frozenset(n for n in made if any(views.overlap(n, out) for out in graph.outputs)),
-        sizes={name: _tensor_bytes(graph.tensors[name]) for name in made},
+        readers={name: read_by[name] for name in names},
+        shown=frozenset(n for n in names if any(views.overlap(n, out) for out in graph.outputs)),
         others={position: tuple(found) for position, found in others.items()},
     )
-
-
-def _tensor_bytes(tensor: Tensor) -> int:
-    return tensor.elements * size_of(tensor.dtype)
 
 
 class _Views:
@@ -309,7 +268,7 @@ class _Views:
         for name in (*graph.inputs, *graph.outputs):
             self.ports[self.buffer(name)].add(name)
         for position, part in enumerate(parts):
-            for name in (*reads_of(part), *_listed_by(part)):
+            for name in (*part.inputs, *_placed_by(part)[1]):
                 self.read[self.buffer(name)].append((name, position))
             for name in made_by(part):
                 self.written[self.buffer(name)].append((name, position))
@@ -326,7 +285,7 @@ class _Views:
         """`part`, which reads `tensor`, as a reader of `name` that lies in the same place."""
         if tensor == name or isinstance(part, HostNode) or not self.single(name):
             return None
-        if tensor not in reads_of(part) or isinstance(self.parts[writer], HostNode):
+        if tensor not in part.inputs or isinstance(self.parts[writer], HostNode):
             return None
         return seen_through(part, tensor, name)
 
@@ -362,13 +321,10 @@ class _Views:
         if not first.elements or not second.elements:
             return False
         memory = np.empty(self.sizes[first.storage.buffer], np.uint8)  # never touched
+        one, two = (_view(tensor, memory) for tensor in (first, second))
         try:
             # NumPy's stub admits only the two special amounts of work.
-            return np.shares_memory(
-                _view(first, memory),
-                _view(second, memory),
-                max_work=_WORK,  # type: ignore[arg-type]
-            )
+            return np.shares_memory(one, two, max_work=_WORK)  # type: ignore[arg-type]
         except np.exceptions.TooHardError:
             return True
 

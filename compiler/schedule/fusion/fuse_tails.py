@@ -52,14 +52,13 @@ class FuseTails:
         uses = {name: len(found) for name, found in readers(graph).items()}
         parts = _FusedParts()
         for step in graph.steps:
-            home = None if isinstance(step, HostNode) else self._home(step, parts, removable, uses)
-            if isinstance(step, HostNode) or home is None:
-                if isinstance(step, HostNode):
-                    parts.stay(step, graph)
-                parts.add(step if isinstance(step, HostNode) else [step])
+            if isinstance(step, HostNode):
+                parts.stay(step, graph)
+                parts.add(step)
                 continue
+            home = self._home(step, parts, removable, uses)
             # The group moves to where its newest member stands: its operands exist by then.
-            parts.add([*parts.taken(home), step])
+            parts.add([*([] if home is None else parts.taken(home)), step])
         return [*parts.found.values()]
 
     def _home(

@@ -96,7 +96,7 @@ def _crossing(net: Dependences, stretch: list[int], at: int) -> int:
     return sum(
         size
         for position in stretch[:at]
-        for size, readers in net.produced_tensors(position)
+        for size, readers in net.results[position]
         if readers & later
     )
 

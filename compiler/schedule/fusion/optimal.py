@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, combinations, pairwise
 from typing import Annotated
 
@@ -46,23 +47,23 @@ class Optimal(PartitionStrategy):
 
     def groups(self, costs: PartitionCosts) -> list[int]:
         """The cheapest partition of all orders, merged, and cut again in orders that keep it."""
-        tried = [self._cut_order(costs, order) for order in self._orders(costs)]
-        best = min(tried, key=lambda groups: _total(costs, groups))
+        total = partial(_total, costs)
+        best = min((self._cut_order(costs, order) for order in self._orders(costs)), key=total)
         for turn in range(self.rounds):
-            again = self._cut_order(
-                costs, rechained(costs.net, _in_order(costs.net, best), not turn % 2)
-            )
-            best = min(best, again, key=lambda groups: _total(costs, groups))
+            order = rechained(costs.net, _in_order(costs.net, best), not turn % 2)
+            best = min(best, self._cut_order(costs, order), key=total)
         return best
 
     def _cut_order(self, costs: PartitionCosts, order: Sequence[int]) -> list[int]:
-        groups = self._stretches(costs, order)
+        path = _Path(costs, order)
+        for start in range(len(order)):
+            self._extend(path, start)
+        self._join(path)
+        groups = path.groups()
         if not self.merge:
             return groups
         # What neighbours overlap is lost where they become one group.
-        return min(
-            groups, self._merge_neighbours(costs, groups), key=lambda made: _total(costs, made)
-        )
+        return min(groups, self._merge_neighbours(costs, groups), key=partial(_total, costs))
 
     def _orders(self, costs: PartitionCosts) -> list[tuple[int, ...]]:
         found = [chained(costs.net)]
@@ -71,14 +72,6 @@ class Optimal(PartitionStrategy):
         if self.orders > 2:
             found.append(tuple(range(len(costs.net.parts))))
         return list(dict.fromkeys(found))
-
-    def _stretches(self, costs: PartitionCosts, order: Sequence[int]) -> list[int]:
-        """The cheapest cut of `order`; host nodes are left out."""
-        path = _Path(costs, order)
-        for start in range(len(order)):
-            self._extend(path, start)
-        self._join(path)
-        return path.groups()
 
     def _join(self, path: _Path) -> None:
         """Take stretches of whole groups, of whatever length, that make the best cut better."""
@@ -95,19 +88,15 @@ class Optimal(PartitionStrategy):
                 if failures > self.patience:
                     break
 
-    @property
-    def _most(self) -> int:
-        """Layers up to which every group is tried."""
-        return min(self.lengths, self.max_layers)
-
     def _extend(self, path: _Path, start: int) -> None:
         """Take every stretch from `start` on that may be part of the best cut."""
         failures = 0
-        for end in range(start + 1, min(start + self._most, len(path.order)) + 1):
+        for end in range(
+            start + 1, min(start + self.lengths, start + self.max_layers, len(path.order)) + 1
+        ):
             if not path.possible(start, end):
                 return
-            better = path.take(start, end)
-            failures = 0 if better else failures + 1
+            failures = 0 if path.take(start, end) else failures + 1
             if failures > self.patience:
                 return
 
@@ -132,7 +121,7 @@ class Optimal(PartitionStrategy):
             (one, two)
             for one, two in combinations(groups, 2)
             if (behind[one] & two or behind[two] & one)
-            and (one | two).bit_count() <= self._most
+            and (one | two).bit_count() <= min(self.lengths, self.max_layers)
             and self._may_merge(costs, groups, one, two)
         ]
 
@@ -172,11 +161,10 @@ class _Path:
 
     def __init__(self, costs: PartitionCosts, order: Sequence[int]) -> None:
         self.costs, self.order = costs, order
-        self.is_layer = [bool(costs.net.layers >> position & 1) for position in order]
         masks = [(1 << position) & costs.net.layers for position in order]
+        self.is_layer = list(map(bool, masks))
         alone = (
-            costs.behind(*pair) if pair[0] else 0.0
-            for pair in zip(masks, (0, *masks), strict=False)
+            costs.behind(mask, before) if mask else 0.0 for before, mask in pairwise((0, *masks))
         )
         self.alone = list(accumulate(alone, initial=0.0))
         """Cost of all before each place, each layer in a group of its own."""

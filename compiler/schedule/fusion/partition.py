@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,35 +17,13 @@ from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
 from compiler.passes import Count, check_each_once, ensured
 from compiler.schedule.fusion.dependence import Dependences, Part, dependences, members, union
 from compiler.schedule.fusion.reorder import Reorder
+from compiler.schedule.residency.placement_state import Prices
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, Tensor
 
-Price = Callable[[Group], float]
-"""Estimated cycles of a group; infinity where it fits no tile."""
-
 ALONE = 1e12
 """Cycles that a layer counts that fits no tile even alone: more than any group that fits."""
-
-
-Below = Callable[[Group, float], float]
-"""The price of a group if that is below a limit, else something that is not."""
-
-Ends = Callable[[Group], tuple[float, float]]
-"""Cycles at the start of a group that fits in which nothing but constants is loaded, and at its end
-in which nothing is loaded any more: constants arrive while the group before is at work."""
-
-
-def _no_overlap_ends(group: Group) -> tuple[float, float]:
-    """The ends of groups that do not overlap."""
-    del group
-    return 0.0, 0.0
-
-
-def _free(group: Group) -> float:
-    """The bound that is known of every group."""
-    del group
-    return 0.0
 
 
 @dataclass
@@ -53,12 +31,7 @@ class PartitionCosts:
     """Prices of sets of layers, each asked at most once."""
 
     net: Dependences
-    price: Price
-    bound: Price = _free
-    """At most the price of a group, and cheap."""
-    limited: Below | None = None
-    """Prices up to a limit, where these are cheaper."""
-    ends: Ends = _no_overlap_ends
+    prices: Prices
     calls: int = 0
     """How often a price was asked."""
     known: dict[int, float] = field(default_factory=dict)
@@ -73,14 +46,14 @@ class PartitionCosts:
 
     def below(self, mask: int, limit: float) -> float:
         """Cycles of `mask` if they are below `limit`, else something that is not."""
-        if mask in self.known or self.limited is None or mask.bit_count() == 1:
+        if mask in self.known or mask.bit_count() == 1:
             return self.of(mask)
         if not self._possible(mask):
             return math.inf
         if self.bounds.get(mask, 0.0) >= limit:
             return self.bounds[mask]
         self.calls += 1
-        cost = self.limited(self.net.group(mask), limit)
+        cost = self.prices.cost_below(self.net.group(mask), limit)
         found = self.known if cost < limit else self.bounds
         found[mask] = cost
         return cost
@@ -89,7 +62,7 @@ class PartitionCosts:
         if not self._possible(mask):
             return math.inf
         self.calls += 1
-        cost = self.price(self.net.group(mask))
+        cost = self.prices.price(self.net.group(mask))
         return min(cost, ALONE) if mask.bit_count() == 1 else cost
 
     def _possible(self, mask: int) -> bool:
@@ -113,7 +86,8 @@ class PartitionCosts:
     def _overlap_ends(self, mask: int) -> tuple[float, float]:
         if mask not in self.edges:
             fits = self.of(mask) < ALONE
-            self.edges[mask] = self.ends(self.net.group(mask)) if fits else (0.0, 0.0)
+            ends = self.prices.overlap_ends
+            self.edges[mask] = ends(self.net.group(mask)) if fits else (0.0, 0.0)
         return self.edges[mask]
 
     def separate_cost(self, mask: int) -> float:
@@ -125,7 +99,7 @@ class PartitionCosts:
         if mask in self.known:
             return self.known[mask]
         if mask not in self.bounds:
-            self.bounds[mask] = self.bound(self.net.group(mask))
+            self.bounds[mask] = self.prices.lower_bound(self.net.group(mask))
         return self.bounds[mask]
 
 
@@ -137,30 +111,18 @@ class PartitionStrategy(ABC):
     """Layers that a group has at most."""
 
     def apply(
-        self,
-        parts: Sequence[Part],
-        graph: NestGraph,
-        price: Price,
-        bound: Price = _free,
-        below: Below | None = None,
-        ends: Ends = _no_overlap_ends,
+        self, parts: Sequence[Part], graph: NestGraph, prices: Prices
     ) -> tuple[Group | HostNode, ...]:
-        """Every layer of `parts` in one group, in an order in which groups and host nodes can run.
-
-        Groups run in the order that keeps the fewest bytes between them.
+        """Every layer of `parts` in one group, in an order in which groups and host nodes can run:
+        of all, the one that keeps the fewest bytes between them.
 
         Args:
             parts: layers and host nodes of `graph`, in an order in which they can run.
             graph: the network.
-            price: cycles of a group, infinity where it fits no tile. A layer alone is a group
-                even then.
-            bound: at most the price of a group; spares prices where it is close.
-            below: the price of a group if it is below a limit, else something that is not; spares
-                the rest of a price that is too high anyway.
-            ends: by how much a group may overlap with its neighbours.
+            prices: of groups; infinity where one fits no tile. A layer alone is a group even then.
         """
         net = dependences(parts, graph)
-        groups = self._covered(PartitionCosts(net, price, bound, below, ends))
+        groups = self._covered(PartitionCosts(net, prices))
         hosts = (1 << i for i in members(net.hosts))
         ordered = net.sequence((*groups, *hosts))
         if ordered is None:

@@ -129,16 +129,14 @@ class _Live:
     @cached_property
     def produced_bytes(self) -> dict[int, int]:
         """Bytes that each part makes."""
-        return {
-            i: sum(size for size, _ in self.net.produced_tensors(i)) for i in members(self.mask)
-        }
+        return {i: sum(size for size, _ in self.net.results[i]) for i in members(self.mask)}
 
     @cached_property
     def freed(self) -> dict[int, tuple[tuple[int, int], ...]]:
         """For each part, the tensors whose last reader it may be: bytes and readers."""
         found: dict[int, list[tuple[int, int]]] = {i: [] for i in members(self.mask)}
         for writer in members(self.mask):
-            for size, readers in self.net.produced_tensors(writer):
+            for size, readers in self.net.results[writer]:
                 for reader in members(readers & self.mask or 1 << writer):
                     found[reader].append((size, readers & self.mask))
         return {reader: tuple(tensors) for reader, tensors in found.items()}
@@ -177,7 +175,7 @@ class _Live:
         """What no order can stay below: one part, what it makes and what it reads of the others."""
         taken = dict(self.produced_bytes)
         for writer in members(self.mask):
-            for size, readers in self.net.produced_tensors(writer):
+            for size, readers in self.net.results[writer]:
                 for reader in members(readers & self.mask):
                     taken[reader] += size
         return max(taken.values(), default=0)

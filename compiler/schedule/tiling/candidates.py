@@ -6,17 +6,16 @@ All sizes of one split are priced at once; the few that are cheapest become tili
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
 from compiler.cost.multicast import Cores, MulticastRoute
-from compiler.geometry.cuts import anything, boxes, grids
+from compiler.geometry.cuts import boxes, grids
 from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Estimate, Tiled, TileLoop
-from compiler.target.array_mapping import Roles, roles
+from compiler.schedule_ir.schedule import Tiled, TileLoop
+from compiler.target.array_mapping import roles
 from compiler.target.equal_engines import columns_of
 from compiler.target.product_tiles import TileSizes, each
 from compiler.tensor_ir.bounds import Box
@@ -36,9 +35,9 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
 
 
 def search(
-    layer: Layer, arch: Arch, cores: int, slots: int, columns: Sequence[str] = ("total",),
-    shared: Collection[str] = (), allowed: Callable[[tuple[Box, ...]], bool] = anything,
-    kept: int = 8, way: MulticastRoute | None = None,
+    layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str],
+    allowed: Callable[[tuple[Box, ...]], bool], way: MulticastRoute | None,
+    columns: Sequence[str], kept: int,
 ) -> Iterator[Tiled]:  # fmt: skip
     """Candidates for `layer`, whose head is a sum of products, on up to `cores` cores: of each
     split that is `allowed` the `kept` that are least by each of the `columns` of their prices,
@@ -67,17 +66,17 @@ def _cheapest(
 ) -> Iterator[Tiled]:
     """The cheapest candidates of one split that fit by their sizes; failing that, the smallest."""
     choice = choices(problem)
-    priced = price(problem, choice)
+    priced, shape = price(problem, choice), choice.shape
     fits = priced.fits & (priced.need <= problem.arch.memories.local.size)
     if not np.any(fits):
         fits = priced.need == np.min(priced.need)
-    kept: dict[int, None] = {}
+    kept, loops = dict[int, None](), loop_maker(problem)
     for column in columns:
-        by = np.where(fits, getattr(priced, column), np.full(choice.shape, np.inf)).ravel()
+        by = np.where(fits, getattr(priced, column), np.full(shape, np.inf)).ravel()
         kept |= {int(i): None for i in np.argsort(by, kind="stable")[:most] if np.isfinite(by[i])}
     for index in kept:
-        loops = loops_of(problem, choice, index)
-        yield Tiled(problem.layer, loops, parts, _estimate(priced, choice.shape, index))
+        one = TilePrices(*each(priced, shape, index))
+        yield Tiled(problem.layer, loops(choice.one(index)), parts, one.estimate)
 
 
 def choices(problem: TilingProblem) -> TileSizes:
@@ -110,65 +109,28 @@ def stays_whole(layer: Layer) -> bool:
     return short and layer.binding.direct
 
 
-@dataclass(frozen=True)
-class LoopNesting:
-    """What of a problem decides how its loops are nested."""
-
-    found: Roles
-    lead: tuple[int, ...]
-    lead_moves_weights: bool
-    rows: int | None
-    extents: Mapping[int | None, int]
-
-    def extent(self, dim: int | None) -> int:
-        """Positions of one loop within the part."""
-        return self.extents[dim]
-
-
-def walk_of(problem: TilingProblem) -> LoopNesting:
-    """A problem without its network and machine."""
-    found = problem.found
-    dims = (found.b, found.y, found.x, found.col, found.k, problem.rows, *problem.lead)
+def loop_maker(problem: TilingProblem) -> Callable[[TileSizes], tuple[TileLoop, ...]]:
+    """The loops of one candidate, outermost first; what makes them keeps neither network nor
+    machine."""
+    found, kernel_rows = problem.found, problem.rows
+    dims = (found.b, found.y, found.x, found.col, found.k, kernel_rows, *problem.lead)
     extents = {dim: problem.extent(dim) for dim in dims}
-    return LoopNesting(found, problem.lead, problem.lead_moves_weights, problem.rows, extents)
-
-
-def loops_of(
-    problem: TilingProblem | LoopNesting, choice: TileSizes, index: int
-) -> tuple[TileLoop, ...]:
-    """The loops of one candidate, outermost first."""
-    found, one = problem.found, choice.one(index)
     lead = [(d, 1) for d in problem.lead]
-    rows = [(found.b, one.b), (found.y, one.y), (found.x, one.x)]
-    cols = [(found.col, one.n)]
-    inside = one.order == 0
     # Weights that the lead loops do not move are kept across them when columns come first.
-    if inside or problem.lead_moves_weights:
-        nested = [*lead, *rows, *cols] if inside else [*lead, *cols, *rows]
-    else:
-        nested = [*cols, *lead, *rows]
-    loops = [
-        TileLoop(dim, int(size))
-        for dim, size in nested
-        if dim is not None and size < problem.extent(dim)
-    ]
-    loops += [
-        TileLoop(dim, int(size), reduction=True)
-        for dim, size in ((found.k, one.k), (problem.rows, one.i))
-        if dim is not None and size < problem.extent(dim)
-    ]
-    return tuple(loops)
+    between = problem.lead_moves_weights
 
+    def loops(one: TileSizes) -> tuple[TileLoop, ...]:
+        rows, cols = [(found.b, one.b), (found.y, one.y), (found.x, one.x)], [(found.col, one.n)]
+        if one.order == 0:
+            nested = [*lead, *rows, *cols]
+        else:
+            nested = [*lead, *cols, *rows] if between else [*cols, *lead, *rows]
+        summed = [(found.k, one.k), (kernel_rows, one.i)]
+        return tuple(
+            TileLoop(dim, int(size), reduction)
+            for several, reduction in ((nested, False), (summed, True))
+            for dim, size in several
+            if dim is not None and size < extents[dim]
+        )
 
-def _estimate(priced: TilePrices, shape: tuple[int, ...], index: int) -> Estimate:
-    columns = (
-        priced.total,
-        priced.matrix,
-        priced.vector,
-        priced.memory,
-        priced.bytes,
-        priced.need,
-        priced.lead,
-        priced.rest,
-    )
-    return Estimate(*map(float, each(columns, shape, index)))
+    return loops

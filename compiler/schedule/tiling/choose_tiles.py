@@ -1,27 +1,60 @@
-"""Tile sizes, loop order and the split over cores, by the cost model.
+"""Tile sizes, loop order, the split over cores, halos and constants that stay, by the cost model.
 
-Sums of products have a search over rows, columns, reduction and both loop orders, done for all
-candidates at once with numpy. Other groups walk their result in slabs that fit, as large as
-overlapping load, work and store leaves sensible.
+Of a layer alone that is a sum of products all candidates are priced at once with numpy: rows,
+columns, reduction and both loop orders; another one walks its result in slabs. Groups have larger
+tiles with fewer halos and fewer loads of weights, or smaller ones with less memory and a quicker
+start: for each split and halo policy the largest tiles that fit are followed in time, then smaller
+ones while that pays, and the best are taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import product
 
-from compiler.cost.multicast import MulticastRoute
+from compiler.cost.multicast import Cores, MulticastRoute
+from compiler.cost.transfer import Transfer
 from compiler.errors import DoesNotFit
 from compiler.geometry.clusters import keeps_apart
+from compiler.geometry.cuts import dividing, heads, splits, worth_cutting
+from compiler.geometry.tile_trace import TraceCache, Unwalkable
 from compiler.passes import Count, Factor
+from compiler.schedule.fusion.partition import Outlines
+from compiler.schedule.tiling.bounds import LowerBounds
 from compiler.schedule.tiling.candidates import search
-from compiler.schedule.tiling.choose_group import Breadth, GroupSearch
 from compiler.schedule.tiling.elementwise_tiling import elementwise_tilings
-from compiler.schedule.tiling.objective import COLUMNS, SCORES, Objective, charge
+from compiler.schedule.tiling.group_price import GroupPricer, Loops, Parts, Terms
+from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront
+from compiler.schedule.tiling.objective import COLUMNS, SCORES, Objective, charge_of
+from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.schedule import Schedule, Tiled, single
-from compiler.tensor_ir.bounds import Box
+from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, single
+from compiler.target.group_facts import Facts, Unholdable
 from simmodel.arch.record import Arch
+
+
+@dataclass(frozen=True)
+class Breadth:
+    """How much is tried."""
+
+    sizes: Count = 5
+    """Tile sizes of one kind of loop, from the largest that fits on."""
+    patience: Count = 2
+    """Sizes in a row that are no better than the best of their kind before the kind is left."""
+    growth: tuple[float, ...] = (1.34,)
+    """From one tile size to the next, the number of tiles grows by this factor."""
+    splits: Count = 64
+    """Ways to split the results over the cores."""
+    kept: Count = 8
+    """Cheapest candidates of each split of a single product that are looked at closely."""
+    tiles: Count = 2048
+    """Most tiles of one core where a single layer without a product is cut into slabs."""
+    tries: Count = 24
+    """Candidates of a single layer that are planned before it is refused, the cheapest ones and as
+    many of the smallest tiles."""
 
 
 @dataclass(frozen=True)
@@ -52,65 +85,224 @@ class ChooseTiles:
     so that at shorter lengths all its cores have something to do."""
 
     def together(self, arch: Arch, slots: int, way: MulticastRoute | None) -> GroupSearch:
-        """The search for groups of several layers; worth keeping over many groups. Loads reach
-        several cores by `way`."""
-        cores = min(self.cores or arch.core_count, arch.core_count)
-        return GroupSearch(
-            arch, slots, cores, self.rolling, breadth=self.breadth, objective=self.objective,
-            whole=self.whole, held_up=self.held_up, short_inputs=self.short_inputs, way=way,
-        )  # fmt: skip
+        """The search on one machine, which is worth keeping over many groups. Loads reach several
+        cores by `way`."""
+        return GroupSearch(self, arch, slots, way)
 
-    def alone(
-        self, group: Group, arch: Arch, slots: int, way: MulticastRoute | None,
-        planned: Callable[[Schedule, Arch], object],
-    ) -> Schedule:  # fmt: skip
+
+@dataclass
+class GroupSearch:
+    """Schedules of groups on one machine; what layers take is remembered between groups."""
+
+    tiles: ChooseTiles
+    arch: Arch
+    slots: int
+    way: MulticastRoute | None = None
+    """How loads reach several cores."""
+    memory: TraceCache = field(default_factory=TraceCache)
+    fronts: TrackedCache[ParetoFront] | None = None
+    """Shares of layers on any machines."""
+
+    def __post_init__(self) -> None:
+        count = self.arch.core_count
+        self.cores = min(self.tiles.cores or count, count)
+        self.score: Callable[[Estimate], float] = SCORES[self.tiles.objective]
+        self.facts, self.outlines = Facts(self.arch), Outlines()
+        self.bounds = LowerBounds(self.arch, self.slots, self.outlines)
+        self.transfers: dict[object, Transfer] = {}
+        self.shares: dict[Cores, MappingCache] = {}
+
+    def alone(self, group: Group, planned: Callable[[Schedule, Arch], object]) -> Schedule:
         """The cheapest schedule of one layer for which `planned` finds room; DoesNotFit with the
         smallest sum otherwise."""
-        score = SCORES[self.objective]
-        found = self.candidates(group, arch, slots, way)
-        (layer,) = group.layers
-
-        def weighed(tiled: Tiled) -> float:
-            cost = charge(layer.result, tiled.parts, self.short_inputs)
-            return score(tiled.estimate) * cost
-
-        candidates = sorted(found, key=weighed)
+        candidates, tries = (
+            sorted(self.candidates(group), key=self.weighed),
+            self.tiles.breadth.tries,
+        )
         refusal: DoesNotFit | None = None
-        tries = self.breadth.tries
         smallest = sorted(candidates[tries:], key=_tile_volume)
-        for tiled in (*candidates[:tries], *smallest[:tries]):
-            schedule = single(tiled, group)
+        for schedule in (*candidates[:tries], *smallest[:tries]):
             try:
-                planned(schedule, arch)
+                planned(schedule, self.arch)
             except DoesNotFit as why:
                 refusal = why if refusal is None or why.demand < refusal.demand else refusal
                 continue
             return schedule
-        if refusal is None:
-            raise DoesNotFit(demand=1, bound=0, unit="tile", terms=(), levers=(), where=group.name)
-        raise refusal
+        raise refusal or DoesNotFit(1, 0, "tile", (), (), group.name)
 
-    def candidates(
-        self, group: Group, arch: Arch, slots: int, way: MulticastRoute | None
-    ) -> Iterator[Tiled]:
-        """Loops and splits for a group of one layer, in no order; not all of them may fit."""
+    def candidates(self, group: Group) -> Iterator[Schedule]:
+        """Of a group of one layer, in no order; not all of them may fit."""
         (layer,) = group.layers
-        cores = min(self.cores or arch.core_count, arch.core_count)
+        breadth, columns = self.tiles.breadth, COLUMNS[self.tiles.objective]
 
-        def allowed(parts: tuple[Box, ...]) -> bool:
-            return keeps_apart(group, parts, arch)
+        def allowed(parts: Parts) -> bool:
+            return keeps_apart(group, parts, self.arch)
 
-        if layer.product:
-            columns, kept = COLUMNS[self.objective], self.breadth.kept
-            yield from search(layer, arch, cores, slots, columns, group.shared, allowed, kept, way)
-            return
-        most = self.breadth.tiles
-        yield from elementwise_tilings(layer, arch, cores, slots, group.shared, allowed, most, way)
+        common = layer, self.arch, self.cores, self.slots, group.shared, allowed, self.way
+        found = (
+            search(*common, columns, breadth.kept)
+            if layer.product
+            else elementwise_tilings(*common, breadth.tiles)
+        )
+        return (single(tiled, group) for tiled in found)
+
+    def schedules(self, group: Group) -> list[Schedule]:
+        """Schedules that fit by their sizes, the best first."""
+        pricer = self.pricer(group)
+        found: list[Schedule] = []
+        best = math.inf
+        for parts in self._splits(group):
+            if best <= self.score(self.bounds.least(group, len(parts))):
+                continue
+            for family in self._loops(group, parts):
+                found += self._fitting(pricer, parts, family)
+            best = min(map(self.weighed, found), default=best)
+        return sorted(found, key=self.weighed)
+
+    def weighed(self, schedule: Schedule) -> float:
+        """The score of a schedule among others of its group, with what it costs short inputs."""
+        return self.score(schedule.estimate) * charge_of(schedule, self.tiles.short_inputs)
+
+    def below(self, group: Group, limit: float) -> Estimate | None:
+        """Of the best schedule if its score is below `limit`, else None."""
+        pricer, best = self.pricer(group), None
+        for parts in self._splits(group):
+            if limit <= self.score(self.bounds.least(group, len(parts))):
+                continue
+            for family in self._loops(group, parts):
+                for schedule in self._fitting(pricer, parts, family, limit):
+                    score = self.weighed(schedule)
+                    if score < limit:
+                        limit, best = score, schedule.estimate
+        return best
+
+    def estimate(self, schedule: Schedule) -> Estimate:
+        """What a schedule that need not be the search's own is expected to take."""
+        return self.pricer(schedule.group).estimate(schedule)
+
+    def refusal(self, group: Group) -> DoesNotFit:
+        """Why a group has no schedules: the bytes of the way that takes the fewest."""
+        found = min(self._demands(group), key=_total, default=())
+        size = self.arch.memories.local.size
+        if (demand := _total(found)) > size:
+            levers = (f"memories.local.size of at least {demand} B", "a smaller batch or input")
+            where = f"{group.name}: local memory"
+            return DoesNotFit(demand, size, "B", found, levers, where)
+        terms = ((f"way to cut it beside {len(group.kept)} tensors that stay on chip", 1),)
+        return DoesNotFit(1, 0, "tile", terms, (), group.name)
+
+    def _demands(self, group: Group) -> Iterator[Terms]:
+        """Of every way to cut a group, the bytes of local memory that it takes at least."""
+        pricer = self.pricer(group)
+        for parts in self._splits(group):
+            for loops in (loops for family in self._loops(group, parts) for loops in family):
+                with suppress(Unwalkable, Unholdable):
+                    found = pricer.least(parts, loops)
+                    if found:
+                        yield found
+
+    def pricer(self, group: Group) -> GroupPricer:
+        """Prices of one group's schedules."""
+        return GroupPricer(
+            group, self.arch, self.slots, self._shares_on, self.memory, self.facts,
+            self.tiles.whole, self.transfers, self.way,
+        )  # fmt: skip
+
+    def _shares_on(self, cores: Cores) -> MappingCache:
+        """What layers take while `cores` work."""
+        if cores not in self.shares:
+            self.shares[cores] = MappingCache(
+                self.arch, self.slots, cores, self.tiles.held_up, self.outlines, known=self.fronts
+            )
+        return self.shares[cores]
+
+    def _splits(self, group: Group) -> Iterator[Parts]:
+        """Parts for the cores, along the axes that all results can be cut; most cores first."""
+        ways = [p for p in splits(group, self.arch, self.cores) if keeps_apart(group, p, self.arch)]
+        ways.sort(key=len, reverse=True)
+        yield from ways[: self.tiles.breadth.splits]
+
+    def _loops(self, group: Group, parts: Parts) -> Iterator[list[Loops]]:
+        """Families of loops, each from large tiles to small ones."""
+        last = group.tensors[group.results[-1]].shape
+        part, growth = parts[0], self.tiles.breadth.growth
+        axes = [axis for axis in worth_cutting(group) if part[axis][1] > 1]
+        yield [()]
+        batch = OuterLoop(0, 1)
+        around = (batch,) if 0 in axes and len(last) > 2 else ()
+        if around:
+            yield [(OuterLoop(0, n),) for n in cuts(part[0][1], growth)]
+        even = [axis for axis in dividing(group) if axis in axes]
+        for axis in axes:
+            if axis == 0 and around:
+                continue
+            sizes = cuts(max(p[axis][1] for p in parts), growth)
+            # Where tiles share nothing, there is nothing to keep.
+            ways = (False,) if axis in even else (True, False)
+            for rolling in ways if self.tiles.rolling is None else (self.tiles.rolling,):
+                yield [(*around, OuterLoop(axis, n, rolling=rolling)) for n in sizes]
+        for head, inner in product(heads(group), even):
+            if head in axes and inner != head:
+                sizes = cuts(max(p[inner][1] for p in parts), growth)
+                yield [(OuterLoop(head, 1), OuterLoop(inner, n)) for n in sizes]
+
+    def _fitting(
+        self, pricer: GroupPricer, parts: Parts, family: list[Loops],
+        limit: float | None = None,
+    ) -> Iterator[Schedule]:  # fmt: skip
+        """The largest tiles of a family that fit, and some smaller ones; with a `limit`, only those
+        that may be below it and better than the ones before."""
+        tried = worse = 0
+        best = math.inf
+        for loops in family:
+            if tried == self.tiles.breadth.sizes or worse == self.tiles.breadth.patience:
+                return
+            try:
+                if limit is not None:
+                    limit = min(limit, best)
+                    floor = pricer.floor(parts, loops, self.bounds)
+                    if limit <= self.score(floor):
+                        return  # smaller tiles do no less
+                    ends = pricer.edged(parts, loops, floor)
+                    if limit <= self.score(replace(floor, total=ends)):
+                        # What may be too large counts as a try once something has fitted.
+                        tried, worse = tried + (tried > 0), worse + (tried > 0)
+                        continue
+                made = self._priced(pricer, parts, loops)
+            except (Unwalkable, Unholdable):
+                return
+            if not made:
+                continue
+            tried += 1
+            score = min(self.score(schedule.estimate) for schedule in made)
+            worse = worse + 1 if score >= best else 0
+            best = min(best, score)
+            yield from made
+
+    def _priced(self, pricer: GroupPricer, parts: Parts, loops: Loops) -> list[Schedule]:
+        ways = (False, True) if self.tiles.objective == "memory" else (False,)
+        made = (pricer.price(parts, loops, frugal=frugal) for frugal in ways)
+        return [schedule for schedule in made if schedule is not None]
 
 
-def _tile_volume(tiled: Tiled) -> int:
-    volume = 1
+def _total(terms: Terms) -> int:
+    return sum(size for _, size in terms)
+
+
+def _tile_volume(schedule: Schedule) -> int:
+    """Positions of a layer's result in a tile."""
+    (tiled,) = schedule.layers
     sizes = {loop.dim: loop.size for loop in tiled.loops}
-    for dim, (_, extent) in enumerate(tiled.parts[0]):
-        volume *= sizes.get(dim, extent)
-    return volume
+    return math.prod(sizes.get(dim, extent) for dim, (_, extent) in enumerate(tiled.parts[0]))
+
+
+def cuts(extent: int, growth: Sequence[float]) -> list[int]:
+    """Sizes of even cuts of `extent`, largest first, the whole excluded: for each factor of
+    `growth`, the number of pieces grows by it from 2 on."""
+    found: set[int] = set()
+    for factor in growth:
+        pieces = 2
+        while pieces < 2 * extent:
+            found.add(-(-extent // pieces))
+            pieces = max(pieces + 1, math.ceil(pieces * factor))
+    return sorted(found - {extent}, reverse=True)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.cost.overlap import pipelined, resting
-from compiler.cost.transfer import Path, RepeatedTransfer, Traffic, pitches, traffic
+from compiler.cost.transfer import Path, RepeatedTransfer, pitches, traffic
 from compiler.cost.work import depthwise_cycles
-from compiler.geometry.cuts import anything, boxes, grids
+from compiler.geometry.cuts import boxes, grids
 from compiler.geometry.needs import layer_needs
+from compiler.schedule.tiling.layer_price import TilePrices
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Estimate, Tiled, TileLoop
+from compiler.schedule_ir.schedule import Tiled, TileLoop
 from compiler.target.equal_engines import largest
 from compiler.target.layout import left_order, links_of
 from compiler.target.machine import temporary_type
@@ -30,41 +30,26 @@ from simmodel.arch.record import Arch
 
 
 def elementwise_tilings(
-    layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str] = (),
-    allowed: Callable[[tuple[Box, ...]], bool] = anything, most: int = 2048,
-    way: MulticastRoute | None = None,
+    layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str],
+    allowed: Callable[[tuple[Box, ...]], bool], way: MulticastRoute | None, most: int,
 ) -> Iterator[Tiled]:  # fmt: skip
-    """Tilings of `layer` from whole parts down to single rows, each with its estimate.
-
-    Args:
-        layer: the layer.
-        arch: the machine.
-        cores: most cores to use.
-        slots: of buffers that are streamed.
-        shared: tensors that are loaded from shared memory, or stored there.
-        allowed: which splits over cores may be taken.
-        most: tiles of one core; fewer rows a tile are not looked at.
-        way: how loads reach several cores.
-    """
+    """Tilings of `layer` on up to `cores` cores, from whole parts down to single rows or to `most`
+    tiles of one core, each with its estimate, by the split of most parts that is `allowed`;
+    `shared` tensors are loaded from shared memory or stored there, and `way` is how loads reach
+    several cores."""
     shape = layer.result.shape
-    order = order_of(shape, layer.result.storage.strides)
-    free = free_dims(layer)
+    order, free = order_of(shape, layer.result.storage.strides), free_dims(layer)
     grain = {order[-1]: min(arch.vector.lanes, shape[order[-1]])} if shape else {}
-    grain = {**grain, **together(layer)}
-    found = _best_grid(shape, free, cores, lambda grid: allowed(boxes(shape, grid, grain)))
-    if found is None:
+    grain |= together(layer)
+    able = [g for g in grids(shape, free, cores) if allowed(boxes(shape, g, grain))]
+    if not able:
         return
-    parts = boxes(shape, found, grain)
+    parts = boxes(shape, max(able, key=lambda grid: math.prod(grid.values())), grain)
     sizes = [max(part[d][1] for part in parts) for d in range(len(shape))]
-    tiles = list(sizes)
-    while True:
-        loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
-        priced = price_elementwise(
-            layer, arch, Cores.of(parts, way), slots, sizes, tiles, shared=shared
-        )
-        yield Tiled(layer, loops, parts, _estimate(priced))
-        if priced.tiles > most or not halve_tile(layer, free, tiles):
-            return
+    for loops, tiles in slabs(layer, sizes, free, most):
+        of = Cores.of(parts, way)
+        priced = price_elementwise(layer, arch, of, slots, sizes, tiles, shared=shared)
+        yield Tiled(layer, loops, parts, priced.estimate)
 
 
 def together(layer: Layer) -> dict[int, int]:
@@ -73,15 +58,25 @@ def together(layer: Layer) -> dict[int, int]:
     return {1: layer.head.sparse} if layer.head.sparse > 1 else {}
 
 
-def halve_tile(layer: Layer, free: Sequence[int], tiles: list[int]) -> bool:
-    """Halve `tiles` along the first of the `free` dimensions that can be; whether there is one."""
-    grains = together(layer)
-    for dim in free:
-        unit = grains.get(dim, 1)
-        if tiles[dim] > unit:
-            tiles[dim] = -(-tiles[dim] // (2 * unit)) * unit
-            return True
-    return False
+def slabs(
+    layer: Layer, sizes: Sequence[int], free: Sequence[int], most: int
+) -> Iterator[tuple[tuple[TileLoop, ...], list[int]]]:
+    """Loops and tiles of `sizes` of a layer's result: all at once, then halved along the first of
+    the `free` dimensions that can be, until there are more than `most`."""
+    order, grains = order_of(layer.result.shape, layer.result.storage.strides), together(layer)
+    tiles = list(sizes)
+    while True:
+        yield tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d]), [*tiles]
+        able = [d for d in free if tiles[d] > grains.get(d, 1)]
+        if tile_count(sizes, tiles) > most or not able:
+            return
+        unit = grains.get(able[0], 1)
+        tiles[able[0]] = -(-tiles[able[0]] // (2 * unit)) * unit
+
+
+def tile_count(sizes: Sequence[int], tiles: Sequence[int]) -> int:
+    """Tiles of a part of `sizes`."""
+    return math.prod(-(-s // max(1, t)) for s, t in zip(sizes, tiles, strict=True))
 
 
 def free_dims(layer: Layer) -> list[int]:
@@ -132,33 +127,16 @@ def space_of(layer: Layer, arch: Arch, elements: int) -> int:
     return inside
 
 
-def _best_grid(
-    shape: tuple[int, ...], free: list[int], cores: int, allowed: Callable[[dict[int, int]], bool]
-) -> dict[int, int] | None:
-    """The grid of most parts that may be taken."""
-    best: dict[int, int] | None = None
-    for grid in grids(shape, free, cores):
-        more = best is None or math.prod(grid.values()) > math.prod(best.values())
-        if more and allowed(grid):
-            best = grid
-    return best
-
-
 def _reduced(layer: Layer, dim: int) -> bool:
     """Whether some nest of the layer reduces over dimension `dim` of the result, untiled."""
-    return any(_collapses(nest, dim, layer) for nest in layer.nests)
-
-
-def _collapses(nest: Nest, dim: int, layer: Layer) -> bool:
-    if nest.reduce is None or nest.depthwise or len(nest.shape) != len(layer.result.shape):
-        return False
-    inner = range(nest.rank, len(nest.dims))
-    index = nest.operands[0].index
-    if dim >= len(index):
-        return False
-    affine = index[dim]
-    reduced = any(affine.coefficient(d) for d in inner)
-    return reduced and not affine.coefficient(dim)
+    for nest in layer.nests:
+        index = nest.operands[0].index
+        same = len(nest.shape) == len(layer.result.shape) and dim < len(index)
+        if nest.reduce is None or nest.depthwise or not same or index[dim].coefficient(dim):
+            continue
+        if any(index[dim].coefficient(d) for d in range(nest.rank, len(nest.dims))):
+            return True
+    return False
 
 
 def flows_of(
@@ -198,14 +176,12 @@ def flows_of(
     if layer.result.name not in held:
         home = "shared" if layer.result.name in shared else "dram"
         way = Path(arch, cores.count, home, "local", store=True)
-        if _passes_through(layer, arch, held):
-            once = way.rearranged(layer.result, tiles, _buffer_pitches(layer, boxes))
-        else:
-            once = way.box(layer.result, tiles)
-        yield RepeatedTransfer(way, count, once)
+        moves = _passes_through(layer, held)
+        steps = _buffer_pitches(layer, boxes) if moves else ()
+        yield RepeatedTransfer(way, count, way.box(layer.result, tiles, steps=steps))
 
 
-def _passes_through(layer: Layer, arch: Arch, held: Collection[str]) -> bool:
+def _passes_through(layer: Layer, held: Collection[str]) -> bool:
     """Whether the layer's result is stored from where its input was loaded to."""
     return layer.copies and not {*layer.inputs, layer.result.name} & {*held}
 
@@ -228,46 +204,22 @@ def _depends(layer: Layer, name: str, dim: int) -> bool:
     return any(access.uses(dim) for access in reads)
 
 
-@dataclass(frozen=True)
-class ElementwiseTiling:
-    """What a layer takes whose part is cut into equal tiles; cycles of one core."""
-
-    tiles: int
-    total: float
-    matrix: float
-    vector: float
-    moved: Traffic
-    need: float
-    """Bytes of local memory."""
-    rest: float
-
-
 def price_elementwise(
     layer: Layer, arch: Arch, cores: Cores, slots: int, sizes: Sequence[int], tiles: Sequence[int],
     held: Collection[str] = (), shared: Collection[str] = (),
-) -> ElementwiseTiling:  # fmt: skip
+) -> TilePrices:  # fmt: skip
     """The price of `sizes` positions of the result in tiles of `tiles`; `held` is on chip."""
-    count = math.prod(-(-s // max(1, t)) for s, t in zip(sizes, tiles, strict=True))
+    count = tile_count(sizes, tiles)
     matrix, vector = work_of(layer, arch, tiles)
-    if _passes_through(layer, arch, held):
+    if _passes_through(layer, held):
         vector = 0.0
     flows = tuple(flows_of(layer, arch, cores, sizes, tiles, held, shared))
     moved = traffic(arch, cores.count, flows)
     stages = (moved.load, (count * matrix, matrix), (count * vector, vector), moved.store)
-    total = float(pipelined(stages, moved.far.values()))
-    need = space_of(layer, arch, math.prod(tiles)) + buffered(flows, slots)
-    rest = float(resting(slots, total, stages))
-    return ElementwiseTiling(count, total, count * matrix, count * vector, moved, need, rest)
-
-
-def _estimate(priced: ElementwiseTiling) -> Estimate:
-    longest, far = float(priced.moved.longest), float(priced.moved.bytes["dram"])
-    return Estimate(
-        priced.total, priced.matrix, priced.vector, longest, far, priced.need,
-        float(priced.moved.lead), priced.rest,
+    total = pipelined(stages, moved.far.values())
+    buffers = sum(flow.once.near * (slots if flow.count > 1 else 1) for flow in flows)
+    return TilePrices(
+        float(total), count * matrix, count * vector, moved.longest, float(moved.bytes["dram"]),
+        space_of(layer, arch, math.prod(tiles)) + float(buffers), float(moved.load[0]),
+        float(moved.store[0]), count, count, moved.lead, resting(slots, total, stages),
     )  # fmt: skip
-
-
-def buffered(flows: Sequence[RepeatedTransfer], slots: int) -> float:
-    """Bytes of the buffers that `flows` fill or empty: `slots` where they do so again and again."""
-    return float(sum(flow.once.near * (slots if flow.count > 1 else 1) for flow in flows))

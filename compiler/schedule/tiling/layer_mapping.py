@@ -14,21 +14,15 @@ import numpy as np
 
 from compiler.cost.multicast import Cores
 from compiler.schedule.fusion.partition import Outlined, Outlines
-from compiler.schedule.tiling.candidates import choices, loops_of, walk_of
-from compiler.schedule.tiling.elementwise_tiling import (
-    ElementwiseTiling,
-    free_dims,
-    halve_tile,
-    price_elementwise,
-)
-from compiler.schedule.tiling.layer_price import TilingProblem, price
+from compiler.schedule.tiling.candidates import choices, loop_maker
+from compiler.schedule.tiling.elementwise_tiling import free_dims, price_elementwise, slabs
+from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price
 from compiler.schedule.tracking import Hashed, TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import roles
 from compiler.target.group_facts import LayerFacts
 from compiler.target.product_tiles import TileSizes, chosen
-from compiler.tensor_ir.nest import order_of
 from simmodel.arch.record import Arch
 
 Sizes = tuple[int, ...]
@@ -53,6 +47,15 @@ class LayerMapping:
     """Pieces in which what is loaded most often arrives: those of a reduction count as well."""
     gap: float = 0.0
     """Cycles of `matrix` that are spared right behind another product."""
+
+    @classmethod
+    def of(cls, loops: tuple[TileLoop, ...], cores: int, prices: TilePrices) -> LayerMapping:
+        """What numbers say of one of `cores`."""
+        columns = (
+            prices.matrix, prices.vector, prices.load, prices.store, prices.bytes / cores,
+            prices.need, prices.tiles, prices.arrivals, prices.gap,
+        )  # fmt: skip
+        return cls(loops, *map(float, columns))
 
 
 @dataclass(frozen=True)
@@ -158,61 +161,44 @@ class MappingCache:
     ) -> LayerMapping:  # fmt: skip
         """The share with these loops; of a product, with the nearest order that is priced."""
         tiles = {loop.dim: loop.size for loop in loops}
-        if layer.product:
-            return self._exact_product(layer, sizes, held, loops, frozenset(shared), resident)
-        if resident:
-            stay = (constant.key[0] for constant in LayerFacts(layer, self.arch).constants)
-            held = held | frozenset(stay)
-        pieces = [min(tiles.get(dim, size), size) for dim, size in enumerate(sizes)]
-        priced = price_elementwise(
-            layer, self.arch, self._of(layer), self.slots, sizes, pieces, held, shared
-        )
-        return self._mapping_of(loops, priced)
-
-    def _exact_product(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...],
-        shared: frozenset[str], resident: bool,
-    ) -> LayerMapping:  # fmt: skip
-        found = roles(layer.head)
-        problem = TilingProblem(
-            layer, self.arch, found, sizes, self._of(layer), self.slots, held, resident, shared
-        )
-        tiles = {loop.dim: loop.size for loop in loops}
+        if not layer.product:
+            pieces = [min(tiles.get(dim, size), size) for dim, size in enumerate(sizes)]
+            held = held | self._constants(layer, resident)
+            priced = price_elementwise(
+                layer, self.arch, self._of(layer), self.slots, sizes, pieces, held, shared
+            )
+            return LayerMapping.of(loops, self.cores.count, priced)
+        problem = self._problem(layer, sizes, held, frozenset(shared), resident)
+        found, dims = problem.found, [loop.dim for loop in loops]
         walked = (found.b, found.y, found.x, found.col, found.k, problem.rows)
-        cut = [
-            min(tiles.get(dim, problem.extent(dim)), problem.extent(dim)) if dim is not None else 1
-            for dim in walked
-        ]
-        dims = [loop.dim for loop in loops]
+        extents = {dim: problem.extent(dim) for dim in walked}
+        cut = [min(tiles.get(dim, extents[dim]), extents[dim]) if dim is not None else 1
+               for dim in walked]  # fmt: skip
         rows = [dims.index(dim) for dim in walked[:3] if dim in dims]
         late = found.col in dims and bool(rows) and dims.index(found.col) < min(rows)
         choice = TileSizes(*(np.array([column]) for column in (*cut, int(late))))
-        priced = price(problem, choice)
+        priced = TilePrices(*(np.ravel(column)[0] for column in price(problem, choice)))
+        return LayerMapping.of(loops, self.cores.count, priced)
 
-        def at(column: object) -> float:
-            return float(np.asarray(column).ravel()[0])
+    def _problem(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str],
+        resident: bool,
+    ) -> TilingProblem:  # fmt: skip
+        cores, found = self._of(layer), roles(layer.head)
+        return TilingProblem(
+            layer, self.arch, found, sizes, cores, self.slots, held, resident, shared
+        )
 
-        return LayerMapping(
-            loops, at(priced.matrix), at(priced.vector), at(priced.load), at(priced.store),
-            at(priced.bytes) / self.cores.count, at(priced.need), at(priced.tiles),
-            at(priced.arrivals), at(priced.gap),
-        )  # fmt: skip
+    def _constants(self, layer: Layer, resident: bool) -> frozenset[str]:
+        """Those that stay for the group."""
+        constants = LayerFacts(layer, self.arch).constants if resident else ()
+        return frozenset(constant.key[0] for constant in constants)
 
     def _product_front(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str], *,
         resident: bool,
     ) -> ParetoFront:  # fmt: skip
-        problem = TilingProblem(
-            layer,
-            self.arch,
-            roles(layer.head),
-            sizes,
-            self._of(layer),
-            self.slots,
-            held,
-            resident,
-            shared,
-        )
+        problem = self._problem(layer, sizes, held, shared, resident)
         choice = choices(problem)
         priced = price(problem, choice)
         shape = choice.shape
@@ -220,23 +206,20 @@ class MappingCache:
         fits = np.broadcast_to(np.asarray(priced.fits), shape).ravel()
         # Small pieces hold the loads of the layer behind this one up until its last pieces.
         ahead = self.slots * priced.matrix / np.maximum(priced.arrivals, 1)
-        total = priced.total + self.held_up * np.maximum(priced.load - ahead, 0.0)
-        total = np.broadcast_to(total, shape).ravel()
+        late = priced.total + self.held_up * np.maximum(priced.load - ahead, 0.0)
+        total = np.broadcast_to(late, shape).ravel()
         order = np.argsort(np.where(fits, total, np.inf), kind="stable")
         order = order[: int(fits.sum())]
         least = np.minimum.accumulate(need[order])
         order = order[np.append(True, need[order][1:] < least[:-1])] if len(order) else order
 
         # What is kept is the front alone, of all candidates, and neither network nor machine.
-        taken, walk = choice.some(order), walk_of(problem)
-        columns = chosen(
-            shape, order, priced.matrix, priced.vector, priced.load, priced.store,
-            priced.bytes / self.cores.count, priced.need, priced.tiles, priced.arrivals, priced.gap,
-        )  # fmt: skip
+        taken, loops, cores = choice.some(order), loop_maker(problem), self.cores.count
+        columns = chosen(shape, order, *priced)
 
         def make(position: int) -> LayerMapping:
-            loops = loops_of(walk, taken, position)
-            return LayerMapping(loops, *(float(column[position]) for column in columns))
+            prices = TilePrices(*(column[position] for column in columns))
+            return LayerMapping.of(loops(taken.one(position)), cores, prices)
 
         return ParetoFront((-need[order]).tolist(), make)
 
@@ -245,32 +228,17 @@ class MappingCache:
         resident: bool,
     ) -> ParetoFront:  # fmt: skip
         """Shares in more and more pieces, the quickest first."""
-        result = layer.result
-        if resident:
-            stay = (constant.key[0] for constant in LayerFacts(layer, self.arch).constants)
-            held = held | frozenset(stay)
-        order = order_of(result.shape, result.storage.strides)
+        held = held | self._constants(layer, resident)
         free = [d for d in free_dims(layer) if sizes[d] > 1]
-        tiles = list(sizes)
+        most = 4096 // max(1, self.arch.core_count)
         found: list[tuple[float, LayerMapping]] = []
-        while True:
+        for loops, tiles in slabs(layer, sizes, free, most):
             priced = price_elementwise(
                 layer, self.arch, self._of(layer), self.slots, sizes, tiles, held, shared
             )
-            loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
-            found.append((priced.total, self._mapping_of(loops, priced)))
-            most = 4096 // max(1, self.arch.core_count)
-            if priced.tiles > most or not halve_tile(layer, free, tiles):
-                break
+            found.append((priced.total, LayerMapping.of(loops, self.cores.count, priced)))
         front: list[LayerMapping] = []
         for _, share in sorted(found, key=lambda each: each[0]):
             if not front or share.need < front[-1].need:
                 front.append(share)
         return ParetoFront([-share.need for share in front], front.__getitem__)
-
-    def _mapping_of(self, loops: tuple[TileLoop, ...], priced: ElementwiseTiling) -> LayerMapping:
-        moved = priced.moved
-        return LayerMapping(
-            loops, priced.matrix, priced.vector, float(moved.load[0]), float(moved.store[0]),
-            float(moved.bytes["dram"]) / self.cores.count, priced.need, priced.tiles, priced.tiles,
-        )  # fmt: skip

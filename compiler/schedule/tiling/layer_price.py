@@ -7,10 +7,11 @@ numpy expressions. What is counted per tile is multiplied by how often it happen
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, traf
 from compiler.cost.work import array_work
 from compiler.geometry.boxes import keys_of
 from compiler.schedule_ir.layer import Binding, Layer
+from compiler.schedule_ir.schedule import Estimate
 from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import left_order, links_of, loaded_of, loaded_once, room_of
@@ -71,18 +73,8 @@ class LoopCounts:
         return np.where((order == 1) | (self.cols == 1), self.cols, self.tiles)
 
 
-@dataclass(frozen=True)
-class Tail:
-    """Vector work behind the product, per tile."""
-
-    cycles: Any
-    space: Any
-    """Bytes of its buffers."""
-
-
-@dataclass(frozen=True)
-class TilePrices:
-    """The answer, per candidate."""
+class TilePrices(NamedTuple):
+    """What ways to cut a layer take: numbers, or arrays over candidates."""
 
     total: Any
     matrix: Any
@@ -92,8 +84,6 @@ class TilePrices:
     """Of DRAM."""
     need: Any
     """Bytes of local memory."""
-    fits: Any
-    """Whether every other memory holds its share."""
     load: Any
     """Cycles of the load engine."""
     store: Any
@@ -104,8 +94,19 @@ class TilePrices:
     lead: Any
     rest: Any
     """See `Estimate`."""
-    gap: Any
+    gap: Any = 0.0
     """Cycles of `matrix` that a product spares right behind another one."""
+    fits: Any = True
+    """Whether every memory but the local one holds its share."""
+
+    @property
+    def estimate(self) -> Estimate:
+        """Of numbers."""
+        columns = (
+            self.total, self.matrix, self.vector, self.memory, self.bytes, self.need, self.lead,
+            self.rest,
+        )  # fmt: skip
+        return Estimate(*map(float, columns))
 
 
 def passed_on(slots: int, flows: Sequence[RepeatedTransfer], work: Any) -> Any:
@@ -278,37 +279,33 @@ class TilingProblem:
 def price(problem: TilingProblem, choice: TileSizes) -> TilePrices:
     """Memory and cycles of every candidate in `choice`."""
     arch = problem.arch
-    turns, tail = turns_of(problem, choice), _tail(problem, choice)
+    turns, (tail, space) = turns_of(problem, choice), _tail(problem, choice)
     found = problem.found
     window = problem.covered(choice.y, found.y) * problem.covered(choice.x, found.x)
     a_size = choice.b * window * choice.k
-    need, fits = _fits(problem, choice, turns, tail, (a_size, _weight_room(problem, choice)))
+    need, fits = _fits(problem, choice, turns, space, a_size)
     inner, gap = _product_cycles(problem, choice)
     tiles = problem.repeats * turns.tiles
     if not problem.on_array:
-        tail = replace(tail, cycles=tail.cycles + turns.deep * inner)
-        inner, gap = np.zeros(1), 0.0
+        inner, tail, gap = np.zeros(1), tail + turns.deep * inner, 0.0
     else:
         inner = np.maximum(inner, _streamed(problem, choice, a_size, turns))
     matrix = tiles * turns.deep * inner + gap
     once_wide = _widened(problem, choice)
-    vector = tiles * tail.cycles + _weight_loads(problem, choice, turns) * once_wide
+    vector = tiles * tail + _weight_loads(problem, choice, turns) * once_wide
     flows = tuple(_flows(problem, choice, turns))
     moved = traffic(arch, problem.cores.count, flows)
-    arrivals: Any = 1
-    for flow in flows:
-        arrivals = arrivals if flow.way.store else np.maximum(arrivals, flow.count)
+    loads = [flow for flow in flows if not flow.way.store]
+    arrivals = reduce(np.maximum, (flow.count for flow in loads), 1)
     every, once = moved.load
     every = np.maximum(every, passed_on(problem.slots, flows, matrix))
-    on_vector = tail.cycles + once_wide
-    stages = ((every, once), (matrix, inner + gap), (vector, on_vector), moved.store)
+    stages = ((every, once), (matrix, inner + gap), (vector, tail + once_wide), moved.store)
     total = pipelined(stages, moved.far.values())
-    total = total + _held_back(problem, choice, turns, flows, np.maximum(inner, tail.cycles))
-    load, store = every, moved.store[0]
+    total = total + _held_back(problem, choice, turns, loads, np.maximum(inner, tail))
     rest = resting(problem.slots, total, stages)
     return TilePrices(
-        total, matrix, vector, moved.longest, moved.bytes["dram"], need, fits, load, store, tiles,
-        arrivals, moved.lead, rest, gap,
+        total, matrix, vector, moved.longest, moved.bytes["dram"], need, every, moved.store[0],
+        tiles, arrivals, moved.lead, rest, gap, fits,
     )  # fmt: skip
 
 
@@ -316,23 +313,17 @@ def _held_back(
     problem: TilingProblem,
     choice: TileSizes,
     turns: LoopCounts,
-    flows: Sequence[RepeatedTransfer],
+    loads: Sequence[RepeatedTransfer],
     work: Any,
 ) -> Any:
-    """Cycles for which work waits for what the outer of its two loops loads: that stands behind all
-    loads of the inner loop's tiles, which run ahead by as many tiles as there are slots.
-
-    Args:
-        problem, choice, turns, flows: of the candidates.
-        work: cycles of one tile.
-    """
+    """Cycles for which `work` on a tile waits for what the outer of its two loops loads: that
+    stands behind all loads of the inner loop's tiles, which run ahead by as many tiles as there are
+    slots."""
     late = choice.order == 1
     outer, inner = np.where(late, turns.cols, turns.rows), np.where(late, turns.rows, turns.cols)
     ahead: Any = 0.0
     streams: Any = False
-    for flow in flows:
-        if flow.way.store:
-            continue
+    for flow in loads:
         every = flow.count >= problem.repeats * turns.tiles
         ahead = ahead + np.where(~every & (flow.count > 1), flow.once.busy, 0.0)
         streams = streams | every
@@ -354,7 +345,7 @@ def whole_product(problem: TilingProblem) -> tuple[float, float]:
     another product just before."""
     choice = in_one_piece(problem)
     inner, _ = _product_cycles(problem, choice)
-    tail = _tail(problem, choice).cycles
+    tail, _ = _tail(problem, choice)
     if not problem.on_array:
         inner, tail = np.zeros(1), tail + inner
     vector = np.asarray(problem.repeats * tail)
@@ -368,18 +359,14 @@ def turns_of(problem: TilingProblem, choice: TileSizes) -> LoopCounts:
     rows = math.prod(-(-problem.extent(dim) // size) for dim, size in sizes)
     cols = -(-problem.extent(found.col) // choice.n)
     deep = -(-problem.extent(found.k) // choice.k) * -(-problem.extent(problem.rows) // choice.i)
-    every = rows * cols * deep
     outer = choice.order == 0
     between = problem.repeats > 1 and not problem.lead_moves_weights
-    whole_input = np.where(outer | ((rows == 1) & (not between)), rows, rows * cols)
-    whole_weights = np.where(~outer | (cols == 1), cols, rows * cols)
-    return LoopCounts(
-        rows,
-        cols,
-        deep,
-        np.where(deep > 1, every, whole_input),
-        np.where(deep > 1, every, whole_weights),
+    whole = (
+        np.where(outer | ((rows == 1) & (not between)), rows, rows * cols),
+        np.where(~outer | (cols == 1), cols, rows * cols),
     )
+    loads = (np.where(deep > 1, rows * cols * deep, times) for times in whole)
+    return LoopCounts(rows, cols, deep, *loads)
 
 
 def _flows(
@@ -405,10 +392,10 @@ def _flows(
         count = _weight_loads(problem, choice, turns)
         yield RepeatedTransfer(way, count, _tile_transfer(problem, choice, right, way), constant)
     for access in _others(problem):
-        follows, once = (
-            _follows(problem, access),
-            _loaded_before_loops(problem, choice, turns, access),
-        )
+        # Whether tiles of other rows need other parts of it.
+        rows = (d for d in range(problem.head.rank) if d != problem.found.col)
+        follows = any(access.uses(d) and problem.box[d] > 1 for d in rows)
+        once = _loaded_before_loops(problem, choice, turns, access)
         rows_around = ~once & (follows | (inner & (turns.cols > 1)))
         alike = problem.alike(access, rows_around, ~once)
         way = Path.load(arch, cores, problem.home(access.tensor), "local", alike)
@@ -428,13 +415,6 @@ def _weight_loads(problem: TilingProblem, choice: TileSizes, turns: LoopCounts) 
     inner = choice.order == 0
     every = problem.lead_moves_weights | (turns.weights > 1) & (turns.split | inner)
     return turns.weights * np.where(every, problem.repeats, 1)
-
-
-def _weight_room(problem: TilingProblem, choice: TileSizes) -> Any:
-    """Bytes on chip of a tile's weights."""
-    key = next(key for key in keys_of(problem.head) if key[2])
-    sizes = _box(problem, choice, problem.head.operands[1])
-    return room_of(problem.layer, key, sizes)
 
 
 def _widened(problem: TilingProblem, choice: TileSizes) -> Any:
@@ -465,12 +445,6 @@ def _others(problem: TilingProblem) -> Iterator[Access]:
                 yield access
 
 
-def _follows(problem: TilingProblem, access: Access) -> bool:
-    """Whether tiles of other rows need other parts of what `access` reads."""
-    rows = (d for d in range(problem.head.rank) if d != problem.found.col)
-    return any(access.uses(d) and problem.box[d] > 1 for d in rows)
-
-
 def _loaded_before_loops(
     problem: TilingProblem, choice: TileSizes, turns: LoopCounts, access: Access
 ) -> Any:
@@ -486,11 +460,8 @@ def _loaded_before_loops(
 
 def _part_bytes(problem: TilingProblem, access: Access) -> int:
     """Bytes of all that `access` reads for the part."""
-    sizes = (
-        1 + sum(abs(factor) * (problem.extent(dim) - 1) for dim, factor in affine.terms)
-        for affine in access.index
-    )
-    return math.prod(sizes) * size_of(problem.layer.tensors[access.tensor].dtype)
+    elements: int = math.prod(_extents(access, problem.extent))
+    return elements * size_of(problem.layer.tensors[access.tensor].dtype)
 
 
 def _tile_transfer(
@@ -508,12 +479,13 @@ def _tile_transfer(
 
 def _box(problem: TilingProblem, choice: TileSizes, access: Access) -> list[Any]:
     """Positions along each axis of a tensor that a tile reads, border included."""
+    return _extents(access, partial(_tile_size_along, problem, choice))
+
+
+def _extents(access: Access, size: Callable[[int], Any]) -> list[Any]:
+    """Positions along each axis that are read for `size` positions of each loop."""
     return [
-        1
-        + sum(
-            abs(factor) * (_tile_size_along(problem, choice, dim) - 1)
-            for dim, factor in affine.terms
-        )
+        1 + sum(abs(factor) * (size(dim) - 1) for dim, factor in affine.terms)
         for affine in access.index
     ]
 
@@ -530,71 +502,62 @@ def _tile_size_along(problem: TilingProblem, choice: TileSizes, dim: int) -> Any
     return 1 if dim < problem.head.rank else problem.head.dims[dim].extent
 
 
-def _tail(problem: TilingProblem, choice: TileSizes) -> Tail:
-    layer, arch = problem.layer, problem.arch
-    wide = size_of(temporary_type(arch))
-    elements = choice.outputs
-    late = len(links_of(problem.head, layer.tensors, problem.head_binding, arch))
-    cycles = _vector(problem, choice) if late or len(layer.nests) > 1 else 0
+def _tail(problem: TilingProblem, choice: TileSizes) -> tuple[Any, Any]:
+    """Cycles of the vector engine behind the product of a tile, and bytes of its buffers."""
+    layer, arch, head = problem.layer, problem.arch, problem.head
+    wide, elements = size_of(temporary_type(arch)), choice.outputs
+    late = len(links_of(head, layer.tensors, problem.head_binding, arch))
+    cycles: Any = 0.0
+    if late or len(layer.nests) > 1:
+        tile = [_tile_size_along(problem, choice, dim) for dim in range(head.rank)]
+        for nest, way in zip(layer.nests, layer.bindings, strict=True):
+            work = VectorWork(nest, layer.tensors, arch, way, layer.inside, tile)
+            cycles = cycles + work.cycles
     space: Any = (wide if late > 1 else 0) * elements
     for nest in layer.nests[1:]:
         space = space + elements * wide
         for access in nest.operands:
             tensor = layer.tensors[access.tensor]
-            if access.tensor in layer.inside or access.tensor in problem.held:
-                continue
-            if tensor.elements >= elements.max():
+            outside = access.tensor not in layer.inside and access.tensor not in problem.held
+            if outside and tensor.elements >= elements.max():
                 space = space + problem.slots * elements * size_of(tensor.dtype)
-    return Tail(cycles, space)
-
-
-def _vector(problem: TilingProblem, choice: TileSizes) -> Any:
-    """Cycles of the vector engine for a tile of the result."""
-    layer = problem.layer
-    tile = [_tile_size_along(problem, choice, dim) for dim in range(problem.head.rank)]
-    cycles: Any = 0.0
-    for nest, way in zip(layer.nests, layer.bindings, strict=True):
-        work = VectorWork(nest, layer.tensors, problem.arch, way, layer.inside, tile)
-        cycles = cycles + work.cycles
-    return cycles
+    return cycles, space
 
 
 def _fits(
-    problem: TilingProblem, choice: TileSizes, turns: LoopCounts, tail: Tail, sizes: tuple[Any, Any]
+    problem: TilingProblem, choice: TileSizes, turns: LoopCounts, space: Any, a_size: Any
 ) -> tuple[Any, Any]:
-    """Bytes of local memory, and whether every other memory holds its share."""
-    arch, slots = problem.arch, problem.slots
-    a_size, w_bytes = sizes
+    """Bytes of local memory, with `space` behind the product, and whether every other memory holds
+    its share; `a_size` are the elements of the left operand."""
+    arch, slots, binding = problem.arch, problem.slots, problem.head_binding
     again = bool(problem.lead)
+    right = problem.head.operands[1]
+    key = next(key for key in keys_of(problem.head) if key[2])
+    w_bytes = room_of(problem.layer, key, _box(problem, choice, right))
     a_space = a_size * size_of(problem.source.dtype) * np.where((turns.input > 1) | again, slots, 1)
     w_space = w_bytes * np.where((turns.weights > 1) | again, slots, 1)
-    a_space, w_space = a_space * problem.loads_input, w_space * problem.loads_weights
     kind = size_of(accumulator_of(problem.source.dtype))
-    kept = turns.split | (not problem.head_binding.direct) | (arch.matrix.granularity == "tile")
+    kept = turns.split | (not binding.direct) | (arch.matrix.granularity == "tile")
     kept = kept | (problem.taps > 1 and arch.matrix.granularity != "conv")
-    alone = (
-        problem.head_binding.direct or problem.head_binding.engine == problem.head_binding.finisher
-    )
+    alone = binding.direct or binding.engine == binding.finisher
     sums = choice.outputs * kind * np.where(kept, 1 if alone else slots, 0)
     result = choice.outputs * size_of(problem.layer.result.dtype) * slots * problem.stores
-    local = a_space + result + tail.space
+    local = a_space * problem.loads_input + result + space
     for access in _others(problem):
-        local = local + _loaded_before_loops(problem, choice, turns, access) * _part_bytes(
-            problem, access
-        )
+        once = _loaded_before_loops(problem, choice, turns, access)
+        local = local + once * _part_bytes(problem, access)
     if len(problem.layer.nests) > 1:
         local = local + choice.outputs * size_of(temporary_type(arch)) * slots
-    shares = {"local": local, "weights": 0, "accumulators": 0}
-    right = problem.reads[1]
-    shares[right] = shares[right] + w_space
-    shares[problem.head_binding.sums] = shares[problem.head_binding.sums] + sums
+    shares = defaultdict[str, Any](int, local=local)
+    shares[problem.reads[1]] = shares[problem.reads[1]] + w_space * problem.loads_weights
+    shares[binding.sums] = shares[binding.sums] + sums
     fits: Any = True
     narrow = problem.weight.narrow
     if narrow is not None and problem.loads_weights:
         fits = fits_tiles(narrow, row_of(problem.head), choice.k, choice.n)
     for role, memory in arch.memories.on_chip().items():
         if role != "local":  # whoever asks knows how much of it there is
-            fits = fits & (shares.get(role, 0) <= memory.size)
+            fits = fits & (shares[role] <= memory.size)
     return shares["local"], fits
 
 

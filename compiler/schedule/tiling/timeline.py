@@ -30,6 +30,8 @@ class TileWork:
     """Layer -> cycles of the store of its result, where the group stores it."""
     constants: Mapping[int, float] = field(default_factory=dict)
     """Layer -> cycles of the load of constants that stay, in the first tile."""
+    bytes: float = 0.0
+    """That DRAM moves for `loads` and `stores`."""
 
 
 @dataclass
@@ -42,12 +44,12 @@ class Total:
     store: float = 0.0
     bytes: float = 0.0
 
-    def add(self, work: TileWork, times: int, moved: float) -> None:
-        """`times` tiles of this work that move `moved` bytes of the group's tensors each."""
+    def add(self, work: TileWork, times: int) -> None:
+        """`times` tiles of this work."""
         self.vector += times * sum(work.moves.values())
         self.load += times * sum(work.loads.values())
         self.store += times * sum(work.stores.values())
-        self.bytes += times * moved
+        self.bytes += times * work.bytes
         for share in work.shares:
             if share is not None:
                 self.matrix += times * (share.matrix - share.gap)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from compiler.target.loops.walk import Loops, StridedLoop, cuts
+from compiler.target.loops.split import Loops, StridedLoop
 from simmodel.arch.record import Arch
 from simmodel.isa.base import granule
 from simmodel.isa.vector import row_of
@@ -105,8 +105,7 @@ class Cover:
 
 @lru_cache(maxsize=1 << 16)
 def cheapest(unit: Unit, loops: Loops, kind: ReductionKind = PLAIN) -> Cover:
-    """The fastest of `covers`; of several the first. Raises ValueError if a reduction does not fit
-    in one instruction and may not be cut.
+    """The fastest of `covers`; of several the first.
 
     Raises ValueError where a reduction does not fit into one instruction and may not be cut.
     """
@@ -247,6 +246,31 @@ def _carried(port: OperandPort, dims: list[tuple[int, int]]) -> float:
     if not port.bank:
         return moved / port.rate
     return moved / (port.rate * min(port.banks, -(-span // port.bank)))
+
+
+# A row that is longer than an instruction's longest is cut: where, for an engine to choose from.
+
+
+def cuts(extent: int, longest: int, grain: int, *, spare: bool) -> Iterator[int]:
+    """Sizes of the pieces into which a row of `extent` may be cut.
+
+    Args:
+        extent: of the row.
+        longest: elements along the innermost dimension of an instruction.
+        grain: pieces begin at multiples of it.
+        spare: whether the engine has a dimension left, to walk a piece as several rows.
+    """
+    if extent <= longest:
+        yield extent
+        return
+    most = longest // grain * grain
+    if spare:
+        yield extent
+        yield extent // most * most
+    yield most
+    even = -(-extent // most)
+    if extent % even == 0 and extent // even % grain == 0:
+        yield extent // even
 
 
 # What an engine of elements costs for instructions of one form, read off the machine.

@@ -12,11 +12,11 @@ instruction clips and encodes. Cost model, plan (for intermediate buffers) and e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import product
 from typing import Literal, NamedTuple
 
-from compiler.target.loops.walk import Loops, StridedLoop
 from compiler.tensor_ir.nest import Nest
 from simmodel.isa.functions import JOINS
 
@@ -69,9 +69,8 @@ def _function(nest: Nest, taps: Sequence[int], *, windows: bool) -> Iterable[Spl
         return
     first, more = ("mul", "fma") if len(operands) > 1 else ("move", JOINS[nest.reduce])
     for number, position in enumerate(product(*map(range, taps))):
-        yield SplitInstruction(more if number else first,
-            (*operands, None)[: len(operands) + bool(number)],
-                   at=position)  # fmt: skip
+        reads = (*operands, None) if number else operands
+        yield SplitInstruction(more if number else first, reads, at=position)
 
 
 # A loop over pieces, cut where a condition changes: runs of pieces that are alike.
@@ -147,6 +146,25 @@ class Reach(NamedTuple):
         return max(0, -low), max(0, high - self.extent + 1)
 
 
+# Loops with the byte strides of an instruction's operands; starts are in the operands' addresses.
+
+
+class StridedLoop(NamedTuple):
+    """One loop."""
+
+    extent: int
+    steps: tuple[int, ...]
+    """Bytes from one position to the next, of what is written and of each operand read."""
+    grain: int = 1
+    """It may only be cut at multiples of it: elements that share a byte stay together."""
+    short: bool = False
+    """Whether it may turn less often when it runs: no loop around it follows on."""
+
+
+Loops = tuple[StridedLoop, ...]
+"""Slowest first, in the order of the operand that leads the walk."""
+
+
 # Neighbouring loops that every operand walks as one become one loop.
 
 Groups = tuple[tuple[int, ...], ...]
@@ -182,10 +200,8 @@ def merge_loops(axes: Sequence[StridedLoop], found: Groups) -> Loops:
     """One loop for each group."""
     made = []
     for group in found:
-        extent = 1
-        for number in group:
-            extent *= axes[number].extent
         first, last = axes[group[0]], axes[group[-1]]
+        extent = math.prod(axes[number].extent for number in group)
         made.append(StridedLoop(extent, first.steps, first.grain, last.short))
     return tuple(made)
 
