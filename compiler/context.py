@@ -21,7 +21,7 @@ from compiler.memory.on_chip import Place, PlacedGroup, Step
 from compiler.numerics.expected_values import VerificationPlan
 from compiler.options import Stages, Trial
 from compiler.plan.plan import Plan
-from compiler.schedule.residency.placement_state import Prices
+from compiler.schedule.residency.table import Prices
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule

@@ -156,11 +156,9 @@ class Neighbours:
         """A group with what is kept on chip around those that were chosen."""
         group, around = self.net.group(mask), [self.made[step].group for step in steps]
         near = {*group.inputs, *group.results}
-        kept = {n: k for other in around for n, k in other.kept.items() if n in near}
-        shared = {n: s for other in around for n, s in other.shared.items() if n in near}
-        pinned = {n: p for other in around for n, p in other.pinned.items() if n in near}
+        rows = {n: r for other in around for n, r in other.residency.items() if n in near}
         reserved = reserving(*(other.reserved for other in around))
-        return replace(group, kept=kept, pinned=pinned, reserved=reserved, shared=shared)
+        return replace(group, residency=rows, reserved=reserved)
 
     def _against(self, steps: tuple[int, ...]) -> float:
         return sum(self.made[step].schedule.estimate.total for step in steps)
@@ -227,7 +225,7 @@ class Others:
         if not group.kept and not group.reserved:
             return None
         try:
-            found = self.costs.schedules(replace(group, kept={}, pinned={}, reserved={}))
+            found = self.costs.schedules(replace(group, residency=group.shared, reserved={}))
         except DoesNotFit:
             return RejectedOption(what, None, self.cost, "does not fit")
         cycles = found[0].estimate.total
