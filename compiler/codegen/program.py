@@ -318,8 +318,8 @@ class ProgramCode(OffChip):
         ]
         grain = math.lcm(GRAIN, memory.alignment)
         for first in (number - 1, number):
-            span = LiveRange(f"step{number}.{buffer}", size, first, number)
-            address = lowest(span, [*homes, *self._stages.values()], grain)
+            span = LiveRange(f"step{number}.{buffer}", size, first, number, grain)
+            address = lowest(span, [*homes, *self._stages.values()])
             if address + size <= memory.size:
                 self._stages[span.name] = address, replace(span, first=number)
                 self._record_stage(span.name, address, size, number)

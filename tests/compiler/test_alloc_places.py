@@ -26,7 +26,7 @@ def spans(draw: st.DrawFn) -> list[LiveRange]:
     for number in range(draw(st.integers(0, 14))):
         first = draw(st.integers(0, 6))
         size = draw(st.sampled_from((1, 63, 64, 65, 500)))
-        made.append(LiveRange(f"b{number}", size, first, first + draw(st.integers(0, 4))))
+        made.append(LiveRange(f"b{number}", size, first, first + draw(st.integers(0, 4)), GRAIN))
     return made
 
 

@@ -42,6 +42,11 @@ class TileBuffer:
     offset: int = 0
     """Byte of a slot at which the first element lies: others share the slot."""
 
+    def span(self, place: tuple[int, int]) -> tuple[int, int]:
+        """First byte and end of all slots at an address, so many bytes from slot to slot."""
+        address, pitch = place
+        return address, address + pitch * (self.slots - 1) + self.bytes
+
 
 def engine_between(source: str, target: str, arch: Arch, where: str) -> str:
     """The copy engine from one memory role to another; DoesNotFit where there is none."""
@@ -108,53 +113,48 @@ GRAIN = 64
 
 @dataclass(frozen=True)
 class LiveRange:
-    """A buffer's size and the steps in which it is alive, both ends included."""
+    """`size` bytes that are needed from step `first` to step `last`, both included."""
 
     name: str
     size: int
     first: int
     last: int
+    align: int = 1
+    """The address is a multiple of this many bytes."""
+
+    def __post_init__(self) -> None:
+        if self.size < 0 or self.last < self.first or self.align < 1:
+            raise ValueError(f"{self} has a negative size, an empty life or no alignment")
 
 
 def place(spans: Sequence[LiveRange], start: int = 0) -> tuple[dict[str, int], int]:
-    """First-fit addresses, largest first, for spans that overlap in time; and the end of all.
-
-    Args:
-        spans: what to place, in bytes.
-        start: lowest address that is free.
-    """
+    """First-fit addresses from `start` on, largest first, for spans that overlap in time; and the
+    end of all."""
     placed: list[tuple[int, LiveRange]] = []
-    addresses: dict[str, int] = {}
-    end = start
     for span in sorted(spans, key=lambda s: (-s.size, s.first, s.name)):
-        address = lowest(span, placed, start=start)
-        placed.append((address, span))
-        addresses[span.name] = address
-        end = max(end, address + span.size)
-    return addresses, end
+        placed.append((lowest(span, placed, start), span))
+    end = max((address + span.size for address, span in placed), default=start)
+    return {span.name: address for address, span in placed}, end
 
 
-def lowest(
-    span: LiveRange, placed: Sequence[tuple[int, LiveRange]], grain: int = GRAIN, start: int = 0
-) -> int:
-    """The lowest address that is free of all that is `placed` while `span` lives.
-
-    Args:
-        span: what to place.
-        placed: addresses in bytes, and what lies there.
-        grain: the address is a multiple of this many bytes, if `start` is one.
-        start: lowest address that may be used.
-    """
-    busy = sorted(
+def lowest(span: LiveRange, placed: Iterable[tuple[int, LiveRange]], start: int = 0) -> int:
+    """The lowest address from `start` on that all leave free that is `placed` meanwhile."""
+    together = (
         (address, address + other.size)
         for address, other in placed
         if other.first <= span.last and span.first <= other.last
     )
+    return lowest_gap(span.size, together, span.align, start)
+
+
+def lowest_gap(size: int, busy: Iterable[tuple[int, int]], align: int = 1, start: int = 0) -> int:
+    """The lowest address from `start`, a multiple of `align`, on at which `size` bytes are free of
+    all first bytes and ends that are `busy`."""
     address = start
-    for low, high in busy:
-        if address + span.size <= low:
+    for low, high in sorted(busy):
+        if address + size <= low:
             break
-        address = max(address, -(-high // grain) * grain)
+        address = max(address, -(-high // align) * align)
     return address
 
 

@@ -250,14 +250,14 @@ class ResidencyTable:
         def opposite(start: int, size: int) -> int:
             return (total - start - size) // grain * grain if from_end else start
 
-        span = LiveRange(candidate.name, size, candidate.first, candidate.last)
+        span = LiveRange(candidate.name, size, candidate.first, candidate.last, grain)
         start = 0 if address is None else opposite(address, size)
         there = [
             (opposite(row.address, row.span.size), row.span)
             for row in self.rows
             if row.memory == role
         ]
-        offset = lowest(span, there, grain, start) if start >= 0 else limit
+        offset = lowest(span, there, start) if start >= 0 else limit
         first_byte = opposite(offset, size)
         if offset + size > limit or address not in (None, first_byte):
             return None
