@@ -325,13 +325,6 @@ def _at_tap(operand: Operand, rank: int, position: tuple[int, ...]) -> Operand:
     return replace(operand.along(range(rank)), address=address)
 
 
-def looped(items: list[Item], counts: list[tuple[str, int]]) -> list[Item]:
-    """`items` inside loops, outermost first."""
-    for variable, count in reversed(counts):
-        items = [Loop(variable, count, tuple(items))]
-    return items
-
-
 # Sums of products on the vector engine: one nest over one tile, added up beside what there is.
 
 
