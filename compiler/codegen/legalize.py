@@ -73,11 +73,12 @@ def merged(instruction: Made) -> Made:
 
 def grouped(instruction: Made, found: Groups) -> Made:
     """`instruction` with one dimension for each group of `found`."""
-    changes = {name: _grouped(o, found) for name, o in operands_of(instruction).items()}
+    changes = {name: grouped_operand(o, found) for name, o in operands_of(instruction).items()}
     return replace(instruction, **changes)  # type: ignore[arg-type]
 
 
-def _grouped(operand: Operand, found: Groups) -> Operand:
+def grouped_operand(operand: Operand, found: Groups) -> Operand:
+    """`operand` with one dimension for each group of `found`."""
     if not found:
         return replace(operand.along([]), shape=(1,), strides=(operand.itemsize,))
     shape, limits = [], operand.along([group[-1] for group in found]).limits

@@ -7,7 +7,7 @@ clips and encodes. Values between links stay in scratch, in the widest type that
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from compiler.codegen.legalize import Names, in_pieces, legal_vector, merged, ta
 from compiler.codegen.tile import (
     Places,
     TilePosition,
-    offset_address,
     read_operand,
     written_operand,
 )
@@ -46,24 +45,14 @@ from simmodel.isa import (
     Window,
 )
 from simmodel.isa.forms import definition
-from simmodel.isa.region import Address, Limit, Operand
+from simmodel.isa.region import Limit, Operand
 from simmodel.program.substitute import operands_of
 
-
-@dataclass(frozen=True)
-class Kinds:
-    """The classes of instructions of one engine."""
-
-    unary: type[Unary]
-    binary: type[Binary]
-    ternary: type[Ternary]
-    reduce: type[Reduce]
-
-
-KINDS = {
-    "vector": Kinds(Unary, Binary, Ternary, Reduce),
-    "scalar": Kinds(ScalarUnary, ScalarBinary, ScalarTernary, ScalarReduce),
+KINDS: Mapping[str, tuple[type[Unary], type[Binary], type[Ternary]]] = {
+    "vector": (Unary, Binary, Ternary),
+    "scalar": (ScalarUnary, ScalarBinary, ScalarTernary),
 }
+"""By engine, its instructions of one, two and three operands."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +64,6 @@ class VectorEmitter:
     places: Places
     origin: int
     engine: str = "vector"
-
-    @property
-    def kinds(self) -> Kinds:
-        """The instructions of the engine."""
-        return KINDS[self.engine]
 
     def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
         """Instructions of `compute`, within the engine's ranks and extents."""
@@ -181,29 +165,19 @@ class VectorEmitter:
     def _elementwise(
         self, link: SplitInstruction, dst: Operand, reads: list[Operand]
     ) -> VectorInstruction:
-        a, *others = reads
-        given: dict[str, Any] = {
-            "engine": self.engine, "origin": self.origin, "function": link.function,
-            "dst": dst, "a": a,
-        }  # fmt: skip
-        if not others:
-            return self.kinds.unary(**given, parameters=link.parameters)
-        if len(others) == 1:
-            return self.kinds.binary(**given, b=others[0])
-        return self.kinds.ternary(**given, b=others[0], c=others[1])
+        fields: dict[str, Any] = dict(zip("abc", reads, strict=False))
+        if len(reads) == 1:
+            fields["parameters"] = link.parameters
+        return KINDS[self.engine][len(reads) - 1](
+            engine=self.engine, origin=self.origin, function=link.function, dst=dst, **fields
+        )
 
     def _reduce(self, compute: Compute, dst: Operand, a: Operand) -> VectorInstruction:
-        extra = len(a.shape) - len(dst.shape)
-        wide = replace(
-            dst,
-            shape=(*dst.shape, *(1,) * extra),
-            strides=(*dst.strides, *(dst.itemsize,) * extra),
-        )
         function = compute.nest.reduce
         assert function is not None
-        return self.kinds.reduce(
-            engine=self.engine, origin=self.origin, function=function, dst=wide, a=a
-        )
+        kind = ScalarReduce if self.engine == "scalar" else Reduce
+        wide = _with_unit_axes(dst, len(a.shape) - len(dst.shape))
+        return kind(engine=self.engine, origin=self.origin, function=function, dst=wide, a=a)
 
     def _window(
         self, compute: Compute, dst: Operand, reads: list[Operand], found: Roles, tile: TilePosition
@@ -211,32 +185,26 @@ class VectorEmitter:
         """One window instruction; output dims beyond rows and channels become leading ones."""
         nest = compute.nest
         geometry = Windows.of(compute, tile, found)
-        channel = _channel(dst, found)
-        lead = [d for d in range(nest.rank) if d not in (found.y, found.x, channel)]
-        lead = [d for d in lead if dst.shape[d] > 1]
+        # The channel is the fastest output dim with several positions that is neither row.
+        others = [d for d in range(nest.rank) if d not in (found.y, found.x) and dst.shape[d] > 1]
+        channel = min(others, key=lambda d: dst.strides[d], default=None)
+        lead = [d for d in others if d != channel]
         a, buffer = reads[0], tile.plan.buffers[compute.reads[0]]
-        walked = [*lead, found.y, found.x, channel]
-        shape = [dst.shape[d] for d in lead] + [*geometry.extent, _extent_or_one(dst, channel)]
-        strides = [a.strides[d] for d in lead]
-        strides += [buffer.strides[axis] if axis is not None else 0 for axis in geometry.axes]
-        strides.append(a.strides[channel] if channel is not None else a.itemsize)
-        seen = a.along([*lead, None, None, channel])
+        inner = a.along([*lead, None, None, channel])
+        strides = [buffer.strides[axis] if axis is not None else 0 for axis in geometry.axes]
+        rows = slice(len(lead), len(lead) + 2)
+        shape, steps = list(inner.shape), list(inner.strides)
+        shape[rows], steps[rows] = geometry.extent, strides
         short = geometry.limits(a, (found.y, found.x), len(lead))
         return Window(
             engine="vector", origin=self.origin, function=str(nest.reduce),
-            dst=dst.along(walked),
+            dst=dst.along([*lead, found.y, found.x, channel]),
             a=replace(
-                seen, shape=tuple(shape), strides=tuple(strides), limits=(*seen.limits, *short)
+                inner, shape=tuple(shape), strides=tuple(steps), limits=(*inner.limits, *short)
             ),
-            w=self._weight_operand(reads, lead, geometry, channel) if len(reads) > 1 else None,
+            w=reads[1].along([*lead, *geometry.taps, channel]) if len(reads) > 1 else None,
             kernel=geometry.kernel, stride=geometry.stride, dilation=geometry.dilation,
         )  # fmt: skip
-
-    def _weight_operand(
-        self, reads: list[Operand], lead: list[int], geometry: Windows, channel: int | None
-    ) -> Operand:
-        dims = [*lead, *geometry.taps, channel]
-        return reads[1].along(dims)
 
 
 @dataclass(frozen=True)
@@ -262,8 +230,7 @@ class Windows:
             tap = next((t for t in found.taps if t.row == row and row is not None), None)
             size = loops[row].size if row is not None else 1
             if tap is None:
-                axis = _axis_read_by(compute, row)
-                step = _coefficient(compute, row)
+                axis, step = _axis_read_by(compute, row)
                 sides.append((1, step, 1, (size - 1) * step + 1, axis, None))
                 continue
             kernel = loops[tap.dim].size
@@ -294,35 +261,23 @@ class Windows:
         return tuple(made)
 
 
-def _axis_read_by(compute: Compute, row: int | None) -> int | None:
-    if row is None:
-        return None
-    index = compute.nest.operands[0].index
-    return next((axis for axis, affine in enumerate(index) if affine.coefficient(row)), None)
+def _axis_read_by(compute: Compute, row: int | None) -> tuple[int | None, int]:
+    """The axis of the first operand that a loop moves, and by how many positions."""
+    for axis, affine in enumerate(compute.nest.operands[0].index):
+        if row is not None and (factor := affine.coefficient(row)):
+            return axis, abs(factor)
+    return None, 1
 
 
-def _coefficient(compute: Compute, row: int | None) -> int:
-    axis = _axis_read_by(compute, row)
-    if axis is None or row is None:
-        return 1
-    return abs(compute.nest.operands[0].index[axis].coefficient(row)) or 1
-
-
-def _channel(dst: Operand, found: Roles) -> int | None:
-    """The output dim that is neither row: the fastest one that has more than one position."""
-    others = [d for d in range(len(dst.shape)) if d not in (found.y, found.x)]
-    moving = [d for d in others if dst.shape[d] > 1]
-    return min(moving, key=lambda d: dst.strides[d]) if moving else None
-
-
-def _extent_or_one(operand: Operand, dim: int | None) -> int:
-    return 1 if dim is None else operand.shape[dim]
+def _with_unit_axes(operand: Operand, count: int) -> Operand:
+    """`operand` with so many more dimensions of extent 1."""
+    strides = (*operand.strides, *(operand.itemsize,) * count)
+    return replace(operand, shape=(*operand.shape, *(1,) * count), strides=strides)
 
 
 def _at_tap(operand: Operand, rank: int, position: tuple[int, ...]) -> Operand:
     offset = sum(i * s for i, s in zip(position, operand.strides[rank:], strict=True))
-    address: Address = offset_address(operand.address, offset)
-    return replace(operand.along(range(rank)), address=address)
+    return replace(operand.along(range(rank)), address=operand.address.plus(offset))
 
 
 # Sums of products on the vector engine: one nest over one tile, added up beside what there is.
@@ -346,9 +301,7 @@ class ProductEmitter:
             for index, access in enumerate(nest.operands)
         )
         sums = written_operand(compute, compute.sums, tile, self.places)
-        reduced = len(nest.dims) - nest.rank
-        shape = (*sums.shape, *(1,) * reduced)
-        dst = replace(sums, shape=shape, strides=(*sums.strides, *(sums.itemsize,) * reduced))
+        dst = _with_unit_axes(sums, len(nest.dims) - nest.rank)
         whole = Product(engine="vector", origin=self.origin, dst=dst, a=a, w=w)
         if not self.arch.vector.product_rows:
             first = self._cleared(sums) if tile.opens else []
