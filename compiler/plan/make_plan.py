@@ -7,9 +7,9 @@ that is alone holds nothing: it loads what it reads and stores what it makes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from compiler.errors import DoesNotFit
 from compiler.geometry.boxes import Key, Range, Region, keys_of, needs
@@ -17,15 +17,13 @@ from compiler.geometry.tile_trace import TileTrace, TraceCache, TraceOptions, la
 from compiler.passes import Count, Within
 from compiler.plan.plan import Compute, LayerPlan, Plan
 from compiler.schedule.residency.buffer import (
+    BufferList,
     TileBuffer,
     alive,
     engine_between,
     in_use,
-    make_buffer,
-    unused,
 )
 from compiler.schedule.residency.group_buffers import GroupBufferMaker, GroupBuffers
-from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.schedule_ir.schedule import Schedule, Tiled
 from compiler.target.array_mapping import roles
@@ -62,24 +60,19 @@ def symbolic(tiled: Tiled) -> tuple[tuple[Range, ...], dict[int, Range]]:
     return tuple(out), split
 
 
-class LayerPlanner:
-    """Collects the buffers of one layer while it walks the layer's nests."""
+class LayerPlanner(BufferList):
+    """Collects the buffers of one layer, of a group that holds `held`, while it walks its nests."""
 
     def __init__(
-        self, tiled: Tiled, arch: Arch, slots: int, held: GroupBuffers,
-        buffers: dict[str, TileBuffer],
-        position: int, homes: Callable[[str], str], *, stored: bool, looped: bool,
+        self, schedule: Schedule, tiled: Tiled, position: int, slots: int, held: GroupBuffers,
+        group: BufferList,
     ) -> None:  # fmt: skip
-        self.tiled = tiled
+        super().__init__(group.arch, group.buffers)
+        self.tiled, self.position, self.slots, self.held = tiled, position, slots, held
         self.layer: Layer = tiled.layer
-        self.arch = arch
-        self.slots = slots
-        self.held = held
-        self.buffers = buffers
-        self.position = position
-        self.homes = homes
-        self.stored = stored
-        self.looped = looped
+        self.home_of = schedule.group.home
+        self.stored = self.layer.result.name in schedule.group.results
+        self.looped = bool(schedule.loops)
         self.depth = len(tiled.loops)
         self.out_level = sum(not loop.reduction for loop in tiled.loops)
         out, split = symbolic(tiled)
@@ -105,11 +98,11 @@ class LayerPlanner:
         computes = () if moves_only else self._computes(names)
         result = next(iter(names.values())) if moves_only else self.computes_into
         loads = [
-            (b.name, self._copy_engine(self.homes(key[0]), b.role)) for key, b in inputs.items()
+            (b.name, self._copy_engine(self.home_of(key[0]), b.role)) for key, b in inputs.items()
         ]
         loads.sort(key=lambda pair: self.buffers[pair[0]].level)
         stays = on_chip or not self.stored
-        home = self.homes(self.layer.result.name)
+        home = self.home_of(self.layer.result.name)
         store = None if stays else self._copy_engine(self.buffers[result].role, home)
         return LayerPlan(
             self.tiled, self.position, self.buffers, tuple(loads), computes, result, store,
@@ -133,12 +126,17 @@ class LayerPlanner:
         level = self._level(region)
         turns = math.prod(self._tile_count(loop) for loop in range(level))
         name = key[0] if key[1] is None else f"{key[0]}+border"
-        return self._add(
+        return self._own(
             name, role_of(self.layer, key, self.arch), self.layer.tensors[key[0]].dtype,
             region.padded, input_strides(self.layer, key, region, self.arch),
             slots=self.slots if turns > 1 else 1, level=level, key=key,
             room=int(room_of(self.layer, key, region.padded)),
         )  # fmt: skip
+
+    def _own(self, *of: Any, **fields: Any) -> TileBuffer:
+        """A buffer that is in use while the layer runs."""
+        here = self.position
+        return self.add(*of, layer=here, first=here, last=here, **fields)
 
     def _region(self, key: Key) -> Region:
         """What a buffer holds of `key` at a time: the need of a tile, or of all tiles at once."""
@@ -172,25 +170,13 @@ class LayerPlanner:
             extent = max(part[loop.dim][1] for part in self.tiled.parts)
         return -(-extent // loop.size)
 
-    def _add(
-        self, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
-        *, slots: int, level: int, key: Key | None = None, room: int | None = None,
-    ) -> TileBuffer:  # fmt: skip
-        name = unused(name, self.buffers)
-        buffer = make_buffer(
-            self.arch, name, role, dtype, shape, strides, slots=slots, level=level, key=key,
-            layer=self.position, first=self.position, last=self.position, room=room,
-        )  # fmt: skip
-        self.buffers[name] = buffer
-        return buffer
-
     def _result_buffer(self, name: str, dtype: str, position: int, role: str, *, slots: int) -> str:
         """A buffer for the result of the nest at `position`."""
         nest = self.layer.nests[position]
         shape = tuple(span.size for span in self.needs.loops[position][: nest.rank])
         order = self.order if len(self.order) == nest.rank else tuple(range(nest.rank))
         strides = tuple(size_of(dtype) * s for s in dense(shape, order))
-        return self._add(name, role, dtype, shape, strides, slots=slots, level=self.out_level).name
+        return self._own(name, role, dtype, shape, strides, slots=slots, level=self.out_level).name
 
     def _computes(self, inputs: Mapping[Key, str]) -> tuple[Compute, ...]:
         computes = []
@@ -306,7 +292,7 @@ class MakePlan:
     def apply(self, schedule: Schedule, arch: Arch) -> Plan:
         """The plan; DoesNotFit when buffers that are in use together are larger than a memory,
         Unwalkable or Unholdable where the group's layers do not go together like this."""
-        plan = _GroupPlanner(schedule, arch, self.slots, self.walking).plan()
+        plan = _plan_group(schedule, arch, self.slots, self.walking)
         for role, memory in arch.memories.on_chip().items():
             size = schedule.group.room(role, memory.size)
             if (demand := demand_of(plan, role)) > size:
@@ -345,52 +331,25 @@ def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
     )
 
 
-class _GroupPlanner:
-    """Collects buffers: those of the group, then layer by layer."""
-
-    def __init__(self, schedule: Schedule, arch: Arch, slots: int, walking: TraceOptions) -> None:
-        self.schedule = schedule
-        self.group: Group = schedule.group
-        self.arch = arch
-        self.slots = slots
-        self.walking = walking
-        self.holder = GroupBufferMaker(schedule, slots, Facts(arch))
-        self.buffers = self.holder.buffers
-
-    def plan(self) -> Plan:
-        """Everything, in order."""
-        walked = self._tile_traces()
-        held = self.holder.make_buffers(walked)
-        tensors = held.tensors
-        layers = tuple(
-            self._plan_layer(tiled, position, held, walked)
-            for position, tiled in enumerate(self.schedule.layers)
-        )
-        home = self.group.home
-        stores = tuple(
-            (tensors[name], engine_between("local", home(name), self.arch, self.group.name))
-            for name in self.group.stored
-            if name in tensors
-        )
-        loads = tuple(self.holder.loads)
-        return Plan(self.schedule, self.buffers, layers, loads, stores, walked, tensors, self.slots)
-
-    def _tile_traces(self) -> tuple[TileTrace, ...]:
-        if self.group.alone and not self.schedule.loops:
-            return ()
-        memory = TraceCache(self.walking)
-        return trace_parts(self.group, self.schedule.loops, self.schedule.parts, memory)
-
-    def _plan_layer(
-        self, tiled: Tiled, position: int, held: GroupBuffers, walked: tuple[TileTrace, ...]
-    ) -> LayerPlan:
+def _plan_group(schedule: Schedule, arch: Arch, slots: int, walking: TraceOptions) -> Plan:
+    """Buffers of the group, then those of layer after layer."""
+    group = schedule.group
+    walked: tuple[TileTrace, ...] = ()
+    if schedule.loops or not group.alone:
+        walked = trace_parts(group, schedule.loops, schedule.parts, TraceCache(walking))
+    maker = GroupBufferMaker(schedule, slots, Facts(arch))
+    held = maker.make_buffers(walked)
+    layers = []
+    for position, tiled in enumerate(schedule.layers):
         if walked:
             sizes = (size for w in walked for size in w.work_sizes(position))
             part = largest(sizes, len(tiled.layer.result.shape))
             tiled = replace(tiled, parts=(tuple((0, size) for size in part),))
-        stored = tiled.layer.result.name in self.group.results
-        planner = LayerPlanner(
-            tiled, self.arch, self.slots, held, self.buffers, position, self.group.home,
-            stored=stored, looped=bool(self.schedule.loops),
-        )  # fmt: skip
-        return planner.plan()
+        layers.append(LayerPlanner(schedule, tiled, position, slots, held, maker).plan())
+    stores = tuple(
+        (held.tensors[name], engine_between("local", group.home(name), arch, group.name))
+        for name in group.stored
+        if name in held.tensors
+    )
+    loads = tuple(maker.loads)
+    return Plan(schedule, maker.buffers, tuple(layers), loads, stores, walked, held.tensors, slots)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.errors import DoesNotFit
@@ -59,24 +59,27 @@ def engine_between(source: str, target: str, arch: Arch, where: str) -> str:
     return engine
 
 
-def make_buffer(
-    arch: Arch, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
-    room: int | None = None, **fields: int | bool | Key | None,
-) -> TileBuffer:  # fmt: skip
-    """A buffer whose slots are multiples of what its memory and its elements ask for, of `room`
-    bytes where more than its elements lies there for a time."""
-    memory = arch.memories.on_chip()[role]
-    grain = math.lcm(memory.alignment, size_of(dtype))
-    needed = math.prod(shape) * size_of(dtype) if room is None else room
-    size = -(-needed // grain) * grain
-    return TileBuffer(name, role, dtype, shape, strides, size, **fields)  # type: ignore[arg-type]
+class BufferList:
+    """Buffers of a group, as they are made."""
 
+    def __init__(self, arch: Arch, buffers: dict[str, TileBuffer] | None = None) -> None:
+        self.arch = arch
+        self.buffers = {} if buffers is None else buffers
 
-def unused(name: str, names: Mapping[str, TileBuffer]) -> str:
-    """`name`, with a number behind it where it is taken."""
-    if name not in names:
-        return name
-    return next(f"{name}+{n}" for n in range(1, len(names) + 2) if f"{name}+{n}" not in names)
+    def add(
+        self, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
+        room: int | None = None, **fields: int | bool | Key | None,
+    ) -> TileBuffer:  # fmt: skip
+        """A buffer whose slots are multiples of what its memory and its elements ask for, of `room`
+        bytes where more than its elements lies there for a time; it gets a number behind its name
+        where that is taken."""
+        grain = math.lcm(self.arch.memories.on_chip()[role].alignment, size_of(dtype))
+        needed = math.prod(shape) * size_of(dtype) if room is None else room
+        names = (f"{name}+{n}" if n else name for n in range(len(self.buffers) + 1))
+        own = next(each for each in names if each not in self.buffers)
+        made = TileBuffer(own, role, dtype, shape, strides, -(-needed // grain) * grain, **fields)  # type: ignore[arg-type]
+        self.buffers[own] = made
+        return made
 
 
 def in_use(

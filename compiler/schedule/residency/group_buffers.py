@@ -6,17 +6,16 @@ Tensors have the borders that their readers expect, and as many slots as their e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from compiler.geometry.boxes import Key
 from compiler.geometry.tile_trace import TileTrace, largest
-from compiler.schedule.residency.buffer import TileBuffer, engine_between, make_buffer, unused
+from compiler.schedule.residency.buffer import BufferList, TileBuffer, engine_between
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Facts
 from compiler.tensor_ir.nest import dense
 from simmodel.arch.dtype import size_of
-from simmodel.arch.record import Arch
 
 
 @dataclass(frozen=True)
@@ -29,24 +28,19 @@ class GroupBuffers:
     """Constants of a layer that stay -> buffer of the group."""
 
 
-@dataclass
-class GroupBufferMaker:
+class GroupBufferMaker(BufferList):
     """Makes the buffers of what a group holds."""
 
-    schedule: Schedule
-    slots: int
-    facts: Facts
-    buffers: dict[str, TileBuffer] = field(default_factory=dict)
-    loads: list[tuple[str, str]] = field(default_factory=list)
-    """(buffer, copy engine) of what comes from memory."""
-
-    def __post_init__(self) -> None:
-        self.group: Group = self.schedule.group
-        self.arch: Arch = self.facts.arch
+    def __init__(self, schedule: Schedule, slots: int, facts: Facts) -> None:
+        super().__init__(facts.arch)
+        self.schedule, self.slots, self.facts = schedule, slots, facts
+        self.group: Group = schedule.group
+        self.loads: list[tuple[str, str]] = []
+        """(buffer, copy engine) of what comes from memory."""
 
     def make_buffers(self, walked: tuple[TileTrace, ...]) -> GroupBuffers:
         """Tensors, then constants that stay."""
-        return GroupBuffers(self.tensors(walked), {**self._pinned(), **self._residents()})
+        return GroupBuffers(self.tensors(walked), self._constants())
 
     def tensors(self, walked: tuple[TileTrace, ...]) -> dict[str, str]:
         """Buffers for the tensors that the walk holds."""
@@ -58,15 +52,13 @@ class GroupBufferMaker:
         kept = self.group.kept[name]
         dtype = self.group.tensors[name].dtype
         item = size_of(dtype)
-        buffer = make_buffer(
-            self.arch, unused(name, self.buffers), "local", dtype, kept.room, (),
-            slots=1, level=len(self.schedule.loops), last=len(self.group.layers) - 1,
-            address=kept.address, offset=item * kept.offset,
+        buffer = self.add(
+            name, "local", dtype, kept.room, (), slots=1, level=len(self.schedule.loops),
+            last=len(self.group.layers) - 1, address=kept.address, offset=item * kept.offset,
         )  # fmt: skip
         strides = tuple(item * s for s in kept.strides)
-        buffer = replace(buffer, shape=kept.padded, strides=strides)
-        self.buffers[buffer.name] = buffer
-        return buffer
+        self.buffers[buffer.name] = replace(buffer, shape=kept.padded, strides=strides)
+        return self.buffers[buffer.name]
 
     def _tensor_buffer(self, name: str, walked: tuple[TileTrace, ...]) -> TileBuffer:
         if name in self.group.kept:
@@ -87,61 +79,43 @@ class GroupBufferMaker:
         key = (name, passing.border, False) if made is None else None
         bordered = made is not None and any(w.bordered(name) for w in walked)
         last = len(self.group.layers) - 1 if name in self.group.results else max(readers)
-        buffer = make_buffer(
-            self.arch, unused(name, self.buffers), "local", tensor.dtype, shape, strides,
+        buffer = self.add(
+            name, "local", tensor.dtype, shape, strides,
             slots=1 if single else self.slots, level=len(self.schedule.loops), key=key,
             first=0 if made is None else made, last=last,
             lasting=again and (rolled or stays or bordered),
         )  # fmt: skip
-        self.buffers[buffer.name] = buffer
         if made is None:
-            home = self.group.home(name)
-            engine = engine_between(home, "local", self.arch, self.group.name)
-            self.loads.append((buffer.name, engine))
+            self._load(buffer, self.group.home(name), self.group.name)
         return buffer
 
-    def _pinned(self) -> dict[tuple[int, Key], str]:
-        """Constants that stay for several groups: one buffer for all layers that read it."""
-        found: dict[tuple[int, Key], str] = {}
-        made: dict[Key, TileBuffer] = {}
-        for position, tiled in enumerate(self.schedule.layers if self.group.pinned else ()):
-            for constant in self.facts.layer(tiled.layer).constants:
-                home = self.group.pinned.get(constant.key[0])
-                if home is None:
-                    continue
-                before = made.get(constant.key)
-                buffer = make_buffer(
-                    self.arch, unused(constant.key[0], self.buffers), constant.role,
-                    constant.dtype, constant.shape, constant.strides, slots=1, level=0,
-                    key=constant.key, first=position, last=position, room=constant.bytes,
-                    address=home.address,
-                ) if before is None else replace(before, last=position)  # fmt: skip
-                if before is None:
-                    engine = engine_between("dram", constant.role, self.arch, tiled.layer.name)
-                    self.loads.append((buffer.name, engine))
-                self.buffers[buffer.name] = made[constant.key] = buffer
-                found[position, constant.key] = buffer.name
-        return found
+    def _load(self, buffer: TileBuffer, source: str, where: str) -> None:
+        self.loads.append((buffer.name, engine_between(source, buffer.role, self.arch, where)))
 
-    def _residents(self) -> dict[tuple[int, Key], str]:
-        """Constants that stay: one load for the whole group."""
-        found = {}
-        for position, tiled in enumerate(self.schedule.layers):
-            if not tiled.resident:
-                continue
-            for constant in self.facts.layer(tiled.layer).constants:
-                if constant.key[0] in self.group.pinned:
-                    continue
-                buffer = make_buffer(
-                    self.arch, unused(constant.key[0], self.buffers), constant.role,
-                    constant.dtype, constant.shape, constant.strides, slots=1, level=0,
-                    key=constant.key, first=position, last=position, room=constant.bytes,
-                    lasting=bool(self.schedule.loops),
-                )  # fmt: skip
-                self.buffers[buffer.name] = buffer
-                engine = engine_between("dram", constant.role, self.arch, tiled.layer.name)
-                self.loads.append((buffer.name, engine))
-                found[position, constant.key] = buffer.name
+    def _constants(self) -> dict[tuple[int, Key], str]:
+        """Constants that stay for several groups, in one buffer for all layers that read them; then
+        those that stay for the group, with one load for all of its tiles."""
+        found: dict[tuple[int, Key], str] = {}
+        for pinned in (True, False) if self.group.pinned else (False,):
+            made: dict[Key, TileBuffer] = {}
+            for position, tiled in enumerate(self.schedule.layers):
+                own = self.facts.layer(tiled.layer).constants if pinned or tiled.resident else ()
+                for constant in own:
+                    home = self.group.pinned.get(constant.key[0])
+                    if (home is not None) is not pinned:
+                        continue
+                    before = made.get(constant.key) if pinned else None
+                    buffer = before or self.add(
+                        constant.key[0], constant.role, constant.dtype, constant.shape,
+                        constant.strides, slots=1, level=0, key=constant.key, first=position,
+                        room=constant.bytes, address=None if home is None else home.address,
+                        lasting=not pinned and bool(self.schedule.loops),
+                    )  # fmt: skip
+                    if before is None:
+                        self._load(buffer, "dram", tiled.layer.name)
+                    buffer = replace(buffer, last=position)
+                    self.buffers[buffer.name] = made[constant.key] = buffer
+                    found[position, constant.key] = buffer.name
         return found
 
 
