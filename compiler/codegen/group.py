@@ -20,8 +20,7 @@ from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop,
 from compiler.codegen.tile import TilePosition, Turn, far_operand, place_in, slot_address
 from compiler.geometry.boxes import Range, Region, limits, needs, scaled, summed
 from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace, TileWindow
-from compiler.plan.make_plan import outer
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan, outer
 from compiler.plan.symbolic_parts import STILL, Following
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.tensor_ir.bounds import Box, empty, raw_value

@@ -22,7 +22,7 @@ from compiler.codegen.nodes import EngineStep, Node
 from compiler.codegen.tile import address_of_ranges
 from compiler.cost.multicast import Handover, between_cores, copies_of, handovers
 from compiler.geometry.boxes import Range, limits
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import Following
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.schedule_ir.group import ResidentTensor

@@ -33,8 +33,7 @@ from compiler.codegen.nodes import LoopSegment as Iterations
 from compiler.codegen.tile import Places, TilePosition, Turn, inner_operand, place_in, region_origin
 from compiler.codegen.vector import ProductEmitter, VectorEmitter
 from compiler.geometry.boxes import Range, Region, limits, scaled, summed
-from compiler.plan.make_plan import variable
-from compiler.plan.plan import Compute, LayerPlan
+from compiler.plan.make_plan import Compute, LayerPlan, variable
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.equal_engines import columns, cut_dim, shares
 from compiler.tensor_ir.bounds import raw_value

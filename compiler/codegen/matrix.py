@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from compiler.codegen.legalize import Names, each_looped, in_runs, scaled
 from compiler.codegen.tile import Places, TilePosition, read_operand, written_operand
 from compiler.codegen.vector import Windows
-from compiler.plan.plan import Compute
+from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, block, mapping, merge_tap_loop, roles
 from compiler.target.loops.split import PieceRun, behind, ends, runs
 from simmodel.arch.record import Arch

@@ -30,7 +30,7 @@ from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.expected_values import Stage as ComputedStep
 from compiler.numerics.expected_values import VerificationPlan
 from compiler.numerics.provenance import Known
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import STILL, Following, following
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.tensor_ir.demand import Demanded, demanded

@@ -22,7 +22,7 @@ from compiler.geometry.boxes import (
     summed,
     touched,
 )
-from compiler.plan.plan import Compute, LayerPlan
+from compiler.plan.make_plan import Compute, LayerPlan
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.tensor_ir.nest import Access, Dim, Tensor
 from simmodel.arch.dtype import size_of

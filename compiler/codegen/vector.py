@@ -20,7 +20,7 @@ from compiler.codegen.tile import (
     written_operand,
 )
 from compiler.geometry.boxes import scaled
-from compiler.plan.plan import Compute
+from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, roles
 from compiler.target.layout import links_of
 from compiler.target.loops.split import SplitInstruction

@@ -25,8 +25,7 @@ from compiler.memory.packing import PackingSearchOptions, pack
 from compiler.memory.prefetch_addresses import Early, LoadPacing, prefetched
 from compiler.memory.steady_state import phases
 from compiler.passes import ContractBroken, Within, ensured
-from compiler.plan.make_plan import too_large
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan, too_large
 from compiler.schedule.residency.buffer import LiveRange, TileBuffer, alive, lowest_gap
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.dtype import size_of

@@ -18,7 +18,7 @@ import numpy as np
 from compiler.cost.overlap import copy_rate
 from compiler.memory.steady_state import phases
 from compiler.passes import Count, Factor, Share
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import TileBuffer, earliest
 from simmodel.arch.record import Arch
 

@@ -13,7 +13,7 @@ from networks import Net
 
 from compiler.memory.on_chip import PlaceBuffers
 from compiler.pipeline import compile_model
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, TileBuffer, alive, place
 from compiler.schedule_ir.group import Group
 from simmodel.arch.dtype import size_of

@@ -17,8 +17,7 @@ from compiler.geometry.boxes import Range, keys_of
 from compiler.geometry.cuts import boxes
 from compiler.lowering.lower import lower
 from compiler.pipeline import prepared
-from compiler.plan.make_plan import MakePlan
-from compiler.plan.plan import LayerPlan
+from compiler.plan.make_plan import LayerPlan, MakePlan
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, Tiled, TileLoop, single

@@ -18,7 +18,7 @@ from compiler.decisions.text.tree import Call, Home, Layers, Part, ScheduleStep,
 from compiler.geometry.tile_trace import TraceCache, Unwalkable, largest, trace_parts
 from compiler.memory.on_chip import Place, PlacedGroup, check_layout
 from compiler.memory.on_chip import Step as Made
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.schedule.residency import activations, shared_memory, weights
 from compiler.schedule.residency.table import ResidencyCandidate, ResidencyTable, Slicing
 from compiler.schedule.tiling.group_price import NOTHING
