@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.codegen.layer import EmissionContext
 from compiler.codegen.legalize import legal_copy
 from compiler.codegen.nodes import EngineStep, Node
-from compiler.codegen.tile import address_of_ranges
+from compiler.codegen.tile import EmissionContext, address_of_ranges
 from compiler.cost.multicast import Handover, between_cores, copies_of, handovers
 from compiler.geometry.boxes import Range, limits
 from compiler.plan.make_plan import Plan

@@ -21,13 +21,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from compiler.codegen.legalize import Names, each_looped, in_runs, scaled
-from compiler.codegen.tile import Places, TilePosition, read_operand, written_operand
+from compiler.codegen.legalize import each_looped, in_runs, scaled
+from compiler.codegen.tile import TileEmitter, TilePosition, read_operand, written_operand
 from compiler.codegen.vector import Windows
 from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, block, mapping, merge_tap_loop, roles
 from compiler.target.loops.split import PieceRun, behind, ends, runs
-from simmodel.arch.record import Arch
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
 from simmodel.isa import Tile as TileProduct
 from simmodel.isa.matrix import tile_limits
@@ -84,26 +83,20 @@ class Axes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MatrixEmitter:
+class MatrixEmitter(TileEmitter):
     """Emits one compute step on the matrix engine."""
-
-    arch: Arch
-    names: Names
-    places: Places
-    origin: int
 
     def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
         """Instructions of `compute` for `tile`."""
         nest, found = compute.nest, roles(compute.nest)
         a, w = (
-            read_operand(compute, access, index, tile, self.places)
-            for index, access in enumerate(nest.operands)
+            read_operand(compute, access, index, tile) for index, access in enumerate(nest.operands)
         )
-        out = written_operand(compute, compute.writes, tile, self.places)
+        out = written_operand(compute, compute.writes, tile)
         out = replace(out, scale=nest.scale, zero=nest.zero)
         sums = None
         if compute.sums is not None:
-            sums = written_operand(compute, compute.sums, tile, self.places)
+            sums = written_operand(compute, compute.sums, tile)
         closes = tile.closes and compute.binding.direct
         finish = self._finish(compute, tile) if closes else {}
         product = ProductOperands(a, w, sums, out, finish, tile.opens, closes)
@@ -160,7 +153,7 @@ class MatrixEmitter:
         for name, access in (("bias", nest.bias), ("multiplier", nest.multiplier)):
             if access is not None:
                 index = nest.reads.index(access)
-                fields[name] = read_operand(compute, access, index, tile, self.places)
+                fields[name] = read_operand(compute, access, index, tile)
         return fields
 
     def _make(

@@ -17,11 +17,10 @@ from functools import cached_property
 from compiler.codegen.constants import PackedWeights, constants_of, packed_by_step
 from compiler.codegen.group import GroupEmitter
 from compiler.codegen.kernels import Offer
-from compiler.codegen.layer import EmissionContext
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import Stage, tokens_between
 from compiler.codegen.nodes import EngineStep, Node, instructions, renamed
-from compiler.codegen.tile import Places, far_operand
+from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import SHARING, TURNS, Sharing, Synchronizer
 from compiler.errors import TooFewTokens
 from compiler.geometry.boxes import Range

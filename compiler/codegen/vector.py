@@ -12,13 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.codegen.kernels import KERNELS, KernelRequest, Offer, cycles_of, offered
-from compiler.codegen.legalize import Names, in_pieces, legal_vector, merged, taken
-from compiler.codegen.tile import (
-    Places,
-    TilePosition,
-    read_operand,
-    written_operand,
-)
+from compiler.codegen.legalize import in_pieces, legal_vector, merged, taken
+from compiler.codegen.tile import TileEmitter, TilePosition, read_operand, written_operand
 from compiler.geometry.boxes import scaled
 from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, roles
@@ -27,7 +22,6 @@ from compiler.target.loops.split import SplitInstruction
 from compiler.target.machine import form_of, joins_in_place, step_between
 from compiler.target.vector import kept_dims, lane_of
 from simmodel.arch.dtype import is_float
-from simmodel.arch.record import Arch
 from simmodel.isa import (
     Binary,
     Item,
@@ -56,13 +50,9 @@ KINDS: Mapping[str, tuple[type[Unary], type[Binary], type[Ternary]]] = {
 
 
 @dataclass(frozen=True)
-class VectorEmitter:
+class VectorEmitter(TileEmitter):
     """Emits one compute step on the vector engine, or on the scalar unit."""
 
-    arch: Arch
-    names: Names
-    places: Places
-    origin: int
     engine: str = "vector"
 
     def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
@@ -70,13 +60,13 @@ class VectorEmitter:
         nest, tensors = compute.nest, tile.plan.tiled.layer.tensors
         links = links_of(nest, tensors, compute.binding, self.arch)
         final = replace(
-            written_operand(compute, compute.writes, tile, self.places),
+            written_operand(compute, compute.writes, tile),
             scale=nest.scale,
             zero=nest.zero,
         )
         source = None
         if compute.sums is not None:
-            source = written_operand(compute, compute.sums, tile, self.places)
+            source = written_operand(compute, compute.sums, tile)
         items: list[Item] = []
         # Scratch holds what pieces of a reduction leave as it is.
         joins = bool(compute.scratch) or joins_in_place(nest, tensors)
@@ -104,8 +94,7 @@ class VectorEmitter:
             names = definition(nest.function, len(nest.operands)).parameters
             numbers |= dict(zip(names, nest.parameters, strict=True))
         reads = tuple(
-            read_operand(compute, access, index, tile, self.places)
-            for index, access in enumerate(nest.operands)
+            read_operand(compute, access, index, tile) for index, access in enumerate(nest.operands)
         )
         leaf = KernelRequest(form_of(nest), self.engine, final, reads, numbers, self.origin)
         least, best = cycles_of(items, self.arch), items
@@ -128,7 +117,7 @@ class VectorEmitter:
 
     def _scratch(self, compute: Compute, tile: TilePosition) -> Operand:
         """Space for values between links: real ones, or whole numbers of steps."""
-        made = written_operand(compute, compute.scratch[0], tile, self.places)
+        made = written_operand(compute, compute.scratch[0], tile)
         nest = compute.nest
         if is_float(made.dtype) or all(access.scale is None for access in nest.operands):
             return made
@@ -150,7 +139,7 @@ class VectorEmitter:
                 assert source is not None
                 operands.append(source)
                 continue
-            read = read_operand(compute, nest.reads[index], index, tile, self.places)
+            read = read_operand(compute, nest.reads[index], index, tile)
             if link.at is not None:
                 read = _at_tap(read, nest.rank, link.at)
             elif index >= len(nest.operands):
@@ -284,23 +273,17 @@ def _at_tap(operand: Operand, rank: int, position: tuple[int, ...]) -> Operand:
 
 
 @dataclass(frozen=True)
-class ProductEmitter:
+class ProductEmitter(TileEmitter):
     """Emits the sums of one compute step; `VectorEmitter` finishes them."""
-
-    arch: Arch
-    names: Names
-    places: Places
-    origin: int
 
     def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
         """Instructions that add the products of `tile` to the sums of `compute`."""
         assert compute.sums is not None
         nest = compute.nest
         a, w = (
-            read_operand(compute, access, index, tile, self.places)
-            for index, access in enumerate(nest.operands)
+            read_operand(compute, access, index, tile) for index, access in enumerate(nest.operands)
         )
-        sums = written_operand(compute, compute.sums, tile, self.places)
+        sums = written_operand(compute, compute.sums, tile)
         dst = _with_unit_axes(sums, len(nest.dims) - nest.rank)
         whole = Product(engine="vector", origin=self.origin, dst=dst, a=a, w=w)
         if not self.arch.vector.product_rows:

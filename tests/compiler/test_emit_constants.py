@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,7 +96,8 @@ def tile_at(
     for d, span in columns.items():
         out[d] = Range(*span)
     split = {d: Range(*span) for d, span in depth.items()}
-    return TilePosition(plan, tuple(out), split, (Turn(),) * 4)
+    nowhere: Any = None
+    return TilePosition(nowhere, plan, tuple(out), split, (Turn(),) * 4)
 
 
 def check(tile: TilePosition, pack: PackedWeights, flat: Array, data: Array) -> None:
