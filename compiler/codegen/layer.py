@@ -25,9 +25,9 @@ from compiler.codegen.nodes import (
     SegmentedLoop,
     TileSegment,
     Use,
-    moved_to,
     of_tile,
     segments,
+    with_fields,
 )
 from compiler.codegen.nodes import LoopSegment as Iterations
 from compiler.codegen.tile import (
@@ -227,7 +227,7 @@ class LayerEmitter:
                 else use
                 for use in leaf.uses
             )
-            items = moved_to(leaf.items, units[number]) if size else ()
+            items = with_fields(leaf.items, engine=units[number]) if size else ()
             team = f"{compute.position} {'adds' if adds else 'finishes'}"
             yield replace(leaf, engine=units[number], items=items, uses=tuple(uses), team=team)
 

@@ -72,11 +72,10 @@ class EmissionContext:
         )
 
     def _use(self, buffer: TileBuffer, *, write: bool) -> Use:
-        base, pitch = self.places.chip[buffer.name]
         own = buffer.layer is not None
         return Use(
-            f"{self.step}:{buffer.name}", buffer.role, base,
-            base + pitch * (buffer.slots - 1) + buffer.bytes, buffer.slots,
+            f"{self.step}:{buffer.name}", buffer.role,
+            *buffer.span(self.places.chip[buffer.name]), buffer.slots,
             buffer.level + (self.depth if own else 0),
             # What no loop of the layer moves turns with the group's tiles.
             self.depth if own and buffer.level else 0, write,
