@@ -20,8 +20,8 @@ from compiler.decisions.text.tree import Tree
 from compiler.memory.on_chip import Place, PlacedGroup, Step
 from compiler.numerics.expected_values import VerificationPlan
 from compiler.options import Stages, Trial
-from compiler.plan.plan import Plan
-from compiler.schedule.residency.placement_state import Prices
+from compiler.plan.make_plan import Plan
+from compiler.schedule.residency.table import Prices
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule

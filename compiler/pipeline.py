@@ -39,7 +39,7 @@ from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.provenance import Known, mark_source, source_values
 from compiler.options import Stages
 from compiler.passes import Pass, run_passes
-from compiler.schedule.residency.placement_state import added
+from compiler.schedule.residency.table import added
 from compiler.schedule.tracking import TrackedArch
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
@@ -292,7 +292,7 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
                 least, best = cycles, [homed, kept, pinned, groups]
         return total
 
-    for hoped, after in stages.pin.optimistic_costs(network.parts, costs):
+    for hoped, after in stages.pin.optimistic_costs(network.parts, network.graph, costs):
         for prices in stages.homes.optimistic_costs(network.graph, hoped):
             groups = partition(network, replace(ctx, prices=prices))
             if weigh(groups) <= added(groups.parts, prices):
@@ -314,7 +314,7 @@ def partition(network: Network[Layer], ctx: Context) -> Network[Group]:
 
 def place_weights(network: Network[Group], ctx: Context) -> Network[Group]:
     """Groups with the constants that stay on chip."""
-    return replace(network, parts=ctx.stages.pin.apply(network.parts, ctx.costs))
+    return replace(network, parts=ctx.stages.pin.apply(network.parts, network.graph, ctx.costs))
 
 
 def place_activations(network: Network[Group], ctx: Context) -> Network[Group]:

@@ -18,7 +18,7 @@ from compiler.geometry.boxes import Region, scaled, summed
 from compiler.geometry.tile_trace import TileTrace
 from compiler.memory.off_chip import pinned_steps, touched_by
 from compiler.memory.on_chip import PlacedGroup, Step
-from compiler.plan.plan import LayerPlan, Plan
+from compiler.plan.make_plan import LayerPlan, Plan
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import Roles, roles
 from compiler.target.layout import packed_order

@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from compiler.codegen.constants import PackedWeights
 from compiler.codegen.legalize import Names, legal_copy, legal_vector, taken
 from compiler.codegen.nodes import Use
-from compiler.codegen.tile import Places, far_operand
+from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.geometry.boxes import Range, Region
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Nest, Picked, Tensor, dense
 from simmodel.arch.dtype import bytes_for, per_byte, size_of
-from simmodel.arch.record import Arch
 from simmodel.isa import Binary, Copy, Gather, Item, Loop, Scatter, Unary
 from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Operand
@@ -45,19 +44,10 @@ def listed(tensor: Tensor) -> frozenset[str]:
     return computed([tensor]) if tensor.placed is not None else frozenset()
 
 
-def load(
-    copy: Copy, tensor: Tensor, region: Region, places: Places, arch: Arch, names: Names
-) -> list[Item]:
-    """The items that bring `region` of `tensor` to where `copy` says.
-
-    Args:
-        copy: with the target, and a source that only stands in its place.
-        tensor: what is loaded.
-        region: of it, with its border.
-        places: where everything lies.
-        arch: the machine.
-        names: for loops around what is more than one instruction.
-    """
+def load(copy: Copy, tensor: Tensor, region: Region, around: EmissionContext) -> list[Item]:
+    """The items that bring `region` of `tensor`, border included, to the target of `copy`, whose
+    source only stands in its place."""
+    places, arch, names = around.places, around.arch, around.names
     if tensor.picked is None:
         source = far_operand(tensor, region.ranges, places)
         return legal_copy(replace(copy, src=source), arch, names)
@@ -72,9 +62,10 @@ def load(
 
 
 def store(
-    copy: Copy, tensor: Tensor, ranges: tuple[Range, ...], places: Places, arch: Arch, names: Names
+    copy: Copy, tensor: Tensor, ranges: tuple[Range, ...], around: EmissionContext
 ) -> list[Item]:
     """The items that bring a box of `tensor` from where `copy` says to where it lies; as `load`."""
+    places, arch, names = around.places, around.arch, around.names
     placed = tensor.placed
     if placed is None:
         return legal_copy(replace(copy, dst=far_operand(tensor, ranges, places)), arch, names)
@@ -161,9 +152,7 @@ def _each(operand: Operand, axis: int, variable: str) -> Operand:
 class Widening:
     """One tile of a product's weights on its way from memory."""
 
-    arch: Arch
-    names: Names
-    places: Places
+    around: EmissionContext
     packed: PackedWeights
     head: Nest
     buffer: TileBuffer
@@ -192,19 +181,20 @@ class Widening:
 
     def loads(self, engine: str) -> Iterator[tuple[list[Item], tuple[int, int]]]:
         """Each load's instructions, and where in the place it begins and ends."""
-        wholes = [(self._narrow_operand(), self.packed.values.operand(self.region, self.places))]
-        region, narrow = self._scaled(self.region), self.narrow
+        places, narrow = self.around.places, self.narrow
+        wholes = [(self._narrow_operand(), self.packed.values.operand(self.region, places))]
+        region = self._scaled(self.region)
         if narrow.scale is None:
             source = self.packed.parameters("scales", narrow.scale_type)
-            wholes.append((self._scales(), source.operand(region, self.places)))
+            wholes.append((self._scales(), source.operand(region, places)))
         if narrow.zeros is not None:
             source = self.packed.parameters("zeros", narrow.zero_type)
-            wholes.append((self._zeros(), source.operand(region, self.places)))
+            wholes.append((self._zeros(), source.operand(region, places)))
         for target, source_ in wholes:
             copy = Copy(engine=engine, origin=self.origin, dst=target, src=source_)
             base = target.address.base - self.target.address.base
             span = base + target.span[0], base + target.span[1]
-            yield legal_copy(in_bytes(copy), self.arch, self.names), span
+            yield legal_copy(in_bytes(copy), self.around.arch, self.around.names), span
 
     def _narrow_operand(self) -> Operand:
         """The narrow numbers, in the order of the wide ones."""
@@ -292,7 +282,7 @@ class Widening:
     ) -> list[Item]:
         """Loops over what lies outside of `axis`, then over units of it."""
         if outer < axis and steps[0].dst.shape[outer] > 1:
-            variable = self.names.fresh()
+            variable = self.around.names.fresh()
             count = steps[0].dst.shape[outer]
             inner = [taken(step, outer, variable, 0, 1, keep=True) for step in steps]
             body = self._loops_over_units(inner, axis, unit, outer + 1)
@@ -308,11 +298,11 @@ class Widening:
         self, steps: Sequence[Binary | Unary], axis: int, span: tuple[int, int], count: int
     ) -> list[Item]:
         start, size = span
-        variable = self.names.fresh() if count > 1 else ""
+        variable = self.around.names.fresh() if count > 1 else ""
         items: list[Item] = []
         for step in steps:
             part = taken(step, axis, variable, start, size, keep=True)
-            items += legal_vector(part, self.arch, self.names)
+            items += legal_vector(part, self.around.arch, self.around.names)
         return [Loop(variable, count, tuple(items))] if count > 1 else items
 
 

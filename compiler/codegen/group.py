@@ -14,14 +14,21 @@ from functools import cached_property
 
 from compiler.codegen.constants import PackedWeights
 from compiler.codegen.copies import computed, listed, load, store, written
-from compiler.codegen.layer import EmissionContext, LayerEmitter
+from compiler.codegen.layer import LayerEmitter
 from compiler.codegen.legalize import legal_copy, legal_vector
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, emptied, of_tile
-from compiler.codegen.tile import TilePosition, Turn, far_operand, place_in, slot_address
+from compiler.codegen.tile import (
+    EmissionContext,
+    TilePosition,
+    Turn,
+    address_of_ranges,
+    far_operand,
+    place_in,
+    slot_address,
+)
 from compiler.geometry.boxes import Range, Region, limits, needs, scaled, summed
 from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace
-from compiler.plan.make_plan import outer
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan, outer
 from compiler.plan.symbolic_parts import STILL, Following
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.tensor_ir.bounds import Box, TileWindow, empty, raw_value
@@ -55,7 +62,8 @@ class GroupEmitter:
             schedule = self.plan.schedule
             part = tuple(Range(*span) for span in schedule.parts[number])
             out = self.following.work(number, schedule.group.results[-1], part)
-            return self.layers[0].nodes(TilePosition(self.plan.layers[0], out, {}, (Turn(),)))
+            tile = TilePosition(self.around, self.plan.layers[0], out, {}, (Turn(),))
+            return self.layers[0].nodes(tile)
         return _GroupCoreEmitter(self, self.plan.walked[number], number).nodes()
 
 
@@ -255,7 +263,7 @@ class _GroupCoreEmitter:
         then = None if moving.next is None else moving.next.work[position]
         result = layer.plan.tiled.layer.result.name
         tile = TilePosition(
-            layer.plan, moving.work(work, then, result), {}, (Turn(),),
+            self.around, layer.plan, moving.work(work, then, result), {}, (Turn(),),
             outer=turns, origins=origins, path=moving.path,
         )  # fmt: skip
         nodes = layer.nodes(tile)
@@ -310,16 +318,10 @@ class _GroupCoreEmitter:
         turns: tuple[Turn, ...],
     ) -> Operand:  # fmt: skip
         """A box of a held tensor, in its buffer."""
-        tile = TilePosition(self.plan.layers[0], (), {}, (Turn(),), outer=turns)
-        address = slot_address(buffer, tile, self.around.places)
-        for span, first, stride in zip(
-            ranges, moving.buffer_origin(tensor), buffer.strides, strict=True
-        ):
-            terms = summed(span.terms, scaled(first.terms, -1))
-            address = Address(
-                address.base + (span.start - first.start) * stride,
-                summed(address.terms, scaled(terms, stride)), address.ring,
-            )  # fmt: skip
+        tile = TilePosition(self.around, self.plan.layers[0], (), {}, (Turn(),), outer=turns)
+        address = slot_address(buffer, tile)
+        origin = moving.buffer_origin(tensor)
+        address = address_of_ranges(address, ranges, origin, buffer.strides)
         shape = tuple(span.size for span in ranges)
         held = self.plan.schedule.group.tensors[tensor]
         short = limits(held.shape, held.counts, ranges)
@@ -354,8 +356,7 @@ class _GroupCoreEmitter:
             before=hold.before if bordered else (),
             fill=self._raw_border(name) if bordered else 0.0,
         )  # fmt: skip
-        around = self.around
-        items = load(copy, tensor, region, around.places, around.arch, around.names)
+        items = load(copy, tensor, region, self.around)
         return EngineStep(engine, tuple(items), uses, origin, read)
 
     def _raw_border(self, name: str) -> float:
@@ -409,10 +410,9 @@ class _GroupCoreEmitter:
         ranges = moving.work(box, then, result.name)
         source = self._buffer_box(buffer, ranges, result.name, moving, turns)
         copy = Copy(engine=engine, origin=layer.origins[-1], dst=source, src=source)
-        around = self.around
-        items = store(copy, result, ranges, around.places, around.arch, around.names)
+        items = store(copy, result, ranges, self.around)
         return EngineStep(
-            engine, tuple(items), around.uses((buffer,), ()), layer.origins[-1],
+            engine, tuple(items), self.around.uses((buffer,), ()), layer.origins[-1],
             reads=listed(result), writes=written(result),
         )  # fmt: skip
 

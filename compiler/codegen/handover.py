@@ -14,20 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from compiler.codegen.layer import EmissionContext
 from compiler.codegen.legalize import legal_copy
+from compiler.codegen.multicast import Meeting
 from compiler.codegen.nodes import EngineStep, Node
-from compiler.codegen.tile import address_of_ranges
+from compiler.codegen.tile import EmissionContext, address_of_ranges
 from compiler.cost.multicast import Handover, between_cores, copies_of, handovers
 from compiler.geometry.boxes import Range, limits
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import Following
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.schedule_ir.group import ResidentTensor
 from compiler.tensor_ir.nest import Tensor
-from simmodel.isa import Claim, Copy, Item, Sync
+from simmodel.isa import Copy, Item
 from simmodel.isa.region import Address, Operand
 
 
@@ -79,30 +78,15 @@ class _Handing:
         givers = tuple(dict.fromkeys(one.giver for one in self.handed if core in one.takers))
         if not takers and not givers:
             return []
-        items: list[Item] = []
-        if givers:
-            items.append(self._room(notifies=((f"room@{core}", 1, givers),)))
-        if takers:
-            items.append(self._sync(waits=tuple((f"room@{taker}", 1) for taker in takers)))
-            items += (item for one in given for item in self._copies(one))
-            items.append(self._sync(notifies=((f"sent@{core}", 1, takers),)))
-        if givers:
-            items.append(self._room(waits=tuple((f"sent@{giver}", 1) for giver in givers)))
-        uses = self.around.uses((self.buffer,), (self.buffer,))
-        return [EngineStep(self.engine, tuple(items), uses, self.origin)]
-
-    def _sync(self, **fields: Any) -> Sync:
-        return Sync(engine=self.engine, origin=self.origin, **fields)
-
-    def _room(self, **fields: Any) -> Sync:
-        """About what others write here, which no instruction of this core does."""
-        if self.around.arch.front_end.sync == "tokens":
-            return self._sync(**fields)
-        buffer = self.buffer
-        whole = Operand(
+        buffer, arch = self.buffer, self.around.arch
+        place = Operand(
             buffer.role, Address(self.kept.address), self.kept.room, buffer.strides, buffer.dtype
         )
-        return Claim(engine=self.engine, origin=self.origin, dst=whole, **fields)
+        own = [item for one in given for item in self._copies(one)]
+        meeting = Meeting(self.engine, self.origin, arch, core, free="room", full="sent")
+        items = meeting.items(own, takers, givers, place)
+        uses = self.around.uses((buffer,), (buffer,))
+        return [EngineStep(self.engine, tuple(items), uses, self.origin)]
 
     def _copies(self, one: Handover) -> list[Item]:
         src = self._slice_operand(one, one.giver, ())

@@ -18,10 +18,11 @@ from dataclasses import dataclass, fields, replace
 from textwrap import dedent
 from typing import Any
 
-from compiler.codegen.legalize import Names
+from compiler.codegen.legalize import Names, axes_of, grouped_operand
 from compiler.cost.transfer import Flows
 from compiler.errors import CompilerError
 from compiler.frontend.operators.body import Declined
+from compiler.target.loops.split import Groups, groups
 from simmodel.arch.base import Registry
 from simmodel.arch.record import Arch
 from simmodel.isa import Instruction, Item, Loop
@@ -217,35 +218,18 @@ class KernelRequest:
 def walked(leaf: KernelRequest) -> KernelRequest:
     """`leaf` without loops of one turn, and with one loop for those that all operands walk as
     one."""
-    rank = len(leaf.dst.shape)
-    loops = [d for d, extent in enumerate(leaf.reads[0].shape) if extent > 1]
-    groups: list[list[int]] = []
-    for loop in loops:
-        before = groups[-1][-1] if groups else -1
-        apart = before < 0 or (before < rank) != (loop < rank)
-        if apart or not all(_continues(o, before, loop) for o in (leaf.dst, *leaf.reads)):
-            groups.append([loop])
-        else:
-            groups[-1].append(loop)
-    outer = [group for group in groups if group[-1] < rank] or [[0]]
-    inner = [group for group in groups if group[0] >= rank]
-    reads = tuple(_merge_axes(each, [*outer, *inner]) for each in leaf.reads)
-    return replace(leaf, dst=_merge_axes(leaf.dst, outer), reads=reads)
+    rank, every = len(leaf.dst.shape), len(leaf.reads[0].shape)
+    outer = _loops_as_one((leaf.dst, *leaf.reads), range(rank)) or ((0,),)
+    inner = _loops_as_one(leaf.reads, range(rank, every))
+    reads = tuple(grouped_operand(each, (*outer, *inner)) for each in leaf.reads)
+    return replace(leaf, dst=grouped_operand(leaf.dst, outer), reads=reads)
 
 
-def _continues(operand: Operand, outer: int, inner: int) -> bool:
-    """Whether a step along `outer` is where all along `inner` ends; a result has no loops of a
-    reduction."""
-    if inner >= len(operand.shape):
-        return True
-    return operand.strides[outer] == operand.shape[inner] * operand.strides[inner]
-
-
-def _merge_axes(operand: Operand, groups: Sequence[Sequence[int]]) -> Operand:
-    """`operand` with one dimension for each of `groups`."""
-    shape = tuple(math.prod(operand.shape[d] for d in group) for group in groups)
-    strides = tuple(operand.strides[group[-1]] for group in groups)
-    return replace(operand, shape=shape, strides=strides)
+def _loops_as_one(operands: Sequence[Operand], loops: range) -> Groups:
+    """Those of `loops` that have several turns, together where all operands walk them as one."""
+    axes = axes_of([operand.along(loops) for operand in operands])
+    found = groups(axes, [number for number, axis in enumerate(axes) if axis.extent > 1])
+    return tuple(tuple(loops[number] for number in group) for group in found)
 
 
 def offered(leaf: KernelRequest, arch: Arch, names: Names) -> Iterator[tuple[Kernel, list[Item]]]:

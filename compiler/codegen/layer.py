@@ -11,13 +11,13 @@ like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compiler.codegen.constants import PackedWeights
 from compiler.codegen.copies import Widening, computed, listed, load, narrowed, store, written
-from compiler.codegen.legalize import Names, legal_copy
+from compiler.codegen.legalize import legal_copy
 from compiler.codegen.matrix import MatrixEmitter
 from compiler.codegen.nodes import (
     EngineStep,
@@ -25,62 +25,28 @@ from compiler.codegen.nodes import (
     SegmentedLoop,
     TileSegment,
     Use,
-    moved_to,
     of_tile,
     segments,
+    with_fields,
 )
 from compiler.codegen.nodes import LoopSegment as Iterations
-from compiler.codegen.tile import Places, TilePosition, Turn, inner_operand, place_in, region_origin
+from compiler.codegen.tile import (
+    EmissionContext,
+    TilePosition,
+    Turn,
+    inner_operand,
+    place_in,
+    region_origin,
+)
 from compiler.codegen.vector import ProductEmitter, VectorEmitter
 from compiler.geometry.boxes import Range, Region, limits, scaled, summed
-from compiler.plan.make_plan import variable
-from compiler.plan.plan import Compute, LayerPlan
+from compiler.plan.make_plan import Compute, LayerPlan, variable
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.equal_engines import columns, cut_dim, shares
 from compiler.tensor_ir.bounds import raw_value
-from simmodel.arch.record import Arch
 from simmodel.isa import Await, Copy
 from simmodel.isa.region import Operand
 from simmodel.program.program import TileKind
-
-
-@dataclass(frozen=True)
-class EmissionContext:
-    """What all steps of a group share."""
-
-    arch: Arch
-    places: Places
-    names: Names
-    step: int
-    """Number of the group in the program."""
-    depth: int
-    """Outer loops around every layer."""
-    barriers: dict[str, int]
-    """The program's barriers with their arrivals."""
-    awaited: Callable[[str], Iterable[str]]
-    """Barriers behind which a DRAM buffer holds what this group reads."""
-    picks: Mapping[str, int]
-    """Origin index of the node that picks a tensor of which this group reads the rows."""
-    lacking: Callable[[str, int], bool]
-    """Whether a core has yet to load a constant that stays for several groups."""
-
-    def uses(self, reads: Iterable[TileBuffer], writes: Iterable[TileBuffer]) -> tuple[Use, ...]:
-        """What a step touches on chip."""
-        return (
-            *(self._use(buffer, write=False) for buffer in reads),
-            *(self._use(buffer, write=True) for buffer in writes),
-        )
-
-    def _use(self, buffer: TileBuffer, *, write: bool) -> Use:
-        base, pitch = self.places.chip[buffer.name]
-        own = buffer.layer is not None
-        return Use(
-            f"{self.step}:{buffer.name}", buffer.role, base,
-            base + pitch * (buffer.slots - 1) + buffer.bytes, buffer.slots,
-            buffer.level + (self.depth if own else 0),
-            # What no loop of the layer moves turns with the group's tiles.
-            self.depth if own and buffer.level else 0, write,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -200,7 +166,7 @@ class LayerEmitter:
             return
         region = tile.needs.regions[buffer.key]
         tensor = tile.tensor(buffer.key[0])
-        target = inner_operand(buffer, tensor, region, tile, self.around.places)
+        target = inner_operand(buffer, tensor, region, tile)
         yield from self.widened(buffer, engine, target, region)
 
     def widened(
@@ -209,10 +175,8 @@ class LayerEmitter:
         """The loads of weights that memory holds narrow, and what makes them wide."""
         assert self.packed is not None
         around, origin = self.around, self.origin
-        way = Widening(
-            around.arch, around.names, around.places, self.packed, self.plan.tiled.layer.head,
-            buffer, target, region, origin,
-        )  # fmt: skip
+        head = self.plan.tiled.layer.head
+        way = Widening(around, self.packed, head, buffer, target, region, origin)
         for items, span in way.loads(engine):
             uses = (narrowed(use, span) for use in around.uses((), (buffer,)))
             yield EngineStep(engine, tuple(items), tuple(uses), origin)
@@ -222,19 +186,19 @@ class LayerEmitter:
         assert buffer.key is not None
         tensor = tile.tensor(buffer.key[0])
         region = tile.needs.regions[buffer.key]
-        target = inner_operand(buffer, tensor, region, tile, self.around.places)
+        target = inner_operand(buffer, tensor, region, tile)
         fill = raw_border(buffer, self.plan) if region.bordered else 0.0
         copy = Copy(
             engine=engine, origin=self.around.picks.get(tensor.name, self.origin), dst=target,
             src=target,
             before=region.before if region.bordered else (), fill=fill,
         )  # fmt: skip
-        arch, names, places = self.around.arch, self.around.names, self.around.places
+        around = self.around
         if self.packed is not None and buffer.key[2]:
-            packed = replace(copy, src=self.packed.operand(region, places))
-            items = legal_copy(packed, arch, names)
+            packed = replace(copy, src=self.packed.operand(region, around.places))
+            items = legal_copy(packed, around.arch, around.names)
         else:
-            items = load(copy, tensor, region, places, arch, names)
+            items = load(copy, tensor, region, around)
         uses = self.around.uses((), (buffer,))
         return EngineStep(engine, tuple(items), uses, self.origin, computed([tensor]))
 
@@ -263,7 +227,7 @@ class LayerEmitter:
                 else use
                 for use in leaf.uses
             )
-            items = moved_to(leaf.items, units[number]) if size else ()
+            items = with_fields(leaf.items, engine=units[number]) if size else ()
             team = f"{compute.position} {'adds' if adds else 'finishes'}"
             yield replace(leaf, engine=units[number], items=items, uses=tuple(uses), team=team)
 
@@ -283,12 +247,11 @@ class LayerEmitter:
         around, nest, way = self.around, compute.nest, compute.binding
         engine = way.engine if adds else way.finisher
         origin = self.origins[compute.position]
-        fields = (around.arch, around.names, around.places, origin)
         if adds:
             emitter = MatrixEmitter if engine == "matrix" else ProductEmitter
-            items = tuple(emitter(*fields).items(compute, tile))
+            items = tuple(emitter(around, origin).items(compute, tile))
         else:
-            items = tuple(VectorEmitter(*fields, engine).items(compute, tile))
+            items = tuple(VectorEmitter(around, origin, engine).items(compute, tile))
         reads = set(compute.reads)
         writes = {compute.writes}
         inner = {name for name in (compute.sums, *compute.scratch) if name is not None}
@@ -311,14 +274,14 @@ class LayerEmitter:
         result = self.plan.tiled.layer.result
         if buffer.key is not None:
             region, tensor = tile.needs.regions[buffer.key], tile.tensor(buffer.key[0])
-            source = inner_operand(buffer, tensor, region, tile, self.around.places)
+            source = inner_operand(buffer, tensor, region, tile)
             source = _as_result(source, self.plan, tile)
         else:
             region = Region(tile.out, (0,) * len(tile.out), (0,) * len(tile.out))
-            source = inner_operand(buffer, result, region, tile, self.around.places)
+            source = inner_operand(buffer, result, region, tile)
         copy = Copy(engine=engine, origin=self.origins[-1], dst=source, src=source)
         around = self.around
-        items = store(copy, result, tile.out, around.places, around.arch, around.names)
+        items = store(copy, result, tile.out, around)
         return EngineStep(
             engine, tuple(items), around.uses((buffer,), ()), self.origins[-1],
             reads=listed(result), writes=written(result),

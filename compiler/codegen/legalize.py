@@ -8,7 +8,7 @@ instructions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, TypeVar
@@ -21,7 +21,15 @@ from compiler.target.loops.cover import (
     cheapest,
     unit_of,
 )
-from compiler.target.loops.split import Groups, StridedLoop, collapse, groups, ordered, runs
+from compiler.target.loops.split import (
+    Groups,
+    PieceRun,
+    StridedLoop,
+    collapse,
+    groups,
+    ordered,
+    runs,
+)
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Fill, Instruction, Item, Loop, Product, Reduce, VectorFamily, Window
 from simmodel.isa.region import Limit, Operand, walk
@@ -72,11 +80,12 @@ def merged(instruction: Made) -> Made:
 
 def grouped(instruction: Made, found: Groups) -> Made:
     """`instruction` with one dimension for each group of `found`."""
-    changes = {name: _grouped(o, found) for name, o in operands_of(instruction).items()}
+    changes = {name: grouped_operand(o, found) for name, o in operands_of(instruction).items()}
     return replace(instruction, **changes)  # type: ignore[arg-type]
 
 
-def _grouped(operand: Operand, found: Groups) -> Operand:
+def grouped_operand(operand: Operand, found: Groups) -> Operand:
+    """`operand` with one dimension for each group of `found`."""
     if not found:
         return replace(operand.along([]), shape=(1,), strides=(operand.itemsize,))
     shape, limits = [], operand.along([group[-1] for group in found]).limits
@@ -228,12 +237,33 @@ def _windows(instruction: Window, limit: int | None, names: Names) -> list[Item]
 def in_pieces(item: VectorFamily | Product, axis: int, size: int, names: Names) -> list[Item]:
     """`item` in pieces of at most `size` positions along a dimension, those alike in a loop."""
     extent = axes_of(list(operands_of(item).values()))[axis].extent
+
+    def piece(variable: str, run: PieceRun) -> list[Item]:
+        return [taken(item, axis, variable, run.start, run.size, keep=True)]
+
+    return in_runs(runs(extent, size), names, piece)
+
+
+def in_runs(
+    found: Iterable[PieceRun], names: Names, body: Callable[[str, PieceRun], Sequence[Item]]
+) -> list[Item]:
+    """What `body` makes of each run of pieces, every item in a loop of its own where there are
+    several: the iterations are independent, and a loop around a single instruction is one burst
+    for the machine."""
     items: list[Item] = []
-    for run in runs(extent, size):
+    for run in found:
         variable = names.fresh() if run.times > 1 else ""
-        piece = taken(item, axis, variable, run.start, run.size, keep=True)
-        items.append(Loop(variable, run.times, (piece,)) if variable else piece)
+        made = body(variable, run)
+        items += each_looped(made, [(variable, run.times)] if variable else [])
     return items
+
+
+def each_looped(items: Iterable[Item], counts: Sequence[tuple[str, int]]) -> list[Item]:
+    """Every item in loops of its own, outermost first."""
+    made = list(items)
+    for variable, times in reversed(counts):
+        made = [Loop(variable, times, (item,)) for item in made]
+    return made
 
 
 def legal_copy(instruction: Copy, arch: Arch, names: Names) -> list[Item]:

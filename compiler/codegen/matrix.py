@@ -14,18 +14,19 @@ always is, comes at the end; it starts the sums as well where it is the only one
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
-from compiler.codegen.legalize import Names, scaled
-from compiler.codegen.tile import Places, TilePosition, read_operand, written_operand
-from compiler.codegen.vector import Windows, looped
-from compiler.plan.plan import Compute
+from compiler.codegen.legalize import each_looped, in_runs, scaled
+from compiler.codegen.tile import TileEmitter, TilePosition, read_operand, written_operand
+from compiler.codegen.vector import Windows
+from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, block, mapping, merge_tap_loop, roles
-from compiler.target.loops.split import behind, ends, runs
-from simmodel.arch.record import Arch
+from compiler.target.loops.split import PieceRun, behind, ends, runs
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
 from simmodel.isa import Tile as TileProduct
 from simmodel.isa.matrix import tile_limits
@@ -46,6 +47,14 @@ class ProductOperands:
     closes: bool
     """Whether the last piece writes the finished result."""
 
+    def each(self, change: Callable[[Operand], Operand]) -> ProductOperands:
+        """That of changed operands."""
+        finish = {n: change(v) if isinstance(v, Operand) else v for n, v in self.finish.items()}
+        return replace(
+            self, a=change(self.a), w=change(self.w), sums=self.sums and change(self.sums),
+            out=change(self.out), finish=finish,
+        )  # fmt: skip
+
     def channels(
         self, channel: int, beside: int, part: tuple[str, int, int], first: int
     ) -> ProductOperands:
@@ -57,14 +66,8 @@ class ProductOperands:
             part: variable of the loop around it, first channel and channels, see `Operand.cut`.
             first: of those that each is computed with.
         """
-
-        def cut(operand: Operand) -> Operand:
-            return operand.cut(channel, *part)
-
-        finish = {n: cut(v) if isinstance(v, Operand) else v for n, v in self.finish.items()}
-        sums = None if self.sums is None else cut(self.sums)
-        w = cut(self.w).cut(beside, "", first, part[2])
-        return replace(self, a=cut(self.a), w=w, sums=sums, out=cut(self.out), finish=finish)
+        made = self.each(lambda operand: operand.cut(channel, *part))
+        return replace(made, w=made.w.cut(beside, "", first, part[2]))
 
 
 class Axes(NamedTuple):
@@ -80,26 +83,20 @@ class Axes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MatrixEmitter:
+class MatrixEmitter(TileEmitter):
     """Emits one compute step on the matrix engine."""
-
-    arch: Arch
-    names: Names
-    places: Places
-    origin: int
 
     def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
         """Instructions of `compute` for `tile`."""
         nest, found = compute.nest, roles(compute.nest)
         a, w = (
-            read_operand(compute, access, index, tile, self.places)
-            for index, access in enumerate(nest.operands)
+            read_operand(compute, access, index, tile) for index, access in enumerate(nest.operands)
         )
-        out = written_operand(compute, compute.writes, tile, self.places)
+        out = written_operand(compute, compute.writes, tile)
         out = replace(out, scale=nest.scale, zero=nest.zero)
         sums = None
         if compute.sums is not None:
-            sums = written_operand(compute, compute.sums, tile, self.places)
+            sums = written_operand(compute, compute.sums, tile)
         closes = tile.closes and compute.binding.direct
         finish = self._finish(compute, tile) if closes else {}
         product = ProductOperands(a, w, sums, out, finish, tile.opens, closes)
@@ -110,45 +107,45 @@ class MatrixEmitter:
         walked = (found.b, found.y, found.x, channel)
         lead = [d for d in range(nest.rank) if d not in walked and out.shape[d] > 1]
         counts = [(self.names.fresh(), out.shape[d]) for d in lead]
-        product = _led(product, lead, counts)
+        for dim, (variable, _) in zip(lead, counts, strict=True):
+            one = partial(Operand.cut, axis=dim, variable=variable, start=0, size=1)
+            product = product.each(one)
         if native:
-            return _each_looped(self._depthwise_items(compute, tile, product, found), counts)
+            axes = Axes(channel, None, channel)
+            made = self._window_items(DepthwiseConv, compute, tile, product, axes)
+            return each_looped(made, counts)
         axes = Axes(found.k, found.col, found.col)
-        if nest.beside is not None:
-            axes = Axes(channel, nest.beside, channel)
-        return [
-            item
-            for part, around in self._channel_group_products(compute, tile, product)
-            for item in _each_looped(self._products(compute, tile, part, axes), around + counts)
-        ]
+        if nest.beside is None:
+            return each_looped(self._products(compute, tile, product, axes), counts)
+        return self._channel_groups(compute, tile, product, nest.beside, counts)
+
+    def _channel_groups(
+        self, compute: Compute, tile: TilePosition, product: ProductOperands, beside: int,
+        counts: list[tuple[str, int]],
+    ) -> list[Item]:  # fmt: skip
+        """Products of as many channels as go together, each with those `beside`."""
+        nest, channel = compute.nest, roles(compute.nest).batch[-1]
+        axes = Axes(channel, beside, channel)
+        span = tile.loops(compute.position)[channel]
+        assert all(factor % nest.sparse == 0 for _, factor in span.terms)
+        first = span.start % nest.sparse
+        short = min(span.size, -first % nest.sparse)
+
+        def together(variable: str, run: PieceRun) -> list[Item]:
+            skipped = first if short and not run.start else 0
+            cut = product.channels(channel, beside, (variable, run.start, run.size), skipped)
+            return each_looped(self._products(compute, tile, cut, axes), counts)
+
+        ahead = runs(short, short) if short else []
+        rest = runs(span.size - short, nest.sparse, low=short)
+        return in_runs([*ahead, *rest], self.names, together)
 
     def _products(
         self, compute: Compute, tile: TilePosition, product: ProductOperands, axes: Axes
     ) -> list[Item]:
-        found = roles(compute.nest)
-        if self.arch.matrix.granularity == "conv" and found.taps:
-            return self._conv_items(compute, tile, product, axes)
+        if self.arch.matrix.granularity == "conv" and roles(compute.nest).taps:
+            return self._window_items(Conv, compute, tile, product, axes)
         return self._gemms(compute, tile, product, axes)
-
-    def _channel_group_products(
-        self, compute: Compute, tile: TilePosition, product: ProductOperands
-    ) -> Iterator[tuple[ProductOperands, list[tuple[str, int]]]]:
-        """`product` cut into those of channels that are computed together, and loops around."""
-        nest = compute.nest
-        if nest.beside is None:
-            yield product, []
-            return
-        channel, each = roles(nest).batch[-1], nest.sparse
-        span = tile.loops(compute.position)[channel]
-        assert all(factor % each == 0 for _, factor in span.terms)
-        first = span.start % each
-        short = min(span.size, -first % each)
-        if short:
-            yield product.channels(channel, nest.beside, ("", 0, short), first), []
-        for _, count, start, size, _ in runs(span.size - short, each, low=short):
-            variable = self.names.fresh() if count > 1 else ""
-            part = product.channels(channel, nest.beside, (variable, start, size), 0)
-            yield part, [(variable, count)] if count > 1 else []
 
     def _finish(self, compute: Compute, tile: TilePosition) -> dict[str, Any]:
         nest = compute.nest
@@ -156,75 +153,47 @@ class MatrixEmitter:
         for name, access in (("bias", nest.bias), ("multiplier", nest.multiplier)):
             if access is not None:
                 index = nest.reads.index(access)
-                fields[name] = read_operand(compute, access, index, tile, self.places)
+                fields[name] = read_operand(compute, access, index, tile)
         return fields
 
     def _make(
-        self, kind: type[MatrixInstruction], product: ProductOperands,
-        dims: dict[str, list[int | None]],
-        *, first: bool, last: bool, **fields: Any,
+        self, kind: type[MatrixInstruction], product: ProductOperands, a: Operand, w: Operand,
+        out: Sequence[int | None], *, first: bool = True, last: bool = True, **fields: Any,
     ) -> MatrixInstruction:  # fmt: skip
-        """One instruction; `dims` picks each operand's dimensions from the nest's loops."""
+        """One instruction; `out` picks the result's dimensions from the nest's loops."""
         target = product.out if last and product.closes else product.sums
         assert target is not None
-        partial = None if first and product.opens else product.sums
+        partial_ = None if first and product.opens else product.sums
         finish = dict(product.finish) if last and product.closes else {}
         for name in ("bias", "multiplier"):
             if name in finish:
-                finish[name] = _per_column(finish[name], dims["out"])
+                finish[name] = _per_column(finish[name], out)
         return kind(
-            engine="matrix",
-            origin=self.origin,
-            a=fields.pop("a", None) or product.a.along(dims["a"]),
-            w=product.w.along(dims["w"]),
-            dst=target.along(dims["out"]),
-            partial=None if partial is None else partial.along(dims["out"]),
-            **finish,
-            **fields,
-        )
+            engine="matrix", origin=self.origin, a=a, w=w, dst=target.along(out),
+            partial=partial_ and partial_.along(out), **finish, **fields,
+        )  # fmt: skip
 
-    def _conv_items(
-        self, compute: Compute, tile: TilePosition, product: ProductOperands, axes: Axes
-    ) -> list[Item]:
+    def _window_items(
+        self, kind: type[Conv] | type[DepthwiseConv], compute: Compute, tile: TilePosition,
+        product: ProductOperands, axes: Axes,
+    ) -> list[Item]:  # fmt: skip
+        """One instruction that slides, in blocks of as many pixels as it takes."""
         found = roles(compute.nest)
         geometry = Windows.of(compute, tile, found)
         a = _window_input(compute, tile, product.a, geometry, (found.b, axes.deep))
-        product, together = self._merge_kernel_columns(compute, product, found)
-        if together is not None:
-            assert found.x is not None
-            a = _overlapping(a, geometry, tile.loops(compute.position)[found.x].size)
-            (down, _), (apart, _) = geometry.stride, geometry.dilation
-            geometry = replace(geometry, stride=(down, 1), dilation=(apart, 1))
-        dims: dict[str, list[int | None]] = {
-            "a": [],
-            "w": [*geometry.taps, axes.deep, axes.wide],
-            "out": [found.b, found.y, found.x, axes.out],
-        }
+        if kind is Conv:
+            product, together = self._merge_kernel_columns(compute, product, found)
+            if together is not None:
+                assert found.x is not None
+                a = _overlapping(a, geometry, tile.loops(compute.position)[found.x].size)
+                (down, _), (apart, _) = geometry.stride, geometry.dilation
+                geometry = replace(geometry, stride=(down, 1), dilation=(apart, 1))
+        columns = [axes.deep] if kind is DepthwiseConv else [axes.deep, axes.wide]
         whole = self._make(
-            Conv, product, dims, first=True, last=True, a=a,
+            kind, product, a, product.w.along([*geometry.taps, *columns]),
+            [found.b, found.y, found.x, axes.out],
             stride=geometry.stride, dilation=geometry.dilation,
         )  # fmt: skip
-        return self._windowed(whole)
-
-    def _depthwise_items(
-        self, compute: Compute, tile: TilePosition, product: ProductOperands, found: Roles
-    ) -> list[Item]:
-        geometry = Windows.of(compute, tile, found)
-        channel = found.batch[-1]
-        a = _window_input(compute, tile, product.a, geometry, (found.b, channel))
-        dims: dict[str, list[int | None]] = {
-            "a": [],
-            "w": [*geometry.taps, channel],
-            "out": [found.b, found.y, found.x, channel],
-        }
-        whole = self._make(
-            DepthwiseConv, product, dims, first=True, last=True, a=a,
-            stride=geometry.stride, dilation=geometry.dilation,
-        )  # fmt: skip
-        return self._windowed(whole)
-
-    def _windowed(self, whole: MatrixInstruction) -> list[Item]:
-        """`whole` cut into blocks of pixels, as many as one instruction takes."""
         items: list[Item] = [whole]
         pixels, limit = whole.dst.shape[:3], self.arch.matrix.max_pixels
         for axis, size in enumerate(block(limit or math.prod(pixels), *pixels)):
@@ -237,24 +206,22 @@ class MatrixEmitter:
             body = (piece for inner in item.body for piece in self._bands(inner, axis, size))
             return [replace(item, body=tuple(body))]
         assert isinstance(item, Conv | DepthwiseConv)
-        items: list[Item] = []
         step, reach = 1, 1
         if axis:
             step = item.stride[axis - 1]
             reach = (item.w.shape[axis - 1] - 1) * item.dilation[axis - 1] + 1
-        extent = item.dst.shape[axis]
-        for _, count, start, length, _ in runs(extent, size):
-            variable = self.names.fresh() if count > 1 else ""
-            seen = (length - 1) * step + reach
-            moved = _spaced(item.a, axis, step).cut(axis, variable, start, length)
+
+        def band(variable: str, run: PieceRun) -> list[Item]:
+            moved = _spaced(item.a, axis, step).cut(axis, variable, run.start, run.size)
+            seen = (run.size - 1) * step + reach
             shape = (*item.a.shape[:axis], seen, *item.a.shape[axis + 1 :])
-            short = _later(item.a.limits, axis, variable, start * step, length * step)
+            short = _later(item.a.limits, axis, variable, run.start * step, run.size * step)
             a = replace(moved, strides=item.a.strides, shape=shape, limits=short)
-            dst = item.dst.cut(axis, variable, start, length)
-            sums = item.partial and item.partial.cut(axis, variable, start, length)
-            piece = replace(item, a=a, dst=dst, partial=sums)
-            items.append(Loop(variable, count, (piece,)) if count > 1 else piece)
-        return items
+            dst = item.dst.cut(axis, variable, run.start, run.size)
+            sums = item.partial and item.partial.cut(axis, variable, run.start, run.size)
+            return [replace(item, a=a, dst=dst, partial=sums)]
+
+        return in_runs(runs(item.dst.shape[axis], size), self.names, band)
 
     def _gemms(
         self, compute: Compute, tile: TilePosition, product: ProductOperands, axes: Axes
@@ -263,27 +230,26 @@ class MatrixEmitter:
         found = roles(compute.nest)
         loops = tile.loops(compute.position)
         product, together = self._merge_kernel_columns(compute, product, found)
-        dims: dict[str, list[int | None]] = {
-            "a": [found.b, found.y, found.x, axes.deep],
-            "w": [axes.deep, axes.wide],
-            "out": [found.b, found.y, found.x, axes.out],
-        }
         taps = [tap.dim for tap in found.taps if tap.dim != together]
-        positions = _positions([loops[d].size for d in taps])
+        positions = list(itertools.product(*(range(loops[d].size) for d in taps)))
+        pixels = [found.b, found.y, found.x]
         items: list[Item] = []
         for number, position in enumerate(positions):
             offsets = dict(zip(taps, position, strict=True))
-            moved = replace(
-                product,
-                a=_shifted(product.a, offsets),
-                w=_shifted(product.w, offsets),
-            )
-            first, last = number == 0, number == len(positions) - 1
+            moved = replace(product, a=_shifted(product.a, offsets), w=_shifted(product.w, offsets))
+            ends_ = {"first": number == 0, "last": number == len(positions) - 1}
             if self.arch.matrix.granularity == "tile":
-                items += self._array_tiles(moved, dims, first=first, last=last)
+                items += self._array_tiles(moved, pixels, axes, **ends_)
             else:
-                items += self._pixels(self._make(Gemm, moved, dims, first=first, last=last))
+                items += self._pixels(self._gemm(Gemm, moved, pixels, axes, **ends_))
         return items
+
+    def _gemm(
+        self, kind: type[MatrixInstruction], product: ProductOperands, pixels: list[int | None],
+        axes: Axes, *, first: bool, last: bool,
+    ) -> MatrixInstruction:  # fmt: skip
+        a, w = product.a.along([*pixels, axes.deep]), product.w.along([axes.deep, axes.wide])
+        return self._make(kind, product, a, w, [*pixels, axes.out], first=first, last=last)
 
     def _merge_kernel_columns(
         self, compute: Compute, product: ProductOperands, found: Roles
@@ -299,49 +265,42 @@ class MatrixEmitter:
         return replace(product, a=merge_tap_loop(a, tap, k), w=merge_tap_loop(w, tap, k)), tap
 
     def _array_tiles(
-        self,
-        product: ProductOperands,
-        dims: dict[str, list[int | None]],
-        *,
-        first: bool,
-        last: bool,
-    ) -> list[Item]:
+        self, product: ProductOperands, pixels: list[int | None], axes: Axes,
+        *, first: bool, last: bool,
+    ) -> list[Item]:  # fmt: skip
         """Array-sized pieces: reduction outermost, then columns, then pixels."""
         rows, _ = tile_limits(self.arch)
-        depth = dims["a"][-1]
+        depth = axes.deep
         extent = 1 if depth is None else product.a.shape[depth]
         pieces = -(-extent // rows)
         open_ = depth in product.a.limited and pieces > 1 and last and product.closes
-        items: list[Item] = []
-        alone = ends(pieces, first=first, last=last)
-        for number, count, start, size, _ in (behind if open_ else runs)(extent, rows, alone):
-            opens, closes = first and not number, last and number + count == pieces
-            variable = self.names.fresh() if count > 1 else ""
+
+        def piece(variable: str, run: PieceRun) -> list[Item]:
+            opens, closes = first and not run.first, last and run.first + run.times == pieces
             part = product
             if depth is not None and extent > 1:
-                part = replace(
-                    product,
-                    a=product.a.cut(depth, variable, start, size),
-                    w=product.w.cut(depth, variable, start, size),
+                a, w = (
+                    operand.cut(depth, variable, run.start, run.size)
+                    for operand in (product.a, product.w)
                 )
+                part = replace(product, a=a, w=w)
             if open_ and closes and first and product.opens:
-                part = replace(part, sums=_limited_sums(part, depth, size))
-            whole = self._make(TileProduct, part, dims, first=opens, last=closes)
-            body = self._column_tiles(whole)
-            items += _each_looped(body, [(variable, count)] if count > 1 else [])
-        return items
+                part = replace(part, sums=_limited_sums(part, depth, run.size))
+            whole = self._gemm(TileProduct, part, pixels, axes, first=opens, last=closes)
+            return self._column_tiles(whole)
+
+        alone = ends(pieces, first=first, last=last)
+        return in_runs((behind if open_ else runs)(extent, rows, alone), self.names, piece)
 
     def _column_tiles(self, whole: MatrixInstruction) -> list[Item]:
         """`whole` cut into columns of the array."""
         _, cols = tile_limits(self.arch)
-        items: list[Item] = []
-        width = whole.dst.shape[-1]
-        for _, count, start, size, _ in runs(width, cols):
-            variable = self.names.fresh() if count > 1 else ""
-            part = _cut_product(whole, variable, start, size)
-            body = self._pixels(part)
-            items += _each_looped(body, [(variable, count)] if count > 1 else [])
-        return items
+
+        def piece(variable: str, run: PieceRun) -> list[Item]:
+            names = ("w", "dst", "partial", "bias", "multiplier")
+            return self._pixels(_cut_operands(whole, names, -1, variable, run))
+
+        return in_runs(runs(whole.dst.shape[-1], cols), self.names, piece)
 
     def _pixels(self, part: MatrixInstruction) -> list[Item]:
         """`part` cut into blocks of pixels, as many as one instruction takes."""
@@ -353,19 +312,25 @@ class MatrixEmitter:
 
     def _blocks(self, part: MatrixInstruction, axis: int, size: int, *inner: int) -> list[Item]:
         """Pieces of `size` along row dimension `axis`, then of `inner` along the next ones."""
-        items: list[Item] = []
-        extent = part.dst.shape[axis]
-        for _, count, start, length, _ in runs(extent, size):
-            variable = self.names.fresh() if count > 1 else ""
-            changes: dict[str, Any] = {}
-            for name in ("a", "dst", "partial"):
-                operand = getattr(part, name)
-                if operand is not None:
-                    changes[name] = operand.cut(axis, variable, start, length)
-            piece = replace(part, **changes)
-            body: list[Item] = self._blocks(piece, axis + 1, *inner) if inner else [piece]
-            items += _each_looped(body, [(variable, count)] if count > 1 else [])
-        return items
+
+        def piece(variable: str, run: PieceRun) -> list[Item]:
+            made = _cut_operands(part, ("a", "dst", "partial"), axis, variable, run)
+            return self._blocks(made, axis + 1, *inner) if inner else [made]
+
+        return in_runs(runs(part.dst.shape[axis], size), self.names, piece)
+
+
+def _cut_operands(
+    whole: MatrixInstruction, names: Iterable[str], axis: int, variable: str, run: PieceRun
+) -> MatrixInstruction:
+    """`whole` with one run of positions along a dimension of some operands; -1: of the last."""
+    changes: dict[str, Any] = {}
+    for name in names:
+        operand: Operand | None = getattr(whole, name)
+        if operand is not None:
+            at = axis % len(operand.shape)
+            changes[name] = operand.cut(at, variable, run.start, run.size)
+    return replace(whole, **changes)
 
 
 def _in_line(part: MatrixInstruction) -> MatrixInstruction:
@@ -401,12 +366,6 @@ def _lined(operand: Operand, outer: int) -> Operand:
     return replace(operand, shape=tuple(shape), limits=longer)
 
 
-def _each_looped(items: list[Item], counts: list[tuple[str, int]]) -> list[Item]:
-    """Every item in loops of its own: the iterations are independent, and a loop around a single
-    instruction is one burst for the machine."""
-    return [loop for item in items for loop in looped([item], counts)]
-
-
 def _limited_sums(part: ProductOperands, depth: int | None, size: int) -> Operand:
     """Its sums, which are there where the reduction goes on behind its first `size` positions."""
     assert part.sums is not None
@@ -414,39 +373,7 @@ def _limited_sums(part: ProductOperands, depth: int | None, size: int) -> Operan
     return replace(part.sums, limits=(*part.sums.limits, *there))
 
 
-def _cut_product(
-    whole: MatrixInstruction, variable: str, start: int, size: int
-) -> MatrixInstruction:
-    changes: dict[str, Any] = {}
-    for name in ("w", "dst", "partial", "bias", "multiplier"):
-        operand = getattr(whole, name)
-        if operand is not None:
-            changes[name] = operand.cut(len(operand.shape) - 1, variable, start, size)
-    return replace(whole, **changes)
-
-
-def _led(
-    product: ProductOperands, lead: list[int], counts: list[tuple[str, int]]
-) -> ProductOperands:
-    """Operands that `lead` loops move: the loops' variables enter their addresses."""
-
-    def move(operand: Operand | None) -> Operand | None:
-        if operand is None:
-            return None
-        for dim, (variable, _) in zip(lead, counts, strict=True):
-            operand = operand.cut(dim, variable, 0, 1)
-        return operand
-
-    finish = {
-        name: move(value) if isinstance(value, Operand) else value
-        for name, value in product.finish.items()
-    }
-    a, w, out = move(product.a), move(product.w), move(product.out)
-    assert a is not None and w is not None and out is not None
-    return replace(product, a=a, w=w, out=out, sums=move(product.sums), finish=finish)
-
-
-def _per_column(operand: Operand, out_dims: list[int | None]) -> Operand:
+def _per_column(operand: Operand, out_dims: Sequence[int | None]) -> Operand:
     """Bias or multiplier with dst's rank: extent 1 wherever it does not move."""
     narrow = operand.along(out_dims)
     shape = tuple(
@@ -504,13 +431,6 @@ def _spaced(operand: Operand, axis: int, step: int) -> Operand:
     """The operand with every `step`-th position of one dimension."""
     strides = (*operand.strides[:axis], operand.strides[axis] * step, *operand.strides[axis + 1 :])
     return replace(operand, strides=strides)
-
-
-def _positions(sizes: list[int]) -> list[tuple[int, ...]]:
-    positions: list[tuple[int, ...]] = [()]
-    for size in sizes:
-        positions = [(*p, i) for p in positions for i in range(size)]
-    return positions
 
 
 def _shifted(operand: Operand, offsets: dict[int, int]) -> Operand:

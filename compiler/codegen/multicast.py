@@ -160,19 +160,51 @@ class _Means:
         return self.known[key]
 
 
-def _free(core: int) -> str:
-    """Token by which a core says that it has room."""
-    return f"free@{core}"
+@dataclass(frozen=True)
+class Meeting:
+    """How a core waits for others before it writes to their memory, and they for what it wrote."""
 
+    engine: str
+    """Where it does so, in the order of its queue."""
+    origin: int
+    arch: Arch
+    core: int
+    free: str = "free"
+    """Token by which a core says that it has room, `full` that its part is there."""
+    full: str = "full"
 
-def _full(core: int) -> str:
-    """Token by which a core says that its part is there."""
-    return f"full@{core}"
+    def said(self, word: str, cores: Sequence[int]) -> dict[str, Any]:
+        """Fields of an instruction that tells `cores`."""
+        return {"notifies": ((f"{word}@{self.core}", 1, tuple(cores)),)}
 
+    def heard(self, word: str, cores: Sequence[int]) -> dict[str, Any]:
+        """Fields of one that waits until `cores` have said so."""
+        return {"waits": tuple((f"{word}@{core}", 1) for core in cores)}
 
-def _all(token: Callable[[int], str], cores: Sequence[int]) -> tuple[tuple[str, int], ...]:
-    """One of a token of each of `cores`."""
-    return tuple((token(core), 1) for core in cores)
+    def sync(self, **fields: Any) -> Sync:
+        """A step of the engine that waits or tells."""
+        return Sync(engine=self.engine, origin=self.origin, **fields)
+
+    def items(
+        self, own: Sequence[Item], takers: Sequence[int], givers: Sequence[int], place: Operand,
+        ahead: Sequence[Item] = (),
+    ) -> list[Item]:  # fmt: skip
+        """`own`, which gives something to `takers` once these have room, and behind `ahead`; and
+        the wait for what `givers` write to `place`. That is done by no instruction of this core, so
+        for an interlock both words about it claim all of the place."""
+
+        def room(**fields: Any) -> Sync:
+            if self.arch.front_end.sync == "tokens":
+                return self.sync(**fields)
+            return Claim(engine=self.engine, origin=self.origin, dst=place, **fields)
+
+        items = [room(**self.said(self.free, givers))] if givers else []  # type: list[Item]
+        items += ahead
+        if takers:
+            items.append(self.sync(**self.heard(self.free, takers)))
+            items += own
+            items.append(self.sync(**self.said(self.full, takers)))
+        return items + ([room(**self.heard(self.full, givers))] if givers else [])
 
 
 def _shares(
@@ -328,20 +360,19 @@ class _CoreSharing:
         if parts is not None:
             own, there, axis = parts.own[self.number], parts.staged(base), parts.axis
             low, high = parts.spans[self.number]
-            begun = replace(own, notifies=((_free(self.number), 1, others),))
+            last = self._meeting(way.last, step)
+            begun = replace(own, **last.said("free", others))
             mine = Copy(
                 engine=way.last, origin=step.origin, src=own.dst,
                 dst=there.cut(axis, "", low, high - low),
             )  # fmt: skip
             stores = [
-                Sync(engine=way.last, waits=_all(_free, others), origin=step.origin),
+                last.sync(**last.heard("free", others)),
                 *legal_copy(mine, self.means.arch, names),
-                Sync(
-                    engine=way.last, notifies=((_full(self.number), 1, others),),
-                    origin=step.origin,
-                ),
-            ]  # fmt: skip
-            fetches = [Sync(engine=way.fetch, waits=_all(_full, others), origin=step.origin)]
+                last.sync(**last.said("full", others)),
+            ]
+            fetch = self._meeting(way.fetch, step)
+            fetches = [fetch.sync(**fetch.heard("full", others))]
             for start, end in ((0, low), (high, there.shape[axis])):
                 if start < end:
                     src, dst = (
@@ -356,31 +387,18 @@ class _CoreSharing:
         yield EngineStep(way.last, tuple(_attach_sync(stores)), read, step.origin, **alike)
         yield EngineStep(way.fetch, tuple(_attach_sync(fetches)), step.uses, step.origin, **alike)
 
+    def _meeting(self, engine: str, step: EngineStep) -> Meeting:
+        return Meeting(engine, step.origin, self.means.arch, self.number)
+
     def _met(
         self, ahead: Sequence[Item], own: Sequence[Item], others: tuple[int, ...], step: EngineStep
     ) -> tuple[Item, ...]:
         """`own`, which gives this core's part of `step` to all behind `ahead` and when they have
         room, and the wait for theirs."""
-        engine, origin, whole = self.route.last, step.origin, step.items[-1]
+        whole = step.items[-1]
         assert isinstance(whole, Copy)
-
-        def sync(**fields: Any) -> Sync:
-            return Sync(engine=engine, origin=origin, **fields)
-
-        def room(**fields: Any) -> Sync:
-            """About what the others write here, which no instruction of this core does."""
-            if self.means.arch.front_end.sync == "tokens":
-                return sync(**fields)
-            return Claim(engine=engine, origin=origin, dst=whole.dst, **fields)
-
-        return tuple(_attach_sync([
-            room(notifies=((_free(self.number), 1, others),)),
-            *ahead,
-            sync(waits=tuple((_free(core), 1) for core in others)),
-            *own,
-            sync(notifies=((_full(self.number), 1, others),)),
-            room(waits=tuple((_full(core), 1) for core in others)),
-        ]))  # fmt: skip
+        meeting = self._meeting(self.route.last, step)
+        return tuple(_attach_sync(meeting.items(own, others, others, whole.dst, ahead)))
 
 
 def _written_to(copy: Copy, cores: tuple[int, ...]) -> Copy:

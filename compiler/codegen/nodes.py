@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
@@ -88,7 +89,8 @@ class SegmentedLoop:
     @cached_property
     def touches(self) -> tuple[tuple[str, Use], ...]:
         """(engine, use) of everything in it, each once."""
-        return tuple(dict.fromkeys(_all_touches(self)))
+        nodes = (node for segment in self.segments for node in segment.body)
+        return tuple(dict.fromkeys(touch for node in nodes for touch in node.touches))
 
     @cached_property
     def leaves(self) -> tuple[EngineStep, ...]:
@@ -103,12 +105,6 @@ class SegmentedLoop:
 
 
 Node = EngineStep | SegmentedLoop
-
-
-def _all_touches(walk: SegmentedLoop) -> Iterator[tuple[str, Use]]:
-    for segment in walk.segments:
-        for node in segment.body:
-            yield from node.touches
 
 
 def emptied(node: Node) -> Node:
@@ -126,12 +122,12 @@ def of_tile(nodes: Iterable[Node], tile: TileKind) -> list[Node]:
     ]
 
 
-def tiled(items: Iterable[Item], tile: int) -> tuple[Item, ...]:
-    """`items` as instructions for the tiles with that number."""
+def with_fields(items: Iterable[Item], **fields: Any) -> tuple[Item, ...]:
+    """`items` whose instructions have other fields, as their tile or their engine."""
     return tuple(
-        replace(item, body=tiled(item.body, tile))
+        replace(item, body=with_fields(item.body, **fields))
         if isinstance(item, Loop)
-        else replace(item, tile=tile)
+        else replace(item, **fields)
         for item in items
     )
 
@@ -145,21 +141,11 @@ def instructions(items: Iterable[Item]) -> Iterator[Instruction]:
             yield item
 
 
-def moved_to(items: Iterable[Item], engine: str) -> tuple[Item, ...]:
-    """`items` on another engine."""
-    return tuple(
-        replace(item, body=moved_to(item.body, engine))
-        if isinstance(item, Loop)
-        else replace(item, engine=engine)
-        for item in items
-    )
-
-
 def renamed(node: Node, engines: Mapping[str, str]) -> Node:
     """`node` with the work of some engines on others, from name to name."""
     if isinstance(node, EngineStep):
         name = engines.get(node.engine, node.engine)
-        return replace(node, engine=name, items=moved_to(node.items, name))
+        return replace(node, engine=name, items=with_fields(node.items, engine=name))
     segments = (
         replace(segment, body=tuple(renamed(inner, engines) for inner in segment.body))
         for segment in node.segments

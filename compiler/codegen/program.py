@@ -17,11 +17,10 @@ from functools import cached_property
 from compiler.codegen.constants import PackedWeights, constants_of, packed_by_step
 from compiler.codegen.group import GroupEmitter
 from compiler.codegen.kernels import Offer
-from compiler.codegen.layer import EmissionContext
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import Stage, tokens_between
 from compiler.codegen.nodes import EngineStep, Node, instructions, renamed
-from compiler.codegen.tile import Places, far_operand
+from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import SHARING, TURNS, Sharing, Synchronizer
 from compiler.errors import TooFewTokens
 from compiler.geometry.boxes import Range
@@ -30,7 +29,7 @@ from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.expected_values import Stage as ComputedStep
 from compiler.numerics.expected_values import VerificationPlan
 from compiler.numerics.provenance import Known
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import STILL, Following, following
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.tensor_ir.demand import Demanded, demanded
@@ -318,8 +317,8 @@ class ProgramCode(OffChip):
         ]
         grain = math.lcm(GRAIN, memory.alignment)
         for first in (number - 1, number):
-            span = LiveRange(f"step{number}.{buffer}", size, first, number)
-            address = lowest(span, [*homes, *self._stages.values()], grain)
+            span = LiveRange(f"step{number}.{buffer}", size, first, number, grain)
+            address = lowest(span, [*homes, *self._stages.values()])
             if address + size <= memory.size:
                 self._stages[span.name] = address, replace(span, first=number)
                 self._record_stage(span.name, address, size, number)

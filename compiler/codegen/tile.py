@@ -6,10 +6,12 @@ affine in the tile loops' variables, so the same operands serve every tile of a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from compiler.codegen.legalize import Names
+from compiler.codegen.nodes import Use
 from compiler.geometry.boxes import (
     Key,
     Needs,
@@ -22,12 +24,62 @@ from compiler.geometry.boxes import (
     summed,
     touched,
 )
-from compiler.plan.plan import Compute, LayerPlan
+from compiler.plan.make_plan import Compute, LayerPlan
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.tensor_ir.nest import Access, Dim, Tensor
 from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
 from simmodel.isa.region import Address, Operand, Ring, Terms
 from simmodel.program.program import TileLoop
+
+
+@dataclass(frozen=True)
+class Places:
+    """Addresses: of a group's buffers on chip, of DRAM buffers, of buffers in shared memory."""
+
+    chip: Mapping[str, tuple[int, int]]
+    """(address, bytes from slot to slot)."""
+    dram: Mapping[str, int]
+    shared: Mapping[str, int] = field(default_factory=dict)
+    """As if the whole buffer lay in the shared memory of the core's cluster."""
+
+
+@dataclass(frozen=True)
+class EmissionContext:
+    """What all steps of a group share."""
+
+    arch: Arch
+    places: Places
+    names: Names
+    step: int
+    """Number of the group in the program."""
+    depth: int
+    """Outer loops around every layer."""
+    barriers: dict[str, int]
+    """The program's barriers with their arrivals."""
+    awaited: Callable[[str], Iterable[str]]
+    """Barriers behind which a DRAM buffer holds what this group reads."""
+    picks: Mapping[str, int]
+    """Origin index of the node that picks a tensor of which this group reads the rows."""
+    lacking: Callable[[str, int], bool]
+    """Whether a core has yet to load a constant that stays for several groups."""
+
+    def uses(self, reads: Iterable[TileBuffer], writes: Iterable[TileBuffer]) -> tuple[Use, ...]:
+        """What a step touches on chip."""
+        return (
+            *(self._use(buffer, write=False) for buffer in reads),
+            *(self._use(buffer, write=True) for buffer in writes),
+        )
+
+    def _use(self, buffer: TileBuffer, *, write: bool) -> Use:
+        own = buffer.layer is not None
+        return Use(
+            f"{self.step}:{buffer.name}", buffer.role,
+            *buffer.span(self.places.chip[buffer.name]), buffer.slots,
+            buffer.level + (self.depth if own else 0),
+            # What no loop of the layer moves turns with the group's tiles.
+            self.depth if own and buffer.level else 0, write,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,6 +94,7 @@ class Turn:
 class TilePosition:
     """Loop positions of one tile, for one segment of every loop entered so far."""
 
+    around: EmissionContext
     plan: LayerPlan
     out: tuple[Range, ...]
     split: Mapping[int, Range]
@@ -81,17 +134,6 @@ class TilePosition:
         return self.plan.tiled.layer.tensors[name]
 
 
-@dataclass(frozen=True)
-class Places:
-    """Addresses: of a group's buffers on chip, of DRAM buffers, of buffers in shared memory."""
-
-    chip: Mapping[str, tuple[int, int]]
-    """(address, bytes from slot to slot)."""
-    dram: Mapping[str, int]
-    shared: Mapping[str, int] = field(default_factory=dict)
-    """As if the whole buffer lay in the shared memory of the core's cluster."""
-
-
 def place_in(name: str, first: int, count: int, total: int, alike: tuple[int, int]) -> TileLoop:
     """Tiles `first` .. `first + count` of a loop over `total`, out of a stretch of tiles that are
     `alike`, of which its first one and how many they are is given."""
@@ -104,9 +146,9 @@ def place_in(name: str, first: int, count: int, total: int, alike: tuple[int, in
     return name, first, count, total, kind
 
 
-def slot_address(buffer: TileBuffer, tile: TilePosition, places: Places) -> Address:
+def slot_address(buffer: TileBuffer, tile: TilePosition) -> Address:
     """Address of the slot of `buffer` that this tile uses."""
-    base, pitch = places.chip[buffer.name]
+    base, pitch = tile.around.places.chip[buffer.name]
     base += buffer.offset
     if buffer.slots == 1:
         return Address(base)
@@ -148,9 +190,7 @@ def region_origin(tile: TilePosition, key: Key) -> tuple[Range, ...]:
     )
 
 
-def read_operand(
-    compute: Compute, access: Access, index: int, tile: TilePosition, places: Places
-) -> Operand:
+def read_operand(compute: Compute, access: Access, index: int, tile: TilePosition) -> Operand:
     """Operand of one access of a nest, with one dimension for each of the nest's loops."""
     buffer = tile.plan.buffers[compute.reads[index]]
     loops = tile.loops(compute.position)
@@ -160,7 +200,7 @@ def read_operand(
         origin = tile.origins[buffer.name]
     else:
         origin = region_origin(tile, keys_of(compute.nest)[index])
-    address = slot_address(buffer, tile, places)
+    address = slot_address(buffer, tile)
     address = address_of_ranges(address, touched(access, loops), origin, buffer.strides)
     strides = compute.steps[index]
     shape = tuple(span.size for span in loops)
@@ -186,12 +226,12 @@ def _inside_origin(tile: TilePosition, tensor: str) -> tuple[Range, ...]:
     raise KeyError(tensor)
 
 
-def written_operand(compute: Compute, name: str, tile: TilePosition, places: Places) -> Operand:
+def written_operand(compute: Compute, name: str, tile: TilePosition) -> Operand:
     """Operand of what a nest writes: a tile of its own, or its place in the group's buffer."""
     buffer = tile.plan.buffers[name]
     ranges = tile.loops(compute.position)[: compute.nest.rank]
     shape = tuple(span.size for span in ranges)
-    address = slot_address(buffer, tile, places)
+    address = slot_address(buffer, tile)
     own = tile.needs.loops[compute.position][: compute.nest.rank]
     origin = tile.origins[name] if buffer.layer is None else own
     address = address_of_ranges(address, ranges, origin, buffer.strides)
@@ -219,9 +259,27 @@ def far_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> Op
 
 
 def inner_operand(
-    buffer: TileBuffer, tensor: Tensor, region: Region, tile: TilePosition, places: Places
+    buffer: TileBuffer, tensor: Tensor, region: Region, tile: TilePosition
 ) -> Operand:
     """Operand of the whole padded region of `tensor` inside a buffer."""
-    address = slot_address(buffer, tile, places)
+    address = slot_address(buffer, tile)
     short = limits(tensor.shape, tensor.counts, region.ranges)
     return Operand(buffer.role, address, region.padded, buffer.strides, buffer.dtype, limits=short)
+
+
+@dataclass(frozen=True)
+class TileEmitter:
+    """Emits one compute step on one engine."""
+
+    around: EmissionContext
+    origin: int
+
+    @property
+    def arch(self) -> Arch:
+        """The machine."""
+        return self.around.arch
+
+    @property
+    def names(self) -> Names:
+        """Of loop variables."""
+        return self.around.names

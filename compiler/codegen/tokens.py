@@ -15,15 +15,16 @@ all loops every pair happens once: where tokens are scarce, barriers do as well 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.codegen.issue_order.order import interleaved
-from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use, tiled
+from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use, with_fields
 from simmodel.isa import Arrive, Await, Instruction, Item, Loop, Sync
 from simmodel.program.program import TileKind
 
@@ -226,7 +227,8 @@ class Synchronizer:
         """What was `made` of a step, with the number of the tile that it is one of."""
         if leaf.tile is None or not made:
             return made
-        return list(tiled(made, self.tiles.setdefault(leaf.tile, len(self.tiles))))
+        number = self.tiles.setdefault(leaf.tile, len(self.tiles))
+        return list(with_fields(made, tile=number))
 
     def _loop_items(self, walk: SegmentedLoop, depth: int, lane: int) -> Iterator[Item]:
         if not walk.segments:
@@ -399,7 +401,7 @@ class _UseTable:
         engine = np.array([names.index(e) for _, e, _ in rows])
         write = np.array([use.write for use in uses])
         low, high = (np.array(v) for v in zip(*((u.low, u.high) for u in uses), strict=True))
-        memory, buffer = (_number_names([key(u) for u in uses]) for key in (_memory, _buffer))
+        memory, buffer = (_number_names(map(attrgetter(n), uses)) for n in ("memory", "buffer"))
         cut, first, last = np.array([u.part or _WHOLE for u in uses]).T
         meeting = (buffer[:, None] != buffer) | (cut[:, None] != cut)
         meeting |= (first[:, None] < last) & (first < last[:, None])
@@ -435,15 +437,7 @@ _WHOLE = (-2, 0, 1)
 """No part."""
 
 
-def _memory(use: Use) -> str:
-    return use.memory
-
-
-def _buffer(use: Use) -> str:
-    return use.buffer
-
-
-def _number_names(names: Sequence[str]) -> Ints:
+def _number_names(names: Iterable[str]) -> Ints:
     seen: dict[str, int] = {}
     return np.array([seen.setdefault(name, len(seen)) for name in names])
 

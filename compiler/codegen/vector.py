@@ -7,28 +7,21 @@ clips and encodes. Values between links stay in scratch, in the widest type that
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.codegen.kernels import KERNELS, KernelRequest, Offer, cycles_of, offered
-from compiler.codegen.legalize import Names, in_pieces, legal_vector, merged, taken
-from compiler.codegen.tile import (
-    Places,
-    TilePosition,
-    offset_address,
-    read_operand,
-    written_operand,
-)
+from compiler.codegen.legalize import in_pieces, legal_vector, merged, taken
+from compiler.codegen.tile import TileEmitter, TilePosition, read_operand, written_operand
 from compiler.geometry.boxes import scaled
-from compiler.plan.plan import Compute
+from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, roles
 from compiler.target.layout import links_of
 from compiler.target.loops.split import SplitInstruction
 from compiler.target.machine import form_of, joins_in_place, step_between
 from compiler.target.vector import kept_dims, lane_of
 from simmodel.arch.dtype import is_float
-from simmodel.arch.record import Arch
 from simmodel.isa import (
     Binary,
     Item,
@@ -46,53 +39,34 @@ from simmodel.isa import (
     Window,
 )
 from simmodel.isa.forms import definition
-from simmodel.isa.region import Address, Limit, Operand
+from simmodel.isa.region import Limit, Operand
 from simmodel.program.substitute import operands_of
 
-
-@dataclass(frozen=True)
-class Kinds:
-    """The classes of instructions of one engine."""
-
-    unary: type[Unary]
-    binary: type[Binary]
-    ternary: type[Ternary]
-    reduce: type[Reduce]
-
-
-KINDS = {
-    "vector": Kinds(Unary, Binary, Ternary, Reduce),
-    "scalar": Kinds(ScalarUnary, ScalarBinary, ScalarTernary, ScalarReduce),
+KINDS: Mapping[str, tuple[type[Unary], type[Binary], type[Ternary]]] = {
+    "vector": (Unary, Binary, Ternary),
+    "scalar": (ScalarUnary, ScalarBinary, ScalarTernary),
 }
+"""By engine, its instructions of one, two and three operands."""
 
 
 @dataclass(frozen=True)
-class VectorEmitter:
+class VectorEmitter(TileEmitter):
     """Emits one compute step on the vector engine, or on the scalar unit."""
 
-    arch: Arch
-    names: Names
-    places: Places
-    origin: int
     engine: str = "vector"
-
-    @property
-    def kinds(self) -> Kinds:
-        """The instructions of the engine."""
-        return KINDS[self.engine]
 
     def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
         """Instructions of `compute`, within the engine's ranks and extents."""
         nest, tensors = compute.nest, tile.plan.tiled.layer.tensors
         links = links_of(nest, tensors, compute.binding, self.arch)
         final = replace(
-            written_operand(compute, compute.writes, tile, self.places),
+            written_operand(compute, compute.writes, tile),
             scale=nest.scale,
             zero=nest.zero,
         )
         source = None
         if compute.sums is not None:
-            source = written_operand(compute, compute.sums, tile, self.places)
+            source = written_operand(compute, compute.sums, tile)
         items: list[Item] = []
         # Scratch holds what pieces of a reduction leave as it is.
         joins = bool(compute.scratch) or joins_in_place(nest, tensors)
@@ -120,8 +94,7 @@ class VectorEmitter:
             names = definition(nest.function, len(nest.operands)).parameters
             numbers |= dict(zip(names, nest.parameters, strict=True))
         reads = tuple(
-            read_operand(compute, access, index, tile, self.places)
-            for index, access in enumerate(nest.operands)
+            read_operand(compute, access, index, tile) for index, access in enumerate(nest.operands)
         )
         leaf = KernelRequest(form_of(nest), self.engine, final, reads, numbers, self.origin)
         least, best = cycles_of(items, self.arch), items
@@ -144,7 +117,7 @@ class VectorEmitter:
 
     def _scratch(self, compute: Compute, tile: TilePosition) -> Operand:
         """Space for values between links: real ones, or whole numbers of steps."""
-        made = written_operand(compute, compute.scratch[0], tile, self.places)
+        made = written_operand(compute, compute.scratch[0], tile)
         nest = compute.nest
         if is_float(made.dtype) or all(access.scale is None for access in nest.operands):
             return made
@@ -166,7 +139,7 @@ class VectorEmitter:
                 assert source is not None
                 operands.append(source)
                 continue
-            read = read_operand(compute, nest.reads[index], index, tile, self.places)
+            read = read_operand(compute, nest.reads[index], index, tile)
             if link.at is not None:
                 read = _at_tap(read, nest.rank, link.at)
             elif index >= len(nest.operands):
@@ -181,29 +154,19 @@ class VectorEmitter:
     def _elementwise(
         self, link: SplitInstruction, dst: Operand, reads: list[Operand]
     ) -> VectorInstruction:
-        a, *others = reads
-        given: dict[str, Any] = {
-            "engine": self.engine, "origin": self.origin, "function": link.function,
-            "dst": dst, "a": a,
-        }  # fmt: skip
-        if not others:
-            return self.kinds.unary(**given, parameters=link.parameters)
-        if len(others) == 1:
-            return self.kinds.binary(**given, b=others[0])
-        return self.kinds.ternary(**given, b=others[0], c=others[1])
+        fields: dict[str, Any] = dict(zip("abc", reads, strict=False))
+        if len(reads) == 1:
+            fields["parameters"] = link.parameters
+        return KINDS[self.engine][len(reads) - 1](
+            engine=self.engine, origin=self.origin, function=link.function, dst=dst, **fields
+        )
 
     def _reduce(self, compute: Compute, dst: Operand, a: Operand) -> VectorInstruction:
-        extra = len(a.shape) - len(dst.shape)
-        wide = replace(
-            dst,
-            shape=(*dst.shape, *(1,) * extra),
-            strides=(*dst.strides, *(dst.itemsize,) * extra),
-        )
         function = compute.nest.reduce
         assert function is not None
-        return self.kinds.reduce(
-            engine=self.engine, origin=self.origin, function=function, dst=wide, a=a
-        )
+        kind = ScalarReduce if self.engine == "scalar" else Reduce
+        wide = _with_unit_axes(dst, len(a.shape) - len(dst.shape))
+        return kind(engine=self.engine, origin=self.origin, function=function, dst=wide, a=a)
 
     def _window(
         self, compute: Compute, dst: Operand, reads: list[Operand], found: Roles, tile: TilePosition
@@ -211,32 +174,26 @@ class VectorEmitter:
         """One window instruction; output dims beyond rows and channels become leading ones."""
         nest = compute.nest
         geometry = Windows.of(compute, tile, found)
-        channel = _channel(dst, found)
-        lead = [d for d in range(nest.rank) if d not in (found.y, found.x, channel)]
-        lead = [d for d in lead if dst.shape[d] > 1]
+        # The channel is the fastest output dim with several positions that is neither row.
+        others = [d for d in range(nest.rank) if d not in (found.y, found.x) and dst.shape[d] > 1]
+        channel = min(others, key=lambda d: dst.strides[d], default=None)
+        lead = [d for d in others if d != channel]
         a, buffer = reads[0], tile.plan.buffers[compute.reads[0]]
-        walked = [*lead, found.y, found.x, channel]
-        shape = [dst.shape[d] for d in lead] + [*geometry.extent, _extent_or_one(dst, channel)]
-        strides = [a.strides[d] for d in lead]
-        strides += [buffer.strides[axis] if axis is not None else 0 for axis in geometry.axes]
-        strides.append(a.strides[channel] if channel is not None else a.itemsize)
-        seen = a.along([*lead, None, None, channel])
+        inner = a.along([*lead, None, None, channel])
+        strides = [buffer.strides[axis] if axis is not None else 0 for axis in geometry.axes]
+        rows = slice(len(lead), len(lead) + 2)
+        shape, steps = list(inner.shape), list(inner.strides)
+        shape[rows], steps[rows] = geometry.extent, strides
         short = geometry.limits(a, (found.y, found.x), len(lead))
         return Window(
             engine="vector", origin=self.origin, function=str(nest.reduce),
-            dst=dst.along(walked),
+            dst=dst.along([*lead, found.y, found.x, channel]),
             a=replace(
-                seen, shape=tuple(shape), strides=tuple(strides), limits=(*seen.limits, *short)
+                inner, shape=tuple(shape), strides=tuple(steps), limits=(*inner.limits, *short)
             ),
-            w=self._weight_operand(reads, lead, geometry, channel) if len(reads) > 1 else None,
+            w=reads[1].along([*lead, *geometry.taps, channel]) if len(reads) > 1 else None,
             kernel=geometry.kernel, stride=geometry.stride, dilation=geometry.dilation,
         )  # fmt: skip
-
-    def _weight_operand(
-        self, reads: list[Operand], lead: list[int], geometry: Windows, channel: int | None
-    ) -> Operand:
-        dims = [*lead, *geometry.taps, channel]
-        return reads[1].along(dims)
 
 
 @dataclass(frozen=True)
@@ -262,8 +219,7 @@ class Windows:
             tap = next((t for t in found.taps if t.row == row and row is not None), None)
             size = loops[row].size if row is not None else 1
             if tap is None:
-                axis = _axis_read_by(compute, row)
-                step = _coefficient(compute, row)
+                axis, step = _axis_read_by(compute, row)
                 sides.append((1, step, 1, (size - 1) * step + 1, axis, None))
                 continue
             kernel = loops[tap.dim].size
@@ -294,68 +250,41 @@ class Windows:
         return tuple(made)
 
 
-def _axis_read_by(compute: Compute, row: int | None) -> int | None:
-    if row is None:
-        return None
-    index = compute.nest.operands[0].index
-    return next((axis for axis, affine in enumerate(index) if affine.coefficient(row)), None)
+def _axis_read_by(compute: Compute, row: int | None) -> tuple[int | None, int]:
+    """The axis of the first operand that a loop moves, and by how many positions."""
+    for axis, affine in enumerate(compute.nest.operands[0].index):
+        if row is not None and (factor := affine.coefficient(row)):
+            return axis, abs(factor)
+    return None, 1
 
 
-def _coefficient(compute: Compute, row: int | None) -> int:
-    axis = _axis_read_by(compute, row)
-    if axis is None or row is None:
-        return 1
-    return abs(compute.nest.operands[0].index[axis].coefficient(row)) or 1
-
-
-def _channel(dst: Operand, found: Roles) -> int | None:
-    """The output dim that is neither row: the fastest one that has more than one position."""
-    others = [d for d in range(len(dst.shape)) if d not in (found.y, found.x)]
-    moving = [d for d in others if dst.shape[d] > 1]
-    return min(moving, key=lambda d: dst.strides[d]) if moving else None
-
-
-def _extent_or_one(operand: Operand, dim: int | None) -> int:
-    return 1 if dim is None else operand.shape[dim]
+def _with_unit_axes(operand: Operand, count: int) -> Operand:
+    """`operand` with so many more dimensions of extent 1."""
+    strides = (*operand.strides, *(operand.itemsize,) * count)
+    return replace(operand, shape=(*operand.shape, *(1,) * count), strides=strides)
 
 
 def _at_tap(operand: Operand, rank: int, position: tuple[int, ...]) -> Operand:
     offset = sum(i * s for i, s in zip(position, operand.strides[rank:], strict=True))
-    address: Address = offset_address(operand.address, offset)
-    return replace(operand.along(range(rank)), address=address)
-
-
-def looped(items: list[Item], counts: list[tuple[str, int]]) -> list[Item]:
-    """`items` inside loops, outermost first."""
-    for variable, count in reversed(counts):
-        items = [Loop(variable, count, tuple(items))]
-    return items
+    return replace(operand.along(range(rank)), address=operand.address.plus(offset))
 
 
 # Sums of products on the vector engine: one nest over one tile, added up beside what there is.
 
 
 @dataclass(frozen=True)
-class ProductEmitter:
+class ProductEmitter(TileEmitter):
     """Emits the sums of one compute step; `VectorEmitter` finishes them."""
-
-    arch: Arch
-    names: Names
-    places: Places
-    origin: int
 
     def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
         """Instructions that add the products of `tile` to the sums of `compute`."""
         assert compute.sums is not None
         nest = compute.nest
         a, w = (
-            read_operand(compute, access, index, tile, self.places)
-            for index, access in enumerate(nest.operands)
+            read_operand(compute, access, index, tile) for index, access in enumerate(nest.operands)
         )
-        sums = written_operand(compute, compute.sums, tile, self.places)
-        reduced = len(nest.dims) - nest.rank
-        shape = (*sums.shape, *(1,) * reduced)
-        dst = replace(sums, shape=shape, strides=(*sums.strides, *(sums.itemsize,) * reduced))
+        sums = written_operand(compute, compute.sums, tile)
+        dst = _with_unit_axes(sums, len(nest.dims) - nest.rank)
         whole = Product(engine="vector", origin=self.origin, dst=dst, a=a, w=w)
         if not self.arch.vector.product_rows:
             first = self._cleared(sums) if tile.opens else []

@@ -34,7 +34,7 @@ from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.shared_memory import ChooseHomes
 from compiler.schedule.residency.weights import PinConstants
-from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.group import Group, Shared
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
@@ -60,7 +60,7 @@ def place_in_pieces(costs: GroupCosts, group: Group, before: Fit | None) -> list
         return place_in_pieces(costs.single, group, before)
     if refusal is None:
         try:  # by itself, or beside what is kept
-            costs.schedules(replace(group, kept={}, pinned={}, reserved={}))
+            costs.schedules(replace(group, residency=group.shared, reserved={}))
         except DoesNotFit as why:
             refusal = why
     raise refusal or costs.search.refusal(group)
@@ -105,10 +105,9 @@ def _group_pieces(group: Group) -> Iterator[Group]:
 
 def _piece(group: Group, layers: tuple[Layer, ...], results: tuple[str, ...]) -> Group:
     """Some of a group's layers, which find what they use where the group does."""
-    piece = Group(layers, results, reserved=group.reserved, shared=group.shared)
-    kept = {name: home for name, home in group.kept.items() if name in piece.users}
-    pinned = {name: home for name, home in group.pinned.items() if name in piece.users}
-    return replace(piece, kept=kept, pinned=pinned)
+    piece = Group(layers, results, reserved=group.reserved)
+    own = {n: r for n, r in group.residency.items() if n in piece.users or isinstance(r, Shared)}
+    return replace(piece, residency=own)
 
 
 @dataclass(frozen=True)

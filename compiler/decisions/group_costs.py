@@ -15,7 +15,7 @@ from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import TraceCache
 from compiler.memory.on_chip import Place
 from compiler.options import Stages
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.schedule.fusion.partition import Outline
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import TrackedCache

@@ -30,7 +30,7 @@ from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
 from compiler.passes import pass_name
 from compiler.pipeline import compile_model, emit_program, prepared
-from compiler.plan.plan import LayerPlan
+from compiler.plan.make_plan import LayerPlan
 from compiler.schedule_ir.layer import Layer
 from compiler.target.bind import print_bound
 from compiler.tensor_ir.nest import HostNode, NestGraph

@@ -17,8 +17,7 @@ from compiler.cost.overlap import host_cycles
 from compiler.cost.work import array_work
 from compiler.explain.rejected import RejectedOption, cheaper
 from compiler.geometry.boxes import needs
-from compiler.plan.make_plan import symbolic
-from compiler.plan.plan import Compute, LayerPlan
+from compiler.plan.make_plan import Compute, LayerPlan, symbolic
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import Mapping as Lies
 from compiler.target.array_mapping import joining, mapping, pixel_blocks, roles

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from compiler.context import GroupDecision, ScheduleSearch
 from compiler.decisions.fallback import place_in_pieces
@@ -151,12 +150,9 @@ class Neighbours:
         """A group with what is kept on chip around those that were chosen."""
         group, around = self.net.group(mask), [self.made[step].group for step in steps]
         near = {*group.inputs, *group.results}
-        homes: dict[str, dict[str, Any]] = {
-            kind: {n: h for other in around for n, h in getattr(other, kind).items() if n in near}
-            for kind in ("kept", "pinned", "shared")
-        }
+        rows = {n: r for other in around for n, r in other.residency.items() if n in near}
         reserved = reserving(*(other.reserved for other in around))
-        return replace(group, reserved=reserved, **homes)
+        return replace(group, residency=rows, reserved=reserved)
 
     def _against(self, steps: tuple[int, ...]) -> float:
         return sum(self.made[step].schedule.estimate.total for step in steps)
@@ -232,7 +228,7 @@ class Others:
         if not group.kept and not group.reserved:
             return None
         try:
-            found = self.costs.schedules(replace(group, kept={}, pinned={}, reserved={}))
+            found = self.costs.schedules(replace(group, residency=group.shared, reserved={}))
         except DoesNotFit:
             return RejectedOption(what, None, self.cost, "does not fit")
         cycles = found[0].estimate.total

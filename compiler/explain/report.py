@@ -16,8 +16,7 @@ from compiler.explain.forms import FormReport, forms_of
 from compiler.explain.rejected import Neighbours, Others, RejectedOption, best
 from compiler.geometry.boxes import needs
 from compiler.options import Trial
-from compiler.plan.make_plan import symbolic
-from compiler.plan.plan import LayerPlan, Plan
+from compiler.plan.make_plan import LayerPlan, Plan, symbolic
 from compiler.schedule.fusion.dependence import dependences
 from compiler.schedule.fusion.reorder import Reorder
 from compiler.schedule.residency.buffer import TileBuffer

@@ -276,7 +276,7 @@ class _Search:
             for m, b in enumerate(self.buffers[:n]):
                 self.price[n, m] = self.price[m, n] = self.waits.between(a, b)
             self.price[n, count:] = self.waits.ahead(a)
-        spans = [*(_span(self.places[b.name], b) for b in self.buffers), *self.waits.busy]
+        spans = [*(b.span(self.places[b.name]) for b in self.buffers), *self.waits.busy]
         bounds = np.array(spans, dtype=np.int64).reshape(-1, 2)
         # First and last bytes of all buffers, then of what is busy.
         self.lows, self.highs = bounds[:, 0].copy(), bounds[:, 1].copy()
@@ -345,7 +345,7 @@ class _Search:
         swapped = {x.name: (start[y.name][0], start[x.name][1]) for x, y in ((a, b), (b, a))}
         for x, other in ((a, b), (b, a)):
             place = swapped[x.name]
-            if place[0] % self.space.grain(x) or _span(place, x)[1] > self.space.size:
+            if place[0] % self.space.grain(x) or x.span(place)[1] > self.space.size:
                 return
             if not np.isfinite(self._sharing(x, [place], (other,))[0]):
                 return
@@ -363,7 +363,7 @@ class _Search:
     def _put(self, buffer: TileBuffer, place: Place) -> None:
         self.places[buffer.name] = place
         index = self.index[buffer.name]
-        self.lows[index], self.highs[index] = _span(place, buffer)
+        self.lows[index], self.highs[index] = buffer.span(place)
         for number, traffic in enumerate(self.traffics):
             if buffer.name in traffic.buffers:
                 demands = traffic.demands(buffer.name, *_addresses_and_pitches([place]))[0]
@@ -395,9 +395,9 @@ class _Search:
     def _offers(self, buffer: TileBuffer, without: Sequence[TileBuffer]) -> list[Place]:
         """Places to try: beside other buffers, at and across borders of banks."""
         grain, bank, size = self.space.grain(buffer), self.space.bank_size, self.space.size
-        tight = _up(buffer.bytes, grain)
+        tight = -(-buffer.bytes // grain) * grain
         bank = math.lcm(bank, grain)
-        apart = _up(tight, bank)
+        apart = -(-tight // bank) * bank
         found: list[Place] = []
         for pitch in sorted({tight, apart, apart + bank} if buffer.slots > 1 else {tight}):
             extent = pitch * (buffer.slots - 1) + buffer.bytes
@@ -424,11 +424,3 @@ class _Search:
 def _addresses_and_pitches(places: Sequence[Place]) -> tuple[Ints, Ints]:
     both: NDArray[np.int64] = np.array(places, dtype=np.int64)
     return both[:, 0], both[:, 1]
-
-
-def _up(value: int, grain: int) -> int:
-    return -(-value // grain) * grain
-
-
-def _span(place: Place, buffer: TileBuffer) -> tuple[int, int]:
-    return place[0], place[0] + place[1] * (buffer.slots - 1) + buffer.bytes

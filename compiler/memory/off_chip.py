@@ -124,7 +124,7 @@ class OffChip:
             touch(name, last)
         sizes = self.graph.buffers
         return [
-            LiveRange(name, sizes[name] * size_of(dtypes[name]), born[name], dies[name])
+            LiveRange(name, sizes[name] * size_of(dtypes[name]), born[name], dies[name], GRAIN)
             for name in born
         ]
 

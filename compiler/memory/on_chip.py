@@ -13,21 +13,20 @@ In a memory whose banks are contiguous ranges, slots go to banks of their own wh
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, product
 from typing import Annotated, Literal
 
 from compiler.cost.overlap import copy_rate
 from compiler.memory.bank_assignment import BankedMemory, Banks, Waits, separate, traffic
-from compiler.memory.packing import Item, PackingSearchOptions, pack
+from compiler.memory.packing import PackingSearchOptions, pack
 from compiler.memory.prefetch_addresses import Early, LoadPacing, prefetched
 from compiler.memory.steady_state import phases
 from compiler.passes import ContractBroken, Within, ensured
-from compiler.plan.make_plan import too_large
-from compiler.plan.plan import Plan
-from compiler.schedule.residency.buffer import TileBuffer, alive
+from compiler.plan.make_plan import Plan, too_large
+from compiler.schedule.residency.buffer import LiveRange, TileBuffer, alive, lowest_gap
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch, Memory
@@ -49,44 +48,37 @@ def check_layout(
         own = [b for b in plan.buffers.values() if b.role == role and b.address is None]
         size = plan.schedule.group.room(role, memory.size)
         for buffer in own:
-            address, pitch = places[buffer.name]
-            grain = math.lcm(memory.alignment, size_of(buffer.dtype))
-            if address % grain or pitch % grain:
-                yield (
-                    buffer.name,
-                    f"{buffer.name} at {address} every {pitch}: must be multiples of {grain} B",
-                )
-            if pitch < buffer.bytes:
-                yield (
-                    buffer.name,
-                    f"{buffer.name}: slots of {buffer.bytes} B do not go every {pitch} B",
-                )
-            if address < 0 or _end_of_buffer(buffer, places) > size:
-                end = _end_of_buffer(buffer, places)
-                yield buffer.name, f"{buffer.name} ends at {end}, {role} memory at {size}"
+            yield from ((buffer.name, said) for said in _misplaced(buffer, places, memory, size))
         for a, b in _clashes(own, places, len(plan.layers) - 1):
-            yield (
-                b.name,
-                f"{a.name} and {b.name} share bytes of {role} memory while both are needed",
-            )
+            said = f"{a.name} and {b.name} share bytes of {role} memory while both are needed"
+            yield b.name, said
 
 
-def _end_of_buffer(buffer: TileBuffer, places: Mapping[str, tuple[int, int]]) -> int:
-    address, pitch = places[buffer.name]
-    return address + pitch * (buffer.slots - 1) + buffer.bytes
+def _misplaced(
+    buffer: TileBuffer, places: Mapping[str, tuple[int, int]], memory: Memory, size: int
+) -> Iterator[str]:
+    """Errors in the place of one buffer, of a memory of which its group has `size` bytes."""
+    name, (address, pitch) = buffer.name, places[buffer.name]
+    _, end = buffer.span((address, pitch))
+    grain = math.lcm(memory.alignment, size_of(buffer.dtype))
+    if address % grain or pitch % grain:
+        yield f"{name} at {address} every {pitch}: must be multiples of {grain} B"
+    if pitch < buffer.bytes:
+        yield f"{name}: slots of {buffer.bytes} B do not go every {pitch} B"
+    if address < 0 or end > size:
+        yield f"{name} ends at {end}, {buffer.role} memory at {size}"
 
 
 def _clashes(
     buffers: list[TileBuffer], places: Mapping[str, tuple[int, int]], last: int
 ) -> Iterator[tuple[TileBuffer, TileBuffer]]:
     """Pairs that overlap in bytes and in layers, found in the order of their addresses."""
-    ordered = sorted(buffers, key=lambda b: places[b.name])
-    open_: list[TileBuffer] = []
-    for buffer in ordered:
-        start = places[buffer.name][0]
-        open_ = [other for other in open_ if _end_of_buffer(other, places) > start]
-        yield from ((other, buffer) for other in open_ if _lifetimes_overlap(other, buffer, last))
-        open_.append(buffer)
+    open_: list[tuple[int, TileBuffer]] = []
+    for buffer in sorted(buffers, key=lambda b: places[b.name]):
+        start, end = buffer.span(places[buffer.name])
+        open_ = [each for each in open_ if each[0] > start]
+        yield from ((o, buffer) for _, o in open_ if _lifetimes_overlap(o, buffer, last))
+        open_.append((end, buffer))
 
 
 def _lifetimes_overlap(a: TileBuffer, b: TileBuffer, last: int) -> bool:
@@ -217,29 +209,14 @@ class PlaceBuffers:
 
         Raises DoesNotFit where no placement was found.
         """
-        places: Places = {}
+        fixed = (b for b in plan.buffers.values() if b.address is not None)
+        places = {b.name: (b.address or 0, b.bytes) for b in fixed}
         for role, memory in arch.memories.on_chip().items():
-            size = plan.schedule.group.room(role, memory.size)
-            found = [b for b in plan.buffers.values() if b.role == role]
-            places |= {b.name: (b.address, b.bytes) for b in found if b.address is not None}
-            buffers = [b for b in found if b.address is None]
+            buffers = [b for b in plan.buffers.values() if b.role == role and b.address is None]
             if buffers:
                 busy = _tail(before, role) if before is not None and self.ahead else []
-                room, looped = (memory, size), bool(plan.schedule.loops)
-                made = self._place_in_memory(buffers, room, plan, busy, turns=looped)
-                alive_ahead = ahead(buffers, len(plan.layers))
-                early = self._early(made, buffers, room, plan, busy, arch)
-                if early is not None:
-                    made, alive_ahead = early
-                if self._moves(memory):
-                    once = (
-                        self._place_in_memory(buffers, room, plan, busy, turns=False)
-                        if looped
-                        else made
-                    )
-                    starts = [places | start for start in (made, once)[: 1 if made == once else 2]]
-                    made = self._separated(starts, buffers, room, busy, plan, arch, alive_ahead)
-                places |= made
+                size = plan.schedule.group.room(role, memory.size)
+                places |= _OneMemory(self, plan, arch, memory, size, buffers, busy).places(places)
         return places
 
     def ensures(
@@ -252,80 +229,144 @@ class PlaceBuffers:
 
     def moves(self, arch: Arch) -> bool:
         """Whether buffers may be moved between banks of a machine."""
-        return any(map(self._moves, arch.memories.on_chip().values()))
+        return any(map(self.moves_in, arch.memories.on_chip().values()))
 
-    def _moves(self, memory: Memory) -> bool:
+    def moves_in(self, memory: Memory) -> bool:
+        """Whether buffers may be moved between banks of one memory."""
         return self.conflicts == "aware" and memory.mapping == "blocked" and memory.banks > 1
 
-    def _early(
-        self, made: Places, buffers: list[TileBuffer], room: tuple[Memory, int], plan: Plan,
-        busy: list[tuple[int, int]], arch: Arch,
-    ) -> tuple[Places, Lives] | None:  # fmt: skip
+
+@dataclass(frozen=True)
+class _OneMemory:
+    """The buffers of a plan in one memory, of which they may have `size` bytes."""
+
+    options: PlaceBuffers
+    plan: Plan
+    arch: Arch
+    memory: Memory
+    size: int
+    buffers: list[TileBuffer]
+    busy: list[tuple[int, int]]
+    """Bytes that the group before uses until its end."""
+
+    @property
+    def last(self) -> int:
+        """Number of the last layer's step."""
+        return len(self.plan.layers)
+
+    @property
+    def looped(self) -> bool:
+        """Whether it is a tile of several."""
+        return bool(self.plan.schedule.loops)
+
+    @property
+    def grain(self) -> int:
+        """What addresses are multiples of."""
+        return math.lcm(*map(self._grain_of, self.buffers))
+
+    def _grain_of(self, buffer: TileBuffer) -> int:
+        memory = self.memory
+        return math.lcm(memory.alignment, min(memory.bank_width, 64), size_of(buffer.dtype))
+
+    def places(self, fixed: Places) -> Places:
+        """Address and pitch of each buffer, beside those whose places are `fixed`."""
+        made, lives_ahead = self._fitted(turns=self.looped), ahead(self.buffers, self.last)
+        early = self._early(made)
+        if early is not None:
+            made, lives_ahead = early
+        if not self.options.moves_in(self.memory):
+            return made
+        once = self._fitted(turns=False) if self.looped else made
+        starts = (made, once)[: 1 if made == once else 2]
+        return self._separated([fixed | start for start in starts], lives_ahead)
+
+    def _early(self, made: Places) -> tuple[Places, Lives] | None:
         """Places that let loads begin early enough to save time; None: `made` is as good."""
-        if not self.ahead or len(plan.layers) < self.early.layers or plan.schedule.loops:
+        how = self.options.early
+        if not self.options.ahead or self.last < how.layers or self.looped:
             return None
-        memory, size = room
-        grain = math.lcm(
-            memory.alignment, _access_width(memory), *(size_of(b.dtype) for b in buffers)
-        )
-        found = prefetched(
-            made, buffers, LoadPacing.of(plan, arch), (size, grain), busy, self.early
-        )
+        pace, room = LoadPacing.of(self.plan, self.arch), (self.size, self.grain)
+        found = prefetched(made, self.buffers, pace, room, self.busy, how)
         return None if found is None else (found[0], Lives(found[1]))
 
-    def _place_in_memory(
-        self, buffers: list[TileBuffer], room: tuple[Memory, int], plan: Plan,
-        busy: list[tuple[int, int]], *, turns: bool,
-    ) -> Places:  # fmt: skip
-        memory, size = room
-        grain = math.lcm(
-            memory.alignment, _access_width(memory), *(size_of(b.dtype) for b in buffers)
-        )
-        grains = [grain]
-        if self.apart and memory.mapping == "blocked" and memory.banks > 1:
-            grains.insert(0, math.lcm(memory.bank_size, grain))
-        last = len(plan.layers)
-        for (lives, avoided), step in itertools.product(
-            _wishes(buffers, plan, busy, turns), grains
-        ):
-            found = _first_fit(buffers, lives, step, size, avoided)
-            if found is not None:
-                return found
-        dense = _pack_densely(buffers)
-        if _end(dense, buffers) <= size:
-            return dense
-        found = _searched(buffers, ahead(buffers, last), room, min(self.effort, 1), self.packer)
-        if found is not None:
-            return found
-        lives = in_use(buffers, last)
-        for step in grains:
-            found = _first_fit(buffers, lives, step, size, [])
-            if found is not None:
-                return found
-        found = _searched(buffers, lives, room, self.effort, self.packer)
-        if found is not None:
-            return found
-        demand = max(
-            sum(b.bytes * b.slots for b in buffers if alive(b, position, last - 1))
-            for position in range(last)
-        )
-        raise too_large(plan, buffers[0].role, max(demand, size + 1), size)
+    def _fitted(self, *, turns: bool) -> Places:
+        """Places for the longest live ranges that go; `turns`: in a tile loop."""
+        found = next((places for places in self._attempts(turns) if places is not None), None)
+        if found is None:
+            role, demand = self.buffers[0].role, max(*self._demands(), self.size + 1)
+            raise too_large(self.plan, role, demand, self.size)
+        return found
 
-    def _separated(
-        self, starts: list[Places], buffers: list[TileBuffer], room: tuple[Memory, int],
-        busy: list[tuple[int, int]], plan: Plan, arch: Arch, early: Lives,
-    ) -> Places:  # fmt: skip
+    def _attempts(self, turns: bool) -> Iterator[Places | None]:
+        grains, effort = [self.grain], self.options.effort
+        if self.options.apart and self.memory.mapping == "blocked" and self.memory.banks > 1:
+            grains.insert(0, math.lcm(self.memory.bank_size, self.grain))
+        wishes = _wishes(self.buffers, self.plan, self.busy, turns)
+        for (lives, avoided), grain in product(wishes, grains):
+            yield self._first_fit(lives, grain, avoided)
+        yield self._dense()
+        yield self._searched(ahead(self.buffers, self.last), min(effort, 1))
+        needed = in_use(self.buffers, self.last)
+        yield from (self._first_fit(needed, grain, []) for grain in grains)
+        yield self._searched(needed, effort)
+
+    def _demands(self) -> Iterator[int]:
+        """Bytes that are in use while each layer runs."""
+        for position in range(self.last):
+            live = (b for b in self.buffers if alive(b, position, self.last - 1))
+            yield sum(b.bytes * b.slots for b in live)
+
+    def _first_fit(
+        self, lives: Lives, grain: int, busy: Sequence[tuple[int, int]]
+    ) -> Places | None:
+        """First fit: the lowest free addresses, large buffers first, at multiples of `grain`."""
+        placed: list[tuple[str, tuple[int, int]]] = []
+        places: Places = {}
+        for buffer in sorted(self.buffers, key=lambda b: -b.bytes * b.slots):
+            name, pitch = buffer.name, -(-buffer.bytes // grain) * grain
+            extent = pitch * (buffer.slots - 1) + buffer.bytes
+            there = [span for other, span in placed if lives.meet(name, other)]
+            there += busy if lives.early(name) else ()
+            address = lowest_gap(extent, there, grain)
+            if address + extent > self.size:
+                return None
+            placed.append((name, (address, address + extent)))
+            places[name] = (address, pitch)
+        return places
+
+    def _dense(self) -> Places | None:
+        """Addresses without gaps: sizes are multiples of the elements' alignment."""
+        order = sorted(self.buffers, key=lambda b: (-size_of(b.dtype), -b.bytes * b.slots))
+        ends = list(accumulate((b.bytes * b.slots for b in order), initial=0))
+        if ends[-1] > self.size:
+            return None
+        return {b.name: (low, b.bytes) for b, low in zip(order, ends, strict=False)}
+
+    def _searched(self, lives: Lives, effort: int) -> Places | None:
+        """A packing found by search."""
+        items = [
+            LiveRange(
+                b.name, b.bytes * b.slots, *lives.steps[b.name],
+                math.lcm(self.memory.alignment, size_of(b.dtype)),
+            )
+            for b in self.buffers
+        ]  # fmt: skip
+        found = pack(items, self.size, effort, how=self.options.packer)
+        if found is None:
+            return None
+        return {b.name: (found.addresses[b.name], b.bytes) for b in self.buffers}
+
+    def _separated(self, starts: list[Places], early: Lives) -> Places:
         """The best of `starts` after bank assignment, by cycles in the steady state."""
-        memory, size = room
-        steady = phases(plan, arch)
-        names = {b.name for b in plan.buffers.values() if b.role == buffers[0].role}
-        last = len(plan.layers)
-        lives = in_use(buffers, last)
-        rates = [min(copy_rate(arch, e), arch.dram_bytes_per_cycle) for e in arch.copy_.values()]
-        stored = {name for name, _ in plan.stores}
+        steady, banks, buffers = phases(self.plan, self.arch), self.options.banks, self.buffers
+        names = {b.name for b in self.plan.buffers.values() if b.role == buffers[0].role}
+        lives = in_use(buffers, self.last)
+        copies = self.arch.copy_.values()
+        rate = max(min(copy_rate(self.arch, e), self.arch.dram_bytes_per_cycle) for e in copies)
+        stored = {name for name, _ in self.plan.stores}
 
         def loading(buffer: TileBuffer) -> float:
-            return buffer.bytes / max(rates) if buffer.key is not None else 0.0
+            return buffer.bytes / rate if buffer.key is not None else 0.0
 
         def behind(a: TileBuffer, b: TileBuffer) -> float:
             """Cycles by which the load of the next tile's `a` is late if it reuses the bytes of
@@ -333,7 +374,7 @@ class PlaceBuffers:
             needed."""
             if not loading(a):
                 return 0.0
-            storing = b.bytes / max(rates) if b.name in stored else 0.0
+            storing = b.bytes / rate if b.name in stored else 0.0
             between = (*steady[b.last + 1 :], *steady[: a.first])
             return max(0.0, storing + loading(a) - sum(phase.period for phase in between))
 
@@ -343,35 +384,21 @@ class PlaceBuffers:
             times = steady[a.first].times
             if early.meet(a.name, b.name):
                 hidden = steady[min(a.first, b.first)].period
-                return times * (max(loading(a), loading(b)) + self.banks.again * hidden)
+                return times * (max(loading(a), loading(b)) + banks.again * hidden)
             # In the next tile the earlier one waits until this tile is done with the later one.
             period = min(steady[b.first].period, steady[a.first].period)
-            late = max(behind(a, b), behind(b, a), self.banks.again * period)
+            late = max(behind(a, b), behind(b, a), banks.again * period)
             return (times - 1) * late
 
-        space = BankedMemory(
-            size, memory.bank_size,
-            lambda b: math.lcm(memory.alignment, _access_width(memory), size_of(b.dtype)),
-        )  # fmt: skip
-        waits = Waits(between, busy, lambda b: loading(b) if early.early(b.name) else 0.0)
-        seen = traffic(steady, names, memory, self.banks)
+        space = BankedMemory(self.size, self.memory.bank_size, self._grain_of)
+        waits = Waits(between, self.busy, lambda b: loading(b) if early.early(b.name) else 0.0)
+        seen = traffic(steady, names, self.memory, banks)
         made = (
-            separate(
-                {n: p for n, p in start.items() if n in names},
-                buffers,
-                seen,
-                space,
-                waits,
-                self.banks,
-            )
-            for start in starts
+            separate({n: p for n, p in s.items() if n in names}, buffers, seen, space, waits, banks)
+            for s in starts
         )
         found, _ = min(made, key=lambda each: each[1])
         return {b.name: found[b.name] for b in buffers}
-
-
-def _access_width(memory: Memory) -> int:
-    return min(memory.bank_width, 64)
 
 
 def _wishes(
@@ -384,7 +411,7 @@ def _wishes(
         # The tile before ends often, the group before once: it is run into first.
         stored = {name for name, _ in plan.stores}
         loops = (turning(buffers, last, stored, layers) for layers in depths(last))
-        yield from itertools.product((together(buffers, last), *loops), (busy, []))
+        yield from product((together(buffers, last), *loops), (busy, []))
     once = [together(buffers, last), *(ahead(buffers, last, layers) for layers in depths(last))]
     yield from ((lives, avoided) for avoided in (busy, []) for lives in once)
 
@@ -392,72 +419,9 @@ def _wishes(
 def _tail(before: tuple[Plan, Places], role: str) -> list[tuple[int, int]]:
     """Bytes that a group uses until its end: of its last layer, or, in tile loops, of all."""
     plan, places = before
-    last = len(plan.layers) - 1
-    looped = bool(plan.schedule.loops)
-    found = []
-    for buffer in plan.buffers.values():
-        if buffer.role == role and (looped or alive(buffer, last, last)):
-            address, pitch = places[buffer.name]
-            found.append((address, address + pitch * (buffer.slots - 1) + buffer.bytes))
-    return found
-
-
-def _first_fit(
-    buffers: list[TileBuffer], lives: Lives, grain: int, size: int, busy: Sequence[tuple[int, int]]
-) -> Places | None:
-    """First fit: the lowest free addresses, large buffers first, at multiples of `grain`."""
-    placed: list[tuple[int, int, str | None]] = [(low, high, None) for low, high in busy]
-    places: Places = {}
-    for buffer in sorted(buffers, key=lambda b: -b.bytes * b.slots):
-        pitch = -(-buffer.bytes // grain) * grain
-        extent = pitch * (buffer.slots - 1) + buffer.bytes
-        name, address = buffer.name, 0
-        for low, high, other in sorted(placed, key=lambda span: span[:2]):
-            if not (lives.early(name) if other is None else lives.meet(name, other)):
-                continue
-            if address + extent <= low:
-                break
-            address = max(address, -(-high // grain) * grain)
-        if address + extent > size:
-            return None
-        placed.append((address, address + extent, name))
-        places[name] = (address, pitch)
-    return places
-
-
-def _pack_densely(buffers: list[TileBuffer]) -> Places:
-    """Addresses without gaps: sizes are multiples of the elements' alignment."""
-    places: Places = {}
-    address = 0
-    for buffer in sorted(buffers, key=lambda b: (-size_of(b.dtype), -b.bytes * b.slots)):
-        places[buffer.name] = (address, buffer.bytes)
-        address += buffer.bytes * buffer.slots
-    return places
-
-
-def _searched(
-    buffers: list[TileBuffer],
-    lives: Lives,
-    room: tuple[Memory, int],
-    effort: int,
-    how: PackingSearchOptions,
-) -> Places | None:
-    """A packing found by search."""
-    memory, size = room
-    items = [
-        Item(
-            b.name,
-            b.bytes * b.slots,
-            *lives.steps[b.name],
-            math.lcm(memory.alignment, size_of(b.dtype)),
-        )
-        for b in buffers
+    last, looped = len(plan.layers) - 1, bool(plan.schedule.loops)
+    return [
+        buffer.span(places[buffer.name])
+        for buffer in plan.buffers.values()
+        if buffer.role == role and (looped or alive(buffer, last, last))
     ]
-    found = pack(items, size, effort, how=how)
-    if found is None:
-        return None
-    return {b.name: (found.addresses[b.name], b.bytes) for b in buffers}
-
-
-def _end(places: Places, buffers: list[TileBuffer]) -> int:
-    return max(places[b.name][0] + places[b.name][1] * (b.slots - 1) + b.bytes for b in buffers)

@@ -13,30 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.passes import Count, Factor, Share, Within
-
-# What is packed on chip: items with a size and a lifetime, and the addresses they were given.
-
-
-@dataclass(frozen=True)
-class Item:
-    """`size` bytes that are alive from step `first` to step `last`, both included."""
-
-    name: str
-    size: int
-    first: int
-    last: int
-    align: int = 1
-    """The address is a multiple of this many bytes."""
-
-    def __post_init__(self) -> None:
-        if self.size < 0 or self.last < self.first or self.align < 1:
-            raise ValueError(f"{self} has a negative size, an empty life or no alignment")
+from compiler.schedule.residency.buffer import LiveRange, lowest_gap
 
 
 @dataclass(frozen=True)
@@ -50,20 +34,16 @@ class Packing:
     """No packing ends lower: a bound is reached, or the search saw everything."""
 
 
-def lower_bound(items: Sequence[Item]) -> int:
+def lower_bound(items: Sequence[LiveRange]) -> int:
     """Largest sum of the sizes of the items alive in any one step, in bytes."""
     changes: Counter[int] = Counter()
     for item in items:
         changes[item.first] += item.size
         changes[item.last + 1] -= item.size
-    alive = highest = 0
-    for step in sorted(changes):
-        alive += changes[step]
-        highest = max(highest, alive)
-    return highest
+    return max(accumulate(changes[step] for step in sorted(changes)), default=0)
 
 
-def grain_of(items: Sequence[Item]) -> int:
+def grain_of(items: Sequence[LiveRange]) -> int:
     """The largest number of bytes of which every address is a multiple."""
     return math.gcd(*(item.align for item in items))
 
@@ -73,14 +53,14 @@ def rounded_up(value: int, grain: int) -> int:
     return -(-value // grain) * grain
 
 
-def end_of(items: Sequence[Item], addresses: dict[str, int], start: int) -> int:
+def end_of(items: Sequence[LiveRange], addresses: dict[str, int], start: int) -> int:
     """First byte above all placed items."""
     return max((addresses[i.name] + i.size for i in items if i.name in addresses), default=start)
 
 
-def in_separate_times(items: Sequence[Item]) -> list[list[Item]]:
+def in_separate_times(items: Sequence[LiveRange]) -> list[list[LiveRange]]:
     """The items in groups; items of different groups are never alive together."""
-    groups: list[list[Item]] = []
+    groups: list[list[LiveRange]] = []
     until = 0
     for item in sorted(items, key=lambda i: (i.first, i.last, i.name)):
         if not groups or item.first > until:
@@ -97,7 +77,7 @@ Neighbours = list[list[int]]
 """For each item, the indices of those alive together with it."""
 
 
-def greedy(items: Sequence[Item], start: int, goal: int) -> dict[str, int]:
+def greedy(items: Sequence[LiveRange], start: int, goal: int) -> dict[str, int]:
     """Addresses of the best of several greedy sweeps, or of the first that ends at `goal` or below.
 
     Args:
@@ -120,7 +100,7 @@ def greedy(items: Sequence[Item], start: int, goal: int) -> dict[str, int]:
     return best[1]
 
 
-def _neighbours(items: Sequence[Item]) -> Neighbours:
+def _neighbours(items: Sequence[LiveRange]) -> Neighbours:
     first = np.array([item.first for item in items])
     last = np.array([item.last for item in items])
     together = (first[:, None] <= last) & (first <= last[:, None])
@@ -128,7 +108,7 @@ def _neighbours(items: Sequence[Item]) -> Neighbours:
     return [np.flatnonzero(row).tolist() for row in together]
 
 
-def _orders(items: Sequence[Item]) -> Iterator[list[int]]:
+def _orders(items: Sequence[LiveRange]) -> Iterator[list[int]]:
     events = np.unique([item.first for item in items])
     low = np.searchsorted(events, [item.first for item in items])
     high = np.searchsorted(events, [item.last for item in items], side="right")
@@ -144,28 +124,23 @@ def _orders(items: Sequence[Item]) -> Iterator[list[int]]:
 
 
 def _first_fit(
-    items: Sequence[Item], order: list[int], neighbours: Neighbours, start: int
+    items: Sequence[LiveRange], order: list[int], neighbours: Neighbours, start: int
 ) -> list[int]:
-    unplaced = -1
-    addresses = [unplaced] * len(items)
+    addresses = [UNPLACED] * len(items)
     for index in order:
         item = items[index]
-        busy = sorted(
+        busy = (
             (addresses[other], addresses[other] + items[other].size)
             for other in neighbours[index]
-            if addresses[other] != unplaced
+            if addresses[other] != UNPLACED
         )
-        address = rounded_up(start, item.align)
-        for low, high in busy:
-            if address + item.size <= low:
-                break
-            address = max(address, rounded_up(high, item.align))
-        addresses[index] = address
+        first = rounded_up(start, item.align)
+        addresses[index] = lowest_gap(item.size, busy, item.align, first)
     return addresses
 
 
 def _lowest_first(
-    items: Sequence[Item], order: list[int], neighbours: Neighbours, start: int
+    items: Sequence[LiveRange], order: list[int], neighbours: Neighbours, start: int
 ) -> list[int]:
     lowest = [rounded_up(start, item.align) for item in items]
     placed = [False] * len(items)
@@ -271,7 +246,10 @@ class PackingSearch:
     next."""
 
     def __init__(
-        self, items: Sequence[Item], start: int, how: PackingSearchOptions = PackingSearchOptions()
+        self,
+        items: Sequence[LiveRange],
+        start: int,
+        how: PackingSearchOptions = PackingSearchOptions(),
     ) -> None:
         """Prepare a search.
 
@@ -459,13 +437,11 @@ def _int_array(values: Iterable[int]) -> Ints:
     return np.array(list(values), np.int64)
 
 
-__all__ = ["Item", "Packing", "lower_bound", "pack"]
-
 _USUAL = PackingSearchOptions()
 
 
 def pack(
-    items: Sequence[Item],
+    items: Sequence[LiveRange],
     capacity: int | None,
     effort: int = 1,
     start: int = 0,
@@ -507,7 +483,7 @@ def pack(
 
 
 def _pack_group(
-    group: list[Item],
+    group: list[LiveRange],
     capacity: int | None,
     goal: int,
     start: int,
@@ -527,7 +503,7 @@ def _pack_group(
 
 
 def _lowered(
-    group: list[Item],
+    group: list[LiveRange],
     addresses: dict[str, int],
     goal: int,
     search: PackingSearch,

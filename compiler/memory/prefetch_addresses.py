@@ -18,7 +18,7 @@ import numpy as np
 from compiler.cost.overlap import copy_rate
 from compiler.memory.steady_state import phases
 from compiler.passes import Count, Factor, Share
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import TileBuffer, earliest
 from simmodel.arch.record import Arch
 
@@ -168,18 +168,13 @@ def _starts(
     made: Mapping[str, Place], blocks: Sequence[Block], buffers: Sequence[TileBuffer]
 ) -> list[int]:
     """The steps from which the bytes of each block are free."""
-    spans = [
-        (low, low + pitch * (b.slots - 1) + b.bytes, b.last + 2)
-        for b in buffers
-        for low, pitch in [made[b.name]]
-    ]
+    spans = [(*b.span(made[b.name]), b.last + 2) for b in buffers]
     lows, highs, after = np.array(spans, dtype=np.int64).T
     found = []
     for block in blocks:
         start = 0
         for buffer in block.buffers:
-            low, pitch = made[buffer.name]
-            high = low + pitch * (buffer.slots - 1) + buffer.bytes
+            low, high = buffer.span(made[buffer.name])
             shared = (lows < high) & (low < highs) & (after <= block.life[0])
             start = max(start, int(after[shared].max(initial=0)))
         found.append(start)

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from compiler.cost.overlap import copy_rate
 from compiler.cost.work import depthwise_cycles
 from compiler.geometry.boxes import Range, needs, touched
-from compiler.plan.make_plan import symbolic
-from compiler.plan.plan import Compute, LayerPlan, Plan
+from compiler.plan.make_plan import Compute, LayerPlan, Plan, symbolic
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.array_mapping import roles
 from compiler.target.machine import form_of

@@ -1,4 +1,13 @@
-"""From a schedule to its plan: what the group holds on chip, then the buffers of every layer.
+"""The plan of a group: buffers on chip, and the steps that fill, use and empty them.
+
+    load     a region of a tensor from memory into a buffer, before the loops that do not move it
+    compute  one nest of a layer on its engine
+    store    a tile from its buffer to memory
+
+A buffer has `slots` tiles in turn, so the step that fills the next one need not wait for the steps
+that still use this one. Buffers of a layer turn in the layer's loops and carry its position; those
+of the group (what passes between layers, constants that stay) turn in the outer loops. `level` is
+the number of these loops around a buffer's turn.
 
 What passes between layers is held by the group, with the borders that its readers expect. A layer
 that is alone holds nothing: it loads what it reads and stores what it makes.
@@ -7,25 +16,23 @@ that is alone holds nothing: it loads what it reads and stores what it makes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from compiler.errors import DoesNotFit
 from compiler.geometry.boxes import Key, Range, Region, keys_of, needs
 from compiler.geometry.tile_trace import TileTrace, TraceCache, TraceOptions, largest, trace_parts
 from compiler.passes import Count, Within
-from compiler.plan.plan import Compute, LayerPlan, Plan
 from compiler.schedule.residency.buffer import (
+    BufferList,
+    GroupBufferMaker,
+    GroupBuffers,
     TileBuffer,
     alive,
     engine_between,
     in_use,
-    make_buffer,
-    unused,
 )
-from compiler.schedule.residency.group_buffers import GroupBufferMaker, GroupBuffers
-from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.schedule_ir.schedule import Schedule, Tiled
 from compiler.target.array_mapping import roles
@@ -35,6 +42,65 @@ from compiler.target.machine import between_type, temporary_type
 from compiler.tensor_ir.nest import Access, Nest, dense, order_of
 from simmodel.arch.dtype import accumulator_of, is_float, size_of
 from simmodel.arch.record import Arch
+
+
+@dataclass(frozen=True)
+class Compute:
+    """One nest on its engine; buffers by name."""
+
+    nest: Nest
+    position: int
+    """Position of the nest in the layer."""
+    binding: Binding
+    level: int
+    reads: tuple[str, ...]
+    """Buffer of every access, in the order of `nest.reads`."""
+    steps: tuple[tuple[int, ...], ...]
+    """For every access, bytes by which each loop of the nest moves it within its buffer."""
+    writes: str
+    sums: str | None = None
+    """Buffer of partial sums (matrix engine) or of intermediate values (vector engine)."""
+    scratch: tuple[str, ...] = ()
+    """Buffers for intermediate values between the vector instructions of this nest."""
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """Steps of one layer, within the outer loops."""
+
+    tiled: Tiled
+    position: int
+    buffers: dict[str, TileBuffer]
+    """All buffers of the group."""
+    loads: tuple[tuple[str, str], ...]
+    """(buffer, copy engine) of the layer's own buffers, in the order in which they are issued."""
+    computes: tuple[Compute, ...]
+    result: str
+    """Buffer that gets the layer's result."""
+    store: str | None
+    """Copy engine that stores it piece by piece; None where it stays, or the group stores it."""
+    out_level: int
+    """Loops of the layer around one piece of the result."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Buffers and steps of a group."""
+
+    schedule: Schedule
+    buffers: dict[str, TileBuffer]
+    layers: tuple[LayerPlan, ...]
+    loads: tuple[tuple[str, str], ...] = ()
+    """(buffer, copy engine) of the group's own buffers that come from memory."""
+    stores: tuple[tuple[str, str], ...] = ()
+    """(result held on chip, copy engine)."""
+    walked: tuple[TileTrace, ...] = ()
+    """For every core that takes part, what each tile needs; empty for a layer alone."""
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Tensor -> buffer of the group that holds it."""
+    slots: int = 1
+    """Of streamed buffers."""
+
 
 # The plan of one layer: its own buffers and steps, within what its group holds on chip.
 
@@ -62,24 +128,19 @@ def symbolic(tiled: Tiled) -> tuple[tuple[Range, ...], dict[int, Range]]:
     return tuple(out), split
 
 
-class LayerPlanner:
-    """Collects the buffers of one layer while it walks the layer's nests."""
+class LayerPlanner(BufferList):
+    """Collects the buffers of one layer, of a group that holds `held`, while it walks its nests."""
 
     def __init__(
-        self, tiled: Tiled, arch: Arch, slots: int, held: GroupBuffers,
-        buffers: dict[str, TileBuffer],
-        position: int, homes: Callable[[str], str], *, stored: bool, looped: bool,
+        self, schedule: Schedule, tiled: Tiled, position: int, slots: int, held: GroupBuffers,
+        group: BufferList,
     ) -> None:  # fmt: skip
-        self.tiled = tiled
+        super().__init__(group.arch, group.buffers)
+        self.tiled, self.position, self.slots, self.held = tiled, position, slots, held
         self.layer: Layer = tiled.layer
-        self.arch = arch
-        self.slots = slots
-        self.held = held
-        self.buffers = buffers
-        self.position = position
-        self.homes = homes
-        self.stored = stored
-        self.looped = looped
+        self.home_of = schedule.group.home
+        self.stored = self.layer.result.name in schedule.group.results
+        self.looped = bool(schedule.loops)
         self.depth = len(tiled.loops)
         self.out_level = sum(not loop.reduction for loop in tiled.loops)
         out, split = symbolic(tiled)
@@ -105,11 +166,11 @@ class LayerPlanner:
         computes = () if moves_only else self._computes(names)
         result = next(iter(names.values())) if moves_only else self.computes_into
         loads = [
-            (b.name, self._copy_engine(self.homes(key[0]), b.role)) for key, b in inputs.items()
+            (b.name, self._copy_engine(self.home_of(key[0]), b.role)) for key, b in inputs.items()
         ]
         loads.sort(key=lambda pair: self.buffers[pair[0]].level)
         stays = on_chip or not self.stored
-        home = self.homes(self.layer.result.name)
+        home = self.home_of(self.layer.result.name)
         store = None if stays else self._copy_engine(self.buffers[result].role, home)
         return LayerPlan(
             self.tiled, self.position, self.buffers, tuple(loads), computes, result, store,
@@ -133,12 +194,17 @@ class LayerPlanner:
         level = self._level(region)
         turns = math.prod(self._tile_count(loop) for loop in range(level))
         name = key[0] if key[1] is None else f"{key[0]}+border"
-        return self._add(
+        return self._own(
             name, role_of(self.layer, key, self.arch), self.layer.tensors[key[0]].dtype,
             region.padded, input_strides(self.layer, key, region, self.arch),
             slots=self.slots if turns > 1 else 1, level=level, key=key,
             room=int(room_of(self.layer, key, region.padded)),
         )  # fmt: skip
+
+    def _own(self, *of: Any, **fields: Any) -> TileBuffer:
+        """A buffer that is in use while the layer runs."""
+        here = self.position
+        return self.add(*of, layer=here, first=here, last=here, **fields)
 
     def _region(self, key: Key) -> Region:
         """What a buffer holds of `key` at a time: the need of a tile, or of all tiles at once."""
@@ -172,25 +238,13 @@ class LayerPlanner:
             extent = max(part[loop.dim][1] for part in self.tiled.parts)
         return -(-extent // loop.size)
 
-    def _add(
-        self, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
-        *, slots: int, level: int, key: Key | None = None, room: int | None = None,
-    ) -> TileBuffer:  # fmt: skip
-        name = unused(name, self.buffers)
-        buffer = make_buffer(
-            self.arch, name, role, dtype, shape, strides, slots=slots, level=level, key=key,
-            layer=self.position, first=self.position, last=self.position, room=room,
-        )  # fmt: skip
-        self.buffers[name] = buffer
-        return buffer
-
     def _result_buffer(self, name: str, dtype: str, position: int, role: str, *, slots: int) -> str:
         """A buffer for the result of the nest at `position`."""
         nest = self.layer.nests[position]
         shape = tuple(span.size for span in self.needs.loops[position][: nest.rank])
         order = self.order if len(self.order) == nest.rank else tuple(range(nest.rank))
         strides = tuple(size_of(dtype) * s for s in dense(shape, order))
-        return self._add(name, role, dtype, shape, strides, slots=slots, level=self.out_level).name
+        return self._own(name, role, dtype, shape, strides, slots=slots, level=self.out_level).name
 
     def _computes(self, inputs: Mapping[Key, str]) -> tuple[Compute, ...]:
         computes = []
@@ -306,7 +360,7 @@ class MakePlan:
     def apply(self, schedule: Schedule, arch: Arch) -> Plan:
         """The plan; DoesNotFit when buffers that are in use together are larger than a memory,
         Unwalkable or Unholdable where the group's layers do not go together like this."""
-        plan = _GroupPlanner(schedule, arch, self.slots, self.walking).plan()
+        plan = _plan_group(schedule, arch, self.slots, self.walking)
         for role, memory in arch.memories.on_chip().items():
             size = schedule.group.room(role, memory.size)
             if (demand := demand_of(plan, role)) > size:
@@ -345,52 +399,25 @@ def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
     )
 
 
-class _GroupPlanner:
-    """Collects buffers: those of the group, then layer by layer."""
-
-    def __init__(self, schedule: Schedule, arch: Arch, slots: int, walking: TraceOptions) -> None:
-        self.schedule = schedule
-        self.group: Group = schedule.group
-        self.arch = arch
-        self.slots = slots
-        self.walking = walking
-        self.holder = GroupBufferMaker(schedule, slots, Facts(arch))
-        self.buffers = self.holder.buffers
-
-    def plan(self) -> Plan:
-        """Everything, in order."""
-        walked = self._tile_traces()
-        held = self.holder.make_buffers(walked)
-        tensors = held.tensors
-        layers = tuple(
-            self._plan_layer(tiled, position, held, walked)
-            for position, tiled in enumerate(self.schedule.layers)
-        )
-        home = self.group.home
-        stores = tuple(
-            (tensors[name], engine_between("local", home(name), self.arch, self.group.name))
-            for name in self.group.stored
-            if name in tensors
-        )
-        loads = tuple(self.holder.loads)
-        return Plan(self.schedule, self.buffers, layers, loads, stores, walked, tensors, self.slots)
-
-    def _tile_traces(self) -> tuple[TileTrace, ...]:
-        if self.group.alone and not self.schedule.loops:
-            return ()
-        memory = TraceCache(self.walking)
-        return trace_parts(self.group, self.schedule.loops, self.schedule.parts, memory)
-
-    def _plan_layer(
-        self, tiled: Tiled, position: int, held: GroupBuffers, walked: tuple[TileTrace, ...]
-    ) -> LayerPlan:
+def _plan_group(schedule: Schedule, arch: Arch, slots: int, walking: TraceOptions) -> Plan:
+    """Buffers of the group, then those of layer after layer."""
+    group = schedule.group
+    walked: tuple[TileTrace, ...] = ()
+    if schedule.loops or not group.alone:
+        walked = trace_parts(group, schedule.loops, schedule.parts, TraceCache(walking))
+    maker = GroupBufferMaker(schedule, slots, Facts(arch))
+    held = maker.make_buffers(walked)
+    layers = []
+    for position, tiled in enumerate(schedule.layers):
         if walked:
             sizes = (size for w in walked for size in w.work_sizes(position))
             part = largest(sizes, len(tiled.layer.result.shape))
             tiled = replace(tiled, parts=(tuple((0, size) for size in part),))
-        stored = tiled.layer.result.name in self.group.results
-        planner = LayerPlanner(
-            tiled, self.arch, self.slots, held, self.buffers, position, self.group.home,
-            stored=stored, looped=bool(self.schedule.loops),
-        )  # fmt: skip
-        return planner.plan()
+        layers.append(LayerPlanner(schedule, tiled, position, slots, held, maker).plan())
+    stores = tuple(
+        (held.tensors[name], engine_between("local", group.home(name), arch, group.name))
+        for name in group.stored
+        if name in held.tensors
+    )
+    loads = tuple(maker.loads)
+    return Plan(schedule, maker.buffers, tuple(layers), loads, stores, walked, held.tensors, slots)

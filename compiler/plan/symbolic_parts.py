@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from compiler.geometry.boxes import Range, Stop, scaled, summed
 from compiler.geometry.tile_trace import TileTrace
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Tensor

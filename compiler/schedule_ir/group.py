@@ -7,7 +7,7 @@ found backwards through the operators' index maps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.schedule_ir.layer import Layer
@@ -96,7 +96,7 @@ class Pinned:
     """A constant that stays on chip from the first group that reads it to the last one: all of it
     on every core that works on it."""
 
-    role: MemoryRole
+    memory: MemoryRole
     address: int
     """Of its first byte, in that memory of every core."""
     bytes: int
@@ -115,6 +115,10 @@ class Shared:
     """Clusters that have a slice each."""
 
 
+Residency = ResidentTensor | Pinned | Shared
+"""Where a tensor lies that need not go through DRAM between groups."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Layers in an order in which they can run."""
@@ -122,15 +126,31 @@ class Group:
     layers: tuple[Layer, ...]
     results: tuple[str, ...]
     """Tensors made here that others read, or that the network gives."""
-    kept: Mapping[str, ResidentTensor] = field(default_factory=dict, hash=False)
-    """Inputs and results that are on chip before and after."""
-    pinned: Mapping[str, Pinned] = field(default_factory=dict, hash=False)
-    """Constants that stay on chip before or after."""
+    residency: Mapping[str, Residency] = field(default_factory=dict, hash=False)
+    """Inputs and results that lie elsewhere than in DRAM before or after the group."""
     reserved: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Memory role -> bytes at its end that hold what is kept or pinned, for this group or others.
-    """
-    shared: Mapping[str, Shared] = field(default_factory=dict, hash=False)
-    """Inputs and stored results that lie in shared memory."""
+    """Memory role -> bytes at its end that hold what stays on chip, for this group or others."""
+
+    @cached_property
+    def kept(self) -> dict[str, ResidentTensor]:
+        """Inputs and results that are on chip before and after."""
+        return {n: r for n, r in self.residency.items() if isinstance(r, ResidentTensor)}
+
+    @cached_property
+    def pinned(self) -> dict[str, Pinned]:
+        """Constants that stay on chip before or after, in order of first use."""
+        rows = ((name, self.residency.get(name)) for name in self.inputs)
+        return {name: row for name, row in rows if isinstance(row, Pinned)}
+
+    @cached_property
+    def shared(self) -> dict[str, Shared]:
+        """Inputs and stored results that lie in shared memory."""
+        return {n: r for n, r in self.residency.items() if isinstance(r, Shared)}
+
+    def beside(self, rows: Mapping[str, Residency], reserved: Mapping[str, int]) -> Group:
+        """The group with more that lies elsewhere than in DRAM; `reserved` is for all there is."""
+        reserved = reserving(self.reserved, reserved)
+        return replace(self, residency={**self.residency, **rows}, reserved=reserved)
 
     def room(self, role: str, size: int) -> int:
         """Of a memory of `size` bytes, those that the group may use."""

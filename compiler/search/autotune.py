@@ -26,8 +26,7 @@ from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import Place, PlaceBuffers, PlacedGroup, Step
 from compiler.options import ESTIMATED, LEVELS, JudgeGroups, Stages, Trial
 from compiler.pipeline import emit_program
-from compiler.plan.make_plan import MakePlan
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import MakePlan, Plan
 from compiler.schedule.fusion.partition import Outline
 from compiler.schedule.tiling.objective import charge_of
 from compiler.schedule.wording import sizes_text

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.memory.packing import Item, Packing, lower_bound, pack
+from compiler.memory.packing import Packing, lower_bound, pack
+from compiler.schedule.residency.buffer import LiveRange
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,16 @@ class Result:
     seconds: float
 
 
-def read(path: Path) -> list[Item]:
+def read(path: Path) -> list[LiveRange]:
     """The buffers of one problem."""
     with path.open(encoding="utf-8", newline="") as file:
         return [
-            Item(row["id"], int(row["size"]), int(row["lower"]), int(row["upper"]) - 1)
+            LiveRange(row["id"], int(row["size"]), int(row["lower"]), int(row["upper"]) - 1)
             for row in csv.DictReader(file)
         ]
 
 
-def solve(items: Sequence[Item], capacity: int, effort: int) -> Result:
+def solve(items: Sequence[LiveRange], capacity: int, effort: int) -> Result:
     """Pack greedily, and search if that does not fit."""
     begun = time.perf_counter()
     method = "greedy"
@@ -49,7 +50,7 @@ def solve(items: Sequence[Item], capacity: int, effort: int) -> Result:
     return Result(packing, method, time.perf_counter() - begun)
 
 
-def check(items: Sequence[Item], addresses: dict[str, int]) -> int:
+def check(items: Sequence[LiveRange], addresses: dict[str, int]) -> int:
     """The peak in bytes, computed anew; fails if two items that are alive together overlap."""
     for index, one in enumerate(items):
         for two in items[:index]:

@@ -20,8 +20,8 @@ from compiler.plan.make_plan import MakePlan
 from compiler.schedule.fusion.dependence import members
 from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable
 from compiler.schedule.residency.activations import KeepTensors
-from compiler.schedule.residency.placement_state import Part, Prices
 from compiler.schedule.residency.shared_memory import ChooseHomes
+from compiler.schedule.residency.table import Part, Prices
 from compiler.schedule.residency.weights import PinConstants
 from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
 from compiler.schedule_ir.group import Group
@@ -108,9 +108,9 @@ class Pinning(PinConstants):
 
     share: float = 1.0
 
-    def apply(self, parts: Sequence[Part], prices: Prices) -> tuple[Part, ...]:
+    def apply(self, parts: Sequence[Part], graph: NestGraph, prices: Prices) -> tuple[Part, ...]:
         """`parts` with as many constants on chip as fit."""
-        return super().apply(parts, _Bargain(prices))
+        return super().apply(parts, graph, _Bargain(prices))
 
 
 @dataclass(frozen=True)

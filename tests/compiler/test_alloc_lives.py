@@ -9,7 +9,7 @@ import pytest
 from machines import machine
 
 from compiler.memory.on_chip import Lives, PlaceBuffers, Places, ahead, depths, turning
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import OuterLoop

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.memory.packing import Item, Packing, in_separate_times, lower_bound, pack
+from compiler.memory.packing import Packing, in_separate_times, lower_bound, pack
+from compiler.schedule.residency.buffer import LiveRange as Item
 
 # Every greedy sweep ends at 8 at least. The lowest end is 7, and steps 3 and 4 are full there:
 #

@@ -13,7 +13,7 @@ from networks import Net
 
 from compiler.memory.on_chip import PlaceBuffers
 from compiler.pipeline import compile_model
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, TileBuffer, alive, place
 from compiler.schedule_ir.group import Group
 from simmodel.arch.dtype import size_of
@@ -26,7 +26,7 @@ def spans(draw: st.DrawFn) -> list[LiveRange]:
     for number in range(draw(st.integers(0, 14))):
         first = draw(st.integers(0, 6))
         size = draw(st.sampled_from((1, 63, 64, 65, 500)))
-        made.append(LiveRange(f"b{number}", size, first, first + draw(st.integers(0, 4))))
+        made.append(LiveRange(f"b{number}", size, first, first + draw(st.integers(0, 4)), GRAIN))
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,7 @@ from compiler.geometry.boxes import Range, keys_of
 from compiler.geometry.cuts import boxes
 from compiler.lowering.lower import lower
 from compiler.pipeline import prepared
-from compiler.plan.make_plan import MakePlan
-from compiler.plan.plan import LayerPlan
+from compiler.plan.make_plan import LayerPlan, MakePlan
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, Tiled, TileLoop, single
@@ -96,7 +96,8 @@ def tile_at(
     for d, span in columns.items():
         out[d] = Range(*span)
     split = {d: Range(*span) for d, span in depth.items()}
-    return TilePosition(plan, tuple(out), split, (Turn(),) * 4)
+    nowhere: Any = None
+    return TilePosition(nowhere, plan, tuple(out), split, (Turn(),) * 4)
 
 
 def check(tile: TilePosition, pack: PackedWeights, flat: Array, data: Array) -> None:

@@ -17,7 +17,7 @@ from compiler.errors import DoesNotFit
 from compiler.options import Stages
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
-from compiler.schedule.residency.placement_state import Part, Prices
+from compiler.schedule.residency.table import Part, Prices
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.nest import NestGraph
 from simmodel.program.assembly import print_program

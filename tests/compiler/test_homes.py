@@ -153,7 +153,7 @@ def test_lowest_address(first: int, last: int, size: int, expected: int) -> None
     placed = [(0, LiveRange("a", 64, 0, 1)), (128, LiveRange("b", 64, 0, 2))]
     if (first, last) == (0, 1):
         placed.append((64, LiveRange("c", 64, 1, 1)))
-    assert lowest(LiveRange("new", size, first, last), placed) == expected
+    assert lowest(LiveRange("new", size, first, last, 64), placed) == expected
 
 
 @settings(max_examples=25, derandomize=True)

@@ -19,7 +19,7 @@ from compiler.cost.overlap import host_cycles
 from compiler.estimate import estimate
 from compiler.explain.report import report
 from compiler.options import Stages
-from compiler.schedule.residency.placement_state import added
+from compiler.schedule.residency.table import added
 from compiler.target.place_on_host import PlaceOnHost
 from simmodel.execute import execute
 from simmodel.isa import HostCall

@@ -9,12 +9,10 @@ from machines import machine
 from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, Unfused
 from compiler.schedule.residency.activations import (
     KeepTensors,
-    ResidencyCandidate,
-    ResidencyRequest,
+    KeptBuffer,
     candidates,
-    kept_as_given,
 )
-from compiler.schedule.residency.placement_state import Part
+from compiler.schedule.residency.table import Part, ResidencyTable
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.nest import NestGraph
 
@@ -28,7 +26,7 @@ def apart(*lines: str) -> tuple[tuple[Part, ...], NestGraph]:
     return Unfused().apply(parts, graph, Moved(ARCH)), graph
 
 
-def found(*lines: str) -> dict[str, ResidencyCandidate]:
+def found(*lines: str) -> dict[str, KeptBuffer]:
     return {each.name: each for each in candidates(*apart(*lines), Moved(ARCH))}
 
 
@@ -41,7 +39,7 @@ def test_candidates_are_what_later_groups_alone_read() -> None:
     assert (a.saved, a.worth, b.saved, b.worth) == (30, 1.5, 20, 2.0)
 
 
-def joined(*lines: str) -> dict[str, ResidencyCandidate]:
+def joined(*lines: str) -> dict[str, KeptBuffer]:
     """Candidates where a and b are the two halves of ab."""
     places = {"a": ("ab", 0), "b": ("ab", 10), "ab": ("ab", 0)}
     parts, graph = network(*lines, sizes={"ab": 20}, places=places)
@@ -71,10 +69,17 @@ def _kept(part: Part) -> dict[str, int]:
 
 def test_a_place_by_hand_is_taken() -> None:
     parts, graph = apart(*CHAIN)
-    made = kept_as_given(
-        parts, graph, Moved(ARCH), {"a": ResidencyRequest(0), "b": ResidencyRequest()}
-    )
-    assert [_kept(part) for part in made[:3]] == [{"a": 0}, {"a": 0, "b": 960}, {"a": 0, "b": 960}]
+    table = ResidencyTable(list(parts), Moved(ARCH))
+    a, b, _ = candidates(parts, graph, table.prices)
+    for candidate, address in ((a, 0), (b, None)):
+        (place,) = candidate.places(table, 1024, address)
+        table.commit(place)
+    assert not [*b.places(table, 1024, 0)]
+    assert [_kept(part) for part in table.parts[:3]] == [
+        {"a": 0},
+        {"a": 0, "b": 960},
+        {"a": 0, "b": 960},
+    ]
 
 
 class Halves(PartitionStrategy):

@@ -75,11 +75,11 @@ def test_where_tensors_lie_between_groups_makes_a_difference() -> None:
     kept = ResidentTensor(shape, (0,) * 4, (0,) * 4, (0, 1, 2, 3), 0.0, 128, name, (0,) * 4, shape)
     ways = [
         group,
-        replace(group, kept={name: kept}),
-        replace(group, kept={name: replace(kept, address=256)}),
-        replace(group, kept={group.results[0]: kept}),
-        replace(group, shared={name: Shared(0, 2048)}),
-        replace(group, shared={group.results[0]: Shared(0, 2048)}),
+        replace(group, residency={name: kept}),
+        replace(group, residency={name: replace(kept, address=256)}),
+        replace(group, residency={group.results[0]: kept}),
+        replace(group, residency={name: Shared(0, 2048)}),
+        replace(group, residency={group.results[0]: Shared(0, 2048)}),
     ]
     assert len({outlines.of(way) for way in ways}) == len(ways)
 

@@ -6,8 +6,7 @@ import pytest
 from machines import machine
 from test_geometry_walk import SAME, chain
 
-from compiler.plan.make_plan import MakePlan
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import MakePlan, Plan
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, Tiled
 

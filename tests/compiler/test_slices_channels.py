@@ -23,7 +23,8 @@ from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.text import print_tree
 from compiler.geometry.cuts import split_channels, splits
 from compiler.memory.on_chip import PlacedGroup
-from compiler.schedule.residency.activations import Slicing, slicings
+from compiler.schedule.residency.activations import slicings
+from compiler.schedule.residency.table import Slicing
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Estimate
 from compiler.tensor_ir.bounds import Box

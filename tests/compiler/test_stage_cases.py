@@ -23,7 +23,7 @@ from compiler.lowering.lower import lower
 from compiler.memory.on_chip import PlaceBuffers, Places
 from compiler.options import Stages
 from compiler.passes import ContractBroken, PassFailed
-from compiler.plan.plan import Plan
+from compiler.plan.make_plan import Plan
 from compiler.schedule.fusion.fuse_tails import FuseTails
 from compiler.schedule.fusion.partition import PartitionCosts, Unfused
 from compiler.target.bind import Bind

@@ -7,21 +7,20 @@ schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.decisions.fallback import place_in_pieces
 from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.decisions.text.cuts import Cuts, slicing_of
 from compiler.decisions.text.text import TreeError
-from compiler.decisions.text.tree import Call, Layers, Part, ScheduleStep, Tree, nearest
+from compiler.decisions.text.tree import Call, Home, Layers, Part, ScheduleStep, Tree, nearest
 from compiler.geometry.tile_trace import TraceCache, Unwalkable, largest, trace_parts
 from compiler.memory.on_chip import Place, PlacedGroup, check_layout
 from compiler.memory.on_chip import Step as Made
-from compiler.plan.plan import Plan
-from compiler.schedule.residency.activations import ResidencyRequest, kept_as_given
-from compiler.schedule.residency.shared_memory import homes_as_given
-from compiler.schedule.residency.weights import pinned_as_given
+from compiler.plan.make_plan import Plan
+from compiler.schedule.residency import activations, shared_memory, weights
+from compiler.schedule.residency.table import ResidencyCandidate, ResidencyTable, Slicing
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import NOTHING, Estimate, Schedule, uncut
 from compiler.target.group_facts import Unholdable
@@ -88,28 +87,49 @@ def _homed(
     ]
     if mistakes:
         raise TreeError(mistakes)
-    parts: tuple[Group | HostNode, ...] = tuple(groups)
-    kept = {
-        home.tensor: ResidencyRequest(home.address, slicing_of(home, groups, costs.arch, mistakes))
-        for home in tree.homes
-        if home.memory == "local" and graph.tensors[home.tensor].data is None
-    }
-    pinned = {
-        home.tensor: (home.memory, home.address)
-        for home in tree.homes
-        if home.memory != "shared" and home.tensor not in kept
-    }
+    slicings = {home: slicing_of(home, groups, costs.arch, mistakes) for home in tree.homes}
     if mistakes:
         raise TreeError(mistakes)
-    shared = {home.tensor: home.address for home in tree.homes if home.memory == "shared"}
-    try:
-        parts = pinned_as_given(parts, costs, pinned)
-        parts = kept_as_given(parts, graph, costs, kept)
-        return homes_as_given(parts, graph, costs, shared)
-    except ValueError as mistake:
-        lines = {home.tensor: home.line for home in tree.homes}
-        line = next((n for name, n in lines.items() if str(mistake).startswith(name)), 1)
-        raise TreeError([f"line {line}: {mistake}"]) from None
+    return _residents(slicings, graph, ResidencyTable(list(groups), costs))
+
+
+def _residents(
+    slicings: Mapping[Home, Slicing | None], graph: NestGraph, table: ResidencyTable
+) -> tuple[Group | HostNode, ...]:
+    """The groups of a table with exactly those tensors on chip that are wanted, as they are cut."""
+    left = dict(slicings)
+    for candidates in (weights.candidates, activations.candidates, shared_memory.candidates):
+        if not left:
+            break
+        able = {(c.memory, c.name): c for c in candidates(table.parts, graph, table.prices)}
+        for home in list(left):
+            if (home.memory, home.tensor) in able:
+                _put(able[home.memory, home.tensor], home, left.pop(home), table)
+    for home in left:
+        said = f"{home.tensor} cannot stay in {home.memory} memory between these steps"
+        raise TreeError([f"line {home.line}: {said}"])
+    return tuple(table.parts)
+
+
+def _put(
+    candidate: ResidencyCandidate, home: Home, slicing: Slicing | None, table: ResidencyTable
+) -> None:
+    """A row for a candidate, at the address that is wanted, as is quickest."""
+    memory, grain = table.prices.arch.memories.on_chip()[home.memory], table.grain(home.memory)
+    sizes = candidate.sizes(table, slicing)
+    places = list(candidate.places(table, memory.size, home.address, slicing))
+    if home.address is not None and home.address % grain:
+        said = f"{home.tensor} at {home.address}: must be a multiple of {grain} B"
+    elif not sizes:
+        said = f"{home.tensor} cannot stay on chip: these steps cannot be cut alike"
+    elif not places:
+        where = "anywhere" if home.address is None else f"at {home.address}"
+        said = f"{home.tensor}: {min(sizes)} B are not free in {home.memory} memory {where}"
+    else:
+        best = places[0] if len(places) == 1 else table.best(places)
+        table.commit(best or places[0])
+        return
+    raise TreeError([f"line {home.line}: {said}"])
 
 
 def _scheduled(

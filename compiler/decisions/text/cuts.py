@@ -14,7 +14,7 @@ from compiler.cost.multicast import between_cores
 from compiler.decisions.text.tree import For, Home, ScheduleStep, Span, StepLayer, nearest
 from compiler.geometry.clusters import keeps_apart
 from compiler.geometry.cuts import shared_axes, split_channels
-from compiler.schedule.residency.activations import Slicing
+from compiler.schedule.residency.table import Slicing
 from compiler.schedule.tiling.candidates import stays_whole
 from compiler.schedule.tiling.elementwise_tiling import free_dims, together
 from compiler.schedule.wording import name_of

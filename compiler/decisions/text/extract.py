@@ -88,7 +88,8 @@ def _resident_tensors(parts: Sequence[Part]) -> Iterator[Home]:
             for name, home in group.shared.items()
         ]
         pinned = [
-            Home(name, cast(Memory, home.role), home.address) for name, home in group.pinned.items()
+            Home(name, cast(Memory, home.memory), home.address)
+            for name, home in group.pinned.items()
         ]
         for constant in pinned:
             order.add(constant)

@@ -236,13 +236,10 @@ class Outlines:
             ]
             layers.append((outlined.number, *wires))
         results = tuple(names[name] for name in group.results)
-        homes = (group.kept, group.pinned, group.shared)
-        placed = (
-            tuple(sorted(((names.get(n, -1), home) for n, home in found.items()), key=_name_number))
-            for found in homes
-        )
+        rows = ((names.get(name, -1), row) for name, row in group.residency.items())
         reserved = tuple(sorted(group.reserved.items()))
-        return (*layers, results, reserved, *placed, _starts_in_slices(group))
+        placed = tuple(sorted(rows, key=_name_number))
+        return (*layers, results, reserved, placed, _starts_in_slices(group))
 
     def layer(self, layer: Layer) -> Outlined:
         """What is known of one layer."""

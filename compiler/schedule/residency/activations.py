@@ -1,11 +1,9 @@
 """What stays on chip between groups: tensors that need not go through memory at all.
 
 A result that lies in local memory from the group that makes it to the last one that reads it costs
-space in every group between, and saves its store and all loads. Tensors are tried one by one, those
-that save most for the space and time they take first; one stays if the groups around it are
-expected to be quicker for it, with the smaller tiles that they may have to take. Where several
-cores work, each keeps a slice (`compiler.schedule.residency.activations`), and the groups around it
-are cut so that no core needs another one's when they run.
+space in every group between, with the smaller tiles that they may have to take, and saves its store
+and all loads. Where several cores work, each keeps a slice, and the groups around it are cut so
+that no core needs another one's when they run, or cores pass each other what they need.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 
 from compiler.cost.multicast import between_cores
@@ -21,10 +19,16 @@ from compiler.geometry.cuts import boxes, channel_axis, grain_of, grids, slices_
 from compiler.geometry.needs import LayerNeeds
 from compiler.geometry.tile_trace import TileTracer, Unwalkable
 from compiler.passes import Omittable, Share
-from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
-from compiler.schedule.residency.placement_state import Part, Place, PlacementState, Prices
-from compiler.schedule.residency.weights import spans
-from compiler.schedule_ir.group import Group, ResidentTensor, padded, reserving
+from compiler.schedule.residency.table import (
+    Part,
+    Place,
+    Prices,
+    ResidencyCandidate,
+    ResidencyTable,
+    Row,
+    Slicing,
+)
+from compiler.schedule_ir.group import Group, ResidentTensor, padded
 from compiler.schedule_ir.layer import seen_through
 from compiler.target.group_facts import Passing, Unholdable
 from compiler.tensor_ir.bounds import Box, clipped, raw_value, union
@@ -32,7 +36,7 @@ from compiler.tensor_ir.build import starts_in
 from compiler.tensor_ir.nest import HostNode, NestGraph, Storage, Tensor, dense, order_of
 from compiler.tensor_ir.rewrite import reads_of, writes_of
 from simmodel.arch.dtype import size_of
-from simmodel.arch.record import Arch, Memory
+from simmodel.arch.record import Arch
 
 # What could stay on chip between groups: buffers that groups alone use, and how they lie there.
 
@@ -74,37 +78,75 @@ class BufferViews:
 
 
 @dataclass(frozen=True)
-class ResidencyCandidate:
-    """A buffer that could stay."""
+class KeptBuffer(ResidencyCandidate):
+    """A buffer between groups that could stay in the local memory of the cores."""
 
     joint: BufferViews
-    first: int
-    """Position of the first group that makes any of it."""
-    last: int
-    """Position of the last group that reads it."""
     kept: Mapping[str, ResidentTensor]
     """Each of its tensors that groups make or read, but for the address."""
-    bytes: int
-    """Space that it takes, border included."""
-    saved: int
-    """Bytes that need not be moved."""
     groups: frozenset[int]
     """Positions of the groups that make and read it."""
 
     @property
-    def name(self) -> str:
-        """The tensor that fills the place."""
-        return self.joint.whole.name
+    def steps(self) -> int:
+        """Groups during which it takes its bytes: the first one fills them as it goes."""
+        return self.last - self.first
 
-    @property
-    def worth(self) -> float:
-        """Bytes saved for each byte and group that it occupies."""
-        return self.saved / (self.bytes * (self.last - self.first))
+    def slicings(self, table: ResidencyTable) -> list[Slicing]:
+        """How cores can keep it for its readers, as these are now."""
+        prices = table.prices
+        if prices.arch.core_count == 1:
+            return [Slicing()]
+        if [*self.kept] != [self.name]:
+            return []  # slices of a concatenation would be cut twice
+        readers = []
+        for position in sorted(self.groups - {self.first}):
+            reader = self.joint.user(table.group(position))
+            assert reader is not None
+            readers.append(reader)
+        passing = between_cores(prices.arch) is not None
+        return list(slicings(self.name, readers, prices.arch, prices.cores, passing=passing))
+
+    def sizes(self, table: ResidencyTable, slicing: Slicing | None = None) -> list[int]:
+        """Bytes that a core needs, for each way in which cores can keep it."""
+        found = self.slicings(table) if slicing is None else [slicing]
+        return [self._sliced_bytes(each) for each in found]
+
+    def _sliced_bytes(self, slicing: Slicing) -> int:
+        if not slicing.slices:
+            return self.bytes
+        cut = replace(self.kept[self.name], cut=slicing.slices)
+        return math.prod(cut.padded) * size_of(self.joint.whole.dtype)
+
+    def places(
+        self, table: ResidencyTable, limit: int,
+        address: int | None = None, slicing: Slicing | None = None,
+    ) -> Iterator[Place]:  # fmt: skip
+        """Where it can be kept, for all ways for which there is room."""
+        for each in self.slicings(table) if slicing is None else [slicing]:
+            row = table.free_row(self, limit, address, self._sliced_bytes(each))
+            if row is not None:
+                changed = {
+                    position: self._beside(part, position, each, row, table)
+                    for position, part in enumerate(table.parts[: self.last + 1])
+                    if position >= self.first and isinstance(part, Group)
+                }
+                yield [row], changed
+
+    def _beside(
+        self, group: Group, position: int, slicing: Slicing, row: Row, table: ResidencyTable
+    ) -> Group:
+        """The group at `position` while the buffer lies in `row`."""
+        names: tuple[str, ...] = ()
+        if position in self.groups:
+            user = self.joint.user(group)
+            assert user is not None
+            group, names = user, self.joint.names(user)
+        kept = {name: _at_address(self.kept[name], slicing, row.address) for name in names}
+        return group.beside(kept, table.reserve(row))
 
 
-def candidates(
-    parts: Sequence[Part], graph: NestGraph, prices: Prices
-) -> Iterator[ResidencyCandidate]:
+def candidates(parts: Sequence[Part], graph: NestGraph, prices: Prices) -> Iterator[KeptBuffer]:
     """Buffers that groups make for later groups, with what their readers expect of them."""
     touching: dict[str, list[int]] = {}
     for position, part in enumerate(parts):
@@ -151,9 +193,7 @@ def _covering(tensors: Mapping[str, Tensor], made: Iterable[str]) -> Tensor | No
     return None
 
 
-def _candidate(
-    joint: BufferViews, groups: Mapping[int, Group], prices: Prices
-) -> ResidencyCandidate:
+def _candidate(joint: BufferViews, groups: Mapping[int, Group], prices: Prices) -> KeptBuffer:
     together = Group(tuple(layer for group in groups.values() for layer in group.layers), ())
     names = {p: joint.names(group) for p, group in groups.items()}
     own = dict.fromkeys(name for found in names.values() for name in found)
@@ -177,8 +217,9 @@ def _candidate(
     moved = (n for p, group in groups.items() for n in (*_stores(group, names[p]), *_loads(group)))
     saved = sum(joint.tensors[name].elements for name in moved if name in own) * item
     makers = [p for p, group in groups.items() if _stores(group, names[p])]
-    return ResidencyCandidate(
-        joint, min(makers), max(groups), kept, math.prod(room) * item, saved, frozenset(groups)
+    size, ends = math.prod(room) * item, (min(makers), max(groups))
+    return KeptBuffer(
+        joint.whole.name, "local", 1, size, *ends, saved, joint, kept, frozenset(groups)
     )
 
 
@@ -258,16 +299,6 @@ def _raw(group: Group, whole: Tensor, names: Iterable[str], border: float) -> fl
 
 Slices = tuple[Box, ...]
 """By core, the part of a tensor that it keeps."""
-
-
-@dataclass(frozen=True)
-class Slicing:
-    """One way in which cores keep a tensor."""
-
-    slices: Slices = ()
-    """None: the one core keeps all of it."""
-    passed: bool = False
-    """Whether cores pass each other what they keep beside their own shares."""
 
 
 def slicings(
@@ -354,179 +385,43 @@ class KeepTensors(Omittable):
         """`parts` with what stays on chip marked in their groups."""
         if not self.enabled:
             return tuple(parts)
-        memory = prices.arch.memories.local
-        residents = _Residents(_beside_pinned(parts, prices), memory, int(self.share * memory.size))
+        table = ResidencyTable.of(parts, prices)
+        limit = int(self.share * prices.arch.memories.local.size)
         found = sorted(candidates(parts, graph, prices), key=lambda c: -c.worth)
-        for _, alike in groupby(found, key=lambda c: (c.worth, c.groups)):
-            residents.offer(tuple(alike))
-        return tuple(residents.program.parts)
+        for _, equal in groupby(found, key=lambda c: (c.worth, c.groups)):
+            _offer(tuple(equal), table, limit)
+        return tuple(table.parts)
 
 
-@dataclass(frozen=True)
-class ResidencyRequest:
-    """Where a tensor is to stay."""
-
-    address: int | None = None
-    """Of its first byte; None: as near to the memory's end as is free."""
-    slicing: Slicing | None = None
-    """None: as is quickest."""
-
-
-def kept_as_given(
-    parts: Sequence[Part], graph: NestGraph, prices: Prices, given: Mapping[str, ResidencyRequest]
-) -> tuple[Part, ...]:
-    """`parts` with exactly the tensors that are `given` kept on chip.
-
-    Args:
-        parts: groups and calls of the host, in order.
-        graph: the network.
-        prices: the machine, and what is true of groups.
-        given: tensor -> where.
-
-    Raises:
-        ValueError: a tensor cannot be kept, or not there; says which and why.
-    """
-    memory = prices.arch.memories.local
-    residents = _Residents(_beside_pinned(parts, prices), memory, memory.size)
-    able = {candidate.name: candidate for candidate in candidates(parts, graph, prices)}
-    for name, wanted in given.items():
-        if name not in able:
-            raise ValueError(f"{name} cannot stay on chip between these steps")
-        address, grain = wanted.address, math.lcm(memory.alignment, GRAIN)
-        if address is not None and address % grain:
-            raise ValueError(f"{name} at {address}: must be a multiple of {grain} B")
-        ways = (
-            residents.possible_slicings(able[name]) if wanted.slicing is None else [wanted.slicing]
+def _offer(equal: Sequence[KeptBuffer], table: ResidencyTable, limit: int) -> None:
+    """Keep candidates that save as much as each other between the same groups, as the steps of a
+    recurrent layer do: all of them if that is expected to be quicker, as prices of long groups are
+    dear, else those that are by themselves."""
+    if len(equal) > 1:
+        joint = (
+            table.together(partial(_joint_places, equal, slicing, limit))
+            for slicing in equal[0].slicings(table)
         )
-        if not ways:
-            raise ValueError(f"{name} cannot stay on chip: these steps cannot be cut alike")
-        found = [
-            place
-            for way in ways
-            if (place := residents.placed_with(able[name], way, address)) is not None
-        ]
-        if not found:
-            where = "anywhere" if address is None else f"at {address}"
-            least = min(residents.size(able[name], way) for way in ways)
-            raise ValueError(f"{name}: {least} B are not free in local memory {where}")
-        best = found[0] if len(found) == 1 else residents.program.best(found)
-        residents.program.commit(best or found[0])
-    return tuple(residents.program.parts)
+        if table.try_place(*(place for place in joint if place is not None)):
+            return
+    for candidate in equal:
+        table.try_place(*candidate.places(table, limit))
 
 
-def _beside_pinned(parts: Sequence[Part], prices: Prices) -> PlacementState:
-    """`parts`, with the constants that lie at the memory's end."""
-    return PlacementState(list(parts), prices, spans(parts, "local", prices.arch.memories.local))
+def _joint_places(
+    equal: Iterable[KeptBuffer], slicing: Slicing, limit: int, table: ResidencyTable
+) -> Iterator[Place | None]:
+    """Where candidates can be kept, as far as there is room; None where one cannot be cut so."""
+    for candidate in equal:
+        if slicing not in candidate.slicings(table):
+            yield None
+        yield from candidate.places(table, limit, slicing=slicing)
 
 
-@dataclass
-class _Residents:
-    """The end of local memory, and what lies there from group to group."""
-
-    program: PlacementState
-    memory: Memory
-    most: int
-    """Bytes that it may take."""
-
-    def offer(self, alike: Sequence[ResidencyCandidate]) -> None:
-        """Keep candidates that save as much as each other between the same groups, as the steps of
-        a recurrent layer do: all of them if that is expected to be quicker, as prices of long
-        groups are dear, else those that are by themselves."""
-        if len(alike) > 1:
-            ways = self.possible_slicings(alike[0])
-            together = [place for way in ways if (place := self._together(alike, way)) is not None]
-            if self.program.try_place(*together):
-                return
-        for candidate in alike:
-            self.program.try_place(*self.places(candidate))
-
-    def _together(self, alike: Sequence[ResidencyCandidate], way: Slicing) -> Place | None:
-        """Where candidates can be kept, as far as there is room; None where one cannot be so."""
-        program = self.program
-        beside = PlacementState(list(program.parts), program.prices, list(program.placed))
-        trial = replace(self, program=beside)
-        changed: dict[int, Group] = {}
-        for candidate in alike:
-            if way not in trial.possible_slicings(candidate):
-                return None
-            place = trial.placed_with(candidate, way)
-            if place is not None:
-                beside.commit(place)
-                changed |= place[1]
-        return (beside.placed[len(program.placed) :], changed) if changed else None
-
-    def possible_slicings(self, candidate: ResidencyCandidate) -> list[Slicing]:
-        """How cores can keep the candidate for its readers, as these are now."""
-        prices = self.program.prices
-        if prices.arch.core_count == 1:
-            return [Slicing()]
-        if [*candidate.kept] != [candidate.name]:
-            return []  # slices of a concatenation would be cut twice
-        readers = []
-        for position in sorted(candidate.groups - {candidate.first}):
-            reader = candidate.joint.user(self.program.group(position))
-            assert reader is not None
-            readers.append(reader)
-        passing = between_cores(prices.arch) is not None
-        return list(slicings(candidate.name, readers, prices.arch, prices.cores, passing=passing))
-
-    def places(self, candidate: ResidencyCandidate) -> Iterator[Place]:
-        """Where it can be kept, for all ways for which there is room."""
-        for way in self.possible_slicings(candidate):
-            place = self.placed_with(candidate, way)
-            if place is not None:
-                yield place
-
-    def size(self, candidate: ResidencyCandidate, way: Slicing) -> int:
-        """Bytes that a core needs, border included."""
-        if not way.slices:
-            return candidate.bytes
-        kept = candidate.kept[candidate.name]
-        return math.prod(replace(kept, cut=way.slices).padded) * size_of(
-            candidate.joint.whole.dtype
-        )
-
-    def placed_with(
-        self, candidate: ResidencyCandidate, way: Slicing, address: int | None = None
-    ) -> Place | None:
-        """Where the candidate can be kept, by its offset from the memory's end; None: nowhere."""
-        memory = self.memory
-        grain = math.lcm(memory.alignment, GRAIN)
-        size = -(-self.size(candidate, way) // grain) * grain
-        span = LiveRange(candidate.name, size, candidate.first, candidate.last)
-        start = 0 if address is None else memory.size - size - address
-        if start < 0:  # beyond the memory's end
-            return None
-        offset = lowest(span, self.program.placed, grain, start)
-        base = (memory.size - offset - size) // grain * grain
-        if offset + size > self.most or address not in (None, base):
-            return None
-        reserve = memory.size - base
-        return ((offset, span),), {
-            position: self._with_resident(position, candidate, way, base, reserve)
-            for position in range(candidate.first, candidate.last + 1)
-            if isinstance(self.program.parts[position], Group)
-        }
-
-    def _with_resident(
-        self, position: int, candidate: ResidencyCandidate, way: Slicing, address: int, reserve: int
-    ) -> Group:
-        """The group at `position` with one more tensor on the residents."""
-        group = self.program.group(position)
-        reserved = reserving(group.reserved, {"local": reserve})
-        if position not in candidate.groups:
-            return replace(group, reserved=reserved)
-        found = candidate.joint.user(group)
-        assert found is not None
-        names = candidate.joint.names(found)
-        kept = {name: _at_address(candidate.kept[name], way, address) for name in names}
-        return replace(found, kept={**group.kept, **kept}, reserved=reserved)
-
-
-def _at_address(kept: ResidentTensor, way: Slicing, address: int) -> ResidentTensor:
+def _at_address(kept: ResidentTensor, slicing: Slicing, address: int) -> ResidentTensor:
     """A tensor in its place; where cores keep slices, there is room for the largest."""
     kept = replace(kept, address=address)
-    if not way.slices:
+    if not slicing.slices:
         return kept
-    cut = replace(kept, cut=way.slices, passed=way.passed)
+    cut = replace(kept, cut=slicing.slices, passed=slicing.passed)
     return replace(cut, room=cut.padded)

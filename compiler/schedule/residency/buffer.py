@@ -1,13 +1,19 @@
-"""A buffer on chip: tiles of a tensor in one memory, and the layers between which it is in use."""
+"""Buffers on chip: tiles of a tensor in one memory, and the layers between which they are in use;
+live ranges, and the lowest bytes that these leave free; what a group holds for its layers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.errors import DoesNotFit
 from compiler.geometry.boxes import Key
+from compiler.geometry.tile_trace import TileTrace, largest
+from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import Schedule
+from compiler.target.group_facts import Facts
+from compiler.tensor_ir.nest import dense
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 
@@ -42,6 +48,11 @@ class TileBuffer:
     offset: int = 0
     """Byte of a slot at which the first element lies: others share the slot."""
 
+    def span(self, place: tuple[int, int]) -> tuple[int, int]:
+        """First byte and end of all slots at an address, so many bytes from slot to slot."""
+        address, pitch = place
+        return address, address + pitch * (self.slots - 1) + self.bytes
+
 
 def engine_between(source: str, target: str, arch: Arch, where: str) -> str:
     """The copy engine from one memory role to another; DoesNotFit where there is none."""
@@ -54,24 +65,27 @@ def engine_between(source: str, target: str, arch: Arch, where: str) -> str:
     return engine
 
 
-def make_buffer(
-    arch: Arch, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
-    room: int | None = None, **fields: int | bool | Key | None,
-) -> TileBuffer:  # fmt: skip
-    """A buffer whose slots are multiples of what its memory and its elements ask for, of `room`
-    bytes where more than its elements lies there for a time."""
-    memory = arch.memories.on_chip()[role]
-    grain = math.lcm(memory.alignment, size_of(dtype))
-    needed = math.prod(shape) * size_of(dtype) if room is None else room
-    size = -(-needed // grain) * grain
-    return TileBuffer(name, role, dtype, shape, strides, size, **fields)  # type: ignore[arg-type]
+class BufferList:
+    """Buffers of a group, as they are made."""
 
+    def __init__(self, arch: Arch, buffers: dict[str, TileBuffer] | None = None) -> None:
+        self.arch = arch
+        self.buffers = {} if buffers is None else buffers
 
-def unused(name: str, names: Mapping[str, TileBuffer]) -> str:
-    """`name`, with a number behind it where it is taken."""
-    if name not in names:
-        return name
-    return next(f"{name}+{n}" for n in range(1, len(names) + 2) if f"{name}+{n}" not in names)
+    def add(
+        self, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
+        room: int | None = None, **fields: int | bool | Key | None,
+    ) -> TileBuffer:  # fmt: skip
+        """A buffer whose slots are multiples of what its memory and its elements ask for, of `room`
+        bytes where more than its elements lies there for a time; it gets a number behind its name
+        where that is taken."""
+        grain = math.lcm(self.arch.memories.on_chip()[role].alignment, size_of(dtype))
+        needed = math.prod(shape) * size_of(dtype) if room is None else room
+        names = (f"{name}+{n}" if n else name for n in range(len(self.buffers) + 1))
+        own = next(each for each in names if each not in self.buffers)
+        made = TileBuffer(own, role, dtype, shape, strides, -(-needed // grain) * grain, **fields)  # type: ignore[arg-type]
+        self.buffers[own] = made
+        return made
 
 
 def in_use(
@@ -108,53 +122,48 @@ GRAIN = 64
 
 @dataclass(frozen=True)
 class LiveRange:
-    """A buffer's size and the steps in which it is alive, both ends included."""
+    """`size` bytes that are needed from step `first` to step `last`, both included."""
 
     name: str
     size: int
     first: int
     last: int
+    align: int = 1
+    """The address is a multiple of this many bytes."""
+
+    def __post_init__(self) -> None:
+        if self.size < 0 or self.last < self.first or self.align < 1:
+            raise ValueError(f"{self} has a negative size, an empty life or no alignment")
 
 
 def place(spans: Sequence[LiveRange], start: int = 0) -> tuple[dict[str, int], int]:
-    """First-fit addresses, largest first, for spans that overlap in time; and the end of all.
-
-    Args:
-        spans: what to place, in bytes.
-        start: lowest address that is free.
-    """
+    """First-fit addresses from `start` on, largest first, for spans that overlap in time; and the
+    end of all."""
     placed: list[tuple[int, LiveRange]] = []
-    addresses: dict[str, int] = {}
-    end = start
     for span in sorted(spans, key=lambda s: (-s.size, s.first, s.name)):
-        address = lowest(span, placed, start=start)
-        placed.append((address, span))
-        addresses[span.name] = address
-        end = max(end, address + span.size)
-    return addresses, end
+        placed.append((lowest(span, placed, start), span))
+    end = max((address + span.size for address, span in placed), default=start)
+    return {span.name: address for address, span in placed}, end
 
 
-def lowest(
-    span: LiveRange, placed: Sequence[tuple[int, LiveRange]], grain: int = GRAIN, start: int = 0
-) -> int:
-    """The lowest address that is free of all that is `placed` while `span` lives.
-
-    Args:
-        span: what to place.
-        placed: addresses in bytes, and what lies there.
-        grain: the address is a multiple of this many bytes, if `start` is one.
-        start: lowest address that may be used.
-    """
-    busy = sorted(
+def lowest(span: LiveRange, placed: Iterable[tuple[int, LiveRange]], start: int = 0) -> int:
+    """The lowest address from `start` on that all leave free that is `placed` meanwhile."""
+    together = (
         (address, address + other.size)
         for address, other in placed
         if other.first <= span.last and span.first <= other.last
     )
+    return lowest_gap(span.size, together, span.align, start)
+
+
+def lowest_gap(size: int, busy: Iterable[tuple[int, int]], align: int = 1, start: int = 0) -> int:
+    """The lowest address from `start`, a multiple of `align`, on at which `size` bytes are free of
+    all first bytes and ends that are `busy`."""
     address = start
-    for low, high in busy:
-        if address + span.size <= low:
+    for low, high in sorted(busy):
+        if address + size <= low:
             break
-        address = max(address, -(-high // grain) * grain)
+        address = max(address, -(-high // align) * align)
     return address
 
 
@@ -188,3 +197,118 @@ def earliest(
         floor = max(floor, first)
         found.append(first)
     return found
+
+
+# What a group holds on chip: tensors that pass between its layers, with the borders that their
+# readers expect and as many slots as their engines need, and constants that stay.
+
+
+@dataclass(frozen=True)
+class GroupBuffers:
+    """What the group keeps on chip for its layers."""
+
+    tensors: Mapping[str, str]
+    """Tensor -> buffer of the group."""
+    constants: Mapping[tuple[int, Key], str]
+    """Constants of a layer that stay -> buffer of the group."""
+
+
+class GroupBufferMaker(BufferList):
+    """Makes the buffers of what a group holds."""
+
+    def __init__(self, schedule: Schedule, slots: int, facts: Facts) -> None:
+        super().__init__(facts.arch)
+        self.schedule, self.slots, self.facts = schedule, slots, facts
+        self.group: Group = schedule.group
+        self.loads: list[tuple[str, str]] = []
+        """(buffer, copy engine) of what comes from memory."""
+
+    def make_buffers(self, walked: tuple[TileTrace, ...]) -> GroupBuffers:
+        """Tensors, then constants that stay."""
+        return GroupBuffers(self.tensors(walked), self._constants())
+
+    def tensors(self, walked: tuple[TileTrace, ...]) -> dict[str, str]:
+        """Buffers for the tensors that the walk holds."""
+        names = dict.fromkeys(name for w in walked for m in w.moments for name in m.holds)
+        return {name: self._tensor_buffer(name, walked).name for name in names}
+
+    def _resident_buffer(self, name: str) -> TileBuffer:
+        """The place of a tensor that is on chip before or after the group."""
+        kept = self.group.kept[name]
+        dtype = self.group.tensors[name].dtype
+        item = size_of(dtype)
+        buffer = self.add(
+            name, "local", dtype, kept.room, (), slots=1, level=len(self.schedule.loops),
+            last=len(self.group.layers) - 1, address=kept.address, offset=item * kept.offset,
+        )  # fmt: skip
+        strides = tuple(item * s for s in kept.strides)
+        self.buffers[buffer.name] = replace(buffer, shape=kept.padded, strides=strides)
+        return self.buffers[buffer.name]
+
+    def _tensor_buffer(self, name: str, walked: tuple[TileTrace, ...]) -> TileBuffer:
+        if name in self.group.kept:
+            return self._resident_buffer(name)
+        tensor = self.group.tensors[name]
+        passing = self.facts.passing(self.group, name)
+        shape = largest((size for w in walked for size in w.hold_sizes(name)), len(tensor.shape))
+        strides = tuple(size_of(tensor.dtype) * s for s in dense(shape, passing.order))
+        made = self.group.producer_positions.get(name)
+        readers = self.group.internal_readers.get(name) or _readers(self.group, name)
+        again = any(len(w.moments) * w.repeats > 1 for w in walked)
+        stays = any(_stays(w, name) for w in walked)
+        rolled = any(name in w.rolled for w in walked)
+        if rolled:
+            self.facts.movable(tensor)
+        crossing = made is None or len(passing.engines) > 1
+        single = rolled or stays or not again or not crossing
+        key = (name, passing.border, False) if made is None else None
+        bordered = made is not None and any(w.bordered(name) for w in walked)
+        last = len(self.group.layers) - 1 if name in self.group.results else max(readers)
+        buffer = self.add(
+            name, "local", tensor.dtype, shape, strides,
+            slots=1 if single else self.slots, level=len(self.schedule.loops), key=key,
+            first=0 if made is None else made, last=last,
+            lasting=again and (rolled or stays or bordered),
+        )  # fmt: skip
+        if made is None:
+            self._load(buffer, self.group.home(name), self.group.name)
+        return buffer
+
+    def _load(self, buffer: TileBuffer, source: str, where: str) -> None:
+        self.loads.append((buffer.name, engine_between(source, buffer.role, self.arch, where)))
+
+    def _constants(self) -> dict[tuple[int, Key], str]:
+        """Constants that stay for several groups, in one buffer for all layers that read them; then
+        those that stay for the group, with one load for all of its tiles."""
+        found: dict[tuple[int, Key], str] = {}
+        for pinned in (True, False) if self.group.pinned else (False,):
+            made: dict[Key, TileBuffer] = {}
+            for position, tiled in enumerate(self.schedule.layers):
+                own = self.facts.layer(tiled.layer).constants if pinned or tiled.resident else ()
+                for constant in own:
+                    home = self.group.pinned.get(constant.key[0])
+                    if (home is not None) is not pinned:
+                        continue
+                    before = made.get(constant.key) if pinned else None
+                    buffer = before or self.add(
+                        constant.key[0], constant.role, constant.dtype, constant.shape,
+                        constant.strides, slots=1, level=0, key=constant.key, first=position,
+                        room=constant.bytes, address=None if home is None else home.address,
+                        lasting=not pinned and bool(self.schedule.loops),
+                    )  # fmt: skip
+                    if before is None:
+                        self._load(buffer, "dram", tiled.layer.name)
+                    buffer = replace(buffer, last=position)
+                    self.buffers[buffer.name] = made[constant.key] = buffer
+                    found[position, constant.key] = buffer.name
+        return found
+
+
+def _stays(walked: TileTrace, name: str) -> bool:
+    """Whether a tensor's buffer keeps its place in the tensor over several tiles."""
+    origins = {m.holds[name].origin for m in walked.moments if name in m.holds}
+    return len(walked.moments) > 1 and len(origins) == 1
+
+
+def _readers(group: Group, name: str) -> tuple[int, ...]:
+    return tuple(p for p, layer in enumerate(group.layers) if name in layer.inputs)

@@ -2,72 +2,66 @@
 
 The steps of a recurrent layer read the same weights one after another; so do layers that share
 theirs. A constant that stays from its first use to its last is loaded once, as a whole on every
-core that works on it, and takes its bytes at the end of its memory from every group between. Those
-that save most loads for the space and the groups that they take come first. It is hoped for when
-groups are formed, and comes true where these are expected to be quicker for it.
+core that works on it, and takes its bytes at the end of its memory from every group between. It is
+hoped for when groups are formed, and comes true where these are expected to be quicker for it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from compiler.passes import Omittable, Share
-from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
-from compiler.schedule.residency.placement_state import Part, PlacementState, Prices
-from compiler.schedule_ir.group import Group, Pinned, reserving
+from compiler.schedule.residency.table import (
+    OptimisticPrices,
+    Part,
+    Place,
+    Prices,
+    ResidencyCandidate,
+    ResidencyTable,
+    Row,
+    Slicing,
+)
+from compiler.schedule_ir.group import Group, Pinned
 from compiler.schedule_ir.layer import Layer
-from compiler.target.group_facts import Facts, ResidentConstant
-from compiler.tensor_ir.nest import HostNode
-from simmodel.arch.record import Arch, Memory
+from compiler.target.group_facts import ResidentConstant
+from compiler.tensor_ir.nest import HostNode, NestGraph
 
 
 @dataclass(frozen=True)
-class SharedConstantCandidate:
+class SharedConstant(ResidencyCandidate):
     """A constant that several layers read alike."""
 
     constant: ResidentConstant
-    first: int
-    """Position of the first part that reads it."""
-    last: int
     reader: int
     """Number of the first layer that reads it."""
-    uses: int
-    """Layers that read it."""
 
-    @property
-    def name(self) -> str:
-        """Of the constant."""
-        return self.constant.key[0]
+    def places(
+        self, table: ResidencyTable, limit: int,
+        address: int | None = None, slicing: Slicing | None = None,
+    ) -> Iterator[Place]:  # fmt: skip
+        """As all candidates do: there is one."""
+        del slicing
+        row = table.free_row(self, limit, address)
+        if row is not None:
+            yield self.place_at(row, table)
 
-    @property
-    def saved(self) -> int:
-        """Bytes that need not be loaded."""
-        return self.constant.loaded * (self.uses - 1)
+    def place_at(self, row: Row, table: ResidencyTable) -> Place:
+        """The groups of a table that change if the constant lies in `row`."""
+        changed = {
+            position: self.beside(part, row, table, loads=position == self.first)
+            for position, part in enumerate(table.parts[: self.last + 1])
+            if position >= self.first and isinstance(part, Group)
+        }
+        return [row], changed
 
-    @property
-    def worth(self) -> float:
-        """Bytes saved for each byte and part that it occupies."""
-        return self.saved / (self.constant.bytes * (1 + self.last - self.first))
-
-
-@dataclass(frozen=True)
-class ConstantPlacement:
-    """Where a candidate can lie."""
-
-    candidate: SharedConstantCandidate
-    offset: int
-    """Bytes between its end and the memory's, to a grain."""
-    size: int
-    """Bytes, in whole grains."""
-    home: Pinned
-
-    @property
-    def span(self) -> tuple[int, LiveRange]:
-        """For what is placed beside it."""
-        candidate = self.candidate
-        return self.offset, LiveRange(candidate.name, self.size, candidate.first, candidate.last)
+    def beside(self, group: Group, row: Row, table: ResidencyTable, *, loads: bool) -> Group:
+        """A group while the constant lies in `row`; whether it `loads` it, if it reads it."""
+        pinned = Pinned(self.constant.role, row.address, self.constant.bytes, loads)
+        rows = {self.name: pinned} if self.name in group.inputs else {}
+        return group.beside(rows, table.reserve(row))
 
 
 @dataclass(frozen=True)
@@ -86,43 +80,60 @@ class PinConstants(Omittable):
     """Of the bytes of constants that layers load, the part that must be saved."""
 
     def optimistic_costs(
-        self, parts: Sequence[Layer | HostNode], prices: Prices
+        self, parts: Sequence[Layer | HostNode], graph: NestGraph, prices: Prices
     ) -> Iterator[tuple[Prices, float]]:
         """What groups may be expected to cost when they are formed: with what could stay, if there
         is anything, then without; with each the cycles that those behind it surely take."""
         alone = [p if isinstance(p, HostNode) else Group((p,), ()) for p in parts]
-        places = self.places(alone, prices)
-        if places:
-            hoped = _Hoped(prices, {place.candidate.name: place for place in places})
-            again = sum(place.candidate.saved + place.candidate.constant.loaded for place in places)
-            yield hoped, again / prices.arch.dram_bytes_per_cycle
+        rows = self.rows(alone, graph, prices)
+        if rows:
+            table = ResidencyTable([], prices)
+
+            def hoped(group: Group) -> Group:
+                layers = {layer.index for layer in group.layers}
+                for constant, row in rows:
+                    group = constant.beside(group, row, table, loads=constant.reader in layers)
+                return group
+
+            again = sum(constant.saved + constant.constant.loaded for constant, _ in rows)
+            yield OptimisticPrices(prices, hoped), again / prices.arch.dram_bytes_per_cycle
         yield prices, math.inf
 
-    def apply(self, parts: Sequence[Part], prices: Prices) -> tuple[Part, ...]:
+    def apply(self, parts: Sequence[Part], graph: NestGraph, prices: Prices) -> tuple[Part, ...]:
         """`parts` with the constants that stay marked in their groups: all for which there is room,
-        or those of them that pay by themselves."""
-        places = self.places(parts, prices)
-        program = PlacementState(list(parts), prices)
-        for some in (places, *([place] for place in places if len(places) > 1)):
-            if some and not program.placed:
-                program.try_place(_groups_with_constants(some, program.parts, prices.arch))
-        return tuple(program.parts)
+        or the first of them that pays by itself."""
+        rows = self.rows(parts, graph, prices)
+        table = ResidencyTable(list(parts), prices)
+        for some in (rows, *([each] for each in rows if len(rows) > 1)):
+            place = table.together(partial(_joint_places, some))
+            if place is not None and table.try_place(place):
+                break
+        return tuple(table.parts)
 
-    def places(self, parts: Sequence[Part], prices: Prices) -> list[ConstantPlacement]:
-        """Candidates with their places, those worth most first, as far as there is room."""
+    def rows(
+        self, parts: Sequence[Part], graph: NestGraph, prices: Prices
+    ) -> list[tuple[SharedConstant, Row]]:
+        """Candidates with their rows, those worth most first, as far as there is room."""
         if not self.enabled:
             return []
-        found: list[ConstantPlacement] = []
-        by_worth = sorted(candidates(parts, prices.facts), key=lambda c: (-c.worth, c.first))
-        for candidate in by_worth:
-            role = candidate.constant.role
-            memory = prices.arch.memories.on_chip()[role]
-            there = [place.span for place in found if place.home.role == role]
-            place = _lowest_placement(candidate, memory, there)
-            if place.offset + place.size <= self.share * memory.size:
-                found.append(place)
-        saved = sum(place.candidate.saved for place in found)
+        table = ResidencyTable([], prices)
+        found: list[tuple[SharedConstant, Row]] = []
+        for candidate in sorted(
+            candidates(parts, graph, prices), key=lambda c: (-c.worth, c.first)
+        ):
+            memory = prices.arch.memories.on_chip()[candidate.memory]
+            row = table.free_row(candidate, int(self.share * memory.size))
+            if row is not None:
+                table.rows.append(row)
+                found.append((candidate, row))
+        saved = sum(candidate.saved for candidate, _ in found)
         return found if saved >= self.worth * _constant_load_bytes(parts) else []
+
+
+def _joint_places(
+    rows: Iterable[tuple[SharedConstant, Row]], table: ResidencyTable
+) -> Iterator[Place]:
+    return (constant.place_at(row, table) for constant, row in rows)
 
 
 def _constant_load_bytes(parts: Sequence[Part]) -> int:
@@ -133,158 +144,25 @@ def _constant_load_bytes(parts: Sequence[Part]) -> int:
     return sum(tensor.stored for tensor in tensors if tensor.data is not None)
 
 
-def candidates(parts: Sequence[Part], facts: Facts) -> Iterator[SharedConstantCandidate]:
+def candidates(parts: Sequence[Part], graph: NestGraph, prices: Prices) -> Iterator[SharedConstant]:
     """Constants that several layers read, all of them laid out in the same way."""
+    facts = prices.facts
     readers: dict[str, list[tuple[int, Layer]]] = {}
     for position, part in enumerate(parts):
         for layer in () if isinstance(part, HostNode) else part.layers:
             for name in layer.inputs:
-                if layer.tensors[name].data is not None:
+                if graph.tensors[name].data is not None:
                     readers.setdefault(name, []).append((position, layer))
     for name, found in readers.items():
         if len(found) < 2:
             continue
-        ways = {
+        layouts = {
             tuple(c for c in facts.layer(layer).constants if c.key[0] == name)
             for _, layer in found
         }  # fmt: skip
-        way = ways.pop()
-        if ways or len(way) != 1 or facts.arch.copy_engine("dram", way[0].role) is None:
+        layout = layouts.pop()
+        if layouts or len(layout) != 1 or facts.arch.copy_engine("dram", layout[0].role) is None:
             continue
-        (first, layer), (last, _) = found[0], found[-1]
-        yield SharedConstantCandidate(way[0], first, last, layer.index, len(found))
-
-
-def pinned_as_given(
-    parts: Sequence[Part], prices: Prices, given: Mapping[str, tuple[str, int | None]]
-) -> tuple[Part, ...]:
-    """`parts` with exactly the constants that are `given` on chip over several groups.
-
-    Args:
-        parts: groups and calls of the host, in order.
-        prices: the machine, and what is true of groups.
-        given: constant -> memory, and address of its first byte; None: as near to the memory's end
-            as is free.
-
-    Raises:
-        ValueError: a constant cannot stay, or not there; says which and why.
-    """
-    able = {candidate.name: candidate for candidate in candidates(parts, prices.facts)}
-    found: list[ConstantPlacement] = []
-    for name, (role, address) in given.items():
-        if name not in able or able[name].constant.role != role:
-            raise ValueError(f"{name} cannot stay in {role} memory for these steps")
-        memory = prices.arch.memories.on_chip()[role]
-        there = [place.span for place in found if place.home.role == role]
-        place = _lowest_placement(able[name], memory, there, address)
-        if place.home.address < 0 or address not in (None, place.home.address):
-            where = "anywhere" if address is None else f"at {address}"
-            raise ValueError(f"{name}: {place.size} B are not free in {role} memory {where}")
-        found.append(place)
-    return tuple(
-        {**dict(enumerate(parts)), **_groups_with_constants(found, parts, prices.arch)[1]}.values()
-    )
-
-
-def spans(parts: Sequence[Part], role: str, memory: Memory) -> list[tuple[int, LiveRange]]:
-    """What lies at the end of a memory for constants that stay, by the offset from there."""
-    found: dict[str, tuple[int, LiveRange]] = {}
-    grain = math.lcm(memory.alignment, GRAIN)
-    for position, part in enumerate(parts):
-        for name, home in () if isinstance(part, HostNode) else part.pinned.items():
-            if home.role != role:
-                continue
-            size = -(-home.bytes // grain) * grain
-            offset = (memory.size - home.address - size) // grain * grain
-            first = found[name][1].first if name in found else position
-            found[name] = offset, LiveRange(name, size, first, position)
-    return list(found.values())
-
-
-def _lowest_placement(
-    candidate: SharedConstantCandidate, memory: Memory, there: Sequence[tuple[int, LiveRange]],
-    address: int | None = None,
-) -> ConstantPlacement:  # fmt: skip
-    """Where a candidate can lie beside what is `there`, however little room there is."""
-    constant = candidate.constant
-    grain = math.lcm(memory.alignment, GRAIN)
-    size = -(-constant.bytes // grain) * grain
-    span = LiveRange(candidate.name, size, candidate.first, candidate.last)
-    start = 0 if address is None else max(0, memory.size - size - address) // grain * grain
-    offset = lowest(span, there, grain, start)
-    base = (memory.size - offset - size) // grain * grain
-    return ConstantPlacement(candidate, offset, size, Pinned(constant.role, base, constant.bytes))
-
-
-def _groups_with_constants(
-    places: Sequence[ConstantPlacement], parts: Sequence[Part], arch: Arch
-) -> tuple[list[tuple[int, LiveRange]], dict[int, Group]]:
-    """The groups of `parts` that change if all of `places` are taken."""
-    by_name = {place.candidate.name: place for place in places}
-    changed: dict[int, Group] = {}
-    for position, part in enumerate(parts):
-        over = [p for p in places if p.candidate.first <= position <= p.candidate.last]
-        if over and isinstance(part, Group):
-            near = {p.candidate.name: by_name[p.candidate.name] for p in over}
-            firsts = {name for name, p in near.items() if p.candidate.first == position}
-            changed[position] = _beside_constants(part, near, firsts, arch)
-    return [place.span for place in places], changed
-
-
-def _beside_constants(
-    group: Group, places: Mapping[str, ConstantPlacement], firsts: set[str], arch: Arch
-) -> Group:
-    """A group beside what lies at `places`; of that, it is the first to read `firsts`."""
-    memories = arch.memories.on_chip()
-    homes = [place.home for place in places.values()]
-    ends: Iterator[dict[str, int]] = (
-        {home.role: memories[home.role].size - home.address} for home in homes
-    )
-    pinned = {
-        name: replace(places[name].home, loads=name in firsts)
-        for name in group.inputs
-        if name in places
-    }
-    reserved = reserving(group.reserved, *ends)
-    return replace(group, pinned={**group.pinned, **pinned}, reserved=reserved)
-
-
-@dataclass(frozen=True)
-class _Hoped:
-    """Prices of groups if all that could stay does."""
-
-    real: Prices
-    places: Mapping[str, ConstantPlacement]
-
-    @property
-    def arch(self) -> Arch:
-        return self.real.arch
-
-    @property
-    def cores(self) -> int:
-        return self.real.cores
-
-    @property
-    def facts(self) -> Facts:
-        return self.real.facts
-
-    @property
-    def staging(self) -> int:
-        return self.real.staging
-
-    def price(self, group: Group) -> float:
-        return self.real.price(self._beside(group))
-
-    def cost_below(self, group: Group, limit: float) -> float:
-        return self.real.cost_below(self._beside(group), limit)
-
-    def overlap_ends(self, group: Group) -> tuple[float, float]:
-        return self.real.overlap_ends(self._beside(group))
-
-    def lower_bound(self, group: Group) -> float:
-        return self.real.lower_bound(self._beside(group))
-
-    def _beside(self, group: Group) -> Group:
-        layers = {layer.index for layer in group.layers}
-        firsts = {name for name, p in self.places.items() if p.candidate.reader in layers}
-        return _beside_constants(group, self.places, firsts, self.arch)
+        (first, layer), (last, _), [own] = found[0], found[-1], layout
+        saved = own.loaded * (len(found) - 1)
+        yield SharedConstant(name, own.role, 1, own.bytes, first, last, saved, own, layer.index)

@@ -24,8 +24,7 @@ from compiler.geometry.tile_trace import (
     largest,
     trace_parts,
 )
-from compiler.schedule.residency.buffer import alive, earliest, in_use
-from compiler.schedule.residency.group_buffers import GroupBufferMaker
+from compiler.schedule.residency.buffer import GroupBufferMaker, alive, earliest, in_use
 from compiler.schedule.tiling.bounds import LowerBounds
 from compiler.schedule.tiling.layer_mapping import LayerMapping, MappingCache, ParetoFront, Sizes
 from compiler.schedule.tiling.timeline import GroupTimeline, TileWork, Total

@@ -1,0 +1,324 @@
+"""The table of residency: which tensor lies in which memory on chip, from when to when, and where.
+
+A network passes from group to group what lies in DRAM, but for the rows of this table:
+
+    tensor    memory    address    first .. last part    and by kind: cores or slices, layout
+
+Each kind of tensor (constants, results between groups, buffers in shared memory) says what could
+have a row, and how groups change for it. Candidates come in the order of what they save for the
+bytes and steps that they take; one gets a row if there is room as long as it lives, and if the
+groups around it are expected to be quicker for it. `Group.residency` is the part of the table that
+one group sees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from compiler.cost.overlap import HOST_CALL, in_turn
+from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
+from compiler.schedule_ir.group import Group
+from compiler.target.group_facts import Facts
+from compiler.tensor_ir.bounds import Box
+from compiler.tensor_ir.nest import HostNode
+from simmodel.arch.base import MemoryRole
+from simmodel.arch.record import Arch
+
+Part = Group | HostNode
+
+
+@dataclass(frozen=True)
+class Row:
+    """Where a tensor lies, and between which parts of the network."""
+
+    memory: MemoryRole
+    address: int
+    span: LiveRange
+
+
+Place = tuple[Sequence[Row], Mapping[int, Group]]
+"""Rows that belong together, and the groups by position that they change."""
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """One way in which cores keep a tensor."""
+
+    slices: tuple[Box, ...] = ()
+    """By core, the part that it keeps; none: the one core keeps all of it."""
+    passed: bool = False
+    """Whether cores pass each other what they keep beside their own shares."""
+
+
+@dataclass(frozen=True)
+class ResidencyCandidate:
+    """A tensor or a buffer that could lie in a memory on chip for several parts of a network."""
+
+    name: str
+    memory: MemoryRole
+    instances: int
+    """Parts of it, of which each lies in another memory."""
+    bytes: int
+    """In one of these, border included."""
+    first: int
+    """Position of the first part that makes or reads it."""
+    last: int
+    saved: int
+    """Bytes that need not be moved."""
+
+    @property
+    def steps(self) -> int:
+        """Parts during which it takes its bytes from others."""
+        return 1 + self.last - self.first
+
+    @property
+    def worth(self) -> float:
+        """Bytes saved for each byte and step that it occupies."""
+        return self.saved / (self.bytes * self.instances * self.steps)
+
+    def places(
+        self, table: ResidencyTable, limit: int,
+        address: int | None = None, slicing: Slicing | None = None,
+    ) -> Iterator[Place]:  # fmt: skip
+        """Where it can lie: as is said, and as is quickest where nothing is; see
+        `ResidencyTable.free_row`."""
+        raise NotImplementedError
+
+    def sizes(self, table: ResidencyTable, slicing: Slicing | None = None) -> list[int]:
+        """Bytes that it can take, as `places` has it."""
+        del table, slicing
+        return [self.bytes]
+
+
+class Prices(Protocol):
+    """What is asked about groups."""
+
+    @property
+    def arch(self) -> Arch:
+        """The machine."""
+
+    @property
+    def cores(self) -> int:
+        """Cores that may take part."""
+
+    @property
+    def facts(self) -> Facts:
+        """What is true of groups whatever their tiles."""
+
+    @property
+    def staging(self) -> int:
+        """Bytes of each shared memory for loads on their way from core to core."""
+
+    def price(self, group: Group) -> float:
+        """Expected cycles, or another score to be kept low."""
+
+    def cost_below(self, group: Group, limit: float) -> float:
+        """The price if that is below `limit`, else something that is not, which is cheaper."""
+
+    def overlap_ends(self, group: Group) -> tuple[float, float]:
+        """Cycles at the start of a group that fits, and at its end, in which it may overlap with
+        its neighbours: see `Estimate.lead` and `Estimate.rest`."""
+
+    def lower_bound(self, group: Group) -> float:
+        """At most the price, and cheap."""
+
+
+def added(
+    parts: Iterable[Part], prices: Prices, rest: float = 0.0, limit: float = math.inf
+) -> float:
+    """Expected cycles of groups one after another, each with what it adds to the one before.
+
+    Args:
+        parts: the groups; calls of the host count nothing, and nothing overlaps with them.
+        prices: of groups.
+        rest: cycles at the end of the part before in which the first may begin.
+        limit: from this on infinity is answered, since a price is the dearest question there is.
+    """
+    total = 0.0
+    for part in parts:
+        step = HOST_CALL
+        if isinstance(part, Group):
+            most = limit - total + rest
+            price = prices.cost_below(part, most)
+            if price >= most:
+                return math.inf
+            step = (price, *prices.overlap_ends(part))
+        total, rest = total + sum(in_turn([step], rest)), step[-1]
+    return total
+
+
+@dataclass(frozen=True)
+class OptimisticPrices:
+    """Prices of groups if what could lie on chip does."""
+
+    real: Prices
+    hoped: Callable[[Group], Group]
+    """A group with all that could."""
+    optional: bool = False
+    """Whether it may do without where it does not fit, or slices bar some splits over the cores."""
+
+    @property
+    def arch(self) -> Arch:
+        return self.real.arch
+
+    @property
+    def cores(self) -> int:
+        return self.real.cores
+
+    @property
+    def facts(self) -> Facts:
+        return self.real.facts
+
+    @property
+    def staging(self) -> int:
+        return self.real.staging
+
+    def price(self, group: Group) -> float:
+        return self.cost_below(group, math.inf)
+
+    def cost_below(self, group: Group, limit: float) -> float:
+        hoped = self.hoped(group)
+        cost = self.real.cost_below(hoped, limit)
+        sliced = any(row.slices > 1 for row in hoped.shared.values())
+        if self.optional and (cost >= limit or sliced):
+            return min(cost, self.real.cost_below(group, min(cost, limit)))
+        return cost
+
+    def overlap_ends(self, group: Group) -> tuple[float, float]:
+        hoped = self.hoped(group)
+        if self.optional and self.real.price(hoped) > self.price(group):
+            hoped = group
+        return self.real.overlap_ends(hoped)
+
+    def lower_bound(self, group: Group) -> float:
+        return self.real.lower_bound(self.hoped(group))
+
+
+@dataclass
+class ResidencyTable:
+    """The parts of a network, and the rows that their groups have agreed on."""
+
+    parts: list[Part]
+    prices: Prices
+    rows: list[Row] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, parts: Iterable[Part], prices: Prices) -> ResidencyTable:
+        """The table of parts that have constants on chip already."""
+        table = cls(list(parts), prices)
+        rows: dict[str, Row] = {}
+        for position, part in enumerate(table.parts):
+            for name, pinned in part.pinned.items() if isinstance(part, Group) else ():
+                grain = table.grain(pinned.memory)
+                first = rows[name].span.first if name in rows else position
+                span = LiveRange(name, -(-pinned.bytes // grain) * grain, first, position)
+                rows[name] = Row(pinned.memory, pinned.address, span)
+        table.rows += rows.values()
+        return table
+
+    def grain(self, role: str) -> int:
+        """What addresses in a memory are multiples of."""
+        return math.lcm(self.prices.arch.memories.on_chip()[role].alignment, GRAIN)
+
+    def group(self, position: int) -> Group:
+        """The part at `position`, which is a group."""
+        part = self.parts[position]
+        assert isinstance(part, Group)
+        return part
+
+    def free_row(
+        self, candidate: ResidencyCandidate, limit: int, address: int | None = None,
+        size: int | None = None,
+    ) -> Row | None:  # fmt: skip
+        """The row for a candidate nearest to the end of its memory, or of shared memory nearest to
+        the start: the other end is for what groups have of their own. None where nothing is free.
+
+        Args:
+            candidate: what is to lie there.
+            limit: bytes of the memory that rows may take.
+            address: of its first byte, if that is said.
+            size: its bytes, if these depend on how cores keep it.
+        """
+        role, size = candidate.memory, size or candidate.bytes
+        total, grain = self.prices.arch.memories.on_chip()[role].size, self.grain(role)
+        from_end = role != "shared"
+        size = -(-size // grain) * grain if from_end else size
+
+        def opposite(start: int, size: int) -> int:
+            return (total - start - size) // grain * grain if from_end else start
+
+        span = LiveRange(candidate.name, size, candidate.first, candidate.last, grain)
+        start = 0 if address is None else opposite(address, size)
+        there = [
+            (opposite(row.address, row.span.size), row.span)
+            for row in self.rows
+            if row.memory == role
+        ]
+        offset = lowest(span, there, start) if start >= 0 else limit
+        first_byte = opposite(offset, size)
+        if offset + size > limit or address not in (None, first_byte):
+            return None
+        return Row(role, first_byte, span)
+
+    def reserve(self, row: Row) -> dict[str, int]:
+        """What groups beside a row have to leave free at the end of its memory."""
+        size = self.prices.arch.memories.on_chip()[row.memory].size
+        return {row.memory: size - row.address}
+
+    def together(self, places: Callable[[ResidencyTable], Iterable[Place | None]]) -> Place | None:
+        """One place of several, each found with those before it in the table; None: there is none,
+        or one of them must not be so."""
+        trial = ResidencyTable(list(self.parts), self.prices, list(self.rows))
+        changed: dict[int, Group] = {}
+        for place in places(trial):
+            if place is None:
+                return None
+            trial.commit(place)
+            changed |= place[1]
+        return (trial.rows[len(self.rows) :], changed) if changed else None
+
+    def try_place(self, *places: Place) -> bool:
+        """Settle at the best of `places`, which change the same groups, if these are expected to be
+        quicker together than those that are there; whether they are."""
+        if not places:
+            return False
+        best = self.best(places, self._added_cycles({}, places[0][1]))
+        if best is not None:
+            self.commit(best)
+        return best is not None
+
+    def best(self, places: Iterable[Place], limit: float = math.inf) -> Place | None:
+        """Of `places`, the one with which what is around it is expected to be quickest, if that is
+        below `limit`."""
+        best = None
+        for place in places:
+            total = self._added_cycles(place[1], place[1], limit)
+            if total < limit:
+                limit, best = total, place
+        return best
+
+    def _added_cycles(
+        self, changed: Mapping[int, Group], around: Collection[int], limit: float = math.inf
+    ) -> float:
+        """What the parts at `around`, some of them `changed`, and the one behind them add to what
+        is before them, if that is below `limit`."""
+        first, last = min(around), min(max(around) + 1, len(self.parts) - 1)
+        parts = [changed.get(n, self.parts[n]) for n in range(first, last + 1)]
+        return added(parts, self.prices, self._rest(first - 1), limit)
+
+    def _rest(self, position: int) -> float:
+        """Cycles at the end of a part in which the one behind it may begin."""
+        part = self.parts[position] if position >= 0 else None
+        if not isinstance(part, Group) or math.isinf(self.prices.price(part)):
+            return 0.0
+        return self.prices.overlap_ends(part)[1]
+
+    def commit(self, place: Place) -> None:
+        """Let something lie there."""
+        rows, changed = place
+        self.rows += rows
+        for position, group in changed.items():
+            self.parts[position] = group
