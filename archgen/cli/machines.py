@@ -167,8 +167,8 @@ def lint(
     else:
         for line in (line for each in found for line in finding_lines(each)):
             click.echo(line)
-        words = (_counted(counts[name], name) for name in SEVERITIES)
-        click.echo(f"{', '.join(words)} about {_counted(len(loaded), 'machine')}")
+        words = (_count_text(counts[name], name) for name in SEVERITIES)
+        click.echo(f"{', '.join(words)} about {_count_text(len(loaded), 'machine')}")
     sys.exit(1 if counts["error"] or (strict and counts["warning"]) else 0)
 
 
@@ -182,7 +182,7 @@ def finding_lines(found: LintFinding) -> Iterator[str]:
             yield textwrap.fill(said, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
 
 
-def _counted(count: int, what: str) -> str:
+def _count_text(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
@@ -232,12 +232,12 @@ def _form_row(form: Form, arch: Arch) -> dict[str, Any]:
         "engine": form.engine,
         "meaning": form.meaning,
         "cycles per vector": None if form.cost is None else arch.factor(form.name, form.cost),
-        "limits": ", ".join(_limits(form, arch)),
+        "limits": ", ".join(_form_limits(form, arch)),
         "absent": absent(form, arch),
     }
 
 
-def _limits(form: Form, arch: Arch) -> Iterator[str]:
+def _form_limits(form: Form, arch: Arch) -> Iterator[str]:
     """What one instruction of this form can cover at most."""
     if form.engine == "vector":
         rank, extent = arch.reach(form.name)

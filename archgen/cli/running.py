@@ -7,7 +7,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +17,6 @@ from rich.progress import Progress as Bar
 
 from archgen.cli.options import bounds_options, together
 from archgen.lint import brief, findings
-from archgen.lint.rules import Kind
-from archgen.models.sizes import kinds_of
 from archgen.outcomes.points import Outcome
 from archgen.report import REPORT, write_report
 from archgen.studies.design import Design
@@ -140,18 +137,9 @@ def save_page(study: Study, folder: Path, wanted: bool, name: str = REPORT) -> N
 
 def implausible(design: Design, study: Study | None = None) -> Iterator[str]:
     """What `archgen lint` warns of the machines of `design`, or of those that `study` has run, all
-    of them variants of its first; each thing once, and notes where its networks are met by."""
+    of them variants of its first; each thing once."""
     archs = design.archs if study is None else study.archs
     files = {machine.arch.name: machine.file for machine in design.machines}
     if study is not None:
         files = {arch.name: design.machines[0].file for arch in archs}
-
-    @cache
-    def kinds() -> set[Kind]:
-        return {
-            kind
-            for load in design.workloads
-            for kind in kinds_of(load.model, load.batches, dict(load.dims), dict(load.roles))
-        }
-
-    return brief((each for arch in archs for each in findings(arch)), files, kinds)
+    return brief((each for arch in archs for each in findings(arch)), files)
