@@ -10,33 +10,37 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import onnx
-import pandas as pd
 
 from archgen.api import batched, load_arch, load_model, prepared_for, request_for, states_of
 from archgen.cli.compile_report import print_report
-from archgen.cli.guarded import bounds_options, printed
+from archgen.cli.guarded import guarding_options, printed
 from archgen.cli.options import (
-    as_roles,
-    as_shape,
+    EveryMistake,
     calibration_option,
     dim_option,
     dtype_option,
     extension_option,
     host_option,
+    names_of,
+    once_each,
+    one_shape,
+    reads,
+    reads_each,
     role_option,
     set_option,
+    together,
 )
-from archgen.cli.scheduling_options import as_efforts, scheduling_options
 from archgen.extensions import activate, blaming, extension
 from archgen.models.constants import with_values
-from archgen.models.extents import Extents, SizeRange
+from archgen.models.extents import SizeRange
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
 from archgen.models.source_family import SourceFamily, open_family
@@ -49,14 +53,18 @@ from archgen.process.files import unwritable
 from archgen.process.guard import ResourceLimits
 from archgen.process.steps import step
 from archgen.program_files import named_loadable, write, write_assembly
-from archgen.scheduling import OptionError, Scheduling, choices
+from archgen.scheduling import DEFAULT, OptionError, Scalar, Scheduling, choices, combinations_of
 from archgen.schema.tree import ArchError, guess
 from archgen.studies.prepare import Prepared
 from archgen.studies.run import beside
 from archgen.toolchain import Request, compile_best, explanation, first, winner
 from compiler.api import (
     CHOSEN,
+    EFFORTS,
     FORMS,
+    HALOS,
+    OBJECTIVES,
+    STRATEGIES,
     Best,
     CompilerError,
     Tree,
@@ -71,9 +79,59 @@ from simmodel.machine.run import traced
 from simmodel.program.assembly import print_program
 from simmodel.program.encoding import EncodingError, check_encodable
 from simmodel.program.program import Program
-from simmodel.trace import Trace
 
 Value = TypeVar("Value")
+
+# How networks are scheduled, as all verbs that compile take it.
+
+_WORDS = {
+    "fusion": ("How layers are grouped", STRATEGIES),
+    "halo": ("What neighbouring tiles of a group share", HALOS),
+    "objective": ("What schedules are compared by", OBJECTIVES),
+    "effort": ("How long the compiler may search", EFFORTS),
+}
+
+
+def _choices_of(text: str) -> tuple[Any, ...]:
+    """Words; levels of effort as numbers, and what is no number as it is, to be reported."""
+    return tuple(int(w) if w.isascii() and w.isdigit() else w for w in names_of(text))
+
+
+def _pass_option(text: str) -> tuple[str, list[Scalar]]:
+    """`option=value,value`: an option of a pass; the compiler knows which there are, and what they
+    take: never nothing, so that one without a value is among the mistakes of all."""
+    name, _, values = text.partition("=")
+    return name.strip(), [_scalar(part.strip()) for part in values.split(",")]
+
+
+def _scalar(text: str) -> Scalar:
+    """A number, true, false or null as it is written; otherwise a word."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float | None) else text
+
+
+_each_pass = once_each("--pass", "; several values go by commas")
+scheduling_options = together(
+    *(
+        click.option(
+            f"--{name}", callback=reads(_choices_of), default=str(DEFAULT.columns[name]),
+            show_default=True, metavar="NAMES", help=f"{help}: {', '.join(map(str, known))}.",
+        )
+        for name, (help, known) in _WORDS.items()
+    ),
+    click.option(
+        "--pass", "passes", multiple=True, metavar="OPTION=VALUE",
+        callback=reads_each(
+            _pass_option, lambda pairs: tuple(combinations_of(_each_pass(pairs)))
+        ),
+        help="An option of a pass; `archgen explain passes` lists them. May be repeated.",
+    ),
+)  # fmt: skip
+"""Adds --fusion, --halo, --objective and --effort, each a tuple of words, and --pass, which becomes
+combinations of settings."""
 
 
 @dataclass(frozen=True)
@@ -97,16 +155,37 @@ class _Shown:
     @property
     def run(self) -> bool:
         """Whether the run of the program is asked for, and not, or not only, its text."""
-        return self.report or self.trace is not None or self.commands is not None
+        return self.report or self.as_json or self.trace is not None or self.commands is not None
+
+    def mistakes(self) -> Iterator[str]:
+        """What is wrong with it by itself."""
+        if self.after is not None:
+            if self.after not in FORMS:
+                there = f"{guess(self.after, FORMS)}; there are: {', '.join(FORMS)}"
+                yield f"--after: no stage {self.after!r}{there}"
+            others = {
+                "report": self.report or self.as_json, "trace": self.trace,
+                "commands": self.commands,
+            }  # fmt: skip
+            for name, other in others.items():
+                if other:
+                    yield f"--after and --{name}: one of them at a time"
+        for name, path in (
+            ("output", self.output), ("trace", self.trace), ("commands", self.commands),
+        ):  # fmt: skip
+            yield from unwritable(f"--{name}", path)
 
 
-@click.command()
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(cls=EveryMistake)
 @click.argument("arch", metavar="ARCH", required=False)
 @click.option("-m", "--model", help="Network: zoo name or .onnx file.")
 @click.option("-b", "--batch", type=click.IntRange(1), help="Default: what the file fixes, else 1.")
 @dtype_option
 @host_option
-@dim_option("; of a range such as sequence=1..512 the program takes any", ranges=True)
+@dim_option(one_shape, "; of a range such as sequence=1..512 the program takes any", ranges=True)
 @role_option
 @set_option
 @calibration_option
@@ -118,51 +197,31 @@ class _Shown:
     "--after", metavar="STAGE", help="Print what a stage makes instead; `--after list` lists them."
 )
 @click.option(
-    "--tree",
-    type=click.Path(path_type=Path),
+    "--tree", type=_PATH,
     help="Follow the schedule in this file, as `--after tree` writes it, instead of searching.",
-)
+)  # fmt: skip
 @click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
+    "--trace", type=_PATH,
     help="Run the program and write a file for ui.perfetto.dev instead; *.gz is compressed.",
-)
+)  # fmt: skip
 @click.option(
-    "--commands",
-    type=click.Path(path_type=Path),
+    "--commands", type=_PATH,
     help="Run the program and write its commands instead, with tile, control words and intervals: "
     "*.csv or *.parquet as a table, else as text.",
-)
+)  # fmt: skip
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
+    "-o", "--output", type=_PATH,
     help="File for the program: a loadable where it ends in .npu, else text (its constants go to "
     "FILE.npz beside it); with --json for the report, with --after for the stage "
     "[default: standard output].",
-)
-@bounds_options
+)  # fmt: skip
+@guarding_options
 def compile(
-    arch: str | None,
-    model: str | None,
-    batch: int | None,
-    dtype: str | None,
-    host: bool,
-    dims: Sequence[tuple[str, Extents]],
-    roles: Sequence[tuple[str, str]],
-    calibration: str | None,
-    extensions: Sequence[str],
-    report: bool,
-    as_json: bool,
-    after: str | None,
-    tree: Path | None,
-    trace: Path | None,
-    commands: Path | None,
-    output: Path | None,
-    timeout: float | None,
-    memory: int | None,
-    **given: tuple[Any, ...],
-) -> None:
+    arch: str | None, model: str | None, batch: int | None, dtype: str | None, host: bool,
+    dims: tuple[dict[str, int], dict[str, SizeRange]], roles: dict[str, str],
+    values: tuple[str, ...], calibration: str | None, extensions: tuple[str, ...],
+    timeout: float | None, memory: int | None, **given: Any,
+) -> None:  # fmt: skip
     """Compile a model for an architecture and print the instruction streams.
 
     The summary goes to standard error, so the text can be piped; `archgen.read_assembly` reads it.
@@ -177,27 +236,29 @@ def compile(
     Where --effort allows several programs, the best as simulated is shown, also by --after.
     Exit code 0: there is a program. 1: it does not fit or is not supported. 2: wrong input.
     """  # fmt: skip
-    if after == "list":
+    if given["after"] == "list":
         click.echo("\n".join(FORMS))
         return
-    shown = _Shown(after, report or as_json, as_json, output, trace, commands, tree)
-    mistakes = _argument_mistakes(arch, model, shown)
+    shown = _Shown(**{name: given[name] for name in _Shown.__dataclass_fields__})
+    mistakes = [] if arch else ["no architecture given: a file or the name of a shipped one"]
+    mistakes += [] if model else ["no --model given: a zoo name or an .onnx file"]
+    mistakes += shown.mistakes()
     if model is None:
-        _resolved(arch, dtype, given, tree, mistakes)
+        _resolved(arch, dtype, given, mistakes)
         raise OptionError(mistakes)
-    spec = with_values(model, given["values"])
-    (sizes, ranges), said = as_shape(dims), as_roles(roles)
+    spec = with_values(model, values)
+    sizes, ranges = dims
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
-        machine, scheduling = _resolved(arch, dtype, given, tree, mistakes)
-        network = _try_loading(lambda: _open_network(spec, batch, sizes, ranges, said), mistakes)
+        machine, scheduling = _resolved(arch, dtype, given, mistakes)
+        network = _try_loading(lambda: _open_network(spec, batch, sizes, ranges, roles), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
         point = Point(
             "", machine, spec, batch or network.edge.batch, dtype or machine.types[0],
             (*sizes.items(), *((name, span.high) for name, span in ranges.items())),
-            roles=tuple(said.items()), calibration=calibration, host=host, scheduling=scheduling,
+            roles=tuple(roles.items()), calibration=calibration, host=host, scheduling=scheduling,
         )  # fmt: skip
         _answer(network, point, shown)
 
@@ -216,39 +277,19 @@ def _open_network(
 
 
 def _resolved(
-    arch: str | None, dtype: str | None, given: Mapping[str, Any], tree: Path | None,
-    mistakes: list[str],
-) -> tuple[Arch | None, Scheduling | None]:  # fmt: skip
+    arch: str | None, dtype: str | None, given: Mapping[str, Any], mistakes: list[str]
+) -> tuple[Arch | None, Scheduling | None]:
     """The machine and the schedule that is asked for; adds to `mistakes` what is wrong with them,
     or with the element type."""
-    machine = _try_loading(lambda: load_arch(arch or ""), mistakes) if arch else None
-    scheduling = _scheduling(given, tree, mistakes)
-    mistakes += _unknown_type(dtype, machine)
-    return machine, scheduling
-
-
-def _argument_mistakes(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
-    """What is wrong with the arguments by themselves."""
-    found = [] if arch else ["no architecture given: a file or the name of a shipped one"]
-    found += [] if model else ["no --model given: a zoo name or an .onnx file"]
-    if shown.after is not None and shown.after not in FORMS:
-        there = f"{guess(shown.after, FORMS)}; there are: {', '.join(FORMS)}"
-        found.append(f"--after: no stage {shown.after!r}{there}")
-    if shown.after is not None and shown.report:
-        found.append("--after and --report: one of them at a time")
-    if shown.after is not None and shown.trace is not None:
-        found.append("--after and --trace: one of them at a time")
-    if shown.after is not None and shown.commands is not None:
-        found.append("--after and --commands: one of them at a time")
-    files = {"--output": shown.output, "--trace": shown.trace, "--commands": shown.commands}
-    found += [line for option, path in files.items() for line in unwritable(option, path)]
-    return found
-
-
-def _unknown_type(dtype: str | None, machine: Arch | None) -> list[str]:
-    if machine is None or dtype is None or dtype in machine.types:
-        return []
-    return [f"dtype {dtype}: {machine.name} runs networks of {', '.join(machine.types)}"]
+    machine = _try_loading(lambda: load_arch(arch), mistakes) if arch else None
+    found, wrong = choices(*(given[name] for name in (*_WORDS, "passes")))
+    if len(found) > 1:
+        wrong.append("several schedules: compile makes one program; `archgen study` compares")
+    tree = _tree(given["tree"], wrong)
+    if machine is not None and dtype is not None and dtype not in machine.types:
+        wrong.append(f"dtype {dtype}: {machine.name} runs networks of {', '.join(machine.types)}")
+    mistakes += wrong
+    return machine, replace(found[0], tree=tree) if found else None
 
 
 def _try_loading(make: Callable[[], Value], mistakes: list[str]) -> Value | None:
@@ -259,26 +300,10 @@ def _try_loading(make: Callable[[], Value], mistakes: list[str]) -> Value | None
         return None
 
 
-def _scheduling(
-    given: Mapping[str, Any], tree: Path | None, mistakes: list[str]
-) -> Scheduling | None:
-    effort = as_efforts(given["effort"])
-    found, unknown = choices(
-        given["fusion"], given["halo"], given["objective"], effort, given["passes"]
-    )
-    if len(found) > 1:
-        unknown.append("several schedules: compile makes one program; `archgen study` compares")
-    mistakes += unknown
-    followed = _tree(tree, mistakes)
-    return replace(found[0], tree=followed) if found else None
-
-
 def _tree(path: Path | None, mistakes: list[str]) -> Tree | None:
     """The schedule in a file."""
-    if path is None:
-        return None
     try:
-        return parse_tree(path.read_text(encoding="utf-8-sig"))
+        return None if path is None else parse_tree(path.read_text(encoding="utf-8-sig"))
     except TreeError as mistake:
         mistakes += [f"{path}: {said}" for said in mistake.mistakes]
     except OSError as mistake:
@@ -318,16 +343,20 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
     best = compile_best(request)
     program = batched(best.result.program, network.edge.proto)
     check_encodable(program, machine)
-    text = print_program(program)
+    text, output = print_program(program), shown.output
     if shown.loadable is not None:
-        _write_loadable(shown.loadable, program, point, prepared.edge)
-    elif not shown.as_json and (shown.output is not None or not shown.run):
-        _write_program(program, text, shown.output)
+        with _written("output", shown.loadable) as path:
+            write(path, program, machine, states_of(prepared.edge.proto))
+    elif not shown.as_json and (output is not None or not shown.run):
+        if output is None or (output.exists() and not output.is_file()):
+            _write(text, output)
+        else:
+            with _written("output", output) as path:  # with its constants beside it
+                write_assembly(program, path)
     if shown.run:
         _show_run(best, point, shown)
     click.echo(_summary(machine, network.name, program, text), err=True)
-    idle = idle_note(program, machine, point.scheduling)
-    if idle:
+    if idle := idle_note(program, machine, point.scheduling):
         click.echo(f"note: {idle}", err=True)
 
 
@@ -348,10 +377,12 @@ def _show_run(best: Best, point: Point, shown: _Shown) -> None:
     program, machine = best.result.program, point.arch
     trace = best.trace or traced(program, machine)
     if shown.trace is not None:
-        _write_trace(shown.trace, trace, program, machine)
+        with _written("trace", shown.trace) as path:
+            write_trace(path, trace, program, machine)
     if shown.commands is not None:
-        _write_commands(shown.commands, commands_frame(program, machine, trace))
-    if not shown.report:
+        with _written("commands", shown.commands) as path:
+            save_commands(commands_frame(program, machine, trace), path)
+    if not (shown.report or shown.as_json):
         return
     made = explanation(best, trace, machine, point.dtype, point.scheduling)
     if point.scheduling.tree is not None:
@@ -362,47 +393,22 @@ def _show_run(best: Best, point: Point, shown: _Shown) -> None:
         print_report(made)
 
 
-def _write_loadable(path: Path, program: Program, point: Point, model: Prepared) -> None:
-    handed = states_of(model.proto)
+@contextmanager
+def _written(option: str, path: Path) -> Iterator[Path]:
+    """Within, the file that an option names is written; BadParameter where that fails."""
     try:
-        write(path, program, point.arch, handed)
+        yield path
     except OSError as mistake:
-        raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint="--output") from None
-
-
-def _write_commands(path: Path, frame: pd.DataFrame) -> None:
-    try:
-        save_commands(frame, path)
-    except OSError as mistake:
-        raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint="--commands") from None
-
-
-def _write_trace(path: Path, trace: Trace, program: Program, machine: Arch) -> None:
-    try:
-        write_trace(path, trace, program, machine)
-    except OSError as mistake:
-        raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint="--trace") from None
-
-
-def _write_program(program: Program, text: str, output: Path | None) -> None:
-    """The assembly; with its constants beside it where it goes to a file that can have one."""
-    if output is None or (output.exists() and not output.is_file()):
-        _write(text, output)
-        return
-    try:
-        write_assembly(program, output)
-    except OSError as mistake:
-        raise click.BadParameter(f"{output}: {mistake.strerror}", param_hint="--output") from None
+        said = f"{path}: {mistake.strerror}"
+        raise click.BadParameter(said, param_hint=f"--{option}") from None
 
 
 def _write(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
-        return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as mistake:
-        raise click.BadParameter(f"{output}: {mistake.strerror}", param_hint="--output") from None
+    else:
+        with _written("output", output) as path:
+            path.write_text(text, encoding="utf-8")
 
 
 def _summary(machine: Arch, network: str, program: Program, text: str) -> str:

@@ -8,13 +8,12 @@ folding names, never by dropping a figure.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from archgen.cli.terminal import PlainTable, plain_table
 from archgen.outcomes.columns import STALLS
 from archgen.toolchain import Explained, Explanation, MeasuredSchedule
 from compiler.api import Choice, Constants, GroupReport, RejectedOption, SimulatedProgram, Trial
@@ -84,71 +83,61 @@ def _candidate_text(program: SimulatedProgram, several: bool) -> str:
     return f"{program.partition}{judged}{memory}: {program.cycles:,} cycles"
 
 
-def _new_table(*headings: str, left: tuple[str, ...] = ()) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in headings:
-        table.add_column(
-            heading,
-            justify="left" if heading in left else "right",
-            overflow="fold",
-            no_wrap=heading not in left,
-        )
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> PlainTable:
+    """Headings that begin with `>` stand above numbers."""
+    table = plain_table(*headings)
+    table.padding = (0, 1, 0, 0)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
-def _beside(schedules: Sequence[MeasuredSchedule]) -> Table:
+def _beside(schedules: Sequence[MeasuredSchedule]) -> PlainTable:
     """A schedule by hand and the compiler's own, as a study measures both."""
-    table = _new_table("schedule", "cycles", "DRAM MB", "local", "verified", left=("schedule",))
+    headings = ("schedule", ">cycles", ">DRAM MB", ">local", ">verified")
     words = {True: "yes", False: "NO", None: "not checked"}
-    for made in schedules:
-        if made.cycles is None or made.dram_bytes is None or made.local_bytes is None:
-            table.add_row(f"{made.schedule}: {made.reason}", "", "", "", "")
-            continue
-        table.add_row(
-            made.schedule, f"{made.cycles:,}", f"{made.dram_bytes / 1e6:.3f}",
-            show_bytes(made.local_bytes), words[made.verified],
-        )  # fmt: skip
-    return table
+    return _table(headings, (
+        (f"{made.schedule}: {made.reason}",)
+        if made.cycles is None or made.dram_bytes is None or made.local_bytes is None
+        else (made.schedule, f"{made.cycles:,}", f"{made.dram_bytes / 1e6:.3f}",
+              show_bytes(made.local_bytes), words[made.verified])
+        for made in schedules
+    ))  # fmt: skip
 
 
-def _waterfall(made: Explanation) -> Table:
+def _waterfall(made: Explanation) -> PlainTable:
     """Where the cycles of matrix engines and of DRAM went, from the bound on; no empty rows."""
-    table = _new_table(
-        "where the cycles went", "cycles", "share", "", left=("where the cycles went", "")
-    )
+    headings = ("where the cycles went", ">cycles", ">share", "")
     engines = WORK | {cause: stall.meaning for cause, stall in STALLS.items()}
     accounts = ("matrix", made.waterfall.matrix, engines), ("DRAM", made.waterfall.dram, MOVED)
-    for name, account, meaning in accounts:
-        for what, cycles in account.items():
-            if round(cycles):
-                share = cycles / made.simulated
-                table.add_row(f"{name}: {what}", f"{cycles:,.0f}", f"{share:.1%}", meaning[what])
+    return _table(headings, (
+        (f"{name}: {what}", f"{cycles:,.0f}", f"{cycles / made.simulated:.1%}", meaning[what])
+        for name, account, meaning in accounts
+        for what, cycles in account.items()
+        if round(cycles)
+    ))  # fmt: skip
+
+
+def _groups(made: Explanation) -> PlainTable:
+    more = ["cores"] if any(g.group.cores != "1 core" for g in made.groups) else []
+    headings = (">estimated", ">adds", ">off", ">span", ">DRAM MB")
+    table = _table(
+        [">#", "nodes", ">layers", "tiles", "halo", *more, *headings],
+        (_group_row(each, bool(more)) for each in made.groups),
+    )
+    table.columns[1].overflow = "ellipsis"
     return table
 
 
-def _groups(made: Explanation) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    several = any(g.group.cores != "1 core" for g in made.groups)
-    table.add_column("#", justify="right")
-    table.add_column("nodes", overflow="ellipsis")
-    table.add_column("layers", justify="right")
-    table.add_column("tiles", overflow="fold")
-    table.add_column("halo", no_wrap=True)
-    if several:
-        table.add_column("cores", overflow="fold")
-    for heading in ("estimated", "adds", "off", "span", "DRAM MB"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for each in made.groups:
-        group, took = each.group, each.simulated
-        moved = took.dram_read_bytes + took.dram_write_bytes
-        table.add_row(
-            str(group.step), _short(group), str(len(group.layers)), _tiling_text(group), group.halo,
-            *([group.cores] if several else []),
-            f"{group.adds:,.0f}", f"{took.added:,}",
-            _estimate_error(group.adds, took.added), f"{took.last - took.first:,}",
-            f"{moved / 1e6:.2f}",
-        )  # fmt: skip
-    return table
+def _group_row(explained: Explained, cores: bool) -> list[str]:
+    group, took = explained.group, explained.simulated
+    moved = took.dram_read_bytes + took.dram_write_bytes
+    return [
+        str(group.step), _short(group), str(len(group.layers)), _tiling_text(group), group.halo,
+        *([group.cores] if cores else []), f"{group.adds:,.0f}", f"{took.added:,}",
+        _estimate_error(group.adds, took.added), f"{took.last - took.first:,}",
+        f"{moved / 1e6:.2f}",
+    ]  # fmt: skip
 
 
 def _forms(made: Explanation) -> Iterator[RenderableType]:
@@ -161,27 +150,20 @@ def _forms(made: Explanation) -> Iterator[RenderableType]:
     ]
     if not costs:
         return
-    left = ("layer, engine and forms", "taken", "rejected")
-    table = _new_table(left[0], left[1], "cycles", left[2], "would be", left=left)
+    rows: list[tuple[str | Text, ...]] = []
     for busy, layer in sorted(costs, key=lambda cost: -cost[0])[:_COSTLY]:
-        operators = f"{'+'.join(layer.nodes).split('+')[0]} ({layer.operator})"
-        table.add_row(Text(operators, style="bold"), "busy in all", f"{busy:,}", "", "")
+        operators = f"{layer.nodes[0].split('+')[0]} ({layer.operator})"
+        rows.append((Text(operators, style="bold"), "busy in all", f"{busy:,}"))
         several = len({form.node for form in layer.forms}) > 1
         for form in layer.forms:
             name = f"{form.node.split('+')[0]}: {form.form}" if several else form.form
-            others = list(map(_other, form.rejected[:_OTHERS])) or [("", "")]
-            for number, other in enumerate(others):
-                own = ("", "", "") if number else (name, form.taken, f"{form.cycles:,.0f}")
-                table.add_row(*own, *other)
-    yield table
+            own = (name, form.taken, f"{form.cycles:,.0f}")
+            others = [_option(each)[1:] for each in form.rejected[:_OTHERS]]
+            rows.append((*own, *others[0]) if others else own)
+            rows += [("", "", "", *other) for other in others[1:]]
+    yield _table(("layer, engine and forms", "taken", ">cycles", "rejected", ">would be"), rows)
     yield Text("engine: cycles of the whole operator; forms: of its largest tile, loops around")
     yield Text("what one instruction walks [in brackets], and other ways, the quickest first")
-
-
-def _other(option: RejectedOption) -> tuple[str, str]:
-    """What was rejected, and its cycles or why it has none."""
-    _, what, cycles = _option(option)
-    return what, cycles
 
 
 def _node_span(group: GroupReport) -> str:
@@ -230,22 +212,19 @@ def _group_section(explained: Explained) -> Iterator[RenderableType]:
     yield Text(", ".join(f"{memory}: {show_bytes(n)} in use" for memory, n in group.peaks.items()))
 
 
-def _choices(group: GroupReport) -> Table:
-    left = ("decision", "taken", "best rejected")
-    table = _new_table("decision", "taken", "chosen", "best rejected", "would be", left=left)
+def _choices(group: GroupReport) -> PlainTable:
+    headings = ("decision", "taken", ">chosen", "best rejected", ">would be")
+    rows = []
     for choice in group.choices:
-        table.add_row(choice.decision, choice.taken, *_rejected(choice, group))
-        for option in group.neighbours if choice.decision == "group" else ():
-            if option != choice.rejected:
-                table.add_row("", "", *_option(option))
-    return table
+        rows.append((choice.decision, choice.taken, *_rejected(choice, group)))
+        others = group.neighbours if choice.decision == "group" else ()
+        rows += [("", "", *_option(option)) for option in others if option != choice.rejected]
+    return _table(headings, rows)
 
 
-def _trials(trials: Sequence[Trial]) -> Table:
-    table = _new_table("tried alone", "estimated", "simulated", left=("tried alone",))
-    for trial in trials:
-        table.add_row(trial.what, f"{trial.estimated:,.0f}", f"{trial.cycles:,}")
-    return table
+def _trials(trials: Sequence[Trial]) -> PlainTable:
+    headings = ("tried alone", ">estimated", ">simulated")
+    return _table(headings, ((t.what, f"{t.estimated:,.0f}", f"{t.cycles:,}") for t in trials))
 
 
 def _rejected(choice: Choice, group: GroupReport) -> tuple[str, str, str]:
@@ -260,24 +239,22 @@ def _option(option: RejectedOption) -> tuple[str, str, str]:
     return against, what, "-" if option.cycles is None else f"{option.cycles:,.0f}"
 
 
-def _layers(group: GroupReport) -> Table:
-    left = ("nodes", "operator", "engine", "inner loops", "result goes to", "constants")
-    table = _new_table("layer", *left, left=left)
-    for position, layer in enumerate(group.layers):
-        constants = "\n".join(map(_constants_text, layer.constants)) or "-"
-        table.add_row(
-            str(position), "+".join(layer.nodes), layer.operator, layer.engine, layer.loops,
-            f"{layer.scope} [{', '.join(map(str, layer.shape))}]", constants,
-        )  # fmt: skip
-    return table
+def _layers(group: GroupReport) -> PlainTable:
+    headings = (
+        ">layer", "nodes", "operator", "engine", "inner loops", "result goes to", "constants",
+    )  # fmt: skip
+    return _table(headings, (
+        (str(position), "+".join(layer.nodes), layer.operator, layer.engine, layer.loops,
+         f"{layer.scope} [{', '.join(map(str, layer.shape))}]",
+         "\n".join(map(_constants_text, layer.constants)) or "-")
+        for position, layer in enumerate(group.layers)
+    ))  # fmt: skip
 
 
-def _arrays(group: GroupReport) -> Table:
-    table = _new_table("layer", "on the array, largest tile", left=("on the array, largest tile",))
-    for position, layer in enumerate(group.layers):
-        if layer.array:
-            table.add_row(str(position), layer.array)
-    return table
+def _arrays(group: GroupReport) -> PlainTable:
+    headings = (">layer", "on the array, largest tile")
+    layers = enumerate(group.layers)
+    return _table(headings, ((str(n), layer.array) for n, layer in layers if layer.array))
 
 
 def _constants_text(constants: Constants) -> str:
@@ -286,12 +263,10 @@ def _constants_text(constants: Constants) -> str:
     return f"{show_bytes(constants.bytes)} {how}, {constants.memory}{instead}"
 
 
-def _buffers(group: GroupReport) -> Table:
-    left = ("buffer", "memory", "for", "layers")
-    table = _new_table("buffer", "memory", "for", "bytes", "slots", "address", "layers", left=left)
-    for b in sorted(group.buffers, key=lambda b: (b.memory, b.address)):
-        span = str(b.first) if b.first == b.last else f"{b.first} - {b.last}"
-        table.add_row(
-            b.name, b.memory, b.purpose, f"{b.bytes:,}", str(b.slots), f"{b.address:,}", span
-        )
-    return table
+def _buffers(group: GroupReport) -> PlainTable:
+    headings = ("buffer", "memory", "for", ">bytes", ">slots", ">address", "layers")
+    return _table(headings, (
+        (b.name, b.memory, b.purpose, f"{b.bytes:,}", str(b.slots), f"{b.address:,}",
+         str(b.first) if b.first == b.last else f"{b.first} - {b.last}")
+        for b in sorted(group.buffers, key=lambda b: (b.memory, b.address))
+    ))  # fmt: skip

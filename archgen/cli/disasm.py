@@ -6,20 +6,19 @@ each command is for, made from the bytes of the file alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from archgen.api import commands
-from archgen.cli.options import as_dims, dim_option, extension_option, place_option
+from archgen.cli.options import FILE, EveryMistake, dim_option, extension_option, place_option
 from archgen.extensions import activate, extension
-from archgen.models.extents import Extents
 from archgen.outcomes.commands import TooMany, commands_text, save_commands
 from archgen.program_files import Loaded, load, read
 from archgen.scheduling import OptionError
-from simmodel.arch.record import Arch, Encoding
+from simmodel.arch.record import Encoding
 from simmodel.isa import Loop
 from simmodel.program.assembly import print_item, print_program
 from simmodel.program.command_fields import Command, End
@@ -27,8 +26,8 @@ from simmodel.program.encoding import EncodingError, codes, control_words
 from simmodel.program.sizes import LengthError, specialize
 
 
-@click.command()
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@click.command(cls=EveryMistake)
+@click.argument("file", metavar="FILE", type=FILE)
 @click.option(
     "--level", type=click.Choice(("program", "tiles", "ports")), default="program",
     show_default=True,
@@ -36,7 +35,7 @@ from simmodel.program.sizes import LengthError, specialize
     "machine for the cycles between them, or where its inputs and outputs lie.",
 )  # fmt: skip
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
+    "-o", "--output", type=FILE,
     help="File for the text; of tiles *.csv or *.parquet is a table [default: standard output].",
 )  # fmt: skip
 @click.option(
@@ -46,13 +45,12 @@ from simmodel.program.sizes import LengthError, specialize
     "--expand", type=click.IntRange(1), metavar="MOST",
     help="Of tiles: a row for each turn of each loop, where these are no more than MOST.",
 )  # fmt: skip
-@dim_option("; of a program for ranges the commands that the front end makes then")
+@dim_option(means="; of a program for ranges the commands that the front end makes then")
 @place_option
 @extension_option
 def disasm(
     file: Path, level: str, output: Path | None, words: bool, expand: int | None,
-    dims: Sequence[tuple[str, Extents]], places: Sequence[tuple[str, int]],
-    extensions: Sequence[str],
+    dims: Mapping[str, int], places: Mapping[str, int], extensions: Sequence[str],
 ) -> None:  # fmt: skip
     """Print the program of a loadable, as `archgen compile -o FILE.npu` writes it.
 
@@ -71,34 +69,30 @@ def disasm(
 
     Exit code 2: the file is none, or is damaged; it is said where.
     """
-    if level != "program" and words:
-        raise OptionError([f"--level {level} and --words: one of them at a time"])
-    if level != "tiles" and expand is not None:
-        raise OptionError(["--expand: only with --level tiles"])
-    lengths = as_dims(dims)
-    if level == "ports" and lengths:
-        raise OptionError(["--dim: ports lie where they do for every length"])
+    wrong = {
+        f"--level {level} and --words: one of them at a time": level != "program" and words,
+        "--expand: only with --level tiles": level != "tiles" and expand is not None,
+        "--dim: ports lie where they do for every length": level == "ports" and dims,
+    }
+    if any(wrong.values()):
+        raise OptionError([said for said, holds in wrong.items() if holds])
     activate(tuple(map(extension, extensions)))
     try:
+        loaded = load(file, places) if places or dims or level == "tiles" else read(file)
         if level == "tiles":
-            _write_commands(load(file, dict(places)), output, expand, lengths)
-            return
-        loaded = load(file, dict(places)) if places or lengths else read(file)
-        if lengths:
-            loaded = replace(loaded, program=specialize(loaded.program, lengths))
-        text = (
-            _ports(loaded)
-            if level == "ports"
-            else _control_words_text(loaded)
-            if words
-            else print_program(loaded.program)
-        )
+            text = _tiles(loaded, output, expand, dims)
+        elif level == "ports":
+            text = _ports(loaded)
+        else:
+            if dims:
+                loaded = replace(loaded, program=specialize(loaded.program, dims))
+            text = _control_words_text(loaded) if words else print_program(loaded.program)
         if output is None:
             click.echo(text, nl=False)
-        else:
+        elif level != "tiles":
             output.write_text(text, encoding="utf-8")
-    except LengthError as wrong:
-        raise OptionError([f"--dim: {wrong}"]) from None
+    except LengthError as mistake:
+        raise OptionError([f"--dim: {mistake}"]) from None
     except OSError as mistake:
         raise OptionError([f"{mistake.filename}: {mistake.strerror}"]) from None
 
@@ -110,14 +104,13 @@ def _ports(loaded: Loaded) -> str:
         stays = "" if port.movable else "stays where it is"
         rows.append((port.name, port.memory, f"{port.base:#x}", str(port.size), stays))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "\n".join(lines) + "\n"
+    return "".join("  ".join(map(str.ljust, row, widths)).rstrip() + "\n" for row in rows)
 
 
-def _write_commands(
+def _tiles(
     loaded: Loaded, output: Path | None, most: int | None, lengths: Mapping[str, int]
-) -> None:
-    """The commands of a loadable, tile by tile."""
+) -> str:
+    """The commands of a loadable, tile by tile; nothing where they go to a file."""
     try:
         frame = commands(
             loaded.program, loaded.arch, dims=lengths, expand=most is not None, limit=most or 1
@@ -125,32 +118,30 @@ def _write_commands(
     except TooMany as mistake:
         raise OptionError([str(mistake)]) from None
     if output is None:
-        click.echo(commands_text(frame), nl=False)
-    else:
-        save_commands(frame, output)
+        return commands_text(frame)
+    save_commands(frame, output)
+    return ""
 
 
 def _control_words_text(loaded: Loaded) -> str:
-    """The control words of all commands. Raises OptionError: a field does not hold its value."""
+    """The control words of all commands, behind every number of a name: those of the machine by
+    their field, those of the program. Raises OptionError: a field does not hold its value."""
     try:
         streams, names = control_words(loaded.program, loaded.arch)
     except EncodingError as wrong:
         raise OptionError(str(wrong).splitlines()) from None
     size = (loaded.arch.encoding or Encoding()).word
-    lines = [f"// {field} {number} {name}" for field, name, number in _numbered(loaded.arch, names)]
+    lines = [
+        f"// {field} {number} {name}"
+        for field, table in {**codes(loaded.arch), "name": names}.items()
+        for name, number in table.items()
+    ]
     for core, stream in enumerate(streams):
         lines.append(f"// core {core}: {sum(len(packed) for _, packed in stream)} bytes")
         for command, packed in stream:
             parts = (packed[at : at + size][::-1].hex() for at in range(0, len(packed), size))
             lines.append(f"{' '.join(parts)} // {_command_text(command)}")
     return "\n".join(lines) + "\n"
-
-
-def _numbered(arch: Arch, names: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
-    """Every number of a name: those of the machine by their field, those of the program."""
-    for field, table in {**codes(arch), "name": names}.items():
-        for name, number in table.items():
-            yield field, name, number
 
 
 def _command_text(command: Command) -> str:

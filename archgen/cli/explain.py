@@ -1,4 +1,4 @@
-"""`archgen explain`: the words of files and results, each from the place where it is defined.
+"""`archgen explain` and `schema`: the words of files and results, from where they are defined.
 
 The one idea: what is explained is data (`archgen.cli.topics`); here it becomes text for a terminal
 or, with `--markdown`, the tables of the documentation, so that both say the same.
@@ -6,7 +6,7 @@ or, with `--markdown`, the tables of the documentation, so that both say the sam
 
 from __future__ import annotations
 
-import difflib
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -14,18 +14,19 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 
 import click
 
-from archgen.cli.options import FactorParam
+from archgen.cli.options import reads
 from archgen.cli.topics import SECTIONS, ExplainedTerm, Section, laws, pictures, reference
+from archgen.schema.json_schema import file_schema
 from archgen.schema.tree import listed
-from archgen.schema.variants import TWICE
+from archgen.schema.variants import TWICE, factor_of
+from archgen.studies.file import study_schema
 
 # Every word of files and results by its full name, and what somebody who asks for one means.
 
-_FIELD = "arch."
+_FIELD, _STALL = "arch.", "stall_"
 _HOLE = re.compile("<[a-z]+>")
 _MOST = 4
 """Near words that are named."""
@@ -40,25 +41,33 @@ class Word:
     section: Section
     """What explains it: a section with this entry alone, or a part of a file with its fields."""
 
+    @property
+    def spellings(self) -> list[str]:
+        """How it may be written: fields of machines and stalls also as columns have them, headings
+        that have two spellings in either."""
+        names = self.name.split(" / ") if self.topic == "words" else [self.name]
+        start = {"architecture": _FIELD, "stalls": _STALL}.get(self.topic)
+        return names if start is None else [*names, start + self.name]
+
 
 def meant(asked: str) -> list[Section]:
     """What explains `asked`: in each topic words of that full name, else those that end in it."""
-    found = _closest(
-        [w for w in _all_words() if any(_fits(asked, name) for name in _word_spellings(w))]
-    )
+    found = _closest([w for w in _all_words() if any(_fits(asked, name) for name in w.spellings)])
     topics = {word.topic for word in found}
     found += [w for w in _all_words() if w.topic not in topics and w.name.endswith(f".{asked}")]
-    return _merge_equal_sections([word.section for word in found])
+    titles: dict[Section, list[str]] = {}  # what says the same is one, under all titles
+    for word in found:
+        titles.setdefault(replace(word.section, title=""), []).append(word.section.title)
+    return [replace(s, title="; ".join(dict.fromkeys(own))) for s, own in titles.items()]
 
 
 def near(asked: str) -> list[str]:
     """Full names that are spelled much like `asked`, or end in something that is."""
     names = list(dict.fromkeys(word.name for word in _all_words()))
     folded = asked.lower().removeprefix(_FIELD)
-    found = difflib.get_close_matches(folded, names, n=_MOST, cutoff=0.75)
-    last = folded.rpartition(".")[2]
+    found = get_close_matches(folded, names, n=_MOST, cutoff=0.75)
     ends = {name.rpartition(".")[2] for name in names}
-    for end in difflib.get_close_matches(last, ends, n=2, cutoff=0.75):
+    for end in get_close_matches(folded.rpartition(".")[2], ends, n=2, cutoff=0.75):
         found += [name for name in names if name.rpartition(".")[2] == end]
     return list(dict.fromkeys(found))[:_MOST]
 
@@ -81,16 +90,6 @@ def _listed() -> Iterator[Word]:
                     name = f"{inside}{entry.name}"
                     alone = replace(titled, about="", entries=(replace(entry, name=name),))
                     yield Word(name, topic, alone)
-                    if topic == "stalls":
-                        yield Word(f"stall_{name}", topic, alone)
-
-
-def _word_spellings(word: Word) -> Iterator[str]:
-    """How a word may be written: fields of machines also as columns of frames have them, what has
-    two spellings in either."""
-    yield from word.name.split(" / ") if word.topic == "words" else (word.name,)
-    if word.topic == "architecture":
-        yield _FIELD + word.name
 
 
 def _fits(asked: str, name: str) -> bool:
@@ -104,25 +103,11 @@ def _fits(asked: str, name: str) -> bool:
 def _closest(found: list[Word]) -> list[Word]:
     """Of each topic the words with most letters of their own: `stall_<cause>_cycles` rather than
     `stall_<cause>`."""
-    letters = [(len(_HOLE.sub("", word.name)), word.topic) for word in found]
-    most = {topic: max(n for n, other in letters if other == topic) for _, topic in letters}
-    return [word for word, (n, topic) in zip(found, letters, strict=True) if n == most[topic]]
-
-
-def _merge_equal_sections(sections: list[Section]) -> list[Section]:
-    """Sections that say the same of a word as one, under the titles of all."""
-    titles: dict[tuple[object, ...], list[str]] = {}
-    for section in sections:
-        titles.setdefault((section.about, section.headings, section.entries), []).append(
-            section.title
-        )
-    return [
-        replace(
-            next(s for s in sections if (s.about, s.headings, s.entries) == key),
-            title="; ".join(dict.fromkeys(named)),
-        )
-        for key, named in titles.items()
-    ]
+    letters = [len(_HOLE.sub("", word.name)) for word in found]
+    most: dict[str, int] = {}
+    for word, count in zip(found, letters, strict=True):
+        most[word.topic] = max(count, most.get(word.topic, 0))
+    return [word for word, n in zip(found, letters, strict=True) if n == most[word.topic]]
 
 
 _INDENT, _WIDTH = 26, 72
@@ -139,26 +124,11 @@ AREA = "area"
 @click.option("--markdown", is_flag=True, help="As the documentation shows it.")
 @click.option("--sensitivity", is_flag=True, help="Of area: what each field does, changed alone.")
 @click.option(
-    "--by",
-    type=FactorParam(),
-    metavar="STEP",
+    "--by", callback=reads(factor_of), metavar="STEP",
     help="With --sensitivity: how much larger a field becomes: 10%, 1.5x.  [default: 2x]",
-)
-@click.option("--json", "as_json", is_flag=True, help="Of area: as JSON.")
-@click.option(
-    "--csv",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Of area: write it to this file.",
-)
+)  # fmt: skip
 def explain(
-    topic: str,
-    machines: tuple[str, ...],
-    markdown: bool,
-    sensitivity: bool,
-    by: float | None,
-    as_json: bool,
-    csv: Path | None,
+    topic: str, machines: tuple[str, ...], markdown: bool, sensitivity: bool, by: float | None
 ) -> None:
     """Explain the words of files and results.
 
@@ -184,20 +154,19 @@ def explain(
         raise click.UsageError("--by says how far --sensitivity changes fields: give that too")
     if topic == AREA and machines:
         area = import_module("archgen.cli.explain_area")  # slow: with pandas
-        area.explain_area(machines, (by or TWICE) if sensitivity else None, as_json, csv)
+        area.explain_area(machines, (by or TWICE) if sensitivity else None)
         return
-    if machines or sensitivity or as_json or csv is not None:
-        options = "--sensitivity, --by, --json, --csv"
-        raise click.UsageError(f"{AREA} ARCH... alone takes machines, {options}")
+    if machines or sensitivity:
+        raise click.UsageError(f"{AREA} ARCH... alone takes machines, --sensitivity, --by")
+    write = _as_markdown if markdown else _as_text
     if topic in SECTIONS:
-        write = _as_markdown if markdown else _as_text
         click.echo(write(SECTIONS[topic]()))
     elif topic in TEXTS:
         click.echo(f"```text\n{TEXTS[topic]()}\n```" if markdown else TEXTS[topic]())
     elif (picture := pictures().get(topic)) is not None:
         click.echo(picture)
     elif found := meant(topic):
-        click.echo(_as_markdown(found) if markdown else _as_text(found))
+        click.echo(write(found))
     else:
         known = [*get_close_matches(topic, [*TOPICS, AREA, *pictures()]), *near(topic)]
         hint = f"; did you mean {listed(known)}?" if known else ""
@@ -225,41 +194,43 @@ def _item(entry: ExplainedTerm) -> str:
 
 
 def _as_markdown(sections: Sequence[Section]) -> str:
-    return "\n\n".join("\n".join(_markdown_table(section)) for section in sections)
+    return "\n\n".join("\n".join(_markdown_lines(section)) for section in sections)
 
 
-def _markdown_table(section: Section) -> Iterator[str]:
-    """A heading and a table, without columns that are empty throughout."""
-    yield f"### {_code(section.title)}"
+def _markdown_lines(section: Section) -> Iterator[str]:
+    """A heading, which is code where it is a path of a file, and a table, without columns that are
+    empty throughout."""
+    path = " " not in section.title.replace(", ", "")
+    yield f"### `{section.title}`" if path else f"### {section.title}"
     yield ""
     if section.about:
         yield from (textwrap.fill(section.about, 100), "")
     rows = [(f"`{entry.name}`", entry.kind, entry.meaning) for entry in section.entries]
+    used = [place for place in range(3) if any(row[place] for row in rows)]
     if not rows:
         yield "No options."
         return
-    used = [place for place in range(3) if any(row[place] for row in rows)]
-    yield _markdown_row([section.headings[place] for place in used])
-    yield _markdown_row(["---"] * len(used))
-    for row in rows:
-        yield _markdown_row([row[place] for place in used])
-
-
-def _code(title: str) -> str:
-    """A title that is a path of a file is set as code."""
-    return f"`{title}`" if " " not in title.replace(", ", "") else title
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
+    for cells in (section.headings, ("---",) * 3, *rows):
+        yield f"| {' | '.join(_cell(cells[place]) for place in used)} |"
 
 
 def _cell(text: str) -> str:
-    """Text that neither ends its cell nor is taken for HTML."""
-    return text.replace("|", "\\|") if text.startswith("`") else _outside_code(text)
-
-
-def _outside_code(text: str) -> str:
+    """Text that neither ends its cell nor is taken for HTML outside of code."""
     parts = text.replace("|", "\\|").split("`")
     parts[::2] = (part.replace("<", "&lt;") for part in parts[::2])
     return "`".join(parts)
+
+
+@click.command()
+@click.option("--study", is_flag=True, help="Of study files rather than architecture files.")
+def schema(study: bool) -> None:
+    """Print the JSON Schema of architecture files, or of study files.
+
+    Save it, and put `# yaml-language-server: $schema=PATH` at the top of a file: editors then
+    complete keys, explain fields and mark mistakes.
+
+    \b
+    archgen schema > archgen.schema.json
+    archgen schema --study > study.schema.json
+    """
+    click.echo(json.dumps(study_schema() if study else file_schema(), indent=2))

@@ -1,7 +1,9 @@
-"""`archgen explore`: the Pareto front of a space of machines, or its smallest one for a target."""
+"""`archgen explore` and `archgen sensitivity`: the best of a space of machines, or the smallest
+for a target; and what each field of one machine is worth."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,56 +11,56 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
-from archgen.cli.implausible import of_variants
-from archgen.cli.running import OUT, running, running_options, watched
+from archgen.cli.options import EveryMistake, reads
+from archgen.cli.running import OUT, implausible, running, running_options, save_page, watched
 from archgen.cli.summary import shortened
-from archgen.cli.terminal import plain_table, show
+from archgen.cli.terminal import PlainTable, plain_table, show
 from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools
 from archgen.exploration.measures import AREA, is_estimable
-from archgen.exploration.plan import Exploration, load_exploration
-from archgen.exploration.saving import FRONT, TARGET, TARGET_REPORT, save_answer, save_found
+from archgen.exploration.plan import Exploration, load_exploration, load_sensitivity_plan
+from archgen.exploration.saving import (
+    FRONT,
+    TARGET,
+    TARGET_REPORT,
+    save_answer,
+    save_found,
+    save_sensitivities,
+)
 from archgen.exploration.search import ExplorationResult, is_blind, search
+from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
-from archgen.report import REPORT, write_report
+from archgen.outcomes.frame import Record, records
+from archgen.report import REPORT
 from archgen.report.sheet import plain
-from archgen.studies.results import Study
-from archgen.studies.store import writing
+from archgen.schema.variants import factor_of
 
 _SHOWN = 4
 _HEADLINE = ("latency_ms", "throughput_ips", "area_mm2")
+_INTERESTING = 0.02
+"""Interactions below this share of the metric are not told."""
+_study = click.argument("study", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
-@click.command()
-@click.argument("study", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.command(cls=EveryMistake)
+@_study
 @click.option(
     "--trials", type=click.IntRange(1), help="Machines to look at.  [default: the file's]"
 )
 @click.option(
-    "--target",
-    metavar="CONSTRAINTS",
+    "--target", metavar="CONSTRAINTS",
     help="Find the smallest machine that does this instead: 'throughput_ips >= 30'.",
-)
+)  # fmt: skip
 @click.option(
-    "--smallest",
-    "by",
-    default=AREA,
-    show_default=True,
-    metavar="COLUMN",
+    "--smallest", "by", default=AREA, show_default=True, metavar="COLUMN",
     help="What the smallest machine has least of.",
-)
+)  # fmt: skip
 @click.option("--exact", is_flag=True, help="Run also machines that estimates speak against.")
 @running_options
 def explore(
-    study: Path,
-    trials: int | None,
-    target: str | None,
-    by: str,
-    exact: bool,
-    out: Path | None,
+    study: Path, trials: int | None, target: str | None, by: str, exact: bool, out: Path | None,
     **given: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Search a space of machines for those that no other one beats.
 
     STUDY says which machine to start from, which of its fields may have which values, what is
@@ -83,53 +85,44 @@ def explore(
     if exact and target is None:
         raise click.UsageError("--exact belongs to --target")
     folder = out or OUT / plan.design.name
-    means = EvaluationTools(running(folder, **given))
+    means, wanted = EvaluationTools(running(folder, **given)), given["plots"]
+    found: Answer | ExplorationResult
+    best: tuple[EvaluatedMachine, ...]
     if target is not None:
-        answer = watched(
+        found = answer = watched(
             lambda seen: smallest(plan, target, replace(means, observe=seen), by, exact),
             folder,
             at_most=True,
         )
         save_answer(answer, folder)
-        _report(answer.study, folder, TARGET_REPORT, given["plots"])
         best = () if answer.machine is None else (answer.machine,)
-        lines = [*answer_lines(answer, folder), *of_variants(answer.study, plan.design)]
-        show([machines_table(plan, best)] if best else [], lines)
-        sys.exit(0 if answer.machine is not None else 1)
-    found = watched(lambda seen: search(plan, replace(means, observe=seen)), folder, at_most=True)
-    save_found(found, folder, given["plots"])
-    _report(found.study, folder, REPORT, given["plots"])
-    lines = [*found_lines(found, folder), *of_variants(found.study, plan.design)]
-    show([machines_table(plan, found.front)], lines)
-    sys.exit(0 if found.front else 1)
+        lines = answer_lines(answer, folder)
+    else:
+        found = front = watched(
+            lambda seen: search(plan, replace(means, observe=seen)), folder, at_most=True
+        )
+        save_found(front, folder, wanted)
+        best, lines = front.front, found_lines(front, folder)
+    save_page(found.study, folder, wanted, REPORT if target is None else TARGET_REPORT)
+    tables = [machines_table(plan, best)] if best or target is None else []
+    show(tables, [*lines, *implausible(plan.design, found.study)])
+    sys.exit(0 if best else 1)
 
 
-def _report(study: Study, folder: Path, name: str, wanted: bool) -> None:
-    if wanted and study.outcomes:
-        with writing(folder):
-            write_report(study, folder / name, folder)
-
-
-def machines_table(plan: Exploration, machines: tuple[EvaluatedMachine, ...]) -> Table:
+def machines_table(plan: Exploration, machines: tuple[EvaluatedMachine, ...]) -> PlainTable:
     """A row for each machine: its fields and figures."""
-    table = plain_table()
-    names = dict.fromkeys([*plan.measures, *_HEADLINE])
-    for parameter in plan.space.parameters:
-        table.add_column(parameter.name, overflow="fold")
-    for name in names:
-        table.add_column(name, justify="right")
-    table.add_column("verified", justify="right")
+    names = list(dict.fromkeys([*plan.measures, *_HEADLINE]))
+    fields = (parameter.name for parameter in plan.space.parameters)
+    table = plain_table(*fields, *(f">{name}" for name in names), ">verified")
     for judged in machines:
-        fields = [setting.text for setting in judged.machine.settings]
         values = [judged.value(name) for name in names]
-        shown = ["" if value is None else plain(value) for value in values]
-        table.add_row(*fields, *shown, _verdict(judged))
+        checked = all(outcome.row.get("verified") for outcome in judged.outcomes)
+        table.add_row(
+            *(setting.text for setting in judged.machine.settings),
+            *("" if value is None else plain(value) for value in values),
+            "yes" if checked else "not checked",
+        )
     return table
-
-
-def _verdict(judged: EvaluatedMachine) -> str:
-    checked = [outcome.row.get("verified") for outcome in judged.outcomes]
-    return "yes" if all(checked) else "not checked"
 
 
 def found_lines(found: ExplorationResult, folder: Path) -> Iterator[str]:
@@ -150,20 +143,20 @@ def found_lines(found: ExplorationResult, folder: Path) -> Iterator[str]:
     if not found.front:
         yield "no machine that was run keeps to the constraints"
     yield from _refused(found.full)
-    forbidden = list(found.forbidden.items())
-    for text, why in forbidden[:_SHOWN]:
-        yield f"no machine: {text}: {why}"
-    if len(forbidden) > _SHOWN:
-        yield f"and {len(forbidden) - _SHOWN} more combinations that are no machines"
+    forbidden = [f"no machine: {text}: {why}" for text, why in found.forbidden.items()]
+    yield from _first_few(forbidden, "combinations that are no machines")
     yield f"machines are in {folder / FRONT}, results and plots in {folder}"
 
 
 def _refused(full: tuple[EvaluatedMachine, ...]) -> Iterator[str]:
-    refused = [judged for judged in full if not judged.answered]
-    for judged in refused[:_SHOWN]:
-        yield f"{judged.machine.arch.name}: {shortened(judged.reason)}"
-    if len(refused) > _SHOWN:
-        yield f"and {len(refused) - _SHOWN} more machines without results"
+    said = [f"{j.machine.arch.name}: {shortened(j.reason)}" for j in full if not j.answered]
+    return _first_few(said, "machines without results")
+
+
+def _first_few(lines: list[str], what: str) -> Iterator[str]:
+    yield from lines[:_SHOWN]
+    if len(lines) > _SHOWN:
+        yield f"and {len(lines) - _SHOWN} more {what}"
 
 
 def answer_lines(answer: Answer, folder: Path) -> Iterator[str]:
@@ -175,13 +168,109 @@ def answer_lines(answer: Answer, folder: Path) -> Iterator[str]:
         yield f"none of {answer.machines} machines keeps to {asked}"
     else:
         yield f"of {answer.machines} machines, {name} has the least {size} that keeps to {asked}"
-    tried = f"{len(answer.full)} machines were run in full"
     margin = answer.exploration.asked.screen.margin
-    if answer.spared:
-        tried += (
-            f"; {answer.spared} were not, as their estimates miss by more than {margin:g} times"
-        )
-    yield f"{tried} (--exact runs them too)" if answer.spared else tried
+    spared = (
+        f"; {answer.spared} were not, as their estimates miss by more than {margin:g} times "
+        "(--exact runs them too)"
+    )
+    yield f"{len(answer.full)} machines were run in full{spared if answer.spared else ''}"
     yield from _refused(answer.full)
     if name is not None:
         yield f"the machine is {folder / TARGET / name}.yaml, results and plots are in {folder}"
+
+
+@click.command(cls=EveryMistake)
+@_study
+@click.option(
+    "--by", callback=reads(factor_of), metavar="STEP",
+    help="How much larger and smaller a field becomes that the file lists no values of: 10%, 1.5x. "
+    " [default: what the file says, else 2x]",
+)  # fmt: skip
+@running_options
+def sensitivity(study: Path, by: float | None, out: Path | None, **given: Any) -> None:
+    """Change the fields of a machine one at a time, and two at a time.
+
+    STUDY says which machine and which fields, in its section `sensitivity`. A field is changed by a
+    factor (2 unless the file or --by says otherwise), whole numbers by what is lawful and nearest,
+    or through a list of values. What comes out: how much the metric changes, what it gains by mm2,
+    by GB/s and for each per cent of the field, and the value from which more no longer helps.
+
+    \b
+    archgen sensitivity studies/04_sensitivity.yaml
+    archgen sensitivity studies/04_sensitivity.yaml --by 10%
+    archgen sensitivity studies/04_sensitivity.yaml --jobs 8 --out around
+
+    The folder gets tornado.png, tornado.csv, ladders.csv (each step), pairs.csv,
+    report.html, and everything that a study leaves.
+
+    Exit code 0: every machine has an answer. 1: a point failed or its outputs are wrong. 2: wrong
+    input. 130: interrupted, finished points are saved.
+    """  # fmt: skip
+    asked = load_sensitivity_plan(study, by)
+    folder = out or OUT / asked.design.name
+    means = EvaluationTools(running(folder, **given))
+    found = watched(lambda seen: sensitivities(asked, replace(means, observe=seen)), folder)
+    save_sensitivities(found, folder, given["plots"])
+    save_page(found.study, folder, given["plots"])
+    lines = [*sensitivity_lines(found, folder), *implausible(asked.design, found.study)]
+    show([tornado_table(found)], lines)
+    sys.exit(0 if found.study.good else 1)
+
+
+def tornado_table(found: Sensitivities) -> PlainTable:
+    """A row for each field, the one that matters most on top."""
+    measure = found.asked.metric.measure
+    table = plain_table(
+        "field", ">lower", f">{measure}", ">own", ">higher", f">{measure}", ">elasticity",
+        ">per mm2", ">per GB/s", ">enough", spare=("per GB/s", "per mm2", "enough"),
+    )  # fmt: skip
+    for row in sorted(records(found.tornado), key=_reach, reverse=True):
+        table.add_row(
+            str(row["parameter"]), _text(row["low_value"]), _shown(row["low"], "+.1f", 100, " %"),
+            _text(row["own_value"]), _text(row["high_value"]),
+            _shown(row["high"], "+.1f", 100, " %"), _shown(row["elasticity"], "z.2f"),
+            _shown(row["gain_per_mm2"], ".3g"), _shown(row["gain_per_gb_per_s"], ".3g"),
+            _text(row["enough"]),
+        )  # fmt: skip
+    return table
+
+
+def sensitivity_lines(found: Sensitivities, folder: Path) -> Iterator[str]:
+    """What the columns mean, which fields depend on each other, and what has no result."""
+    metric, worth = found.asked.metric, found.asked.asked.worth
+    yield (
+        f"{metric.measure}: {metric.better} is better; elasticity: per cent of it for one per cent "
+        "of the field, along the step up; per mm2, per GB/s: what that step gains; enough: the "
+        f"value after which a step gains less than {100 * worth:g} %"
+    )
+    pairs = records(found.pairs) if not found.pairs.empty else []
+    for row in sorted(pairs, key=lambda row: -_magnitude(row["interaction"])):
+        if _magnitude(row["interaction"]) >= _INTERESTING:
+            together, first, second = (
+                _shown(row[name], "+.1f", 100, " %")
+                for name in ("together", "first_alone", "second_alone")
+            )
+            yield (
+                f"{row['first']} {row['first_value']} with {row['second']} {row['second_value']}: "
+                f"{together} together, alone {first} and {second}"
+            )
+    for row in records(found.ladders):
+        if row["reason"]:
+            yield f"{row['parameter']} {row['value']}: {str(row['reason']).splitlines()[0]}"
+    yield f"every step is in {folder / 'ladders.csv'}, pairs in {folder / 'pairs.csv'}"
+
+
+def _reach(row: Record) -> float:
+    return max(_magnitude(row["low"]), _magnitude(row["high"]))
+
+
+def _magnitude(value: float) -> float:
+    return 0.0 if math.isnan(value) else abs(value)
+
+
+def _shown(value: float, form: str, times: float = 1, unit: str = "") -> str:
+    return "" if math.isnan(value) else f"{times * value:{form}}{unit}"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

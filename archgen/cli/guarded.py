@@ -9,40 +9,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from io import StringIO
-from typing import Any, TextIO, TypeVar
+from typing import TextIO
 
 import click
 
 from archgen.cli.main import complain, is_user_error
-from archgen.cli.options import Size, seconds_of
+from archgen.cli.options import bounds_options
 from archgen.process.guard import Exceeded, ResourceLimits, guarded
 
-Verb = TypeVar("Verb", bound=Callable[..., Any])
-_OPTIONS = (
-    click.option(
-        "--timeout",
-        type=click.FloatRange(0, min_open=True),
-        callback=seconds_of,
-        metavar="SECONDS",
-        help="Give up after this long.  [default: no step that runs the model takes more than 600]",
-    ),
-    click.option(
-        "--memory",
-        type=Size(),
-        metavar="SIZE",
-        help="Most data that may be taken, such as 8GiB.  [default: three quarters of the "
-        "machine's]",
-    ),
+guarding_options = bounds_options(
+    "Give up after this long.",
+    "Most data that may be taken, such as 8GiB.  [default: three quarters of the machine's]",
 )
-
-
-def bounds_options(verb: Verb) -> Verb:
-    """Adds --timeout and --memory."""
-    for option in reversed(_OPTIONS):
-        verb = option(verb)
-    return verb
+"""Adds --timeout and --memory."""
 
 
 class _CapturedStream(StringIO):
@@ -57,27 +37,21 @@ class _CapturedStream(StringIO):
         return self._like.isatty()
 
 
-@dataclass(frozen=True)
-class _CapturedOutput:
-    out: str
-    err: str
-    code: int
-
-
 def printed(work: Callable[[], None], bounds: ResourceLimits) -> None:
     """What `work` prints, and its exit code; 1 when it takes too much, which is said. Raises what
     `work` raises."""
     try:
-        said = guarded(lambda: _run_captured(work), bounds)
+        out, err, code = guarded(lambda: _captured(work), bounds)
     except Exceeded as mistake:
-        said = _CapturedOutput("", f"no result: {mistake}\n", 1)
-    click.echo(said.out, nl=False)
-    click.echo(said.err, nl=False, err=True)
-    if said.code:
-        sys.exit(said.code)
+        out, err, code = "", f"no result: {mistake}\n", 1
+    click.echo(out, nl=False)
+    click.echo(err, nl=False, err=True)
+    if code:
+        sys.exit(code)
 
 
-def _run_captured(work: Callable[[], None]) -> _CapturedOutput:
+def _captured(work: Callable[[], None]) -> tuple[str, str, int]:
+    """What `work` prints on both streams, and its exit code."""
     out, err, code = _CapturedStream(sys.stdout), _CapturedStream(sys.stderr), 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
@@ -91,4 +65,4 @@ def _run_captured(work: Callable[[], None]) -> _CapturedOutput:
             if is_user_error(mistake) or isinstance(mistake, MemoryError):
                 raise
             code = complain(mistake)  # here, where its frames are
-    return _CapturedOutput(out.getvalue(), err.getvalue(), code)
+    return out.getvalue(), err.getvalue(), code

@@ -1,4 +1,4 @@
-"""The command `archgen`: mounts one verb per module, each imported only when it is called.
+"""The command `archgen`: mounts its verbs, whose modules are imported only when they are called.
 
 The one idea: starting takes a few hundredths of a second, because a verb's module (and numpy,
 pandas, onnx behind it) is imported by name when the verb is used. This is the only module that
@@ -19,23 +19,23 @@ from archgen.process.files import say_plainly
 from archgen.process.guard import collect_rarely, one_thread_each
 
 VERBS = {
-    "check": "check architecture files, print peaks",
-    "lint": "is this machine plausible: sizes, ports, engines that cannot be fed",
-    "isa": "list the instruction forms of a machine",
-    "study": "compile, check and simulate models on architectures",
-    "explore": "search a space of machines for the best ones",
-    "sensitivity": "what each field of a machine is worth",
-    "report": "the study in a folder as one HTML page",
-    "results": "list the finished points of a study",
-    "compare": "what got better or worse between studies, and why",
-    "compile": "print the program that the compiler makes, or write it as a file",
-    "run": "run such a file on inputs",
-    "disasm": "print what such a file holds",
-    "models": "list the networks of the zoo, or the inputs of a model and their roles",
-    "explain": "fields, columns, plots, stalls, laws: the words of files and results",
-    "schema": "JSON Schema of architecture files",
+    "check": ("machines", "check architecture files, print peaks"),
+    "lint": ("machines", "is this machine plausible: sizes, ports, engines that cannot be fed"),
+    "isa": ("machines", "list the instruction forms of a machine"),
+    "study": ("study", "compile, check and simulate models on architectures"),
+    "explore": ("explore", "search a space of machines for the best ones"),
+    "sensitivity": ("explore", "what each field of a machine is worth"),
+    "report": ("results", "the study in a folder as one HTML page"),
+    "results": ("results", "list the finished points of a study"),
+    "compare": ("compare", "what got better or worse between studies, and why"),
+    "compile": ("compile", "print the program that the compiler makes, or write it as a file"),
+    "run": ("run", "run such a file on inputs"),
+    "disasm": ("disasm", "print what such a file holds"),
+    "models": ("models", "list the networks of the zoo, or the inputs of a model and their roles"),
+    "explain": ("explain", "fields, columns, plots, stalls, laws: the words of files and results"),
+    "schema": ("explain", "JSON Schema of architecture files"),
 }
-"""Name of each verb and its line in the overview; its module is `archgen.cli.<verb>`."""
+"""Name of each verb -> its module in `archgen.cli`, and its line in the overview."""
 
 USER_ERRORS = {
     "archgen.models.errors": ("ModelError",),
@@ -64,7 +64,8 @@ class Verbs(click.Group):
         """The verb's command, imported now."""
         if cmd_name not in VERBS:
             return None
-        found: click.Command = getattr(import_module(f"archgen.cli.{cmd_name}"), cmd_name)
+        module, _ = VERBS[cmd_name]
+        found: click.Command = getattr(import_module(f"archgen.cli.{module}"), cmd_name)
         return found
 
     def resolve_command(
@@ -79,7 +80,7 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The overview, from `VERBS` alone so that `--help` imports no verb."""
         with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([(name, said) for name, (_, said) in VERBS.items()])
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

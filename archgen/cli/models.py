@@ -10,15 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 from onnx import helper
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from archgen.cli.guarded import bounds_options, printed
-from archgen.cli.options import as_dims, as_roles, dim_option, role_option
+from archgen.cli.guarded import guarding_options, printed
+from archgen.cli.options import EveryMistake, dim_option, role_option
+from archgen.cli.terminal import PlainTable, plain_table, show
 from archgen.models.errors import ModelError, option
-from archgen.models.extents import Extents
 from archgen.models.load import roles_of
 from archgen.models.roles import InferredRoles
 from archgen.models.roles.kinds import Role
@@ -27,21 +23,16 @@ from archgen.process.guard import ResourceLimits
 from archgen.process.steps import step
 from archgen.zoo.catalog import CATALOG
 
-_LEAST_WIDTH = 120
 
-
-@click.command()
+@click.command(cls=EveryMistake)
 @click.argument("names", nargs=-1, metavar="[MODEL]...")
 @dim_option()
 @role_option
-@bounds_options
+@guarding_options
 def models(
-    names: tuple[str, ...],
-    dims: Sequence[tuple[str, Extents]],
-    roles: Sequence[tuple[str, str]],
-    timeout: float | None,
+    names: tuple[str, ...], dims: dict[str, int], roles: dict[str, str], timeout: float | None,
     memory: int | None,
-) -> None:
+) -> None:  # fmt: skip
     """List the networks of the zoo with their options, or the inputs of MODEL.
 
     Sizes are the published ones at batch 1 and default options. An option is set after a colon:
@@ -56,16 +47,16 @@ def models(
     \b
     archgen models net.onnx --dim sequence=128 --role cache=state:none
     """
-    sizes, said = as_dims(dims), as_roles(roles)
-    if not names and (sizes or said):
+    if not names and (dims or roles):
         raise click.UsageError("--dim and --role are about a MODEL, and none is given")
     if not names:
-        _console().print(_zoo())
+        show([_zoo()])
         return
 
     def work() -> None:
-        for name, told in _roles_by_model(names, sizes, said).items():
-            _show(name, told)
+        for name, inferred in _roles_by_model(names, dims, roles).items():
+            show([f"{name}: inputs", _inputs(inferred)])
+            show(["outputs", _outputs(inferred)], _advice(inferred))
 
     printed(work, ResourceLimits(timeout, memory))
 
@@ -87,29 +78,8 @@ def _roles_by_model(
     return found
 
 
-def _console() -> Console:
-    console = Console()
-    console.width = max(console.width, _LEAST_WIDTH)
-    return console
-
-
-def _show(name: str, told: InferredRoles) -> None:
-    console = _console()
-    console.print(f"{escape(name)}: inputs", highlight=False)
-    console.print(_inputs(told))
-    console.print("outputs", highlight=False)
-    console.print(_outputs(told))
-    for line in _advice(told):
-        console.print(escape(line), highlight=False, soft_wrap=True)
-
-
-def _zoo() -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    table.add_column("MMACs", justify="right", no_wrap=True)
-    table.add_column("Mparameters", justify="right", no_wrap=True)
-    table.add_column("options")
-    table.add_column("description")
+def _zoo() -> PlainTable:
+    table = plain_table("name", ">MMACs", ">Mparameters", "options", "description")
     for name, entry in CATALOG.items():
         options = ", ".join(f"{key}={value}" for key, value in entry.options.items())
         sizes = f"{entry.macs / 1e6:,.0f}", f"{entry.parameters / 1e6:.2f}"
@@ -117,26 +87,19 @@ def _zoo() -> Table:
     return table
 
 
-def _folding_table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _inputs(told: InferredRoles) -> Table:
-    table = _folding_table("name", "type", "shape", "role", "batch axis", "evidence", "samples")
+def _inputs(told: InferredRoles) -> PlainTable:
+    table = plain_table("name", "type", "shape", "role", "batch axis", "evidence", "samples")
     for name, port in told.inputs.items():
         role = told.roles[name]
-        evidence = escape(f"{role.evidence}; {role.axis_evidence}")
+        evidence = f"{role.evidence}; {role.axis_evidence}"
         table.add_row(
             *_port_cells(port), role.kind, _axis_text(role.axis), evidence, _samples(role)
         )
     return table
 
 
-def _outputs(told: InferredRoles) -> Table:
-    table = _folding_table("name", "type", "shape", "batch axis")
+def _outputs(told: InferredRoles) -> PlainTable:
+    table = plain_table("name", "type", "shape", "batch axis")
     for name, port in told.outputs.items():
         table.add_row(*_port_cells(port), _axis_text(told.output_axes.get(name)))
     return table
@@ -144,7 +107,7 @@ def _outputs(told: InferredRoles) -> Table:
 
 def _port_cells(port: ModelPort) -> tuple[str, str, str]:
     kind = str(helper.tensor_dtype_to_np_dtype(port.elem_type))
-    return escape(port.name), kind, escape(f"[{', '.join(map(str, port.dims))}]")
+    return port.name, kind, f"[{', '.join(map(str, port.dims))}]"
 
 
 def _axis_text(axis: int | None) -> str:

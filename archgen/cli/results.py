@@ -1,4 +1,5 @@
-"""`archgen results`: the points of a study that are finished, as a table or a file."""
+"""`archgen results` and `archgen report`: the finished points of a study as a table, a file or a
+page."""
 
 from __future__ import annotations
 
@@ -11,62 +12,45 @@ import click
 import pandas as pd
 from rich.table import Table
 
-from archgen.cli.codes import first_of
-from archgen.cli.gates import budget_option, judge, pipeline_options
-from archgen.cli.options import NamesParam
+from archgen.cli.gates import budget_option, judge, junit_option
+from archgen.cli.options import FILE, EveryMistake, csv_option, names_of, reads
 from archgen.cli.summary import host_lines, reasons, results_table
-from archgen.cli.terminal import plain_table, show
+from archgen.cli.terminal import ExitCode, plain_table, show
 from archgen.comparison.budgets import read_budgets
 from archgen.outcomes.frame import records
+from archgen.report import REPORT, write_report
 from archgen.report.sheet import plain
 from archgen.studies.query import by_order, known_columns, where
 from archgen.studies.results import Study, open_study
 from archgen.studies.store import writing
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(path_type=Path)
 
 
-@click.command()
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.command(cls=EveryMistake)
+@click.argument("folder", type=_FOLDER, metavar="DIR")
 @click.option(
-    "--where",
-    "conditions",
-    multiple=True,
-    metavar="CONDITION",
+    "--where", "conditions", multiple=True, metavar="CONDITION",
     help="Only points such as latency_ms<=5, arch=tpu*, batch=1,4, status!=ok. May be repeated.",
-)
+)  # fmt: skip
 @click.option(
-    "--sort",
-    "order",
-    type=NamesParam(),
-    default=(),
-    metavar="COLUMNS",
+    "--sort", "order", callback=reads(names_of), metavar="COLUMNS",
     help="Order of the points: latency_ms, or -throughput_ips for the largest first.",
-)
+)  # fmt: skip
 @click.option(
-    "--columns",
-    type=NamesParam(),
-    default=(),
-    metavar="COLUMNS",
+    "--columns", callback=reads(names_of), metavar="COLUMNS",
     help="Columns to show, separated by commas.  [default: those that answer most questions]",
-)
-@click.option("--csv", type=_FILE, metavar="FILE", help="Also write the points as CSV.")
-@click.option("--parquet", type=_FILE, metavar="FILE", help="Also write the points as Parquet.")
+)  # fmt: skip
+@csv_option
+@click.option("--parquet", type=FILE, metavar="FILE", help="Also write the points as Parquet.")
 @click.option("--json", "as_json", is_flag=True, help="Print the points as JSON, not as a table.")
 @budget_option
-@pipeline_options
+@junit_option
 def results(
-    folder: Path,
-    conditions: tuple[str, ...],
-    order: tuple[str, ...],
-    columns: tuple[str, ...],
-    csv: Path | None,
-    parquet: Path | None,
-    as_json: bool,
-    budget_files: tuple[Path, ...],
-    junit: Path | None,
-    annotate: str,
-) -> None:
+    folder: Path, conditions: tuple[str, ...], order: tuple[str, ...] | None,
+    columns: tuple[str, ...] | None, csv: Path | None, parquet: Path | None, as_json: bool,
+    budget_files: tuple[Path, ...], junit: Path | None,
+) -> None:  # fmt: skip
     """List the finished points of a study, also of one that runs or was interrupted.
 
     DIR is the folder that `archgen study --out` has filled. Values are in the units of
@@ -85,34 +69,35 @@ def results(
     """
     budgets = read_budgets(budget_files)
     study = open_study(folder)
-    frame = by_order(where(study.frame, conditions, study.by_name), order)
+    frame = by_order(where(study.frame, conditions, study.by_name), order or ())
     chosen = frame[known_columns(frame, columns)] if columns else frame
-    _write(chosen, csv, parquet)
+    for path, write in ((csv, chosen.to_csv), (parquet, chosen.to_parquet)):
+        if path is not None:
+            with writing(path):
+                write(path, index=False)
+            click.echo(f"{len(chosen)} points written to {path}", err=True)
     if as_json:
         click.echo(json.dumps(plain_rows(chosen), indent=1))
     else:
-        table = chosen_table(chosen) if columns else results_table(frame)
-        shown = (study.outcomes[place] for place in frame.index)
-        hosts = () if columns else host_lines(shown)
-        show([table], (*hosts, *reasons(frame, study.by_name), progress(study, folder, len(frame))))
-    sys.exit(first_of(judge(study, budgets, junit, annotate)))
+        table = _chosen_table(chosen) if columns else results_table(frame)
+        hosts = () if columns else host_lines(study.outcomes[place] for place in frame.index)
+        said = _progress(study, folder, len(frame))
+        show([table], (*hosts, *reasons(frame, study.by_name), said))
+    sys.exit(min(judge(study, budgets, junit), default=ExitCode.GOOD))
 
 
 def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON holds them; null is what is missing."""
-    text: str = frame.to_json(orient="records")
-    rows: list[dict[str, Any]] = json.loads(text)
+    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
     return rows
 
 
-def chosen_table(frame: pd.DataFrame) -> Table:
+def _chosen_table(frame: pd.DataFrame) -> Table:
     """All of `frame`, numbers with four digits."""
-    table = plain_table()
-    for name in frame:
-        number = pd.api.types.is_numeric_dtype(frame[name])
-        table.add_column(str(name), justify="right" if number else "left", overflow="fold")
+    numbers = {str(name): pd.api.types.is_numeric_dtype(frame[name]) for name in frame}
+    table = plain_table(*(f">{name}" if number else name for name, number in numbers.items()))
     for row in records(frame):
-        table.add_row(*(_cell_text(value) for value in row.values()))
+        table.add_row(*map(_cell_text, row.values()))
     return table
 
 
@@ -122,7 +107,7 @@ def _cell_text(value: Any) -> str:
     return plain(value) if isinstance(value, float) else str(value)
 
 
-def progress(study: Study, folder: Path, shown: int) -> str:
+def _progress(study: Study, folder: Path, shown: int) -> str:
     """How much of the study there is."""
     about = study.about
     finished, total = len(study.outcomes), max(about.total, len(study.outcomes))
@@ -131,12 +116,25 @@ def progress(study: Study, folder: Path, shown: int) -> str:
     return f"{listed}{finished} of {total} points are finished in {folder}{again}"
 
 
-def _write(frame: pd.DataFrame, csv: Path | None, parquet: Path | None) -> None:
-    if csv is not None:
-        with writing(csv):
-            frame.to_csv(csv, index=False)
-    if parquet is not None:
-        with writing(parquet):
-            frame.to_parquet(parquet, index=False)
-    for path in filter(None, (csv, parquet)):
-        print(f"{len(frame)} points written to {path}", file=sys.stderr)
+@click.command()
+@click.argument("folder", type=_FOLDER, metavar="DIR")
+@click.option(
+    "-o", "--output", type=FILE, metavar="FILE",
+    help=f"Where the page goes.  [default: {REPORT} in DIR]",
+)  # fmt: skip
+def report(folder: Path, output: Path | None) -> None:
+    """Write the study in DIR as one HTML file that needs nothing else.
+
+    Ranking, what bounds each machine, what to change first and what that gains at most, figures,
+    layers of the best points, and what it takes to run the study again. A study that was
+    interrupted is reported as far as it went.
+
+    \b
+    archgen report archgen-out
+    archgen report archgen-out -o review.html
+    """
+    study = open_study(folder)
+    target = output or folder / REPORT
+    with writing(target.parent):
+        write_report(study, target, folder)
+    click.echo(f"{len(study.outcomes)} points; report in {target}")

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archgen.api import execute, simulate
-from archgen.cli.guarded import bounds_options, printed
-from archgen.cli.options import as_dims, dim_option, extension_option, place_option
+from archgen.cli.guarded import guarding_options, printed
+from archgen.cli.options import FILE, EveryMistake, dim_option, extension_option, place_option
 from archgen.extensions import activate, extension
-from archgen.models.extents import Extents
 from archgen.models.load import arrays_in
 from archgen.process.files import unwritable, write_atomically
 from archgen.process.guard import ResourceLimits
@@ -43,7 +42,6 @@ from archgen.program_files import (
 from archgen.scheduling import OptionError
 from archgen.schema import load_arch, shipped_names
 from simmodel.arch.dtype import NAMES, NUMPY
-from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoPayload, NoSuchRow
 from simmodel.program.loadable import LoadableError
 from simmodel.program.program import Program
@@ -51,18 +49,17 @@ from simmodel.program.sizes import LengthError, lengths_of, most, specialize
 from simmodel.verify import VerifyError, verify
 
 Array = NDArray[Any]
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command()
-@click.argument("file", metavar="FILE", type=_FILE)
+@click.command(cls=EveryMistake)
+@click.argument("file", metavar="FILE", type=FILE)
 @click.option(
-    "--input", "inputs", multiple=True, type=_FILE,
+    "--input", "inputs", multiple=True, type=FILE,
     help=".npz file with an array for each input; none: they are listed. Several are inferences "
     "one after the other.",
 )  # fmt: skip
 @click.option(
-    "-o", "--output", "outputs", multiple=True, type=_FILE,
+    "-o", "--output", "outputs", multiple=True, type=FILE,
     help=".npz file for the outputs: of the last inference, or one for each.",
 )  # fmt: skip
 @dim_option()
@@ -72,19 +69,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @place_option
 @click.option("--simulate", "timed", is_flag=True, help="Also say how many cycles it takes.")
 @extension_option
-@bounds_options
+@guarding_options
 def run(
-    file: Path,
-    inputs: Sequence[Path],
-    outputs: Sequence[Path],
-    dims: Sequence[tuple[str, Extents]],
-    arch: str | None,
-    places: Sequence[tuple[str, int]],
-    timed: bool,
-    extensions: Sequence[str],
-    timeout: float | None,
-    memory: int | None,
-) -> None:
+    file: Path, inputs: Sequence[Path], outputs: Sequence[Path], dims: Mapping[str, int],
+    arch: str | None, places: Mapping[str, int], timed: bool, extensions: Sequence[str],
+    timeout: float | None, memory: int | None,
+) -> None:  # fmt: skip
     """Run a loadable, as `archgen compile -o FILE.npu` writes it, or assembly.
 
     Names, shapes and element types of the inputs have to be those of the file. Inputs that are a
@@ -106,18 +96,15 @@ def run(
             wrong.append(f"--output {path}: {times} times, expected a file for each inference")
     if wrong:
         raise OptionError(wrong)
-    lengths = as_dims(dims)
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
-        loaded = _load_program_file(file, arch, dict(places))
-        click.echo(
-            f"{file}: {loaded.program.name} on {loaded.arch.name}, "
-            f"fingerprint {loaded.fingerprint[:16]}"
-        )
+        loaded = _load_program_file(file, arch, places)
+        name = f"{loaded.program.name} on {loaded.arch.name}"
+        click.echo(f"{file}: {name}, fingerprint {loaded.fingerprint[:16]}")
         if not inputs:
             raise OptionError([f"--input: missing; {_wanted(loaded)}"])
-        _chain(_Programs(loaded, lengths, file), inputs, outputs, timed=timed)
+        _chain(_Programs(loaded, dims, file), inputs, outputs, timed=timed)
 
     printed(work, ResourceLimits(timeout, memory))
 
@@ -125,19 +112,23 @@ def run(
 def _load_program_file(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
     """The program in a file with its machine, which is `arch` where that is given."""
     try:
-        if not is_loadable(file):
-            program = read_assembly(file)
-            machine = _machine_of(program, arch)
-            loaded = assembled(program, machine, str(file), places)
-            if program.arch != machine.name:
-                said = f"the text is for {program.arch}, it runs on {machine.name}"
-                click.echo(f"warning: {file}: {said}", err=True)
+        if is_loadable(file):
+            loaded = load(file, places)
+            if arch is not None:
+                same_machine(loaded, load_arch(arch), arch)
             return loaded
-        loaded = load(file, places)
+        program = read_assembly(file)
     except OSError as mistake:
         raise OptionError([f"{file}: {mistake.strerror}"]) from None
-    if arch is not None:
-        same_machine(loaded, load_arch(arch), arch)
+    if arch is None:
+        known = program.arch if program.arch in shipped_names() else "FILE"
+        said = f"assembly has no machine but its name, {program.arch}: say --arch {known}"
+        raise OptionError([f"--arch: {said}"])
+    machine = load_arch(arch)
+    loaded = assembled(program, machine, str(file), places)
+    if program.arch != machine.name:
+        said = f"the text is for {program.arch}, it runs on {machine.name}"
+        click.echo(f"warning: {file}: {said}", err=True)
     return loaded
 
 
@@ -159,15 +150,6 @@ def _wanted(loaded: Loaded) -> str:
     elif states:
         parts.append(f"the states {', '.join(states)}, or zeros for them where it has none")
     return f"expected an .npz file with {'; '.join(parts)}"
-
-
-def _machine_of(program: Program, arch: str | None) -> Arch:
-    """The machine for assembly, which has no more of it than its name."""
-    if arch is None:
-        known = program.arch if program.arch in shipped_names() else "FILE"
-        said = f"assembly has no machine but its name, {program.arch}: say --arch {known}"
-        raise OptionError([f"--arch: {said}"])
-    return load_arch(arch)
 
 
 @dataclass
@@ -193,16 +175,14 @@ class _Programs:
                 self.made[key] = specialize(program, lengths)
                 verify(self.made[key], self.loaded.arch)
         except LengthError as wrong:
-            raise OptionError([_of_lengths(wrong, self.lengths, path)]) from None
+            said = f"--input {path}: {wrong}"
+            if self.lengths:
+                all_ = "it stands for the shapes of all inputs, so it says all lengths or none"
+                said = f"--dim: {wrong}; {all_}"
+            raise OptionError([said]) from None
         except VerifyError as wrong:
             raise LoadableError(f"{self.file}: {wrong}") from None
         return self.made[key]
-
-
-def _of_lengths(wrong: LengthError, lengths: Mapping[str, int], path: Path) -> str:
-    if not lengths:
-        return f"--input {path}: {wrong}"
-    return f"--dim: {wrong}; it stands for the shapes of all inputs, so it says all lengths or none"
 
 
 def _chain(
@@ -231,8 +211,8 @@ def _chain(
         state = {name: made[after] for name, after in loaded.states.items()}
         if output is not None:
             _write(output, made)
-        else:
-            _say(path, made)
+        arrays = (f"{name} {shown(NAMES[a.dtype], a.shape)}" for name, a in made.items())
+        click.echo(f"{output or path}: {', '.join(arrays)}")
         if timed and (loaded.program.registers or path == inputs[-1]):
             cycles = simulate(program, loaded.arch).cycles
             click.echo(f"{cycles} cycles, {cycles / loaded.arch.clock * 1e3:.4g} ms")
@@ -246,9 +226,3 @@ def _write(path: Path, made: Mapping[str, Array]) -> None:
         write_atomically(path, lambda temporary: save_arrays(temporary, made))
     except OSError as mistake:
         raise OptionError([f"--output {path}: {mistake.strerror}"]) from None
-    _say(path, made)
-
-
-def _say(path: Path, made: Mapping[str, Array]) -> None:
-    arrays = (f"{name} {shown(NAMES[a.dtype], a.shape)}" for name, a in made.items())
-    click.echo(f"{path}: {', '.join(arrays)}")

@@ -64,32 +64,22 @@ _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 def results_table(frame: pd.DataFrame) -> PlainTable:
     """One row for each point; figures are missing where there is no result."""
-    table = plain_table()
-    table.add_column("architecture", no_wrap=True)
     rows = records(frame)
-    chosen, dims = _varying_columns(rows), dimensions(rows)
-    for heading in _headings(dims, chosen, "status"):
-        table.add_column(heading, overflow="fold")
+    headings, names = _telling_columns(rows, "status")
     cells = [c for c in _CELLS if c[0] in frame and (c is _CELLS[0] or frame[c[0]].notna().any())]
-    for _, heading, _show in cells:
-        table.add_column(heading, justify="right")
-    judged = frame["status"].ne(ESTIMATED).any()
-    if judged:
-        table.add_column("verified", justify="right")
-    lent = frame["schedule_from"].notna().any()
-    if lent:
-        table.add_column("schedule from", overflow="fold")
-    for row in rows:
-        named = _row_cells(row, dims, [*chosen, "status"])
-        shown = ["" if pd.isna(row[name]) else show(row[name]) for name, _, show in cells]
-        style = "red" if row["status"] == "failed" or is_wrong(row) else None
-        lender = (
-            ["" if pd.isna(row["schedule_from"]) else str(row["schedule_from"])] if lent else []
-        )
-        verdict = [_verdict(row)] if judged else []
-        table.add_row(*named, *shown, *verdict, *lender, style=style)
     same = [name for name in ("dtype", "batch", "status") if frame[name].nunique() == 1]
-    table.spare = (*same, *_SPARE)
+    more = [">verified"] if frame["status"].ne(ESTIMATED).any() else []
+    more += ["schedule from"] if frame["schedule_from"].notna().any() else []
+    shown = (f">{heading}" for _, heading, _ in cells)
+    table = plain_table(*headings, *shown, *more, spare=(*same, *_SPARE))
+    for row in rows:
+        texts: list[str] = [
+            "" if pd.isna(row[name]) else show(row[name]) for name, _, show in cells
+        ]
+        lender: str = "" if pd.isna(row["schedule_from"]) else str(row["schedule_from"])
+        texts += [_verdict(row) if heading == ">verified" else lender for heading in more]
+        style = "red" if row["status"] == "failed" or is_wrong(row) else None
+        table.add_row(*_row_cells(row, names), *texts, style=style)
     return table
 
 
@@ -97,21 +87,21 @@ def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
     """One row for each point with what the study varies, and how many are finished in `folder`."""
     store = Store(folder)
     found = [store.load(point.label, point.key) for point in points]
-    rows: list[Record] = [{**point.identity()} for point in points]
-    table = plain_table()
-    table.add_column("architecture", no_wrap=True)
-    chosen, dims = _varying_columns(rows), dimensions(rows)
-    for heading in _headings(dims, chosen, "finished"):
-        table.add_column(heading, overflow="fold")
-    for row, outcome in zip(rows, found, strict=True):
-        told = _row_cells(row, dims, chosen)
-        table.add_row(*told, outcome.status if outcome is not None else "")
-    return table, sum(outcome is not None for outcome in found)
+    statuses = [outcome.status if outcome is not None else "" for outcome in found]
+    identities = zip(points, statuses, strict=True)
+    rows: list[Record] = [{**point.identity(), "finished": status} for point, status in identities]
+    headings, names = _telling_columns(rows, "finished")
+    table = plain_table(*headings)
+    for row in rows:
+        table.add_row(*_row_cells(row, names))
+    return table, sum(map(bool, statuses))
 
 
-def _headings(dims: Sequence[str], chosen: Sequence[str], last: str) -> list[str]:
-    """Of the columns that tell points apart, after that of the architecture."""
-    return ["model", *map(size_heading, dims), "batch", "dtype", *chosen, last]
+def _telling_columns(rows: Sequence[Record], last: str) -> tuple[list[str], list[str]]:
+    """The columns that tell points apart, up to the `last`: their headings and names."""
+    dims, chosen = dimensions(rows), _varying_columns(rows)
+    headings = ["architecture", "model", *map(size_heading, dims), "batch", "dtype", *chosen, last]
+    return headings, ["arch", "model", *dims, "batch", "dtype", *chosen, last]
 
 
 def _varying_columns(rows: Sequence[Record]) -> list[str]:
@@ -119,10 +109,9 @@ def _varying_columns(rows: Sequence[Record]) -> list[str]:
     return [name for name in varied(rows) if not name.startswith(BUCKET)]
 
 
-def _row_cells(row: Record, dims: Sequence[str], rest: Sequence[str]) -> list[str]:
+def _row_cells(row: Record, names: Sequence[str]) -> list[str]:
     """The cells of these columns, empty where a row has no such thing."""
     within = spans(row)
-    names = ("arch", "model", *dims, "batch", "dtype", *rest)
     cells = ((row.get(name), within.get(name.removeprefix(DIMENSION))) for name in names)
     return ["" if pd.isna(cell) else f"{cell}{_of(span)}" for cell, span in cells]
 
@@ -221,9 +210,7 @@ def _error(row: Record) -> str:
 def _point_label(row: Record, chosen: list[str]) -> str:
     within = spans(row)
     given = {**sizes(row), "batch": row["batch"]}
-    said = [f"{name} {size}{_of(within.get(name))}" for name, size in given.items()]
-    words = [row["arch"], row["model"], *said, row["dtype"], *(row[name] for name in chosen)]
-    return " ".join(map(str, words))
+    return _label(row, (f"{n} {size}{_of(within.get(n))}" for n, size in given.items()), chosen)
 
 
 def _program(row: Record, chosen: list[str]) -> str:
@@ -232,7 +219,10 @@ def _program(row: Record, chosen: list[str]) -> str:
     within = spans(row)
     if not within:
         return _point_label(row, chosen)
-    said = [f"{name} {size}" for name, size in {**sizes(row), **within}.items()]
+    return _label(row, (f"{n} {size}" for n, size in {**sizes(row), **within}.items()), chosen)
+
+
+def _label(row: Record, said: Iterable[str], chosen: list[str]) -> str:
     words = [row["arch"], row["model"], *said, row["dtype"], *(row[name] for name in chosen)]
     return " ".join(map(str, words))
 

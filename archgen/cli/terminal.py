@@ -1,8 +1,10 @@
-"""How verbs print: tables of one look, sentences below them, and nothing cut off in a pipe.
+"""How verbs print and end: tables of one look, sentences below them, and one code for each end.
 
 Tables leave out what they can until they fit: a terminal, what `COLUMNS` says
 (`COLUMNS=80 archgen results out | less`), or in a pipe that says nothing a width that log files and
 pages have. There cells stay whole, however wide a table is, as what reads them may look for words.
+Each gate that was asked for (`--fail-if-worse`, `--budget`) has an exit code of its own, so that a
+pipeline knows what stopped it; of several the first of `ExitCode` is given.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from enum import IntEnum
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 
@@ -35,27 +39,31 @@ class PlainTable(Table):
     def fit(self, console: Console, width: int) -> list[str]:
         """Leave out what `width` columns have no room for; gives the headings of it."""
         left_out: list[str] = []
+        wide = console.options.update(width=_WIDE, max_width=_WIDE)
         for heading in self.spare:
-            if Measurement.get(console, _any_width(console), self).maximum <= width:
+            if Measurement.get(console, wide, self).maximum <= width:
                 break
-            if any(column.header == heading for column in self.columns):
-                kept = [each for each in self.columns if each.header != heading]
+            kept = [column for column in self.columns if column.header != heading]
+            if len(kept) < len(self.columns):
                 # Paddings go by the place that a column was added at.
                 self.columns = [replace(each, _index=place) for place, each in enumerate(kept)]
                 left_out.append(heading)
         return left_out
 
 
-def _any_width(console: Console) -> ConsoleOptions:
-    return console.options.update(width=_WIDE, max_width=_WIDE)
+def plain_table(*headings: str, spare: tuple[str, ...] = (), caption: str = "") -> PlainTable:
+    """A table without lines but the one below its headings, of which those that begin with `>`
+    stand above numbers; `spare` may be left out, what is missed least first."""
+    table = PlainTable(box=SIMPLE_HEAD, pad_edge=False, caption=caption or None)
+    table.spare = spare
+    for heading in headings:
+        right = heading.startswith(">")
+        side: Literal["left", "right"] = "right" if right else "left"
+        table.add_column(heading[right:], justify=side, overflow="fold", no_wrap=right)
+    return table
 
 
-def plain_table(show_footer: bool = False) -> PlainTable:
-    """A table without lines but the one below its headings."""
-    return PlainTable(box=SIMPLE_HEAD, pad_edge=False, show_footer=show_footer)
-
-
-def show(tables: Iterable[RenderableType], lines: Iterable[str], pipe: int = _PIPE) -> None:
+def show(tables: Iterable[RenderableType], lines: Iterable[str] = (), pipe: int = _PIPE) -> None:
     """Print `tables`, then `lines`, each as it stands: what is in brackets is no markup. `pipe`:
     the width of one that does not say how wide its reader is."""
     console = Console(highlight=False, markup=False, emoji=False)
@@ -73,3 +81,27 @@ def show(tables: Iterable[RenderableType], lines: Iterable[str], pipe: int = _PI
         console.print(f"{said} (a wider terminal has all, and COLUMNS={_ALL})", soft_wrap=True)
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+class ExitCode(IntEnum):
+    """How a verb ends."""
+
+    GOOD = 0
+    """There is an answer, which may be that it does not fit, and all gates asked for are passed."""
+    BAD = 1
+    """No answer or a bad one: a point failed, outputs are wrong, nobody could build a machine
+    (`check`, `lint`), or an error of archgen's own."""
+    WRONG_INPUT = 2
+    """Files or options are wrong; nothing was run."""
+    WORSE = 3
+    """`--fail-if-worse`: a point got worse than allowed, or lost its result."""
+    BROKEN_BUDGET = 4
+    """`--budget`: a figure is beyond its limit, or missing."""
+    NOTHING_JUDGED = 5
+    """There was nothing to judge: studies that are compared have no common point, a budget is about
+    no point, or points are not finished."""
+    UNVERIFIED = 6
+    """`--budget`: a figure is within its limit, but the outputs behind it were not checked, or it
+    is of a point that was only estimated."""
+    INTERRUPTED = 130
+    """Ctrl-C; what is finished is saved, and the same command goes on."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from archgen.cli.codes import ExitCode
+from archgen.cli.terminal import ExitCode
 from archgen.lint import RULES
 from archgen.lint.rules import SEVERITIES, Chip, published_chips
 from archgen.outcomes.columns import (
@@ -43,42 +43,51 @@ from simmodel import machine
 from simmodel.arch.units import show_bytes
 from simmodel.waterfall import MOVED, WORK
 
-# The fields of a file format, part by part, from its JSON Schema.
-
 
 @dataclass(frozen=True)
-class Field:
-    """One key of a file."""
+class ExplainedTerm:
+    """One word that is explained."""
 
     name: str
-    value: str
-    """What it takes, in words."""
-    default: str
+    kind: str
     meaning: str
-    required: bool
 
 
 @dataclass(frozen=True)
-class SchemaSection:
-    """A mapping of a file; `title` are the paths where it stands."""
+class Section:
+    """Entries under a title; `headings` are the words above a table of them."""
 
     title: str
     about: str
-    fields: tuple[Field, ...]
+    headings: tuple[str, str, str]
+    entries: tuple[ExplainedTerm, ...]
 
 
-def parts(view: View) -> list[SchemaSection]:
-    """Every mapping with fixed keys, outer ones first."""
-    places: dict[str, list[str]] = {}
+def _section(
+    title: str,
+    headings: tuple[str, str, str],
+    rows: Iterable[tuple[str, str, str]],
+    about: str = "",
+) -> Section:
+    return Section(title, about, headings, tuple(ExplainedTerm(*row) for row in rows))
+
+
+# The fields of a file format, part by part, from its JSON Schema.
+
+
+def parts(view: View) -> list[Section]:
+    """Every mapping with fixed keys, outer ones first; titles are the paths where it stands."""
+    places: dict[str, dict[str, None]] = {}
     schemas: dict[str, Schema] = {}
     for path, kind, schema in _nested_mappings(view, "", view.root):
-        places.setdefault(kind, []).append(path)
+        places.setdefault(kind, {})[path] = None
         schemas[kind] = schema
     return [
-        SchemaSection(
-            ", ".join(dict.fromkeys(places[kind])),
+        _section(
+            ", ".join(places[kind]) or "top level",
+            ("field", "value", "meaning"),
+            _fields(view, schema),
             " ".join(str(schema.get("description", "")).split()),
-            tuple(_fields(view, schema)),
         )
         for kind, schema in schemas.items()
     ]
@@ -108,28 +117,28 @@ def _mappings(view: View, node: Schema) -> Iterator[tuple[str, Schema]]:
         yield from _mappings(view, node["items"])
 
 
-def _fields(view: View, schema: Schema) -> Iterator[Field]:
-    required = schema.get("required", ())
+def _fields(view: View, schema: Schema) -> Iterator[tuple[str, str, str]]:
+    """Name, what it takes, and meaning of each key."""
     for key, node in schema.get("properties", {}).items():
         inner = node if "examples" in node else view.resolved(node)
         own = inner.get("description", "") if inner.get("type") != "object" else ""
-        yield Field(
-            key,
-            view.expected(inner).removesuffix(" or another value"),
-            _default(node.get("default"), inner.get("examples", [""])[0]),
-            " ".join(str(node.get("description") or own).split()),
-            key in required,
-        )
+        takes = view.expected(inner).removesuffix(" or another value")
+        default = _default(node.get("default"), inner.get("examples", [""])[0])
+        if key in schema.get("required", ()):
+            takes += "; required"
+        elif default:
+            takes += f"; default {default}"
+        yield key, takes, " ".join(str(node.get("description") or own).split())
 
 
 def _default(value: Any, example: str) -> str:
     """A default as a file would say it; nothing where a mapping or nothing is the default."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if value is None or value == "" or isinstance(value, dict):
+    if (not value and value != 0) or isinstance(value, dict):
         return ""
     if isinstance(value, list):
-        return f"[{', '.join(map(str, value))}]" if value else ""
+        return f"[{', '.join(map(str, value))}]"
     if isinstance(value, str):
         return _LONG.sub(lambda found: f"{float(found[0]):.6g}", value)
     unit = example.partition(" ")[2]
@@ -146,24 +155,7 @@ _LONG = re.compile(r"\d+\.\d{7,}")
 """A decimal fraction that binary could not hold exactly."""
 
 
-@dataclass(frozen=True)
-class ExplainedTerm:
-    """One word that is explained."""
-
-    name: str
-    kind: str
-    meaning: str
-
-
-@dataclass(frozen=True)
-class Section:
-    """Entries under a title; `headings` are the words above a table of them."""
-
-    title: str
-    about: str
-    headings: tuple[str, str, str]
-    entries: tuple[ExplainedTerm, ...]
-
+# The topics.
 
 _FRAMES: Mapping[str, Iterable[Column]] = {
     "Study.frame, results.csv and results.parquet: one row for each point": COLUMNS,
@@ -176,11 +168,10 @@ _FRAMES: Mapping[str, Iterable[Column]] = {
 
 def _column_sections() -> list[Section]:
     return [
-        Section(
+        _section(
             title,
-            "",
             ("column", "unit", "meaning"),
-            tuple(ExplainedTerm(known.name, known.unit, known.meaning) for known in frame),
+            ((known.name, known.unit, known.meaning) for known in frame),
         )
         for title, frame in _FRAMES.items()
     ]
@@ -188,11 +179,10 @@ def _column_sections() -> list[Section]:
 
 def _stalls() -> list[Section]:
     title = "Why an engine did not compute; every idle cycle has exactly one cause"
-    found = (
-        ExplainedTerm(cause, "", f"{stall.meaning}. Levers: {stall.levers}")
-        for cause, stall in STALLS.items()
+    rows = (
+        (cause, "", f"{stall.meaning}. Levers: {stall.levers}") for cause, stall in STALLS.items()
     )
-    return [Section(title, "", ("cause", "", "meaning and levers"), tuple(found))]
+    return [_section(title, ("cause", "", "meaning and levers"), rows)]
 
 
 def _plots() -> list[Section]:
@@ -202,13 +192,10 @@ def _plots() -> list[Section]:
         "Figures of what happened within one point": figures.DETAILS,
     }
     return [
-        Section(
+        _section(
             title,
-            "",
             ("figure", "function", "what it shows"),
-            tuple(
-                ExplainedTerm(name, draw.__name__, _text_of(draw)) for name, draw in figures.items()
-            ),
+            ((name, draw.__name__, _text_of(draw)) for name, draw in figures.items()),
         )
         for title, figures in drawn.items()
     ]
@@ -223,26 +210,22 @@ def _text_of(documented: object) -> str:
 def _passes() -> list[Section]:
     stages, known = api.Stages(), options(api.Stages())
     return [
-        Section(
+        _section(
             f"{word}: {type(step).__name__}",
-            _first_line(step),
             ("option", "value", "meaning"),
-            tuple(_entry(name, known[name]) for name in known if name.startswith(f"{word}.")),
+            (_pass_row(name, known[name]) for name in known if name.startswith(f"{word}.")),
+            inspect.cleandoc(step.__doc__ or "").partition("\n\n")[0].replace("\n", " "),
         )
         for word, step in passes_by_prefix(stages)
     ]
 
 
-def _first_line(documented: object) -> str:
-    return inspect.cleandoc(documented.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-
-
-def _entry(name: str, option: PassOptionField) -> ExplainedTerm:
+def _pass_row(name: str, option: PassOptionField) -> tuple[str, str, str]:
     said: dict[str, str] = {}
     for cls in reversed(option.holder.__mro__[:-1]):
         said |= _said_of_fields(cls) if dataclasses.is_dataclass(cls) else {}
     default = json.dumps(option.value).strip('"')
-    return ExplainedTerm(name, f"{option.takes}; default {default}", said[option.field])
+    return name, f"{option.takes}; default {default}", said[option.field]
 
 
 def _said_of_fields(cls: type) -> dict[str, str]:
@@ -260,47 +243,31 @@ def _said_of_fields(cls: type) -> dict[str, str]:
     }
 
 
-def _architecture() -> list[Section]:
-    return [_of_part(part) for part in parts(arch_view())]
-
-
-def _study() -> list[Section]:
-    return [_of_part(part) for part in parts(View(StudyFile.model_json_schema(by_alias=True)))]
-
-
-def _of_part(part: SchemaSection) -> Section:
-    found = tuple(
-        ExplainedTerm(field.name, _field_value_text(field), field.meaning) for field in part.fields
-    )
-    return Section(part.title or "top level", part.about, ("field", "value", "meaning"), found)
-
-
-def _field_value_text(field: Field) -> str:
-    if field.required:
-        return f"{field.value}; required"
-    return f"{field.value}; default {field.default}" if field.default else field.value
-
-
 def _lint() -> list[Section]:
     rules = [
-        Section(
+        _section(
             f"{severity}: {meant}",
-            "",
             ("rule", "looks at", "limit; its source"),
-            tuple(
-                ExplainedTerm(
-                    name, rule.about, f"{rule.threshold}; {_source(rule.source, rule.status)}"
-                )
+            (
+                (name, rule.about, f"{rule.threshold}; {_source(rule.source, rule.status)}")
                 for name, rule in RULES.items()
                 if rule.severity == severity
             ),
         )
         for severity, meant in SEVERITIES.items()
     ]
-    chips = tuple(ExplainedTerm(chip.name, _figures(chip), _source(chip.source, chip.status))
-                  for chip in published_chips().chips.values())  # fmt: skip
-    headings = ("chip", "figures of the whole chip", "source")
-    return [*rules, Section("Published chips that machines are held against", "", headings, chips)]
+    chips = (
+        (chip.name, _figures(chip), _source(chip.source, chip.status))
+        for chip in published_chips().chips.values()
+    )
+    return [
+        *rules,
+        _section(
+            "Published chips that machines are held against",
+            ("chip", "figures of the whole chip", "source"),
+            chips,
+        ),
+    ]
 
 
 def _source(source: str, status: str) -> str:
@@ -336,28 +303,30 @@ def pictures() -> dict[str, str]:
 def _codes() -> list[Section]:
     title = "Exit codes of all verbs; where several hold, the first of them"
     said = _said_of_fields(ExitCode)
-    found = (ExplainedTerm(str(code.value), "", said[code.name]) for code in ExitCode)
-    return [Section(title, "", ("code", "", "meaning"), tuple(found))]
+    rows = ((str(code.value), "", said[code.name]) for code in ExitCode)
+    return [_section(title, ("code", "", "meaning"), rows)]
 
 
 def _term_sections() -> list[Section]:
-    terms = tuple(ExplainedTerm(name, "", meaning) for name, meaning in TERMS.items())
-    headings = tuple(ExplainedTerm(name, where, said) for name, (where, said) in HEADINGS.items())
-    parts = {f"waits: {cause}": stall.meaning for cause, stall in STALLS.items()}
-    parts |= {**WORK, **{f"DRAM: {what}": said for what, said in MOVED.items()}}
-    accounts = tuple(ExplainedTerm(name, "", said) for name, said in parts.items())
+    accounts = {f"waits: {cause}": stall.meaning for cause, stall in STALLS.items()}
+    accounts |= {**WORK, **{f"DRAM: {what}": said for what, said in MOVED.items()}}
     return [
-        Section("Terms", "", ("term", "", "meaning"), terms),
-        Section("Headings of tables", "Those of frames are columns, those of sweeps fields of "
-                "architecture files.", ("heading", "where", "meaning"), headings),
-        Section("What the cycles of matrix engines and of DRAM went to, as in the waterfall", "",
-                ("part", "", "meaning"), accounts),
+        _section("Terms", ("term", "", "meaning"), ((n, "", said) for n, said in TERMS.items())),
+        _section(
+            "Headings of tables", ("heading", "where", "meaning"),
+            ((name, where, said) for name, (where, said) in HEADINGS.items()),
+            "Those of frames are columns, those of sweeps fields of architecture files.",
+        ),
+        _section(
+            "What the cycles of matrix engines and of DRAM went to, as in the waterfall",
+            ("part", "", "meaning"), ((name, "", said) for name, said in accounts.items()),
+        ),
     ]  # fmt: skip
 
 
 SECTIONS: dict[str, Callable[[], list[Section]]] = {
-    "architecture": _architecture,
-    "study": _study,
+    "architecture": lambda: parts(arch_view()),
+    "study": lambda: parts(View(StudyFile.model_json_schema(by_alias=True))),
     "columns": _column_sections,
     "plots": _plots,
     "stalls": _stalls,
@@ -377,25 +346,19 @@ _HELP_WIDTH = 96
 def reference() -> str:
     """The overview, then each verb, as their `--help` prints it at a fixed width: asked of the
     commands themselves, so a page of the documentation that holds it cannot drift from them."""
-    return "\n\n\n".join(_helps())
-
-
-def _helps() -> Iterator[str]:
     group: click.Group = import_module("archgen.cli.main").cli
     context = _help_context(group, "archgen", None)
-    yield group.get_help(context).rstrip()
-    for name in group.list_commands(context):
-        verb = group.get_command(context, name)
-        if verb is not None and not verb.hidden:
-            yield verb.get_help(_help_context(verb, name, context)).rstrip()
+    verbs = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    helps = (
+        verb.get_help(_help_context(verb, name, context)).rstrip()
+        for name, verb in verbs.items()
+        if verb is not None
+    )
+    return "\n\n\n".join([group.get_help(context).rstrip(), *helps])
 
 
 def _help_context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
     return click.Context(
-        command,
-        info_name=name,
-        parent=parent,
-        terminal_width=_HELP_WIDTH,
-        max_content_width=_HELP_WIDTH,
-        help_option_names=["-h", "--help"],
-    )
+        command, info_name=name, parent=parent, help_option_names=["-h", "--help"],
+        terminal_width=_HELP_WIDTH, max_content_width=_HELP_WIDTH,
+    )  # fmt: skip

@@ -2,83 +2,96 @@
 
 The one idea: points are joined by what they are. That is said by columns; a machine or a network
 that is the same in all but its name is the same, and without the architecture among the columns
-two machines are compared network by network.
+two machines are compared network by network. `out` is a folder and `out:edge` the machine `edge` of
+it (`out:edge*` several).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
-from os import PathLike
+from os import PathLike, fspath
+from pathlib import Path
 from statistics import geometric_mean
 
 import pandas as pd
 
 from archgen.comparison.differences import Pair, pair
-from archgen.comparison.inputs import NAMING, ComparedStudy, side_of
 from archgen.outcomes.frame import Record, records
 from archgen.outcomes.points import BUCKET, DIMENSION
 from archgen.process.cache import content_hash
 from archgen.scheduling import DEFAULT
 from archgen.schema.tree import guess
 from archgen.studies.design import StudyError
-from archgen.studies.results import Study
+from archgen.studies.results import Study, open_study
 from simmodel.arch.record import Arch
 
-# Why two studies have no common point: what one is and the other is not, column by column.
-
+Points = dict[tuple[Hashable, ...], tuple[Record, list[Record]]]
+"""Points and their layers by the values of the columns that join them."""
+Same = Mapping[str, Mapping[str, str]]
+"""Column -> a study's name for something -> that of the baseline."""
+IDENTITY = ("arch", "model", "batch", "dtype", *DEFAULT.columns)
+_NAMING = {"name", "description"}
+"""Of a machine: how it is called, which changes nothing."""
 _MOST = 4
 """Values of a column that are named."""
 
 
-def explain_no_overlap(
-    before: Sequence[Record], after: Sequence[Record], names: tuple[str, str]
-) -> str:
-    """What separates the keys `before` and `after` of the studies called `names`."""
-    sides = list(zip((before, after), names, strict=True))
-    empty = [name for keys, name in sides if not keys]
-    if empty:
-        return " and ".join(f"{name} has no points" for name in empty)
-    said = [
-        f"{column} is "
-        + " and ".join(f"{_value_list(keys, column)} in {name}" for keys, name in sides)
-        for column in separating(before, after)
-    ]
-    return "; ".join(said) or "each value is in both, but no point has all of them in both"
+@dataclass(frozen=True)
+class ComparedStudy:
+    """A study as one side of a comparison."""
+
+    name: str
+    study: Study
+    one_machine: bool = False
+    """Whether it was chosen as one machine, so that its name says nothing about what it is for."""
+
+
+def side_of(given: ComparedStudy | Study | str | PathLike[str], number: int) -> ComparedStudy:
+    """`given` as a side; the `number` names a study without a name.
+
+    Raises StudyError: there is no such study, or no such machine in it.
+    """
+    if isinstance(given, ComparedStudy):
+        return given
+    if isinstance(given, Study):
+        return ComparedStudy(given.about.name or f"study {number}", given)
+    text = fspath(given)
+    folder, colon, names = text.rpartition(":")
+    if not colon or Path(text).exists() or not Path(folder).exists():
+        return ComparedStudy(text, open_study(text))
+    return _machines_of(text, open_study(folder), names.split(","))
+
+
+def _machines_of(name: str, study: Study, patterns: Sequence[str]) -> ComparedStudy:
+    """The machines of `study` that `patterns` name. Raises StudyError where one names none."""
+    known = list(dict.fromkeys(str(outcome.row["arch"]) for outcome in study.outcomes))
+    idle = [p for p in patterns if not any(fnmatchcase(each, p) for each in known)]
+    if idle:
+        there = f"; there is {', '.join(map(repr, known[:5]))}" if known else "; it has no points"
+        raise StudyError(
+            f"{name}: no machine {p!r}{guess(p.strip('*'), known) or there}" for p in idle
+        )
+    kept = {each for each in known if any(fnmatchcase(each, p) for p in patterns)}
+    chosen = replace(
+        study,
+        outcomes=tuple(o for o in study.outcomes if o.row["arch"] in kept),
+        archs=tuple(arch for arch in study.archs if arch.name in kept),
+    )
+    return ComparedStudy(name, chosen, len(kept) == 1)
 
 
 def separating(before: Sequence[Record], after: Sequence[Record]) -> tuple[str, ...]:
     """Columns of which the sides share no value."""
     columns = dict.fromkeys(name for key in (*before, *after) for name in key)
-    return tuple(
-        name
-        for name in columns
-        if not set(_distinct_values(before, name)) & set(_distinct_values(after, name))
-    )
+    return tuple(n for n in columns if not {*_values(before, n)} & {*_values(after, n)})
 
 
-def _value_list(keys: Sequence[Record], column: str) -> str:
-    found = _distinct_values(keys, column)
-    more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
-    return ", ".join(found[:_MOST]) + more
-
-
-def _distinct_values(keys: Sequence[Record], column: str) -> list[str]:
+def _values(keys: Sequence[Record], column: str) -> list[str]:
     values = (key.get(column) for key in keys)
     return list(dict.fromkeys("not given" if pd.isna(each) else str(each) for each in values))
-
-
-Key = tuple[Hashable, ...]
-Rows = dict[Key, Record]
-"""Points by the values of the columns that join them."""
-Nodes = dict[Key, list[Record]]
-"""Layers of points, likewise."""
-Contents = dict[str, set[str]]
-"""Name -> hashes of what it stands for."""
-Same = Mapping[str, Mapping[str, str]]
-"""Column -> a study's name for something -> that of the baseline."""
-IDENTITY = ("arch", "model", "batch", "dtype", *DEFAULT.columns)
 
 
 @dataclass(frozen=True)
@@ -133,8 +146,19 @@ class StudyComparison:
         return tuple(pair for each in self.against for pair in each.pairs)
 
     def no_overlap_reason(self, each: Against) -> str:
-        """Why a study has no point of the baseline: what is missing on each side."""
-        return explain_no_overlap(each.only_before, each.only_after, (self.baseline, each.name))
+        """Why a study has no point of the baseline: what one is and the other is not."""
+        sides = ((each.only_before, self.baseline), (each.only_after, each.name))
+        if empty := [f"{name} has no points" for keys, name in sides if not keys]:
+            return " and ".join(empty)
+        said = []
+        for column in separating(each.only_before, each.only_after):
+            values = []
+            for keys, name in sides:
+                found = _values(keys, column)
+                more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+                values.append(f"{', '.join(found[:_MOST])}{more} in {name}")
+            said.append(f"{column} is {' and '.join(values)}")
+        return "; ".join(said) or "each value is in both, but no point has all of them in both"
 
     def _repr_html_(self) -> str:
         html: str = self.frame.to_html(index=False)
@@ -155,8 +179,7 @@ def _pair_row(name: str, pair: Pair) -> Record:
     row |= dict(zip(("schedule_from_before", "schedule_from_after"), pair.lenders, strict=True))
     row["change_unit"] = pair.unit
     row |= {f"{name}_change": change.difference for name, change in pair.causes.items()}
-    row["why"] = pair.why
-    return row
+    return row | {"why": pair.why}
 
 
 def compare(
@@ -180,58 +203,38 @@ def compare(
     if len(studies) < 2:
         raise StudyError(["give at least two studies: the first is what others are compared with"])
     first, *others = (side_of(given, number) for number, given in enumerate(studies, 1))
-    chosen = _key_columns(on, [first, *others])
-    rows = _by_key(first, chosen, {})
-    nodes = _by_point(first.study, chosen, {}, rows)
-    return StudyComparison(
-        chosen,
-        first.name,
-        tuple(_against(first, rows, nodes, s, chosen, threshold) for s in others),
-    )
+    columns = _key_columns(on, [first, *others])
+    points = _points(first, columns, {})
+    against = (_against(first, points, side, columns, threshold) for side in others)
+    return StudyComparison(columns, first.name, tuple(against))
 
 
 def _against(
-    first: ComparedStudy,
-    rows: Rows,
-    nodes: Nodes,
-    side: ComparedStudy,
-    columns: Sequence[str],
+    first: ComparedStudy, points: Points, side: ComparedStudy, columns: Sequence[str],
     threshold: float,
-) -> Against:
-    same = _same(first.study, side.study, columns)
-    others = _by_key(side, columns, same)
-    layers = _by_point(side.study, columns, same, others)
-    pairs = tuple(
-        pair(
-            _key(row, columns),
-            row,
-            others[key],
-            threshold,
-            (nodes.get(key, []), layers.get(key, [])),
-        )
-        for key, row in rows.items()
+) -> Against:  # fmt: skip
+    contents = {"arch": _machines, "model": _networks}
+    same = {
+        name: _other_names(of(first.study), of(side.study))
+        for name, of in contents.items()
+        if name in columns
+    }
+    others = _points(side, columns, same)
+    keys = {key: {name: row.get(name) for name in columns} for key, (row, _) in points.items()}
+    new = ({n: row.get(n) for n in columns} for key, (row, _) in others.items() if key not in keys)
+    pairs = (
+        pair(keys[key], row, others[key][0], threshold, (layers, others[key][1]))
+        for key, (row, layers) in points.items()
         if key in others
     )
     return Against(
-        side.name,
-        pairs,
-        tuple(_key(row, columns) for key, row in rows.items() if key not in others),
-        tuple(_key(row, columns) for key, row in others.items() if key not in rows),
-        {new: old for names in same.values() for new, old in names.items()},
-    )
+        side.name, tuple(pairs), tuple(key for k, key in keys.items() if k not in others),
+        tuple(new), {new: old for names in same.values() for new, old in names.items()},
+    )  # fmt: skip
 
 
-def _same(first: Study, second: Study, columns: Sequence[str]) -> Same:
-    """What `second` calls otherwise than `first`, which does not know it by that name."""
-    contents = {"arch": _machines, "model": _networks}
-    return {
-        name: _other_names(contents[name](first), contents[name](second))
-        for name in ("arch", "model")
-        if name in columns
-    }
-
-
-def _other_names(ours: Contents, theirs: Contents) -> dict[str, str]:
+def _other_names(ours: dict[str, set[str]], theirs: dict[str, set[str]]) -> dict[str, str]:
+    """What they call otherwise than we, who do not know it by that name; by hashes of contents."""
     free: dict[str, str] = {}
     for name, held in ours.items():
         for content in held if name not in theirs else ():
@@ -243,16 +246,16 @@ def _other_names(ours: Contents, theirs: Contents) -> dict[str, str]:
     }
 
 
-def _machines(study: Study) -> Contents:
+def _machines(study: Study) -> dict[str, set[str]]:
     return {name: {_machine_hash(arch)} for name, arch in study.by_name.items()}
 
 
 def _machine_hash(arch: Arch) -> str:
     """A hash of all of a machine but how it is called."""
-    return content_hash(arch.model_dump(mode="json", by_alias=True, exclude=set(NAMING)))
+    return content_hash(arch.model_dump(mode="json", by_alias=True, exclude=_NAMING))
 
 
-def _networks(study: Study) -> Contents:
+def _networks(study: Study) -> dict[str, set[str]]:
     """Of each network its contents at all batches; none where an older version has made it."""
     found: dict[str, set[str]] = {}
     for outcome in study.outcomes:
@@ -275,59 +278,36 @@ def _key_columns(on: Sequence[str] | None, sides: Sequence[ComparedStudy]) -> tu
     return tuple(dict.fromkeys(on))
 
 
-def _key(row: Record, columns: Sequence[str]) -> Record:
-    return {name: row.get(name) for name in columns}
+def _points(side: ComparedStudy, columns: Sequence[str], same: Same) -> Points:
+    """Each point once, with its layers: of machines that are equal in all but their names the
+    first stands for all."""
 
+    def key(row: Record) -> tuple[Hashable, ...]:
+        named = row | {n: known[row[n]] for n, known in same.items() if row[n] in known}
+        return tuple(None if pd.isna(named.get(n)) else named.get(n) for n in columns)
 
-def _hashed(row: Record, columns: Sequence[str]) -> tuple[Hashable, ...]:
-    return tuple(None if pd.isna(row.get(name)) else row.get(name) for name in columns)
-
-
-def _by_key(side: ComparedStudy, columns: Sequence[str], same: Same) -> Rows:
-    """Each point once: of machines that are equal in all but their names the first stands for
-    all."""
-    found: Rows = {}
+    found: Points = {}
     for row in records(side.study.frame):
-        other = found.setdefault(_hashed(_renamed(row, same), columns), row)
-        if other is not row and not _equal(side.study, other, row):
-            raise StudyError([_ambiguous(other, row, columns, side.name)])
+        other, _ = found.setdefault(key(row), (row, []))
+        if other is not row:
+            _check_equal(side, other, row, columns)
+    for row in records(side.study.layers):
+        point, layers = found.get(key(row), ({}, []))
+        if point.get("arch") == row["arch"]:
+            layers.append(row)
     return found
 
 
-def _equal(study: Study, one: Record, other: Record) -> bool:
-    """Whether two points are one, on machines that are equal in all but their names."""
-    machines = [study.by_name.get(str(row["arch"])) for row in (one, other)]
-    known = [_machine_hash(machine) for machine in machines if machine is not None]
-    names = [name for name in _identifying(one) if not name.startswith("arch")]
-    return len(known) == 2 and known[0] == known[1] and not _differing(names, one, other)
-
-
-def _renamed(row: Record, same: Same) -> Record:
-    names = {name: known[row[name]] for name, known in same.items() if row[name] in known}
-    return {**row, **names} if names else row
-
-
-def _ambiguous(one: Record, other: Record, columns: Sequence[str], study: str) -> str:
-    differ = _differing(_identifying(one), one, other)
+def _check_equal(side: ComparedStudy, one: Record, other: Record, columns: Sequence[str]) -> None:
+    """Raises StudyError where two points are not one, on machines that are equal in all but their
+    names."""
+    starts = (DIMENSION, BUCKET, "pass.", "arch.")
+    names = [name for name in one if name in IDENTITY or name.startswith(starts)]
+    differ = [name for name in names if str(one[name]) != str(other[name])]
+    known = [side.study.by_name.get(str(row["arch"])) for row in (one, other)]
+    hashes = {machine and _machine_hash(machine) for machine in known}
+    if len(hashes) == 1 and None not in hashes and all(n.startswith("arch") for n in differ):
+        return
     same = ", ".join(f"{name}={one.get(name)}" for name in columns)
     more = f"; add {' or '.join(differ)} to the columns" if differ else ""
-    return f"{study}: there are several points with {same}{more}"
-
-
-def _identifying(row: Record) -> list[str]:
-    starts = (DIMENSION, BUCKET, "pass.", "arch.")
-    return [name for name in row if name in IDENTITY or name.startswith(starts)]
-
-
-def _differing(names: Sequence[str], one: Record, other: Record) -> list[str]:
-    return [name for name in names if str(one[name]) != str(other[name])]
-
-
-def _by_point(study: Study, columns: Sequence[str], same: Same, points: Rows) -> Nodes:
-    """The layers of `points`."""
-    found: Nodes = {}
-    for row in records(study.layers):
-        key = _hashed(_renamed(row, same), columns)
-        if key in points and points[key]["arch"] == row["arch"]:
-            found.setdefault(key, []).append(row)
-    return found
+    raise StudyError([f"{side.name}: there are several points with {same}{more}"])

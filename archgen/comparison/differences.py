@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -69,9 +69,9 @@ class Pair:
     after: Record
     threshold: float
     """Relative changes up to this are none."""
-    figures: Mapping[str, Change]
+    figures: Mapping[str, Change] = field(default_factory=dict)
     """Latency, energy, area, DRAM bytes and peaks of memories, where both have them."""
-    unit: str
+    unit: str = "cycles"
     """Of causes and layers: cycles, or ms where the clocks of the machines differ."""
     causes: Mapping[str, Change] = field(default_factory=dict)
     """`busy` and causes of stalls -> their share of the latency; they add up to it."""
@@ -123,21 +123,34 @@ class Pair:
         schedules that are those of other machines."""
         if self.verdict in ("lost", "gained", "neither"):
             return "; ".join(filter(None, (_lost(self.before, self.after), self.lent)))
-        total = self.figures["latency_ms"]
         if self.direction("latency_ms") == "same":
             return "" if self.verdict == "same" else self.lent
-        whole = sum(change.difference for change in self.causes.values())
-        causes = [(n, c.difference) for n, c in self.causes.items() if c.difference * whole > 0]
-        against = [(n, c.difference) for n, c in self.causes.items() if c.difference * whole < 0]
+        causes = {
+            "computing" if name == _BUSY else f"stalls for {name}": change.difference
+            for name, change in self.causes.items()
+        }
+        whole = sum(causes.values())
+        against = [by for by in causes.values() if by * whole < 0]
         said = [self.lent] if self.lent else []
-        said.append(_sum(_cause_words(causes), self.unit))
-        if against and abs(min(d * math.copysign(1, whole) for _, d in against)) > 0.1 * abs(whole):
-            said.append(f"against it {_sum(_cause_words(against), self.unit)}")
+        said.append(self._sum((name, by) for name, by in causes.items() if by * whole > 0))
+        if against and max(map(abs, against)) > 0.1 * abs(whole):
+            other = ((name, by) for name, by in causes.items() if by * whole < 0)
+            said.append(f"against it {self._sum(other)}")
+        rise = self.figures["latency_ms"].difference
         moved = [(each.node.split("+")[0], each.added.difference) for each in self.layers]
-        moved = [(name, by) for name, by in moved if by * total.difference > 0]
-        if moved:
-            said.append(f"most in {_sum(moved, self.unit)}")
+        if moved := [(name, by) for name, by in moved if by * rise > 0]:
+            said.append(f"most in {self._sum(moved)}")
         return "; ".join(said)
+
+    def _sum(self, parts: Iterable[tuple[str, float]]) -> str:
+        """`stalls for data -12000 cycles, computing -40 cycles`, the largest first."""
+        largest = sorted(parts, key=lambda part: -abs(part[1]))[:_TOLD]
+        form = "+,.0f" if self.unit == "cycles" else "+.4g"
+        return ", ".join(
+            f"{name} {by:{form}} {self.unit}"
+            for name, by in largest
+            if abs(by) >= _SMALL * abs(largest[0][1])
+        )
 
 
 def _lost(before: Record, after: Record) -> str:
@@ -145,21 +158,6 @@ def _lost(before: Record, after: Record) -> str:
     given = [row["reason"] for row in (after, before) if not pd.isna(row["reason"])]
     reason = f": {str(given[0]).splitlines()[0]}" if given else ""
     return f"{said[0]} -> {said[1]}{reason}"
-
-
-def _cause_words(causes: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    return [("computing" if name == _BUSY else f"stalls for {name}", by) for name, by in causes]
-
-
-def _sum(parts: list[tuple[str, float]], unit: str) -> str:
-    """`stalls for data -12000 cycles, computing -40 cycles`, the largest first."""
-    largest = sorted(parts, key=lambda part: -abs(part[1]))[:_TOLD]
-    largest = [part for part in largest if abs(part[1]) >= _SMALL * abs(largest[0][1])]
-    return ", ".join(f"{name} {_signed(by, unit)}" for name, by in largest)
-
-
-def _signed(value: float, unit: str) -> str:
-    return f"{value:+,.0f} cycles" if unit == "cycles" else f"{value:+.4g} {unit}"
 
 
 def pair(
@@ -170,25 +168,23 @@ def pair(
     layers: tuple[Sequence[Record], Sequence[Record]],
 ) -> Pair:
     """Both rows of a point, and the rows of their layers, compared."""
+    rows = (before, after)
     if before["status"] != "ok" or after["status"] != "ok":
-        return Pair(key, before, after, threshold, {}, "cycles")
-    one_clock = math.isclose(_cycle(before), _cycle(after), rel_tol=1e-9)
-    scales = (1.0, 1.0) if one_clock else (_cycle(before), _cycle(after))
-    return Pair(
-        key,
-        before,
-        after,
-        threshold,
-        _figures(before, after),
-        "cycles" if one_clock else "ms",
-        _causes(before, after, scales),
-        _layers(layers, scales),
-    )
-
-
-def _cycle(row: Record) -> float:
-    """Milliseconds of a cycle."""
-    return float(row["latency_ms"]) / max(1, int(row["latency_cycles"]))
+        return Pair(key, before, after, threshold)
+    cycles = [int(row["latency_cycles"]) for row in rows]
+    clocks = [float(row["latency_ms"]) / max(1, n) for row, n in zip(rows, cycles, strict=True)]
+    one_clock = math.isclose(*clocks, rel_tol=1e-9)
+    scales = [1.0, 1.0] if one_clock else clocks
+    shares = [name for name in before if name == "matrix_busy" or name.startswith("stall_")]
+    causes = {
+        _BUSY if name == "matrix_busy" else name.removeprefix("stall_"): Change(
+            *(n * s * _amount(row, name) for row, n, s in zip(rows, cycles, scales, strict=True))
+        )
+        for name in shares
+    }
+    unit = "cycles" if one_clock else "ms"
+    figures = _figures(before, after)
+    return Pair(key, *rows, threshold, figures, unit, causes, _layers(layers, scales))
 
 
 def _figures(before: Record, after: Record) -> dict[str, Change]:
@@ -199,18 +195,6 @@ def _figures(before: Record, after: Record) -> dict[str, Change]:
     return found | {DRAM: Change(_amount(before, DRAM), _amount(after, DRAM))}
 
 
-def _causes(before: Record, after: Record, scales: tuple[float, float]) -> dict[str, Change]:
-    """The matrix engines' time by what they did or waited for: shares of the latency."""
-    shares = [name for name in before if name == "matrix_busy" or name.startswith("stall_")]
-    total = [int(row["latency_cycles"]) * s for row, s in zip((before, after), scales, strict=True)]
-    return {
-        _BUSY if name == "matrix_busy" else name.removeprefix("stall_"): Change(
-            total[0] * _amount(before, name), total[1] * _amount(after, name)
-        )
-        for name in shares
-    }
-
-
 def _amount(row: Record, name: str) -> float:
     """0 where it is missing."""
     value = figure_of(row, name)
@@ -218,19 +202,13 @@ def _amount(row: Record, name: str) -> float:
 
 
 def _layers(
-    layers: tuple[Sequence[Record], Sequence[Record]], scales: tuple[float, float]
+    layers: tuple[Sequence[Record], Sequence[Record]], scales: Sequence[float]
 ) -> tuple[LayerChange, ...]:
-    one, other = (
-        _added_time_by_node(rows, scale) for rows, scale in zip(layers, scales, strict=True)
-    )
+    one, other = map(_added_time_by_node, layers, scales)
     nothing = (0.0, 0.0)
     found = [
-        LayerChange(
-            node,
-            Change(one.get(node, nothing)[0], other.get(node, nothing)[0]),
-            Change(one.get(node, nothing)[1], other.get(node, nothing)[1]),
-        )
-        for node in dict.fromkeys([*one, *other])
+        LayerChange(node, *map(Change, one.get(node, nothing), other.get(node, nothing)))
+        for node in one | other
     ]
     return tuple(sorted(found, key=lambda each: -abs(each.added.difference)))
 

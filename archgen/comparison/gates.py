@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from archgen.comparison.comparison import Against, StudyComparison
@@ -28,25 +28,17 @@ class Gate:
     figure: str
     share: float
 
-    @property
-    def text(self) -> str:
-        """`latency_ms:2%`."""
-        return f"{self.figure}:{100 * self.share:.4g}%"
-
     def judges(self, pair: Pair) -> bool:
         """Whether there is something to judge: a result before, and the figure, or its loss."""
-        if pair.before["status"] != "ok":
-            return False
-        before, after = self._figure_pair(pair)
-        return pair.verdict == "lost" or not math.isnan(before + after)
+        before, after = self._figures(pair)
+        known = pair.verdict == "lost" or not math.isnan(before + after)
+        return pair.before["status"] == "ok" and known
 
     def stops(self, pair: Pair) -> bool:
         """Whether the pair is worse than allowed, or its result is lost."""
-        if not self.judges(pair):
-            return False
-        if pair.verdict == "lost":
-            return True
-        before, after = self._figure_pair(pair)
+        if not self.judges(pair) or pair.verdict == "lost":
+            return self.judges(pair)
+        before, after = self._figures(pair)
         by = before - after if more_is_better(self.figure) else after - before
         return by > self.share * abs(before) and not math.isclose(before, after)
 
@@ -54,12 +46,12 @@ class Gate:
         """How much worse the pair is."""
         if pair.verdict == "lost":
             return pair.why
-        before, after = self._figure_pair(pair)
+        before, after = self._figures(pair)
         by = f"{100 * (after / before - 1):+.2f} %" if before else "from nothing"
         change = f"{with_unit(before, self.figure)} -> {with_unit(after, self.figure)}"
         return f"{self.figure} {change} ({by}; allowed {100 * self.share:.4g} %)"
 
-    def _figure_pair(self, pair: Pair) -> tuple[float, float]:
+    def _figures(self, pair: Pair) -> tuple[float, float]:
         return figure_of(pair.before, self.figure), figure_of(pair.after, self.figure)
 
 
@@ -76,8 +68,8 @@ class Stopped:
 class Judgement:
     """What gates say of a comparison."""
 
-    stopped: tuple[Stopped, ...]
-    idle: tuple[str, ...]
+    stopped: tuple[Stopped, ...] = ()
+    idle: tuple[str, ...] = ()
     """Where nothing could be judged, in words."""
 
 
@@ -119,28 +111,21 @@ def usual_gates(threshold: float) -> tuple[Gate, ...]:
 def judged(found: StudyComparison, gates: Sequence[Gate], all_needed: bool) -> Judgement:
     """What `gates` say of a comparison; `all_needed`: that each judges something, rather than
     any."""
-    stopped = tuple(
-        Stopped(each.name, pair, gate)
-        for each in found.against
-        for pair in each.pairs
-        for gate in _stopping(pair, gates)
-    )
+    stopped = []
+    for each in found.against:
+        for pair in each.pairs:
+            own = [Stopped(each.name, pair, gate) for gate in gates if gate.stops(pair)]
+            stopped += own[:1] if pair.verdict == "lost" else own  # one stands for all
     idle = [why for each in found.against for why in _idle(found, each, gates, all_needed)]
-    return Judgement(stopped, tuple(idle))
-
-
-def _stopping(pair: Pair, gates: Sequence[Gate]) -> Sequence[Gate]:
-    """The gates that stop a pair; of one whose result is lost the first stands for all."""
-    found = [gate for gate in gates if gate.stops(pair)]
-    return found[:1] if pair.verdict == "lost" else found
+    return Judgement(tuple(stopped), tuple(idle))
 
 
 def _idle(
     found: StudyComparison, each: Against, gates: Sequence[Gate], all_needed: bool
-) -> Iterable[str]:
-    if not each.pairs:
-        return [f"{each.name}: no point of the baseline is in it: {found.no_overlap_reason(each)}"]
+) -> Iterator[str]:
     without = [gate.figure for gate in gates if not any(map(gate.judges, each.pairs))]
-    if without and (all_needed or len(without) == len(gates)):
-        return [f"{each.name}: no pair has {' or '.join(without)} on both sides"]
-    return []
+    if not each.pairs:
+        reason = found.no_overlap_reason(each)
+        yield f"{each.name}: no point of the baseline is in it: {reason}"
+    elif without and (all_needed or len(without) == len(gates)):
+        yield f"{each.name}: no pair has {' or '.join(without)} on both sides"

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from archgen.lint.products import (
-    LAYER_CHANNELS,
-    depthwise_lacks,
-    on_array,
-    on_lanes,
-    slowdown,
-    with_mode,
-)
-from archgen.lint.rules import RULES, SEVERITIES, Kind, LintRule, Sight, sights
+from archgen.lint.rules import RULES, SEVERITIES, LintRule, Sight, sights
 from archgen.lint.subject import NETWORK_TYPES, LintedMachine
 from archgen.schema.extends import shipped_folder
 from archgen.schema.tree import FilePosition, Table, dotted, position
@@ -24,39 +15,6 @@ from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
 # Rules that are no one expression.
-
-
-def _depthwise_slow(machine: LintedMachine, limit: float) -> Iterator[Sight]:
-    arch, matrix = machine.arch, machine.arch.matrix
-    if not matrix.present or matrix.depthwise:
-        return
-    slow = (each for each in arch.types if each in NETWORK_TYPES and slowdown(arch, each) > limit)
-    for dtype in islice(slow, 1):
-        native = with_mode(arch, dtype)
-        figure = (
-            f"a depthwise layer of {LAYER_CHANNELS} channels, 56 x 56, {dtype}, takes"
-            f" {native * slowdown(arch, dtype):,.0f} cycles; with a depthwise mode the array would"
-            f" take {native:,.0f}"
-        )
-        usual = "of use where networks have such layers (MobileNet, EfficientNet)"
-        chip = "AMD DPUCZDX8G (PG338) and Arm Ethos-U (Vela) have one"
-        yield Sight(("matrix", "depthwise"), figure, usual, chip)
-
-
-def _depthwise_types(machine: LintedMachine, limit: float) -> Iterator[Sight]:
-    arch, lacking = machine.arch, depthwise_lacks(machine.arch, "int8")
-    if "int8" not in arch.types or not arch.matrix.present or arch.matrix.depthwise or not lacking:
-        return
-    taken, lanes = on_array(arch, "int8"), on_lanes(arch)
-    if taken > limit * lanes:
-        figure = (
-            f"lacks {', '.join(lacking)}: a depthwise layer of {LAYER_CHANNELS} channels, 56 x 56,"
-            f" takes the array {taken:,.0f} cycles, where its {arch.vector.lanes} lanes would take"
-            f" {lanes:,.0f}"
-        )
-        usual = "int8, int32 and fp32, or matrix.depthwise: true"
-        chip = "AMD DPUCZDX8G (PG338): depthwise layers on its ALU"
-        yield Sight(("vector", "types"), figure, usual, chip)
 
 
 def _network_type(machine: LintedMachine, limit: float) -> Iterator[Sight]:
@@ -96,13 +54,12 @@ _TOKENS = 4
 _KEPT = 1024
 """Bytes of a loop buffer for the same."""
 CHECKS: dict[str, Callable[[LintedMachine, float], Iterator[Sight]]] = {
-    "depthwise-slow": _depthwise_slow,
-    "depthwise-types": _depthwise_types,
     "network-type": _network_type,
     "control-large": _control_large,
 }
 """Their functions."""
-_ORDER = list(SEVERITIES)
+_NAMED = 3
+"""Machines that a line names."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +77,6 @@ class LintFinding:
     def path(self) -> str:
         """The field, dotted."""
         return dotted(self.sight.path)
-
-    def __str__(self) -> str:
-        said = f"{self.path}: {self.sight.figure}; {self.sight.usual}"
-        return f"{self.at}: {self.rule.severity}: {said} [{self.name}]"
 
     def record(self) -> dict[str, Any]:
         """Everything about it, as JSON takes it."""
@@ -148,7 +101,7 @@ def findings(arch: Arch, ignored: Collection[str] = ()) -> list[LintFinding]:
 
     A memory is told once: what is too large for a wafer is not told to be too large for a mask.
     """
-    subject = LintedMachine.of(arch)
+    subject = LintedMachine(arch)
     found = [
         LintFinding(name, rule, arch.name, FilePosition(arch.name), sight)
         for name, rule in RULES.items()
@@ -157,69 +110,38 @@ def findings(arch: Arch, ignored: Collection[str] = ()) -> list[LintFinding]:
     ]
     if any(each.name == "area-wafer" for each in found):
         found = [each for each in found if each.name != "area-reticle"]
-    return sorted(found, key=lambda each: _ORDER.index(each.rule.severity))
+    return sorted(found, key=lambda each: list(SEVERITIES).index(each.rule.severity))
 
 
 def located(found: LintFinding, tree: Table) -> LintFinding:
     """`found` at its place in the file of `tree`."""
-    at = position(tree, found.sight.path)
-    return LintFinding(found.name, found.rule, found.arch, at, found.sight)
+    return replace(found, at=position(tree, found.sight.path))
 
 
-# What is implausible about many machines, each thing once.
-
-_NAMED = 3
-
-
-def brief(
-    found: Iterable[LintFinding],
-    files: Mapping[str, str],
-    kinds: Callable[[], Collection[Kind]] = tuple,
-) -> Iterator[str]:
-    """A line for each field and rule, and one for the notes that are left; nothing where all is
-    well.
-
-    Args:
-        found: about all machines.
-        files: of a machine by name, where it is read or what it is a variant of.
-        kinds: tells which layers the networks have; it is asked where that decides.
-    """
+def brief(found: Iterable[LintFinding], files: Mapping[str, str]) -> Iterator[str]:
+    """Of what was found about many machines, a line for each field and rule, and one for the notes;
+    nothing where all is well. `files`: where a machine is read, or what it is a variant of, by its
+    name."""
     grouped: dict[tuple[str, str], list[LintFinding]] = {}
-    notes: list[LintFinding] = []
     for each in found:
-        matters = each.rule.layers is not None and each.rule.layers in kinds()
-        if each.rule.severity == "note" and not matters:
-            notes.append(each)
-        else:
-            grouped.setdefault((each.name, each.path), []).append(each)
-    for same in grouped.values():
-        first, names = same[0], list(dict.fromkeys(found.arch for found in same))
-        where = f"{first.rule.severity}: {_machine_names(names)}: {first.path}"
-        yield f"{where}: {first.sight.figure}; {first.sight.usual} [{first.name}]"
-
+        grouped.setdefault((each.name, each.path), []).append(each)
+    notes = [same for same in grouped.values() if same[0].rule.severity == "note"]
+    for first, *others in grouped.values():
+        if first.rule.severity != "note":
+            archs = list(dict.fromkeys(each.arch for each in (first, *others)))
+            more = f" and {len(archs) - _NAMED} more" if len(archs) > _NAMED else ""
+            where = f"{first.rule.severity}: {', '.join(archs[:_NAMED])}{more}: {first.path}"
+            yield f"{where}: {first.sight.figure}; {first.sight.usual} [{first.name}]"
     if notes:
-        yield _counted(notes, files)
-
-
-def _counted(notes: list[LintFinding], files: Mapping[str, str]) -> str:
-    """How many there are, of which rules, and what says them."""
-    count = len({(each.name, each.path) for each in notes})
-    rules = dict.fromkeys(each.name for each in notes)
-    asked = [_spelled(name, files.get(name, name)) for name in {n.arch: 0 for n in notes}]
-    which = list(dict.fromkeys(asked))
-    more = " ..." if len(which) > _NAMED else ""
-    return (
-        f"{count} note{'s' * (count != 1)} ({', '.join(rules)}): "
-        f"archgen lint {' '.join(which[:_NAMED])}{more}"
-    )
+        rules = dict.fromkeys(same[0].name for same in notes)
+        noted = dict.fromkeys(each.arch for same in notes for each in same)
+        which = list(dict.fromkeys(_spelled(name, files.get(name, name)) for name in noted))
+        asked = " ".join(which[:_NAMED]) + " ..." * (len(which) > _NAMED)
+        many = "s" * (len(notes) != 1)
+        yield f"{len(notes)} note{many} ({', '.join(rules)}): archgen lint {asked}"
 
 
 def _spelled(name: str, file: str) -> str:
     """A machine as a command takes it: a shipped one by its name."""
     path = Path(file)
     return path.stem if path.parent == shipped_folder() else file or name
-
-
-def _machine_names(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

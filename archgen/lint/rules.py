@@ -109,8 +109,6 @@ def published_chips() -> PublishedChips:
     return PublishedChips.model_validate(read_packaged(Path(__file__).with_name("chips.yaml")))
 
 
-Kind = Literal["depthwise"]
-"""Layers that not every network has."""
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: dict[Severity, str] = {
     "error": "nobody builds this",
@@ -129,8 +127,6 @@ class LintRule(LintRecord):
     limit: float
     measure: str
     """Of what `limit` is the number."""
-    layers: Kind | None = None
-    """What networks must have for the rule to matter: a study of such says its notes too."""
     source: str
     """Of the limit; `chips`: the published chips."""
     status: Literal["read", "derived", "recalled", "assumed"] = "derived"

@@ -1,11 +1,14 @@
 """What rules look at: one machine, and the figures that follow from its file.
 
 The one idea: an expression of a rule names a figure of `LintedMachine`, or a field of the file.
+What an array is worth, the product shows that suits it best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,12 +16,13 @@ from archgen.energy import EnergyCosts, costs_of
 from archgen.energy.area_of_parts import instruction_bytes
 from archgen.energy.ranges import UncertainValue, at_node
 from archgen.energy.table import Speed, shipped_table
-from archgen.lint.products import ArrayProduct
-from archgen.lint.rules import Chip, DramKind, PublishedChips, published_chips
+from archgen.lint.rules import Chip, DramKind, published_chips
 from archgen.schema.rewritten import Peaks, instances, peaks
-from simmodel.arch.dtype import size_of
+from simmodel.arch.dtype import accumulator_of, size_of
 from simmodel.arch.record import Arch, CopyEngine, Host, Link, Memory
 from simmodel.arch.units import Delay, show_bytes
+from simmodel.isa.contraction import product_cycles, streams
+from simmodel.isa.matrix import tile_limits
 
 REALS = ("fp32", "fp16", "bf16")
 NETWORK_TYPES = ("int8", *REALS)
@@ -39,17 +43,122 @@ class PathEnd:
     """`read` or `written`."""
 
 
+# The product that suits an array best, as one instruction: its cycles and the bytes that it moves.
+
+_FOLDS = 8
+"""Times the array's own extent that channels have, where one instruction may cover that."""
+_PIXELS = 4096
+_KERNEL = 9
+"""Kernel positions of a convolution that reads each input once."""
+
+
+@dataclass(frozen=True)
+class ArrayProduct:
+    """M x K times K x N, at `positions` kernel positions."""
+
+    arch: Arch
+    m: int
+    n: int
+    k: int
+    positions: int = 1
+
+    @staticmethod
+    def least(arch: Arch) -> ArrayProduct:
+        """The smallest that has every cell of the array busy."""
+        deep, wide = _limits(arch)
+        rows = arch.matrix.rows
+        shift = rows if arch.matrix.kind == "cube" else wide
+        if arch.matrix.kind == "systolic" and arch.matrix.dataflow == "output-stationary":
+            shift = rows
+        return ArrayProduct(arch, shift, wide, deep)
+
+    @staticmethod
+    def best(arch: Arch) -> ArrayProduct:
+        """The one with most reuse that one instruction covers, as far as there is room for its
+        sums."""
+        deep, wide = _limits(arch)
+        row = wide * size_of(accumulator_of(arch.types[0]))
+        sums = arch.memories.on_chip()[arch.matrix.output].size // 2
+        pixels = max(1, min(_PIXELS, arch.matrix.max_pixels or _PIXELS, sums // row))
+        if arch.matrix.granularity == "tile":
+            return ArrayProduct(arch, pixels, wide, deep)
+        positions = _KERNEL if arch.matrix.granularity == "conv" else 1
+        return ArrayProduct(arch, pixels, wide * _FOLDS, deep * _FOLDS, positions)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an operand's element."""
+        return size_of(self.arch.types[0])
+
+    @property
+    def row_of_sums(self) -> int:
+        """Bytes of the sums of one output pixel."""
+        return self.n * size_of(accumulator_of(self.arch.types[0]))
+
+    @property
+    def cycles(self) -> int:
+        """Of the array, right behind another such product."""
+        matrix, dtype = self.arch.matrix, self.arch.types[0]
+        return int(
+            product_cycles(matrix, dtype, self.m, self.n, self.k, self.positions, behind=True)
+        )
+
+    @property
+    def results(self) -> int:
+        """Bytes of the result, as it is written."""
+        direct = self.arch.matrix.output == "local" and "requantize" in self.arch.matrix.writeback
+        return self.m * self.n * self.itemsize if direct else self.m * self.row_of_sums
+
+    def operand_bytes(self) -> Mapping[str, Mapping[str, int]]:
+        """Bytes of its operands and its result, by memory and by what they are."""
+        matrix, found = self.arch.matrix, dict[str, dict[str, int]]()
+        found.setdefault(matrix.input, {})["inputs"] = self.m * self.k * self.itemsize
+        found.setdefault(matrix.weights, {})["weights"] = self.k * self.n * self.itemsize
+        found.setdefault(matrix.output, {})["results"] = self.results
+        return found
+
+    def traffic(self) -> Mapping[str, tuple[int, int]]:
+        """Bytes read and written by memory; inputs once for each kernel position that joins no
+        other, as the machine charges them."""
+        matrix, read, written = self.arch.matrix, Counter[str](), Counter[str]()
+        left, right = streams(matrix, self.m, self.n, self.k * self.positions)
+        read[matrix.input] = self.m * self.k * self.itemsize * int(left)
+        read[matrix.weights] += self.k * self.n * self.positions * self.itemsize * int(right)
+        written[matrix.output] = self.results
+        if matrix.granularity == "tile":  # sums of the channels before
+            read[matrix.output] += self.m * self.row_of_sums
+            written[matrix.output] = self.m * self.row_of_sums
+        return {role: (read[role], written[role]) for role in {**read, **written}}
+
+    def waits(self) -> Mapping[str, float]:
+        """Cycles that the ports of each memory need for it."""
+        found = {}
+        for role, (read, written) in self.traffic().items():
+            memory = self.arch.memories.on_chip()[role]
+            ways = (read / memory.bytes_per_cycle(), written / memory.bytes_per_cycle(True))
+            both = (read + written) / memory.bytes_per_cycle()
+            found[role] = max(ways) if memory.split_ports else both
+        return found
+
+    @property
+    def slowest_port(self) -> str:
+        """The memory whose ports it needs longest."""
+        waits = self.waits()
+        return max(waits, key=lambda role: waits[role])
+
+
+def _limits(arch: Arch) -> tuple[int, int]:
+    """Reduction and output channels that fill the array; of types that share cells, more."""
+    deep, wide = tile_limits(arch)
+    rate = next((r for t, r in arch.matrix.rate.items() if t == arch.types[0]), 1.0)
+    return int(deep * max(rate, 1.0)), wide
+
+
 @dataclass(frozen=True)
 class LintedMachine:
     """One machine and what follows from its file."""
 
     arch: Arch
-    published: PublishedChips
-
-    @staticmethod
-    def of(arch: Arch) -> LintedMachine:
-        """`arch` beside the chips that the package knows."""
-        return LintedMachine(arch, published_chips())
 
     # The chip as a whole, and published ones beside it.
 
@@ -74,32 +183,35 @@ class LintedMachine:
         """Tera-operations per second of the preferred type; a multiply-accumulate counts two."""
         return 2e-12 * self.macs * self.arch.clock
 
+    @property
+    def chips(self) -> Collection[Chip]:
+        """Those that are published."""
+        return published_chips().chips.values()
+
     def most(self, figure: str, sram: float | None = None) -> Chip:
         """The published chip of which `figure` is largest, of those with up to `sram` bytes."""
-        return max(self.published.chips.values(), key=lambda chip: chip.figure(figure, sram) or -1)
+        return max(self.chips, key=lambda chip: chip.figure(figure, sram) or -1)
 
     def least(self, figure: str) -> Chip:
         """The published chip of which `figure` is smallest."""
-        known = [chip for chip in self.published.chips.values() if chip.figure(figure)]
-        return min(known, key=lambda chip: chip.figure(figure) or 0)
+        return min(self.chips, key=lambda chip: chip.figure(figure) or math.inf)
 
     @property
     def nearest(self) -> str:
         """The published chip whose peak is nearest."""
         tops = max(self.tops, 1e-9)
-        chips = self.published.chips.values()
-        return min(chips, key=lambda chip: max(chip.tops, tops) / min(chip.tops, tops)).cited()
+        return min(self.chips, key=lambda c: max(c.tops, tops) / min(c.tops, tops)).cited()
 
     @property
     def dram_kind(self) -> DramKind | None:
         """The most that is known of the kind of DRAM."""
-        return self.published.dram.get(self.arch.energy.dram)
+        return published_chips().dram.get(self.arch.energy.dram)
 
     @property
     def same_node(self) -> str:
         """The chip of the technology that is nearest."""
-        dated = [chip for chip in self.published.chips.values() if chip.node]
-        chip = min(dated, key=lambda chip: abs((chip.node or 0) - self.arch.energy.node))
+        node = self.arch.energy.node
+        chip = min(self.chips, key=lambda c: abs(c.node - node) if c.node else math.inf)
         return f"{chip.cited()}: {chip.clock / 1e9:g} GHz at {chip.node:g} nm"
 
     @property
@@ -173,20 +285,18 @@ class LintedMachine:
     def readers(self, role: str) -> int:
         """Engines that read a memory; sums that are written back by the array are read by it."""
         matrix = self.arch.matrix
-        readers = [role in engine.from_ for engine in self.arch.copy_.values()]
-        readers += [role in self.arch.vector.reads]
-        if matrix.present:
-            written_back = role == matrix.output and bool(matrix.writeback)
-            readers += [role in (matrix.input, matrix.weights) or written_back]
-        return sum(readers)
+        sums = role == matrix.output and bool(matrix.writeback)
+        array = matrix.present and (sums or role in (matrix.input, matrix.weights))
+        copies = sum(role in engine.from_ for engine in self.arch.copy_.values())
+        return copies + (role in self.arch.vector.reads) + array
 
     def port_bytes(self, role: str) -> str:
         """What the ports of a memory carry, in words."""
         memory = self.on_chip[role]
-        if not memory.split_ports:
-            return f"{memory.bytes_per_cycle():,} B/cycle for both"
         read, written = memory.bytes_per_cycle(), memory.bytes_per_cycle(True)
-        return f"{read:,} B/cycle to read, {written:,} to write"
+        if memory.split_ports:
+            return f"{read:,} B/cycle to read, {written:,} to write"
+        return f"{read:,} B/cycle for both"
 
     def per_cycle(self, mover: CopyEngine | Link | Host) -> float:
         """Bytes of its bandwidth in a cycle."""
@@ -207,30 +317,28 @@ class LintedMachine:
     @property
     def copy_ends(self) -> list[tuple[str, PathEnd]]:
         """Ends on the chip of each copy engine."""
-        return [
-            (name, PathEnd(self.per_cycle(engine), widest, self.carried(widest, write), way))
-            for name, engine in self.arch.copy_.items()
-            for roles, write, way in ((engine.from_, False, "read"), (engine.to, True, "written"))
-            if "dram" not in roles
-            for widest in [max(roles, key=lambda role: self.carried(role, write))]
-        ]
+        movers = self.arch.copy_.items()
+        return [(name, end) for name, mover in movers for end in self._ends(mover, None)]
 
     @property
     def link_ends(self) -> list[tuple[str, PathEnd]]:
         """Ends on the chip of each link, with all memories that share an instance of it."""
-        found = []
-        for name, link in self.arch.links.items():
-            for roles, write, way in ((link.from_, False, "read"), (link.to, True, "written")):
-                shares = {
-                    role: self.carried(role, write)
-                    * max(1, self.instances(role) // self._link_instances(link))
-                    for role in roles
-                }
-                widest = max(shares, key=lambda role: shares[role])
-                if "dram" not in roles:
-                    end = PathEnd(self.per_cycle(link), widest, sum(shares.values()), way)
-                    found.append((name, end))
-        return found
+        return [
+            (name, end)
+            for name, link in self.arch.links.items()
+            for end in self._ends(link, self._link_instances(link))
+        ]
+
+    def _ends(self, mover: CopyEngine | Link, sharing: int | None) -> Iterator[PathEnd]:
+        """Of so many instances that memories are `sharing`, all of them; else of the widest."""
+        for roles, write, way in ((mover.from_, False, "read"), (mover.to, True, "written")):
+            each = {role: self.carried(role, write) for role in roles}
+            if sharing is not None:
+                each = {r: own * max(1, self.instances(r) // sharing) for r, own in each.items()}
+            widest = max(each, key=lambda role: each[role])
+            carried = each[widest] if sharing is None else sum(each.values())
+            if "dram" not in roles:
+                yield PathEnd(self.per_cycle(mover), widest, carried, way)
 
     def crossings(self, link: Link) -> int:
         """Copy engines that cross a link."""
@@ -242,24 +350,18 @@ class LintedMachine:
     @property
     def dram_moved(self) -> float:
         """Bytes per cycle that the copy engines of all cores move from and to DRAM at most."""
-        return sum(map(self._through, self.arch.copy_.values()))
-
-    def _through(self, engine: CopyEngine) -> float:
-        ways = [(source, target) for source in engine.from_ for target in engine.to]
-        rates = [
-            min(
-                self.per_cycle(engine) * self.arch.core_count,
-                *(
-                    self.per_cycle(link) * self._link_instances(link)
-                    for link in self.arch.links.values()
-                    if source in link.from_ and target in link.to
-                ),
-                float("inf"),
-            )
-            for source, target in ways
-            if "dram" in (source, target)
-        ]
-        return max(rates, default=0.0)
+        links = self.arch.links.values()
+        total = 0.0
+        for engine in self.arch.copy_.values():
+            own = self.per_cycle(engine) * self.arch.core_count
+            ways = [(source, target) for source in engine.from_ for target in engine.to]
+            rates = (
+                min([own] + [self.per_cycle(link) * self._link_instances(link)
+                             for link in links if source in link.from_ and target in link.to])
+                for source, target in ways if "dram" in (source, target)
+            )  # fmt: skip
+            total += max(rates, default=0.0)
+        return total
 
     def _link_instances(self, link: Link) -> int:
         return {"chip": 1, "cluster": self.arch.clusters, "core": self.arch.core_count}[link.scope]
@@ -303,7 +405,7 @@ class LintedMachine:
     def vector_wanted(self) -> float:
         """Bytes of one operand that full lanes take each cycle."""
         vector = self.arch.vector
-        narrow = min(size_of(name) for name in vector.types) if vector.types else 1
+        narrow = min(map(size_of, vector.types), default=1)
         return vector.units * vector.elements(narrow) * narrow / vector.cost.simple
 
     @property
@@ -327,24 +429,24 @@ class LintedMachine:
         return instruction_bytes(self.arch)
 
     @property
+    def computing_startups(self) -> Mapping[str, Delay]:
+        """Start-ups of the engines that compute, by field."""
+        matrix = self.arch.matrix
+        array = {"matrix.startup": matrix.startup} if matrix.present else {}
+        return {"vector.startup": self.arch.vector.startup, **array}
+
+    @property
     def startups(self) -> Mapping[str, Delay]:
         """Start-ups of all engines, by field."""
         copies = {f"copy.{name}.startup": each.startup for name, each in self.arch.copy_.items()}
-        return {**self._computing_startups, **copies}
+        return {**self.computing_startups, **copies}
 
     @property
     def delays(self) -> Mapping[str, Delay]:
         """Latencies on the chip and start-ups of the engines that compute, by field."""
-        latencies = {
-            f"memories.{role}.latency": each.latency for role, each in self.on_chip.items()
-        }
-        return {**latencies, **self._computing_startups}
-
-    @property
-    def _computing_startups(self) -> Mapping[str, Delay]:
-        matrix = self.arch.matrix
-        array = {"matrix.startup": matrix.startup} if matrix.present else {}
-        return {"vector.startup": self.arch.vector.startup, **array}
+        memories = self.on_chip.items()
+        latencies = {f"memories.{role}.latency": each.latency for role, each in memories}
+        return {**latencies, **self.computing_startups}
 
 
 def _by_field(costs: EnergyCosts) -> dict[str, UncertainValue]:

@@ -7,15 +7,13 @@ an answer already; whoever would compute it first needs as much memory on this c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
 from onnx import shape_inference
 
-from archgen.lint.rules import Kind
-from archgen.models.errors import ModelError
-from archgen.models.load import SourceModel, without_weights
+from archgen.models.load import SourceModel
 from archgen.zoo.shapes import without_data
 from compiler.api import DoesNotFit
 from simmodel.arch.dtype import size_of
@@ -69,43 +67,3 @@ def _value_bytes(value: onnx.ValueInfoProto, dtype: str) -> int:
     size = min(item.itemsize, size_of(dtype)) if item.kind == "f" else item.itemsize
     count: int = math.prod(dim.dim_value for dim in kind.shape.dim)
     return count * size
-
-
-# Which kinds of layers a network has that not every machine runs well.
-
-_WEIGHTS = {"Conv": 1, "ConvInteger": 1, "FusedConv": 1, "NhwcConv": 1, "QLinearConv": 3}
-"""Convolutions, and which of their inputs the weights are."""
-
-
-def kinds_of(
-    spec: str, batches: Sequence[int], dims: Mapping[str, int], roles: Mapping[str, str]
-) -> set[Kind]:
-    """The kinds of layers in the network that `spec` names; none where it cannot be opened."""
-    try:
-        graph = without_weights(spec, next(iter(batches), None), dims, roles).graph
-    except ModelError:  # which is said elsewhere
-        return set()
-    nodes = list(_nodes(graph))
-    shapes: dict[str, Sequence[int]] = {each.name: each.dims for each in graph.initializer}
-    for node in nodes:
-        if node.op_type == "DequantizeLinear" and node.input[0] in shapes:
-            shapes[node.output[0]] = shapes[node.input[0]]
-    return {"depthwise"} if any(_is_depthwise(node, shapes) for node in nodes) else set()
-
-
-def _is_depthwise(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
-    """Whether each channel has a kernel of its own."""
-    if node.op_type not in _WEIGHTS:
-        return False
-    shape = shapes.get(node.input[_WEIGHTS[node.op_type]], ())
-    groups = next((each.i for each in node.attribute if each.name == "group"), 1)
-    return groups > 1 and list(shape[:2]) == [groups, 1]
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Its nodes and those of bodies."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _nodes(attribute.g)

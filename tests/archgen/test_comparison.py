@@ -12,22 +12,17 @@ from host_only import HOST_ONLY, small_model
 
 import archgen
 from archgen.cli import compare as verb
-from archgen.cli.compare import ShareParam, compare
-from archgen.cli.compare_report import gate_findings, gate_lines, lines
-from archgen.cli.gates import GateFinding, annotation
+from archgen.cli.compare import compare, gate_lines, lines, share_of
 from archgen.cli.main import cli
-from archgen.comparison.comparison import StudyComparison
+from archgen.comparison.comparison import ComparedStudy, StudyComparison
 from archgen.comparison.comparison import compare as compared
 from archgen.comparison.gates import gates_of, judged, usual_gates
-from archgen.comparison.inputs import ComparedStudy
 from archgen.outcomes.columns import STALLS
-from archgen.outcomes.points import Outcome, StudyMetadata
+from archgen.outcomes.points import Outcome
 from archgen.schema import load_arch
-from archgen.schema.extends import locate
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study
 from archgen.studies.sweep import study
-from simmodel.arch.record import Arch
 
 NONE = dict.fromkeys((f"stall_{cause}" for cause in STALLS), 0.0)
 
@@ -47,35 +42,6 @@ def point(arch: str = "edge", batch: int = 1, cycles: int = 1000, **more: Any) -
         for node, end in ends.items()
     ]
     return Outcome(f"{arch} {batch}", "", row | more, layers)
-
-
-def test_what_got_worse_is_annotated_at_the_field_of_the_machine_that_is_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file that a study read, where it is changed; its top where nothing of it is; no place
-    for a machine of elsewhere."""
-    monkeypatch.chdir(tmp_path)
-    own = "extends: soma-edge\nname: edge\nmemories:\n  local:\n    size: 4 MiB\n"
-    Path("edge.yaml").write_text(own)
-    edge, plain = load_arch("edge.yaml"), load_arch("soma-edge").model_copy(update={"name": "edge"})
-    shipped = str(locate("soma-edge")[0])
-
-    def finding(before: Arch, file: str) -> GateFinding:
-        sides = (
-            Study((point(cycles=cycles),), (arch,), StudyMetadata(files={"edge": file}))
-            for cycles, arch in ((1000, before), (2000, edge))
-        )
-        studies = list(sides)
-        found = compared(*studies)
-        [only] = gate_findings(found, judged(found, usual_gates(0.01), True), studies)
-        return only
-
-    assert (finding(plain, "edge.yaml").file, finding(plain, "edge.yaml").line) == ("edge.yaml", 5)
-    assert annotation(finding(plain, "edge.yaml")).startswith(
-        "::error file=edge.yaml,line=5,title=got worse::edge net batch 1: latency_ms 0.001 ms -> "
-    )
-    assert finding(edge, "edge.yaml").line == 1
-    assert {finding(plain, file).file for file in (shipped, "gone.yaml", "")} == {""}
 
 
 def of(*outcomes: Outcome, **options: Any) -> Study:
@@ -340,4 +306,4 @@ def test_nothing_to_compare_is_no_success(folders: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("2.5 %", 0.025), ("0.1", 0.1)])
 def test_shares_are_read(text: str, share: float) -> None:
-    assert ShareParam().convert(text, None, None) == pytest.approx(share)
+    assert share_of(text) == pytest.approx(share)

@@ -16,6 +16,7 @@ from archgen.comparison.comparison import compare
 from archgen.models.extents import extents
 from archgen.outcomes.axes import workload
 from archgen.plots.saving import point_folder
+from archgen.studies.design import StudyError
 from archgen.studies.plan import load_study
 from archgen.studies.query import where
 from archgen.studies.sweep import study
@@ -83,3 +84,28 @@ def test_a_program_has_one_size() -> None:
     result = CliRunner().invoke(cli, ["compile", "mcu-npu", "-m", "n.onnx", "--dim", "n=1,2"])
     assert result.exit_code == 2
     assert "--dim n=1,2: these are several sizes; give one here, such as n=1" in result.output
+
+
+def test_all_that_is_wrong_with_the_options_of_a_study_is_said_at_once(tmp_path: Path) -> None:
+    """Some could not be read, some about what only one network has."""
+    net = str(free_net(tmp_path / "net.onnx"))
+    given = [
+        "study", "soma-edgy", "mcu-npu", "-m", net, "-m", "squeezenet", "--dim", "seq=4",
+        "--dim", "n=x", "--role", "z=data", "--role", "w", "--set", "q=1", "--effort", "9",
+        "--jobs", "no", "--best", "2", "--budget", "none.yaml", "--calibration", "none.npz",
+    ]  # fmt: skip
+    refused = CliRunner().invoke(cli, given).exception
+    assert isinstance(refused, StudyError)
+    said = "\n".join(refused.mistakes)
+    for part in (
+        "'--dim': n='x': expected a size", "'--role': 'w': expected name=role", "'--jobs': 'no'",
+        "--best K", "none.yaml: cannot be read", "did you mean 'soma-edge'", "effort 9: must be",
+        "calibration none.npz: no such file", "--dim seq=4: squeezenet has no such free",
+        "--role z=data: there is no such input", "--set q=1: squeezenet has no option 'q'",
+        "value 'q=1': no input is called so",
+    ):  # fmt: skip
+        assert part in said, part
+    assert "unknown size" not in said
+    unknown = CliRunner().invoke(cli, [*given, "--image", "32"])
+    for part in ("No such option '--image'", "-m resnet50:image=32", "'--role': 'w'", "'--jobs'"):
+        assert part in unknown.output

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from archgen.cli.check import check
+from archgen.cli.machines import check
 from archgen.energy import costs_of
 from archgen.energy.sram import HwComponents, MissingSource, Sram, sram_cost
 from archgen.energy.table import shipped_table

@@ -93,7 +93,8 @@ def schema_fields() -> list[str]:
     for part in parts(arch_view()):
         # Memories on the chip are alike: what holds of one role holds of all.
         title = re.sub(r"^memories\.(?!dram).*", "memories.*", part.title).replace("<name>", "*")
-        found += [f"{title}.{field.name}".lstrip(".") for field in part.fields]
+        title = title.removeprefix("top level")
+        found += [f"{title}.{field.name}".lstrip(".") for field in part.entries]
     return list(dict.fromkeys(found))
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from archgen.cli.explain import explain
-from archgen.energy import costs_of
 from archgen.energy.sensitivity import effects
 from archgen.schema import load_archs
 
 
-def test_explain_area_adds_up_and_names_fields(tmp_path: Path) -> None:
+def test_explain_area_names_fields() -> None:
     run = CliRunner().invoke
     text = run(explain, ["area", "gemmini-16"]).output
     first, second = text.splitlines()[:2]
@@ -28,16 +24,7 @@ def test_explain_area_adds_up_and_names_fields(tmp_path: Path) -> None:
         "at 1 GHz logic takes 5% more area, and operations 6% more energy, than up to 0.908 GHz"
     )
     assert "than up to" not in run(explain, ["area", "mcu-npu"]).output
-    rows = json.loads(run(explain, ["area", "gemmini-16", "--json"]).output)
-    assert sum(row["mm2"] for row in rows) == pytest.approx(
-        costs_of(load_archs(["gemmini-16"])[0]).area.total.value
-    )
-    target = tmp_path / "area.csv"
-    assert run(explain, ["area", "gemmini-16", "mcu-npu", "--csv", str(target)]).exit_code == 0
-    assert target.read_text().startswith("arch,part,what,mm2,low,high,formula,fields\n")
     assert run(explain, ["columns", "gemmini-16"]).exit_code == 2
-    nowhere = run(explain, ["area", "mcu-npu", "--csv", str(tmp_path / "no" / "area.csv")])
-    assert nowhere.exit_code == 1 and "cannot be written" in nowhere.output
 
 
 def test_sensitivity_says_what_each_field_does() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from archgen.cli.codes import ExitCode
+from archgen.cli.terminal import ExitCode
 
 SCRIPT = Path(__file__).parents[2] / "studies" / "ci" / "gate.sh"
 ARCHGEN = """#!/bin/sh

@@ -5,19 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 import yaml
 from click.testing import CliRunner
-from onnx.parser import parse_model
 
 from archgen.cli.main import cli
 from archgen.lint import RULES, findings
 from archgen.lint.findings import CHECKS
-from archgen.lint.products import ArrayProduct
 from archgen.lint.rules import sights
-from archgen.lint.subject import LintedMachine
-from archgen.models.sizes import kinds_of
+from archgen.lint.subject import ArrayProduct, LintedMachine
 from archgen.schema import load_arch, shipped_names
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
@@ -66,7 +62,7 @@ def test_every_rule_has_an_expression_or_a_function_and_two_machines_here() -> N
 def test_a_rule_says_arithmetic_alone(said: str) -> None:
     rule = RULES["clock-slow"].model_copy(update={"when": said})
     with pytest.raises((ValueError, SyntaxError)):
-        list(sights(rule, LintedMachine.of(load_arch(EDGE))))
+        list(sights(rule, LintedMachine(load_arch(EDGE))))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -77,15 +73,13 @@ def test_a_rule_speaks_beyond_its_limit_and_not_before(rule: str) -> None:
 
 
 NOTES = {
-    "ascend-310-like": {"depthwise-slow"},  # DaVinci cores have no depthwise mode
     "ethos-u55-like": {"vector-real"},  # integers and tables alone, as Vela has them
     "ethos-u65-like": {"vector-real"},
     "mcu-npu": {"vector-real"},
     "gemmini-16": {"vector-real"},  # its host does softmax
     "gemmini-16-loop": {"vector-real"},
     "nvdla-2048": {"vector-real"},  # its tables know no softmax
-    "tpu-v1": {"depthwise-slow"},
-    "neuroncore-v2-like": {"depthwise-slow", "weights-each-core"},  # cores share no memory but HBM
+    "neuroncore-v2-like": {"weights-each-core"},  # cores share no memory but HBM
     "tpu-v3-like": {"weights-each-core"},
 }
 
@@ -171,29 +165,6 @@ def test_severities_and_what_is_ignored_decide_the_exit_code(tmp_path: Path) -> 
     assert run(str(file), "--strict", "--ignore", "copy-port,copy-dram")[0] == 0
     code, said = run(str(file), "--ignore", "copy-prot")
     assert code == 2 and "no rule is called 'copy-prot'; did you mean 'copy-port'?" in said
-
-
-NETS = {"mobilenet_v2": True, "resnet18": False, "shufflenet_v2": True, "bert_base": False}
-
-
-@pytest.mark.parametrize("net", NETS)
-def test_networks_with_depthwise_layers_are_known(net: str) -> None:
-    assert kinds_of(net, (), {}, {}) == ({"depthwise"} if NETS[net] else set())
-
-
-def test_depthwise_layers_of_quantized_files_are_known(tmp_path: Path) -> None:
-    """The weights pass a DequantizeLinear; 4 channels in 2 groups are not depthwise."""
-    for groups, kinds in ((4, {"depthwise"}), (2, set())):
-        net = parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
-            net (float[1, 4, 8, 8] x) => (float[1, 4, 6, 6] y)
-            <int8[4, {4 // groups}, 3, 3] w = {{{", ".join("1" * 36 * (4 // groups))}}},
-             float s = {{0.5}}> {{
-                k = DequantizeLinear(w, s)
-                y = Conv<group: int = {groups}>(x, k)
-            }}""")
-        onnx.save(net, tmp_path / "net.onnx")
-        assert kinds_of(str(tmp_path / "net.onnx"), (), {}, {}) == kinds
-    assert kinds_of(str(tmp_path / "none.onnx"), (), {}, {}) == set()
 
 
 def test_check_ends_with_0_where_only_warnings_are_left(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from conv_net import conv_net
 
 from archgen.api import compile_model, load_model
-from archgen.cli.report import report
+from archgen.cli.results import report
 from archgen.cli.study import study as study_verb
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of

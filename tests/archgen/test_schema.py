@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from archgen.cli.schema import schema
+from archgen.cli.explain import schema
 from archgen.schema import ArchError, load_arch, load_archs, shipped_names
 from archgen.schema.json_schema import file_schema
 from simmodel.arch.record import Arch

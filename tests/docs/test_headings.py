@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import archgen
-from archgen.cli.check import _LEVELS
-from archgen.cli.compare_report import _FIGURES
+from archgen.cli.compare import _FIGURES
 from archgen.cli.explain import meant
+from archgen.cli.machines import _LEVELS
 from archgen.cli.summary import _CELLS
 from archgen.cli.topics import parts
 from archgen.outcomes.columns import (
@@ -28,7 +28,11 @@ from simmodel.waterfall import MOVED, WORK
 HERE = Path(archgen.__file__).parent
 FILES = [*sorted((HERE / "cli").glob("*.py")), *sorted((HERE / "report").glob("*.py"))]
 PAGE = HERE / "report/templates/report.html.j2"
-MAKERS = ("add_column", "Heading", "_new_table", "_folding_table")
+MAKERS = ("add_column", "Heading", "plain_table", "_table")
+
+
+NAMED = ("headings", "more")
+"""Names of headings that are not where a table is made."""
 
 
 def headings(tree: ast.Module) -> Iterator[str]:
@@ -41,7 +45,7 @@ def headings(tree: ast.Module) -> Iterator[str]:
             for below in node.body for each in ast.walk(below)
         ):  # fmt: skip
             yield from _texts(node.iter)
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "left":
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in NAMED:
             yield from _texts(node.value)
 
 
@@ -51,7 +55,11 @@ def _called(call: ast.Call) -> str:
 
 def _texts(node: ast.expr) -> Iterator[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
+        yield node.value.removeprefix(">")
+    elif isinstance(node, ast.Starred):
+        yield from _texts(node.value)
+    elif isinstance(node, ast.IfExp):
+        yield from (text for each in (node.body, node.orelse) for text in _texts(each))
     elif isinstance(node, ast.Tuple | ast.List):
         yield from (text for each in node.elts for text in _texts(each))
     elif isinstance(node, ast.BinOp):
@@ -71,7 +79,7 @@ def shown() -> list[str]:
     found = [text for file in FILES for text in of_a_heading(ast.parse(file.read_text("utf-8")))]
     found += [text for cell in PAGE.read_text("utf-8").split('<th scope="col"')[1:]
               for text in [cell.split(">")[1].split("<")[0]]]  # fmt: skip
-    found += [*_LEVELS.values(), *(heading for _, heading in _FIGURES)]
+    found += [*_LEVELS.values(), *_FIGURES.values()]
     found += [heading for _, heading, _ in _CELLS]
     found += [f"waits: {cause}" for cause in STALLS] + [f"DRAM: {what}" for what in MOVED]
     return [text for text in dict.fromkeys(" ".join(t.split()) for t in (*found, *WORK)) if text]
@@ -99,7 +107,7 @@ def test_every_column_is_explained(frame: tuple[archgen.outcomes.columns.Column,
 def test_every_field_is_explained() -> None:
     for part in parts(arch_view()):
         for path in part.title.split(", "):
-            for field in part.fields:
+            for field in part.entries:
                 name = f"{path}.{field.name}".removeprefix("top level.").lstrip(".")
                 found = [each.meaning for made in meant(name) for each in made.entries]
                 assert field.meaning in found, name

@@ -1,0 +1,252 @@
+"""`archgen check`, `lint` and `isa`: are machines right, plausible, and what do they have?
+
+The one idea: what is printed is derived from the files alone (peaks, area, costs of events, forms
+of instructions), so it can be held against data sheets before anything is compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from archgen.cli.options import extension_option, ignore_option
+from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
+from archgen.energy import EnergyCosts, costs_of
+from archgen.energy.ranges import UncertainValue
+from archgen.energy.sram import MissingSource
+from archgen.extensions import activate, extension
+from archgen.lint import LintFinding, brief, findings, located
+from archgen.lint.rules import SEVERITIES
+from archgen.schema import Mistake, load_arch
+from archgen.schema.load import load_files
+from archgen.schema.rewritten import peaks
+from archgen.schema.tree import FilePosition
+from simmodel.arch.record import Arch
+from simmodel.arch.units import show_bytes
+from simmodel.isa import Tile
+from simmodel.isa.forms import Form, absent, forms
+from simmodel.isa.matrix import tile_limits
+
+_LEVELS = {"dram": "DRAM", "shared": "shared", "local": "local", "weights": "weights",
+           "accumulators": "accum."}  # fmt: skip
+_SPARE = ("nm", "accum.", "weights", "cores", "ridge\nMAC/B", "on chip")
+"""What may be left out where all has no room; what is missed least comes first."""
+_WIDTH, _INDENT = 96, "    "
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--energy", is_flag=True, help="Also print what each event and each part costs.")
+@ignore_option
+@extension_option
+def check(
+    files: tuple[str, ...], energy: bool, ignored: list[str], extensions: tuple[str, ...]
+) -> None:
+    """Check architecture files and print what each machine could do at best.
+
+    FILE is a path, a pattern or the name of a shipped architecture. Prints peak operations by
+    element type, bytes per cycle of each memory level, on-chip capacity, the ridge point, the
+    technology node and the estimated area; with --energy the figures behind it. Then what
+    `archgen lint` warns of.
+
+    Exit code 0: the files are right, and what they describe could be built, perhaps with warnings.
+    1: an error of `archgen lint`. 2: a file is wrong; every mistake of every file is reported.
+    """
+    activate(tuple(map(extension, extensions)))
+    loaded, mistakes = load_files(files)
+    costs: dict[str, EnergyCosts] = {}
+    for each in loaded:
+        try:
+            costs[each.arch.name] = costs_of(each.arch)
+        except MissingSource as missing:
+            at = FilePosition(each.arch.name)
+            mistakes.append(Mistake(at, "arch.energy.source", str(missing)))
+    priced = [each.arch for each in loaded if each.arch.name in costs]
+    if priced:
+        more = [costs_table(arch, costs[arch.name]) for arch in priced if energy]
+        show([peaks_table(priced, costs), *more], pipe=NARROW)
+    found = [each for one in loaded for each in findings(one.arch, ignored)]
+    for line in brief(found, {each.arch.name: str(each.path) for each in loaded}):
+        click.echo(line)
+    for mistake in mistakes:
+        click.echo(str(mistake), err=True)
+    bad = any(each.rule.severity == "error" for each in found)
+    sys.exit(ExitCode.WRONG_INPUT if mistakes else ExitCode.BAD if bad else ExitCode.GOOD)
+
+
+def peaks_table(archs: list[Arch], costs: dict[str, EnergyCosts]) -> PlainTable:
+    """A table with one row of derived peaks for each architecture; `costs` by its name."""
+    derived = [(arch, peaks(arch)) for arch in archs]
+    levels = [role for role in _LEVELS if any(role in p.bytes_per_cycle for _, p in derived)]
+    table = plain_table(
+        "architecture", ">cores", ">GHz", ">TOPS", *(f">{_LEVELS[role]}" for role in levels),
+        ">on chip", ">ridge\nMAC/B", ">nm", ">mm2\n+DRAM",
+        spare=_SPARE, caption="memory levels: bytes per core cycle; +DRAM: its interface",
+    )  # fmt: skip
+    table.padding = (0, 0, 0, 1)
+    for arch, best in derived:
+        area, widths = costs[arch.name].area, best.bytes_per_cycle
+        table.add_row(
+            arch.name, str(arch.core_count), f"{arch.clock / 1e9:g}",
+            "\n".join(f"{name} {value:.3g}" for name, value in best.tops.items()),
+            *(f"{widths[role]:.4g}" if role in widths else "-" for role in levels),
+            show_bytes(best.on_chip), f"{best.ridge:.4g}", f"{arch.energy.node:g}",
+            f"{area.core.value:.3g}\n+{area.total.value - area.core.value:.2g}",
+        )  # fmt: skip
+    return table
+
+
+def costs_table(arch: Arch, costs: EnergyCosts) -> PlainTable:
+    """What each event and each part costs, with its range and where the figure comes from."""
+    supply = "" if arch.energy.voltage is None else f", {arch.energy.voltage:g} V"
+    table = plain_table("event or part", "unit", ">figure", ">low", ">high", "from")
+    table.title = f"{arch.name}: {arch.energy.node:g} nm{supply}, {arch.energy.dram}"
+    table.title_justify = "left"
+    memories = arch.memories.on_chip()
+    for name, unit, cost in _priced(costs):
+        ends = (f"{value:.3g}" for value in (cost.value, cost.low, cost.high))
+        source = arch.energy.source if memories.keys() & name.split() else "table"
+        table.add_row(name, unit, *ends, "file" if cost.stated else source)
+    return table
+
+
+def _priced(costs: EnergyCosts) -> Iterator[tuple[str, str, UncertainValue]]:
+    yield from ((f"mac {name}", "pJ", cost) for name, cost in costs.mac.items())
+    yield from ((f"vector {kind}", "pJ", cost) for kind, cost in costs.vector.items())
+    for role, cost in costs.read.items():
+        yield f"{role} read", "pJ/B", cost
+        yield f"{role} write", "pJ/B", costs.write[role]
+    yield from ((f"link {name}", "pJ/B", cost) for name, cost in costs.links.items())
+    yield "instruction", "pJ", costs.instruction
+    yield "leakage", "mW", costs.leakage
+    yield from ((f"area {name}", "mm2", cost) for name, cost in costs.area.parts.items())
+    yield "area without dram", "mm2", costs.area.core
+    yield "area", "mm2", costs.area.total
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="ARCH...")
+@ignore_option
+@click.option("--strict", is_flag=True, help="Exit code 1 for warnings too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON list.")
+@extension_option
+def lint(
+    files: tuple[str, ...], ignored: list[str], strict: bool, as_json: bool,
+    extensions: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Hold machines against what can be built and fed.
+
+    ARCH is a path, a pattern or the name of a shipped architecture. Each finding has its place in
+    the file, the figure, what is usual, and a published chip; `archgen explain lint` lists the
+    rules with their limits and sources. What is said of the machines of a sweep, `archgen study`
+    shows, also with --dry-run.
+
+    \b
+    archgen lint archs/*.yaml
+    archgen lint my.yaml --ignore vector-real --json
+
+    Exit code 0: notes and warnings at most. 1: an error, with --strict also a warning. 2: a file
+    is wrong.
+    """
+    activate(tuple(map(extension, extensions)))
+    loaded, mistakes = load_files(files)
+    for mistake in mistakes:
+        click.echo(str(mistake), err=True)
+    if mistakes:
+        sys.exit(ExitCode.WRONG_INPUT)
+    found = [located(each, one.tree) for one in loaded for each in findings(one.arch, ignored)]
+    counts = Counter(each.rule.severity for each in found)
+    if as_json:
+        click.echo(json.dumps([each.record() for each in found], indent=2))
+    else:
+        for line in (line for each in found for line in finding_lines(each)):
+            click.echo(line)
+        words = (_count_text(counts[name], name) for name in SEVERITIES)
+        click.echo(f"{', '.join(words)} about {_count_text(len(loaded), 'machine')}")
+    sys.exit(1 if counts["error"] or (strict and counts["warning"]) else 0)
+
+
+def finding_lines(found: LintFinding) -> Iterator[str]:
+    """The lines about one finding: place, machine, field and figure; what is usual; a chip."""
+    yield f"{found.at}: {found.rule.severity}: {found.arch}: {found.path} [{found.name}]"
+    sight = found.sight
+    for start, text in (("", sight.figure), ("usual: ", sight.usual), ("built: ", sight.chip)):
+        if text:
+            said = f"{start}{text}"
+            yield textwrap.fill(said, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
+def _count_text(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+@click.command()
+@click.argument("arch", metavar="ARCH")
+@click.option("--engine", help="Only forms of this kind of engine: matrix, vector, copy, ...")
+@click.option("--all", "every", is_flag=True, help="Also forms that this machine lacks.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, one object for each form.")
+@extension_option
+def isa(
+    arch: str, engine: str | None, every: bool, as_json: bool, extensions: Sequence[str]
+) -> None:
+    """List the instruction forms of a machine with their limits and costs.
+
+    ARCH is a file or the name of a shipped architecture. Forms are what `isa.without` and
+    `isa.limits` of its file speak of; with --all also those that it lacks, and the field that
+    says so, and with --extension those that it adds.
+
+    \b
+    archgen isa soma-edge --engine vector
+    """
+    activate(tuple(map(extension, extensions)))
+    machine = load_arch(arch)
+    known = sorted({form.engine for form in forms().values()})
+    if engine is not None and engine not in known:
+        raise click.BadParameter(f"{engine!r}; there are {', '.join(known)}", param_hint="--engine")
+    rows = [_form_row(form, machine) for form in forms().values() if engine in (None, form.engine)]
+    shown = [row for row in rows if every or row["absent"] is None]
+    if as_json:
+        click.echo(json.dumps(shown, indent=2))
+        return
+    there = sum(row["absent"] is None for row in rows)
+    lacking = there < len(shown)
+    headings = ("form", "meaning", ">cycles per\nvector", "limits", "absent")
+    caption = f"{machine.name}: {there} of {len(rows)} forms"
+    table = plain_table(*headings[: 4 + lacking], caption=caption)
+    for row in shown:
+        factor = row["cycles per vector"]
+        cells = row["form"], row["meaning"], "" if factor is None else f"{factor:g}", row["limits"]
+        table.add_row(*cells, *([row["absent"] or ""] if lacking else []))
+    show([table])
+
+
+def _form_row(form: Form, arch: Arch) -> dict[str, Any]:
+    return {
+        "form": form.name,
+        "engine": form.engine,
+        "meaning": form.meaning,
+        "cycles per vector": None if form.cost is None else arch.factor(form.name, form.cost),
+        "limits": ", ".join(_form_limits(form, arch)),
+        "absent": absent(form, arch),
+    }
+
+
+def _form_limits(form: Form, arch: Arch) -> Iterator[str]:
+    """What one instruction of this form can cover at most."""
+    if form.engine == "vector":
+        rank, extent = arch.reach(form.name)
+        yield f"rank {rank}"
+        if extent is not None:
+            yield f"{extent} wide"
+    if form.name == Tile.MNEMONIC:
+        yield "{} x {} weights".format(*tile_limits(arch))
+    if form.engine == "matrix" and arch.matrix.max_pixels is not None:
+        yield f"{arch.matrix.max_pixels} pixels"
+    if form.engine == "copy":
+        yield from (f"{name} rank {engine.rank}" for name, engine in arch.copy_.items())
