@@ -59,10 +59,6 @@ _SAID: Mapping[str, tuple[str, str]] = {
     "scaling": ("Scaling", "What more of a resource brings."),
     "tornado": ("What each field is worth", "One field changed at a time; the field that matters "
                 "most is on top."),
-    "parallel": ("All that is swept at once", "Each line is a point. Dark lines are quick; where "
-                 "they meet is what they have in common."),
-    "scatter": ("What came out over what was swept", "Marks that climb or fall together show what "
-                "matters; the spread that is left is what else was swept."),
     "layers": ("Layers over time", "When each layer ran, and how well it used the matrix engines "
                "meanwhile."),
     "engines": ("Engines over time", "What each engine worked for. White is waiting."),
