@@ -7,7 +7,7 @@ beside the study rather than what they had in hand. What is not there has no sec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -22,10 +22,12 @@ from archgen.report.sheet import (
     ComputedColumn,
     Heading,
     Sheet,
+    change,
     figure,
     sheet,
-    signed,
+    values,
     word,
+    words,
 )
 
 FRONT, ANSWER = "front.csv", "target"
@@ -62,21 +64,16 @@ def findings(folder: Path | None, card: Card) -> Findings:
         return Findings()
     front, tornado = _read_table(folder / FRONT), _read_table(folder / TORNADO)
     answers = sorted(path.stem for path in (folder / ANSWER).glob("*.yaml"))
-    fields, drawings, metric = [], list[Drawing](), ""
-    if tornado is not None:
-        metric = str(tornado["metric"].iloc[0])
-        ladders, pairs = _read_table(folder / LADDERS), _read_table(folder / PAIRS)
-        fields = [_tornado(records(tornado), metric)]
-        fields += [_ladders(records(ladders), metric)] if ladders is not None else []
-        fields += [_pairs(records(pairs), metric)] if pairs is not None else []
-        drawings = list(drawn([("tornado", tornado_figure(tornado))]))
-    return Findings(
-        None if front is None else _front(front, card),
-        answers[0] if answers else "",
-        metric,
-        tuple(fields),
-        tuple(drawings),
-    )
+    found = Findings(None if front is None else _front(front, card), answers[0] if answers else "")
+    if tornado is None:
+        return found
+    metric = str(tornado["metric"].iloc[0])
+    sheets = [_tornado(records(tornado), metric)]
+    for name, draw in ((LADDERS, _ladders), (PAIRS, _pairs)):
+        table = _read_table(folder / name)
+        sheets += [] if table is None else [draw(records(table), metric)]
+    drawings = tuple(drawn([("tornado", tornado_figure(tornado))]))
+    return replace(found, metric=metric, fields=tuple(sheets), drawings=drawings)
 
 
 def _read_table(path: Path) -> Frame | None:
@@ -85,8 +82,8 @@ def _read_table(path: Path) -> Frame | None:
         found = pd.read_csv(path, dtype=dict.fromkeys(_TEXTS, "string"))
     except (OSError, ValueError):  # pandas' own errors are of the latter
         return None
-    whole = set(_NEEDED[path.name]) <= set(found.columns)
-    return found if whole and len(found) else None
+    complete = set(_NEEDED[path.name]) <= set(found.columns)
+    return found if complete and len(found) else None
 
 
 def _front(frame: Frame, card: Card) -> Sheet:
@@ -103,33 +100,27 @@ def _front(frame: Frame, card: Card) -> Sheet:
 def _of_front(name: str) -> ComputedColumn[Record]:
     known = column(name, COLUMNS)
     if known is None:
-        heading = Heading(name, number=False, title=f"field {name}")
-        return ComputedColumn(heading, lambda row: _text_cell(row, name))
+        return words(name, _text_of(name), f"field {name}")
     text = name.removesuffix(f"_{known.unit}").replace("_", " ")
-    heading = Heading(text[0].upper() + text[1:], known.unit, known.meaning, key=name)
-    return ComputedColumn(heading, lambda row: figure(number(row, name), 4))
+    text = text[0].upper() + text[1:]
+    return values(text, name, known.unit, known.meaning, name, lambda value: figure(value, 4))
 
 
 def _tornado(rows: Sequence[Record], metric: str) -> Sheet:
     """What each field is worth alone, the one that matters most on top."""
+    of, gain = f"change of {metric}", f"what the step up gains of {metric}"
     columns: list[ComputedColumn[Record]] = [
-        ComputedColumn(Heading("Field", number=False), lambda row: _text_cell(row, "parameter")),
-        ComputedColumn(Heading("Lower", number=False), lambda row: _text_cell(row, "low_value")),
-        ComputedColumn(Heading("At the lower", key="at_lower", title=f"change of {metric}"),
-             lambda row: _change(row, "low")),
-        ComputedColumn(Heading("Own", number=False, title="what the machine has"),
-             lambda row: _text_cell(row, "own_value")),
-        ComputedColumn(Heading("Higher", number=False), lambda row: _text_cell(row, "high_value")),
-        ComputedColumn(Heading("At the higher", key="at_higher", title=f"change of {metric}"),
-             lambda row: _change(row, "high")),
-        ComputedColumn(Heading("Elasticity", title=f"per cent of {metric} for one of the field"),
-             lambda row: figure(number(row, "elasticity"))),
-        ComputedColumn(Heading("Per mm²", title=f"what the step up gains of {metric}"),
-             lambda row: figure(number(row, "gain_per_mm2"))),
-        ComputedColumn(Heading("Per GB/s", title=f"what the step up gains of {metric}"),
-             lambda row: figure(number(row, "gain_per_gb_per_s"))),
-        ComputedColumn(Heading("Enough", number=False), lambda row: _text_cell(row, "enough")),
-    ]  # fmt: skip
+        words("Field", _text_of("parameter")),
+        words("Lower", _text_of("low_value")),
+        values("At the lower", "low", title=of, key="at_lower", cell=change),
+        words("Own", _text_of("own_value"), "what the machine has"),
+        words("Higher", _text_of("high_value")),
+        values("At the higher", "high", title=of, key="at_higher", cell=change),
+        values("Elasticity", "elasticity", title=f"per cent of {metric} for one of the field"),
+        values("Per mm²", "gain_per_mm2", title=gain),
+        values("Per GB/s", "gain_per_gb_per_s", title=gain),
+        words("Enough", _text_of("enough")),
+    ]
     ranked = sorted(rows, key=lambda row: -max(_magnitude(row, "low"), _magnitude(row, "high")))
     return sheet("tornado", "One field changed, all others as they are", columns, ranked)
 
@@ -137,36 +128,30 @@ def _tornado(rows: Sequence[Record], metric: str) -> Sheet:
 def _ladders(rows: Sequence[Record], metric: str) -> Sheet:
     """Every step of every field."""
     columns: list[ComputedColumn[Record]] = [
-        ComputedColumn(Heading("Field", number=False), lambda row: _text_cell(row, "parameter")),
-        ComputedColumn(Heading("Value", number=False), lambda row: _text_cell(row, "value")),
-        ComputedColumn(Heading("Own", number=False, title="what the machine has"),
-             lambda row: word("yes" if row["own"] else NONE)),
-        ComputedColumn(Heading(metric), lambda row: figure(number(row, metric), 4)),
-        ComputedColumn(Heading("Change", title="against the machine as it is"),
-             lambda row: _change(row, "change")),
-        ComputedColumn(Heading("Gain"), lambda row: _change(row, "gain")),
-        ComputedColumn(Heading("Area", "mm²"), lambda row: figure(number(row, "area_mm2"))),
-        ComputedColumn(Heading("DRAM", "GB/s"), lambda row: figure(number(row, "dram_gb_per_s"))),
-        ComputedColumn(Heading("Reason", number=False), lambda row: _text_cell(row, "reason")),
-    ]  # fmt: skip
+        words("Field", _text_of("parameter")),
+        words("Value", _text_of("value")),
+        words("Own", lambda row: "yes" if row["own"] else NONE, "what the machine has"),
+        values(metric, metric, cell=lambda value: figure(value, 4)),
+        values("Change", "change", title="against the machine as it is", cell=change),
+        values("Gain", "gain", cell=change),
+        values("Area", "area_mm2", "mm²"),
+        values("DRAM", "dram_gb_per_s", "GB/s"),
+        words("Reason", _text_of("reason")),
+    ]
     return sheet("ladders", "Every value of every field", columns, rows)
 
 
 def _pairs(rows: Sequence[Record], metric: str) -> Sheet:
     """Fields that do more or less together than alone, those that depend most on top."""
+    of = f"change of {metric}"
     columns: list[ComputedColumn[Record]] = [
-        ComputedColumn(Heading("Field", number=False),
-             lambda row: _text_cell(row, "first", "first_value")),
-        ComputedColumn(Heading("With", number=False),
-             lambda row: _text_cell(row, "second", "second_value")),
-        ComputedColumn(Heading("Alone", title=f"change of {metric} by the first"),
-             lambda row: _change(row, "first_alone")),
-        ComputedColumn(Heading("The other alone", title=f"change of {metric} by the second"),
-             lambda row: _change(row, "second_alone")),
-        ComputedColumn(Heading("Together", title=f"change of {metric}"),
-             lambda row: _change(row, "together")),
-        ComputedColumn(Heading("Interaction"), lambda row: _change(row, "interaction")),
-    ]  # fmt: skip
+        words("Field", _text_of("first", "first_value")),
+        words("With", _text_of("second", "second_value")),
+        values("Alone", "first_alone", title=f"{of} by the first", cell=change),
+        values("The other alone", "second_alone", title=f"{of} by the second", cell=change),
+        values("Together", "together", title=of, cell=change),
+        values("Interaction", "interaction", cell=change),
+    ]
     ranked = sorted(rows, key=lambda row: -_magnitude(row, "interaction"))
     return sheet("pairs", "Two fields changed", columns, ranked)
 
@@ -176,13 +161,8 @@ def _text(row: Record, name: str) -> str:
     return NONE if value is None or pd.isna(value) else str(value)
 
 
-def _text_cell(row: Record, *names: str) -> Cell:
-    return word(" ".join(_text(row, name) for name in names))
-
-
-def _change(row: Record, name: str) -> Cell:
-    value = number(row, name)
-    return Cell(signed(value), f"{value:.6g}" if value == value else "")
+def _text_of(*names: str) -> Callable[[Record], str]:
+    return lambda row: " ".join(_text(row, name) for name in names)
 
 
 def _magnitude(row: Record, name: str) -> float:
