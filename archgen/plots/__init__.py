@@ -11,7 +11,6 @@ from archgen.plots.over_time import bandwidth_figure, banks_figure, occupancy_fi
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import group_roofline_figure, roofline_figure
 from archgen.plots.saving import FORMATS, detail_figures, overview_figures, save_plots
-from archgen.plots.scaling import scaling_figure
 from archgen.plots.stacked import (
     area_figure,
     energy_figure,
@@ -40,7 +39,6 @@ __all__ = [
     "pareto_figure",
     "roofline_figure",
     "save_plots",
-    "scaling_figure",
     "stalls_figure",
     "sweep_figure",
     "throughput_figure",

@@ -36,7 +36,6 @@ from archgen.plots.over_time import (
 )
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import group_roofline_figure, roofline_figure
-from archgen.plots.scaling import scaling_figure, scaling_lines
 from archgen.plots.stacked import (
     area_figure,
     energy_figure,
@@ -71,7 +70,6 @@ OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
     "area": area_figure,
     "pareto_area": pareto_figure,
     "pareto_energy": pareto_figure,
-    "scaling": scaling_figure,
     "tornado": tornado_figure,
 }
 """Name -> function of every figure that compares points."""
@@ -191,8 +189,6 @@ def _comparisons(frame: Frame, archs: Archs) -> Named:
     for name, against in (("pareto_area", "area_mm2"), ("pareto_energy", "energy_mj")):
         if _has_values(frame, against) and len(set(loads)) < len(loads):
             yield name, pareto_figure(frame, "latency_ms", against, archs=archs)
-    if scaling_lines(frame, archs):
-        yield "scaling", scaling_figure(frame, archs)
 
 
 def detail_figures(

@@ -6,19 +6,17 @@ beside the study rather than what they had in hand. What is not there has no sec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
 from archgen.outcomes.columns import COLUMNS, column
-from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots import tornado_figure
 from archgen.report.figures import Drawing, drawn
 from archgen.report.sheet import (
-    NONE,
-    Cell,
     ComputedColumn,
     Heading,
     Sheet,
@@ -41,6 +39,14 @@ _NEEDED = {
     TORNADO: ("parameter", "low_value", "high_value", "low", "high", "metric", "enough"),
     PAIRS: ("first", "second", "first_alone", "second_alone", "together", "interaction"),
 }
+_CAPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    TORNADO: ("One field changed, all others as they are", ("low", "high")),
+    LADDERS: ("Every value of every field", ()),
+    PAIRS: ("Two fields changed", ("interaction",)),
+}
+"""What each table is, and by which changes its rows stand."""
+_CHANGES = ("low", "high", "change", "gain", "first_alone", "second_alone", "together",
+            "interaction")  # fmt: skip
 Card = Callable[[str], str]
 """By name of a machine the id of what the page says of it."""
 
@@ -67,13 +73,15 @@ def findings(folder: Path | None, card: Card) -> Findings:
     found = Findings(None if front is None else _front(front, card), answers[0] if answers else "")
     if tornado is None:
         return found
-    metric = str(tornado["metric"].iloc[0])
-    sheets = [_tornado(records(tornado), metric)]
-    for name, draw in ((LADDERS, _ladders), (PAIRS, _pairs)):
-        table = _read_table(folder / name)
-        sheets += [] if table is None else [draw(records(table), metric)]
+    tables = {name: _read_table(folder / name) for name in _CAPTIONS}
+    sheets = tuple(
+        _sheet(name.removesuffix(".csv"), table.drop(columns="metric", errors="ignore"), *how)
+        for name, how in _CAPTIONS.items()
+        if (table := tables[name]) is not None
+    )
     drawings = tuple(drawn([("tornado", tornado_figure(tornado))]))
-    return replace(found, metric=metric, fields=tuple(sheets), drawings=drawings)
+    metric = str(tornado["metric"].iloc[0])
+    return replace(found, metric=metric, fields=sheets, drawings=drawings)
 
 
 def _read_table(path: Path) -> Frame | None:
@@ -88,83 +96,30 @@ def _read_table(path: Path) -> Frame | None:
 
 def _front(frame: Frame, card: Card) -> Sheet:
     """Machines that no other beats, by the first objective."""
-
-    def machine(row: Record) -> Cell:
-        return word(_text(row, "arch"), card(_text(row, "arch")))
-
-    columns = [ComputedColumn(Heading("Machine", number=False), machine)]
-    columns += [_of_front(str(name)) for name in frame.columns if name != "arch"]
+    link = ComputedColumn[Record](
+        Heading("Machine", number=False),
+        lambda row: word(str(row["arch"]), card(str(row["arch"]))),
+    )
+    columns = [link, *(_column(frame, str(name)) for name in frame.columns if name != "arch")]
     return sheet("front", "Machines that no other one beats", columns, records(frame))
 
 
-def _of_front(name: str) -> ComputedColumn[Record]:
+def _sheet(name: str, frame: Frame, caption: str, ranked_by: Sequence[str]) -> Sheet:
+    """Every column of a table, rows with the largest of the changes `ranked_by` on top."""
+    size = frame[list(ranked_by)].abs().max(axis=1)
+    order = size.sort_values(ascending=False, kind="stable")
+    columns = [_column(frame, str(each)) for each in frame.columns]
+    return sheet(name, caption, columns, records(frame.loc[order.index]))
+
+
+def _column(frame: Frame, name: str) -> ComputedColumn[Record]:
+    """Text, a change in per cent or a number, under what its column is called."""
     known = column(name, COLUMNS)
-    if known is None:
-        return words(name, _text_of(name), f"field {name}")
-    text = name.removesuffix(f"_{known.unit}").replace("_", " ")
-    text = text[0].upper() + text[1:]
-    return values(text, name, known.unit, known.meaning, name, lambda value: figure(value, 4))
-
-
-def _tornado(rows: Sequence[Record], metric: str) -> Sheet:
-    """What each field is worth alone, the one that matters most on top."""
-    of, gain = f"change of {metric}", f"what the step up gains of {metric}"
-    columns: list[ComputedColumn[Record]] = [
-        words("Field", _text_of("parameter")),
-        words("Lower", _text_of("low_value")),
-        values("At the lower", "low", title=of, key="at_lower", cell=change),
-        words("Own", _text_of("own_value"), "what the machine has"),
-        words("Higher", _text_of("high_value")),
-        values("At the higher", "high", title=of, key="at_higher", cell=change),
-        values("Elasticity", "elasticity", title=f"per cent of {metric} for one of the field"),
-        values("Per mm²", "gain_per_mm2", title=gain),
-        values("Per GB/s", "gain_per_gb_per_s", title=gain),
-        words("Enough", _text_of("enough")),
-    ]
-    ranked = sorted(rows, key=lambda row: -max(_magnitude(row, "low"), _magnitude(row, "high")))
-    return sheet("tornado", "One field changed, all others as they are", columns, ranked)
-
-
-def _ladders(rows: Sequence[Record], metric: str) -> Sheet:
-    """Every step of every field."""
-    columns: list[ComputedColumn[Record]] = [
-        words("Field", _text_of("parameter")),
-        words("Value", _text_of("value")),
-        words("Own", lambda row: "yes" if row["own"] else NONE, "what the machine has"),
-        values(metric, metric, cell=lambda value: figure(value, 4)),
-        values("Change", "change", title="against the machine as it is", cell=change),
-        values("Gain", "gain", cell=change),
-        values("Area", "area_mm2", "mm²"),
-        values("DRAM", "dram_gb_per_s", "GB/s"),
-        words("Reason", _text_of("reason")),
-    ]
-    return sheet("ladders", "Every value of every field", columns, rows)
-
-
-def _pairs(rows: Sequence[Record], metric: str) -> Sheet:
-    """Fields that do more or less together than alone, those that depend most on top."""
-    of = f"change of {metric}"
-    columns: list[ComputedColumn[Record]] = [
-        words("Field", _text_of("first", "first_value")),
-        words("With", _text_of("second", "second_value")),
-        values("Alone", "first_alone", title=f"{of} by the first", cell=change),
-        values("The other alone", "second_alone", title=f"{of} by the second", cell=change),
-        values("Together", "together", title=of, cell=change),
-        values("Interaction", "interaction", cell=change),
-    ]
-    ranked = sorted(rows, key=lambda row: -_magnitude(row, "interaction"))
-    return sheet("pairs", "Two fields changed", columns, ranked)
-
-
-def _text(row: Record, name: str) -> str:
-    value = row.get(name)
-    return NONE if value is None or pd.isna(value) else str(value)
-
-
-def _text_of(*names: str) -> Callable[[Record], str]:
-    return lambda row: " ".join(_text(row, name) for name in names)
-
-
-def _magnitude(row: Record, name: str) -> float:
-    value = number(row, name)
-    return abs(value) if value == value else 0.0
+    unit = known.unit if known else ""
+    text = name if "." in name else name.removesuffix(f"_{unit}").replace("_", " ").capitalize()
+    if name in _CHANGES:
+        return values(text, name, key=name, cell=change)
+    if known is not None or pd.api.types.is_float_dtype(frame[name]):
+        meaning = known.meaning if known else ""
+        return values(text, name, unit, meaning, name, lambda value: figure(value, 4))
+    return words(text, lambda row: "" if pd.isna(row[name]) else str(row[name]), key=name)

@@ -30,7 +30,6 @@ from archgen.plots import (
     occupancy_figure,
     pareto_figure,
     save_plots,
-    scaling_figure,
     throughput_figure,
     tornado_figure,
     utilization_figure,
@@ -46,7 +45,6 @@ from archgen.plots.saving import (
     keep_only,
     overview_figures,
 )
-from archgen.plots.scaling import scaling_lines
 from archgen.plots.style import CAUSES, COMPONENTS, HATCHES, MEMORIES, WORK, engine_colour
 from archgen.process.files import DamagedFile
 from archgen.schema import load_arch
@@ -224,22 +222,6 @@ def test_the_tornado_sorts_by_what_matters() -> None:
     assert "latency_ms" in axes.get_xlabel()
     many = pd.DataFrame([rows[0] | {"parameter": f"p{i}"} for i in range(60)])
     assert len(tornado_figure(many).axes[0].get_yticks()) == 40
-
-
-def test_machines_that_differ_in_cores_alone_are_a_line() -> None:
-    archs = {
-        f"x{cores}": EDGE.model_copy(update={"name": f"x{cores}", "cores": cores})
-        for cores in (4, 1, 2)
-    }
-    archs["fast"] = EDGE.model_copy(update={"name": "fast", "clock": 2 * EDGE.clock})
-    cycles = {"x1": 1000, "x2": 600, "x4": 400, "fast": 900}
-    frame = results(*({"arch": name, "latency_cycles": cycles[name]} for name in archs))
-    (lines,) = scaling_lines(frame, archs).values()
-    assert lines == {"net": pytest.approx({1: 1, 2: 1000 / 600, 4: 2.5})}
-    ideal, drawn, *_ = scaling_figure(frame, archs).axes[0].get_lines()
-    assert list(ideal.get_ydata()) == [1, 4]
-    assert list(drawn.get_ydata()) == pytest.approx([*lines["net"].values()])
-    assert "no machines" in texts(scaling_figure(results({"arch": "fast"}), archs))
 
 
 def test_time_is_dealt_out_by_the_ends_of_groups() -> None:
