@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 
 import pandas as pd
@@ -64,7 +64,7 @@ def sensitivities(asked: SensitivityPlan, means: EvaluationTools) -> Sensitiviti
 
     Raises StudyError: what is wrong with networks or the machine.
     """
-    ladders = {p.name: ladder(asked, index) for index, p in enumerate(asked.space.parameters)}
+    ladders = {p.name: _ladder(asked, index) for index, p in enumerate(asked.space.parameters)}
     pairs = _pairs(asked) if asked.asked.pairs else []
     together = [choice for _, _, choice in pairs]
     wanted = dict.fromkeys([asked.base, *(c for own in ladders.values() for c in own), *together])
@@ -80,20 +80,20 @@ def sensitivities(asked: SensitivityPlan, means: EvaluationTools) -> Sensitiviti
         study = judge.save()
         found = {choice: judge.full[machine.arch.name] for choice, machine in machines.items()}
     rungs = {choice: _rung(asked, choice, found.get(choice)) for choice in wanted}
-    whole = {name: _label_rungs(asked, index, [rungs[c] for c in own])
-             for index, (name, own) in enumerate(ladders.items())}  # fmt: skip
-    worth = asked.asked.worth
+    labelled = [
+        [replace(rungs[choice], value=text) for text, choice in zip(p.texts, own, strict=True)]
+        for p, own in zip(asked.space.parameters, ladders.values(), strict=True)
+    ]
     return Sensitivities(
         asked,
-        pd.DataFrame([row for name, own in whole.items() for row in steps(name, own, asked)]),
-        pd.DataFrame([_tornado(asked, i, name, own, worth)
-                      for i, (name, own) in enumerate(whole.items())]),
+        pd.DataFrame([row for n, own in enumerate(labelled) for row in _steps(asked, n, own)]),
+        pd.DataFrame([_tornado(asked, n, own) for n, own in enumerate(labelled)]),
         pd.DataFrame([_pair(asked, rungs, *pair) for pair in pairs]),
         study,
-    )  # fmt: skip
+    )
 
 
-def ladder(asked: SensitivityPlan, index: int) -> list[Indices]:
+def _ladder(asked: SensitivityPlan, index: int) -> list[Indices]:
     """The machine with each value of one parameter."""
     count = len(asked.space.parameters[index].values)
     return [_replace_indices(asked.base, {index: value}) for value in range(count)]
@@ -117,24 +117,19 @@ def _rung(asked: SensitivityPlan, choice: Indices, judged: EvaluatedMachine | No
     )
 
 
-def _label_rungs(asked: SensitivityPlan, index: int, rungs: Sequence[Rung]) -> list[Rung]:
-    texts = asked.space.parameters[index].texts
-    return [Rung(text, r.cost, r.area, r.bandwidth, r.reason)
-            for text, r in zip(texts, rungs, strict=True)]  # fmt: skip
-
-
-def steps(name: str, rungs: Sequence[Rung], asked: SensitivityPlan) -> Iterable[dict[str, object]]:
+def _steps(
+    asked: SensitivityPlan, index: int, rungs: Sequence[Rung]
+) -> Iterable[dict[str, object]]:
     """The rows of one field: each value with the step from the one before."""
-    own = asked.space.parameters[_index(asked, name)].texts[asked.base[_index(asked, name)]]
-    base = next(rung for rung in rungs if rung.value == own)
-    before: Rung | None = None
-    for rung in rungs:
+    own = rungs[asked.base[index]]
+    for before, rung in pairwise([None, *rungs]):
+        assert rung is not None
         yield {
-            "parameter": name,
+            "parameter": asked.space.parameters[index].name,
             "value": rung.value,
-            "own": rung.value == own,
+            "own": rung is own,
             asked.metric.measure: asked.metric.cost(rung.cost),
-            "change": change(base, rung),
+            "change": change(own, rung),
             AREA: rung.area,
             "dram_gb_per_s": rung.bandwidth,
             "gain": _NAN if before is None else gain(before, rung),
@@ -142,11 +137,6 @@ def steps(name: str, rungs: Sequence[Rung], asked: SensitivityPlan) -> Iterable[
             "gain_per_gb_per_s": _NAN if before is None else by_bandwidth(before, rung),
             "reason": rung.reason,
         }
-        before = rung
-
-
-def _index(asked: SensitivityPlan, name: str) -> int:
-    return [parameter.name for parameter in asked.space.parameters].index(name)
 
 
 def change(base: Rung, other: Rung) -> float:
@@ -189,19 +179,15 @@ def enough(rungs: Sequence[Rung], worth: float, less: bool = False) -> str | Non
     return None
 
 
-def _tornado(
-    asked: SensitivityPlan, index: int, name: str, rungs: Sequence[Rung], worth: float
-) -> dict[str, object]:
+def _tornado(asked: SensitivityPlan, index: int, rungs: Sequence[Rung]) -> dict[str, object]:
     """The row of one field."""
-    own = asked.base[index]
+    own, parameter = asked.base[index], asked.space.parameters[index]
     base = rungs[own]
     low = rungs[own - 1] if own > 0 else None
     high = rungs[own + 1] if own + 1 < len(rungs) else None
-    parameter = asked.space.parameters[index]
     less = is_one_of(parameter.name, LESS)
-    stops = enough(rungs, worth, less) if parameter.ordered else None
     return {
-        "parameter": name,
+        "parameter": parameter.name,
         "own_value": base.value,
         "low_value": low.value if low else None,
         "high_value": high.value if high else None,
@@ -211,7 +197,7 @@ def _tornado(
         "gain_per_mm2": by_area(base, high) if high else _NAN,
         "gain_per_gb_per_s": by_bandwidth(base, high) if high else _NAN,
         "elasticity": _elasticity(parameter, rungs, own),
-        "enough": stops,
+        "enough": enough(rungs, asked.asked.worth, less) if parameter.ordered else None,
     }
 
 
@@ -229,23 +215,18 @@ def _elasticity(parameter: Parameter, rungs: Sequence[Rung], own: int) -> float:
 
 
 def _pairs(asked: SensitivityPlan) -> list[tuple[int, int, Indices]]:
-    """Every two parameters that have a value beside the machine's own, and both changed."""
+    """Every two parameters that have a value beside the machine's own, and both changed: to the
+    value above, or the one below where there is none."""
+    counts = [len(parameter.values) for parameter in asked.space.parameters]
     moved = {
-        index: value
-        for index, parameter in enumerate(asked.space.parameters)
-        if (value := _neighbour_value(parameter, asked.base[index])) is not None
+        index: own + 1 if own + 1 < count else own - 1
+        for index, (own, count) in enumerate(zip(asked.base, counts, strict=True))
+        if count > 1
     }
     return [
         (a, b, _replace_indices(asked.base, {a: moved[a], b: moved[b]}))
         for a, b in combinations(moved, 2)
     ]
-
-
-def _neighbour_value(parameter: Parameter, own: int) -> int | None:
-    """The value above, or the one below where there is none."""
-    if own + 1 < len(parameter.values):
-        return own + 1
-    return own - 1 if own > 0 else None
 
 
 def _pair(

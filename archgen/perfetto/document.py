@@ -1,7 +1,10 @@
-"""The file: one process for the chip and one for each core, engines as threads, levels as counters.
+"""A run as a file that the Perfetto viewer (ui.perfetto.dev) opens; see docs/trace.md.
+
+    counters  memories, bandwidths, queues and tokens over time; who waited for whom
+    document  the file: one process for the chip and one for each core, engines as threads
 
 The one idea: a slice is a span of the run, so it can be followed to its instruction. A run with
-more spans than a viewer shows fluently is told in stretches instead: spans of one node on one
+more spans than a viewer shows fluently is drawn in stretches instead: spans of one node on one
 engine, with the pauses between them bridged up to the shortest pause that leaves few enough.
 """
 
@@ -9,18 +12,17 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
-from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from archgen.outcomes.timeline import Merged, merge, spans_of
 from archgen.perfetto.counters import CHIP, Counter, TokenTimeline, counters, dependences, tokens_of
-from archgen.perfetto.packets import Packets, Track, arrows
 from archgen.process.files import write_bytes
 from simmodel.arch.record import Arch
 from simmodel.program.assembly import print_item
-from simmodel.program.expand import Site
 from simmodel.program.program import Origin, Program
 from simmodel.trace import Counts, Spans, Trace
 
@@ -28,7 +30,12 @@ SLICES = 150_000
 """Most slices in a file."""
 _FINEST = 1_000_000
 """The first pause that is bridged is this part of the run."""
-Sites = Sequence[Sequence[Site]]
+_CLEARED, _INCREMENTAL, _EXPLICIT = 1, 2, 3
+_BEGIN, _END, _SAMPLE = 1, 2, 4
+_ARGUMENTS, _TEXTS = "debug_annotation_names", "debug_annotation_string_values"
+_FIRST_THREAD = 1001
+Arrows = dict[int, list[int]]
+"""By slice the numbers of arrows."""
 
 
 def write_trace(path: Path, trace: Trace, program: Program, arch: Arch) -> None:
@@ -52,11 +59,11 @@ def trace_bytes(trace: Trace, program: Program, arch: Arch) -> bytes:
     spans = spans_of(trace)
     sites = [stream.sites for stream in program.expanded]
     tokens = tokens_of(program, spans, sites, arch.front_end.signal.cycles(arch.clock))
-    made = _Document(trace, program, arch, sites)
-    made.slices(_merge_to_limit(spans, trace.cycles), tokens)
+    document = _Document(trace, program, arch)
+    document.slices(_merge_to_limit(spans, trace.cycles), tokens)
     for counter in counters(trace, program, arch, tokens):
-        made.counter(counter)
-    return bytes(made.packets)
+        document.counter(counter)
+    return bytes(document.packets.content)
 
 
 def _merge_to_limit(spans: Spans, cycles: int) -> Merged:
@@ -67,95 +74,169 @@ def _merge_to_limit(spans: Spans, cycles: int) -> Merged:
     return merged
 
 
-@dataclass(frozen=True)
-class _Links:
-    """For each slice the arrows, by number, that leave it and that end at it."""
+class _Packets:
+    """The packets of a trace. Texts that many of them share (names, categories, instructions) are
+    sent once with a number, and by their number from then on."""
 
-    leaving: dict[int, list[int]]
-    arriving: dict[int, list[int]]
+    def __init__(self) -> None:
+        self.content = bytearray()
+        # Slow: Perfetto's whole schema.
+        self._proto = import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+        self._texts: dict[tuple[str, str], int] = {}
+        self._tracks = 0
+        self._write(sequence_flags=_CLEARED)
+
+    def _write(self, **fields: Any) -> None:
+        packet = self._proto.TracePacket(trusted_packet_sequence_id=1, **fields)
+        self.content += self._proto.Trace(packet=[packet]).SerializeToString()
+
+    def track(self, **fields: Any) -> int:
+        """A new track's number; the viewer shows tracks in the order in which they come."""
+        self._tracks += 1
+        numbers = {"uuid": self._tracks, "sibling_order_rank": self._tracks}
+        self._write(track_descriptor=numbers | fields)
+        return self._tracks
+
+    def event(self, track: int, time: int, kind: int, **fields: Any) -> None:
+        """What happens on a track at `time`, in nanoseconds; in order of time."""
+        event = {"type": kind, "track_uuid": track, **fields}
+        self._write(timestamp=time, sequence_flags=_INCREMENTAL, track_event=event)
+
+    def number(self, kind: str, text: str) -> int:
+        """The number of `text` among what Perfetto's `InternedData` calls `kind`."""
+        known = self._texts.get((kind, text))
+        if known is not None:
+            return known
+        number = self._texts[kind, text] = len(self._texts) + 1
+        entry = {"iid": number, **({"str": text.encode()} if kind == _TEXTS else {"name": text})}
+        self._write(interned_data={kind: [entry]}, sequence_flags=_INCREMENTAL)
+        return number
+
+    def counted(self, name: str, value: int) -> dict[str, int]:
+        """An argument of a slice that is a whole number."""
+        return {"name_iid": self.number(_ARGUMENTS, name), "uint_value": value}
 
 
 class _Document:
     """A trace that is being written, with the tracks it has so far."""
 
-    def __init__(self, trace: Trace, program: Program, arch: Arch, sites: Sites) -> None:
-        self.packets = Packets()
-        self._trace, self._program, self._sites = trace, program, sites
+    def __init__(self, trace: Trace, program: Program, arch: Arch) -> None:
+        self.packets = _Packets()
+        self._trace, self._program = trace, program
+        self._sites = [stream.sites for stream in program.expanded]
         self._spans = spans_of(trace)
         self._nanoseconds = 1e9 / arch.clock
-        self._processes: dict[int, tuple[Track, int]] = {
-            CHIP: self.packets.process(f"{arch.name}: {program.name}")
+        names = {CHIP: f"{arch.name}: {program.name}"}
+        names |= {core: f"core {core}" for core in range(len(program.cores))}
+        self._processes = {
+            core: self.packets.track(
+                process={"pid": _pid(core), "process_name": name}, child_ordering=_EXPLICIT
+            )
+            for core, name in names.items()
         }
-        for core in range(len(program.cores)):
-            self._processes[core] = self.packets.process(f"core {core}")
-        self._folders: dict[tuple[int, str], Track] = {}
-        self._said: dict[tuple[int, int], bytes] = {}
+        self._folders: dict[tuple[int, str], int] = {}
+        self._headings: dict[tuple[int, int], dict[str, Any]] = {}
 
     def slices(self, merged: Merged, tokens: Sequence[TokenTimeline]) -> None:
         """All slices of all engines, with the arrows between them."""
-        spans, links = self._spans, self._links(merged, tokens)
+        spans, packets = self._spans, self.packets
+        leaving, arriving = self._arrows(merged, tokens)
         start, end = self._times(spans.start[merged.first]), self._times(merged.end)
-        bodies = _Bodies(merged, spans)
+        sums, tiles = _sums(merged, spans), spans.occurrence[merged.first].tolist()
         core, engine = spans.core[merged.first], spans.engine[merged.first]
-        threads: dict[tuple[int, int], bytes] = {}
+        threads: dict[tuple[int, int], int] = {}
         for index in np.lexsort((np.arange(len(core)), engine, core)).tolist():
             at = int(core[index]), int(engine[index])
             if at not in threads:
-                name = self._trace.engine_names[at[1]]
-                _, pid = self._processes[at[0]]
-                threads[at] = self.packets.thread(pid, name).event
-            body = self._site(int(merged.first[index])) + bodies.of(index, self.packets)
-            body += arrows(links.leaving.get(index, ()), links.arriving.get(index, ()))
-            self.packets.slice(threads[at], start[index], end[index], body)
+                threads[at] = packets.track(thread={
+                    "pid": _pid(at[0]), "tid": _FIRST_THREAD + len(threads),
+                    "thread_name": self._trace.engine_names[at[1]],
+                })  # fmt: skip
+            heading = self._heading(int(merged.first[index]))
+            arguments = [
+                *heading["debug_annotations"],
+                packets.counted("tile", tiles[index]),
+                *(packets.counted(n, values[index]) for n, values in sums.items() if values[index]),
+            ]
+            flows = {
+                "flow_ids": leaving.get(index, []),
+                "terminating_flow_ids": arriving.get(index, []),
+            }
+            words = heading | {"debug_annotations": arguments} | flows
+            packets.event(threads[at], start[index], _BEGIN, **words)
+            packets.event(threads[at], end[index], _END)
 
     def counter(self, counter: Counter) -> None:
         """One counter."""
-        where = counter.core, counter.folder
-        if where not in self._folders:
-            process, _ = self._processes[counter.core]
-            self._folders[where] = self.packets.folder(process, counter.folder)
-        track = self.packets.counter(self._folders[where], counter.name, counter.unit).event
+        at = counter.core, counter.folder
+        if at not in self._folders:
+            parent = self._processes[counter.core]
+            self._folders[at] = self.packets.track(name=counter.folder, parent_uuid=parent)
+        unit = {"unit_name": counter.unit}
+        parent = self._folders[at]
+        track = self.packets.track(name=counter.name, parent_uuid=parent, counter=unit)
         values = counter.values.tolist()
         for time, value in zip(self._times(counter.times), values, strict=True):
-            self.packets.sample(track, time, value)
+            self.packets.event(track, time, _SAMPLE, double_counter_value=value)
 
     def _times(self, cycles: Counts) -> list[int]:
         """Nanoseconds."""
-        found: list[int] = np.rint(cycles * self._nanoseconds).astype(np.int64).tolist()
-        return found
+        times: list[int] = np.rint(cycles * self._nanoseconds).astype(np.int64).tolist()
+        return times
 
-    def _site(self, span: int) -> bytes:
+    def _heading(self, span: int) -> dict[str, Any]:
         """What all slices say that begin with the instruction of `span`."""
-        spans, packets = self._spans, self.packets
-        at = int(spans.stream[span]), int(spans.site[span])
-        if at not in self._said:
-            site = self._sites[at[0]][at[1]]
-            known, number = self._program.origins, site.instruction.origin
-            origin = known[number] if number < len(known) else Origin("", 0, "")
+        at = int(self._spans.stream[span]), int(self._spans.site[span])
+        if at not in self._headings:
+            site, packets = self._sites[at[0]][at[1]], self.packets
+            origins, number = self._program.origins, site.instruction.origin
+            origin = origins[number] if number < len(origins) else Origin("", 0, "")
             turns = "".join(f"loop {name} {count}: " for name, count in site.repeats)
-            self._said[at] = (
-                packets.heading(origin.node or site.instruction.MNEMONIC, origin.kind or "none")
-                + packets.interned_argument("instruction", turns + print_item(site.instruction))
-                + packets.counted("group", origin.group)
-            )
-        return self._said[at]
+            text = packets.number(_TEXTS, turns + print_item(site.instruction))
+            name = packets.number(_ARGUMENTS, "instruction")
+            instruction = {"name_iid": name, "string_value_iid": text}
+            self._headings[at] = {
+                "name_iid": packets.number("event_names", origin.node or site.instruction.MNEMONIC),
+                "category_iids": [packets.number("event_categories", origin.kind or "none")],
+                "debug_annotations": [instruction, packets.counted("group", origin.group)],
+            }
+        return self._headings[at]
 
-    def _links(self, merged: Merged, tokens: Sequence[TokenTimeline]) -> _Links:
-        """Arrows from slices to those that waited for their end."""
+    def _arrows(self, merged: Merged, tokens: Sequence[TokenTimeline]) -> tuple[Arrows, Arrows]:
+        """The arrows that leave each slice, and those that end at it: who let whom start."""
         before, behind = _neighbours(self._spans, merged.member)
-        links = _Links({}, {})
         pairs = [dependences(token, self._spans) for token in tokens]
+        leaving, arriving = Arrows(), Arrows()
         if not pairs:
-            return links
-        found = np.concatenate(pairs)
-        ends = np.stack((before[found[:, 0]], behind[found[:, 1]]), axis=1)
+            return leaving, arriving
+        every = np.concatenate(pairs)
+        ends = np.stack((before[every[:, 0]], behind[every[:, 1]]), axis=1)
         ends = ends[(ends[:, 0] >= 0) & (ends[:, 1] >= 0) & (ends[:, 0] != ends[:, 1])]
         start = self._spans.start[merged.first]
         ends = ends[start[ends[:, 0]] <= start[ends[:, 1]]]
         for number, (giver, taker) in enumerate(np.unique(ends, axis=0).tolist(), 1):
-            links.leaving.setdefault(giver, []).append(number)
-            links.arriving.setdefault(taker, []).append(number)
-        return links
+            leaving.setdefault(giver, []).append(number)
+            arriving.setdefault(taker, []).append(number)
+        return leaving, arriving
+
+
+def _pid(core: int) -> int:
+    return core - CHIP + 1
+
+
+def _sums(merged: Merged, spans: Spans) -> dict[str, list[int]]:
+    """What slices say that differs from one to the next, by name: sums over their spans."""
+    inside = merged.member >= 0
+    begin = spans.start[merged.first]
+    sums = {
+        "instructions": merged.instructions,
+        "start cycle": begin,
+        "cycles": merged.end - begin,
+    }
+    for key, moved in spans.moved.items():
+        total = np.bincount(merged.member[inside], moved[inside], len(merged.first))
+        sums[f"{key} bytes"] = total.astype(np.int64)
+    return {name: values.tolist() for name, values in sums.items()}
 
 
 def _neighbours(spans: Spans, member: Counts) -> tuple[Counts, Counts]:
@@ -175,26 +256,3 @@ def _neighbours(spans: Spans, member: Counts) -> tuple[Counts, Counts]:
         slices[order] = np.where(good, member[order][inside], -1)
         found.append(slices)
     return found[0], found[1]
-
-
-class _Bodies:
-    """What slices say that differs from one to the next: sums over their spans."""
-
-    def __init__(self, merged: Merged, spans: Spans) -> None:
-        inside = merged.member >= 0
-        which, size = merged.member[inside], len(merged.first)
-        self._tile = spans.occurrence[merged.first].tolist()
-        self._counted = {"instructions": merged.instructions.tolist()}
-        self._counted["start cycle"] = spans.start[merged.first].tolist()
-        self._counted["cycles"] = (merged.end - spans.start[merged.first]).tolist()
-        for key, moved in spans.moved.items():
-            total = np.bincount(which, moved[inside], size).astype(np.int64)
-            self._counted[f"{key} bytes"] = total.tolist()
-
-    def of(self, index: int, packets: Packets) -> bytes:
-        """The arguments of one slice; bytes where there are any."""
-        body = packets.counted("tile", self._tile[index])
-        for name, values in self._counted.items():
-            if values[index]:
-                body += packets.counted(name, values[index])
-        return body

@@ -5,21 +5,21 @@ Figures are made without pyplot: no global state, no display, the same picture i
 `as_svg` turns one into text for a page.
 """
 
-from archgen.plots.bars import latency_figure, throughput_figure
+from archgen.plots.bars import latency_figure, throughput_figure, tornado_figure
 from archgen.plots.gantt import gantt_figure, utilization_figure
-from archgen.plots.group_roofline import group_roofline_figure
-from archgen.plots.maps import map_figure
-from archgen.plots.memory import memory_figure
 from archgen.plots.over_time import bandwidth_figure, banks_figure, occupancy_figure
 from archgen.plots.pareto import pareto_figure
-from archgen.plots.roofline import roofline_figure
+from archgen.plots.roofline import group_roofline_figure, roofline_figure
 from archgen.plots.saving import FORMATS, detail_figures, overview_figures, save_plots
-from archgen.plots.scaling import scaling_figure
-from archgen.plots.stacked import area_figure, energy_figure, stalls_figure, waterfall_figure
-from archgen.plots.style import as_svg, svg_text
-from archgen.plots.sweep_lines import sweep_figure
-from archgen.plots.sweep_scatter import parallel_figure, scatter_figure
-from archgen.plots.tornado import tornado_figure
+from archgen.plots.stacked import (
+    area_figure,
+    energy_figure,
+    memory_figure,
+    stalls_figure,
+    waterfall_figure,
+)
+from archgen.plots.style import as_svg
+from archgen.plots.sweeps import map_figure, sweep_figure
 
 __all__ = [
     "FORMATS",
@@ -36,14 +36,10 @@ __all__ = [
     "memory_figure",
     "occupancy_figure",
     "overview_figures",
-    "parallel_figure",
     "pareto_figure",
     "roofline_figure",
     "save_plots",
-    "scaling_figure",
-    "scatter_figure",
     "stalls_figure",
-    "svg_text",
     "sweep_figure",
     "throughput_figure",
     "tornado_figure",

@@ -1,167 +1,184 @@
-"""One value of each point as a bar, with a tick where its roofline bounds it."""
+"""One value of each row as a bar: latency and throughput of points, what a parameter changes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from archgen.outcomes.axes import workload
 from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run_of
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
-from archgen.plots.panels import (
-    NONE,
-    Panel,
-    bar_figure,
-    split_panels,
-    write_instead,
-    write_refusals,
-)
+from archgen.plots.panels import NONE, Panel, bar_figure, panel_figure, write_at_edge, write_instead
 from archgen.plots.style import (
     BLUE,
     INK,
+    MUTED,
+    ORANGE,
     PALE,
     PAPER,
     SETTINGS,
     VERMILION,
-    decades,
+    filled,
+    keys,
+    legend,
+    logarithmic,
+    shown,
 )
 from simmodel.arch.record import Arch
 
 _LOG_FROM = 30.0
-_WIDE, _NEAR = 0.12, 0.2
-"""Shares of the axes: of a bar that holds its number, of what a number beside it takes."""
 _WRONG: Any = {"fc": VERMILION, "ec": PAPER, "lw": 0.5, "hatch": "xxxx"}
 _GUESSED: Any = {"fc": PALE, "ec": BLUE, "lw": 0.8}
 _RIGHT: Any = {"fc": BLUE, "ec": PAPER, "lw": 0.5}
-
-
-def value_figure(
-    frame: Frame, archs: Mapping[str, Arch], column: str, unit: str, text: str, least: bool
-) -> Figure:
-    """Bars of `column` under the title `text`; logarithmic beyond a range of 30 times.
-
-    `least`: whether the roofline is the least that the value can be, or the most. Bars whose
-    outputs were wrong are red and hatched, pale where they are estimates, with what a run gave
-    inside. Points without a result are named, not drawn as zero.
-    """
-    panels = split_panels(frame, archs)
-    figure, grid = bar_figure(panels, text)
-    for axes, panel in zip(grid, panels, strict=True):
-        axes.set_xlabel(unit)
-        write_refusals(axes, panel)
-        _draw_bars(axes, panel, column, least)
-    figure.legend(handles=_keys(frame), loc="outside lower left", ncols=3)
-    return figure
-
-
-def value_axis(axes: Axes, values: Sequence[float], ends: Sequence[float]) -> None:
-    """From zero; or logarithmic where `values` differ by more than 30 times. `ends`: of bars."""
-    least, most = min(values), max(values)
-    if least > 0 and most / least > _LOG_FROM:
-        axes.set_xscale("log")
-        decades(axes.xaxis)
-        axes.set_xlim(10 ** (math.floor(math.log10(least) * 2 - 0.2) / 2), max(ends) * 6)
-    else:
-        axes.set_xlim(0, (most or 1.0) * 1.25)
-
-
-def _keys(frame: Frame) -> list[Patch | Line2D]:
-    """What the legend says: what bars there are."""
-    tick = Line2D([], [], color=INK, marker="|", ls="", ms=11, mew=2, label="roofline bound")
-    guessed, right = Patch(label="estimated", **_GUESSED), Patch(label="simulated", **_RIGHT)
-    rows = records(frame)
-    if is_estimated(frame):
-        found: list[Patch | Line2D] = [guessed]
-        found += [right] if any(run_of(row) for row in rows) else []
-    else:
-        found = [right, tick]
-    return [*found, *([Patch(label="wrong outputs", **_WRONG)] if any(map(is_wrong, rows)) else [])]
-
-
-def _draw_bars(axes: Axes, panel: Panel, column: str, least: bool) -> None:
-    done: dict[int, Record] = {}
-    for place, row in enumerate(panel.rows):
-        if has_figures(row) and math.isnan(number(row, column)):
-            write_instead(axes, place, "no value")
-        elif has_figures(row):
-            done[place] = row
-    if not done:
-        axes.set_xticks([])
-        return
-    values = {place: number(row, column) for place, row in done.items()}
-    bounds = {place: _bound_value(row, values[place], least) for place, row in done.items()}
-    known = [*values.values(), *(bound for bound in bounds.values() if not math.isnan(bound))]
-    value_axis(axes, known, list(values.values()))
-    for place, row in done.items():
-        value, run = values[place], run_of(row)
-        certain = _WRONG if is_wrong(row) else _RIGHT
-        guessed = run is not None or row["status"] == ESTIMATED
-        axes.barh(place, value, height=0.66, **(_GUESSED if guessed else certain))
-        axes.plot([bounds[place]], [place], "|", color=INK, ms=11, mew=2)
-        if run:
-            axes.barh(place, number(run, column), height=0.22, **certain)
-        _write_value(axes, place, value, bounds[place], number(run or {}, column))
-
-
-def _write_value(axes: Axes, place: int, value: float, bound: float, run: float) -> None:
-    """The number beside its bar, and that of its `run` where the bar is an estimate; where the tick
-    of its bound is in the way, inside or beyond."""
-    at, tick = (_axes_fraction(axes, each) for each in (value, bound))
-    hidden = at < tick < at + _NEAR
-    inside = hidden and at > _WIDE
-    text = shown(value) if math.isnan(run) else f"{shown(value)} (run {shown(run)})"
-    if run > value:
-        value = run
-    axes.annotate(
-        text, (bound if hidden and not inside else value, place),
-        (-4 if inside else 5, 0), textcoords="offset points", va="center", fontsize=8,
-        ha="right" if inside else "left", color="white" if inside else INK,
-    )  # fmt: skip
-
-
-def _axes_fraction(axes: Axes, value: float) -> float:
-    """Where `value` lies between the ends of the axes, 0 to 1; NaN stays NaN."""
-    if not value > 0:
-        return 0.0 if value == 0 else math.nan
-    across = axes.transData.transform((value, 0))[0]
-    return float(axes.transAxes.inverted().transform((across, 0))[0])
-
-
-def _bound_value(row: Record, value: float, least: bool) -> float:
-    efficiency = number(row, "efficiency")
-    if least:
-        return value * efficiency
-    return value / efficiency if efficiency > 0 else math.nan
-
-
-def shown(value: float) -> str:
-    """Three digits; whole above a thousand, with separators."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-# Latency of each point as a bar, with a tick where its roofline would be.
+_BOUND: Any = {"color": INK, "marker": "|", "ls": "", "ms": 11, "mew": 2}
 
 
 @rc_context(SETTINGS)
 def latency_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Bars of `latency_ms`, and the roofline's lower bound of each."""
-    return value_figure(
-        frame, archs, "latency_ms", "latency [ms]", "Latency of one inference", True
-    )
 
+    def least(row: Record) -> float:
+        return number(row, "latency_ms") * number(row, "efficiency")
 
-# Samples per second of each point as a bar, with a tick where its roofline would be.
+    figure, panels = bar_figure(frame, archs, "Latency of one inference", "latency [ms]")
+    return _with_bars(figure, panels, frame, "latency_ms", least)
 
 
 @rc_context(SETTINGS)
 def throughput_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Bars of `throughput_ips`, and the roofline's upper bound of each."""
-    return value_figure(
-        frame, archs, "throughput_ips", "throughput [samples/s]", "Throughput", False
-    )
+
+    def most(row: Record) -> float:
+        return number(row, "throughput_ips") / (number(row, "efficiency") or math.nan)
+
+    figure, panels = bar_figure(frame, archs, "Throughput", "throughput [samples/s]")
+    return _with_bars(figure, panels, frame, "throughput_ips", most)
+
+
+def _with_bars(
+    figure: Figure,
+    panels: Sequence[tuple[Axes, Panel]],
+    frame: Frame,
+    column: str,
+    bound: Callable[[Record], float],
+) -> Figure:
+    """Bars of `column` with ticks at the `bound` of each; logarithmic beyond a range of 30 times.
+    Red and hatched where outputs were wrong, pale where estimated, with what a run gave inside."""
+    for axes, panel in panels:
+        done = [(place, row) for place, row in panel if has_figures(row)]
+        ends = [end for _, row in done for end in (number(row, column), bound(row)) if end >= 0]
+        _value_axis(axes, ends)
+        for place, row in done:
+            if math.isnan(number(row, column)):
+                write_instead(axes, place, "no value")
+            else:
+                _draw_bar(axes, place, row, column, bound(row))
+    rows = records(frame)
+    right = Patch(label="simulated", **_RIGHT)
+    handles: list[Any] = [right, Line2D([], [], label="roofline bound", **_BOUND)]
+    if is_estimated(frame):
+        guessed = Patch(label="estimated", **_GUESSED)
+        handles = [guessed, right] if any(map(run_of, rows)) else [guessed]
+    handles += [Patch(label="wrong outputs", **_WRONG)] if any(map(is_wrong, rows)) else []
+    legend(figure, handles)
+    return figure
+
+
+def _value_axis(axes: Axes, ends: Sequence[float]) -> None:
+    """From zero; or logarithmic where `ends` differ by more than 30 times."""
+    if not ends:
+        axes.set_xticks([])
+    elif min(ends) > 0 and max(ends) / min(ends) > _LOG_FROM:
+        logarithmic(axes, "x")
+        axes.set_xlim(min(ends) / 2, max(ends) * 1.1)
+    else:
+        axes.set_xlim(0, (max(ends) or 1.0) * 1.05)
+
+
+def _draw_bar(axes: Axes, place: int, row: Record, column: str, bound: float) -> None:
+    value, run = number(row, column), run_of(row)
+    certain = _WRONG if is_wrong(row) else _RIGHT
+    guessed = run is not None or row["status"] == ESTIMATED
+    axes.barh(place, value, height=0.66, **(_GUESSED if guessed else certain))
+    axes.plot([bound], [place], **_BOUND)
+    text = shown(value)
+    if run is not None:
+        axes.barh(place, number(run, column), height=0.22, **certain)
+        text = f"{text}\nrun {shown(number(run, column))}"
+    write_at_edge(axes, place, text)
+
+
+# What each parameter is worth: the change of a result when one of them moves and the rest stay.
+
+_SIDES: Mapping[str, str] = {"low": BLUE, "high": ORANGE}
+_MOST_ROWS = 40
+
+
+@rc_context(SETTINGS)
+def tornado_figure(frame: Frame) -> Figure:
+    """Bars of `low` and `high`, relative changes of a metric at `low_value` and `high_value`.
+
+    `frame` has the columns parameter, low_value, high_value, low, high, and may have `metric`
+    and those of points: a panel for each. The parameter that matters most is on top; of more
+    than 40 the others are counted. A change that is missing has no bar, but its value is named.
+    """
+    points: dict[str, list[Record]] = {}
+    for row in records(frame):
+        words = [str(row["arch"])] if "arch" in row else []
+        words += [workload(row)] if "model" in row and "batch" in row else []
+        points.setdefault(", ".join(words), []).append(row)
+    panels = [_tornado_panel(name, rows) for name, rows in points.items()]
+    metric = str(frame["metric"].iloc[0]) if "metric" in frame else "result"
+    text = "Sensitivity: one parameter at a time"
+    figure, grid = panel_figure(panels, text, f"change of {metric} [%]", 0.36)
+    for axes, panel in grid:
+        axes.axvline(0, color=INK, lw=1)
+        reach = max(map(_reach, panel.rows)) or 0.01
+        axes.set_xlim(-175 * reach, 175 * reach)
+        for place, row in panel:
+            _draw_changes(axes, place, row)
+    legend(figure, keys({"at the low value": BLUE, "at the high value": ORANGE}))
+    return figure
+
+
+def _tornado_panel(name: str, rows: Sequence[Record]) -> Panel:
+    ranked = sorted(rows, key=_reach, reverse=True)
+    drawn, left = ranked[:_MOST_ROWS], len(ranked) - _MOST_ROWS
+    more = f" ({left} smaller ones left out)" if left > 0 else ""
+    return Panel(name + more, drawn, [str(row["parameter"]) for row in drawn])
+
+
+def _reach(row: Record) -> float:
+    """The larger of a row's two changes; those that are missing count as none."""
+    changes = [abs(number(row, side)) for side in _SIDES]
+    return max((change for change in changes if not math.isnan(change)), default=0.0)
+
+
+def _draw_changes(axes: Axes, place: int, row: Record) -> None:
+    """Both bars of a parameter with its values; they share the row where they point the same way.
+    A change that is missing has its words where the other bar is not."""
+    low, high = number(row, "low"), number(row, "high")
+    together = low * high > 0
+    for side, change, other in (("low", low, high), ("high", high, low)):
+        shift = (-0.19 if side == "low" else 0.19) if together else 0.0
+        missing = math.isnan(change)
+        if not missing:
+            height = 0.36 if together else 0.7
+            axes.barh(place + shift, 100 * change, height=height, **filled(_SIDES[side]))
+        rightwards = change > 0 or (not change < 0 and (other < 0 or side == "high"))
+        value = row.get(f"{side}_value")
+        text = "" if value is None or pd.isna(value) else str(value)
+        text += ": no result" if missing else f" ({100 * change:+.3g} %)"
+        axes.annotate(
+            text.strip(), (0 if missing else 100 * change, place + shift),
+            (4 if rightwards else -4, 0), textcoords="offset points", va="center", fontsize=7,
+            ha="left" if rightwards else "right", color=MUTED if missing else INK,
+        )  # fmt: skip

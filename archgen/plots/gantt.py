@@ -19,7 +19,18 @@ from matplotlib.patches import Patch
 
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots.over_time import WIDTH, Stretch, point_title, stretches, time_axis
-from archgen.plots.style import BLUE, DARK, GREY, INK, LIGHT, PALE, SETTINGS, engine_colour, title
+from archgen.plots.style import (
+    BLUE,
+    DARK,
+    GREY,
+    INK,
+    LIGHT,
+    PALE,
+    SETTINGS,
+    engine_colour,
+    legend,
+    title,
+)
 from simmodel.arch.record import Arch
 
 HOST = -1
@@ -60,7 +71,7 @@ def gantt_figure(
     engines = dict.fromkeys(engine for _, engine in lanes)
     handles = [Patch(color=engine_colour(arch, name), label=name) for name in engines]
     handles.append(Patch(color=_light(_SOLID), label="light: groups of odd number"))
-    figure.legend(handles=handles, loc="outside lower left", ncols=min(8, len(handles)))
+    legend(figure, handles, most=8)
     return figure
 
 
@@ -68,22 +79,13 @@ def _lanes(spans: Frame, arch: Arch, cores: Sequence[int] | None) -> tuple[list[
     """Lanes in order, the host last, and how many cores there was no room for."""
     used = set(zip(spans["core"].astype(int), spans["engine"].astype(str), strict=True))
     order = [*arch.engines(), *sorted({engine for _, engine in used} - set(arch.engines()))]
-    found = sorted(used, key=lambda lane: (lane[0] == HOST, lane[0], order.index(lane[1])))
-    known = list(dict.fromkeys(core for core, _ in found if core != HOST))
-    chosen = _that_fit(found, known) if cores is None else [*cores, HOST]
-    left_out = len(set(known) - set(chosen)) if cores is None else 0
-    return [lane for lane in found if lane[0] in chosen], left_out
-
-
-def _that_fit(lanes: Sequence[Lane], cores: Sequence[int]) -> list[int]:
-    """The host and the first cores, one at least, as many as there is room for."""
-    chosen = [HOST]
-    for core in cores:
-        wanted = {*chosen, core}
-        if len(chosen) > 1 and sum(lane[0] in wanted for lane in lanes) > _MOST_LANES:
-            break
-        chosen.append(core)
-    return chosen
+    lanes = sorted(used, key=lambda lane: (lane[0] == HOST, lane[0], order.index(lane[1])))
+    if cores is not None:
+        return [lane for lane in lanes if lane[0] in (*cores, HOST)], 0
+    ends = {core: n for n, (core, _) in enumerate(lanes, 1) if core != HOST}
+    first = [core for n, (core, end) in enumerate(ends.items()) if not n or end <= _MOST_LANES]
+    drawn = [lane for lane in lanes if lane[0] in (*first, HOST)]
+    return drawn, len(ends) - len(first)
 
 
 def _rule(axes: Axes, parts: Sequence[Stretch], end: int) -> None:
@@ -105,10 +107,8 @@ def _rule(axes: Axes, parts: Sequence[Stretch], end: int) -> None:
 
 def _draw_lanes(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end: int) -> None:
     several = len({core for core, _ in lanes if core != HOST}) > 1
-    axes.set_yticks(range(len(lanes)), [_lane_name(lane, several) for lane in lanes], fontsize=8)
-    axes.set_ylim(max(len(lanes), 4) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
+    names = [f"{core} {name}" if several and core != HOST else name for core, name in lanes]
+    _name_rows(axes, names, 8, 4)
     own = spans.sort_values("start_cycle")
     odd = own["group"].fillna(0).astype(int) % 2 == 1
     for place, (core, engine) in enumerate(lanes):
@@ -122,9 +122,12 @@ def _draw_lanes(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end
         axes.axhline(place - 0.5, color=GREY, alpha=0.5, lw=0.7)
 
 
-def _lane_name(lane: Lane, several: bool) -> str:
-    core, engine = lane
-    return engine if core == HOST or not several else f"{core} {engine}"
+def _name_rows(axes: Axes, names: Sequence[str], size: float, least: int) -> None:
+    """Rows from the top down, of which there is room for `least`."""
+    axes.set_yticks(range(len(names)), names, fontsize=size)
+    axes.set_ylim(max(len(names), least) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
 
 
 def _light(colour: str) -> tuple[float, float, float]:
@@ -172,14 +175,9 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     _draw_time(when, drawn)
     _draw_use(use, drawn, peak, arch.core_count)
     time_axis(when, end, arch)
-    figure.legend(
-        handles=[
-            Patch(color=BLUE, label="of all cores, over the layer's time"),
-            Line2D([], [], color=INK, marker="|", ls="", ms=7, mew=1.6,
-                   label="of one, while it works"),
-        ],
-        loc="outside lower right", ncols=2,
-    )  # fmt: skip
+    while_busy = Line2D([], [], color=INK, marker="|", ls="", ms=7, mew=1.6,
+                        label="of one, while it works")  # fmt: skip
+    legend(figure, [Patch(color=BLUE, label="of all cores, over the layer's time"), while_busy])
     return figure
 
 
@@ -193,18 +191,9 @@ def _layer_cycles(row: Record) -> float:
     return number(row, "end_cycle") - number(row, "start_cycle")
 
 
-def utilization(row: Record, peak: float) -> float:
-    """MACs of a layer over what the chip could do in its time; NaN where that is nothing."""
-    able = _layer_cycles(row) * peak
-    return number(row, "macs") / able if able > 0 else math.nan
-
-
 def _draw_time(axes: Axes, rows: list[Record]) -> None:
     axes.set_title("layer (group) over time")
-    axes.set_yticks(range(len(rows)), [_layer_name(row) for row in rows], fontsize=7)
-    axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
+    _name_rows(axes, [_layer_name(row) for row in rows], 7, 5)
     for place, row in enumerate(rows):
         span = (number(row, "start_cycle"), max(_layer_cycles(row), 1))
         colour = BLUE if number(row, "macs") > 0 else GREY
@@ -222,14 +211,11 @@ def _layer_name(row: Record) -> str:
 
 
 def _draw_use(axes: Axes, rows: list[Record], peak: float, cores: int) -> None:
-    axes.set_title("utilization of the matrix engines")
-    axes.set_xlabel("share of peak [%]")
-    axes.set_xlim(0, 104)
+    axes.set(title="utilization of the matrix engines", xlabel="share of peak [%]", xlim=(0, 104))
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0, labelleft=False)
     for place, row in enumerate(rows):
-        share = 100 * utilization(row, peak)
-        busy = number(row, "busy_matrix_cycles") * peak / cores
-        while_busy = 100 * number(row, "macs") / busy if busy > 0 else math.nan
-        axes.barh(place, 0 if math.isnan(share) else share, height=0.8, color=BLUE)
-        axes.plot([while_busy], [place], "|", color=INK, ms=6, mew=1.6)
+        macs = 100 * number(row, "macs") / peak
+        able, busy = _layer_cycles(row), number(row, "busy_matrix_cycles") / cores
+        axes.barh(place, macs / able if able > 0 and macs > 0 else 0, height=0.8, color=BLUE)
+        axes.plot([macs / busy if busy > 0 else math.nan], [place], "|", color=INK, ms=6, mew=1.6)

@@ -15,13 +15,23 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.points import BUCKET, DIMENSION
-from archgen.plots.style import BROWN, INK, MEMORIES, ORANGE, SETTINGS, VERMILION, say, title
+from archgen.plots.style import (
+    BROWN,
+    INK,
+    MEMORIES,
+    ORANGE,
+    SETTINGS,
+    VERMILION,
+    legend,
+    say,
+    title,
+)
 from archgen.scheduling import DEFAULT
 from simmodel.arch.record import Arch, Memory
 from simmodel.arch.units import show_bytes
@@ -88,6 +98,18 @@ def time_axis(axes: Axes, end: float, arch: Arch, bottom: bool = True) -> None:
     axes.tick_params(labelbottom=bottom)
 
 
+def _rows_figure(text: str, heights: Sequence[float], missing: str) -> tuple[Figure, list[Axes]]:
+    """A figure of panels one below the other, each as high as `heights` says; words about what is
+    `missing` where there is none."""
+    sizes = list(heights) or [1.35]
+    figure = Figure(figsize=(WIDTH, 1.0 + sum(sizes)), layout="constrained")
+    grid = figure.subplots(len(sizes), 1, squeeze=False, height_ratios=sizes).ravel().tolist()
+    title(figure, text)
+    if not heights:
+        say(grid[0], missing)
+    return figure, grid[: len(heights)]
+
+
 # Series of the frame `Study.levels`, and what each of them can be at most.
 
 Values = NDArray[np.float64]
@@ -104,29 +126,22 @@ class Series:
     @property
     def mean(self) -> float:
         """The mean over time."""
-        lengths = np.diff(self.edges)
-        return float((self.values * lengths).sum() / lengths.sum())
+        return float(np.average(self.values, weights=np.diff(self.edges)))
 
 
 def series(levels: Frame, kind: str) -> dict[str, Series]:
     """All levels of `kind` of one point, by name in order of appearance."""
-    own = levels[levels["kind"] == kind]
-    found = {}
-    for name, rows in own.groupby("name", sort=False):
+    levels_of: dict[str, Series] = {}
+    for name, rows in levels[levels["kind"] == kind].groupby("name", sort=False):
         ordered = rows.sort_values("cycle")
         starts = ordered["cycle"].to_numpy(np.float64)
         width = starts[-1] - starts[-2] if len(starts) > 1 else 1.0
         values = ordered["value"].fillna(0).to_numpy(np.float64)
-        found[str(name)] = Series(np.append(starts, starts[-1] + width), values)
-    return found
+        levels_of[str(name)] = Series(np.append(starts, starts[-1] + width), values)
+    return levels_of
 
 
-def total(parts: Sequence[Series]) -> Series:
-    """The sum of series with the same bins."""
-    return Series(parts[0].edges, np.sum([part.values for part in parts], axis=0))
-
-
-def link_peak(arch: Arch, name: str) -> float:
+def _link_peak(arch: Arch, name: str) -> float:
     """Bytes per cycle of all instances of a link, in both directions where it has two."""
     link = arch.links[name]
     both = link.duplex and not set(link.from_).isdisjoint(link.to)
@@ -136,8 +151,7 @@ def link_peak(arch: Arch, name: str) -> float:
 
 # What DRAM and each link moved over time, against what they can.
 
-_WAYS: Mapping[str, str] = {"read": ORANGE, "write": VERMILION}
-_LINK = "link."
+_DIRECTIONS: Mapping[str, str] = {"read": ORANGE, "write": VERMILION, "link": BROWN}
 
 
 @rc_context(SETTINGS)
@@ -147,59 +161,41 @@ def bandwidth_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     The line is the peak: of a link, that of all its instances and directions together. Raises
     ValueError for the rows of several points.
     """
-    text = point_title(levels)
-    arch = archs[str(levels["arch"].iloc[0])]
+    text, arch = point_title(levels), archs[str(levels["arch"].iloc[0])]
     own = series(levels, "bandwidth")
-    dram = {way: own[f"dram.{way}"] for way in _WAYS if f"dram.{way}" in own}
-    if "dram" in own:
-        dram = {"read": own["dram"]}
-    links = {name: own[name] for name in own if name.removeprefix(_LINK) in arch.links}
-    silent = [name.removeprefix(_LINK) for name, moved in links.items() if not moved.values.any()]
-    links = {name: moved for name, moved in links.items() if moved.values.any()}
-    unused = f"; nothing over {', '.join(silent)}" if silent else ""
-    count = max(1, bool(dram) + len(links))
-    figure = Figure(figsize=(WIDTH, 1.3 + 1.45 * count), layout="constrained")
-    grid = figure.subplots(count, 1, squeeze=False).ravel().tolist()
-    title(figure, f"Bandwidth over time: {text}{unused}")
-    if not dram and not links:
-        say(grid[0], "nothing is known of what was moved")
-        return figure
-    panels: list[tuple[str, dict[str, Series], float]] = []
-    if dram:
-        panels.append(("DRAM", dram, arch.dram_bytes_per_cycle))
-    for name, moved in links.items():
-        link = name.removeprefix(_LINK)
-        panels.append((f"link {link}", {"link": moved}, link_peak(arch, link)))
+    dram = {way: own[f"dram.{way}"] for way in ("read", "write") if f"dram.{way}" in own}
+    panels = [("DRAM", dram, arch.dram_bytes_per_cycle)] if dram else []
+    idle = []
+    for name, moved in own.items():
+        link = name.removeprefix("link.")
+        if link in arch.links and moved.values.any():
+            panels.append((f"link {link}", {"link": moved}, _link_peak(arch, link)))
+        elif link in arch.links:
+            idle.append(link)
+    unused = f"; nothing over {', '.join(idle)}" if idle else ""
+    heights, missing = [1.45] * len(panels), "nothing is known of what was moved"
+    figure, grid = _rows_figure(f"Bandwidth over time: {text}{unused}", heights, missing)
     for axes, (name, parts, peak) in zip(grid, panels, strict=True):
         _draw_bandwidth(axes, name, parts, peak, arch.clock)
         time_axis(axes, next(iter(parts.values())).edges[-1], arch, bottom=axes is grid[-1])
-    used = [*dram, *(["link"] if links else [])]
-    handles = [Patch(label=way, color=_colour(way)) for way in used]
-    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
+    used = dict.fromkeys(way for _, parts, _ in panels for way in parts)
+    legend(figure, [Patch(label=way, color=_DIRECTIONS[way]) for way in used])
     return figure
-
-
-def _colour(way: str) -> str:
-    return _WAYS.get(way, BROWN)
 
 
 def _draw_bandwidth(
     axes: Axes, name: str, parts: Mapping[str, Series], peak: float, clock: float
 ) -> None:
-    base: Series | None = None
+    edges = next(iter(parts.values())).edges
+    base = np.zeros(len(edges) - 1)
     for way, own in parts.items():
-        top = own if base is None else total([base, own])
-        axes.stairs(
-            top.values, top.edges, baseline=0 if base is None else base.values, fill=True,
-            color=_colour(way),
-        )  # fmt: skip
+        top = base + own.values
+        axes.stairs(top, edges, baseline=base, fill=True, color=_DIRECTIONS[way])
         base = top
-    if base is None:
-        return
     axes.axhline(peak, color=INK, lw=1)
-    axes.set_ylim(0, 1.08 * max(peak, base.values.max()))
+    axes.set_ylim(0, 1.08 * max(peak, base.max()))
     axes.set_ylabel("bytes / cycle")
-    mean = base.mean
+    mean = Series(edges, base).mean
     axes.set_title(
         f"{name}: mean {mean:.3g} of {peak:.4g} bytes / cycle "
         f"({mean / peak:.0%}, {mean * clock / 1e9:.3g} of {peak * clock / 1e9:.4g} GB/s)"
@@ -208,7 +204,7 @@ def _draw_bandwidth(
 
 # How full each on-chip memory is over time, as a whole and bank by bank.
 
-_TOPS = (4.0, 20.0, 60.0)
+_TOPS = (4.0, 20.0, 60.0, 100.0)
 """Ends of the axis, in %, where a memory never gets fuller."""
 _SHADES = "cividis"
 """Safe for colour-blind readers, and its lightness grows evenly, so that it prints in grey."""
@@ -221,37 +217,31 @@ def occupancy_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     Of memories that every core has, that of the core with the highest peak. Raises ValueError for
     the rows of several points.
     """
-    text = point_title(levels)
-    arch = archs[str(levels["arch"].iloc[0])]
+    text, arch = point_title(levels), archs[str(levels["arch"].iloc[0])]
     memories = arch.memories.on_chip()
-    found = {name: own for name, own in series(levels, "occupancy").items() if name in memories}
-    unused = [name for name, own in found.items() if not own.values.any()]
-    found = {name: own for name, own in found.items() if name not in unused}
-    empty = f"; {', '.join(unused)}: not used" if unused else ""
-    count = max(1, len(found))
-    figure = Figure(figsize=(WIDTH, 0.9 + 1.35 * count), layout="constrained")
-    grid = figure.subplots(count, 1, squeeze=False).ravel().tolist()
-    title(figure, f"Memory over time: {text}{empty}")
-    if not found:
-        say(grid[0], "nothing is known of what memories held")
-    for axes, (name, own) in zip(grid, found.items(), strict=False):
-        _draw_occupancy(axes, name, own, memories[name])
-        time_axis(axes, own.edges[-1], arch, bottom=axes is grid[-1])
+    own = {name: each for name, each in series(levels, "occupancy").items() if name in memories}
+    used = {name: each for name, each in own.items() if each.values.any()}
+    unused = ", ".join(name for name in own if name not in used)
+    empty = f"; {unused}: not used" if unused else ""
+    heights, missing = [1.35] * len(used), "nothing is known of what memories held"
+    figure, grid = _rows_figure(f"Memory over time: {text}{empty}", heights, missing)
+    for axes, (name, each) in zip(grid, used.items(), strict=True):
+        _draw_occupancy(axes, name, each, memories[name])
+        time_axis(axes, each.edges[-1], arch, bottom=axes is grid[-1])
     return figure
 
 
 def _draw_occupancy(axes: Axes, name: str, own: Series, memory: Memory) -> None:
     shares = 100 * own.values / memory.size
     axes.stairs(shares, own.edges, fill=True, color=MEMORIES[name])
-    top = next((each for each in _TOPS if each > 1.1 * shares.max()), 100.0)
+    top = next((each for each in _TOPS if each > 1.1 * shares.max()), _TOPS[-1])
     axes.axhline(100, color=INK, lw=1)
     axes.set_ylim(0, 1.08 * top)
-    axes.set_yticks([0, top / 4, top / 2, 3 * top / 4, top])
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.set_yticks(np.linspace(0, top, 5))
     axes.set_ylabel("% full")
     peak = int(np.argmax(own.values))
-    share, used = shares[peak], show_bytes(own.values[peak])
-    axes.set_title(f"{name}: at most {used} of {show_bytes(memory.size)} ({share:.3g} %)")
+    share, amount = shares[peak], show_bytes(own.values[peak])
+    axes.set_title(f"{name}: at most {amount} of {show_bytes(memory.size)} ({share:.3g} %)")
     at = (own.edges[peak] + own.edges[peak + 1]) / 2
     axes.plot([at], [share], "v", color=INK, ms=5, mec="white", mew=0.6, clip_on=False)
 
@@ -268,34 +258,24 @@ def banks_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     Only memories whose banks are ranges of addresses have any. Raises ValueError for the rows of
     several points.
     """
-    text = point_title(levels)
-    arch = archs[str(levels["arch"].iloc[0])]
+    text, arch = point_title(levels), archs[str(levels["arch"].iloc[0])]
     maps: dict[str, list[Series]] = {}
     for name, own in series(levels, "occupancy").items():
         memory, dot, _ = name.partition(".bank")
         if dot:
             maps.setdefault(memory, []).append(own)
-    heights = [0.55 + 0.16 * max(4, len(banks)) for banks in maps.values()] or [1.0]
-    figure = Figure(figsize=(WIDTH, 0.8 + sum(heights)), layout="constrained")
-    grid = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights).ravel().tolist()
-    title(figure, f"Banks over time: {text}")
-    if not maps:
-        say(grid[0], "no memory with banks that are ranges of addresses")
-    for axes, (name, banks) in zip(grid, maps.items(), strict=False):
-        _draw_banks(figure, axes, name, banks, arch.memories.on_chip()[name])
-        time_axis(axes, banks[0].edges[-1], arch, bottom=axes is grid[-1])
+    heights = [0.55 + 0.16 * max(4, len(banks)) for banks in maps.values()]
+    missing = "no memory with banks that are ranges of addresses"
+    figure, grid = _rows_figure(f"Banks over time: {text}", heights, missing)
+    for axes, (name, banks) in zip(grid, maps.items(), strict=True):
+        size, count, end = arch.memories.on_chip()[name].bank_size, len(banks), banks[0].edges[-1]
+        image = axes.imshow(
+            100 * np.array([bank.values for bank in banks]) / size, cmap=_SHADES, vmin=0, vmax=100,
+            aspect="auto", interpolation="nearest", extent=(0, end, count - 0.5, -0.5),
+        )  # fmt: skip
+        axes.set(title=f"{name}: {count} banks of {show_bytes(size)}", ylabel="bank")
+        axes.grid(visible=False)
+        axes.set_yticks(range(0, count, max(1, count // 8)))
+        figure.colorbar(image, ax=axes, label="% full", ticks=[0, 50, 100], pad=0.01)
+        time_axis(axes, end, arch, bottom=axes is grid[-1])
     return figure
-
-
-def _draw_banks(figure: Figure, axes: Axes, name: str, banks: list[Series], memory: Memory) -> None:
-    shares = 100 * np.array([bank.values for bank in banks]) / memory.bank_size
-    image = axes.imshow(
-        shares, cmap=_SHADES, vmin=0, vmax=100, aspect="auto", interpolation="nearest",
-        extent=(0, banks[0].edges[-1], len(banks) - 0.5, -0.5),
-    )  # fmt: skip
-    axes.set_title(f"{name}: {len(banks)} banks of {show_bytes(memory.bank_size)}")
-    axes.set_ylabel("bank")
-    axes.grid(visible=False)
-    step = max(1, len(banks) // 8)
-    axes.set_yticks(range(0, len(banks), step))
-    figure.colorbar(image, ax=axes, label="% full", ticks=[0, 50, 100], pad=0.01)

@@ -2,35 +2,36 @@
 
 The one idea: bars lie on their side, so that long names stay readable, and a figure grows with its
 rows. What repeats most becomes rows: architectures within a panel for each workload, or workloads
-within a panel for each architecture.
+within a panel for each architecture. Where fields were swept, points are called by their values
+(`512, 16`), and the figure says once what these are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from archgen.outcomes.axes import MACHINE, StudyAxis, axis_setting_text, deviating_axes, workload
 from archgen.outcomes.axes import axes as axes_of
-from archgen.outcomes.axes import workload
 from archgen.outcomes.estimated import has_figures
-from archgen.outcomes.frame import Frame, Record, records
-from archgen.plots.names import machine_labels, names_of, on_machines, said_of
-from archgen.plots.style import LETTER, MUTED, folded, title
+from archgen.outcomes.frame import Frame, Record, records, varied
+from archgen.outcomes.points import DIMENSION, OPTION
+from archgen.plots.style import INK, LETTER, LIGHT, MUTED, folded, title
 from simmodel.arch.record import Arch
 
 NONE: Mapping[str, Arch] = MappingProxyType({})
-_ROW, _HEAD, _AXES_WIDTH = 0.30, 0.75, 3.4
-_LONG = 28
-"""Letters of a row's name from which on what was swept says it better."""
-_SAID = 120
-"""Letters beside the rows for what their names are."""
-TITLE_LETTERS, SQUARE_LETTERS = 34, 29
-_STATUS_TEXT = {"does_not_fit": "does not fit"}
+OUTLINE = [patheffects.withStroke(linewidth=2.0, foreground=LIGHT)]
+"""Keeps a name readable on a line."""
+TITLE_LETTERS = 29
+_ROW, _HEAD, _AXES_WIDTH, _LABEL_LETTERS = 0.30, 0.75, 3.4, 48
+_FEW_FIELDS = 3
+"""Swept fields beyond which a name says only where a point deviates from most."""
 
 
 @dataclass(frozen=True)
@@ -40,101 +41,157 @@ class Panel:
     title: str
     rows: list[Record]
     labels: list[str]
-    said: str = ""
+    legend: str = ""
     """What the words of labels are, where these are values of what was swept."""
 
-
-def split_panels(frame: Frame, archs: Mapping[str, Arch] = NONE) -> list[Panel]:
-    """Panels by workload with a row for each architecture, or the other way round. `archs`,
-    machines by name, tell what was swept, by which rows are called where their names are long."""
-    rows = records(frame)
-    machines, said = row_names(frame, rows, archs)
-    workloads = [workload(row) for row in rows]
-    outer, inner = workloads, machines
-    if len(set(machines)) < len(set(workloads)):
-        outer, inner, said = machines, workloads, ""
-    panels = {name: Panel(name, [], [], said) for name in dict.fromkeys(outer)}
-    for name, label, row in zip(outer, inner, rows, strict=True):
-        panels[name].rows.append(row)
-        panels[name].labels.append(label)
-    return list(panels.values())
+    def __iter__(self) -> Iterator[tuple[int, Record]]:
+        return enumerate(self.rows)
 
 
-def row_names(
-    frame: Frame, rows: Sequence[Record], archs: Mapping[str, Arch]
+def several_types(rows: Sequence[Record]) -> bool:
+    """Whether any machine has points of several element types."""
+    types: dict[str, set[str]] = {}
+    for row in rows:
+        types.setdefault(str(row["arch"]), set()).add(str(row["dtype"]))
+    return any(len(own) > 1 for own in types.values())
+
+
+def machine_labels(rows: Sequence[Record]) -> list[str]:
+    """What each row ran on: its architecture, and of the rest whatever tells rows apart."""
+    names = ["arch", *(["dtype"] if several_types(rows) else []), *varied(rows)]
+    return [" ".join(str(row[name]) for name in names) for row in rows]
+
+
+def row_labels(
+    rows: Sequence[Record], frame: Frame, archs: Mapping[str, Arch]
 ) -> tuple[list[str], str]:
-    """What each of `rows` of `frame` ran on; and what the words of that are, where it is not named
-    but told by what was swept, since names are long and this is not."""
-    labels = machine_labels(rows)
-    if max(map(len, labels), default=0) <= _LONG or not archs:
+    """What to call each of `rows` of `frame`, and what the words of that are: by what was swept
+    where `archs` (machines by name) tell that and it tells rows apart, else by machine."""
+    labels, swept = machine_labels(rows), swept_fields(frame, archs)
+    values = field_labels(rows, swept)
+    if not swept or len(set(values)) < len(set(labels)):
         return labels, ""
-    swept = on_machines(axes_of(frame, archs), rows)
-    told = [" ".join(name.split("\n")) for name in names_of(rows, swept)] if swept else labels
-    if len(set(told)) < len(set(labels)) or max(map(len, told)) >= max(map(len, labels)):
-        return labels, ""
-    return told, said_of(swept, rows, _SAID)
+    return values, f"names: {_field_names(swept)}"
 
 
-def _shape_of(count: int) -> tuple[int, int]:
-    """Rows and columns of a grid for `count` panels."""
-    columns = min(count, 3 if count != 4 else 2)
-    return math.ceil(count / columns), columns
+def swept_fields(frame: Frame, archs: Mapping[str, Arch]) -> list[StudyAxis]:
+    """The axes that tell the points of one network apart, where machines are no axis."""
+    every = axes_of(frame, archs) if archs else ()
+    if any(axis.column == MACHINE for axis in every):
+        return []
+    outer = ("batch", DIMENSION, OPTION)
+    return [axis for axis in every if not axis.column.startswith(outer)]
+
+
+def field_labels(rows: Sequence[Record], swept: Sequence[StudyAxis]) -> list[str]:
+    """`512, 16` for each row by the fields swept; of many fields where it deviates from most rows:
+    `clock 2 GHz`."""
+    if len(swept) > _FEW_FIELDS:
+        pairs = zip(rows, deviating_axes(rows, swept), strict=True)
+        return [", ".join(_setting(axis, row) for axis in own) or "base" for row, own in pairs]
+    return [", ".join(_value_text(axis, row) for axis in swept) for row in rows]
+
+
+def _field_names(swept: Sequence[StudyAxis]) -> str:
+    if len(swept) > _FEW_FIELDS:
+        return "what is not as in most points"
+    return ", ".join(axis.title for axis in swept)
+
+
+def _setting(axis: StudyAxis, row: Record) -> str:
+    value = axis.value(row)
+    return "-" if value is None else axis_setting_text(axis, value)
+
+
+def _value_text(axis: StudyAxis, row: Record) -> str:
+    value = axis.value(row)
+    if value is None:
+        return "-"
+    return axis.shown(value) if isinstance(value, str) else f"{axis.number(value):.6g}"
+
+
+def by_workload(rows: Sequence[Record]) -> dict[str, list[Record]]:
+    """The rows of each network, in order of appearance."""
+    loads: dict[str, list[Record]] = {}
+    for row in rows:
+        loads.setdefault(workload(row), []).append(row)
+    return loads
 
 
 def bar_figure(
-    panels: Sequence[Panel], text: str, row_height: float = _ROW
-) -> tuple[Figure, list[Axes]]:
+    frame: Frame, archs: Mapping[str, Arch], text: str, x: str, row_height: float = _ROW
+) -> tuple[Figure, list[tuple[Axes, Panel]]]:
+    """A panel by workload with a row for each architecture, or the other way round, over `x`;
+    points without a result are named, not drawn as zero."""
+    rows = records(frame)
+    inner, legend = row_labels(rows, frame, archs)
+    outer = [workload(row) for row in rows]
+    if len(set(inner)) < len(set(outer)):
+        outer, inner, legend = inner, outer, ""
+    panels = {name: Panel(name, [], [], legend) for name in dict.fromkeys(outer)}
+    for name, label, row in zip(outer, inner, rows, strict=True):
+        panels[name].rows.append(row)
+        panels[name].labels.append(label)
+    figure, grid = panel_figure(list(panels.values()), text, x, row_height)
+    for axes, panel in grid:
+        for place, row in panel:
+            if not has_figures(row):
+                write_instead(axes, place, refusal(row))
+    return figure, grid
+
+
+def panel_figure(
+    panels: Sequence[Panel], text: str, x: str, row_height: float = _ROW
+) -> tuple[Figure, list[tuple[Axes, Panel]]]:
     """A figure with one axes for each panel, high enough for its rows and a legend."""
-    rows, columns = _shape_of(len(panels))
+    columns = min(len(panels), 3 if len(panels) != 4 else 2)
+    rows = math.ceil(len(panels) / columns)
     longest = max(len(panel.labels) for panel in panels)
-    height = 1.0 + rows * (_HEAD + row_height * max(longest, 2))
-    width = _AXES_WIDTH + LETTER * max(len(label) for panel in panels for label in panel.labels)
-    figure = Figure(figsize=(max(6.4, width * columns), height), layout="constrained")
+    labels = {label: folded(label, _LABEL_LETTERS) for panel in panels for label in panel.labels}
+    letters = min(_LABEL_LETTERS, max(map(len, labels)))
+    size = (
+        max(6.4, (_AXES_WIDTH + LETTER * letters) * columns),
+        1.0 + rows * (_HEAD + row_height * max(longest, 2)),
+    )
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     title(figure, text)
     for spare in grid[len(panels) :]:
         spare.set_axis_off()
     for axes, panel in zip(grid, panels, strict=False):
-        axes.set_title(folded(panel.title, TITLE_LETTERS))
-        axes.set_yticks(range(len(panel.labels)), panel.labels)
+        axes.set(title=folded(panel.title, TITLE_LETTERS), xlabel=x)
+        axes.set_yticks(range(len(panel.labels)), [labels[each] for each in panel.labels])
         axes.set_ylim(max(len(panel.labels), 2) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
-    if said := next((panel.said for panel in panels if panel.said), ""):
-        # Beside the rows there is as much room as these are high.
-        room = int(rows * row_height * max(longest, 2) / LETTER)
-        figure.supylabel(folded(said, max(_LONG, room)), color=MUTED, fontsize=8)
-    return figure, grid[: len(panels)]
+    if panels[0].legend:
+        height = int(rows * row_height * max(longest, 2) / LETTER)
+        words = folded(panels[0].legend, max(TITLE_LETTERS, height))
+        figure.supylabel(words, color=MUTED, fontsize=8)
+    return figure, list(zip(grid, panels, strict=False))
 
 
 def square_figure(
-    count: int, text: str, share: bool = True, columns: int = 4
+    count: int, text: str, share: bool = True, columns: int = 4, width: float = 3.1
 ) -> tuple[Figure, list[Axes]]:
     """A figure of `count` roughly square panels, with common axes where they `share`."""
     columns = min(count, columns)
     rows = math.ceil(count / columns)
-    size = (max(6.4, 3.1 * columns), 1.3 + 2.7 * rows)
+    size = (max(6.4, width * columns), 1.3 + (width - 0.4) * rows)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
     title(figure, text)
-    flat = grid.ravel().tolist()
-    for spare in flat[count:]:
+    panels = grid.ravel().tolist()
+    for spare in panels[count:]:
         spare.set_axis_off()
-    for lowest in flat[max(0, count - columns) : count]:
+    for lowest in panels[max(0, count - columns) : count]:
         lowest.tick_params(labelbottom=True)
-    return figure, flat[:count]
-
-
-def write_refusals(axes: Axes, panel: Panel) -> None:
-    """Name the points without a result in their rows, at the left end."""
-    for place, row in enumerate(panel.rows):
-        if not has_figures(row):
-            write_instead(axes, place, refusal(row))
+    return figure, panels[:count]
 
 
 def refusal(row: Record) -> str:
     """What stands where a bar would be: `does not fit`."""
-    return _STATUS_TEXT.get(str(row["status"]), str(row["status"]))
+    return str(row["status"]).replace("_", " ")
 
 
 def write_instead(axes: Axes, place: int, text: str) -> None:
@@ -143,3 +200,35 @@ def write_instead(axes: Axes, place: int, text: str) -> None:
         text, (0, place), (4, 0), xycoords=("axes fraction", "data"),
         textcoords="offset points", va="center", color=MUTED, style="italic",
     )  # fmt: skip
+
+
+def write_at_edge(axes: Axes, place: int, text: str, color: str = INK) -> None:
+    """Words right of row `place`, outside of the axes."""
+    axes.annotate(
+        text, (1, place), (4, 0), xycoords=("axes fraction", "data"),
+        textcoords="offset points", va="center", fontsize=7, color=color,
+    )  # fmt: skip
+
+
+def write_names(axes: Axes, names: Sequence[tuple[tuple[float, float], str]]) -> None:
+    """Names beside points (in data), each in the first of the four corners where it stays in the
+    panel and covers no other words; without such a corner it is left out. The layout must be final.
+    """
+    corners = [(5, 5, "left"), (5, -12, "left"), (-5, 5, "right"), (-5, -12, "right")]
+    taken = [text.get_window_extent() for text in axes.texts if text.get_text()]
+    inner = axes.get_window_extent()
+    for place, text in names:
+        for across, along, side in corners:
+            note = axes.annotate(
+                text, place, (across, along), textcoords="offset points", ha=side,
+                fontsize=8, path_effects=OUTLINE, zorder=6, in_layout=False,
+            )  # fmt: skip
+            box = note.get_window_extent()
+            if (
+                inner.contains(*box.p0)
+                and inner.contains(*box.p1)
+                and not box.count_overlaps(taken)
+            ):
+                taken.append(box)
+                break
+            note.remove()

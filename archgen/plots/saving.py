@@ -13,26 +13,19 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from archgen.outcomes.axes import FAMILY, MACHINE, StudyAxis, axes, deviating_axes, workload
-from archgen.outcomes.estimated import (
-    by_merit,
-    has_figures,
-    is_estimated,
-    like_with_like,
-    runs,
-)
-from archgen.outcomes.frame import Frame, Record, records
+from archgen.outcomes.axes import FAMILY, MACHINE, axes, workload
+from archgen.outcomes.estimated import by_merit, has_figures, is_estimated, like_with_like, runs
+from archgen.outcomes.frame import Frame, records
 from archgen.outcomes.points import DIMENSION
-from archgen.plots.bars import latency_figure, throughput_figure
+from archgen.plots.bars import latency_figure, throughput_figure, tornado_figure
 from archgen.plots.gantt import gantt_figure, utilization_figure
-from archgen.plots.group_roofline import group_roofline_figure
-from archgen.plots.maps import map_columns, map_figure
-from archgen.plots.memory import memory_figure
 from archgen.plots.over_time import (
     bandwidth_figure,
     banks_figure,
@@ -42,13 +35,16 @@ from archgen.plots.over_time import (
     split_points,
 )
 from archgen.plots.pareto import pareto_figure
-from archgen.plots.roofline import roofline_figure
-from archgen.plots.scaling import scaling_figure, scaling_lines
-from archgen.plots.stacked import area_figure, energy_figure, stalls_figure, waterfall_figure
-from archgen.plots.style import svg_text, title
-from archgen.plots.sweep_lines import sweep_columns, sweep_figure
-from archgen.plots.sweep_scatter import parallel_figure, scatter_figure
-from archgen.plots.tornado import tornado_figure
+from archgen.plots.roofline import group_roofline_figure, roofline_figure
+from archgen.plots.stacked import (
+    area_figure,
+    energy_figure,
+    memory_figure,
+    stalls_figure,
+    waterfall_figure,
+)
+from archgen.plots.style import extend_title, svg_text
+from archgen.plots.sweeps import map_columns, map_figure, sweep_columns, sweep_figure
 from archgen.process.files import read_sealed, write_atomically, write_sealed, write_text
 from archgen.scheduling import DEFAULT
 from simmodel.arch.record import Arch
@@ -56,15 +52,13 @@ from simmodel.arch.record import Arch
 FORMATS = ("png", "svg", "pdf")
 _DPI = 130
 _NO_DATE = {"pdf": {"CreationDate": None}}
-_SEVERAL, _MOST_PANELS = 3, 12
-"""Swept columns from which on lines and maps are not enough; machines with a panel each."""
+_MOST_PANELS = 12
+"""Machines with a panel each."""
 MOST_ROWS = 32
 """Most points in figures with a row for each."""
 OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
     "sweep_<column>": sweep_figure,
     "map_<column>_<column>": map_figure,
-    "parallel": parallel_figure,
-    "scatter": scatter_figure,
     "latency": latency_figure,
     "throughput": throughput_figure,
     "roofline": roofline_figure,
@@ -76,7 +70,6 @@ OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
     "area": area_figure,
     "pareto_area": pareto_figure,
     "pareto_energy": pareto_figure,
-    "scaling": scaling_figure,
     "tornado": tornado_figure,
 }
 """Name -> function of every figure that compares points."""
@@ -97,24 +90,28 @@ def overview_figures(
 ) -> Named:
     """Name and figure of everything that compares points, as far as the frames say it."""
     yield from sweep_figures(frame, archs)
-    shown = frame.loc[quickest(like_with_like(frame)).index]
-    ran = runs(frame)
-    yield from _counted(_marked(_bars, shown, archs), shown, frame)
-    yield from _counted(_run_figures(quickest(ran), archs, layers), quickest(ran), ran)
-    yield from _counted(_areas(shown, archs), shown, frame)
+    compared, ran = like_with_like(frame), runs(frame)
+    for every, figures in ((compared, _compared_rows), (ran, partial(_run_rows, layers=layers))):
+        drawn = quickest(every)
+        count, known = (sum(map(has_figures, records(own))) for own in (drawn, every))
+        noun = " estimates" if is_estimated(every) else ""
+        words = f": the {count} quickest of {known}{noun}" if count < known else ""
+        yield from _extended(figures(drawn, archs), words)
     yield from cloud_figures(frame, archs)
     if sensitivity is not None and not sensitivity.empty:
         yield "tornado", tornado_figure(sensitivity)
 
 
-def _counted(figures: Named, shown: Frame, every: Frame) -> Named:
-    """`figures` of the points in `shown`, whose titles say of how many these are the quickest."""
-    drawn, known = (sum(map(has_figures, records(own))) for own in (shown, every))
-    noun = " estimates" if is_estimated(every) else ""
+def _extended(figures: Named, words: str) -> Named:
     for name, figure in figures:
-        if drawn < known:
-            title(figure, f"{figure.get_suptitle()}: the {drawn} quickest of {known}{noun}")
+        if words:
+            extend_title(figure, words)
         yield name, figure
+
+
+def _marked(figures: Named, frame: Frame) -> Named:
+    """`figures` of `frame`, whose titles say where these are estimates."""
+    return _extended(figures, ": estimated" if is_estimated(frame) else "")
 
 
 def quickest(frame: Frame) -> Frame:
@@ -123,49 +120,34 @@ def quickest(frame: Frame) -> Frame:
     if len(frame) <= MOST_ROWS:
         return frame
     ordered = by_merit(frame, "latency_ms")
-    networks = [workload(row) for row in records(ordered)]
-    place = ordered.groupby(networks).cumcount()
-    kept = place.sort_values(kind="stable").index[:MOST_ROWS]
-    return frame[frame.index.isin(kept)]
-
-
-def of_few_machines(frame: Frame) -> Frame:
-    """All points, or where machines that are no family would have too many panels the quickest."""
-    named = frame[FAMILY].fillna(frame[MACHINE]) if FAMILY in frame else frame[MACHINE]
-    return frame if named.nunique() <= _MOST_PANELS else quickest(frame)
+    place = ordered.groupby([workload(row) for row in records(ordered)]).cumcount()
+    return frame[frame.index.isin(place.sort_values(kind="stable").index[:MOST_ROWS])]
 
 
 def sweep_figures(frame: Frame, archs: Archs) -> Named:
-    """Lines, maps and matrices over what was swept, for any number of points."""
-    yield from _marked(_sweep_figures, frame, archs)
+    """Lines and maps over what was swept, for any number of points."""
+    yield from _marked(_sweep_figures(like_with_like(frame), archs), frame)
 
 
 def _sweep_figures(frame: Frame, archs: Archs) -> Named:
-    every = axes(frame, archs)
-    names = {axis.column: re.sub(r"[^A-Za-z0-9_.=-]+", "-", axis.label) for axis in every}
+    names = {
+        axis.column: re.sub(r"[^A-Za-z0-9_.=-]+", "-", axis.label) for axis in axes(frame, archs)
+    }
     for column in sweep_columns(frame, archs):
         yield f"sweep_{names[column]}", sweep_figure(frame, archs, column)
     for pair in map_columns(frame, archs):
         yield f"map_{names[pair[0]]}_{names[pair[1]]}", map_figure(frame, archs, pair)
-    if len(every) >= _SEVERAL and _vary_together(records(frame), every):
-        yield "parallel", parallel_figure(frame, archs)
-        yield "scatter", scatter_figure(frame, archs)
-
-
-def _vary_together(rows: Sequence[Record], every: Sequence[StudyAxis]) -> bool:
-    """Whether some point differs from the commonest values on three axes and more. Where none
-    does, fields were moved one or two at a time, and lines, maps and the tornado say it all."""
-    return any(len(axes_moved) >= _SEVERAL for axes_moved in deviating_axes(rows, every))
 
 
 def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Named:
     """Figures with a row, or a panel, for each point or machine."""
-    yield from _marked(_bars, frame, archs)
-    yield from _run_figures(runs(frame), archs, layers)
-    yield from _areas(frame, archs)
+    yield from _compared_rows(like_with_like(frame), archs)
+    yield from _run_rows(runs(frame), archs, layers)
 
 
-def _areas(frame: Frame, archs: Archs) -> Named:
+def _compared_rows(frame: Frame, archs: Archs) -> Named:
+    """Figures that estimates have too."""
+    yield from _marked(_bars(frame, archs), frame)
     if _has_values(frame, "area_mm2"):
         yield "area", area_figure(frame, archs)
 
@@ -178,7 +160,7 @@ def _bars(frame: Frame, archs: Archs) -> Named:
         yield "throughput", throughput_figure(frame, archs)
 
 
-def _run_figures(frame: Frame, archs: Archs, layers: Frame | None) -> Named:
+def _run_rows(frame: Frame, archs: Archs, layers: Frame | None) -> Named:
     """Figures of what happened in runs."""
     if frame.empty:
         return
@@ -196,25 +178,17 @@ def cloud_figures(frame: Frame, archs: Archs) -> Named:
     """Figures of which each point is a mark, for any number of points."""
     ran = runs(frame)
     if not ran.empty:
-        yield "roofline", roofline_figure(of_few_machines(ran), archs)
-    yield from _marked(_comparisons, frame, archs)
+        families = ran[FAMILY].fillna(ran[MACHINE]) if FAMILY in ran else ran[MACHINE]
+        few = families.nunique() <= _MOST_PANELS
+        yield "roofline", roofline_figure(ran if few else quickest(ran), archs)
+    yield from _marked(_comparisons(like_with_like(frame), archs), frame)
 
 
 def _comparisons(frame: Frame, archs: Archs) -> Named:
+    loads = [workload(row) for row in records(frame) if has_figures(row)]
     for name, against in (("pareto_area", "area_mm2"), ("pareto_energy", "energy_mj")):
-        if _has_values(frame, against) and _compared(frame):
+        if _has_values(frame, against) and len(set(loads)) < len(loads):
             yield name, pareto_figure(frame, "latency_ms", against, archs=archs)
-    if scaling_lines(frame, archs):
-        yield "scaling", scaling_figure(frame, archs)
-
-
-def _marked(draw: Callable[[Frame, Archs], Named], frame: Frame, archs: Archs) -> Named:
-    """What `draw` makes of the points as they are compared; titles say where that is estimates."""
-    guessed = is_estimated(frame)
-    for name, figure in draw(like_with_like(frame), archs):
-        if guessed:
-            title(figure, f"{figure.get_suptitle()}: estimated")
-        yield name, figure
 
 
 def detail_figures(
@@ -282,39 +256,27 @@ def save_plots(
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
         raise ValueError(f"format {', '.join(unknown)}: must be one of {', '.join(FORMATS)}")
+    inside = detail_figures(archs, layers, spans, levels) if details else ()
     paths = []
-    for name, figure in overview_figures(frame, archs, layers, sensitivity):
-        paths += _save(figure, folder / name, formats)
-    if details:
-        for name, figure in detail_figures(archs, layers, spans, levels):
-            paths += _save(figure, folder / name, formats)
+    for name, figure in chain(overview_figures(frame, archs, layers, sensitivity), inside):
+        for suffix in formats:
+            path = folder / f"{name}.{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _save(figure, path, suffix)
+            paths.append(path)
     return paths
 
 
-def _save(figure: Figure, path: Path, formats: Sequence[str]) -> list[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = []
-    for name in formats:
-        target = path.with_name(f"{path.name}.{name}")
-        if name == "svg":
-            write_text(target, svg_text(figure))
-        else:
-            metadata = _NO_DATE.get(name)
-            write_atomically(
-                target, partial(figure.savefig, format=name, dpi=_DPI, metadata=metadata)
-            )
-        made.append(target)
-    return made
+def _save(figure: Figure, path: Path, suffix: str) -> None:
+    if suffix == "svg":
+        write_text(path, svg_text(figure))
+    else:
+        how: Any = {"format": suffix, "dpi": _DPI, "metadata": _NO_DATE.get(suffix)}
+        write_atomically(path, lambda target: figure.savefig(target, **how))
 
 
 def _has_values(frame: Frame, column: str) -> bool:
     return column in frame and bool(frame[column].notna().any())
-
-
-def _compared(frame: Frame) -> bool:
-    """Whether any workload has two points to choose from."""
-    loads = [workload(row) for row in records(frame) if has_figures(row)]
-    return len(set(loads)) < len(loads)
 
 
 # Pictures of an earlier shape of a study, taken away when it is drawn anew.

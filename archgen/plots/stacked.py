@@ -1,125 +1,151 @@
-"""Bars made of parts that add up: a colour and hatch for each part, numbers in the wide ones."""
+"""Bars made of parts that add up, with numbers in the wide ones: time, energy, area; and memory."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullLocator
 
+from archgen.outcomes.bottleneck import holder, part_of
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots.bars import shown
 from archgen.plots.panels import (
     NONE,
     Panel,
     bar_figure,
-    row_names,
-    split_panels,
+    panel_figure,
+    row_labels,
+    write_at_edge,
     write_instead,
-    write_refusals,
 )
 from archgen.plots.style import (
     BUSY,
     CAUSES,
     COMPONENTS,
     INK,
+    MEMORIES,
     MOVED,
+    MUTED,
+    PALE,
+    PAPER,
     SETTINGS,
     WORK,
     filled,
     keys,
-    legend_columns,
+    legend,
     readable_on,
+    shown,
 )
 from simmodel.arch.record import Arch
+from simmodel.arch.units import show_bytes
 
-_NAMED_FROM = 0.085
+_NUMBERED_FROM = 0.085
 
 
 def draw_stack(
-    axes: Axes, place: float, parts: Mapping[str, float], colours: Mapping[str, str], whole: float,
+    axes: Axes, place: float, row: Record, colours: Mapping[str, str], scale: float = 1.0,
     height: float = 0.72,
-) -> float:  # fmt: skip
-    """Draw `parts` (by name, in order) as one bar in row `place`; gives its length.
-
-    Parts of at least 8.5 % of `whole`, the width of the axes, bear their number.
-    """
-    left = 0.0
-    for name, length in parts.items():
+) -> None:  # fmt: skip
+    """Draw the columns of `row` that have `colours`, times `scale`, as one bar; parts of at
+    least 8.5 % of the width of the axes bear their number."""
+    left, width = 0.0, axes.get_xlim()[1]
+    for name, colour in colours.items():
+        length = scale * number(row, name)
         if not length > 0:
             continue
-        colour = colours[name]
-        axes.barh(place, length, left=left, height=height, **filled(colour))
-        if length >= _NAMED_FROM * whole:
-            axes.text(
-                left + length / 2, place, _short(length, whole),
-                color=readable_on(colour), fontsize=8, ha="center", va="center",
-                bbox={"fc": colour, "ec": "none", "pad": 1.2},
-            )  # fmt: skip
+        bar = axes.barh(place, length, left=left, height=height, **filled(colour))
+        if length >= _NUMBERED_FROM * width:
+            text = f"{length:.0f}" if length >= 10 or width == 100 else f"{length:.2g}"
+            box = {"fc": colour, "ec": "none", "pad": 1.2}
+            axes.bar_label(
+                bar, [text], label_type="center", fontsize=8, color=readable_on(colour), bbox=box
+            )
         left += length
-    return left
 
 
-def _short(length: float, whole: float) -> str:
-    """Two digits, or as many as stand before the point; shares of a hundred are whole."""
-    return f"{length:.0f}" if length >= 10 or whole == 100 else f"{length:.2g}"
-
-
-def component_colours(frame: Frame, pattern: re.Pattern[str]) -> dict[str, str]:
-    """Colours of the columns that `pattern` matches and that are not zero everywhere.
-
-    The pattern's first group is the component. Order is that of `COMPONENTS`, others last.
-    """
-    found = {name: match[1] for name in map(str, frame) if (match := pattern.fullmatch(name))}
-    known = list(COMPONENTS)
-    order = sorted(found, key=lambda name: [*known, found[name]].index(found[name]))
-    used = [name for name in order if (frame[name].fillna(0) > 0).any()]
-    return {name: COMPONENTS.get(found[name], INK) for name in used}
+def _component_colours(frame: Frame, pattern: re.Pattern[str]) -> dict[str, str]:
+    """Colours of the columns that `pattern` matches and that are not zero everywhere, in the order
+    of `COMPONENTS`; the pattern's first group is the component."""
+    parts = {name: match[1] for name in map(str, frame) if (match := pattern.fullmatch(name))}
+    order = list(COMPONENTS)
+    ranked = sorted(parts, key=lambda name: [*order, parts[name]].index(parts[name]))
+    used = [name for name in ranked if (frame[name].fillna(0) > 0).any()]
+    return {name: COMPONENTS.get(parts[name], INK) for name in used}
 
 
 # Where the time of the matrix engines went: busy, or idle for one cause, out of 100 %.
 
-_STALL_NAMES = {
-    "front_end": "front end",
-    "no_work": "no work",
-    "engine": "other engine",
-    "core": "other core",
+_LABELS = {
+    "matrix_busy": "busy",
+    "stall_front_end": "waits: front end",
+    "stall_no_work": "no work",
+    "stall_engine": "waits: other engine",
+    "stall_core": "waits: other core",
+    "work_start_ups": "start-ups",
+    "moved_again": "DRAM: again",
+    "moved_compulsory": "DRAM: compulsory",
+    "moved_idle": "DRAM: idle",
 }
+_STALLS = {f"stall_{cause}": colour for cause, colour in CAUSES.items()}
+_MATRIX = {f"work_{part}": colour for part, colour in WORK.items()} | _STALLS
+_DRAM = {f"moved_{part}": colour for part, colour in MOVED.items()}
+_SHARES_ROW, _HALF = 0.62, 0.34
+
+
+def _time_keys(columns: Mapping[str, str]) -> list[Any]:
+    """What colours of parts of the time mean."""
+    names = {name: name.replace("stall_", "waits: ").replace("work_", "") for name in columns}
+    return [*keys({_LABELS.get(n, names[n].replace("_", " ")): c for n, c in columns.items()})]
+
+
+def _runs(panel: Panel) -> Iterable[tuple[int, Record]]:
+    return ((place, row) for place, row in panel if row["status"] == "ok")
 
 
 @rc_context(SETTINGS)
 def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Stacked bars of `matrix_busy` and every `stall_<cause>`, which add up to 1."""
-    panels = split_panels(frame, archs)
-    figure, grid = bar_figure(panels, "Time of the matrix engines")
-    columns = {"matrix_busy": BUSY, **{f"stall_{cause}": c for cause, c in CAUSES.items()}}
-    columns = {name: colour for name, colour in columns.items() if name in frame}
-    for axes, panel in zip(grid, panels, strict=True):
-        axes.set_xlabel("share of time [%]")
+    columns = {name: c for name, c in ({"matrix_busy": BUSY} | _STALLS).items() if name in frame}
+    figure, grid = bar_figure(frame, archs, "Time of the matrix engines", "share of time [%]")
+    for axes, panel in grid:
         axes.set_xlim(0, 100)
-        write_refusals(axes, panel)
-        for place, row in enumerate(panel.rows):
-            if row["status"] == "ok":
-                shares = {name: 100 * number(row, name) for name in columns}
-                draw_stack(axes, place, shares, columns, 100)
-    names = {_stall_label(name): colour for name, colour in columns.items()}
-    columns_of_legend = min(5, legend_columns(figure, list(names)))
-    figure.legend(handles=keys(names), loc="outside lower left", ncols=columns_of_legend)
+        for place, row in _runs(panel):
+            draw_stack(axes, place, row, columns, 100)
+    legend(figure, _time_keys(columns), most=5)
     return figure
 
 
-def _stall_label(name: str) -> str:
-    cause = name.removeprefix("stall_")
-    return "busy" if name == "matrix_busy" else _STALL_NAMES.get(cause, cause)
+@rc_context(SETTINGS)
+def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
+    """Two stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
+    (`moved_<part>`), and `of_bound` as a tick. Each bar adds up to the point's time."""
+    text, x = (
+        "From the bound to the measured cycle",
+        "share of time [%]: matrix engines above, DRAM below",
+    )
+    figure, grid = bar_figure(frame, archs, text, x, _SHARES_ROW)
+    for axes, panel in grid:
+        axes.set_xlim(0, 100)
+        for place, row in _runs(panel):
+            for colours, side in ((_MATRIX, -1), (_DRAM, 1)):
+                draw_stack(axes, place + side * _HALF / 2, row, colours, 100, _HALF - 0.02)
+            at, reach = 100 * number(row, "of_bound"), _HALF + 0.08
+            axes.plot([at, at], [place - reach, place + reach], color=INK, lw=2)
+    columns = {n: c for n, c in (_MATRIX | _DRAM).items() if n in frame and (frame[n] > 0).any()}
+    legend(figure, [*_time_keys(columns), Line2D([], [], color=INK, lw=2, label="bound")], most=5)
+    return figure
 
 
-# Where the energy of each point went, and how sure that is.
+# Where the energy and the area of each point went.
 
 _ENERGY_PART = re.compile(r"energy_(?!low_|high_)(.+)_mj")
+_AREA_PART = re.compile(r"area_(?!low_|high_)(.+)_mm2")
 
 
 @rc_context(SETTINGS)
@@ -128,139 +154,124 @@ def energy_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
 
     Only components that cost something anywhere are drawn. The total stands beside the range.
     """
-    panels = split_panels(frame, archs)
-    figure, grid = bar_figure(panels, "Energy of one inference", 0.36)
-    colours = component_colours(frame, _ENERGY_PART)
-    for axes, panel in zip(grid, panels, strict=True):
-        axes.set_xlabel("energy [mJ]")
-        write_refusals(axes, panel)
-        _draw_energy(axes, panel, colours)
-    handles = [
-        *keys({_ENERGY_PART.sub(r"\1", column): colour for column, colour in colours.items()}),
-        Line2D([], [], color=INK, marker="|", ms=7, lw=1.2, label="low to high"),
-    ]
-    columns = legend_columns(figure, [str(handle.get_label()) for handle in handles])
-    figure.legend(handles=handles, loc="outside lower left", ncols=min(6, columns))
+    figure, grid = bar_figure(frame, archs, "Energy of one inference", "energy [mJ]", 0.36)
+    colours = _component_colours(frame, _ENERGY_PART)
+    for axes, panel in grid:
+        _draw_totals(axes, list(_runs(panel)), colours, ("energy_mj", "energy_high_mj"))
+        for place, row in _runs(panel):
+            low, high = number(row, "energy_low_mj"), number(row, "energy_high_mj")
+            if high > low:
+                axes.plot([low, high], [place + 0.43] * 2, "|-", color=INK, lw=1.2, ms=6)
+    spread = Line2D([], [], color=INK, marker="|", ms=7, lw=1.2, label="low to high")
+    legend(figure, [*_component_keys(colours, _ENERGY_PART), spread])
     return figure
-
-
-def _draw_energy(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
-    ends = [
-        number(row, column)
-        for row in panel.rows
-        for column in ("energy_mj", "energy_high_mj")
-        if not math.isnan(number(row, column))
-    ]
-    most = max(ends, default=0.0) or 1.0
-    axes.set_xlim(0, most * 1.25)
-    for place, row in enumerate(panel.rows):
-        if row["status"] != "ok":
-            continue
-        parts = {column: number(row, column) for column in colours}
-        end = draw_stack(axes, place, parts, colours, most * 1.25)
-        total = number(row, "energy_mj")
-        if math.isnan(total):
-            write_instead(axes, place, "no value")
-            continue
-        low, high = number(row, "energy_low_mj"), number(row, "energy_high_mj")
-        if high > low:
-            axes.plot([low, high], [place + 0.43] * 2, "|-", color=INK, lw=1.2, ms=6)
-        axes.annotate(
-            shown(total), (max(end, total), place), (5, 0),
-            textcoords="offset points", va="center", fontsize=8,
-        )  # fmt: skip
-
-
-# What each machine's silicon is made of.
-
-_AREA_PART = re.compile(r"area_(?!low_|high_)(.+)_mm2")
 
 
 @rc_context(SETTINGS)
 def area_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Stacked bars of `area_<component>_mm2`, one for each machine, whatever it ran."""
-    rows = records(frame)
-    machines = {row["arch"]: row for row in reversed(rows)}
-    own = [machines[name] for name in dict.fromkeys(row["arch"] for row in rows)]
-    told, said = row_names(frame, own, archs)
-    panel = Panel("", own, told if said else [row["arch"] for row in own], said)
-    varied = dict(zip(row_names(frame, rows, archs)[0], rows, strict=True))
-    if any(str(name).startswith("arch.") for name in frame) and len(varied) > len(own):
-        panel = Panel("", list(varied.values()), list(varied), panel.said)
-    figure, (axes,) = bar_figure([panel], "Area")
-    colours = component_colours(frame, _AREA_PART)
-    areas = [number(row, "area_mm2") for row in panel.rows]
-    most = max((area for area in areas if not math.isnan(area)), default=0.0) or 1.0
-    axes.set_xlabel("area, with the interface to DRAM [mm²]")
-    axes.set_xlim(0, most * 1.2)
-    for place, (row, area) in enumerate(zip(panel.rows, areas, strict=True)):
-        if math.isnan(area):
-            write_instead(axes, place, "no value")
-            continue
-        parts = {column: number(row, column) for column in colours}
-        end = draw_stack(axes, place, parts, colours, most * 1.2)
-        axes.annotate(
-            shown(area), (max(end, area), place), (5, 0),
-            textcoords="offset points", va="center", fontsize=8,
-        )  # fmt: skip
-    names = {_AREA_PART.sub(r"\1", column): colour for column, colour in colours.items()}
-    if names:
-        columns = legend_columns(figure, list(names))
-        figure.legend(handles=keys(names), loc="outside lower left", ncols=min(6, columns))
+    machines = {row["arch"]: row for row in reversed(records(frame))}
+    rows = [machines[name] for name in dict.fromkeys(frame["arch"])]
+    labels, names = row_labels(rows, frame, archs)
+    panel = Panel("", rows, labels if names else [str(row["arch"]) for row in rows], names)
+    figure, ((axes, _),) = panel_figure([panel], "Area", "area, with the interface to DRAM [mm²]")
+    colours = _component_colours(frame, _AREA_PART)
+    _draw_totals(axes, list(panel), colours, ("area_mm2",))
+    legend(figure, _component_keys(colours, _AREA_PART))
     return figure
 
 
-# From the bound to the measured cycle: what matrix engines and DRAM did in every cycle.
+def _component_keys(colours: Mapping[str, str], pattern: re.Pattern[str]) -> list[Any]:
+    return [*keys({pattern.sub(r"\1", column): colour for column, colour in colours.items()})]
 
-_ROW = 0.62
-_HALF = 0.34
-_LOSS_NAMES = {
-    "stall_front_end": "waits: front end",
-    "stall_no_work": "no work",
-    "stall_engine": "waits: other engine",
-    "stall_core": "waits: other core",
-    "moved_again": "DRAM: again",
-    "moved_compulsory": "DRAM: compulsory",
-    "moved_idle": "DRAM: idle",
-}
+
+def _draw_totals(
+    axes: Axes,
+    rows: Sequence[tuple[int, Record]],
+    colours: Mapping[str, str],
+    ends: tuple[str, ...],
+) -> None:
+    """Stacks with their totals, the first of the columns `ends` that the axis has room for."""
+    values = [number(row, column) for _, row in rows for column in ends]
+    axes.set_xlim(0, 1.05 * (max((each for each in values if each > 0), default=1.0)))
+    for place, row in rows:
+        total = number(row, ends[0])
+        if math.isnan(total):
+            write_instead(axes, place, "no value")
+        else:
+            draw_stack(axes, place, row, colours)
+            write_at_edge(axes, place, shown(total))
+
+
+# What each on-chip memory has, what of it a run used, and what would hold all that is alive.
+
+_MEMORY_BAR = 0.2
+"""Inches of the row of one memory."""
+_ROOM = 1.6
+"""Times the largest size that the axis goes to, and below the smallest from which it comes."""
+_SET: Any = {"marker": "D", "ms": 5.5, "mfc": PAPER, "mec": INK, "mew": 1.2, "ls": "", "zorder": 4}
+_END: Any = {"marker": "|", "ms": 9, "mec": INK, "mew": 1.6, "ls": "", "zorder": 3}
 
 
 @rc_context(SETTINGS)
-def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
-    """Two stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
-    (`moved_<part>`), and `of_bound` as a tick. Each bar adds up to the point's time."""
-    panels = split_panels(frame, archs)
-    figure, grid = bar_figure(panels, "From the bound to the measured cycle", _ROW)
-    matrix = {f"work_{part}": colour for part, colour in WORK.items()}
-    matrix |= {f"stall_{cause}": colour for cause, colour in CAUSES.items()}
-    dram = {f"moved_{part}": colour for part, colour in MOVED.items()}
-    for axes, panel in zip(grid, panels, strict=True):
-        axes.set_xlabel("share of time [%]: matrix engines above, DRAM below")
-        axes.set_xlim(0, 100)
-        write_refusals(axes, panel)
-        for place, row in enumerate(panel.rows):
-            if row["status"] == "ok":
-                for colours, side in ((matrix, -1), (dram, 1)):
-                    shares = {name: 100 * number(row, name) for name in colours if name in row}
-                    draw_stack(axes, place + side * _HALF / 2, shares, colours, 100, _HALF - 0.02)
-                _draw_bound_mark(axes, place, row)
-    shown = {n: c for n, c in (matrix | dram).items() if n in frame and (frame[n] > 0).any()}
-    handles = [*keys({_loss_label(name): colour for name, colour in shown.items()})]
-    tick = Line2D([], [], color=INK, lw=2, label="bound")
-    labels = [_loss_label(name) for name in shown]
-    columns = min(5, legend_columns(figure, labels))
-    figure.legend(handles=[*handles, tick], loc="outside lower left", ncols=columns)
+def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
+    """Size of each on-chip memory, `peak_<memory>_bytes` of it, and the working set, over bytes.
+
+    Each row holds one thin bar for each on-chip memory of its machine, up to the peak of the worst
+    core, pale up to the size. Schedules fill what there is, so the peak does not say what a network
+    needs: that does the diamond, the part of `working_set_bytes` in each shared memory, else in
+    each core's local memory. On the right, DRAM traffic over `compulsory_bytes`: from 1 on upwards,
+    what was spilled or loaded again for want of memory.
+    """
+    machines = [archs[name].memories.on_chip() for name in dict.fromkeys(frame["arch"])]
+    present = [role for role in MEMORIES if any(role in machine for machine in machines)]
+    height = max(0.36, _MEMORY_BAR * max(map(len, machines)))
+    figure, grid = bar_figure(frame, archs, "Memory on chip", "bytes", height)
+    needs = [
+        part_of(number(row, "working_set_bytes"), archs[row["arch"]]) for row in records(frame)
+    ]
+    amounts = [float(memory.size) for machine in machines for memory in machine.values()]
+    amounts += [need for need in needs if need > 0]
+    for axes, panel in grid:
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(min(amounts) / (4 * _ROOM), max(amounts) * _ROOM)
+        axes.xaxis.set_major_locator(LogLocator(base=2, numticks=6))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(lambda value, _: show_bytes(value))
+        for place, row in _runs(panel):
+            _draw_memories(axes, place, row, archs[str(row["arch"])])
+            _write_need(axes, place, row)
+    signs = [
+        Line2D([], [], **_END, label="size of one"),
+        Line2D([], [], **_SET, label="working set, its part in one"),
+    ]
+    legend(figure, [*keys({f"peak, {role}": MEMORIES[role] for role in present}), *signs])
     return figure
 
 
-def _draw_bound_mark(axes: Axes, place: int, row: Record) -> None:
-    at = 100 * number(row, "of_bound")
-    axes.plot([at, at], [place - _HALF - 0.08, place + _HALF + 0.08], color=INK, lw=2)
+def _draw_memories(axes: Axes, place: int, row: Record, arch: Arch) -> None:
+    memories, start = arch.memories.on_chip(), axes.get_xlim()[0]
+    roles = [role for role in MEMORIES if role in memories]
+    height = 0.8 / len(roles)
+    for index, role in enumerate(roles):
+        at = place - 0.4 + height * (index + 0.5)
+        size, peak = memories[role].size, number(row, f"peak_{role}_bytes")
+        axes.barh(at, size - start, left=start, height=height * 0.8, color=PALE, alpha=0.45)
+        if peak > start:
+            style = filled(MEMORIES[role])
+            axes.barh(at, peak - start, left=start, height=height * 0.8, **style)
+        axes.plot([size], [at], **_END)
+        if role == holder(arch):
+            axes.plot([part_of(number(row, "working_set_bytes"), arch)], [at], **_SET)
 
 
-def _loss_label(name: str) -> str:
-    if name in _LOSS_NAMES:
-        return _LOSS_NAMES[name]
-    kind, _, part = name.partition("_")
-    words = part.replace("start_ups", "start-ups").replace("_", " ")
-    return f"waits: {words}" if kind == "stall" else words
+def _write_need(axes: Axes, place: int, row: Record) -> None:
+    """Right of a row: the working set, and how often what must cross DRAM's pins did so."""
+    lines = []
+    need, least = number(row, "working_set_bytes"), number(row, "compulsory_bytes")
+    if not math.isnan(need):
+        lines.append(f"working set {show_bytes(need)}")
+    moved = number(row, "dram_read_bytes") + number(row, "dram_write_bytes")
+    if least > 0 and not math.isnan(moved):
+        lines.append(f"DRAM traffic × {moved / least:.3g}")
+    write_at_edge(axes, place, "\n".join(lines), color=MUTED)

@@ -7,25 +7,21 @@ another resembles in grey has a hatch of its own, so that a print without colour
 from __future__ import annotations
 
 import hashlib
-import math
+import html
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullLocator
 
-from archgen.outcomes.frame import Record, number
 from simmodel.arch.record import Arch
 
 # Okabe and Ito's palette, a brown, and greys.
@@ -77,10 +73,6 @@ RUN: Any = {"ls": "", "marker": "*", "ms": 10, "mec": "white", "mew": 0.6}
 """Mark of what a run gave, beside what was estimated."""
 LETTER, _BOLD = 0.085, 0.12
 """Inches, generously, of a letter, and of one of a figure's title."""
-_NUMBERS = 1.1
-"""Inches of a decade from which on there is room for three numbers."""
-_ENDS = re.compile(r"(?<=[-_./,:])(?=[^\s])")
-"""Where a word may be broken."""
 
 
 def engine_colour(arch: Arch, engine: str) -> str:
@@ -96,7 +88,7 @@ def engine_colour(arch: Arch, engine: str) -> str:
     return ORANGE if "dram" in copy.from_ else SKY
 
 
-def readable_on(colour: str) -> str:
+def readable_on(colour: Any) -> str:
     """Light or dark, whichever stands out more from `colour`."""
     red, green, blue = to_rgb(colour)
     return DARK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else LIGHT
@@ -114,31 +106,33 @@ def keys(colours: Mapping[str, str]) -> list[Patch]:
 
 
 def folded(text: str, letters: int) -> str:
-    """`text` in lines of at most as many letters, broken at spaces and after `-`, `_` and the
-    like; a word without these is broken anywhere."""
-    lines: list[str] = []
-    for line in textwrap.wrap(text, letters, break_long_words=False, break_on_hyphens=False):
-        lines.append("")
-        for part in _ENDS.split(line):
-            if lines[-1] and len(lines[-1]) + len(part) > letters:
-                lines.append("")
-            lines[-1] += part
-    return "\n".join(
-        line[at : at + letters] for line in lines for at in range(0, len(line), letters)
-    )
+    """`text` in lines of at most as many letters, broken at spaces and hyphens where it can be."""
+    return textwrap.fill(text, letters)
 
 
-def legend_columns(figure: Figure, labels: Sequence[str]) -> int:
-    """How many columns of a legend with these labels the figure is wide enough for."""
-    longest = max(map(len, labels), default=1) * LETTER + 0.5
-    return max(1, min(len(labels), int(figure.get_figwidth() / longest)))
+def legend(figure: Figure, handles: Sequence[Any], text: str = "", most: int = 6) -> None:
+    """A legend below the panels under the words `text`, in as many columns as there is room for,
+    `most` at most."""
+    if not handles:
+        return
+    longest = max(len(str(each.get_label())) for each in handles) * LETTER + 0.5
+    columns = max(1, min(len(handles), most, int(figure.get_figwidth() / longest)))
+    drawn = figure.legend(
+        handles=list(handles), loc="outside lower left", ncols=columns, alignment="left",
+        title=folded(text, int(figure.get_figwidth() / LETTER)) or None, title_fontsize=8,
+    )  # fmt: skip
+    drawn.get_title().set_color(MUTED)
 
 
 def title(figure: Figure, text: str) -> None:
-    """What the whole figure shows, at the top left, in as many lines as its width asks for."""
-    letters = int(figure.get_figwidth() / _BOLD)
-    words = [folded(word, letters) if len(word) > letters else word for word in text.split(" ")]
-    figure.suptitle(" ".join(words), fontweight="bold", x=0.01, ha="left", wrap=True)
+    """What the figure shows, at the top left, in as many lines as its width asks for."""
+    lines = folded(text, int(figure.get_figwidth() / _BOLD))
+    figure.suptitle(lines, fontweight="bold", x=0.01, ha="left")
+
+
+def extend_title(figure: Figure, text: str) -> None:
+    """Add words to the title of a figure."""
+    title(figure, f"{' '.join(figure.get_suptitle().split())}{text}")
 
 
 def say(axes: Axes, text: str) -> None:
@@ -148,40 +142,27 @@ def say(axes: Axes, text: str) -> None:
 
 
 class _Decades(LogLocator):
-    """Ticks at 1, 2 and 5 of each decade, over three and more at decades alone, as where an axis
-    has no room for the numbers of all."""
+    """Ticks at 1, 2 and 5 of each decade, from a range of 30 times on at decades alone."""
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
         """Ticks between two ends, and one beyond each."""
-        few = vmax >= 1e3 * vmin or (vmin < vmax and self._inches(vmin, vmax) < _NUMBERS)
-        self.set_params(subs=(1.0,) if few else (1.0, 2.0, 5.0))
+        self.set_params(subs=(1.0,) if vmax >= 30 * vmin else (1.0, 2.0, 5.0))
         return super().tick_values(vmin, vmax)
 
-    def _inches(self, vmin: float, vmax: float) -> float:
-        """Of a decade across the picture; infinite for upright axes, whose numbers are low."""
-        panel = getattr(self.axis, "axes", None)
-        if panel is None or self.axis is not panel.xaxis or vmin <= 0:
-            return math.inf
-        return float(panel.get_window_extent().width / panel.figure.dpi / math.log10(vmax / vmin))
 
-
-def decades(*found: Axis) -> None:
-    """Number axes of a logarithmic scale as people write: 0.5, 20, 1,000."""
-    for axis in found:
+def logarithmic(axes: Axes, sides: str = "xy") -> None:
+    """Make sides of a panel logarithmic, numbered as people write: 0.5, 20, 1,000."""
+    for side in sides:
+        axes.set(**{f"{side}scale": "log"})
+        axis: Axis = getattr(axes, f"{side}axis")
         axis.set_major_locator(_Decades())
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
-def colour_bar(figure: Figure, shades: ScalarMappable, axes: Axes, text: str = "") -> None:
-    """What shades mean: values from the least to the most."""
-    least, most = shades.get_clim()
-    assert least is not None
-    assert most is not None
-    bar = figure.colorbar(shades, ax=axes, format=lambda value, _: f"{value:.3g}", pad=0.02)
-    bar.set_ticks((np.geomspace if least > 0 else np.linspace)(least, most, 5).tolist())
-    bar.minorticks_off()
-    bar.set_label(text)
+def shown(value: float) -> str:
+    """Three digits; whole above a thousand, with separators."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 # A figure as SVG text that fits into a page, whatever the page's colours.
@@ -223,85 +204,9 @@ def as_svg(figure: Figure) -> str:
         text = re.sub(re.escape(colour), reference, text, flags=re.IGNORECASE)
     for_all = _FOR_ALL.search(text)
     style = f"max-width: 100%; height: auto; {for_all[1] if for_all else ''}"
+    label = html.escape(figure.get_suptitle())
     text = _ABOUT.sub("", _FOR_ALL.sub("", text, count=1), count=1)
-    said = _escaped(figure.get_suptitle())
-    text = _SIZE.sub(
-        rf'width="\1pt" style="{style}" role="img" aria-label="{said}"',
+    return _SIZE.sub(
+        lambda size: f'width="{size[1]}pt" style="{style}" role="img" aria-label="{label}"',
         text, count=1,
-    )  # fmt: skip
-    return text.strip()
-
-
-def _escaped(text: str) -> str:
-    """`text` as it stands in an attribute and in a replacement of `re.sub`."""
-    plain = text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return plain.replace("\\", r"\\")
-
-
-# What sweeps are drawn of: a few figures of points, as people read them.
-
-_PEAK = re.compile(r"peak_(?!dram_)(.+)_bytes")
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One figure of a point."""
-
-    name: str
-    unit: str
-    of: Callable[[Record], float]
-    """Its value in `unit`, NaN where it is missing."""
-    more: bool = False
-    """Whether more of it is better."""
-    buys: bool = True
-    """Whether a larger machine is made to better it; area is what it is paid with."""
-
-    def changes(self, one: Record, other: Record) -> bool:
-        """Whether both rows have it, and it is another."""
-        values = self.of(one), self.of(other)
-        return not any(map(math.isnan, values)) and values[0] != values[1]
-
-    @property
-    def title(self) -> str:
-        """`latency [ms]`."""
-        return f"{self.name} [{self.unit}]" if self.unit else self.name
-
-
-def _traffic(row: Record) -> float:
-    return (number(row, "dram_read_bytes") + number(row, "dram_write_bytes")) / 1e6
-
-
-LATENCY = Metric("latency", "ms", lambda row: number(row, "latency_ms"))
-ENERGY = Metric("energy", "mJ", lambda row: number(row, "energy_mj"))
-AREA = Metric("area", "mm²", lambda row: number(row, "area_mm2"), buys=False)
-METRICS = (
-    LATENCY,
-    Metric("throughput", "samples/s", lambda row: number(row, "throughput_ips"), more=True),
-    ENERGY,
-    AREA,
-    Metric(
-        "throughput per area",
-        "samples/s/mm²",
-        lambda row: number(row, "throughput_per_mm2"),
-        more=True,
-    ),
-    Metric("DRAM traffic", "MB", _traffic),
-    Metric("matrix use", "%", lambda row: 100 * number(row, "matrix_utilization"), more=True),
-)
-"""Of every sweep, as far as the study knows them."""
-
-
-def available_metrics(metrics: Sequence[Metric], rows: Sequence[Record]) -> list[Metric]:
-    """Those that some row has a value of."""
-    return [each for each in metrics if any(not math.isnan(each.of(row)) for row in rows)]
-
-
-def peaks(rows: Sequence[Record]) -> list[Metric]:
-    """The most that is alive at once in each memory on chip, which some row has."""
-    columns = dict.fromkeys(name for row in rows for name in row if _PEAK.fullmatch(name))
-    return [_peak(name, found[1]) for name in columns if (found := _PEAK.fullmatch(name))]
-
-
-def _peak(column: str, memory: str) -> Metric:
-    name = f"{memory} memory alive at once"
-    return Metric(name, "KiB", lambda row: number(row, column) / 1024, buys=False)
+    ).strip()  # fmt: skip

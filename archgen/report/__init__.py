@@ -6,7 +6,6 @@ at most and costs), `summary` (sentences), `sheets` (tables), `figures` (SVG) an
 in a template). `card` is the short form for notebooks.
 """
 
-from archgen.report.page import REPORT, report_html, write_report
-from archgen.report.summary import card_html
+from archgen.report.page import REPORT, card_html, report_html, write_report
 
 __all__ = ["REPORT", "card_html", "report_html", "write_report"]

@@ -6,17 +6,16 @@ read, details for a few, and what is left out for its size is named in its place
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import yaml
 from matplotlib.figure import Figure
 
 from archgen.outcomes.frame import layers_frame, levels_frame, spans_frame
 from archgen.outcomes.points import Outcome
-from archgen.plots import (
-    as_svg,
-    detail_figures,
-)
+from archgen.plots import as_svg, detail_figures
 from archgen.plots.saving import MOST_ROWS, cloud_figures, row_figures, sweep_figures
 from archgen.report.points import PointView, ReportSubject
 from archgen.report.ranking import Ranking, Standing
@@ -27,60 +26,11 @@ _LARGEST = 700_000
 """Characters of one figure."""
 _ALL = 5_000_000
 """Characters of all details together."""
-COSTS = ("energy", "area")
+COSTS = ("figure-energy", "figure-area")
 """Figures that belong to energy and area."""
 
-_SAID: Mapping[str, tuple[str, str]] = {
-    "latency": ("Latency", "Shorter is better. The tick is the least time that the roofline "
-                "allows."),
-    "throughput": ("Throughput", "Longer is better. The tick is the most that the roofline "
-                   "allows."),
-    "roofline": ("Roofline", "Each mark is a run: what it computed per byte of DRAM traffic, and "
-                 "how fast. Marks on the slope are bound by DRAM, those under the flat roof by the "
-                 "matrix engines; the gap to the roof is what a better schedule or machine could "
-                 "still win."),
-    "roofline_groups": ("Roofline by group of layers", "Each mark is a group of layers, as large "
-                        "as its time. Large marks far below the roof are worth looking at."),
-    "memory": ("Memory on chip", "A bar is what a run had in use at most, its pale end the size. "
-               "Schedules fill what there is; what a network needs is the diamond, its part of all "
-               "results that are alive at once. Left of it, layers have to share tiles or spill: "
-               "DRAM traffic is that over what must cross its pins."),
-    "stalls": ("Time of the matrix engines", "Busy, or idle for exactly one cause; parts add up "
-               "to the run."),
-    "waterfall": ("From the bound to the measured cycle", "Each bar is all of a run: above, what "
-                  "matrix engines computed, padded, started and waited for; below, what DRAM "
-                  "moved. Left of the tick is what any schedule takes on this machine."),
-    "energy": ("Energy", "By component. The line spans the result with every figure at the low "
-               "and at the high end of its range."),
-    "area": ("Area", "By part, with the interface to DRAM; pins and DRAM itself are not counted."),
-    "pareto_area": ("Area against latency", "Points on the line are beaten by no other in both."),
-    "pareto_energy": ("Energy against latency", "Points on the line are beaten by no other in "
-                      "both."),
-    "scaling": ("Scaling", "What more of a resource brings."),
-    "tornado": ("What each field is worth", "One field changed at a time; the field that matters "
-                "most is on top."),
-    "parallel": ("All that is swept at once", "Each line is a point. Dark lines are quick; where "
-                 "they meet is what they have in common."),
-    "scatter": ("What came out over what was swept", "Marks that climb or fall together show what "
-                "matters; the spread that is left is what else was swept."),
-    "layers": ("Layers over time", "When each layer ran, and how well it used the matrix engines "
-               "meanwhile."),
-    "engines": ("Engines over time", "What each engine worked for. White is waiting."),
-    "memory_time": ("Memory over time", "What each memory held, against its capacity."),
-    "banks": ("Banks over time", "What each bank held."),
-    "bandwidth": ("Bandwidth over time", "What moved, against the peak. Bytes of a transfer are "
-                  "spread evenly over its time, so what overlaps may pass the peak."),
-}  # fmt: skip
-
-_OF_SWEPT: Mapping[str, tuple[str, str]] = {
-    "sweep": ("Over", "A line goes through points that differ in this alone, dashed across what "
-              "was not run. A ring is the least value from which on no larger one is better by "
-              "more than 5 %, of delays the longest that is no worse. Over the size of a memory, a "
-              "dotted line is where all results that are alive at once fit."),
-    "map": ("Over", "Each cell is a point, all else equal. On one side of a line all cells are "
-            "below its level. Cells of one shade are alike: shades span a quarter at least."),
-}  # fmt: skip
-"""The same for figures over swept columns, by the first word of their names."""
+_WORDS = yaml.safe_load(Path(__file__).with_name("figures.yaml").read_text(encoding="utf-8"))
+"""Titles of figures, and how to read them."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +63,19 @@ def drawn(figures: Iterable[tuple[str, Figure]], anchor: str = "figure") -> Iter
     """`figures` by name, as the page shows them; their ids start with `anchor`."""
     for name, figure in figures:
         kind = name.rsplit("/", 1)[-1]
-        title, said = _said_of(kind)
+        title, said = _title_and_text(kind)
         svg = as_svg(figure)
         yield Drawing(f"{anchor}-{kind}", title, said, svg if len(svg) <= _LARGEST else "")
 
 
-def _said_of(kind: str) -> tuple[str, str]:
+def _title_and_text(kind: str) -> tuple[str, str]:
     """Title of a figure, and how to read it."""
     first, _, swept = kind.partition("_")
-    if first in _OF_SWEPT:
-        title, said = _OF_SWEPT[first]
-        return f"{title} {swept.replace('_', ' and ')}", said
-    return _SAID.get(kind, (kind.replace("_", " ").capitalize(), ""))
+    if first in _WORDS["over"]:
+        entry = _WORDS["over"][first]
+        return f"{entry['title']} {swept.replace('_', ' and ')}", entry["text"]
+    entry = _WORDS["figures"].get(kind, {"title": kind.replace("_", " ").capitalize()})
+    return entry["title"], entry.get("text", "")
 
 
 def chosen_details(ranked: Sequence[Standing], workloads: Sequence[str]) -> list[PointView]:

@@ -21,12 +21,13 @@ from archgen.report.sheet import (
     ComputedColumn,
     Heading,
     Sheet,
+    bar,
     count,
-    figure,
     integer_text,
-    part,
     sheet,
+    values,
     word,
+    words,
 )
 
 _LETTERS = 60
@@ -54,29 +55,25 @@ def layer_sheet(account: Account) -> Sheet:
     shares = time_shares(rows)
     peak = point.arch.matrix.peak(str(point.row["dtype"]))
     items = [LayerTableRow(i, *each) for i, each in enumerate(zip(rows, shares, strict=True), 1)]
-    cause_title = "idle cycles of all engines whose next instruction was this layer's"
+    per_layer = "from its first instruction to its last; layers overlap"
+    use = "MACs over what the matrix engines could do in the cycles that they worked for it"
+    cause = "idle cycles of all engines whose next instruction was this layer's"
     columns: list[ComputedColumn[LayerTableRow]] = [
-        ComputedColumn(Heading("#", key="place"), lambda r: count(r.place)),
-        ComputedColumn(Heading("Group"), lambda r: count(r.get("group"))),
+        values("#", lambda r: r.place, key="place", cell=count),
+        values("Group", "group", cell=count),
         ComputedColumn(Heading("Node", number=False), lambda r: _node(str(r.row["node"]))),
-        ComputedColumn(Heading("Operator", number=False), lambda r: word(str(r.row["operator"]))),
-        ComputedColumn(Heading("Start", "cycle"), lambda r: count(r.get("start_cycle"))),
-        ComputedColumn(Heading("Cycles",
-            title="from its first instruction to its last; layers overlap"),
-             lambda r: count(r.get("end_cycle") - r.get("start_cycle"))),
-        ComputedColumn(Heading("Share of time", key="share"), lambda r: part(r.share, bar=True)),
-        ComputedColumn(Heading("MACs"), lambda r: count(r.get("macs"))),
-        ComputedColumn(Heading("Matrix use", key="use",
-            title="MACs over what the matrix engines could do "
-                     "in the cycles that they worked for it"),
-             lambda r: part(_use(r, peak), bar=True)),
-        ComputedColumn(Heading("DRAM read", "KB"),
-             lambda r: figure(r.get("dram_read_bytes") / 1e3)),
-        ComputedColumn(Heading("DRAM write", "KB"),
-             lambda r: figure(r.get("dram_write_bytes") / 1e3)),
-        ComputedColumn(Heading("Energy", "µJ", "of its own work, leakage left out"),
-             lambda r: figure(1e3 * r.get("energy_mj"))),
-        ComputedColumn(Heading("Largest wait", number=False, key="wait", title=cause_title), _wait),
+        words("Operator", lambda r: str(r.row["operator"])),
+        values("Start", "start_cycle", "cycle", cell=count),
+        values("Cycles", lambda r: r.get("end_cycle") - r.get("start_cycle"), "", per_layer,
+               cell=count),
+        values("Share of time", lambda r: r.share, key="share", cell=bar),
+        values("MACs", "macs", cell=count),
+        values("Matrix use", lambda r: _use(r, peak), "", use, "use", bar),
+        values("DRAM read", lambda r: r.get("dram_read_bytes") / 1e3, "KB"),
+        values("DRAM write", lambda r: r.get("dram_write_bytes") / 1e3, "KB"),
+        values("Energy", lambda r: 1e3 * r.get("energy_mj"), "µJ",
+               "of its own work, leakage left out"),
+        ComputedColumn(Heading("Largest wait", number=False, key="wait", title=cause), _wait),
     ]  # fmt: skip
     return sheet(f"{point.anchor}-table", f"Layers of {point.label}", columns, items)
 
@@ -84,20 +81,17 @@ def layer_sheet(account: Account) -> Sheet:
 def time_shares(rows: Sequence[Record]) -> list[float]:
     """Share of the run's time of each row; adds up to 1 where there is time at all."""
     taken = {part.group: part.end - part.start for part in stretches(rows)}
-    worked = [_worked(row) for row in rows]
-    members: dict[int, float] = {}
-    sizes: dict[int, int] = {}
-    for row, cycles in zip(rows, worked, strict=True):
-        group = int(row["group"])
-        members[group] = members.get(group, 0.0) + cycles
-        sizes[group] = sizes.get(group, 0) + 1
     total = sum(taken.values()) or 1
-    found = []
-    for row, cycles in zip(rows, worked, strict=True):
+    members: dict[int, list[float]] = {}
+    for row in rows:
+        members.setdefault(int(row["group"]), []).append(_worked(row))
+    shares = []
+    for row in rows:
         group = int(row["group"])
-        own = cycles / members[group] if members[group] else 1 / sizes[group]
-        found.append(own * taken.get(group, 0) / total)
-    return found
+        own = members[group]
+        share = _worked(row) / sum(own) if sum(own) else 1 / len(own)
+        shares.append(share * taken.get(group, 0) / total)
+    return shares
 
 
 def _worked(row: Record) -> float:

@@ -19,7 +19,6 @@ from archgen.schema.rewritten import Fields, changed, scaled
 from compiler import api
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
-from simmodel.program.encoding import typical_bytes
 
 DEPTHWISE_TYPES = ("int8", "int32", "fp32")
 """What a vector engine needs for depthwise layers of integers."""
@@ -128,7 +127,8 @@ def _vector(account: Account) -> Verdict:
 
 
 def _front_end(account: Account) -> Verdict:
-    return _of_cause(account, "front_end")
+    waits, meaning = account.waiting("front_end"), STALLS["front_end"].meaning
+    return min(waits, account.idle), f"matrix engines wait {percent(waits)}: {meaning}"
 
 
 def _conflict(role: str) -> Callable[[Account], Verdict]:
@@ -153,18 +153,6 @@ def _cores(account: Account) -> Verdict:
     )
 
 
-def _core_waits_verdict(account: Account) -> Verdict:
-    gain, said = _of_cause(account, "core")
-    host = min(account.share("host"), gain)
-    return gain - host, f"{said}; {percent(host)} of that at most for the host" if host else said
-
-
-def _of_cause(account: Account, cause: str) -> Verdict:
-    waits = account.waiting(cause)
-    meaning = STALLS[cause].meaning
-    return min(waits, account.idle), f"matrix engines wait {percent(waits)}: {meaning}"
-
-
 def _host_verdict(part: float) -> Callable[[Account], Verdict]:
     """Of a change that takes off `part` of the host's time."""
 
@@ -184,17 +172,6 @@ def _halve(name: str) -> Callable[[Arch], Fields]:
     return lambda arch: scaled(arch, name, 0.5)
 
 
-def _merge_core_pairs(arch: Arch) -> Fields:
-    """Two cores as one, with all that both had."""
-    if arch.cores % 2:
-        return {}
-    own = [f"memories.{role}.{part}" for role in arch.memories.on_chip() if role != "shared"
-           for part in ("size", "banks")]  # fmt: skip
-    copies = [f"copy.{name}.bandwidth" for name in arch.copy_]
-    engines = ["matrix.cols"] * arch.matrix.present + ["vector.lanes"]
-    return {**scaled(arch, "cores", 0.5), **_double(*engines, *own, *copies)(arch)}
-
-
 def _im2col(arch: Arch) -> Fields:
     lacks = arch.matrix.present and not arch.matrix.im2col
     return {"matrix.im2col": True} if lacks else {}
@@ -203,18 +180,6 @@ def _im2col(arch: Arch) -> Fields:
 def _quicker_host(arch: Arch) -> Fields:
     rates = _double("host.compute", "host.bandwidth")(arch)
     return {**rates, **scaled(arch, "host.latency", 0.5)}
-
-
-def _loop_buffer(arch: Arch) -> Fields:
-    """Where fetching takes time: room for some words, as far as the machine has none."""
-    if arch.front_end.fetch_bandwidth is None:
-        return {}
-    name = "front_end.loop_buffer"
-    return _double(name)(arch) or {name: _LOOP * typical_bytes(arch, "copy", _RANK)}
-
-
-_LOOP, _RANK = 32, 4
-"""Instructions of a body that a first loop buffer holds, and the dimensions of their operands."""
 
 
 def _coarse(arch: Arch) -> bool:
@@ -300,12 +265,9 @@ RULES = (
          _double("front_end.issue_width", "front_end.queue_depth"), _front_end, _WAITS),
     LeverRule("twice the rate of fetching instructions", _double("front_end.fetch_bandwidth"),
          _front_end, _WAITS),
-    LeverRule("a loop buffer, or twice as large a one", _loop_buffer, _front_end, _WAITS),
     LeverRule("twice the tokens", _tokens, _semaphores, _FEW, _never),
     LeverRule("twice the cores", _double("cores"), _cores,
          "half of the time that the busiest compute engines work; DRAM remains", _never),
-    LeverRule("half the cores, each twice as large", _merge_core_pairs, _core_waits_verdict, _WAITS,
-        _never),
     LeverRule("a host twice as quick, at half the latency", _quicker_host, _host_verdict(0.5),
          "half of the host's own time; DRAM and the busiest compute engine remain"),
     LeverRule("the host's operators on the machine", None, _host_verdict(1),

@@ -12,25 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import pandas as pd
-import yaml
 
 from archgen.energy import EnergyCosts, costs_of
 from archgen.outcomes.bottleneck import ANEW, AT_MOST, ESTIMATED, SIMULATED, TriedChange, key_of
-from archgen.outcomes.frame import Record, sizes
 from archgen.outcomes.rows import per_area
 from archgen.report.account import Account
 from archgen.report.lever_rules import LeverRule, rules_for
 from archgen.report.points import PointView
-from archgen.report.ranking import MeasuredGain, Standing
-from archgen.report.sheet import geometric_mean, percent
+from archgen.report.ranking import MeasuredGain
+from archgen.report.sheet import geometric_mean
 from archgen.report.tried_levers import WORTH
-from archgen.scheduling import DEFAULT
-from archgen.schema.rewritten import Fields, changed, scaled
+from archgen.schema.rewritten import Fields, changed
 from simmodel.arch.record import Arch
-from simmodel.arch.units import show_bytes
 
 # What a change of a machine costs in area and energy.
 
@@ -200,120 +193,3 @@ def _weakest(verdicts: Sequence[TriedChange]) -> str:
     count beside others."""
     ways = {each.way for each in verdicts if each.way != AT_MOST or each.gain >= WORTH}
     return next((way for way in (AT_MOST, ESTIMATED, SIMULATED, ANEW) if way in ways), AT_MOST)
-
-
-# What a machine could do without: parts that its runs hardly use, and what they cost.
-
-_IDLE = 0.2
-_WORTH = 0.02
-"""Shares: of time that a part may work, of area that its half must save."""
-
-
-@dataclass(frozen=True)
-class Saver:
-    """A smaller part."""
-
-    title: str
-    fields: Fields
-    longer: float
-    """Share by which a run gets longer at most, with the same program."""
-    rests_on: str
-    price: ChangeCost
-
-
-def savers(arch: Arch, accounts: Sequence[Account]) -> list[Saver]:
-    """What could be halved on `arch`, given all its runs; the largest area first."""
-    if not accounts:
-        return []
-    found = [
-        *(_memory(arch, role, accounts) for role in arch.memories.on_chip()),
-        _engine(arch, "matrix", "matrix.cols", "multipliers", accounts),
-        _engine(arch, "vector", "vector.lanes", "vector lanes", accounts),
-    ]
-    kept = [each for each in found if each is not None and -each.price.area_share >= _WORTH]
-    return sorted(kept, key=lambda saver: saver.price.area)
-
-
-def _memory(arch: Arch, role: str, accounts: Sequence[Account]) -> Saver | None:
-    size = arch.memories.on_chip()[role].size
-    used = max(account.point.get(f"peak_{role}_bytes") for account in accounts)
-    fields = scaled(arch, f"memories.{role}.size", 0.5)
-    if not used <= size / 2:
-        return None
-    said = f"at most {show_bytes(used)} of {show_bytes(size)} is ever in use"
-    return Saver(f"half the {role} memory", fields, 0.0, said, _price(arch, fields, accounts, 0))
-
-
-def _engine(
-    arch: Arch, engine: str, field: str, noun: str, accounts: Sequence[Account]
-) -> Saver | None:
-    share = max(account.share(engine) for account in accounts)
-    fields = scaled(arch, field, 0.5)
-    if share > _IDLE or not fields or math.isnan(share):
-        return None
-    said = f"{engine} engines compute at most {percent(share)} of the time"
-    return Saver(f"half the {noun}", fields, share, said, _price(arch, fields, accounts, share))
-
-
-def _price(arch: Arch, fields: Fields, accounts: Sequence[Account], longer: float) -> ChangeCost:
-    return price(arch, fields, accounts[0].point, 1 + longer)
-
-
-# A study file that tries the changes a report suggests, on the workloads it rests on.
-
-
-def trial_study(standing: Standing, levers: Sequence[Lever], savers: Sequence[Saver]) -> str:
-    """The text of a study of the machine as it is and with each change; empty for no change."""
-    fields = [*(lever.fields for lever in levers), *(saver.fields for saver in savers)]
-    cases = [dict(each) for each in fields if each]
-    if not cases:
-        return ""
-    points = list(standing.best.values())
-    return yaml.safe_dump(_design(standing, cases, points), sort_keys=False, width=100)
-
-
-def _design(
-    standing: Standing, cases: list[dict[str, Any]], points: Sequence[PointView]
-) -> dict[str, Any]:
-    file = f"{standing.name}.yaml"
-    rows = [point.row for point in points]
-    made: dict[str, Any] = {
-        "name": f"changes-of-{standing.name}",
-        "archs": [file, {"extends": file, "cases": cases}],
-        "models": _networks(rows),
-        "batches": list(dict.fromkeys(int(row["batch"]) for row in rows)),
-        "dtypes": list(dict.fromkeys(str(row["dtype"]) for row in rows)),
-    }
-    compiler: dict[str, Any] = {
-        name: _python_values(dict.fromkeys(row[name] for row in rows))
-        for name, usual in DEFAULT.columns.items()
-        if any(row.get(name) not in (None, usual) for row in rows)
-    }
-    passes = {
-        name.removeprefix("pass."): _python_values(dict.fromkeys(row[name] for row in rows))
-        for name in rows[0]
-        if name.startswith("pass.") and not any(pd.isna(row[name]) for row in rows)
-    }
-    if passes:
-        compiler["passes"] = passes
-    return made | ({"compiler": compiler} if compiler else {})
-
-
-def _networks(rows: Sequence[Record]) -> list[Any]:
-    """The networks, each at the sizes of its free dimensions."""
-    held: dict[str, dict[str, dict[int, None]]] = {}
-    for row in rows:
-        own = held.setdefault(str(row["model"]), {})
-        for name, size in sizes(row).items():
-            own.setdefault(name, {})[size] = None
-    return [
-        {"model": model, "dims": {name: list(found) for name, found in own.items()}}
-        if own
-        else model
-        for model, own in held.items()
-    ]
-
-
-def _python_values(values: dict[Any, None]) -> list[Any]:
-    """Values as YAML writes them: numpy's numbers are Python's."""
-    return [value.item() if hasattr(value, "item") else value for value in values]

@@ -26,7 +26,6 @@ from archgen.report.explorer import explorer
 from archgen.report.figures import (  # fmt: skip
     COSTS,
     DETAILS,
-    Drawing,
     SvgBudget,
     bars_of,
     chosen_details,
@@ -35,7 +34,7 @@ from archgen.report.figures import (  # fmt: skip
 )
 from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
-from archgen.report.levers import Lever, Saver, levers, savers, trial_study, without_gain
+from archgen.report.levers import Lever, levers, without_gain
 from archgen.report.points import PointView, ReportSubject, views
 from archgen.report.ranking import MeasuredGain, Ranking, Standing, alike, measured, rank
 from archgen.report.ranking import content as machine_content
@@ -125,12 +124,18 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         for own in groups[:MACHINES]
     }
     shown = chosen_details([own[0] for own in groups], ranking.workloads)
-    table = points_sheet(points, ranking, _cards(ranking, groups, shown))
+    detailed, machine_card = {point.index for point in shown}, _machine_cards(ranking, groups)
+    # A point leads to what says most of it: its details, what bounds its machine, or its file.
+    table = points_sheet(
+        points, ranking, lambda p: p.anchor if p.index in detailed else machine_card(p.machine)
+    )
     rows = bars_of(len(points), ranking)
     figures = overviews(study, ranking)
+    known_columns = dict.fromkeys(column(str(name), COLUMNS) for name in study.frame)
+    notes = [*(p.text("note") for p in points), *flat_notes(study.frame, study.by_name)]
     return {
         "about": study.about,
-        "found": findings(folder, _machine_cards(ranking, groups)),
+        "found": findings(folder, machine_card),
         "title": study.about.name or "Study",
         "sentences": sentences(points, ranking, found, study.about.total),
         "ranking": ranking,
@@ -145,41 +150,21 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
             for own in groups[:MACHINES]
         ],
         "distinct": len(groups),
-        "figures": [each for each in figures if _figure_name(each) not in COSTS],
-        "cost_figures": [each for each in figures if _figure_name(each) in COSTS],
+        "figures": [each for each in figures if each.name not in COSTS],
+        "cost_figures": [each for each in figures if each.name in COSTS],
         "areas": area_sheet([standing.arch for standing in ranking.standings]),
         "energies": energy_sheet([p for s in ranking.ranked for p in s.best.values() if p.has_run]),
         "estimated": sum(point.is_guess for point in points),
         "details": _details(shown, accounts, study.outcomes),
         "checks": checks_sheet(points),
-        "notes": list(
-            dict.fromkeys(
-                [
-                    *filter(None, (point.text("note") for point in points)),
-                    *flat_notes(study.frame, {arch.name: arch for arch in archs}),
-                ]
-            )
-        ),
+        "notes": list(dict.fromkeys(filter(None, notes))),
         "stalls": STALLS,
         "files": [(yaml_anchor(ranking, s.name), s.name, _file(s)) for s in ranking.standings],
-        "glossary": _glossary(study),
+        # Name, unit and meaning of each column of the results.
+        "glossary": [each for each in known_columns if each is not None],
         "limits": {"bars": MOST_ROWS, "details": DETAILS, "machines": MACHINES},
         "count": len(points),
     }
-
-
-def _cards(
-    ranking: Ranking, groups: Sequence[Sequence[Standing]], shown: Sequence[PointView]
-) -> Callable[[PointView], str]:
-    """For each point the id of what says most of it: its details, else what bounds its machine,
-    else the machine's file."""
-    detailed = {point.index for point in shown}
-    of_machine = _machine_cards(ranking, groups)
-
-    def card(point: PointView) -> str:
-        return point.anchor if point.index in detailed else of_machine(point.machine)
-
-    return card
 
 
 def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Callable[[str], str]:
@@ -189,10 +174,6 @@ def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Ca
     numbered = enumerate(groups[:MACHINES], 1)
     files |= {standing.name: f"review-{n}" for n, own in numbered for standing in own}
     return lambda name: files.get(name, "")
-
-
-def _figure_name(drawing: Drawing) -> str:
-    return drawing.name.removeprefix("figure-")
 
 
 def _accounts(
@@ -215,7 +196,6 @@ def _review(
 ) -> dict[str, Any]:
     """What bounds one machine, whatever it is called, and what could be changed about it."""
     standing, first = same[0], same[0].points[0]
-    less: list[Saver] = savers(standing.arch, own)
     return {
         "standing": standing,
         "others": [each.name for each in same[1:]],
@@ -224,8 +204,6 @@ def _review(
         "accounts": own,
         "levers": changes,
         "without": without_gain(standing.arch, own, measures[standing.name]),
-        "savers": less,
-        "trial": trial_study(standing, changes, less),
     }
 
 
@@ -259,7 +237,25 @@ def _file(standing: Standing) -> str:
     )
 
 
-def _glossary(study: ReportSubject) -> list[tuple[str, str, str]]:
-    """Name, unit and meaning of each column of the results."""
-    known = dict.fromkeys(column(str(name), COLUMNS) for name in study.frame)
-    return [(each.name, each.unit, each.meaning) for each in known if each is not None]
+# The short form of a study, for notebooks: its first sentences and its machines in a table.
+
+_ROWS = 20
+_COLUMNS = (
+    "machine", "workload", "choice", "status", "latency", "throughput", "matrix_use",
+    "of_roofline", "bound", "largest_wait", "energy", "area", "verified",
+)  # fmt: skip
+
+
+def card_html(study: ReportSubject) -> str:
+    """`study` in a few sentences and one table: machines, or points where there is one machine."""
+    points = views(study)
+    used = {point.machine for point in points}
+    ranking = rank(points, [arch for arch in study.archs if arch.name in used])
+    machines = len(ranking.ranked) > 1 and len(points) > _ROWS
+    table = machines_sheet(ranking) if machines else points_sheet(points, ranking, lambda point: "")
+    places = [n for n, each in enumerate(table.headings) if machines or each.name in _COLUMNS]
+    return _environment().get_template("card.html.j2").render(
+        title=study.about.name or "Study",
+        sentences=sentences(points, ranking, {}, study.about.total),
+        table=table, places=places, rows=_ROWS,
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records, varied
 from archgen.outcomes.points import Outcome, StudyMetadata
-from archgen.plots.names import several_types
+from archgen.plots.panels import several_types
 from simmodel.arch.record import Arch
 
 # What a report is about: the part of a study that it reads.

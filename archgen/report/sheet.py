@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from archgen.outcomes.columns import heading_meaning
 from archgen.outcomes.figures import interchangeable
@@ -177,23 +177,47 @@ class ComputedColumn(Generic[Item]):
     cell: Callable[[Item], Cell]
 
 
+def words(
+    text: str, of: Callable[[Item], str], title: str = "", key: str = ""
+) -> ComputedColumn[Item]:
+    """A column of text."""
+    heading = Heading(text, title=title, number=False, key=key)
+    return ComputedColumn(heading, lambda item: word(of(item) or NONE))
+
+
+def values(
+    text: str,
+    of: Callable[[Item], float] | str,
+    unit: str = "",
+    title: str = "",
+    key: str = "",
+    cell: Callable[[float], Cell] | None = None,
+) -> ComputedColumn[Item]:
+    """A column of numbers: what `of` gives, or the column of that name; as figures, or as `cell`
+    shows them."""
+    show = cell or figure
+
+    def shown(item: Any) -> Cell:
+        value = item.get(of) if isinstance(of, str) else of(item)
+        return show(math.nan if value is None or value != value else float(value))
+
+    return ComputedColumn(Heading(text, unit, title, key=key), shown)
+
+
 def sheet(
-    name: str,
-    caption: str,
-    columns: Iterable[ComputedColumn[Item]],
-    items: Sequence[Item],
+    name: str, caption: str, columns: Iterable[ComputedColumn[Item]], items: Sequence[Item]
 ) -> Sheet:
     """A table with a row for each of `items`; columns without any value are left out."""
-    made = [(column.heading, [column.cell(item) for item in items]) for column in columns]
-    kept = [each for each in made if any(cell.text not in ("", NONE) for cell in each[1])]
-    rows = tuple(zip(*(cells for _, cells in kept), strict=True))
+    every = [(column.heading, [column.cell(item) for item in items]) for column in columns]
+    used = [each for each in every if any(cell.text not in ("", NONE) for cell in each[1])]
+    rows = tuple(zip(*(cells for _, cells in used), strict=True))
     headings = (
         replace(
             heading,
             title=heading.title or heading_meaning(heading.text),
             said=heading.said or _common_unit_sign(cells),
         )
-        for heading, cells in kept
+        for heading, cells in used
     )
     return Sheet(name, caption, tuple(headings), rows)
 
@@ -219,9 +243,14 @@ def count(value: float) -> Cell:
     return Cell(integer_text(value), _key(value))
 
 
-def part(value: float, bar: bool = False) -> Cell:
-    """A share, shown in percent; with a `bar` drawn behind it."""
-    return Cell(percent(value), _key(value), share=value if bar else math.nan)
+def bar(value: float) -> Cell:
+    """A share, shown in percent with a bar drawn behind it."""
+    return Cell(percent(value), _key(value), share=value)
+
+
+def change(value: float) -> Cell:
+    """A share that something grows by."""
+    return Cell(signed(value), _key(value))
 
 
 def ratio(value: float) -> Cell:

@@ -9,15 +9,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from markupsafe import Markup, escape
-
 from archgen.outcomes.bottleneck import ANEW, ESTIMATED, SIMULATED, holder, part_of
 from archgen.outcomes.estimated import chosen_words
 from archgen.report.levers import Lever
-from archgen.report.points import PointView, ReportSubject, best_by_workload, views
-from archgen.report.ranking import Ranking, Standing, rank
-from archgen.report.sheet import Cell, Sheet, counted, listed, percent, short, times
-from archgen.report.tables import machines_sheet, points_sheet
+from archgen.report.points import PointView, best_by_workload
+from archgen.report.ranking import Ranking, Standing
+from archgen.report.sheet import counted, listed, percent, short, times
 from simmodel.arch.units import show_bytes
 
 _CLOSE = 0.01
@@ -286,58 +283,3 @@ def _checked(points: Sequence[PointView]) -> Iterator[str]:
     unchecked = len(done) - right - len(wrong)
     if unchecked > 0:
         yield f"{counted(unchecked, 'result was', 'results were')} not checked."
-
-
-# The short form of a study, for notebooks: its first sentences and its machines in a table.
-
-_ROWS = 20
-_COLUMNS = (
-    "machine", "workload", "choice", "status", "latency", "throughput", "matrix_use",
-    "of_roofline", "bound", "largest_wait", "energy", "area", "verified",
-)  # fmt: skip
-
-
-def card_html(study: ReportSubject) -> str:
-    """`study` in a few sentences and one table: machines, or points where there is one machine."""
-    points = views(study)
-    used = {point.machine for point in points}
-    ranking = rank(points, [arch for arch in study.archs if arch.name in used])
-    title = escape(study.about.name or "Study")
-    said = Markup(" ").join(
-        escape(text) for text in sentences(points, ranking, {}, study.about.total)
-    )
-    table = _html_table(_card_sheet(points, ranking))
-    return str(Markup("<div><p><strong>{}</strong>: {}</p>{}</div>").format(title, said, table))
-
-
-def _card_sheet(points: list[PointView], ranking: Ranking) -> Sheet:
-    if len(ranking.ranked) > 1 and len(points) > _ROWS:
-        return machines_sheet(ranking)
-    return points_sheet(points, ranking, lambda point: "")
-
-
-def _html_table(sheet: Sheet) -> Markup:
-    """The known columns of `sheet`, its first rows."""
-    all_names = [heading.name for heading in sheet.headings]
-    kept = [i for i, name in enumerate(all_names) if name in _COLUMNS or sheet.name == "machines"]
-    head = Markup().join(
-        Markup("<th>{}{}</th>").format(sheet.headings[i].text, _unit_suffix(sheet.headings[i].unit))
-        for i in kept
-    )
-    rows = Markup().join(
-        Markup("<tr>{}</tr>").format(Markup().join(_cell(sheet, row[i], i) for i in kept))
-        for row in sheet.rows[:_ROWS]
-    )
-    left = len(sheet.rows) - _ROWS
-    more = Markup("<p>… and {} more rows</p>").format(left) if left > 0 else Markup()
-    body = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}")
-    return body.format(head, rows, more)
-
-
-def _unit_suffix(unit: str) -> str:
-    return f" [{unit}]" if unit else ""
-
-
-def _cell(sheet: Sheet, cell: Cell, place: int) -> Markup:
-    align = "right" if sheet.headings[place].number else "left"
-    return Markup('<td style="text-align: {}">{}</td>').format(align, cell.text)

@@ -18,21 +18,23 @@ from archgen.outcomes.rows import column_word
 from archgen.report.account import Account
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing
-from archgen.report.sheet import (  # fmt: skip
+from archgen.report.sheet import (
     ABOUT,
     NONE,
     Cell,
     ComputedColumn,
     Heading,
     Sheet,
+    bar,
     count,
     figure,
-    part,
     percent,
     ratio,
     sheet,
     short,
+    values,
     word,
+    words,
 )
 from archgen.schema.rewritten import peaks
 from archgen.schema.variants import field_of
@@ -50,24 +52,20 @@ def machines_sheet(ranking: Ranking) -> Sheet:
     place = {standing.name: index for index, standing in enumerate(ranking.standings, 1)}
     total = len(ranking.workloads)
     columns: list[ComputedColumn[Standing]] = [
-        ComputedColumn(Heading("Rank"), lambda s: count(place[s.name] if s.best else math.nan)),
+        values("Rank", lambda s: place[s.name] if s.best else math.nan, cell=count),
         ComputedColumn(Heading("Machine", number=False),
-             lambda s: word(s.name, yaml_anchor(ranking, s.name))),
+                       lambda s: word(s.name, yaml_anchor(ranking, s.name))),
         ComputedColumn(Heading("Results"),
-             lambda s: Cell(f"{len(s.best)} of {total}", str(len(s.best)))),
-        ComputedColumn(Heading("Speed", title=f"1 / latency {against}"), lambda s: ratio(s.speed)),
-        ComputedColumn(Heading("Per area", title=f"samples/s per mm² {against}"),
-             lambda s: ratio(s.per_mm2)),
-        ComputedColumn(Heading("Per joule", title=f"samples per joule {against}"),
-             lambda s: ratio(s.per_joule)),
-        ComputedColumn(Heading("Area", "mm²"), lambda s: figure(s.area)),
-        ComputedColumn(Heading("Peak", "TOPS"),
-             lambda s: figure(peaks(s.arch).tops[s.arch.types[0]])),
-        ComputedColumn(Heading("DRAM", "GB/s", "peak"),
-             lambda s: figure(s.arch.dram_bytes_per_cycle * s.arch.clock / 1e9)),
-        ComputedColumn(Heading("On chip", "KiB"), lambda s: count(peaks(s.arch).on_chip / 1024)),
-        ComputedColumn(Heading("Clock", "GHz"), lambda s: figure(s.arch.clock / 1e9)),
-        ComputedColumn(Heading("Node", "nm"), lambda s: figure(s.arch.energy.node)),
+                       lambda s: Cell(f"{len(s.best)} of {total}", str(len(s.best)))),
+        values("Speed", lambda s: s.speed, "", f"1 / latency {against}", cell=ratio),
+        values("Per area", lambda s: s.per_mm2, "", f"samples/s per mm² {against}", cell=ratio),
+        values("Per joule", lambda s: s.per_joule, "", f"samples per joule {against}", cell=ratio),
+        values("Area", lambda s: s.area, "mm²"),
+        values("Peak", lambda s: peaks(s.arch).tops[s.arch.types[0]], "TOPS"),
+        values("DRAM", lambda s: s.arch.dram_bytes_per_cycle * s.arch.clock / 1e9, "GB/s", "peak"),
+        values("On chip", lambda s: peaks(s.arch).on_chip / 1024, "KiB", cell=count),
+        values("Clock", lambda s: s.arch.clock / 1e9, "GHz"),
+        values("Node", lambda s: s.arch.energy.node or math.nan, "nm"),
     ]  # fmt: skip
     return sheet("machines", "Machines, the best first", columns, ranking.standings)
 
@@ -82,48 +80,37 @@ def points_sheet(
 ) -> Sheet:
     """One row for each point of the study; `card_of` says which id of the page tells more of it."""
     base = next((each.best for each in ranking.standings if each.name == ranking.baseline), {})
+    guessed = any(point.is_guess for point in points)
     columns: list[ComputedColumn[PointView]] = [
         ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine, card_of(p))),
-        ComputedColumn(Heading("Workload", number=False), lambda p: word(p.workload)),
-        ComputedColumn(Heading("Choice", number=False), lambda p: word(p.choice)),
+        words("Workload", lambda p: p.workload),
+        words("Choice", lambda p: p.choice),
         *(_length_column(heading) for heading in lengths(points)),
         *(_swept_column(heading, field, points) for heading, field in swept(points)),
         ComputedColumn(Heading("Status", number=False), _status),
-        *([_ESTIMATED] if any(point.is_guess for point in points) else []),
+        values("Estimated", lambda p: p.time if guessed else math.nan, "ms",
+               "latency, layer by layer and without a program", cell=lambda ms: figure(ms, 4)),
         ComputedColumn(Heading("Latency", "ms"), lambda p: _about(p, "latency_ms")),
         ComputedColumn(Heading("Throughput", "samples/s"), lambda p: _about(p, "throughput_ips")),
-        ComputedColumn(Heading("Speed", title=f"against the best of {ranking.baseline}"),
-             lambda p: _speed(p, base)),
-        ComputedColumn(Heading("Matrix use"),
-             lambda p: part(p.get("matrix_utilization"), bar=True)),
-        ComputedColumn(Heading("Of roofline"), lambda p: part(p.get("efficiency"), bar=True)),
-        ComputedColumn(Heading("Bound", number=False), lambda p: word(p.text("bound"))),
+        values("Speed", lambda p: _speed(p, base), "", f"against the best of {ranking.baseline}",
+               cell=ratio),
+        values("Matrix use", "matrix_utilization", cell=bar),
+        values("Of roofline", "efficiency", cell=bar),
+        words("Bound", lambda p: p.text("bound")),
         ComputedColumn(Heading("Largest wait", number=False), lambda p: _wait(*p.largest_stall)),
-        ComputedColumn(Heading("DRAM", "MB", "read and written"), lambda p: figure(_dram(p))),
-        ComputedColumn(Heading("Local peak", "KiB"),
-             lambda p: count(p.get("peak_local_bytes") / 1024)),
-        ComputedColumn(Heading("Working set", "KiB"),
-             lambda p: figure(p.get("working_set_bytes") / 1024)),
-        ComputedColumn(Heading("Energy", "mJ"), lambda p: figure(p.get("energy_mj"))),
-        ComputedColumn(Heading("Area", "mm²"), lambda p: figure(p.get("area_mm2"))),
-        ComputedColumn(Heading("Per area", "samples/s/mm²"), lambda p: figure(p.per_mm2)),
-        ComputedColumn(Heading("Of area", "TOPS/mm²"), lambda p: figure(p.get("tops_per_mm2"))),
-        ComputedColumn(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
-        ComputedColumn(Heading("On host", "operators"), lambda p: count(p.get("host_ops"))),
+        values("DRAM", _dram, "MB", "read and written"),
+        values("Local peak", lambda p: p.get("peak_local_bytes") / 1024, "KiB", cell=count),
+        values("Working set", lambda p: p.get("working_set_bytes") / 1024, "KiB"),
+        values("Energy", "energy_mj", "mJ"),
+        values("Area", "area_mm2", "mm²"),
+        values("Per area", lambda p: p.per_mm2, "samples/s/mm²"),
+        values("Of area", "tops_per_mm2", "TOPS/mm²"),
+        values("Efficiency", "tops_per_w", "TOPS/W"),
+        values("On host", "host_ops", "operators", cell=count),
         ComputedColumn(Heading("Verified", number=False), _verified),
-        *([_LENT] if any(point.text("schedule_from") for point in points) else []),
+        words("Schedule from", lambda p: p.text("schedule_from")),
     ]  # fmt: skip
-    caption = "Every point of the study, in its order"
-    return sheet("points", caption, columns, points)
-
-
-_ESTIMATED: ComputedColumn[PointView] = ComputedColumn(
-    Heading("Estimated", "ms", "latency, layer by layer and without a program"),
-    lambda p: figure(p.time, 4),
-)
-_LENT: ComputedColumn[PointView] = ComputedColumn(
-    Heading("Schedule from", number=False), lambda p: word(p.text("schedule_from") or NONE)
-)
+    return sheet("points", "Every point of the study, in its order", columns, points)
 
 
 def swept(points: Sequence[PointView]) -> list[tuple[Heading, str]]:
@@ -173,7 +160,7 @@ def lengths(points: Sequence[PointView]) -> list[Heading]:
 
 
 def _length_column(heading: Heading) -> ComputedColumn[PointView]:
-    return ComputedColumn(heading, lambda point: count(point.get(heading.name)))
+    return values(heading.text, heading.name, title=heading.title, key=heading.key, cell=count)
 
 
 def said_of(point: PointView, outcome: Outcome, points: Sequence[PointView]) -> str:
@@ -211,11 +198,9 @@ def _about(point: PointView, column: str) -> Cell:
     return replace(found, text=f"{ABOUT} {found.text}") if point.is_guess and found.value else found
 
 
-def _speed(point: PointView, base: dict[str, PointView]) -> Cell:
+def _speed(point: PointView, base: dict[str, PointView]) -> float:
     against = base.get(point.workload)
-    if against is None or not point.time > 0:
-        return word(NONE)
-    return ratio(against.time / point.time)
+    return math.nan if against is None or not point.time > 0 else against.time / point.time
 
 
 def _wait(cause: str, share: float) -> Cell:
@@ -239,73 +224,69 @@ def _verified(point: PointView) -> Cell:
 def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
     """What bounds each machine's best run of each workload."""
     columns: list[ComputedColumn[Account]] = [
-        ComputedColumn(Heading("Machine", number=False), lambda a: word(a.point.machine)),
-        ComputedColumn(Heading("Workload", number=False), lambda a: word(a.point.workload)),
-        ComputedColumn(Heading("Bound", number=False), lambda a: word(a.point.text("bound"))),
-        ComputedColumn(Heading("Of roofline"), lambda a: part(a.point.get("efficiency"), bar=True)),
-        ComputedColumn(Heading("DRAM", title="time of its bytes at its peak rate"),
-             lambda a: part(a.dram, bar=True)),
-        ComputedColumn(Heading("Matrix busy"), lambda a: part(a.share("matrix"), bar=True)),
-        ComputedColumn(Heading("Vector busy"), lambda a: part(a.share("vector"), bar=True)),
-        ComputedColumn(Heading("Matrix use"), lambda a: part(a.macs, bar=True)),
+        words("Machine", lambda a: a.point.machine),
+        words("Workload", lambda a: a.point.workload),
+        words("Bound", lambda a: a.point.text("bound")),
+        values("Of roofline", lambda a: a.point.get("efficiency"), cell=bar),
+        values("DRAM", lambda a: a.dram, "", "time of its bytes at its peak rate", cell=bar),
+        values("Matrix busy", lambda a: a.share("matrix"), cell=bar),
+        values("Vector busy", lambda a: a.share("vector"), cell=bar),
+        values("Matrix use", lambda a: a.macs, cell=bar),
         *(_cause_column(cause) for cause in STALLS if any(a.waits[cause] > 0 for a in accounts)),
-    ]  # fmt: skip
+    ]
     caption = "Shares of the time: engines, DRAM, and the matrix engines' waits by cause"
     return sheet("bounds", caption, columns, accounts)
 
 
 def _cause_column(cause: str) -> ComputedColumn[Account]:
-    heading = Heading(f"Waits: {cause}", title=STALLS[cause].meaning, key=f"waits_{cause}")
-    return ComputedColumn(heading, lambda a: part(a.waits[cause], bar=True))
+    title = STALLS[cause].meaning
+    return values(f"Waits: {cause}", lambda a: a.waits[cause], "", title, f"waits_{cause}", bar)
+
+
+_NAMES: tuple[ComputedColumn[PointView], ...] = (
+    words("Machine", lambda p: p.machine),
+    words("Workload", lambda p: p.workload),
+    words("Choice", lambda p: p.choice),
+)
 
 
 def waterfall_sheet(points: Sequence[PointView]) -> Sheet:
     """From the bound of each run to its cycles: what matrix engines worked on and waited for, and
     what DRAM moved; each adds up to the run."""
-    columns: list[ComputedColumn[PointView]] = [
-        ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine)),
-        ComputedColumn(Heading("Workload", number=False), lambda p: word(p.workload)),
-        ComputedColumn(Heading("Choice", number=False), lambda p: word(p.choice)),
-        ComputedColumn(Heading("Cycles"), lambda p: count(p.get("latency_cycles"))),
-        ComputedColumn(Heading("Least", "cycles"), lambda p: count(p.get("bound_cycles"))),
-        ComputedColumn(Heading("Set by", number=False), lambda p: word(p.text("bound_by") or NONE)),
-        ComputedColumn(Heading("Of least"), lambda p: part(p.get("of_bound"), bar=True)),
-        ComputedColumn(Heading("Held by", number=False),
-             lambda p: word(bottleneck_words(p.text("held_by")) or NONE)),
-    ]  # fmt: skip
-    parts = [(what, f"work_{column_word(what)}", what, said) for what, said in WORK.items()]
+    parts = [(what, f"work_{column_word(what)}", what, title) for what, title in WORK.items()]
     parts += [(f"waits: {c}", f"stall_{c}", f"waits_{c}", s.meaning) for c, s in STALLS.items()]
-    parts += [(f"DRAM: {w}", f"moved_{column_word(w)}", f"dram_{w}", s) for w, s in MOVED.items()]
-    for text, column, key, said in parts:
-        if any(point.get(column) > 0 for point in points):
-            columns.append(_share_column(text, column, key, said))
-    return sheet("waterfall", "From the bound to the measured cycle, as shares of it", columns,
-                 points)  # fmt: skip
-
-
-def _share_column(text: str, column: str, key: str, said: str) -> ComputedColumn[PointView]:
-    heading = Heading(text[0].upper() + text[1:], title=said, key=key.replace(" ", "_"))
-    return ComputedColumn(heading, lambda point: part(point.get(column), bar=True))
+    parts += [(f"DRAM: {w}", f"moved_{column_word(w)}", f"dram_{w}", t) for w, t in MOVED.items()]
+    columns: list[ComputedColumn[PointView]] = [
+        *_NAMES,
+        values("Cycles", "latency_cycles", cell=count),
+        values("Least", "bound_cycles", "cycles", cell=count),
+        words("Set by", lambda p: p.text("bound_by")),
+        values("Of least", "of_bound", cell=bar),
+        words("Held by", lambda p: bottleneck_words(p.text("held_by"))),
+        *(
+            values(text[0].upper() + text[1:], name, "", title, key.replace(" ", "_"), bar)
+            for text, name, key, title in parts
+            if any(point.get(name) > 0 for point in points)
+        ),
+    ]
+    caption = "From the bound to the measured cycle, as shares of it"
+    return sheet("waterfall", caption, columns, points)
 
 
 def checks_sheet(points: Sequence[PointView]) -> Sheet:
     """What was compared, how far off it was, and what it took."""
     columns: list[ComputedColumn[PointView]] = [
-        ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine)),
-        ComputedColumn(Heading("Workload", number=False), lambda p: word(p.workload)),
-        ComputedColumn(Heading("Choice", number=False), lambda p: word(p.choice)),
+        *_NAMES,
         ComputedColumn(Heading("Verified", number=False), _verified),
-        ComputedColumn(Heading("Compared", "values"), lambda p: count(p.get("compared"))),
-        ComputedColumn(Heading("Largest error", "of what is allowed"),
-             lambda p: figure(p.get("operator_error"))),
-        ComputedColumn(Heading("Largest step"), lambda p: figure(p.get("max_step_error"))),
-        ComputedColumn(Heading("End to end"), lambda p: figure(p.get("max_abs_error"))),
-        ComputedColumn(Heading("Quantization", "of the outputs"),
-             lambda p: figure(p.get("quantization_error"))),
-        ComputedColumn(Heading("Compile", "s"), lambda p: figure(p.get("compile_s"))),
-        ComputedColumn(Heading("Verify", "s"), lambda p: figure(p.get("verify_s"))),
-        ComputedColumn(Heading("Simulate", "s"), lambda p: figure(p.get("simulate_s"))),
-    ]  # fmt: skip
+        values("Compared", "compared", "values", cell=count),
+        values("Largest error", "operator_error", "of what is allowed"),
+        values("Largest step", "max_step_error"),
+        values("End to end", "max_abs_error"),
+        values("Quantization", "quantization_error", "of the outputs"),
+        values("Compile", "compile_s", "s"),
+        values("Verify", "verify_s", "s"),
+        values("Simulate", "simulate_s", "s"),
+    ]
     done = [point for point in points if point.has_run]
     return sheet("checks", "What was compared, and what it took", columns, done)
 
@@ -313,7 +294,6 @@ def checks_sheet(points: Sequence[PointView]) -> Sheet:
 # Points without a result: the sum that does not fit, and what would make it fit.
 
 _TRY = "; try: "
-_WORDS = {"does_not_fit": "does not fit", "unsupported": "not supported", "failed": "failed"}
 
 
 @dataclass(frozen=True)
@@ -335,7 +315,7 @@ def refusals(points: Sequence[PointView]) -> list[Refusal]:
             status = str(point.row["status"])
             found.setdefault((status, point.text("reason")), []).append(point.label)
     return [
-        Refusal(_WORDS.get(status, status), tuple(labels), *split_reason(reason))
+        Refusal(_STATUS.get(status, status), tuple(labels), *split_reason(reason))
         for (status, reason), labels in found.items()
     ]
 
@@ -358,12 +338,12 @@ def area_sheet(archs: Sequence[Arch]) -> Sheet:
     areas = {arch.name: costs_of(arch).area for arch in archs}
     parts = dict.fromkeys(name for area in areas.values() for name in area.parts)
     columns: list[ComputedColumn[Arch]] = [
-        ComputedColumn(Heading("Machine", number=False), lambda a: word(a.name)),
-        ComputedColumn(Heading("Node", "nm"), lambda a: figure(a.energy.node)),
-        ComputedColumn(Heading("Total", "mm²"), lambda a: figure(areas[a.name].total.value)),
+        words("Machine", lambda a: a.name),
+        values("Node", lambda a: a.energy.node or math.nan, "nm"),
+        values("Total", lambda a: areas[a.name].total.value, "mm²"),
         ComputedColumn(Heading("Range", "mm²"),
-             lambda a: _range(areas[a.name].total.low, areas[a.name].total.high)),
-        ComputedColumn(Heading("Without DRAM", "mm²"), lambda a: figure(areas[a.name].core.value)),
+                       lambda a: _range(areas[a.name].total.low, areas[a.name].total.high)),
+        values("Without DRAM", lambda a: areas[a.name].core.value, "mm²"),
         *(_area_part(name, areas) for name in parts),
     ]  # fmt: skip
     return sheet("areas", "Area of each machine by part, with its share", columns, archs)
@@ -372,8 +352,7 @@ def area_sheet(archs: Sequence[Arch]) -> Sheet:
 def _area_part(name: str, areas: dict[str, Area]) -> ComputedColumn[Arch]:
     def cell(arch: Arch) -> Cell:
         area = areas[arch.name]
-        found = area.parts.get(name)
-        return word(NONE) if found is None else _of(found.value, area.total.value)
+        return _of(area.parts[name].value if name in area.parts else math.nan, area.total.value)
 
     return ComputedColumn(Heading(_titled(name), "mm²", key=name), cell)
 
@@ -387,14 +366,13 @@ def energy_sheet(points: Sequence[PointView]) -> Sheet:
         if name.startswith("energy_") and name not in _ENDS
     )
     columns: list[ComputedColumn[PointView]] = [
-        ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine)),
-        ComputedColumn(Heading("Workload", number=False), lambda p: word(p.workload)),
-        ComputedColumn(Heading("Total", "mJ"), lambda p: figure(p.get("energy_mj"))),
+        *_NAMES[:2],
+        values("Total", "energy_mj", "mJ"),
         ComputedColumn(Heading("Range", "mJ"),
-             lambda p: _range(p.get("energy_low_mj"), p.get("energy_high_mj"))),
-        ComputedColumn(Heading("Per sample", "mJ"), lambda p: figure(p.per_sample_mj)),
-        ComputedColumn(Heading("Power", "W"), lambda p: figure(p.get("average_w"))),
-        ComputedColumn(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
+                       lambda p: _range(p.get("energy_low_mj"), p.get("energy_high_mj"))),
+        values("Per sample", lambda p: p.per_sample_mj, "mJ"),
+        values("Power", "average_w", "W"),
+        values("Efficiency", "tops_per_w", "TOPS/W"),
         *(_energy_part(name) for name in names),
     ]  # fmt: skip
     caption = "Energy of the best run of each machine and workload, by component, with its share"

@@ -60,13 +60,13 @@ def test_the_front_is_a_table_that_leads_to_cards(tmp_path: Path) -> None:
 def test_what_fields_are_worth_is_told_with_the_one_that_matters_on_top(tmp_path: Path) -> None:
     made = found(tmp_path, TORNADO, LADDERS, PAIRS)
     alone, ladders, pairs = map(shown, made.fields)
-    assert [row["field"] for row in alone] == ["matrix.cols", "vector.lanes"]
-    assert [(row["at_lower"], row["at_higher"]) for row in alone] == [
+    assert [row["parameter"] for row in alone] == ["matrix.cols", "vector.lanes"]
+    assert [(row["low"], row["high"]) for row in alone] == [
         ("+1.5\u00a0%", "−20\u00a0%"), ("+1.0\u00a0%", "–"),
     ]  # fmt: skip
     assert alone[0]["enough"] == "16"
-    assert [row["own"] for row in ladders] == ["–", "yes"]
-    assert pairs[0]["field"] == "matrix.cols 64"
+    assert [row["own"] for row in ladders] == ["False", "True"]
+    assert (pairs[0]["first"], pairs[0]["first_value"]) == ("matrix.cols", "64")
     assert pairs[0]["interaction"] == "−10\u00a0%"
     assert made.metric == "latency_ms"
     assert [drawing.name for drawing in made.drawings] == ["figure-tornado"]

@@ -31,7 +31,7 @@ from archgen.outcomes.timeline import tables
 from archgen.report import card_html, report_html
 from archgen.report.account import Account, account
 from archgen.report.lever_rules import rules_for
-from archgen.report.levers import LEAST, levers, trial_study
+from archgen.report.levers import LEAST
 from archgen.report.points import PointView, views
 from archgen.report.ranking import rank
 from archgen.report.sheet import percent
@@ -297,24 +297,6 @@ def test_no_change_saves_more_than_its_bound(name: str, tmp_path: Path) -> None:
             saved = 1 - simulate(program, other).cycles / cycles
             assert saved <= max(gain, 0) + LEAST, rule.title
     assert tried >= 6
-
-
-def test_the_study_of_changes_is_valid(made: Study, tmp_path: Path) -> None:
-    ranking = rank(views(made), made.archs)
-    standing = ranking.standings[0]
-    point = next(iter(standing.best.values()))
-    found = levers(standing.arch, [account(point, made.outcomes[point.index])])
-    text = trial_study(standing, found, [])
-    (tmp_path / "changes.yaml").write_text(text, encoding="utf-8")
-    file = yaml.safe_dump(fields_of(standing.arch))
-    (tmp_path / f"{standing.name}.yaml").write_text(file, encoding="utf-8")
-    result = CliRunner().invoke(
-        study_verb, [str(tmp_path / "changes.yaml"), "--dry-run", "-o", str(tmp_path / "out")]
-    )
-    assert result.exit_code == 0, result.output
-    cases = sum(bool(lever.fields) for lever in found)
-    assert cases
-    assert f"{1 + cases} points" in result.output
 
 
 def test_the_verb_writes_the_file(folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,443 @@
+"""Swept fields: figures of the points as lines over one, and as a map over two."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+from archgen.outcomes.axes import Slice, StudyAxis, axes, slices
+from archgen.outcomes.bottleneck import holder, part_of
+from archgen.outcomes.estimated import has_figures, run_of
+from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.outcomes.fronts import CLOSE, knee
+from archgen.outcomes.points import FIELD
+from archgen.plots.panels import refusal, square_figure
+from archgen.plots.style import (
+    CYCLE,
+    INK,
+    MARKERS,
+    MUTED,
+    RUN,
+    SETTINGS,
+    folded,
+    legend,
+    logarithmic,
+    readable_on,
+    shown,
+)
+from simmodel.arch.record import Arch
+
+_MOST_LINES, _MOST_TICKS, _TITLE_LETTERS = 8, 9, 35
+_LOG_FROM = 8.0
+_GAP: Any = {"ls": (0, (2, 3)), "lw": 0.9}
+_NEED: Any = {"ls": ":", "lw": 1.2}
+_KNEE: Any = {"ls": "", "marker": "o", "ms": 11, "mfc": "none", "mew": 1.4}
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a point."""
+
+    name: str
+    unit: str
+    of: Callable[[Record], float]
+    """Its value in `unit`, NaN where it is missing."""
+    more: bool = False
+    """Whether more of it is better."""
+    buys: bool = True
+    """Whether a larger machine is there to better it; area is what it is paid with."""
+
+    @property
+    def title(self) -> str:
+        """`latency [ms]`."""
+        return f"{self.name} [{self.unit}]"
+
+
+def _metric(name: str, unit: str, column: str, factor: float = 1, more: bool = False) -> Metric:
+    buys = "area" not in column or more
+    return Metric(name, unit, lambda row: factor * number(row, column), more, buys)
+
+
+def _traffic(row: Record) -> float:
+    return (number(row, "dram_read_bytes") + number(row, "dram_write_bytes")) / 1e6
+
+
+LATENCY = _metric("latency", "ms", "latency_ms")
+ENERGY = _metric("energy", "mJ", "energy_mj")
+METRICS = (
+    LATENCY,
+    _metric("throughput", "samples/s", "throughput_ips", more=True),
+    ENERGY,
+    _metric("area", "mm²", "area_mm2"),
+    _metric("throughput per area", "samples/s/mm²", "throughput_per_mm2", more=True),
+    Metric("DRAM traffic", "MB", _traffic),
+    _metric("matrix use", "%", "matrix_utilization", 100, more=True),
+)
+"""Of every sweep, as far as the study knows them."""
+
+
+def _available(metrics: Sequence[Metric], rows: Sequence[Record]) -> list[Metric]:
+    """Those that some row has a value of."""
+    return [each for each in metrics if any(not math.isnan(each.of(row)) for row in rows)]
+
+
+def _run_values(row: Record, metric: Metric) -> list[float]:
+    """What a run gave of a metric beside another value that was estimated."""
+    own = run_of(row)
+    values = [] if own is None else [metric.of(own)]
+    return [value for value in values if value != metric.of(row) and not math.isnan(value)]
+
+
+@rc_context(SETTINGS)
+def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure:
+    """Lines of latency, throughput, energy, area, DRAM traffic and use over one swept column.
+
+    `column` is that of an axis with an order (`archgen.outcomes.axes`): a field of the machine, a
+    size of the network, an option of the compiler; its scale is logarithmic where its values grow
+    by factors. A line is a network, or of one network each setting of the other axes, all else
+    equal; it is dashed across values that were not run, as a search leaves them. A ring marks the
+    knee: the least value from which on no larger one is better by more than 5 %, of delays the
+    longest of which no shorter one is. Lines with gaps have none, nor those that end before the
+    axis does: what was not run may be better. A cross at the bottom is a point that does not fit, a
+    star the run of a point that was estimated too. Over the size of the memory that holds what
+    passes between layers, a dotted line is the network's part of `working_set_bytes` in it, and
+    over that of any memory there are lines of what is alive at once.
+
+    Raises KeyError for a column that is no such axis.
+    """
+    every = axes(frame, archs)
+    axis = next((each for each in every if each.column == column and each.ordered), None)
+    if axis is None:
+        raise KeyError(f"no swept column {column!r} with an order")
+    choices = slices(records(frame), every, [axis])
+    lines = _lines(choices)
+    rows = [row for line in lines for row in line.slice.rows]
+    metrics = _available([*METRICS, *_alive(axis, rows)], rows)
+    settings = {line.slice.label for line in lines}
+    common = f" at {settings.pop()}" if len(settings) == 1 and any(settings) else ""
+    figure, grid = square_figure(
+        max(1, len(metrics)), f"Sweep of {axis.label}{common}", share=False,
+        columns=3 if len(metrics) < 7 else 4,
+    )  # fmt: skip
+    signs: set[str] = set()
+    for panel, metric in zip(grid, metrics, strict=False):
+        panel.set(title=folded(metric.title, _TITLE_LETTERS), xlabel=axis.title)
+        _swept_side(panel, axis)
+        for line in lines:
+            signs |= _draw_line(panel, axis, metric, line)
+            need = _need(axis, line.slice, archs) if metric.buys else None
+            if need is not None:
+                signs.add("need")
+                panel.axvline(need, color=line.colour, zorder=1.2, **_NEED)
+        values = [metric.of(row) for row in rows if not math.isnan(metric.of(row))]
+        if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
+            logarithmic(panel, "y")
+        elif min(values) >= 0:
+            panel.set_ylim(0, 1.1 * max(values) or 1.0)
+    legend(figure, _line_keys(axis, lines, len(choices) - len(lines), signs), most=4)
+    return figure
+
+
+def sweep_columns(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
+    """Columns that `sweep_figure` has a line of three points and more for."""
+    every = axes(frame, archs)
+    rows = [row for row in records(frame) if has_figures(row)]
+    return [
+        axis.column
+        for axis in every
+        if axis.ordered and any(len(each.rows) > 2 for each in slices(rows, every, [axis]))
+    ]
+
+
+@dataclass(frozen=True)
+class SliceLine:
+    """A slice and how it is drawn."""
+
+    slice: Slice
+    label: str
+    colour: str
+    marker: str
+
+
+def _lines(choices: Sequence[Slice]) -> list[SliceLine]:
+    """Of several networks the slice of each with most points, else the first slices of the one."""
+    largest: dict[str, Slice] = {}
+    for each in choices:
+        largest.setdefault(each.network, each)
+    if len(largest) > 1:
+        labelled = [(each, each.network) for each in largest.values()]
+    else:
+        ranked = sorted(choices[:_MOST_LINES], key=_fixed_places)
+        labelled = [(each, each.label or each.network) for each in ranked]
+    looks = zip(labelled[:_MOST_LINES], CYCLE, MARKERS, strict=False)
+    return [SliceLine(one, label, colour, marker) for (one, label), colour, marker in looks]
+
+
+def _fixed_places(one: Slice) -> list[int]:
+    return [axis.values.index(value) for axis, value in one.fixed]
+
+
+def _alive(axis: StudyAxis, rows: Sequence[Record]) -> list[Metric]:
+    """The most that is alive at once in a memory whose size is swept."""
+    match = re.fullmatch(r"arch\.memories\.(\w+)\.size", axis.column)
+    name = f"peak_{match[1]}_bytes" if match else ""
+    if match is None or not any(name in row for row in rows):
+        return []
+    label = f"{match[1]} memory alive at once"
+    return [Metric(label, "KiB", lambda row: number(row, name) / 1024, buys=False)]
+
+
+def _need(axis: StudyAxis, one: Slice, archs: Mapping[str, Arch]) -> float | None:
+    """Where between the ends of an axis each memory just holds its part of the working set."""
+    for row in one.rows:
+        arch = archs[str(row["arch"])]
+        if axis.column == f"{FIELD}memories.{holder(arch)}.size":
+            part = axis.number(part_of(number(row, "working_set_bytes"), arch))
+            if axis.number(axis.values[0]) <= part <= axis.number(axis.values[-1]):
+                return part
+    return None
+
+
+def _draw_line(panel: Axes, axis: StudyAxis, metric: Metric, line: SliceLine) -> set[str]:
+    """Draw a line, solid where neighbours were run; gives what of the legend is in it: `knee`,
+    `gap`, `run`."""
+    signs: set[str] = set()
+    pieces = _pieces(axis, line.slice, metric)
+    style: Any = {"marker": line.marker, "ms": 4.5, "mec": "white", "mew": 0.5}
+    for piece in pieces:
+        panel.plot(*zip(*piece, strict=True), "-", lw=1.4, color=line.colour, **style)
+    for before, after in pairwise(pieces):
+        signs.add("gap")
+        panel.plot(*zip(before[-1], after[0], strict=True), color=line.colour, zorder=1.5, **_GAP)
+    for row in line.slice.rows:
+        if math.isnan(metric.of(row)):
+            bottom = panel.get_xaxis_transform()
+            panel.plot(_at(axis, row), 0.02, "x", color=line.colour, ms=5, transform=bottom)
+        for value in _run_values(row, metric):
+            signs.add("run")
+            panel.plot(_at(axis, row), value, **RUN, color=line.colour)
+    if (place := _knee(axis, metric, line.slice, pieces)) is not None:
+        signs.add("knee")
+        panel.plot(*place, mec=line.colour, **_KNEE)
+    return signs
+
+
+def _knee(
+    axis: StudyAxis, metric: Metric, one: Slice, pieces: Sequence[Points]
+) -> tuple[float, float] | None:
+    """The point of a line from which on the axis gives no more; None where that is not known."""
+    most = axis.values[0 if axis.less_is_more else -1]
+    reaches_end = any(axis.value(row) == most for row in one.rows)
+    if len(pieces) != 1 or not metric.buys or axis.is_need or not reaches_end:
+        return None
+    points = pieces[0][::-1] if axis.less_is_more else pieces[0]
+    index = knee([y for _, y in points], metric.more)
+    return None if index is None else points[index]
+
+
+def _pieces(axis: StudyAxis, one: Slice, metric: Metric) -> list[Points]:
+    """The points of a slice, divided wherever a value of the axis was not run or has no figure."""
+    pieces: list[Points] = []
+    last = -math.inf
+    for row in one.rows:
+        value, y = axis.value(row), metric.of(row)
+        if value is None or math.isnan(y):
+            continue
+        place = axis.values.index(value)
+        if place != last + 1:
+            pieces.append([])
+        last = place
+        pieces[-1].append((axis.number(value), y))
+    return pieces
+
+
+def _at(axis: StudyAxis, row: Record) -> float:
+    """Where a row stands on an ordered axis."""
+    value = axis.value(row)
+    assert value is not None
+    return axis.number(value)
+
+
+def _swept_side(panel: Axes, axis: StudyAxis) -> None:
+    """The scale of an axis, with ticks at its values."""
+    numbers = [axis.number(value) for value in axis.values]
+    panel.set_xscale("log" if axis.scale == "log" else "linear")
+    ticks = numbers[:: math.ceil(len(numbers) / _MOST_TICKS)]
+    texts = [f"{tick:.4g}" for tick in ticks]
+    panel.set_xticks(ticks, texts)
+    panel.xaxis.set_minor_locator(NullLocator())
+    if max(map(len, texts)) * len(ticks) > 24:
+        panel.tick_params(axis="x", rotation=45)
+
+
+def _line_keys(
+    axis: StudyAxis, lines: Sequence[SliceLine], left: int, signs: set[str]
+) -> list[Line2D]:
+    keys = [
+        Line2D([], [], color=line.colour, marker=line.marker, ms=5, label=line.label)
+        for line in lines
+    ]
+    beyond = "shorter" if axis.less_is_more else "larger"
+    meanings: list[tuple[str, Any, str]] = [
+        ("gap", _GAP, "nothing run between"),
+        ("need", _NEED, "the working set fits from here on"),
+        ("knee", _KNEE, f"knee: nothing {beyond} is better by more than {100 * CLOSE:g} %"),
+        ("run", RUN, "run in full"),
+        ("left", {"ls": ""}, f"{left} more lines not drawn"),
+    ]
+    for sign, style, text in meanings:
+        if sign in signs or (sign == "left" and left > 0):
+            edge: Any = {"mec": INK} if sign == "knee" else {}
+            keys.append(Line2D([], [], color=MUTED, label=text, **style, **edge))
+    return keys
+
+
+# Two swept fields: a cell for each pair of values. Shades span a quarter at least, so that points
+# which are all within 2 % look alike.
+
+_MOST_MAPS, _MOST_NETWORKS = 3, 4
+_FULL = 0.6
+"""Share of a map's places that have a point, at least."""
+_NUMBERED, _ABREAST = 64, 16
+"""Most cells that are numbered, and most of them in a row."""
+_SPAN = 1.25
+"""Ratio that shades span at least."""
+_CELL = (0.4, 0.42)
+"""Inches of a numbered cell, at least."""
+_COLOURS = "cividis_r"
+"""Of even lightness, so that a print in grey says the same; dark is much."""
+
+
+@rc_context(SETTINGS)
+def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]) -> Figure:
+    """Latency and energy over two swept columns: a cell for each pair of values.
+
+    A row of panels for each network, all other axes at the values that most points have. Cells
+    are of one size, whatever the steps between values; a number stands in each where there are at
+    most 64. What does not fit is said in its cell, an empty cell was not asked for. What a run gave
+    stands below what was estimated. Raises KeyError for columns that are no such axes.
+    """
+    every = axes(frame, archs)
+    by_column = {axis.column: axis for axis in every if axis.ordered}
+    pair = by_column[columns[0]], by_column[columns[1]]
+    rows = records(frame)
+    maps: dict[str, Slice] = {}
+    for one in (choices := slices(rows, every, pair)):
+        if _is_map(one, pair) or not any(_is_map(each, pair) for each in choices):
+            maps.setdefault(one.network, one)
+    drawn = list(maps.values())[:_MOST_NETWORKS]
+    metrics = _available([LATENCY, ENERGY], rows)
+    text = f"{pair[1].label} against {pair[0].label}"
+    count = len(drawn) * len(metrics)
+    figure, grid = square_figure(max(1, count), text, share=False, columns=max(1, len(metrics)))
+    across, along = (max((len(_values(axis, one)) for one in drawn), default=1) for axis in pair)
+    wide, high = (across, along) if _is_numbered(across, along) else (1, 1)
+    width = max(4.2, 1.6 + _CELL[0] * wide) * len(metrics)
+    height = max(3.2, 1.4 + _CELL[1] * high) * max(1, len(drawn))
+    figure.set_size_inches(max(6.4, width), 0.9 + height)
+    panels = [(one, metric) for one in drawn for metric in metrics]
+    for panel, (one, metric) in zip(grid, panels, strict=False):
+        _draw_map(figure, panel, one, metric, pair)
+    return figure
+
+
+def map_columns(frame: Frame, archs: Mapping[str, Arch]) -> list[tuple[str, str]]:
+    """Pairs of columns that `map_figure` has a map of, those with most points first."""
+    every, rows = axes(frame, archs), records(frame)
+    sizes: dict[tuple[str, str], int] = {}
+    for pair in combinations([axis for axis in every if axis.ordered], 2):
+        counts = [len(one.rows) for one in slices(rows, every, pair) if _is_map(one, pair)]
+        if counts:
+            sizes[pair[0].column, pair[1].column] = counts[0]
+    return sorted(sizes, key=lambda columns: -sizes[columns])[:_MOST_MAPS]
+
+
+def _is_map(one: Slice, pair: Sequence[StudyAxis]) -> bool:
+    """Whether there is a map to draw: few enough holes, and more than a line."""
+    across, along = (len(_values(axis, one)) for axis in pair)
+    return min(across, along) > 1 and across * along > 4 and len(one.rows) >= _FULL * across * along
+
+
+def _is_numbered(across: int, along: int) -> bool:
+    return across * along <= _NUMBERED and across <= _ABREAST
+
+
+def _values(axis: StudyAxis, one: Slice) -> list[Any]:
+    """The values of an axis that a slice has, in order."""
+    own = {axis.value(row) for row in one.rows}
+    return [value for value in axis.values if value in own]
+
+
+def _draw_map(
+    figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[StudyAxis, StudyAxis]
+) -> None:
+    xs, ys = (_values(axis, one) for axis in pair)
+    numbered = _is_numbered(len(xs), len(ys))
+    cells = np.full((len(ys), len(xs)), np.nan)
+    words: dict[tuple[int, int], str] = {}
+    refusals: list[str] = []
+    for row in one.rows:
+        x, y = xs.index(pair[0].value(row)), ys.index(pair[1].value(row))
+        cells[y, x] = metric.of(row)
+        lines = [shown(cells[y, x]), *(f"run {shown(run)}" for run in _run_values(row, metric))]
+        if not has_figures(row):
+            refusals.append(refusal(row))
+            lines = [refusals[-1].replace(" ", "\n")] if numbered else ["x"]
+        if numbered or not has_figures(row):
+            words[x, y] = "\n".join(lines)
+    names = [metric.title, _range_text(cells), ", ".join(filter(None, [one.network, one.label]))]
+    names += [f"x: {refusals[0]}"] if refusals and not numbered else []
+    panel.set_title("\n".join(folded(name, 44) for name in names if name), fontsize=9)
+    for axis, values, side in zip(pair, (xs, ys), (panel.xaxis, panel.yaxis), strict=True):
+        texts = [f"{axis.number(value):.6g}" for value in values]
+        room = 48 // (1 + max(map(len, texts))) if axis is pair[0] else 16
+        step = math.ceil(len(values) / max(1, min(room, 16)))
+        side.set_ticks(range(0, len(values), step), texts[::step])
+        side.set_label_text(axis.title)
+    panel.grid(visible=False)
+    panel.set(xlim=(-0.5, len(xs) - 0.5), ylim=(-0.5, len(ys) - 0.5))
+    _shade(figure, panel, cells, words)
+
+
+def _shade(
+    figure: Figure, panel: Axes, cells: np.ndarray[Any, Any], words: Mapping[tuple[int, int], str]
+) -> None:
+    """Draw the cells, the words in each, and what shades mean."""
+    colours = np.ones((*cells.shape, 4))
+    real = cells[np.isfinite(cells)]
+    if real.size:
+        low, high = real.min(), max(real.max(), _SPAN * real.min())
+        norm = LogNorm(low, high) if 0 < 3 * low < high else Normalize(low, high)
+        image = panel.imshow(cells, cmap=_COLOURS, norm=norm, aspect="auto", origin="lower")
+        colours = image.to_rgba(cells)
+        ticks = np.geomspace(low, high, 5) if low > 0 else np.linspace(low, high, 5)
+        bar = figure.colorbar(image, ax=panel, format=lambda value, _: shown(value), pad=0.02)
+        bar.set_ticks(ticks.tolist())
+        bar.minorticks_off()
+    for (x, y), text in words.items():
+        colour = MUTED if math.isnan(cells[y, x]) else readable_on(colours[y, x])
+        panel.text(x, y, text, ha="center", va="center", fontsize=7, color=colour)
+
+
+def _range_text(cells: np.ndarray[Any, Any]) -> str:
+    """`1.02 to 1.04, 2 % apart`."""
+    real = cells[np.isfinite(cells)]
+    low, high = (float(real.min()), float(real.max())) if real.size else (0.0, 0.0)
+    if not 0 < low < high:
+        return f"{shown(low)} everywhere" if real.size and low == high else ""
+    ratio = high / low
+    apart = f"{ratio:.3g} times" if ratio >= 2 else f"{100 * (ratio - 1):.2g} %"
+    return f"{shown(low)} to {shown(high)}, {apart} apart"
