@@ -131,17 +131,12 @@ def _compute(
     light: onnx.ModelProto, shapes: Mapping[str, Shape], constants: dict[str, NDArray[Any]]
 ) -> None:
     """Adds to ``constants``, and to the initializers, what follows from both arguments."""
-    nodes = list(light.graph.node)
-    kept = []
-    for node in nodes:
+    for node in list(light.graph.node):
         value = _evaluate_node(node, shapes, constants, light)
-        if value is None:
-            kept.append(node)
-            continue
-        constants[node.output[0]] = value
-        light.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
-    del light.graph.node[:]
-    light.graph.node.extend(kept)
+        if value is not None:
+            constants[node.output[0]] = value
+            light.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
+            light.graph.node.remove(node)
 
 
 def _evaluate_node(
