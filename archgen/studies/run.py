@@ -65,7 +65,7 @@ from archgen.process.steps import step
 from archgen.report.tried_levers import TrialTools, tried
 from archgen.scheduling import DEFAULT
 from archgen.studies.prepare import CachedModel, Models, Prepared
-from archgen.studies.schedule_cache import StudyScheduleCache
+from archgen.studies.store import StudyScheduleCache
 from archgen.toolchain import STANDARD, Compiled, MeasuredSchedule, Request, Toolchain
 from compiler.api import (
     Decisions,
