@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
@@ -298,7 +299,7 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 
 def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` without 16-bit floats: a copy, or itself where it has none."""
-    if not any(True for _ in _halves(proto)):
+    if next(_halves(proto), None) is None:
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -310,9 +311,12 @@ def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
 def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` without operators on 16-bit floats: as ``widened`` has it, but what the main graph
     casts to such a type is rounded to it, and float32 again."""
-    copy = widened(proto)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(widened(proto))
     nodes: list[onnx.NodeProto] = []
-    for before, node in zip(proto.graph.node, copy.graph.node, strict=True):
+    for before, wide in zip(proto.graph.node, copy.graph.node, strict=True):
+        node = onnx.NodeProto()
+        node.CopyFrom(wide)
         nodes.append(node)
         kind = next((a.i for a in before.attribute if a.name == "to"), 0)
         if node.op_type == "Cast" and kind in _HALF:
@@ -320,11 +324,9 @@ def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
             nodes.append(helper.make_node("Cast", [rounded], node.output, to=TensorProto.FLOAT))
             node.output[0] = rounded
             node.attribute[0].i = kind
-    made = onnx.ModelProto()
-    made.CopyFrom(copy)
-    del made.graph.node[:]
-    made.graph.node.extend(nodes)
-    return made
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    return copy
 
 
 def has_bfloat16(proto: onnx.ModelProto) -> bool:
@@ -332,53 +334,35 @@ def has_bfloat16(proto: onnx.ModelProto) -> bool:
     return any(_element_type(part) == TensorProto.BFLOAT16 for part in _halves(proto))
 
 
-def _element_type(part: _Part) -> int:
-    """The element type that ``part`` says or has."""
-    if isinstance(part, onnx.TypeProto.Tensor):
-        return int(part.elem_type)
-    return int(part.i if isinstance(part, onnx.AttributeProto) else part.data_type)
+def _element_type(part: Message) -> int:
+    """The element type that ``part`` says or has; 0 where it is about none."""
+    match part:
+        case TensorProto():
+            return int(part.data_type)
+        case onnx.TypeProto.Tensor():
+            return int(part.elem_type)
+        case AttributeProto(type=AttributeProto.INT) if part.name in _TYPE_ATTRIBUTES:
+            return int(part.i)
+    return 0
 
 
-_Part = onnx.TensorProto | onnx.TypeProto.Tensor | onnx.AttributeProto
-
-
-def _widen(part: _Part) -> None:
+def _widen(part: Message) -> None:
     if isinstance(part, onnx.TypeProto.Tensor):
         part.elem_type = TensorProto.FLOAT
-    elif isinstance(part, onnx.AttributeProto):
+    elif isinstance(part, AttributeProto):
         part.i = TensorProto.FLOAT
-    else:
+    elif isinstance(part, TensorProto):
         numbers = numpy_helper.to_array(part).astype(np.float32)
         part.CopyFrom(numpy_helper.from_array(numbers, part.name))
 
 
-def _halves(proto: onnx.ModelProto) -> Iterator[_Part]:
-    """Everything in ``proto`` that says or holds a 16-bit float."""
-    yield from _of_graph(proto.graph)
-    for function in proto.functions:
-        yield from _of_nodes(function.node)
-
-
-def _of_graph(graph: onnx.GraphProto) -> Iterator[_Part]:
-    yield from (tensor for tensor in graph.initializer if tensor.data_type in _HALF)
-    for values in (graph.input, graph.output, graph.value_info):
-        types = (value.type.tensor_type for value in values)
-        yield from (kind for kind in types if kind.elem_type in _HALF)
-    yield from _of_nodes(graph.node)
-
-
-def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Part]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from _of_attribute(attribute)
-
-
-def _of_attribute(attribute: onnx.AttributeProto) -> Iterator[_Part]:
-    if attribute.type == AttributeProto.INT:
-        if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _HALF:
-            yield attribute
-    elif attribute.type == AttributeProto.TENSOR:
-        if attribute.t.data_type in _HALF:
-            yield attribute.t
-    elif attribute.type == AttributeProto.GRAPH:
-        yield from _of_graph(attribute.g)
+def _halves(message: Message) -> Iterator[Message]:
+    """Everything in ``message`` that says or holds a 16-bit float."""
+    if _element_type(message) in _HALF:
+        yield message
+    if isinstance(message, TensorProto):
+        return  # what is in it is data
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in [value] if isinstance(value, Message) else value:
+                yield from _halves(part)

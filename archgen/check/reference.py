@@ -29,7 +29,7 @@ from archgen.check.exact_products import serialized_with_exact_products, with_ex
 from archgen.check.own_operators import has_own, run_in_parts
 from archgen.models.load import ModelError
 from archgen.models.roles import InferredRoles, Role, infer_roles
-from archgen.process.files import alone, read_sealed, write_sealed
+from archgen.process.files import remembered
 from archgen.process.guard import is_refusal
 from archgen.process.steps import step
 from archgen.zoo.shapes import without_initializers
@@ -238,16 +238,9 @@ def cached_reference(
     digest = hashlib.sha256(what.encode())
     digest.update(content_key(inputs).encode())
     path = cache_dir / f"reference-{digest.hexdigest()[:32]}.npz"
-    stored = _stored_arrays(path)
-    if stored is not None:
-        return stored
-    with alone(path):
-        stored = _stored_arrays(path)
-        if stored is not None:
-            return stored
-        values = run_reference(proto, inputs, intermediates)
-        write_sealed(path, _pack_arrays(values))
-    return values
+    packed = remembered(path, lambda: _pack_arrays(run_reference(proto, inputs, intermediates)))
+    with np.load(BytesIO(packed), allow_pickle=False) as stored:
+        return {str(name): stored[str(index)] for index, name in enumerate(stored["names"])}
 
 
 def run_node(model: bytes, inputs: Sequence[Array]) -> list[Array]:
@@ -320,14 +313,6 @@ def _pack_arrays(values: Mapping[str, Array]) -> bytes:
     file = BytesIO()
     np.savez(file, allow_pickle=False, names=np.array(list(values), dtype=str), **plain)
     return file.getvalue()
-
-
-def _stored_arrays(path: Path) -> dict[str, Array] | None:
-    content = read_sealed(path)
-    if content is None:
-        return None
-    with np.load(BytesIO(content), allow_pickle=False) as stored:
-        return {str(name): stored[str(index)] for index, name in enumerate(stored["names"])}
 
 
 # Sessions.
@@ -429,44 +414,35 @@ def _samples(told: InferredRoles, seed: int) -> dict[str, Array]:
         shape = [extent if isinstance(extent, int) else 0 for extent in port.dims]
         # Seeded by its name too, so an input keeps its values when others come or go.
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        samples[name] = _sample(told.roles[name], dtype, shape, random)
+        if dtype.kind == "O":
+            samples[name] = np.full(shape, "text", dtype)
+        else:
+            samples[name] = np.asarray(_sample(told.roles[name], dtype, shape, random)).astype(
+                dtype
+            )
     return samples
 
 
 def _sample(
     role: Role, dtype: np.dtype[Any], shape: Sequence[int], random: np.random.Generator
-) -> Array:
-    if dtype.kind == "O":
-        return np.full(shape, "text", dtype)
+) -> Any:
+    """Numbers for an input, to be rounded to its type."""
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
     if dtype.kind == "b" or role.fill == "ones":
         return np.ones(shape, dtype)
     if role.fill == "zeros":
         return np.zeros(shape, dtype)
     if role.fill == "range":
-        low, high = _within(dtype, role.low, role.high)
-        return np.asarray(random.integers(low, high, shape, endpoint=True)).astype(dtype)
-    if dtype.kind in "iu":
-        return _integers(role, dtype, shape, random)
+        low, high = role.low, role.high
+        if limits is not None:
+            low, high = max(low, int(limits.min)), min(high, int(limits.max))
+        return random.integers(low, high, shape, endpoint=True)
     if role.fill == "positive":
-        return np.asarray(1 - random.uniform(0, 0.5, shape)).astype(dtype)
-    deviation = 0.5 if role.fill == "small noise" else 1.0
-    return np.asarray(random.standard_normal(shape) * deviation).astype(dtype)
-
-
-def _integers(
-    role: Role, dtype: np.dtype[Any], shape: Sequence[int], random: np.random.Generator
-) -> Array:
-    if role.fill == "positive":
-        return np.asarray(random.integers(1, _SMALL_INTEGERS, shape)).astype(dtype)
+        if limits is not None:
+            return random.integers(1, _SMALL_INTEGERS, shape)
+        return 1 - random.uniform(0, 0.5, shape)
+    if limits is None:
+        return random.standard_normal(shape) * (0.5 if role.fill == "small noise" else 1.0)
     if dtype.itemsize == 1:
-        limits = np.iinfo(dtype)
         return random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-    return np.asarray(random.integers(0, _SMALL_INTEGERS, shape)).astype(dtype)
-
-
-def _within(dtype: np.dtype[Any], low: int, high: int) -> tuple[int, int]:
-    """The part of a range that an integer type has."""
-    if dtype.kind not in "iu":
-        return low, high
-    limits = np.iinfo(dtype)
-    return max(low, int(limits.min)), min(high, int(limits.max))
+    return random.integers(0, _SMALL_INTEGERS, shape)
