@@ -22,6 +22,7 @@ from archgen.api import compile_model, execute
 from archgen.check.reference import content_key
 from archgen.models.load import ModelError, SourceModel, check_proto
 from archgen.models.roles import infer_roles
+from archgen.zoo.shapes import copied
 from compiler.api import (
     Undecided,
     UnsupportedModel,
@@ -156,22 +157,16 @@ def _bind_inputs(
     model: onnx.ModelProto, feeds: Mapping[str, Array], constant: Iterable[str]
 ) -> onnx.ModelProto:
     """`model` for inputs of these shapes; those in `constant` become initializers."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model)
-    graph = proto.graph
     fixed = set(constant)
-    kept = [tensor for tensor in graph.initializer if tensor.name not in fixed]
-    ports = [value for value in graph.input if value.name not in fixed]
+    kept = [tensor for tensor in model.graph.initializer if tensor.name not in fixed]
     kept += [numpy_helper.from_array(feeds[name], name) for name in sorted(fixed)]
-    for field, values in ((graph.initializer, kept), (graph.input, ports), (graph.value_info, [])):
-        copies = [type(value).FromString(value.SerializeToString()) for value in values]
-        del field[:]
-        field.extend(copies)
-    for value in graph.input:
+    ports = [value for value in model.graph.input if value.name not in fixed]
+    proto = copied(model, initializer=kept, input=ports, value_info=())
+    for value in proto.graph.input:
         if value.name in feeds:
             kind = value.type.tensor_type.elem_type
             value.CopyFrom(helper.make_tensor_value_info(value.name, kind, feeds[value.name].shape))
-    for value in graph.output:
+    for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
     return proto
 

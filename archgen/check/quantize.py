@@ -26,6 +26,7 @@ from archgen.check.reference import cached_reference, content_key, sample_inputs
 from archgen.check.verify import differences
 from archgen.models.load import ModelError, SourceModel, outlines
 from archgen.process.files import remembered
+from archgen.zoo.shapes import copied
 from compiler.api import Load, hides_products
 
 Array = NDArray[Any]
@@ -259,8 +260,7 @@ _STEPS = ("QuantizeLinear", "DequantizeLinear")
 def with_scales_of(edge: onnx.ModelProto, given: onnx.ModelProto) -> onnx.ModelProto:
     """``given`` with scales, zero points and quantized constants of ``edge``, by their names, as
     far as they stand for the same numbers."""
-    made = onnx.ModelProto()
-    made.CopyFrom(given)
+    made = copied(given)
     known = {tensor.name: tensor for tensor in edge.graph.initializer}
     own = {tensor.name: tensor for tensor in given.graph.initializer}
     replaced: dict[str, onnx.TensorProto] = {}

@@ -18,6 +18,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
+from archgen.zoo.shapes import copied
 from compiler.api import Load, hides_products, in_standard_operators
 
 # What of a network is quantized already, and stays as it is when the rest is quantized.
@@ -218,11 +219,8 @@ def _without_given_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     initialized = {tensor.name for tensor in proto.graph.initializer}
     if not any(value.name in initialized for value in proto.graph.input):
         return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    free = [value for value in proto.graph.input if value.name not in initialized]
-    del copy.graph.input[:]
-    copy.graph.input.extend(free)
+    free = (value for value in proto.graph.input if value.name not in initialized)
+    copy = copied(proto, input=free)
     copy.ir_version = max(copy.ir_version, _FREE_INITIALIZERS)
     return copy
 
@@ -231,8 +229,7 @@ def _modern(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` in an operator set that has quantization by channel."""
     opsets = [opset.version for opset in proto.opset_import if opset.domain in ("", "ai.onnx")]
     if opsets and opsets[0] < _PER_CHANNEL_OPSET:
-        given = onnx.ModelProto()
-        given.CopyFrom(proto)
+        given = copied(proto)
         given.ir_version = max(given.ir_version, _FREE_INITIALIZERS)  # or it takes inputs alone
         return version_converter.convert_version(given, _PER_CHANNEL_OPSET)
     return proto
@@ -301,8 +298,7 @@ def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` without 16-bit floats: a copy, or itself where it has none."""
     if next(_halves(proto), None) is None:
         return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = copied(proto)
     for part in list(_halves(copy)):
         _widen(part)
     return copy
@@ -311,12 +307,9 @@ def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
 def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` without operators on 16-bit floats: as ``widened`` has it, but what the main graph
     casts to such a type is rounded to it, and float32 again."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(widened(proto))
     nodes: list[onnx.NodeProto] = []
-    for before, wide in zip(proto.graph.node, copy.graph.node, strict=True):
-        node = onnx.NodeProto()
-        node.CopyFrom(wide)
+    wide = copied(widened(proto))
+    for before, node in zip(proto.graph.node, wide.graph.node, strict=True):
         nodes.append(node)
         kind = next((a.i for a in before.attribute if a.name == "to"), 0)
         if node.op_type == "Cast" and kind in _HALF:
@@ -324,9 +317,7 @@ def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
             nodes.append(helper.make_node("Cast", [rounded], node.output, to=TensorProto.FLOAT))
             node.output[0] = rounded
             node.attribute[0].i = kind
-    del copy.graph.node[:]
-    copy.graph.node.extend(nodes)
-    return copy
+    return copied(wide, node=nodes)
 
 
 def has_bfloat16(proto: onnx.ModelProto) -> bool:

@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -32,7 +32,7 @@ from archgen.models.roles import InferredRoles, Role, infer_roles
 from archgen.process.files import remembered
 from archgen.process.guard import is_refusal
 from archgen.process.steps import step
-from archgen.zoo.shapes import without_initializers
+from archgen.zoo.shapes import copied, names_read, without_initializers
 from compiler.api import evaluated, evaluator, lacks_kernel
 from simmodel.errors import HostFailed, NoPayload
 
@@ -82,9 +82,9 @@ def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of ``proto`` for `run_detached`: its larger initializers have no data of their own,
     and those that nobody reads, which ONNX Runtime would not look for, are gone, also as inputs."""
     light = without_initializers(proto)
-    read = set(_names_read(proto.graph))
+    read = names_read(proto.graph)
     unread = {tensor.name for tensor in proto.graph.initializer} - read
-    del light.graph.input[:]
+    light.graph.ClearField("input")
     light.graph.input.extend(port for port in proto.graph.input if port.name not in unread)
     for tensor in proto.graph.initializer:
         if tensor.name not in read:
@@ -101,16 +101,6 @@ def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
         )
         outside.external_data.add(key="location", value="given")
     return light
-
-
-def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
-    """Values that nodes read, also inside of subgraphs, and the outputs."""
-    yield from (value.name for value in graph.output)
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _names_read(inner)
 
 
 def run_detached(
@@ -148,29 +138,13 @@ class Detached:
             why = _refused(proto, mistake)
             if not lacks_kernel(mistake):
                 raise ModelError(why) from mistake
-            results = _by_definition(_attached(light, proto), names, feeds, why)
+            kept = {tensor.name for tensor in light.graph.initializer}
+            data = (tensor for tensor in proto.graph.initializer if tensor.name in kept)
+            try:
+                results = evaluated(evaluator(copied(light, initializer=data)), names, feeds)
+            except ValueError as more:
+                raise ModelError(f"{why}; {more}") from more
         return dict(zip(names, results, strict=True))
-
-
-def _attached(light: onnx.ModelProto, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``light`` with all data in it."""
-    whole = onnx.ModelProto()
-    whole.CopyFrom(light)
-    del whole.graph.initializer[:]
-    kept = {tensor.name for tensor in light.graph.initializer}
-    whole.graph.initializer.extend(t for t in proto.graph.initializer if t.name in kept)
-    return whole
-
-
-def _by_definition(
-    model: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str, Array], why: str
-) -> list[Array]:
-    """Values called ``names`` by ONNX's own evaluator; ``ModelError`` with ``why``, which is what
-    ONNX Runtime says, where that cannot compute them."""
-    try:
-        return evaluated(evaluator(model), names, feeds)
-    except ValueError as more:
-        raise ModelError(f"{why}; {more}") from more
 
 
 def lacks_kernels(proto: onnx.ModelProto) -> bool:

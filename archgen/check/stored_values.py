@@ -21,6 +21,7 @@ from onnx import helper
 
 from archgen.check.reference import detached, run_detached
 from archgen.check.verify import Comparison, differences, judge, listed
+from archgen.zoo.shapes import bodies
 from compiler.api import ExpectedValue, StoredTensorCheck, VerificationPlan
 from simmodel.arch.dtype import EPSILON, NAMES
 
@@ -184,12 +185,11 @@ def _rename_reads(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -
         for index, name in enumerate(node.input):
             if name in renamed:
                 node.input[index] = renamed[name]
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                own = {value.name for value in graph.input}
-                own |= {name for inner in graph.node for name in inner.output}
-                seen = {old: new for old, new in renamed.items() if old not in own}
-                _rename_reads(graph.node, seen)
+        for graph in bodies(node):
+            own = {value.name for value in graph.input}
+            own |= {name for inner in graph.node for name in inner.output}
+            seen = {old: new for old, new in renamed.items() if old not in own}
+            _rename_reads(graph.node, seen)
 
 
 def run_cut(

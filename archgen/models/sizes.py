@@ -16,7 +16,7 @@ from onnx import shape_inference
 from archgen.lint.rules import Kind
 from archgen.models.errors import ModelError
 from archgen.models.load import SourceModel, without_weights
-from archgen.zoo.shapes import without_data
+from archgen.zoo.shapes import all_graphs, without_data
 from compiler.api import DoesNotFit
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
@@ -85,7 +85,7 @@ def kinds_of(
         graph = without_weights(spec, next(iter(batches), None), dims, roles).graph
     except ModelError:  # which is said elsewhere
         return set()
-    nodes = list(_nodes(graph))
+    nodes = [node for each in all_graphs(graph) for node in each.node]
     shapes: dict[str, Sequence[int]] = {each.name: each.dims for each in graph.initializer}
     for node in nodes:
         if node.op_type == "DequantizeLinear" and node.input[0] in shapes:
@@ -100,12 +100,3 @@ def _is_depthwise(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> 
     shape = shapes.get(node.input[_WEIGHTS[node.op_type]], ())
     groups = next((each.i for each in node.attribute if each.name == "group"), 1)
     return groups > 1 and list(shape[:2]) == [groups, 1]
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Its nodes and those of bodies."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _nodes(attribute.g)

@@ -8,7 +8,7 @@ until nothing more becomes known.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,39 @@ def known_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
         _compute(light, shapes, constants)
         if len(constants) == before:
             return shapes
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Subgraphs that a node holds."""
+    for attribute in node.attribute:
+        yield from [attribute.g] if attribute.HasField("g") else attribute.graphs
+
+
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """`graph` and those inside of its nodes."""
+    yield graph
+    for node in graph.node:
+        for inner in bodies(node):
+            yield from all_graphs(inner)
+
+
+def names_read(graph: onnx.GraphProto) -> set[str]:
+    """Values that nodes read, also inside of subgraphs, and the outputs."""
+    found: set[str] = set()
+    for each in all_graphs(graph):
+        found.update(value.name for value in each.output)
+        found.update(name for node in each.node for name in node.input)
+    return found
+
+
+def copied(proto: onnx.ModelProto, **fields: Iterable[Any]) -> onnx.ModelProto:
+    """A copy of `proto`, whose graph has other values in these fields."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for name, values in fields.items():
+        copy.graph.ClearField(name)
+        getattr(copy.graph, name).extend(values)
+    return copy
 
 
 def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
