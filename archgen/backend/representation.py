@@ -8,7 +8,6 @@ that are parameters; and by the compiler, where it refuses a model for want of n
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from archgen.api import compile_model, execute
 from archgen.check.reference import content_key
 from archgen.models.load import ModelError, SourceModel, check_proto
 from archgen.models.roles import infer_roles
+from archgen.process.cache import Recent
 from archgen.zoo.shapes import copied
 from compiler.api import (
     Undecided,
@@ -49,7 +49,7 @@ class Representation(BackendRep):
         self.options = options
         self.constant = _parameters(model)
         """Names of inputs whose values are compiled in; grows where the compiler needs more."""
-        self._programs: OrderedDict[str, Program] = OrderedDict()
+        self._programs = Recent[Program](_KEPT)
 
     def run(self, inputs: Inputs, **kwargs: Any) -> tuple[Any, ...]:
         """Outputs in order, also by name (`outputs["y"]`), computed by the program's instructions.
@@ -78,21 +78,15 @@ class Representation(BackendRep):
 
     def _program(self, feeds: Mapping[str, Array]) -> Program:
         while True:
-            key = self._key(feeds)
-            if key in self._programs:
-                self._programs.move_to_end(key)
-                return self._programs[key]
-            bound = _bind_inputs(self.model, feeds, self._constant_in(feeds))
-            source = SourceModel(self.model.graph.name or "model", bound)
             try:
-                made = compile_model(source, self.arch, **self.options)
+                return self._programs.get(self._key(feeds), lambda: self._compiled(feeds))
             except Undecided as why:
                 self.constant |= self._further(why, feeds)
-                continue
-            self._programs[key] = made
-            if len(self._programs) > _KEPT:
-                self._programs.popitem(last=False)
-            return made
+
+    def _compiled(self, feeds: Mapping[str, Array]) -> Program:
+        bound = _bind_inputs(self.model, feeds, self._constant_in(feeds))
+        source = SourceModel(self.model.graph.name or "model", bound)
+        return compile_model(source, self.arch, **self.options)
 
     def _further(self, why: Undecided, feeds: Mapping[str, Array]) -> set[str]:
         """More inputs to be constants, parameters first; raises `why` where none are left."""

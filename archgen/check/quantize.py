@@ -25,6 +25,7 @@ from archgen.check.quantizer_input import has_quantized_parts, products, widened
 from archgen.check.reference import cached_reference, content_key, sample_inputs
 from archgen.check.verify import differences
 from archgen.models.load import ModelError, SourceModel, outlines
+from archgen.process.cache import Recent
 from archgen.process.files import remembered
 from archgen.zoo.shapes import copied
 from compiler.api import Load, hides_products
@@ -217,7 +218,7 @@ class Unquantized:
     are judged by them."""
 
     def __init__(self) -> None:
-        self._last: tuple[str, Mapping[str, Array]] = ("", {})
+        self._last = Recent[Mapping[str, Array]]()
 
     def outputs(
         self,
@@ -228,14 +229,15 @@ class Unquantized:
     ) -> Mapping[str, Array]:
         """Outputs of the network behind the quantized one of `key`; none where it was quantized
         already. Raises ModelError where ONNX Runtime refuses it."""
-        if self._last[0] != key:
+
+        def exact() -> Mapping[str, Array]:
             source = opened()
             wide = SourceModel(source.name, widened(source.proto))
-            exact: Mapping[str, Array] = {}
-            if products(wide.proto)[1]:
-                exact = cached_reference(wide.proto, wide.content_key, inputs, cache_dir)
-            self._last = key, exact
-        return self._last[1]
+            if not products(wide.proto)[1]:
+                return {}
+            return cached_reference(wide.proto, wide.content_key, inputs, cache_dir)
+
+        return self._last.get(key, exact)
 
 
 def quantization_error(actual: Mapping[str, Array], exact: Mapping[str, Array]) -> float | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from archgen.check.reference import detached, run_detached
-from archgen.check.verify import Comparison, differences, judge, listed
+from archgen.check.verify import Comparison, differences, judge, listed, noted
 from archgen.zoo.shapes import bodies
 from compiler.api import ExpectedValue, StoredTensorCheck, VerificationPlan
 from simmodel.arch.dtype import EPSILON, NAMES
@@ -36,13 +36,13 @@ def with_stored(verdict: Comparison, stored: Iterable[StoredTensorCheck]) -> Com
     deviations = [deviation(pair) for pair in stored]
     excess = max((each.excess for each in deviations), default=None)
     known = [each for each in (verdict.excess, excess) if each is not None]
-    verdict = replace(verdict, excess=max(known, default=None))
     wrong = [str(each) for each in deviations if each.excess > 1]
-    if not wrong:
-        return verdict
-    what = listed(wrong, "stored tensors differ from their operators")
-    note = "; ".join(filter(None, (verdict.note, *what)))
-    return replace(verdict, verified=False, note=note)
+    return noted(
+        verdict,
+        listed(wrong, "stored tensors differ from their operators"),
+        excess=max(known, default=None),
+        verified=False if wrong else verdict.verified,
+    )
 
 
 def with_outputs(
@@ -54,9 +54,7 @@ def with_outputs(
         for name, values in outputs.items()
         if name in stored and not np.array_equal(values, stored[name], equal_nan=True)
     ]
-    return (
-        replace(verdict, verified=False, note="; ".join([*lost, verdict.note])) if lost else verdict
-    )
+    return noted(verdict, lost, first=True, verified=False) if lost else verdict
 
 
 def with_losses(
@@ -67,8 +65,7 @@ def with_losses(
 ) -> Comparison:
     """`verdict`, and what the element types could not hold: an output that is mostly infinite or
     undefined where the reference's is not proves nothing, and is wrong where that is known."""
-    what = listed(tuple(losses), "losses of the element type")
-    verdict = replace(verdict, note="; ".join(filter(None, (verdict.note, *what))))
+    verdict = noted(verdict, listed(tuple(losses), "losses of the element type"))
     empty = [
         f"{name}: not checked, mostly infinite or undefined"
         for name, values in outputs.items()
@@ -76,7 +73,7 @@ def with_losses(
     ]
     if not empty or verdict.verified is False:
         return verdict
-    return replace(verdict, verified=None, note="; ".join(filter(None, (*empty, verdict.note))))
+    return noted(verdict, empty, first=True, verified=None)
 
 
 def _lost(values: Array, expected: Array) -> float:

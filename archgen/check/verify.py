@@ -23,8 +23,8 @@ elements it would not is not checked, and the verdict says so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -123,6 +123,14 @@ def compare(
     lost = listed(large, "values are beyond fp32")
     note = "; ".join([*listed(wrong, "values are wrong"), *notes, *lost])
     return _summary(verdict, judged, shown, note)
+
+
+def noted(
+    verdict: Comparison, notes: Iterable[str], first: bool = False, **changes: Any
+) -> Comparison:
+    """`verdict` with more notes behind those that it has, or as the `first` ones."""
+    every = (*notes, verdict.note) if first else (verdict.note, *notes)
+    return replace(verdict, note="; ".join(filter(None, every)), **changes)
 
 
 def listed(mistakes: Sequence[str], what: str) -> Iterator[str]:

@@ -58,7 +58,7 @@ from archgen.outcomes.rows import (
 )
 from archgen.outcomes.timeline import tables
 from archgen.perfetto import compressed, trace_bytes
-from archgen.process.cache import cache_dir, code_version, content_hash
+from archgen.process.cache import Recent, cache_dir, code_version, content_hash
 from archgen.process.guard import refusal
 from archgen.process.internal_errors import error_line, written
 from archgen.process.steps import step
@@ -116,7 +116,7 @@ class Workbench:
     def __init__(self, tools: Toolchain) -> None:
         self.tools = tools
         self._models = Models(tools.load)
-        self._stagewise: tuple[str, dict[str, Array]] = ("", {})
+        self._stagewise = Recent[dict[str, Array]]()
         self._unquantized = Unquantized()
         self._memo = Memo()
         self._bucket: tuple[Request, Compiled | DoesNotFit | UnsupportedModel] | None = None
@@ -288,10 +288,8 @@ class Workbench:
     ) -> dict[str, Array]:
         """`run_cut`, remembered: machines that compute the same integers need it once."""
         key = f"{model.key} {content_key(inputs)} {content_key(own)}"
-        if key != self._stagewise[0]:
-            with step(f"running parts of {model.name} in ONNX Runtime"):
-                self._stagewise = key, run_cut(cut_model, model.proto, inputs, own)
-        return self._stagewise[1]
+        with step(f"running parts of {model.name} in ONNX Runtime"):
+            return self._stagewise.get(key, lambda: run_cut(cut_model, model.proto, inputs, own))
 
 
 def _products_elsewhere(compiled: Compiled) -> str:
@@ -319,20 +317,16 @@ def _as_given(compiled: Compiled, name: str, values: Array) -> ExpectedValue:
 
 
 def _verdict_row(verdict: Comparison) -> Row:
-    return {
-        "verified": verdict.verified,
-        "compared": verdict.compared,
-        "unchecked": verdict.unchecked,
-        "operator_error": _finite(verdict.excess),
-        "max_step_error": _finite(verdict.max_step_error),
-        "max_abs_error": _finite(verdict.max_abs_error),
-        "quantization_error": _finite(verdict.quantization_error),
-        "tolerance": _finite(verdict.tolerance),
+    errors = {
+        "operator_error": verdict.excess,
+        "max_step_error": verdict.max_step_error,
+        "max_abs_error": verdict.max_abs_error,
+        "quantization_error": verdict.quantization_error,
+        "tolerance": verdict.tolerance,
     }
-
-
-def _finite(error: float | None) -> float | None:
-    return error if error is not None and math.isfinite(error) else None
+    finite = {n: e if e is None or math.isfinite(e) else None for n, e in errors.items()}
+    checked = {"compared": verdict.compared, "unchecked": verdict.unchecked}
+    return {"verified": verdict.verified, **checked, **finite}
 
 
 def _refused(point: Point, status: str, reason: str) -> Outcome:
