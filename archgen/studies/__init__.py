@@ -5,7 +5,7 @@ In the order of the flow; each module imports only those above it:
     file               the YAML of study files as records
     design, plan       machines, networks and options as values, and the points they make
     store              finished points and decisions of the compiler on disk
-    run, estimate      one point from model to row; what the cost model says of one
+    prepare, run       one point from model to row; what the cost model says of one
     workers, executors who runs points: this process, others, a cluster; many at once
     schedule_transfer  schedules that larger machines take from smaller ones
     query, results     rows by conditions; finished studies and how they are found again

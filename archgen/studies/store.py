@@ -141,12 +141,12 @@ def _read_outcome(stem: Path) -> Outcome | None:
     stored = {} if content is None else json.loads(content)
     if stored.get("format") != _FORMAT:
         return None
-    paths = {name: _table_path(stem, name) for name in stored["tables"]}
-    if not all(_is_sealed(path, stored["tables"][name]) for name, path in paths.items()):
+    seals = stored.pop("tables")
+    if not all(_is_sealed(_table_path(stem, name), seal) for name, seal in seals.items()):
         return None
-    own = {name: value for name, value in stored.items() if name not in ("format", "tables")}
-    del paths["layers"]
-    return Outcome(**own, tables=paths, reused=True)
+    del stored["format"], seals["layers"]
+    tables: dict[str, bytes | Path] = {name: _table_path(stem, name) for name in seals}
+    return Outcome(**stored, tables=tables, reused=True)
 
 
 def _is_sealed(path: Path, seal: str) -> bool:

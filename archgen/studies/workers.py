@@ -36,8 +36,7 @@ from archgen.process.guard import (
     resident,
 )
 from archgen.process.steps import Board, ProcessStep, overdue, step_of
-from archgen.studies.estimate import EstimateBench, Estimator
-from archgen.studies.run import Workbench, failure
+from archgen.studies.run import EstimateBench, Estimator, Workbench, failure
 from archgen.studies.store import Store
 from archgen.toolchain import Toolchain
 from simmodel.arch.units import show_bytes

@@ -23,7 +23,7 @@ from archgen.comparison.inputs import ComparedStudy
 from archgen.outcomes.columns import STALLS
 from archgen.outcomes.points import Outcome, StudyMetadata
 from archgen.schema import load_arch
-from archgen.schema.extends import locate
+from archgen.schema.load import locate
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study
 from archgen.studies.sweep import study
