@@ -58,30 +58,30 @@ def _node_macs(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> int:
 Formula = Callable[[Shape, Shape, Shape, Mapping[str, object]], int]
 
 
-def _conv(x: Shape, weight: Shape, output: Shape, _: Mapping[str, object]) -> int:
+def _conv_macs(x: Shape, weight: Shape, output: Shape, _: Mapping[str, object]) -> int:
     return math.prod(output) * math.prod(weight[1:])
 
 
-def _matmul(left: Shape, right: Shape, output: Shape, _: Mapping[str, object]) -> int:
+def _matmul_macs(left: Shape, right: Shape, output: Shape, _: Mapping[str, object]) -> int:
     return math.prod(output) * left[-1]
 
 
-def _recurrent(x: Shape, weight: Shape, output: Shape, _: Mapping[str, object]) -> int:
+def _recurrent_macs(x: Shape, weight: Shape, output: Shape, _: Mapping[str, object]) -> int:
     directions, rows, features = weight
     return x[0] * x[1] * directions * rows * (features + output[-1])
 
 
 # Operator -> positions of its two operands, formula of their shapes, the output's and attributes.
 _MACS: dict[str, tuple[tuple[int, int], Formula]] = {
-    "Conv": ((0, 1), _conv),
-    "ConvInteger": ((0, 1), _conv),
-    "QLinearConv": ((0, 3), _conv),
+    "Conv": ((0, 1), _conv_macs),
+    "ConvInteger": ((0, 1), _conv_macs),
+    "QLinearConv": ((0, 3), _conv_macs),
     "ConvTranspose": ((0, 1), lambda x, weight, _, __: math.prod(x) * math.prod(weight[1:])),
-    "MatMul": ((0, 1), _matmul),
-    "MatMulInteger": ((0, 1), _matmul),
-    "QLinearMatMul": ((0, 3), _matmul),
+    "MatMul": ((0, 1), _matmul_macs),
+    "MatMulInteger": ((0, 1), _matmul_macs),
+    "QLinearMatMul": ((0, 3), _matmul_macs),
     "Gemm": ((0, 1), lambda x, _, y, form: math.prod(y) * x[0 if form.get("transA") else 1]),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), ((0, 1), _recurrent)),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), ((0, 1), _recurrent_macs)),
 }
 
 
