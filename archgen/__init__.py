@@ -6,53 +6,18 @@ are defined in `archgen.api`, and `__init__.pyi` gives their types.
 
 from importlib import import_module
 
-__all__ = [
-    "Arch",
-    "AssemblyError",
-    "Loaded",
-    "Metrics",
-    "Program",
-    "Running",
-    "SourceFamily",
-    "SourceModel",
-    "Study",
-    "StudyComparison",
-    "StudyError",
-    "StudyOptions",
-    "Trace",
-    "codes",
-    "commands",
-    "compare",
-    "compile_model",
-    "estimate",
-    "execute",
-    "explore",
-    "load",
-    "load_arch",
-    "load_family",
-    "load_model",
-    "measure",
-    "open_study",
-    "read_assembly",
-    "save",
-    "sensitivity",
-    "simulate",
-    "smallest_machine",
-    "states",
-    "study",
-    "write_assembly",
-]
-
 
 def __getattr__(name: str) -> object:
-    """A public name, from `archgen.api`."""
-    if name not in __all__:
-        raise AttributeError(f"module 'archgen' has no attribute {name!r}")
-    value: object = getattr(import_module("archgen.api"), name)
-    globals()[name] = value
-    return value
+    """A public name, from `archgen.api`; `__all__`: their list."""
+    if name == "__all__" or not name.startswith("_"):
+        public = import_module("archgen.api")
+        if name == "__all__" or name in public.__all__:
+            value: object = getattr(public, name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'archgen' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """Public names and what is loaded."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *import_module("archgen.api").__all__})

@@ -8,13 +8,11 @@ tests = onnx.backend.test.BackendTest(edge, __name__).include("test_relu").test_
 The one idea: ONNX tells shapes and parameters at the first `run`, a program knows them when it is
 compiled; so a representation compiles when it runs, and keeps a program for each.
 
-    base.py            the interface, as a class that `on` makes for a machine
-    representation.py  a model that runs: which inputs are taken as constants, programs by these
+    base.py            the interface, as a class that `on` makes for a machine; a model that runs
     onnx-nodes.yaml    the machine where none is named: one that multiplies in fp32
 """
 
-from archgen.backend.base import ArchBackend, on
-from archgen.backend.representation import Representation
+from archgen.backend.base import ArchBackend, Representation, on
 
 __all__ = [
     "ArchBackend",

@@ -2,11 +2,15 @@
 
 The one idea: a backend is a class, as ONNX wants it, with a machine and choices of the compiler on
 it; `on` makes one. Programs are compiled fast rather than for speed, as a backend gives values.
+Some inputs are no data but decide what is computed: shapes, axes, scales. They are taken as
+constants, with the values of each run, and a program is kept for each set of them. Which inputs
+these are is told by their roles (`archgen.models.roles`): short lists and single numbers that are
+parameters; and by the compiler, where it refuses a model for want of numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,15 +18,206 @@ from typing import Any, ClassVar
 
 import numpy as np
 import onnx
-from onnx import helper
-from onnx.backend.base import Backend
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from archgen.backend.representation import Inputs, Representation, refuse
-from archgen.models.load import ModelError
+from archgen.api import compile_model, execute
+from archgen.check.reference import content_key
+from archgen.models.load import ModelError, SourceModel, check_proto
+from archgen.models.roles import infer_roles
+from archgen.process.cache import Recent
 from archgen.schema import load_arch
-from archgen.schema.extends import locate
-from compiler.api import CompilerError
+from archgen.schema.load import locate
+from archgen.zoo.shapes import copied
+from compiler.api import (
+    CompilerError,
+    Undecided,
+    UnsupportedModel,
+    other_ports,
+    refuse_unknown_operators,
+)
 from simmodel.arch.record import Arch
+from simmodel.program.program import Program
+
+Array = NDArray[Any]
+Inputs = Mapping[str, Any] | Sequence[Any] | Array
+"""Arrays by name, in the order of the model's inputs, or the only one."""
+
+_KEPT = 32
+"""Programs that a representation keeps."""
+
+
+class Representation(BackendRep):
+    """A model on a machine, from `Backend.prepare`."""
+
+    def __init__(self, model: onnx.ModelProto, arch: Arch, options: Mapping[str, Any]) -> None:
+        self.model = model
+        self.arch = arch
+        self.options = options
+        self.constant = _parameters(model)
+        """Names of inputs whose values are compiled in; grows where the compiler needs more."""
+        self._programs = Recent[Program](_KEPT)
+
+    def run(self, inputs: Inputs, **kwargs: Any) -> tuple[Any, ...]:
+        """Outputs in order, also by name (`outputs["y"]`), computed by the program's instructions.
+
+        Args:
+            inputs: arrays by name or in the order of the model's inputs.
+            kwargs: none that a backend knows.
+
+        Raises:
+            ModelError: inputs that are not the model's.
+            CompilerError: why there is no program, in words.
+        """
+        del kwargs
+        feeds = self._feeds(inputs)
+        program = self._program(feeds)
+        results = execute(program, {port.name: feeds[port.name] for port in program.inputs},
+                          self.arch)  # fmt: skip
+        kinds = {v.name: v.type.tensor_type.elem_type for v in self.model.graph.output}
+        values = [_of_type(results[name], kind) for name, kind in kinds.items()]
+        outputs: tuple[Any, ...] = namedtupledict("Outputs", list(kinds))(*values)
+        return outputs
+
+    def program(self, inputs: Inputs) -> Program:
+        """What `run` would execute: for `archgen.simulate`, to be printed or measured."""
+        return self._program(self._feeds(inputs))
+
+    def _program(self, feeds: Mapping[str, Array]) -> Program:
+        while True:
+            try:
+                return self._programs.get(self._key(feeds), lambda: self._compiled(feeds))
+            except Undecided as why:
+                self.constant |= self._further(why, feeds)
+
+    def _compiled(self, feeds: Mapping[str, Array]) -> Program:
+        bound = _bind_inputs(self.model, feeds, self._constant_in(feeds))
+        source = SourceModel(self.model.graph.name or "model", bound)
+        return compile_model(source, self.arch, **self.options)
+
+    def _further(self, why: Undecided, feeds: Mapping[str, Array]) -> set[str]:
+        """More inputs to be constants, parameters first; raises `why` where none are left."""
+        taken = self._constant_in(feeds)
+        for group in why.inputs:
+            more = {name for name in group if name in feeds} - taken
+            if more:
+                return more
+        raise why
+
+    def _constant_in(self, feeds: Mapping[str, Array]) -> set[str]:
+        """An array without elements has nothing to wait for; and what replaces an initializer is a
+        constant as well."""
+        given = {tensor.name for tensor in self.model.graph.initializer}
+        empty = {name for name, array in feeds.items() if array.size == 0}
+        return {name for name in feeds if name in self.constant | given | empty}
+
+    def _key(self, feeds: Mapping[str, Array]) -> str:
+        taken = self._constant_in(feeds)
+        values = content_key({name: feeds[name] for name in taken})
+        shapes = {name: feeds[name].shape for name in sorted(feeds.keys() - taken)}
+        return f"{values} {shapes}"
+
+    def _feeds(self, inputs: Inputs) -> dict[str, Array]:
+        """Each input as an array of its type, by name; ModelError with all that is wrong."""
+        ports = {value.name: value for value in self.model.graph.input}
+        given = _inputs_by_name(
+            inputs, ports, {tensor.name for tensor in self.model.graph.initializer}
+        )
+        feeds: dict[str, Array] = {}
+        wrong: list[str] = []
+        for name, value in given.items():
+            array, mistake = _checked_array(value, ports[name])
+            feeds[name] = array
+            wrong += [mistake] if mistake else []
+        if wrong:
+            raise ModelError(*wrong)
+        return feeds
+
+
+def refuse(model: onnx.ModelProto) -> None:
+    """Raises ModelError or UnsupportedModel for a model that no values of inputs could make run."""
+    label = f"model {model.graph.name!r}"
+    check_proto(model, label)
+    refuse_unknown_operators(model, label)
+    if found := other_ports(model.graph):
+        raise UnsupportedModel(f"{label}: " + "; ".join(found))
+
+
+def _parameters(model: onnx.ModelProto) -> set[str]:
+    """Inputs that are parameters, at most lists, and the first operand of no node."""
+    told = infer_roles(model)
+    data = {node.input[0] for node in model.graph.node if node.input}
+    return {
+        name
+        for name, role in told.roles.items()
+        if role.kind == "parameter" and len(told.inputs[name].dims) <= 1 and name not in data
+    }
+
+
+def _bind_inputs(
+    model: onnx.ModelProto, feeds: Mapping[str, Array], constant: Iterable[str]
+) -> onnx.ModelProto:
+    """`model` for inputs of these shapes; those in `constant` become initializers."""
+    fixed = set(constant)
+    kept = [tensor for tensor in model.graph.initializer if tensor.name not in fixed]
+    kept += [numpy_helper.from_array(feeds[name], name) for name in sorted(fixed)]
+    ports = [value for value in model.graph.input if value.name not in fixed]
+    proto = copied(model, initializer=kept, input=ports, value_info=())
+    for value in proto.graph.input:
+        if value.name in feeds:
+            kind = value.type.tensor_type.elem_type
+            value.CopyFrom(helper.make_tensor_value_info(value.name, kind, feeds[value.name].shape))
+    for value in proto.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return proto
+
+
+def _of_type(array: Array, kind: int) -> Array:
+    """A result in the type that the model declares; a machine may compute with a wider one."""
+    return array.astype(helper.tensor_dtype_to_np_dtype(kind), copy=False) if kind else array
+
+
+def _inputs_by_name(
+    inputs: Inputs, ports: Mapping[str, onnx.ValueInfoProto], initialized: set[str]
+) -> dict[str, Any]:
+    """Inputs by name; ModelError where some are missing or too many."""
+    wanted = [name for name in ports if name not in initialized]
+    if isinstance(inputs, Mapping):
+        given = dict(inputs)
+    else:
+        values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        names = list(ports) if len(values) == len(ports) else wanted
+        if len(values) != len(names):
+            raise ModelError(f"{len(values)} inputs are given; the model has {len(names)}: "
+                             f"{', '.join(names) or 'none'}")  # fmt: skip
+        given = dict(zip(names, values, strict=True))
+    missing = [f"input {name!r} is missing" for name in wanted if name not in given]
+    unknown = [f"the model has no input {name!r}" for name in given if name not in ports]
+    if missing or unknown:
+        raise ModelError(*missing, *unknown)
+    return given
+
+
+def _checked_array(value: Any, port: onnx.ValueInfoProto) -> tuple[Array, str]:
+    """A value as an array, and what is wrong with it."""
+    wanted = helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type)
+    if isinstance(value, onnx.TensorProto):
+        value = numpy_helper.to_array(value)
+    array = np.asarray(value, None if isinstance(value, np.ndarray | np.generic) else wanted)
+    if array.dtype != wanted and not array.dtype.kind == wanted.kind == "O":
+        return array, f"input {port.name!r} has elements of {array.dtype}, expected {wanted}"
+    dims = port.type.tensor_type.shape.dim
+    has_shape = port.type.tensor_type.HasField("shape")
+    differs = len(dims) != array.ndim or any(
+        dim.HasField("dim_value") and dim.dim_value not in (-1, extent)
+        for dim, extent in zip(dims, array.shape, strict=False)
+    )
+    if has_shape and differs:
+        shown = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in dims]
+        return array, f"input {port.name!r} has shape {list(array.shape)}, expected {shown}"
+    return array, ""
+
 
 DEFAULT = Path(__file__).parent / "onnx-nodes.yaml"
 """A machine that multiplies in fp32, so that networks run as they are written."""

@@ -21,7 +21,7 @@ from onnxruntime.quantization.calibrate import TensorData
 from archgen.check.quantizer_input import PRODUCTS
 from archgen.check.reference import Detached, detached, sample_sets
 from archgen.models.roles import infer_roles
-from archgen.zoo.shapes import without_data
+from archgen.zoo.shapes import copied, without_data
 
 Array = NDArray[Any]
 Sample = dict[str, Array]
@@ -191,22 +191,17 @@ def _probed(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     light = detached(proto)
     light.graph.initializer.append(numpy_helper.from_array(np.array(0, np.float32), _ZERO))
     position_of = {name: position for position, name in enumerate(names)}
-    given = [_probe(port.name, position_of) for port in light.graph.input]
-    nodes = [node for each in given for node in each]
+    nodes = [node for port in light.graph.input for node in _probe(port.name, position_of)]
     for node in light.graph.node:
         nodes.append(node)
         for name in node.output:
             nodes += _probe(name, position_of)
-    made = onnx.ModelProto()
-    made.CopyFrom(light)
-    del made.graph.node[:], made.graph.output[:]
-    made.graph.node.extend(nodes)
-    made.graph.output.extend(
+    told = (
         helper.make_tensor_value_info(probe, TensorProto.FLOAT, None)
         for position in range(len(names))
         for probe in _probes(position)
     )
-    return made
+    return copied(light, node=nodes, output=told)
 
 
 def _probe(name: str, position_of: Mapping[str, int]) -> list[onnx.NodeProto]:

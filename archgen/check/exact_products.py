@@ -14,6 +14,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
+from archgen.zoo.shapes import all_graphs, bodies
+
 _OPERANDS: dict[str, tuple[int | None, tuple[tuple[int, int], ...]]] = {
     "MatMulInteger": (0, ((1, 3),)),
     "ConvInteger": (1, ((0, 2),)),  # its product has the weights on the left
@@ -55,14 +57,7 @@ def with_exact_products(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _has_products(graph: onnx.GraphProto) -> bool:
-    return any(
-        node.op_type in _OPERANDS or any(map(_has_products, _bodies(node))) for node in graph.node
-    )
-
-
-def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    own = [each.g for each in node.attribute if each.HasField("g")]
-    return own + [graph for each in node.attribute for graph in each.graphs]
+    return any(node.op_type in _OPERANDS for each in all_graphs(graph) for node in each.node)
 
 
 def _make_exact(graph: onnx.GraphProto, outside: Mapping[str, int]) -> None:
@@ -72,7 +67,7 @@ def _make_exact(graph: onnx.GraphProto, outside: Mapping[str, int]) -> None:
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        for body in _bodies(node):
+        for body in bodies(node):
             _make_exact(body, types)
         left, right = _OPERANDS.get(node.op_type, (None, ()))
         read = dict(enumerate(types.get(name) for name in node.input))
@@ -82,7 +77,7 @@ def _make_exact(graph: onnx.GraphProto, outside: Mapping[str, int]) -> None:
                 nodes += _shifted(graph, node, value)
                 nodes += _shifted(graph, node, zero)
         nodes.append(node)
-    del graph.node[:]
+    graph.ClearField("node")
     graph.node.extend(nodes)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,11 +25,10 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from onnx import version_converter
-from onnxruntime.quantization import QuantType
+from onnxruntime.quantization import QDQQuantizer, QuantType
 from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
 from archgen.check.calibration import Ranges, give_states_one_scale, observed, touched
-from archgen.check.linear_quantizer import LinearQuantizer
 from archgen.check.quantizer_input import (
     MOVEMENT,
     PRODUCTS,
@@ -41,7 +41,7 @@ from archgen.check.quantizer_input import (
 from archgen.check.reference import ORT_ERRORS
 from archgen.models.load import ModelError
 from archgen.process.guard import is_refusal
-from archgen.zoo.shapes import known_shapes
+from archgen.zoo.shapes import copied, known_shapes
 from compiler.api import Load
 
 Array = NDArray[Any]
@@ -187,10 +187,8 @@ def _unscaled_operators(
 def _quantize_static(proto: onnx.ModelProto, ranges: Ranges, excluded: Set[str]) -> onnx.ModelProto:
     wanted = [n for n in proto.graph.node if n.op_type in _TYPES and n.name not in excluded]
     read = {name for node in wanted for name in (*node.input, *node.output)}
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)  # the quantizer changes what it is given
-    quantizer = LinearQuantizer(
-        copy,
+    quantizer = QDQQuantizer(
+        copied(proto),  # it changes what it is given
         per_channel=True,
         reduce_range=False,
         weight_qType=QuantType.QInt8,
@@ -292,11 +290,8 @@ def _first_failing(
 
     if works(len(candidates)) or not works(0):
         return None
-    good, bad = 0, len(candidates)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if works(middle) else (good, middle)
-    return candidates[good]
+    first = bisect_left(range(1, len(candidates)), True, key=lambda count: not works(count))
+    return candidates[first]
 
 
 # What stays float.

@@ -7,7 +7,7 @@ computed by their references.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from archgen.models.errors import ModelError
+from archgen.zoo.shapes import names_read
 from compiler.api import OperatorFailed, compute_own, is_own
 
 Array = NDArray[Any]
@@ -46,7 +47,7 @@ def run_in_parts(
     nodes = list(light.graph.node)
     for start, stop in _stretches(nodes):
         part = nodes[start:stop]
-        read_later = wanted.union(*(_reads(node) for node in nodes[stop:]))
+        read_later = wanted | _reads(nodes[stop:])
         made = [name for node in part for name in node.output if name in read_later]
         if made:
             values |= run(_submodel(light, part, made, values), _read_by(part, values))
@@ -71,18 +72,13 @@ def _stretches(nodes: Sequence[onnx.NodeProto]) -> Iterator[tuple[int, int]]:
     yield start, len(nodes)
 
 
-def _reads(node: onnx.NodeProto) -> set[str]:
-    """Names that `node` reads, also inside of its subgraphs."""
-    found = set(node.input)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            found |= {name for inner in graph.node for name in _reads(inner)}
-            found |= {value.name for value in graph.output}
-    return found
+def _reads(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """Names that `nodes` read, also inside of their subgraphs."""
+    return names_read(onnx.GraphProto(node=nodes))
 
 
 def _read_by(part: Sequence[onnx.NodeProto], values: Mapping[str, Array]) -> dict[str, Array]:
-    read = {name for node in part for name in _reads(node)}
+    read = _reads(part)
     return {name: array for name, array in values.items() if name in read}
 
 
@@ -97,7 +93,7 @@ def _submodel(
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in _read_by(part, values).items()
     ]
-    read = {name for node in part for name in _reads(node)}
+    read = _reads(part)
     graph = onnx.GraphProto(name=light.graph.name, node=part, input=inputs)
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
     graph.initializer.extend(t for t in light.graph.initializer if t.name in read)
@@ -111,10 +107,11 @@ def _inputs(
     node: onnx.NodeProto, values: Mapping[str, Array], constants: Mapping[str, onnx.TensorProto]
 ) -> list[Array | None]:
     """What `node` reads, None where an input is left out."""
-    found: list[Array | None] = []
-    for name in node.input:
-        if name in constants:
-            found.append(numpy_helper.to_array(constants[name]))
-        else:
-            found.append(values[name] if name else None)
-    return found
+    return [
+        numpy_helper.to_array(constants[name])
+        if name in constants
+        else values[name]
+        if name
+        else None
+        for name in node.input
+    ]

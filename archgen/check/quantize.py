@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from archgen.check.calibration import calibration_sets
-from archgen.check.int8 import Calibrated, LeftOut, quantized_model
+from archgen.check.int8 import Calibrated, quantized_model
 from archgen.check.quantizer_input import has_quantized_parts, products, widened
 from archgen.check.reference import cached_reference, content_key, sample_inputs
 from archgen.check.verify import differences
 from archgen.models.load import ModelError, SourceModel, outlines
-from archgen.process.files import alone, read_sealed, write_sealed
+from archgen.process.cache import Recent
+from archgen.process.files import remembered
+from archgen.zoo.shapes import copied
 from compiler.api import Load, hides_products
 
 Array = NDArray[Any]
@@ -127,25 +129,17 @@ def _cached(
     beside: _Beside,
     cache_dir: Path,
 ) -> onnx.ModelProto:
+    def make() -> bytes:
+        proto, left_out = quantized_model(
+            source.name, source.proto, samples, load, beside.calibrated()
+        )
+        if left_out:
+            proto.metadata_props.add(key=_LEFT_FLOAT, value=", ".join(map(str, left_out)))
+        made: bytes = proto.SerializeToString()
+        return made
+
     path = cache_dir / f"int8-{_cache_key(source, samples, load, beside)}.onnx"
-    stored = _read_cached_model(path)
-    if stored is not None:
-        return stored
-    with alone(path):
-        proto = _read_cached_model(path)
-        if proto is None:
-            proto, left_out = quantized_model(
-                source.name, source.proto, samples, load, beside.calibrated()
-            )
-            _say_left_out(proto, left_out)
-            write_sealed(path, proto.SerializeToString())
-    return proto
-
-
-def _say_left_out(proto: onnx.ModelProto, left_out: list[LeftOut]) -> None:
-    if left_out:
-        said = ", ".join(map(str, left_out))
-        proto.metadata_props.add(key=_LEFT_FLOAT, value=said)
+    return onnx.load_model_from_string(remembered(path, make))
 
 
 def _left_float(proto: onnx.ModelProto) -> list[str]:
@@ -165,11 +159,6 @@ def _cache_key(
     for each in beside.networks:
         digest.update(f" {each.lengths} {each.key}".encode())
     return digest.hexdigest()[:32]
-
-
-def _read_cached_model(path: Path) -> onnx.ModelProto | None:
-    content = read_sealed(path)
-    return None if content is None else onnx.load_model_from_string(content)
 
 
 # Calibration.
@@ -229,7 +218,7 @@ class Unquantized:
     are judged by them."""
 
     def __init__(self) -> None:
-        self._last: tuple[str, Mapping[str, Array]] = ("", {})
+        self._last = Recent[Mapping[str, Array]]()
 
     def outputs(
         self,
@@ -240,14 +229,15 @@ class Unquantized:
     ) -> Mapping[str, Array]:
         """Outputs of the network behind the quantized one of `key`; none where it was quantized
         already. Raises ModelError where ONNX Runtime refuses it."""
-        if self._last[0] != key:
+
+        def exact() -> Mapping[str, Array]:
             source = opened()
             wide = SourceModel(source.name, widened(source.proto))
-            exact: Mapping[str, Array] = {}
-            if products(wide.proto)[1]:
-                exact = cached_reference(wide.proto, wide.content_key, inputs, cache_dir)
-            self._last = key, exact
-        return self._last[1]
+            if not products(wide.proto)[1]:
+                return {}
+            return cached_reference(wide.proto, wide.content_key, inputs, cache_dir)
+
+        return self._last.get(key, exact)
 
 
 def quantization_error(actual: Mapping[str, Array], exact: Mapping[str, Array]) -> float | None:
@@ -272,8 +262,7 @@ _STEPS = ("QuantizeLinear", "DequantizeLinear")
 def with_scales_of(edge: onnx.ModelProto, given: onnx.ModelProto) -> onnx.ModelProto:
     """``given`` with scales, zero points and quantized constants of ``edge``, by their names, as
     far as they stand for the same numbers."""
-    made = onnx.ModelProto()
-    made.CopyFrom(given)
+    made = copied(given)
     known = {tensor.name: tensor for tensor in edge.graph.initializer}
     own = {tensor.name: tensor for tensor in given.graph.initializer}
     replaced: dict[str, onnx.TensorProto] = {}

@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
+from archgen.zoo.shapes import copied
 from compiler.api import Load, hides_products, in_standard_operators
 
 # What of a network is quantized already, and stays as it is when the rest is quantized.
@@ -217,11 +219,8 @@ def _without_given_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     initialized = {tensor.name for tensor in proto.graph.initializer}
     if not any(value.name in initialized for value in proto.graph.input):
         return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    free = [value for value in proto.graph.input if value.name not in initialized]
-    del copy.graph.input[:]
-    copy.graph.input.extend(free)
+    free = (value for value in proto.graph.input if value.name not in initialized)
+    copy = copied(proto, input=free)
     copy.ir_version = max(copy.ir_version, _FREE_INITIALIZERS)
     return copy
 
@@ -230,8 +229,7 @@ def _modern(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` in an operator set that has quantization by channel."""
     opsets = [opset.version for opset in proto.opset_import if opset.domain in ("", "ai.onnx")]
     if opsets and opsets[0] < _PER_CHANNEL_OPSET:
-        given = onnx.ModelProto()
-        given.CopyFrom(proto)
+        given = copied(proto)
         given.ir_version = max(given.ir_version, _FREE_INITIALIZERS)  # or it takes inputs alone
         return version_converter.convert_version(given, _PER_CHANNEL_OPSET)
     return proto
@@ -298,10 +296,9 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 
 def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` without 16-bit floats: a copy, or itself where it has none."""
-    if not any(True for _ in _halves(proto)):
+    if next(_halves(proto), None) is None:
         return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = copied(proto)
     for part in list(_halves(copy)):
         _widen(part)
     return copy
@@ -310,9 +307,9 @@ def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
 def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` without operators on 16-bit floats: as ``widened`` has it, but what the main graph
     casts to such a type is rounded to it, and float32 again."""
-    copy = widened(proto)
     nodes: list[onnx.NodeProto] = []
-    for before, node in zip(proto.graph.node, copy.graph.node, strict=True):
+    wide = copied(widened(proto))
+    for before, node in zip(proto.graph.node, wide.graph.node, strict=True):
         nodes.append(node)
         kind = next((a.i for a in before.attribute if a.name == "to"), 0)
         if node.op_type == "Cast" and kind in _HALF:
@@ -320,11 +317,7 @@ def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
             nodes.append(helper.make_node("Cast", [rounded], node.output, to=TensorProto.FLOAT))
             node.output[0] = rounded
             node.attribute[0].i = kind
-    made = onnx.ModelProto()
-    made.CopyFrom(copy)
-    del made.graph.node[:]
-    made.graph.node.extend(nodes)
-    return made
+    return copied(wide, node=nodes)
 
 
 def has_bfloat16(proto: onnx.ModelProto) -> bool:
@@ -332,53 +325,35 @@ def has_bfloat16(proto: onnx.ModelProto) -> bool:
     return any(_element_type(part) == TensorProto.BFLOAT16 for part in _halves(proto))
 
 
-def _element_type(part: _Part) -> int:
-    """The element type that ``part`` says or has."""
-    if isinstance(part, onnx.TypeProto.Tensor):
-        return int(part.elem_type)
-    return int(part.i if isinstance(part, onnx.AttributeProto) else part.data_type)
+def _element_type(part: Message) -> int:
+    """The element type that ``part`` says or has; 0 where it is about none."""
+    match part:
+        case TensorProto():
+            return int(part.data_type)
+        case onnx.TypeProto.Tensor():
+            return int(part.elem_type)
+        case AttributeProto(type=AttributeProto.INT) if part.name in _TYPE_ATTRIBUTES:
+            return int(part.i)
+    return 0
 
 
-_Part = onnx.TensorProto | onnx.TypeProto.Tensor | onnx.AttributeProto
-
-
-def _widen(part: _Part) -> None:
+def _widen(part: Message) -> None:
     if isinstance(part, onnx.TypeProto.Tensor):
         part.elem_type = TensorProto.FLOAT
-    elif isinstance(part, onnx.AttributeProto):
+    elif isinstance(part, AttributeProto):
         part.i = TensorProto.FLOAT
-    else:
+    elif isinstance(part, TensorProto):
         numbers = numpy_helper.to_array(part).astype(np.float32)
         part.CopyFrom(numpy_helper.from_array(numbers, part.name))
 
 
-def _halves(proto: onnx.ModelProto) -> Iterator[_Part]:
-    """Everything in ``proto`` that says or holds a 16-bit float."""
-    yield from _of_graph(proto.graph)
-    for function in proto.functions:
-        yield from _of_nodes(function.node)
-
-
-def _of_graph(graph: onnx.GraphProto) -> Iterator[_Part]:
-    yield from (tensor for tensor in graph.initializer if tensor.data_type in _HALF)
-    for values in (graph.input, graph.output, graph.value_info):
-        types = (value.type.tensor_type for value in values)
-        yield from (kind for kind in types if kind.elem_type in _HALF)
-    yield from _of_nodes(graph.node)
-
-
-def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Part]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from _of_attribute(attribute)
-
-
-def _of_attribute(attribute: onnx.AttributeProto) -> Iterator[_Part]:
-    if attribute.type == AttributeProto.INT:
-        if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _HALF:
-            yield attribute
-    elif attribute.type == AttributeProto.TENSOR:
-        if attribute.t.data_type in _HALF:
-            yield attribute.t
-    elif attribute.type == AttributeProto.GRAPH:
-        yield from _of_graph(attribute.g)
+def _halves(message: Message) -> Iterator[Message]:
+    """Everything in ``message`` that says or holds a 16-bit float."""
+    if _element_type(message) in _HALF:
+        yield message
+    if isinstance(message, TensorProto):
+        return  # what is in it is data
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in [value] if isinstance(value, Message) else value:
+                yield from _halves(part)

@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -29,10 +29,10 @@ from archgen.check.exact_products import serialized_with_exact_products, with_ex
 from archgen.check.own_operators import has_own, run_in_parts
 from archgen.models.load import ModelError
 from archgen.models.roles import InferredRoles, Role, infer_roles
-from archgen.process.files import alone, read_sealed, write_sealed
+from archgen.process.files import remembered
 from archgen.process.guard import is_refusal
 from archgen.process.steps import step
-from archgen.zoo.shapes import without_initializers
+from archgen.zoo.shapes import copied, names_read, without_initializers
 from compiler.api import evaluated, evaluator, lacks_kernel
 from simmodel.errors import HostFailed, NoPayload
 
@@ -82,9 +82,9 @@ def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of ``proto`` for `run_detached`: its larger initializers have no data of their own,
     and those that nobody reads, which ONNX Runtime would not look for, are gone, also as inputs."""
     light = without_initializers(proto)
-    read = set(_names_read(proto.graph))
+    read = names_read(proto.graph)
     unread = {tensor.name for tensor in proto.graph.initializer} - read
-    del light.graph.input[:]
+    light.graph.ClearField("input")
     light.graph.input.extend(port for port in proto.graph.input if port.name not in unread)
     for tensor in proto.graph.initializer:
         if tensor.name not in read:
@@ -101,16 +101,6 @@ def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
         )
         outside.external_data.add(key="location", value="given")
     return light
-
-
-def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
-    """Values that nodes read, also inside of subgraphs, and the outputs."""
-    yield from (value.name for value in graph.output)
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _names_read(inner)
 
 
 def run_detached(
@@ -148,29 +138,13 @@ class Detached:
             why = _refused(proto, mistake)
             if not lacks_kernel(mistake):
                 raise ModelError(why) from mistake
-            results = _by_definition(_attached(light, proto), names, feeds, why)
+            kept = {tensor.name for tensor in light.graph.initializer}
+            data = (tensor for tensor in proto.graph.initializer if tensor.name in kept)
+            try:
+                results = evaluated(evaluator(copied(light, initializer=data)), names, feeds)
+            except ValueError as more:
+                raise ModelError(f"{why}; {more}") from more
         return dict(zip(names, results, strict=True))
-
-
-def _attached(light: onnx.ModelProto, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``light`` with all data in it."""
-    whole = onnx.ModelProto()
-    whole.CopyFrom(light)
-    del whole.graph.initializer[:]
-    kept = {tensor.name for tensor in light.graph.initializer}
-    whole.graph.initializer.extend(t for t in proto.graph.initializer if t.name in kept)
-    return whole
-
-
-def _by_definition(
-    model: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str, Array], why: str
-) -> list[Array]:
-    """Values called ``names`` by ONNX's own evaluator; ``ModelError`` with ``why``, which is what
-    ONNX Runtime says, where that cannot compute them."""
-    try:
-        return evaluated(evaluator(model), names, feeds)
-    except ValueError as more:
-        raise ModelError(f"{why}; {more}") from more
 
 
 def lacks_kernels(proto: onnx.ModelProto) -> bool:
@@ -238,16 +212,9 @@ def cached_reference(
     digest = hashlib.sha256(what.encode())
     digest.update(content_key(inputs).encode())
     path = cache_dir / f"reference-{digest.hexdigest()[:32]}.npz"
-    stored = _stored_arrays(path)
-    if stored is not None:
-        return stored
-    with alone(path):
-        stored = _stored_arrays(path)
-        if stored is not None:
-            return stored
-        values = run_reference(proto, inputs, intermediates)
-        write_sealed(path, _pack_arrays(values))
-    return values
+    packed = remembered(path, lambda: _pack_arrays(run_reference(proto, inputs, intermediates)))
+    with np.load(BytesIO(packed), allow_pickle=False) as stored:
+        return {str(name): stored[str(index)] for index, name in enumerate(stored["names"])}
 
 
 def run_node(model: bytes, inputs: Sequence[Array]) -> list[Array]:
@@ -320,14 +287,6 @@ def _pack_arrays(values: Mapping[str, Array]) -> bytes:
     file = BytesIO()
     np.savez(file, allow_pickle=False, names=np.array(list(values), dtype=str), **plain)
     return file.getvalue()
-
-
-def _stored_arrays(path: Path) -> dict[str, Array] | None:
-    content = read_sealed(path)
-    if content is None:
-        return None
-    with np.load(BytesIO(content), allow_pickle=False) as stored:
-        return {str(name): stored[str(index)] for index, name in enumerate(stored["names"])}
 
 
 # Sessions.
@@ -429,44 +388,35 @@ def _samples(told: InferredRoles, seed: int) -> dict[str, Array]:
         shape = [extent if isinstance(extent, int) else 0 for extent in port.dims]
         # Seeded by its name too, so an input keeps its values when others come or go.
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        samples[name] = _sample(told.roles[name], dtype, shape, random)
+        if dtype.kind == "O":
+            samples[name] = np.full(shape, "text", dtype)
+        else:
+            samples[name] = np.asarray(_sample(told.roles[name], dtype, shape, random)).astype(
+                dtype
+            )
     return samples
 
 
 def _sample(
     role: Role, dtype: np.dtype[Any], shape: Sequence[int], random: np.random.Generator
-) -> Array:
-    if dtype.kind == "O":
-        return np.full(shape, "text", dtype)
+) -> Any:
+    """Numbers for an input, to be rounded to its type."""
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
     if dtype.kind == "b" or role.fill == "ones":
         return np.ones(shape, dtype)
     if role.fill == "zeros":
         return np.zeros(shape, dtype)
     if role.fill == "range":
-        low, high = _within(dtype, role.low, role.high)
-        return np.asarray(random.integers(low, high, shape, endpoint=True)).astype(dtype)
-    if dtype.kind in "iu":
-        return _integers(role, dtype, shape, random)
+        low, high = role.low, role.high
+        if limits is not None:
+            low, high = max(low, int(limits.min)), min(high, int(limits.max))
+        return random.integers(low, high, shape, endpoint=True)
     if role.fill == "positive":
-        return np.asarray(1 - random.uniform(0, 0.5, shape)).astype(dtype)
-    deviation = 0.5 if role.fill == "small noise" else 1.0
-    return np.asarray(random.standard_normal(shape) * deviation).astype(dtype)
-
-
-def _integers(
-    role: Role, dtype: np.dtype[Any], shape: Sequence[int], random: np.random.Generator
-) -> Array:
-    if role.fill == "positive":
-        return np.asarray(random.integers(1, _SMALL_INTEGERS, shape)).astype(dtype)
+        if limits is not None:
+            return random.integers(1, _SMALL_INTEGERS, shape)
+        return 1 - random.uniform(0, 0.5, shape)
+    if limits is None:
+        return random.standard_normal(shape) * (0.5 if role.fill == "small noise" else 1.0)
     if dtype.itemsize == 1:
-        limits = np.iinfo(dtype)
         return random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-    return np.asarray(random.integers(0, _SMALL_INTEGERS, shape)).astype(dtype)
-
-
-def _within(dtype: np.dtype[Any], low: int, high: int) -> tuple[int, int]:
-    """The part of a range that an integer type has."""
-    if dtype.kind not in "iu":
-        return low, high
-    limits = np.iinfo(dtype)
-    return max(low, int(limits.min)), min(high, int(limits.max))
+    return random.integers(0, _SMALL_INTEGERS, shape)

@@ -20,9 +20,9 @@ from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.points import Outcome, Point
 from archgen.schema.variants import Variant
 from archgen.studies.design import Contents, Design, contents_of, points
-from archgen.studies.estimate import OUTLOOK, Estimator, to_estimate
 from archgen.studies.options import Running
 from archgen.studies.results import Study, about, write_manifest
+from archgen.studies.run import OUTLOOK, Estimator, to_estimate
 from archgen.studies.schedule_transfer import (
     ScheduleTransfer,
     reported_outcomes,

@@ -9,7 +9,7 @@ from typing import Any
 
 from archgen.lint.rules import RULES, SEVERITIES, LintRule, Sight, sights
 from archgen.lint.subject import NETWORK_TYPES, LintedMachine
-from archgen.schema.extends import shipped_folder
+from archgen.schema.load import shipped_folder
 from archgen.schema.tree import FilePosition, Table, dotted, position
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes

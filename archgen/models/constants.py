@@ -62,9 +62,8 @@ def set_values(proto: onnx.ModelProto, text: str, label: str) -> None:
             mistakes.append(f"{label}: value {part!r}: {wrong}")
     if mistakes:
         raise ModelError(*mistakes)
-    kept = [port for port in proto.graph.input if port.name not in made]
-    del proto.graph.input[:]
-    proto.graph.input.extend(kept)
+    for name in made:
+        proto.graph.input.remove(ports[name])
     proto.graph.initializer.extend(numpy_helper.from_array(v, name) for name, v in made.items())
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
+from archgen.zoo.shapes import bodies
 from compiler.api import at_node, operator_name
 
 _TYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
@@ -115,8 +116,8 @@ def _node_damages(node: onnx.NodeProto, where: str, versions: Versions) -> Itera
         yield from _not_text(where, attribute=attribute.name)
         if attribute.type == AttributeProto.TENSOR:
             yield from _tensor_damages(attribute.t, f"{where}: its {attribute.name!r}")
-        for inner in (attribute.g, *attribute.graphs):
-            yield from _graph_damages(inner, versions)
+    for inner in bodies(node):
+        yield from _graph_damages(inner, versions)
     yield from _attribute_damages(node, versions)
 
 
@@ -167,12 +168,11 @@ def _called(node: onnx.NodeProto) -> str:
 def _names_read(node: onnx.NodeProto) -> set[str]:
     """Names that `node` reads, those among them that its subgraphs take from around them."""
     found = set(node.input)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            own = {name for inner in graph.node for name in inner.output}
-            own |= {value.name for value in (*graph.input, *graph.initializer)}
-            for inner in graph.node:
-                found |= _names_read(inner) - own
+    for graph in bodies(node):
+        own = {name for inner in graph.node for name in inner.output}
+        own |= {value.name for value in (*graph.input, *graph.initializer)}
+        for inner in graph.node:
+            found |= _names_read(inner) - own
     return found
 
 
@@ -190,10 +190,9 @@ def _recursions(functions: Sequence[onnx.FunctionProto]) -> Iterator[str]:
 
 def _calls(node: onnx.NodeProto) -> Iterator[tuple[str, str, str]]:
     yield node.domain, node.op_type, node.overload
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                yield from _calls(inner)
+    for graph in bodies(node):
+        for inner in graph.node:
+            yield from _calls(inner)
 
 
 def _cycle(before: Mapping[Place, Iterable[Place]]) -> list[Place]:

@@ -10,15 +10,17 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import archgen
 import compiler
 import simmodel
 
+Value = TypeVar("Value")
 _DRAWN = ("cli", "exploration", "plots", "report")
 """Folders of archgen that decide which results there are and how they look, not what they are."""
 
@@ -75,3 +77,20 @@ def content_hash(parts: Mapping[str, Any]) -> str:
     """SHA-256 (hex) of `parts`, which JSON can express, whatever their order."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Recent(Generic[Value]):
+    """The values that were asked for last, up to `most` of them."""
+
+    def __init__(self, most: int = 1) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of `key`, made where it is not at hand."""
+        if key not in self._values:
+            self._values[key] = make()
+            if len(self._values) > self._most:
+                self._values.popitem(last=False)
+        self._values.move_to_end(key)
+        return self._values[key]

@@ -199,3 +199,15 @@ def alone(path: Path) -> Iterator[None]:
         yield
     finally:
         locks.close()
+
+
+def remembered(path: Path, make: Callable[[], bytes]) -> bytes:
+    """What is sealed in the file `path`, made by one process where it is not there."""
+    stored = read_sealed(path)
+    if stored is None:
+        with alone(path):
+            stored = read_sealed(path)
+            if stored is None:
+                stored = make()
+                write_sealed(path, stored)
+    return stored

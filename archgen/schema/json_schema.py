@@ -15,8 +15,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
 
-from archgen.schema.extends import KEY
-from archgen.schema.tree import Path, listed
+from archgen.schema.tree import EXTENDS, Path, listed
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth, Delay
 
@@ -160,13 +159,13 @@ def file_schema() -> Schema:
     parts["Arch"] = whole
     partial = {_PARTIAL + name: _partial(part) for name, part in copy.deepcopy(parts).items()}
     top = partial[_PARTIAL + "Arch"]
-    top["required"] = ["name", KEY]
-    top["properties"][KEY] = {"type": "string", "description": "File to lay this one over"}
+    top["required"] = ["name", EXTENDS]
+    top["properties"][EXTENDS] = {"type": "string", "description": "File to lay this one over"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "archgen architecture",
         "$defs": parts | partial,
-        "if": {"required": [KEY]},
+        "if": {"required": [EXTENDS]},
         "then": {"$ref": f"{REF}{_PARTIAL}Arch"},
         "else": {"$ref": f"{REF}Arch"},
     }

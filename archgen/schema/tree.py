@@ -16,6 +16,8 @@ from dataclasses import dataclass
 _START = 4
 """Letters by which words begin alike."""
 _PLACE = re.compile(r"(.+?):(\d+):(\d+): ")
+EXTENDS = "extends"
+"""The key that names a file which this one is laid over."""
 Path = tuple[str | int, ...]
 """Keys and list indices from the top of a file to one of its values."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from archgen.schema.extends import read_family
+from archgen.schema.load import read_family
 from archgen.schema.record import validate
 from archgen.schema.tree import (
     FilePosition,

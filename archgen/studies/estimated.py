@@ -18,7 +18,6 @@ from archgen.outcomes.fronts import covering
 from archgen.outcomes.points import FIELD, Outcome, Point
 from archgen.schema.variants import Variant
 from archgen.studies.design import Design, Workload, designed, points
-from archgen.studies.estimate import OUTLOOK, to_estimate
 from archgen.studies.options import (
     Named,
     Running,
@@ -28,6 +27,7 @@ from archgen.studies.options import (
     study_records,
 )
 from archgen.studies.results import Study, about, expected, write_manifest
+from archgen.studies.run import OUTLOOK, to_estimate
 from archgen.studies.schedule_transfer import ScheduleTransfer
 from archgen.studies.store import writing
 from archgen.studies.sweep import Observer, run_study, store_in, stored_or_run, workers_for

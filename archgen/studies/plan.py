@@ -18,8 +18,7 @@ from archgen.extensions import Extension, active_extensions
 from archgen.models.constants import file_and_values, with_values
 from archgen.models.extents import extents, shapes
 from archgen.scheduling import Scheduling, choices, combinations_of
-from archgen.schema.extends import locate
-from archgen.schema.load import load_files
+from archgen.schema.load import load_files, locate
 from archgen.schema.source import STUDY
 from archgen.schema.tree import (
     ListNode,

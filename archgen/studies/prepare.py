@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
@@ -25,7 +24,7 @@ from archgen.models.load import ModelError, SourceModel, load_calibration, open_
 from archgen.models.sizes import check_sizes
 from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.points import Point
-from archgen.process.cache import cache_dir, content_hash
+from archgen.process.cache import Recent, cache_dir, content_hash
 from archgen.process.steps import step
 from compiler.api import (
     OpenAxes,
@@ -203,7 +202,7 @@ class Models:
 
     def __init__(self, load: Callable[[onnx.ModelProto, str, Stages], Any]) -> None:
         self._load = load
-        self._kept: OrderedDict[tuple[Any, ...], CachedModel] = OrderedDict()
+        self._kept = Recent[CachedModel](_KEPT_MODELS)
         self._last: tuple[tuple[Any, ...], tuple[PreparedSymbolicModel, SymbolicModel]] | None = (
             None
         )
@@ -216,24 +215,27 @@ class Models:
             return CachedModel(family.at(lengths), loaded, lambda: family.source.at(lengths))
         integer = point.dtype == "int8"
         asked = (point.model, point.batch, point.dims, point.roles)
-        stages = point.scheduling.stages
-        wanted = (*asked, integer, point.calibration, stages.shared, point.extensions)
-        if wanted in self._kept:
-            self._kept.move_to_end(wanted)
-            return self._kept[wanted]
+        shared = point.scheduling.stages.shared
+        wanted = (*asked, integer, point.calibration, shared, point.extensions)
+        return self._kept.get(wanted, lambda: self._opened(point))
+
+    def _opened(self, point: Point) -> CachedModel:
         opened = partial(
             open_model, point.model, point.batch, dict(point.dims), roles=dict(point.roles)
         )
         with step(f"opening {point.model}"):
             source = opened()
             check_sizes(source, point.arch, point.dtype)
-        made = self._prepared(source, point, load_calibration(point.calibration))
-        with step(f"loading {made.name}"):
-            kept = CachedModel(made, self._load(made.proto, made.name, stages), opened)
-        self._kept[wanted] = kept
-        if len(self._kept) > _KEPT_MODELS:
-            self._kept.popitem(last=False)
-        return kept
+        samples, stages = load_calibration(point.calibration), point.scheduling.stages
+        try:
+            model = prepare(source, point.dtype, samples, stages)
+        except ModelError:
+            # What is wrong with the network itself is said by the compiler, which names the node,
+            # rather than by a quantizer that stumbles over it.
+            self._load(source.proto, source.name, stages)
+            raise
+        with step(f"loading {model.name}"):
+            return CachedModel(model, self._load(model.proto, model.name, stages), opened)
 
     def _family(self, point: Point) -> tuple[PreparedSymbolicModel, SymbolicModel]:
         """The network of `point` for all lengths of its ranges; the last one is kept."""
@@ -256,14 +258,3 @@ class Models:
         made = family, family.loaded(stages)
         self._last = wanted, made
         return made
-
-    def _prepared(
-        self, source: SourceModel, point: Point, calibration: Mapping[str, Array] | None
-    ) -> Prepared:
-        """As `prepare`; what is wrong with the network itself is said by the compiler, which names
-        the node, rather than by a quantizer that stumbles over it."""
-        try:
-            return prepare(source, point.dtype, calibration, point.scheduling.stages)
-        except ModelError:
-            self._load(source.proto, source.name, point.scheduling.stages)
-            raise

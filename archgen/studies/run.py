@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -28,25 +28,29 @@ from archgen.check.reference import (
     run_node,
     sample_inputs,
 )
-from archgen.check.stored_values import (
+from archgen.check.verify import (
+    Comparison,
     as_named,
+    compare,
     cut,
+    end_to_end,
     feedable,
     run_cut,
     with_losses,
     with_outputs,
     with_stored,
 )
-from archgen.check.verify import Comparison, compare, end_to_end
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.models.load import ModelError
 from archgen.outcomes.bottleneck import DETAIL, bottleneck_row, plain
+from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.idle import idle_note
 from archgen.outcomes.points import Outcome, Point, Row
 from archgen.outcomes.rows import (
+    area_row,
     bound_row,
     energy_row,
     layer_rows,
@@ -58,24 +62,29 @@ from archgen.outcomes.rows import (
 )
 from archgen.outcomes.timeline import tables
 from archgen.perfetto import compressed, trace_bytes
-from archgen.process.cache import cache_dir, code_version, content_hash
+from archgen.process.cache import Recent, cache_dir, code_version, content_hash
 from archgen.process.guard import refusal
 from archgen.process.internal_errors import error_line, written
 from archgen.process.steps import step
 from archgen.report.tried_levers import TrialTools, tried
 from archgen.scheduling import DEFAULT
 from archgen.studies.prepare import CachedModel, Models, Prepared
-from archgen.studies.schedule_cache import StudyScheduleCache
+from archgen.studies.store import StudyScheduleCache
 from archgen.toolchain import STANDARD, Compiled, MeasuredSchedule, Request, Toolchain
 from compiler.api import (
+    CompileOptions,
     Decisions,
     DoesNotFit,
     ExpectedValue,
     ExpectedValues,
     Memo,
+    NetworkEstimate,
+    QuickEstimator,
+    Stages,
     UnsupportedModel,
     compute_expected_values,
     host_error,
+    prepared,
 )
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, Impossible, NoSuchRow
@@ -116,7 +125,7 @@ class Workbench:
     def __init__(self, tools: Toolchain) -> None:
         self.tools = tools
         self._models = Models(tools.load)
-        self._stagewise: tuple[str, dict[str, Array]] = ("", {})
+        self._stagewise = Recent[dict[str, Array]]()
         self._unquantized = Unquantized()
         self._memo = Memo()
         self._bucket: tuple[Request, Compiled | DoesNotFit | UnsupportedModel] | None = None
@@ -288,10 +297,8 @@ class Workbench:
     ) -> dict[str, Array]:
         """`run_cut`, remembered: machines that compute the same integers need it once."""
         key = f"{model.key} {content_key(inputs)} {content_key(own)}"
-        if key != self._stagewise[0]:
-            with step(f"running parts of {model.name} in ONNX Runtime"):
-                self._stagewise = key, run_cut(cut_model, model.proto, inputs, own)
-        return self._stagewise[1]
+        with step(f"running parts of {model.name} in ONNX Runtime"):
+            return self._stagewise.get(key, lambda: run_cut(cut_model, model.proto, inputs, own))
 
 
 def _products_elsewhere(compiled: Compiled) -> str:
@@ -319,20 +326,16 @@ def _as_given(compiled: Compiled, name: str, values: Array) -> ExpectedValue:
 
 
 def _verdict_row(verdict: Comparison) -> Row:
-    return {
-        "verified": verdict.verified,
-        "compared": verdict.compared,
-        "unchecked": verdict.unchecked,
-        "operator_error": _finite(verdict.excess),
-        "max_step_error": _finite(verdict.max_step_error),
-        "max_abs_error": _finite(verdict.max_abs_error),
-        "quantization_error": _finite(verdict.quantization_error),
-        "tolerance": _finite(verdict.tolerance),
+    errors = {
+        "operator_error": verdict.excess,
+        "max_step_error": verdict.max_step_error,
+        "max_abs_error": verdict.max_abs_error,
+        "quantization_error": verdict.quantization_error,
+        "tolerance": verdict.tolerance,
     }
-
-
-def _finite(error: float | None) -> float | None:
-    return error if error is not None and math.isfinite(error) else None
+    finite = {n: e if e is None or math.isfinite(e) else None for n, e in errors.items()}
+    checked = {"compared": verdict.compared, "unchecked": verdict.unchecked}
+    return {"verified": verdict.verified, **checked, **finite}
 
 
 def _refused(point: Point, status: str, reason: str) -> Outcome:
@@ -373,3 +376,83 @@ def _measured_schedule(name: str, row: dict[str, Any]) -> MeasuredSchedule:
     moved = row["dram_read_bytes"] + row["dram_write_bytes"]
     cycles, peak = row["latency_cycles"], row["peak_local_bytes"]
     return MeasuredSchedule(name, cycles, moved, peak, row["verified"], row["note"])
+
+
+# What the compiler's cost model says of a point, before there is a program: an outcome like any
+# other, with status `estimated` and its figures in the columns of measured ones, so that stores,
+# workers and comparisons need not know the difference. It proves nothing: what counts is compiled,
+# executed, checked and simulated afterwards.
+
+EFFORT = 0
+"""How long the compiler searches for an estimate."""
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A compiler as far as its cost model."""
+
+    load: Callable[[onnx.ModelProto, str, Stages], Any]
+    """As that of a toolchain."""
+    estimate: Callable[[Request], NetworkEstimate]
+    """Raises CompilerError where the machine is refused."""
+    name: str = "estimated"
+    """What keeps its outcomes apart from those of others."""
+
+
+def quick_estimate(request: Request) -> NetworkEstimate:
+    """What `request` should take, layer by layer, without any schedule. CompilerError where an
+    operator can run nowhere."""
+    stages = replace(request.scheduling, effort=EFFORT).stages
+    network: QuickEstimator = request.model
+    return network.on(request.arch, CompileOptions(request.dtype, request.host, stages))
+
+
+def quick_estimator(proto: onnx.ModelProto, name: str, stages: Stages) -> QuickEstimator:
+    """A network that keeps what its estimates on several machines share."""
+    return QuickEstimator(prepared(proto, name, stages))
+
+
+OUTLOOK = Estimator(quick_estimator, quick_estimate, "outlook")
+"""Layers are priced one by one: a fraction of a second."""
+
+
+def to_estimate(point: Point, by: Estimator) -> Point:
+    """`point` as `by` estimates it: a point of its own, which shares nothing with the run, and at
+    its own sizes also where its program is for more."""
+    return replace(
+        point,
+        key=content_hash({by.name: point.key}),
+        verify=False,
+        trace=False,
+        ranges=(),
+    )
+
+
+class EstimateBench:
+    """Estimates points one after the other and keeps the last models that they needed."""
+
+    def __init__(self, tools: Estimator) -> None:
+        self.tools = tools
+        self._models = Models(tools.load)
+
+    def run(self, point: Point) -> Outcome:
+        """What is to be expected of `point`; never raises for anything about the point itself."""
+        return answered(point, lambda: self._estimate_point(point))
+
+    def _estimate_point(self, point: Point) -> Outcome:
+        arch, kept = point.arch, self._models.of(point)
+        name = kept.model.name
+        request = Request(name, kept.loaded, arch, point.dtype, point.host, point.scheduling)
+        found = self.tools.estimate(request)
+        milliseconds = found.cycles / arch.clock * 1e3
+        row: Row = {
+            **point.identity(),
+            "status": ESTIMATED,
+            "latency_cycles": round(found.cycles),
+            "latency_ms": milliseconds,
+            "throughput_ips": point.batch / milliseconds * 1e3 if milliseconds else None,
+            "host_ops": found.host_ops,
+            **bound_row(found.bound, round(found.cycles)),
+            **area_row(costs_of(arch).area),
+        }
+        return Outcome(point.key, point.label, row | merit_row(row))

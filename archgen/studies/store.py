@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from archgen.outcomes.frame import LayerRow, layers_frame, table_bytes
+from archgen.outcomes.frame import layers_frame, table_bytes
 from archgen.outcomes.points import Outcome, Point
 from archgen.process.files import (
     FOLDER,
@@ -30,9 +29,6 @@ from archgen.process.files import (
 _FORMAT = 5
 TRACE = "trace"
 """The table of an outcome that is a file for a viewer."""
-_CONTENT = {
-    "key": str, "label": str, "row": dict, "details": dict, "layers": list, "tables": dict,
-}  # fmt: skip
 
 
 class StoreError(Exception):
@@ -83,7 +79,7 @@ class Store:
         """The finished point, or None when it is absent, of another key, or damaged, which is
         warned of."""
         found = _read_outcome(self._stem(label, key))
-        return found if found is not None and found.key == key else None
+        return found if found and found.key == key else None
 
     def finished(self, point: Point) -> Outcome | None:
         """What is stored of `point`, unless it has to be run again: one that failed, because what
@@ -110,29 +106,19 @@ class Store:
         stem = self._stem(outcome.label, outcome.key)
         with writing(self.folder):
             outcome = _reported(outcome, stem)
-            self._save(outcome, stem)
+            seals: dict[str, str] = {}
+            tables = {"layers": table_bytes(layers_frame([outcome])), **outcome.tables}
+            for name, table in tables.items():
+                path = _table_path(stem, name)
+                if isinstance(table, bytes):
+                    write_bytes(path, table)
+                seals[name] = seal_of(path, path.read_bytes())
+            own = ("key", "label", "row", "details", "network", "layers")
+            content = {name: getattr(outcome, name) for name in own}
+            stored = {"format": _FORMAT, **content, "tables": seals}
+            text = json.dumps(stored, indent=1, allow_nan=False)
+            write_sealed(Path(f"{stem}.json"), text.encode())
         return replace(outcome, tables={name: _table_path(stem, name) for name in outcome.tables})
-
-    def _save(self, outcome: Outcome, stem: Path) -> None:
-        tables = {"layers": table_bytes(layers_frame([outcome])), **outcome.tables}
-        seals: dict[str, str] = {}
-        for name, table in tables.items():
-            path = _table_path(stem, name)
-            if isinstance(table, bytes):
-                write_bytes(path, table)
-            seals[name] = seal_of(path, path.read_bytes())
-        content = {
-            "format": _FORMAT,
-            "key": outcome.key,
-            "label": outcome.label,
-            "row": outcome.row,
-            "details": outcome.details,
-            "network": outcome.network,
-            "layers": outcome.layers,
-            "tables": seals,
-        }
-        text = json.dumps(content, indent=1, allow_nan=False)
-        write_sealed(Path(f"{stem}.json"), text.encode())
 
 
 def _reported(outcome: Outcome, stem: Path) -> Outcome:
@@ -150,39 +136,68 @@ def _table_path(stem: Path, name: str) -> Path:
     return Path(f"{stem}.pftrace.gz" if name == TRACE else f"{stem}.{name}.parquet")
 
 
-def _read_stored(path: Path) -> dict[str, Any] | None:
-    content = read_sealed(path)
-    stored = None if content is None else json.loads(content)
-    return stored if stored is not None and _is_whole(stored) else None
-
-
 def _read_outcome(stem: Path) -> Outcome | None:
-    stored = _read_stored(Path(f"{stem}.json"))
-    if stored is None:
+    content = read_sealed(Path(f"{stem}.json"))
+    stored = {} if content is None else json.loads(content)
+    if stored.get("format") != _FORMAT:
         return None
-    paths = {name: _table_path(stem, name) for name in stored["tables"]}
-    if not all(_is_sealed(path, stored["tables"][name]) for name, path in paths.items()):
+    seals = stored.pop("tables")
+    if not all(_is_sealed(_table_path(stem, name), seal) for name, seal in seals.items()):
         return None
-    rows: list[LayerRow] = stored["layers"]
-    tables: dict[str, bytes | Path] = {n: path for n, path in paths.items() if n != "layers"}
-    key, label, network = stored["key"], stored["label"], stored.get("network", "")
-    return Outcome(key, label, stored["row"], rows, stored["details"], tables, network, reused=True)
+    del stored["format"], seals["layers"]
+    tables: dict[str, bytes | Path] = {name: _table_path(stem, name) for name in seals}
+    return Outcome(**stored, tables=tables, reused=True)
 
 
 def _is_sealed(path: Path, seal: str) -> bool:
     """Whether the table is as it was written; otherwise that is said."""
     try:
-        whole = seal_of(path, path.read_bytes()) == seal
+        why = "" if seal_of(path, path.read_bytes()) == seal else "it is not what was written"
     except OSError as mistake:
-        damaged(path, mistake.strerror or str(mistake))
-        return False
-    if not whole:
-        damaged(path, "it is not what was written")
-    return whole
+        why = mistake.strerror or str(mistake)
+    if why:
+        damaged(path, why)
+    return not why
 
 
-def _is_whole(stored: Any) -> bool:
-    if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-        return False
-    typed = all(isinstance(stored.get(name), kind) for name, kind in _CONTENT.items())
-    return typed and "status" in stored["row"]
+# Decisions of the compiler, for other points of the study and for later runs.
+
+MOST = 5000
+"""Files that are kept: those that were written first go first."""
+_SPARE = 0.9
+"""Share of these that is left when there are too many."""
+
+
+class StudyScheduleCache:
+    """The folder `decisions/` of a study. What is here only saves time, so a file that is damaged
+    or gone is made again, and what cannot be written is not. Names say what was decided and by what
+    of the machine (`compiler.decisions.cache`)."""
+
+    def __init__(self, folder: Path, most: int = MOST) -> None:
+        self.folder, self.most = folder, most
+        self._written = most
+        """At least as many as may have been written since files were counted."""
+
+    def names(self, start: str) -> Sequence[str]:
+        """Of the files that begin with `start`."""
+        return sorted(path.stem for path in self.folder.glob(f"{start}*.json"))
+
+    def get(self, name: str) -> str | None:
+        """The text of a file; None where there is none, or where it is damaged, which is said."""
+        content = read_sealed(self.folder / f"{name}.json")
+        return None if content is None else content.decode()
+
+    def put(self, name: str, text: str) -> None:
+        """A file of that text, where it can be written."""
+        with suppress(OSError):
+            write_sealed(self.folder / f"{name}.json", text.encode())
+            self._written += 1
+            if self._written > self.most // 10:  # files are counted now and then
+                self._evict_oldest()
+
+    def _evict_oldest(self) -> None:
+        self._written = 0
+        ages = {path: path.stat().st_mtime_ns for path in self.folder.glob("*.json")}
+        if len(ages) > self.most:
+            for path in sorted(ages, key=ages.__getitem__)[: len(ages) - int(_SPARE * self.most)]:
+                path.unlink(missing_ok=True)

@@ -29,7 +29,6 @@ from archgen.studies.options import (
     StudyOptions,
     study_records,
 )
-from archgen.studies.pool import run_points
 from archgen.studies.results import Study, about, write_manifest
 from archgen.studies.schedule_transfer import (
     ScheduleTransfer,
@@ -37,7 +36,14 @@ from archgen.studies.schedule_transfer import (
     transfer_schedules,
 )
 from archgen.studies.store import Store, StoreError, writing
-from archgen.studies.workers import InProcess, LocalProcesses, Tools, Workers, can_guard
+from archgen.studies.workers import (
+    InProcess,
+    LocalProcesses,
+    Tools,
+    Workers,
+    can_guard,
+    run_points,
+)
 from archgen.toolchain import STANDARD, Toolchain
 from simmodel.arch.record import Arch
 

@@ -1,8 +1,11 @@
-"""Who runs the points: this process, processes of this machine, or an executor somewhere else.
+"""Who runs the points, and many points at once, of which none can take the others down.
 
-The one idea: everybody who runs points is a `concurrent.futures.Executor`. Each process of this
-machine is an executor of its own, so when one dies or hangs it is known which point it had, and no
-other point suffers. A process ends when the study that started it is gone.
+The one idea: everybody who runs points is a `concurrent.futures.Executor`: this process, processes
+of this machine, or a cluster. Each process of this machine is an executor of its own, so when one
+dies or hangs it is known which point it had, and no other point suffers. A process ends when the
+study that started it is gone. The loop (`run_points`) knows of each point whether it waits, is
+under way here or in another study that writes the same store, or is finished; it hands out no more
+than there is room for.
 """
 
 from __future__ import annotations
@@ -12,9 +15,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
 from multiprocessing.context import BaseContext
 from typing import Protocol
 
@@ -29,9 +35,9 @@ from archgen.process.guard import (
     one_thread_each,
     resident,
 )
-from archgen.process.steps import Board, ProcessStep, step_of
-from archgen.studies.estimate import EstimateBench, Estimator
-from archgen.studies.run import Workbench
+from archgen.process.steps import Board, ProcessStep, overdue, step_of
+from archgen.studies.run import EstimateBench, Estimator, Workbench, failure
+from archgen.studies.store import Store
 from archgen.toolchain import Toolchain
 from simmodel.arch.units import show_bytes
 
@@ -164,16 +170,18 @@ class LocalProcesses:
         self._busy[mine] = process
 
         def over(theirs: Future[Outcome]) -> None:
-            error = None if theirs.cancelled() else theirs.exception()
-            known = self._busy.pop(mine, None)
-            if known is not None and error is None and not theirs.cancelled():
-                self._recycle_process(known)
-            if theirs.cancelled() or isinstance(error, BrokenProcessPool):
-                mine.set_exception(WorkerDied(process.doing()))
-            elif error is not None:
+            busy = self._busy.pop(mine, None) is not None
+            try:
+                outcome = theirs.result()
+            except (CancelledError, BrokenProcessPool):
+                at = step_of(process.board)
+                mine.set_exception(WorkerDied("" if at is None else at.what))
+            except BaseException as error:
                 mine.set_exception(error)
             else:
-                mine.set_result(theirs.result())
+                if busy:
+                    self._recycle_process(process)
+                mine.set_result(outcome)
 
         process.executor.submit(_run_on_bench, point).add_done_callback(over)
         return mine
@@ -185,16 +193,15 @@ class LocalProcesses:
 
     def _recycle_process(self, process: _WorkerProcess) -> None:
         """Keep a process for the next point, unless what it has kept from others is too much."""
-        if process.resident() > self._full:
+        if (resident(process.pid) or 0) > self._full:
             process.executor.shutdown(wait=False)
         else:
             self._idle.append(process)
 
     def abandon(self, future: Future[Outcome]) -> None:
         """Kill the process that has the point."""
-        process = self._busy.get(future)
-        if process is not None:
-            process.kill()
+        if future in self._busy:
+            self._busy[future].kill()
 
     def close(self) -> None:
         """End all processes: those with a point by force."""
@@ -219,15 +226,6 @@ class _WorkerProcess:
         except (BrokenProcessPool, OSError, EOFError):  # the latter: from the server that forks
             bound = f" with {show_bytes(memory)} of memory (--memory)" if memory is not None else ""
             raise WorkersGone(f"no worker process could be started{bound}") from None
-
-    def doing(self) -> str:
-        """What it is at, or was when it died."""
-        at = step_of(self.board)
-        return "" if at is None else at.what
-
-    def resident(self) -> int:
-        """Bytes of memory that it has; 0 where that is not known."""
-        return resident(self.pid) or 0
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -260,3 +258,143 @@ def _start(tools: Tools, memory: int | None, board: Board, environment: Mapping[
 def _run_on_bench(point: Point) -> Outcome:
     bench: Bench = _own.bench
     return bench.run(point)
+
+
+# Many points at once.
+
+_DIED = (
+    "the worker process died{} while it ran this point, also alone: out of memory (a larger "
+    "--memory, fewer --jobs or a smaller batch would help), or a crash in native code"
+)
+_LOOK = 0.25
+"""Seconds between looks at points that other studies have."""
+
+
+def run_points(
+    points: Iterable[Point],
+    workers: Workers,
+    store: Store | None = None,
+    timeout: float | None = None,
+    fresh: bool = False,
+) -> Iterator[Outcome]:
+    """Outcomes in the order in which they are finished, each stored before it is given.
+
+    Args:
+        points: what has to be run; what the store got meanwhile is taken from it.
+        workers: who runs them; they are not closed.
+        store: where outcomes go, which other studies may write at the same time: a point that one
+            of them is at is not started here.
+        timeout: seconds that a point may take; None: as long as it likes, but no step of it longer
+            than `archgen.process.steps.STEP_SECONDS`.
+        fresh: run every point, whatever the store has.
+    """
+    yield from _Loop(deque(points), workers, store, timeout, fresh).run()
+
+
+@dataclass
+class _Loop:
+    waiting: deque[Point]
+    workers: Workers
+    store: Store | None
+    timeout: float | None
+    fresh: bool
+    under: dict[Future[Outcome], tuple[Point, float]] = field(default_factory=dict)
+    """Points that are under way here, and since when (`time.monotonic`)."""
+    elsewhere: list[Point] = field(default_factory=list)
+    died: deque[Point] = field(default_factory=deque)
+    suspect: Point | None = None
+    """A point whose worker died, tried once more when nothing else runs: memory that others took
+    may have been the reason."""
+    known: list[Point | None] = field(default_factory=list)
+    """Buckets of which a point is finished."""
+
+    def run(self) -> Iterator[Outcome]:
+        """Until nothing is left."""
+        while self.waiting or self.under or self.elsewhere or self.died:
+            yield from self._start()
+            yield from self._finished_outcomes()
+            yield from self._late()
+
+    def _start(self) -> Iterator[Outcome]:
+        """Hand out points while there is room."""
+        if not self.waiting and not self.under:
+            self._look_again()
+        while len(self.under) < self.workers.room():
+            point = self._next_point()
+            if point is None:
+                return
+            # Claimed before it is looked up: a rival may have finished it in between.
+            if self.store is not None and not self.store.claim(point.key):
+                self.elsewhere.append(point)
+            elif self.store is not None and not self.fresh and (old := self.store.finished(point)):
+                self.store.release(point.key)
+                yield old
+            else:
+                self.under[self.workers.submit(point)] = point, time.monotonic()
+
+    def _next_point(self) -> Point | None:
+        """The point to go on with: of a bucket whose program a free worker has; else one whose
+        program nobody has begun to make; else of a bucket that has been compiled before, of which
+        the store has what was decided. None where all others wait for a program's first point."""
+        if not any(point.ranges for point in self.waiting):
+            return self.waiting.popleft() if self.waiting else None
+        at_hand = self.workers.at_hand()
+        begun = [*(point.range_point for point, _ in self.under.values()), *self.known]
+        buckets = [(point, point.range_point) for point in self.waiting]
+        sought = (
+            (point for point, bucket in buckets if bucket in at_hand),
+            (point for point, bucket in buckets if bucket is None or bucket not in begun),
+            (point for point, bucket in buckets if bucket in self.known),
+        )
+        found = next((point for points in sought for point in points), None)
+        if found is not None:
+            self.waiting.remove(found)
+        return found
+
+    def _look_again(self) -> None:
+        """What others had may be finished or given up; what died is tried alone."""
+        if self.elsewhere:
+            self.waiting.extend(self.elsewhere)
+            self.elsewhere.clear()
+            time.sleep(_LOOK)
+        elif self.died:
+            self.suspect = self.died.popleft()
+            self.waiting.append(self.suspect)
+
+    def _finished_outcomes(self) -> Iterator[Outcome]:
+        for future in wait(self.under, _LOOK, FIRST_COMPLETED).done if self.under else ():
+            point, _ = self.under.pop(future)
+            try:
+                outcome = future.result()
+            except WorkersGone:
+                raise
+            except WorkerDied as death:
+                if point is not self.suspect:
+                    self._release(point)
+                    self.died.append(point)
+                    continue
+                outcome = failure(point, _DIED.format(f" at {death}" if str(death) else ""))
+            except Exception as mistake:
+                outcome = failure(point, mistake)
+            if point.ranges and point.range_point not in self.known:
+                self.known.append(point.range_point)
+            yield self._store_outcome(point, outcome)
+
+    def _late(self) -> Iterator[Outcome]:
+        for future, (point, started) in list(self.under.items()):
+            said = overdue(self.workers.at(future), started, self.timeout)
+            if said is not None and not future.done():  # it may have finished since `wait`
+                del self.under[future]
+                self.workers.abandon(future)
+                yield self._store_outcome(point, failure(point, said))
+
+    def _store_outcome(self, point: Point, outcome: Outcome) -> Outcome:
+        outcome = replace(outcome, network=point.network)
+        if self.store is not None:
+            outcome = self.store.save(outcome)
+        self._release(point)
+        return outcome
+
+    def _release(self, point: Point) -> None:
+        if self.store is not None:
+            self.store.release(point.key)

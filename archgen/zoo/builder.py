@@ -49,20 +49,8 @@ class ZooError(ValueError):
     """A network of the zoo was asked for with a name, option or size that cannot be built."""
 
 
-@dataclass(frozen=True)
-class ZooTensor:
-    """A value of the graph under construction: its name, shape, and moments by channel.
-
-    The channel axis is 1 for images (rank 4) and what 1-D convolutions read, else the last one.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    moments: Moments
-
-
 class NetworkBuilder:
-    """Appends nodes and initializers to one ``ModelProto``; ``finish`` returns it checked."""
+    """Appends nodes and initializers to `model`."""
 
     def __init__(self, name: str, seed: int = 0, weights: bool = True) -> None:
         self.model = onnx.ModelProto(ir_version=IR_VERSION, producer_name="archgen")
@@ -71,48 +59,43 @@ class NetworkBuilder:
         self.graph.name = name
         self.weights = weights
         self.random = np.random.Generator(np.random.SFC64(seed))
-        self._unread: dict[str, onnx.TensorProto] = {}
-        self._names: dict[str, str] = {}
 
-    # Graph ends
+    def refuse(self, wrong: bool, why: str) -> None:
+        """Raises ZooError where sizes are `wrong`."""
+        if wrong:
+            raise ZooError(f"{self.graph.name}: {why}")
 
-    def input(self, name: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT) -> ZooTensor:
+    def input(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: int = TensorProto.FLOAT,
+        channel_axis: int | None = None,
+    ) -> ZooTensor:
         """Declares a graph input; floating-point ones are expected to be standard normal."""
         self.graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
-        channels = shape[1] if len(shape) == 4 else shape[-1]
-        return ZooTensor(name, tuple(shape), Moments.standard(channels))
+        axis = channel_axis or (1 if len(shape) == 4 else -1)
+        return ZooTensor(self, name, tuple(shape), Moments.standard(shape[axis]))
 
-    def signal(self, name: str, channels: int, length: int, batch: int) -> ZooTensor:
-        """Declares a graph input (batch, channels, length) that 1-D convolutions read."""
-        x = self.input(name, (batch, channels, length))
-        return ZooTensor(name, x.shape, Moments.standard(channels))
+    def tensor(self, name: str, shape: Sequence[int], gain: float = 1.0) -> ZooTensor:
+        """The value `name`, of this standard deviation in each channel of its last axis."""
+        return ZooTensor(self, name, tuple(shape), Moments.standard(shape[-1]).scaled(gain))
 
-    def output(self, name: str, value: ZooTensor) -> None:
-        """Declares ``value`` as graph output ``name`` by renaming what its node writes."""
-        node = next(n for n in reversed(self.graph.node) if value.name in n.output)
-        node.output[list(node.output).index(value.name)] = name
-        for other in self.graph.node:
-            for position, used in enumerate(other.input):
-                if used == value.name:
-                    other.input[position] = name
-        info = helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape)
-        self.graph.output.append(info)
-
-    def finish(self) -> onnx.ModelProto:
-        """The model built so far."""
-        return self.model
-
-    # Parameters and constants
-
-    def normal(self, shape: Sequence[int], std: float = 1.0, mean: float = 0.0) -> FloatArray:
+    def normal(self, shape: Sequence[int], std: float = 1.0) -> FloatArray:
         """Seeded normal values; without weights, zeros that occupy no memory."""
         if not self.weights:
             return np.broadcast_to(np.float32(0), shape)
         values = self.random.standard_normal(shape, dtype=np.float32)
         values *= np.float32(std)
-        if mean:
-            values += np.float32(mean)
         return values
+
+    def filters(self, shape: tuple[int, ...]) -> FloatArray:
+        """Normal weights (outputs, inputs, ...), of zero sum over each output's inputs: what
+        rectified inputs have in common, which grows with depth, then passes no layer."""
+        weight = self.normal(shape)
+        if self.weights and shape[1] > 1:
+            weight -= weight.mean(axis=tuple(range(1, len(shape))), keepdims=True)
+        return weight
 
     def uniform(self, size: int, low: float, high: float) -> FloatArray:
         """Seeded uniform values of shape (size,), never affected by ``weights=False``."""
@@ -126,47 +109,86 @@ class NetworkBuilder:
             tensor.raw_data = values.tobytes()
         return name
 
-    def constant(self, values: NDArray[Any]) -> str:
-        """Adds a structural constant (shape, index, scalar); what is returned stands for it among
-        the inputs of nodes, several where they share it.
+    def centring_bias(self, name: str, moments: Moments) -> str:
+        """A parameter that takes the mean away, up to some noise."""
+        noise = self.uniform(len(moments.mean), -0.1, 0.1)
+        return self.parameter(name, (noise - moments.mean).astype(np.float32))
 
-        It is named after the first node that reads it, and not shared because it equals another:
-        at each length of a network its nodes read constants of the same names.
-        """
-        stands = f"constant {len(self._names) + len(self._unread)}"
-        self._unread[stands] = self.graph.initializer.add()
-        self._unread[stands].CopyFrom(onnx.numpy_helper.from_array(np.asarray(values)))
-        return stands
+    def constant(self, name: str, values: NDArray[Any]) -> str:
+        """Adds a structural constant that several nodes share or that has to come early; others
+        stand among the inputs of `node`."""
+        self.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+        return name
 
-    def scalar(self, value: float) -> str:
-        """A float32 constant of rank 0."""
-        return self.constant(np.array(value, np.float32))
-
-    def integers(self, values: Sequence[int]) -> str:
-        """An int64 constant of rank 1: a shape, axes or indices."""
-        return self.constant(np.array(values, np.int64))
-
-    # Nodes
-
-    def node(
-        self, kind: str, name: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any
+    def nodes(
+        self, kind: str, names: Sequence[str], *inputs: Operand, domain: str = "", **attributes: Any
     ) -> list[str]:
-        """Appends one node and returns the names of what it writes."""
-        written = [name] if outputs == 1 else [f"{name}.{index}" for index in range(outputs)]
-        read = [self._input_name(given, f"{name}.input{at}") for at, given in enumerate(inputs)]
-        self.graph.node.append(helper.make_node(kind, read, written, name, **attributes))
-        return written
+        """Appends one node, called after what it writes first (`a.0`: `a`); returns `names`.
 
-    def _input_name(self, given: str, name: str) -> str:
-        """The name of an input; a constant that nothing has read is now called `name`."""
-        if given in self._unread:
-            self._unread.pop(given).name = self._names[given] = name
-        return self._names.get(given, given)
+        Among its inputs a number is a float32 constant of rank 0, and whole numbers in a row are
+        one of rank 1: a shape, axes, indices. Constants are called after the node that reads them,
+        and not shared where they are equal: at each length of a network its nodes read constants of
+        the same names.
+        """
+        label = names[0].removesuffix(".0") if len(names) > 1 else names[0]
+        read = [self._input_name(given, f"{label}.input{at}") for at, given in enumerate(inputs)]
+        node = helper.make_node(kind, read, names, label, domain=domain or None, **attributes)
+        self.graph.node.append(node)
+        return list(names)
 
-    def convolution(
+    def node(self, kind: str, name: str, *inputs: Operand, **attributes: Any) -> str:
+        """Appends a node with one output, which is called like it; inputs as of `nodes`."""
+        return self.nodes(kind, [name], *inputs, **attributes)[0]
+
+    def _input_name(self, given: Operand, name: str) -> str:
+        if isinstance(given, str):
+            return given
+        if isinstance(given, ZooTensor):
+            return given.name
+        kind = np.float32 if isinstance(given, float) else None
+        return self.constant(name, np.asarray(given, kind))
+
+
+@dataclass(frozen=True)
+class ZooTensor:
+    """A value of the graph under construction: its name, shape, and moments by channel. Methods
+    append the node that reads it, called `name` where they take one, and return what it writes.
+
+    The channel axis is 1 for images (rank 4) and what 1-D convolutions read, else the last one.
+    """
+
+    net: NetworkBuilder
+    name: str
+    shape: tuple[int, ...]
+    moments: Moments
+
+    def apply(
+        self,
+        kind: str,
+        name: str,
+        *others: Operand,
+        shape: tuple[int, ...] | None = None,
+        moments: Moments | None = None,
+        **attributes: Any,
+    ) -> ZooTensor:
+        """A node with one output, of this tensor's shape and moments unless others are given."""
+        self.net.node(kind, name, self, *others, **attributes)
+        return ZooTensor(self.net, name, shape or self.shape, moments or self.moments)
+
+    def output(self, name: str) -> None:
+        """Declares this value as graph output ``name`` by renaming what its node writes."""
+        graph = self.net.graph
+        for node in graph.node:
+            for names in (node.input, node.output):
+                for position, used in enumerate(names):
+                    if used == self.name:
+                        names[position] = name
+        info = helper.make_tensor_value_info(name, TensorProto.FLOAT, self.shape)
+        graph.output.append(info)
+
+    def conv(
         self,
         name: str,
-        x: ZooTensor,
         channels: int,
         kernel: int,
         stride: int = 1,
@@ -179,171 +201,196 @@ class NetworkBuilder:
         kernel // 2.
         """
         padding = kernel // 2 if padding is None else padding
-        batch, given = x.shape[:2]
-        rank = len(x.shape) - 2
-        weight = self._filters((channels, given // groups, *[kernel] * rank))
-        moments = x.moments.through(weight, groups) if self.weights else Moments.standard(channels)
-        scale = float(1 / np.sqrt(moments.variance.mean())) if bias else 1 / np.sqrt(weight[0].size)
-        if self.weights:
-            weight *= np.float32(scale)
-        moments = moments.scaled(scale)
-        inputs = [x.name, self.parameter(f"{name}.weight", weight)]
-        if bias:
-            inputs.append(self._centring_bias(f"{name}.bias", moments))
-            moments = moments.centred()
-        self.node(
+        rank = len(self.shape) - 2
+        parameters, moments = self._weighted(
+            name, (channels, self.shape[1] // groups, *[kernel] * rank), groups, bias
+        )
+        spatial = self._extents(name, kernel, stride, padding, False)
+        return self.apply(
             "Conv",
             name,
-            inputs,
+            *parameters,
+            shape=(self.shape[0], channels, *spatial),
+            moments=moments,
             kernel_shape=[kernel] * rank,
             strides=[stride] * rank,
             pads=[padding] * 2 * rank,
             group=groups,
             dilations=[1] * rank,
         )
-        spatial = self._extents(name, x, kernel, stride, padding, False)
-        return ZooTensor(name, (batch, channels, *spatial), moments)
 
-    def batch_norm(self, name: str, x: ZooTensor, gain: float = 1.0) -> ZooTensor:
-        """BatchNormalization with running statistics near ``x``'s expected moments; each
-        channel comes out with a deviation around ``gain`` and a small mean.
+    def conv_bn(
+        self,
+        name: str,
+        channels: int,
+        kernel: int,
+        stride: int = 1,
+        groups: int = 1,
+        norm: str = "",
+        gain: float = 1.0,
+    ) -> ZooTensor:
+        """A convolution and the BatchNormalization `norm` (default: `.bn` of its name)."""
+        y = self.conv(name, channels, kernel, stride, groups=groups, bias=False)
+        return y.batch_norm(norm or f"{name}.bn", gain)
+
+    def gemm(self, name: str, features: int) -> ZooTensor:
+        """Gemm on (N, K) with a transposed weight (features, K) and a bias; centred and scaled
+        to unit variance, so that logits differ among inputs and classes."""
+        parameters, moments = self._weighted(name, (features, self.shape[1]))
+        shape = (self.shape[0], features)
+        return self.apply("Gemm", name, *parameters, shape=shape, moments=moments, transB=1)
+
+    def _weighted(
+        self, name: str, shape: tuple[int, ...], groups: int = 1, bias: bool = True
+    ) -> tuple[list[str], Moments]:
+        """Parameters of a weighted sum, and the moments of what it gives."""
+        net, weight = self.net, self.net.filters(shape)
+        moments = (
+            self.moments.through(weight, groups) if net.weights else Moments.standard(shape[0])
+        )
+        scale = float(1 / np.sqrt(moments.variance.mean() if bias else weight[0].size))
+        if net.weights:
+            weight *= np.float32(scale)
+        moments = moments.scaled(scale)
+        weights = net.parameter(f"{name}.weight", weight)
+        if not bias:
+            return [weights], moments
+        return [weights, net.centring_bias(f"{name}.bias", moments)], moments.centred()
+
+    def batch_norm(self, name: str, gain: float = 1.0) -> ZooTensor:
+        """BatchNormalization with running statistics near the expected moments; each channel
+        comes out with a deviation around ``gain`` and a small mean.
         """
-        channels = x.shape[1]
-        scale = self.uniform(channels, 0.8 * gain, 1.2 * gain)
-        shift = self.uniform(channels, -0.3 * gain, 0.3 * gain)
-        spread = self.uniform(channels, 0.9, 1.1)
+        net, channels = self.net, self.shape[1]
+        scale = net.uniform(channels, 0.8 * gain, 1.2 * gain)
+        shift = net.uniform(channels, -0.3 * gain, 0.3 * gain)
+        spread = net.uniform(channels, 0.9, 1.1)
         values = {
             "weight": scale,
             "bias": shift,
-            "running_mean": x.moments.mean.astype(np.float32),
-            "running_var": (x.moments.variance * spread).astype(np.float32),
+            "running_mean": self.moments.mean.astype(np.float32),
+            "running_var": (self.moments.variance * spread).astype(np.float32),
         }
-        inputs = [self.parameter(f"{name}.{part}", array) for part, array in values.items()]
-        self.node("BatchNormalization", name, [x.name, *inputs], epsilon=1e-5, momentum=0.9)
-        return ZooTensor(name, x.shape, Moments(shift.astype(float), scale.astype(float) ** 2))
+        inputs = [net.parameter(f"{name}.{part}", array) for part, array in values.items()]
+        moments = Moments(shift.astype(float), scale.astype(float) ** 2)
+        return self.apply(
+            "BatchNormalization", name, *inputs, moments=moments, epsilon=1e-5, momentum=0.9
+        )
 
-    def gemm(self, name: str, x: ZooTensor, features: int) -> ZooTensor:
-        """Gemm on (N, K) with a transposed weight (features, K) and a bias; centred and scaled
-        to unit variance, so that logits differ among inputs and classes."""
-        weight = self._filters((features, x.shape[1]))
-        moments = x.moments.through(weight) if self.weights else Moments.standard(features)
-        scale = float(1 / np.sqrt(moments.variance.mean()))
-        if self.weights:
-            weight *= np.float32(scale)
-        moments = moments.scaled(scale)
-        inputs = [x.name, self.parameter(f"{name}.weight", weight)]
-        inputs.append(self._centring_bias(f"{name}.bias", moments))
-        self.node("Gemm", name, inputs, transB=1)
-        return ZooTensor(name, (x.shape[0], features), moments.centred())
+    def relu(self) -> ZooTensor:
+        """Relu."""
+        return self.apply("Relu", f"{self.name}.relu", moments=self.moments.rectified())
 
-    def relu(self, x: ZooTensor, six: bool = False) -> ZooTensor:
-        """Relu, or Clip to 0..6 as exporters write ReLU6."""
-        name = f"{x.name}.relu"
-        if six:
-            self.node("Clip", name, [x.name, self.scalar(0.0), self.scalar(6.0)])
-        else:
-            self.node("Relu", name, [x.name])
-        return ZooTensor(name, x.shape, x.moments.rectified())
-
-    def activated(self, kind: str, x: ZooTensor) -> ZooTensor:
-        """One of ``ACTIVATIONS`` as exporters write it: an operator, or Swish as x * Sigmoid."""
-        name = f"{x.name}.{kind.lower()}"
+    def activated(self, kind: str) -> ZooTensor:
+        """One of ``ACTIVATIONS`` as exporters write it: an operator, Swish as x * Sigmoid, or
+        Relu6 as Clip to 0..6."""
+        if kind == "Relu6":
+            moments = self.moments.rectified()
+            return self.apply("Clip", f"{self.name}.relu", 0.0, 6.0, moments=moments)
+        name = f"{self.name}.{kind.lower()}"
+        moments = self.moments.mapped(ACTIVATIONS[kind])
         if kind == "Swish":
-            (gate,) = self.node("Sigmoid", f"{x.name}.sigmoid", [x.name])
-            self.node("Mul", name, [x.name, gate])
-        else:
-            attributes: dict[str, Any] = {"alpha": 1 / 6} if kind == "HardSigmoid" else {}
-            self.node(kind, name, [x.name], **attributes)
-        return ZooTensor(name, x.shape, x.moments.mapped(ACTIVATIONS[kind]))
+            gate = self.net.node("Sigmoid", f"{self.name}.sigmoid", self)
+            return self.apply("Mul", name, gate, moments=moments)
+        attributes: dict[str, Any] = {"alpha": 1 / 6} if kind == "HardSigmoid" else {}
+        return self.apply(kind, name, moments=moments, **attributes)
 
-    def multiply(self, name: str, left: ZooTensor, right: ZooTensor) -> ZooTensor:
-        """Elementwise product, where ``right`` may have one value per channel of ``left``."""
-        self.node("Mul", name, [left.name, right.name])
-        return ZooTensor(name, left.shape, left.moments.times(right.moments))
+    def times(self, name: str, other: ZooTensor) -> ZooTensor:
+        """Elementwise product, where ``other`` may have one value per channel."""
+        return self.apply("Mul", name, other, moments=self.moments.times(other.moments))
+
+    def plus(self, name: str, other: ZooTensor) -> ZooTensor:
+        """Elementwise sum of two tensors of one shape."""
+        return self.apply("Add", name, other, moments=self.moments.plus(other.moments))
 
     def max_pool(
-        self,
-        name: str,
-        x: ZooTensor,
-        kernel: int,
-        stride: int,
-        padding: int = 0,
-        ceil: bool = False,
+        self, name: str, kernel: int, stride: int, padding: int = 0, ceil: bool = False
     ) -> ZooTensor:
         """MaxPool over (N, C, H, W) with a square window."""
-        self.node("MaxPool", name, [x.name], **_window(kernel, stride, padding, ceil))
-        spatial = self._extents(name, x, kernel, stride, padding, ceil)
-        return ZooTensor(name, (*x.shape[:2], *spatial), x.moments.maximum(kernel * kernel))
+        moments = self.moments.maximum(kernel * kernel)
+        return self._pooled("MaxPool", name, kernel, stride, padding, ceil, moments)
 
-    def average_pool(self, name: str, x: ZooTensor, kernel: int, stride: int) -> ZooTensor:
+    def average_pool(self, name: str, kernel: int, stride: int) -> ZooTensor:
         """AveragePool over (N, C, H, W) with a square window and no padding."""
-        self.node("AveragePool", name, [x.name], **_window(kernel, stride, 0, False))
-        spatial = self._extents(name, x, kernel, stride, 0, False)
-        return ZooTensor(name, (*x.shape[:2], *spatial), x.moments.averaged(kernel * kernel))
+        moments = self.moments.averaged(kernel * kernel)
+        return self._pooled("AveragePool", name, kernel, stride, 0, False, moments)
 
-    def global_average_pool(self, name: str, x: ZooTensor) -> ZooTensor:
-        """GlobalAveragePool and Flatten: (N, C, H, W) -> (N, C)."""
-        averaged = self.averaged(name, x)
-        self.node("Flatten", f"{name}.flatten", [name], axis=1)
-        return ZooTensor(f"{name}.flatten", x.shape[:2], averaged.moments)
+    def _pooled(
+        self,
+        kind: str,
+        name: str,
+        kernel: int,
+        stride: int,
+        padding: int,
+        ceil: bool,
+        moments: Moments,
+    ) -> ZooTensor:
+        spatial = self._extents(name, kernel, stride, padding, ceil)
+        return self.apply(
+            kind,
+            name,
+            shape=(*self.shape[:2], *spatial),
+            moments=moments,
+            kernel_shape=[kernel] * 2,
+            strides=[stride] * 2,
+            pads=[padding] * 4,
+            ceil_mode=int(ceil),
+        )
 
-    def averaged(self, name: str, x: ZooTensor) -> ZooTensor:
+    def averaged(self, name: str) -> ZooTensor:
         """GlobalAveragePool: (N, C, H, W) -> (N, C, 1, 1)."""
-        batch, channels, height, width = x.shape
-        self.node("GlobalAveragePool", name, [x.name])
-        averaged = x.moments.averaged(height * width)
-        return ZooTensor(name, (batch, channels, 1, 1), averaged)
+        batch, channels, height, width = self.shape
+        moments = self.moments.averaged(height * width)
+        return self.apply("GlobalAveragePool", name, shape=(batch, channels, 1, 1), moments=moments)
 
-    def flatten(self, name: str, x: ZooTensor) -> ZooTensor:
+    def flat_average(self, name: str = "avgpool") -> ZooTensor:
+        """GlobalAveragePool and Flatten: (N, C, H, W) -> (N, C)."""
+        return self.averaged(name).flatten(f"{name}.flatten")
+
+    def flatten(self, name: str) -> ZooTensor:
         """(N, C, H, W) -> (N, C * H * W)."""
-        batch, channels, height, width = x.shape
-        self.node("Flatten", name, [x.name], axis=1)
-        shape = (batch, channels * height * width)
-        return ZooTensor(name, shape, x.moments.repeated(height * width))
+        batch, channels, height, width = self.shape
+        shape, moments = (batch, channels * height * width), self.moments.repeated(height * width)
+        return self.apply("Flatten", name, shape=shape, moments=moments, axis=1)
 
-    def add(self, name: str, left: ZooTensor, right: ZooTensor) -> ZooTensor:
-        """Elementwise sum of two tensors of one shape."""
-        self.node("Add", name, [left.name, right.name])
-        return ZooTensor(name, left.shape, left.moments.plus(right.moments))
+    def swapped(self, name: str) -> ZooTensor:
+        """(batch, channels, time) -> (batch, time, channels), and back."""
+        batch, first, second = self.shape
+        return self.apply("Transpose", name, shape=(batch, second, first), perm=[0, 2, 1])
 
-    def concatenate(self, name: str, parts: Sequence[ZooTensor]) -> ZooTensor:
-        """Concat along the channels of (N, C, H, W)."""
-        self.node("Concat", name, [part.name for part in parts], axis=1)
-        channels = sum(part.shape[1] for part in parts)
-        shape = (parts[0].shape[0], channels, *parts[0].shape[2:])
-        return ZooTensor(name, shape, Moments.concatenated([part.moments for part in parts]))
-
-    def split(self, name: str, x: ZooTensor, parts: int) -> list[ZooTensor]:
-        """Split of the channels of (N, C, H, W) into equal parts."""
-        channels = x.shape[1] // parts
-        names = self.node("Split", name, [x.name, self.integers([channels] * parts)], parts, axis=1)
-        shape = (x.shape[0], channels, *x.shape[2:])
-        moments = x.moments.split(parts)
-        return [ZooTensor(*part) for part in zip(names, [shape] * parts, moments, strict=True)]
-
-    def _filters(self, shape: tuple[int, ...]) -> FloatArray:
-        """Normal weights (outputs, inputs, ...), of zero sum over each output's inputs: what
-        rectified inputs have in common, which grows with depth, then passes no layer."""
-        weight = self.normal(shape)
-        if self.weights and shape[1] > 1:
-            weight -= weight.mean(axis=tuple(range(1, len(shape))), keepdims=True)
-        return weight
-
-    def _centring_bias(self, name: str, moments: Moments) -> str:
-        noise = self.uniform(len(moments.mean), -0.1, 0.1)
-        return self.parameter(name, (noise - moments.mean).astype(np.float32))
+    def split(self, name: str, parts: int) -> list[ZooTensor]:
+        """Split of the channels of (N, C, ...) into equal parts."""
+        channels = self.shape[1] // parts
+        names = [f"{name}.{index}" for index in range(parts)]
+        self.net.nodes("Split", names, self, [channels] * parts, axis=1)
+        shape = (self.shape[0], channels, *self.shape[2:])
+        split = zip(names, self.moments.split(parts), strict=True)
+        return [ZooTensor(self.net, each, shape, moments) for each, moments in split]
 
     def _extents(
-        self, name: str, x: ZooTensor, kernel: int, stride: int, padding: int, ceil: bool
+        self, name: str, kernel: int, stride: int, padding: int, ceil: bool
     ) -> tuple[int, ...]:
-        extents = tuple(_extent(size, kernel, stride, padding, ceil) for size in x.shape[2:])
-        if min(extents) < 1:
-            window = "x".join([str(kernel)] * len(extents))
-            raise ZooError(
-                f"{self.graph.name}: the input is too small: {name!r} would slide a "
-                f"{window} window over {'x'.join(map(str, x.shape[2:]))}"
-            )
+        image = self.shape[2:]
+        extents = tuple(_extent(size, kernel, stride, padding, ceil) for size in image)
+        window = "x".join([str(kernel)] * len(extents))
+        self.net.refuse(
+            min(extents) < 1,
+            f"the input is too small: {name!r} would slide a {window} window over "
+            f"{'x'.join(map(str, image))}",
+        )
         return extents
+
+
+Operand = str | ZooTensor | float | Sequence[int] | NDArray[Any]
+"""An input of a node: a value by its name, a tensor, or a constant."""
+
+
+def concatenated(name: str, parts: Sequence[ZooTensor]) -> ZooTensor:
+    """Concat along the channels of (N, C, ...)."""
+    first, *others = parts
+    shape = (first.shape[0], sum(part.shape[1] for part in parts), *first.shape[2:])
+    moments = Moments.concatenated([part.moments for part in parts])
+    return first.apply("Concat", name, *others, shape=shape, moments=moments, axis=1)
 
 
 def scaled_channels(channels: int, width: float, divisor: int = 8) -> int:
@@ -353,15 +400,6 @@ def scaled_channels(channels: int, width: float, divisor: int = 8) -> int:
     wanted = channels * width
     rounded = max(divisor, int(wanted + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * wanted else rounded
-
-
-def _window(kernel: int, stride: int, padding: int, ceil: bool) -> dict[str, Any]:
-    return {
-        "kernel_shape": [kernel] * 2,
-        "strides": [stride] * 2,
-        "pads": [padding] * 4,
-        "ceil_mode": int(ceil),
-    }
 
 
 def _extent(size: int, kernel: int, stride: int, padding: int, ceil: bool) -> int:

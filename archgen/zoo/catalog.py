@@ -91,7 +91,7 @@ def build(
         raise ZooError(f"{name}: batch={batch} must be positive")
     net = NetworkBuilder(name, seed, weights)
     entry.build(net, batch=batch, **{**entry.options, **options})
-    return net.finish()
+    return net.model
 
 
 def _guess(word: str, known: Mapping[str, object]) -> str:

@@ -46,53 +46,42 @@ def count(model: onnx.ModelProto) -> Counts:
 def _node_macs(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> int:
     if node.op_type not in _MACS:
         return 0
-    positions, macs = _MACS[node.op_type]
-    operands = [shapes.get(node.input[position]) for position in positions]
-    output = shapes.get(node.output[0] or node.output[-1])
-    if output is None or any(shape is None for shape in operands):
+    (left, right), macs = _MACS[node.op_type]
+    names = (node.input[left], node.input[right], node.output[0] or node.output[-1])
+    if not shapes.keys() >= {*names}:
         return 0
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    known = [shape for shape in operands if shape is not None]
-    return macs(known[0], known[1], output, attributes)
+    x, weight, output = (shapes[name] for name in names)
+    return macs(x, weight, output, attributes)
 
 
-def _conv_macs(x: Shape, weight: Shape, output: Shape, _: dict[str, object]) -> int:
+Formula = Callable[[Shape, Shape, Shape, Mapping[str, object]], int]
+
+
+def _conv_macs(x: Shape, weight: Shape, output: Shape, _: Mapping[str, object]) -> int:
     return math.prod(output) * math.prod(weight[1:])
 
 
-def _transposed_macs(x: Shape, weight: Shape, output: Shape, _: dict[str, object]) -> int:
-    return math.prod(x) * math.prod(weight[1:])
-
-
-def _matmul_macs(left: Shape, right: Shape, output: Shape, _: dict[str, object]) -> int:
+def _matmul_macs(left: Shape, right: Shape, output: Shape, _: Mapping[str, object]) -> int:
     return math.prod(output) * left[-1]
 
 
-def _gemm_macs(left: Shape, right: Shape, output: Shape, attributes: dict[str, object]) -> int:
-    return math.prod(output) * left[0 if attributes.get("transA") else 1]
-
-
-def _recurrent_macs(x: Shape, weight: Shape, output: Shape, _: dict[str, object]) -> int:
+def _recurrent_macs(x: Shape, weight: Shape, output: Shape, _: Mapping[str, object]) -> int:
     directions, rows, features = weight
-    hidden = output[-1]
-    return x[0] * x[1] * directions * rows * (features + hidden)
+    return x[0] * x[1] * directions * rows * (features + output[-1])
 
 
-Formula = Callable[[Shape, Shape, Shape, dict[str, object]], int]
-
-# Operator -> positions of its two operands, formula.
+# Operator -> positions of its two operands, formula of their shapes, the output's and attributes.
 _MACS: dict[str, tuple[tuple[int, int], Formula]] = {
     "Conv": ((0, 1), _conv_macs),
     "ConvInteger": ((0, 1), _conv_macs),
     "QLinearConv": ((0, 3), _conv_macs),
-    "ConvTranspose": ((0, 1), _transposed_macs),
+    "ConvTranspose": ((0, 1), lambda x, weight, _, __: math.prod(x) * math.prod(weight[1:])),
     "MatMul": ((0, 1), _matmul_macs),
     "MatMulInteger": ((0, 1), _matmul_macs),
     "QLinearMatMul": ((0, 3), _matmul_macs),
-    "Gemm": ((0, 1), _gemm_macs),
-    "LSTM": ((0, 1), _recurrent_macs),
-    "GRU": ((0, 1), _recurrent_macs),
-    "RNN": ((0, 1), _recurrent_macs),
+    "Gemm": ((0, 1), lambda x, _, y, form: math.prod(y) * x[0 if form.get("transA") else 1]),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), ((0, 1), _recurrent_macs)),
 }
 
 

@@ -1,5 +1,5 @@
 """Networks that listen: Whisper's encoder (Radford et al. 2022), Conformer blocks (Gulati et al.
-2020) and an LSTM that spots keywords (Zhang et al. 2017).
+2020) and an LSTM that spots keywords (Zhang et al. 2017); and one that recommends.
 
 The one idea: time is the only axis that a window slides along, so convolutions have one dimension,
 and channels and time change places between them and what looks at tokens.
@@ -8,13 +8,14 @@ and channels and time change places between them and what looks at tokens.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from onnx import TensorProto
 
 from archgen.zoo.builder import NetworkBuilder, ZooTensor
 from archgen.zoo.moments import Moments
-from archgen.zoo.transformer import attention, check_heads, feed_forward, gelu, layer_norm, linear
+from archgen.zoo.transformer import attention, check_heads, encoder_layers, gelu, layer_norm, linear
 
 _BASE = 10_000.0
 """Of the wavelengths of positions."""
@@ -26,23 +27,15 @@ def whisper_encoder(
     """Appends the encoder on a log-mel spectrogram (batch, mels, frames); outputs
     ``last_hidden_state`` (batch, frames / 2, hidden)."""
     check_heads(net, hidden, heads)
-    x = net.signal("input_features", mels, frames, batch)
+    x = net.input("input_features", (batch, mels, frames), channel_axis=1)
     for name, stride in (("conv1", 1), ("conv2", 2)):
-        x = gelu(net, f"{name}.gelu", net.convolution(name, x, hidden, 3, stride))
-        x = ZooTensor(x.name, x.shape, x.moments.rectified())
-    x = _swapped(net, "tokens", x)
-    tokens = x.shape[1]
-    places = net.parameter("embed_positions.weight", _waves(tokens, hidden))
-    net.node("Add", "embedded", [x.name, places])
-    x = ZooTensor("embedded", x.shape, Moments.standard(hidden))
-    for index in range(layers):
-        name = f"layers.{index}"
-        y = layer_norm(net, f"{name}.norm1", x)
-        y = attention(net, f"{name}.attention", y, heads, biased_keys=False)
-        x = net.add(f"{name}.attention.add", x, y)
-        y = feed_forward(net, f"{name}.mlp", layer_norm(net, f"{name}.norm2", x))
-        x = net.add(f"{name}.mlp.add", x, y)
-    net.output("last_hidden_state", layer_norm(net, "norm", x))
+        x = gelu(x.conv(name, hidden, 3, stride), f"{name}.gelu")
+        x = replace(x, moments=x.moments.rectified())
+    x = x.swapped("tokens")
+    places = net.parameter("embed_positions.weight", _waves(x.shape[1], hidden))
+    net.node("Add", "embedded", x, places)
+    x = encoder_layers(net.tensor("embedded", x.shape), "layers", layers, heads, biased_keys=False)
+    layer_norm(x, "norm").output("last_hidden_state")
 
 
 def conformer(
@@ -61,12 +54,12 @@ def conformer(
     x = net.input("features", (batch, sequence, hidden))
     for index in range(layers):
         name = f"blocks.{index}"
-        x = _half_step(net, f"{name}.mlp1", x)
-        y = attention(net, f"{name}.attention", layer_norm(net, f"{name}.norm", x), heads)
-        x = net.add(f"{name}.attention.add", x, y)
-        x = net.add(f"{name}.conv.add", x, _convolved(net, f"{name}.conv", x, kernel))
-        x = layer_norm(net, f"{name}.final_norm", _half_step(net, f"{name}.mlp2", x))
-    net.output("encoded", x)
+        x = _half_step(x, f"{name}.mlp1")
+        y = attention(layer_norm(x, f"{name}.norm"), f"{name}.attention", heads)
+        x = x.plus(f"{name}.attention.add", y)
+        x = x.plus(f"{name}.conv.add", _convolved(x, f"{name}.conv", kernel))
+        x = layer_norm(_half_step(x, f"{name}.mlp2"), f"{name}.final_norm")
+    x.output("encoded")
 
 
 def lstm_kws(
@@ -75,46 +68,38 @@ def lstm_kws(
     """Appends one LSTM layer over ``features`` coefficients of each of (batch, frames), and a
     classifier on its last state."""
     x = net.input("features", (batch, frames, features))
-    (steps,) = net.node("Transpose", "steps", [x.name], perm=[1, 0, 2])
+    steps = net.node("Transpose", "steps", x, perm=[1, 0, 2])
     weight = net.normal((1, 4 * hidden, features), 1 / math.sqrt(features))
     recurrence = net.normal((1, 4 * hidden, hidden), 1 / math.sqrt(hidden))
     bias = np.repeat(np.array([[0, 0, 1, 0] + 4 * [0]], np.float32), hidden, axis=1)
     parameters = {"weight": weight, "recurrence": recurrence, "bias": bias}
     given = [net.parameter(f"lstm.{name}", values) for name, values in parameters.items()]
-    _, last, _ = net.node("LSTM", "lstm", [steps, *given], 3, hidden_size=hidden)
-    (state,) = net.node("Squeeze", "state", [last, net.integers([0])])
+    names = ["lstm.0", "lstm.1", "lstm.2"]
+    net.nodes("LSTM", names, steps, *given, hidden_size=hidden)
+    net.node("Squeeze", "state", "lstm.1", [0])
     # Of a gate's output times that of Tanh, both of unit-variance sums.
     moments = Moments(np.zeros(hidden), np.full(hidden, 0.15))
-    net.output(
-        "logits", net.gemm("classifier", ZooTensor(state, (batch, hidden), moments), classes)
-    )
+    state = ZooTensor(net, "state", (batch, hidden), moments)
+    state.gemm("classifier", classes).output("logits")
 
 
-def _half_step(net: NetworkBuilder, name: str, x: ZooTensor) -> ZooTensor:
+def _half_step(x: ZooTensor, name: str) -> ZooTensor:
     """x and half of what a feed-forward layer with Swish makes of it."""
     hidden = x.shape[-1]
-    wide = linear(net, f"{name}.expand", layer_norm(net, f"{name}.norm", x), 4 * hidden)
-    y = linear(net, f"{name}.project", net.activated("Swish", wide), hidden)
-    (half,) = net.node("Mul", f"{name}.half", [y.name, net.scalar(0.5)])
-    return net.add(f"{name}.add", x, ZooTensor(half, y.shape, y.moments.scaled(0.5)))
+    wide = linear(layer_norm(x, f"{name}.norm"), f"{name}.expand", 4 * hidden)
+    y = linear(wide.activated("Swish"), f"{name}.project", hidden)
+    return x.plus(f"{name}.add", y.apply("Mul", f"{name}.half", 0.5, moments=y.moments.scaled(0.5)))
 
 
-def _convolved(net: NetworkBuilder, name: str, x: ZooTensor, kernel: int) -> ZooTensor:
+def _convolved(x: ZooTensor, name: str, kernel: int) -> ZooTensor:
     """Pointwise convolution with a gate for each channel, depthwise convolution, pointwise."""
     hidden = x.shape[-1]
-    y = _swapped(net, f"{name}.channels", layer_norm(net, f"{name}.norm", x))
-    y, gate = net.split(f"{name}.split", net.convolution(f"{name}.pointwise1", y, 2 * hidden, 1), 2)
-    y = net.multiply(f"{name}.gated", y, net.activated("Sigmoid", gate))
-    y = net.convolution(f"{name}.depthwise", y, hidden, kernel, groups=hidden, bias=False)
-    y = net.activated("Swish", net.batch_norm(f"{name}.bn", y))
-    return _swapped(net, f"{name}.tokens", net.convolution(f"{name}.pointwise2", y, hidden, 1))
-
-
-def _swapped(net: NetworkBuilder, name: str, x: ZooTensor) -> ZooTensor:
-    """(batch, channels, time) -> (batch, time, channels), and back."""
-    net.node("Transpose", name, [x.name], perm=[0, 2, 1])
-    batch, first, second = x.shape
-    return ZooTensor(name, (batch, second, first), x.moments)
+    y = layer_norm(x, f"{name}.norm").swapped(f"{name}.channels")
+    y, gate = y.conv(f"{name}.pointwise1", 2 * hidden, 1).split(f"{name}.split", 2)
+    y = y.times(f"{name}.gated", gate.activated("Sigmoid"))
+    y = y.conv_bn(f"{name}.depthwise", hidden, kernel, groups=hidden, norm=f"{name}.bn")
+    y = y.activated("Swish").conv(f"{name}.pointwise2", hidden, 1)
+    return y.swapped(f"{name}.tokens")
 
 
 def _waves(tokens: int, hidden: int) -> np.ndarray:
@@ -143,49 +128,33 @@ def dlrm(
     """Appends DLRM on ``dense`` (batch, features) and ``indices`` (batch, tables), one row of
     ``width`` values out of ``rows`` for each table; ``hidden`` is the widest layer of both
     perceptrons. Outputs the probability of a ``click`` (batch, 1)."""
-    dense = net.input("dense", (batch, features))
+    x = net.input("dense", (batch, features))
     indices = net.input("indices", (batch, tables), TensorProto.INT64)
-    bottom = dense
     for index, wide in enumerate((hidden, hidden // 2, hidden // 8, width)):
-        bottom = net.relu(net.gemm(f"bottom.{index}", bottom, max(wide, 1)))
-    picked = [
-        bottom.name,
-        *(_embedding_lookup(net, f"tables.{t}", indices, t, rows, width) for t in range(tables)),
-    ]
-    pairs = _interaction(net, picked, (batch, tables + 1, width))
-    (joined,) = net.node("Concat", "interaction", [bottom.name, pairs.name], axis=1)
-    top = ZooTensor(
-        joined,
-        (batch, width + pairs.shape[1]),
-        Moments.concatenated([bottom.moments, pairs.moments]),
-    )
+        x = x.gemm(f"bottom.{index}", max(wide, 1)).relu()
+    picked = []
+    for table in range(tables):
+        name = f"tables.{table}"
+        row = net.node("Gather", f"{name}.index", indices, np.array(table), axis=1)
+        weight = net.parameter(f"{name}.weight", net.normal((rows, width), _ROWS_STD))
+        picked.append(net.node("Gather", name, weight, row, axis=0))
+    pairs = _interaction(net, [x.name, *picked], (batch, tables + 1, width))
+    shape = (batch, width + pairs.shape[1])
+    moments = Moments.concatenated([x.moments, pairs.moments])
+    x = x.apply("Concat", "interaction", pairs, shape=shape, moments=moments, axis=1)
     for index, wide in enumerate((hidden, hidden // 2)):
-        top = net.relu(net.gemm(f"top.{index}", top, max(wide, 1)))
-    top = net.gemm("top.2", top, 1)
-    (click,) = net.node("Sigmoid", "probability", [top.name])
-    net.output("click", ZooTensor(click, top.shape, top.moments))
-
-
-def _embedding_lookup(
-    net: NetworkBuilder, name: str, indices: ZooTensor, table: int, rows: int, width: int
-) -> str:
-    """(batch, width): of one table, the rows that its column of indices names."""
-    column = net.constant(np.array(table))
-    (index,) = net.node("Gather", f"{name}.index", [indices.name, column], axis=1)
-    weight = net.parameter(f"{name}.weight", net.normal((rows, width), _ROWS_STD))
-    return net.node("Gather", name, [weight, index], axis=0)[0]
+        x = x.gemm(f"top.{index}", max(wide, 1)).relu()
+    x.gemm("top.2", 1).apply("Sigmoid", "probability").output("click")
 
 
 def _interaction(net: NetworkBuilder, picked: list[str], shape: tuple[int, int, int]) -> ZooTensor:
     """Products of all pairs of vectors (batch, count, width), each pair once."""
     batch, count, _ = shape
-    (flat,) = net.node("Concat", "vectors.flat", picked, axis=1)
-    (vectors,) = net.node("Reshape", "vectors", [flat, net.integers(shape)])
-    (across,) = net.node("Transpose", "vectors.across", [vectors], perm=[0, 2, 1])
-    (products,) = net.node("MatMul", "products", [vectors, across])
-    square = net.integers([batch, count * count])
-    (line,) = net.node("Reshape", "products.line", [products, square])
+    flat = net.node("Concat", "vectors.flat", *picked, axis=1)
+    vectors = net.node("Reshape", "vectors", flat, shape)
+    across = net.node("Transpose", "vectors.across", vectors, perm=[0, 2, 1])
+    products = net.node("MatMul", "products", vectors, across)
+    line = net.node("Reshape", "products.line", products, [batch, count * count])
     left, right = np.tril_indices(count, -1)
-    once = net.constant(left * count + right)
-    (pairs,) = net.node("Gather", "pairs", [line, once], axis=1)
-    return ZooTensor(pairs, (batch, len(left)), Moments.standard(len(left)))
+    pairs = net.node("Gather", "pairs", line, left * count + right, axis=1)
+    return net.tensor(pairs, (batch, len(left)))

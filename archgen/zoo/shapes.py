@@ -8,7 +8,7 @@ until nothing more becomes known.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,39 @@ def known_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
         _compute(light, shapes, constants)
         if len(constants) == before:
             return shapes
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Subgraphs that a node holds."""
+    for attribute in node.attribute:
+        yield from [attribute.g] if attribute.HasField("g") else attribute.graphs
+
+
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """`graph` and those inside of its nodes."""
+    yield graph
+    for node in graph.node:
+        for inner in bodies(node):
+            yield from all_graphs(inner)
+
+
+def names_read(graph: onnx.GraphProto) -> set[str]:
+    """Values that nodes read, also inside of subgraphs, and the outputs."""
+    found: set[str] = set()
+    for each in all_graphs(graph):
+        found.update(value.name for value in each.output)
+        found.update(name for node in each.node for name in node.input)
+    return found
+
+
+def copied(proto: onnx.ModelProto, **fields: Iterable[Any]) -> onnx.ModelProto:
+    """A copy of `proto`, whose graph has other values in these fields."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for name, values in fields.items():
+        copy.graph.ClearField(name)
+        getattr(copy.graph, name).extend(values)
+    return copy
 
 
 def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -131,17 +164,12 @@ def _compute(
     light: onnx.ModelProto, shapes: Mapping[str, Shape], constants: dict[str, NDArray[Any]]
 ) -> None:
     """Adds to ``constants``, and to the initializers, what follows from both arguments."""
-    nodes = list(light.graph.node)
-    kept = []
-    for node in nodes:
+    for node in list(light.graph.node):
         value = _evaluate_node(node, shapes, constants, light)
-        if value is None:
-            kept.append(node)
-            continue
-        constants[node.output[0]] = value
-        light.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
-    del light.graph.node[:]
-    light.graph.node.extend(kept)
+        if value is not None:
+            constants[node.output[0]] = value
+            light.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
+            light.graph.node.remove(node)
 
 
 def _evaluate_node(

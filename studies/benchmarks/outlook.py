@@ -26,7 +26,7 @@ from typing import Any
 import pandas as pd
 from tables import table
 
-from archgen.schema.extends import shipped_names
+from archgen.schema.load import shipped_names
 from archgen.studies.design import Design
 from archgen.studies.estimated import run_estimated
 from archgen.studies.options import Running

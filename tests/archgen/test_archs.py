@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from archgen.schema import load_arch, load_archs, shipped_names
-from archgen.schema.extends import shipped_folder
+from archgen.schema.load import shipped_folder
 from archgen.schema.rewritten import peaks
 from simmodel.arch_rules import problems
 

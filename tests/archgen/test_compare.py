@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from archgen.check.stored_values import deviation
-from archgen.check.verify import Array, Comparison, compare
+from archgen.check.verify import Array, Comparison, compare, deviation
 from compiler.numerics.expected_values import ExpectedValue, StoredTensorCheck
 
 REFERENCE = np.linspace(-1, 1, 16, dtype=np.float32)

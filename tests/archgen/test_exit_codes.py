@@ -11,7 +11,7 @@ from host_only import small_model
 
 from archgen.cli.main import main
 from archgen.schema import load_all
-from archgen.schema.extends import locate
+from archgen.schema.load import locate
 from archgen.studies.design import StudyError
 from archgen.studies.plan import load_study
 

@@ -8,7 +8,7 @@ from archgen.models.extents import SizeRange
 from archgen.outcomes.points import Outcome, Point
 from archgen.process.steps import ProcessStep
 from archgen.schema import load_arch
-from archgen.studies.pool import run_points
+from archgen.studies.workers import run_points
 
 ARCH = load_arch("mcu-npu")
 

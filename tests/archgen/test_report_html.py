@@ -21,7 +21,6 @@ from conv_net import conv_net
 
 from archgen.api import compile_model, load_model
 from archgen.cli.results import report
-from archgen.cli.study import study as study_verb
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.outcomes.frame import records, results_frame

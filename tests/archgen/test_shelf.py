@@ -12,7 +12,7 @@ from conv_net import conv_net
 
 from archgen.process.files import DamagedFile
 from archgen.schema.load import load_arch
-from archgen.studies.schedule_cache import StudyScheduleCache
+from archgen.studies.store import StudyScheduleCache
 from archgen.studies.sweep import study
 from simmodel.arch.record import Arch
 

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.quantize import quantize
 from archgen.check.reference import run_node, run_reference, sample_inputs
-from archgen.check.stored_values import OWN, cut, run_cut
+from archgen.check.verify import OWN, cut, run_cut
 from archgen.models.load import open_model
 from archgen.outcomes.points import Point, Row
 from archgen.scheduling import Scheduling

@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 from host_only import LOG, as_it_is, compile_host_only
 
-from archgen.studies.estimate import Estimator
+from archgen.studies.run import Estimator
 from archgen.toolchain import Request, Toolchain, execute
 from compiler.api import NetworkEstimate
 from compiler.options import Stages

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from test_meaning import NETWORKS, QUANTIZED
 
 from archgen.check.reference import run_node
-from archgen.check.stored_values import deviation
+from archgen.check.verify import deviation
 from compiler.api import CompileOptions, compile_model
 from compiler.numerics.expected_values import (
     ExpectedValues,

@@ -17,9 +17,17 @@ from onnx import helper
 
 from archgen.models.roles.axes import AxisFlow, Token, flow_of
 from archgen.models.roles.indices import IndexLimits, limits_of, range_of
-from archgen.models.roles.kinds import Fill, Kind, Role, mask, state
+from archgen.models.roles.kinds import (
+    Fill,
+    Kind,
+    Role,
+    StatedRole,
+    mask,
+    parse_roles,
+    state,
+    written_roles,
+)
 from archgen.models.roles.net import ModelPort, Net, node_label, read_net
-from archgen.models.roles.stated import StatedRole, parse_roles, written_roles
 
 _BATCH = re.compile(r"batch|(^|[^a-z])bs($|[^a-z])", re.IGNORECASE)
 _LENGTH = re.compile(

@@ -18,7 +18,14 @@ import onnx
 from numpy.typing import NDArray
 from onnx import checker, helper, numpy_helper, shape_inference
 
-from archgen.zoo.shapes import has_data, known_shapes, use_stand_ins, without_data
+from archgen.zoo.shapes import (
+    all_graphs,
+    bodies,
+    has_data,
+    known_shapes,
+    use_stand_ins,
+    without_data,
+)
 
 Dim = int | str | None
 """An extent, the name of a free one, or unknown."""
@@ -176,7 +183,7 @@ def _inferred(light: onnx.ModelProto) -> tuple[dict[str, Dims], dict[str, int]]:
         inferred = light  # a graph that cannot be inferred still has what it says of itself
     shapes: dict[str, Dims] = {}
     types: dict[str, int] = {}
-    for graph in _graphs(inferred.graph):
+    for graph in all_graphs(inferred.graph):
         shapes |= {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
         types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
         for value in (*graph.input, *graph.value_info, *graph.output):
@@ -188,24 +195,15 @@ def _inferred(light: onnx.ModelProto) -> tuple[dict[str, Dims], dict[str, int]]:
     return shapes, types
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for entry in node.attribute:
-            if entry.HasField("g"):
-                yield from _graphs(entry.g)
-
-
 def _flat(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """The nodes of `graph` in order, those of subgraphs before the node that holds them; what a
     branch of an If hands back goes on by an `Identity`."""
     for node in graph.node:
-        for entry in node.attribute:
-            if entry.HasField("g"):
-                yield from _flat(entry.g)
-                if node.op_type == "If":
-                    for inner, outer in zip(entry.g.output, node.output, strict=True):
-                        yield helper.make_node("Identity", [inner.name], [outer], name=node.name)
+        for body in bodies(node):
+            yield from _flat(body)
+            if node.op_type == "If":
+                for inner, outer in zip(body.output, node.output, strict=True):
+                    yield helper.make_node("Identity", [inner.name], [outer], name=node.name)
         yield node
 
 
@@ -220,7 +218,7 @@ def _small_constants(
     """Values of the small constants, flat, and the names of all constants."""
     values: dict[str, Array] = {}
     names: set[str] = set()
-    for part in _graphs(graph):
+    for part in all_graphs(graph):
         for tensor in part.initializer:
             names.add(tensor.name)
             if has_data(tensor):
