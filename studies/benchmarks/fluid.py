@@ -22,9 +22,9 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-from archgen.schema.extends import shipped_names
 from tables import Case, arguments, compiled, machines, mapped, table
 
+from archgen.schema.load import shipped_names
 from compiler.context import CompileResult
 from compiler.cost.work import least_product_cycles
 from compiler.estimate.network_bound import Demands, attainable, room

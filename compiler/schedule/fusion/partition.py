@@ -17,7 +17,7 @@ from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
 from compiler.passes import Count, check_each_once, ensured
 from compiler.schedule.fusion.dependence import Dependences, Part, dependences, members, union
 from compiler.schedule.fusion.reorder import Reorder
-from compiler.schedule.residency.placement_state import Prices
+from compiler.schedule.residency.table import Prices
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, Tensor
