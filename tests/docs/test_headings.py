@@ -28,7 +28,9 @@ from simmodel.waterfall import MOVED, WORK
 HERE = Path(archgen.__file__).parent
 FILES = [*sorted((HERE / "cli").glob("*.py")), *sorted((HERE / "report").glob("*.py"))]
 PAGE = HERE / "report/templates/report.html.j2"
-MAKERS = ("add_column", "Heading", "plain_table", "_table")
+FIRST = ("Heading", "values", "words")
+"""Makers of a column of the report: its heading, then what else is said of it."""
+MAKERS = ("add_column", "plain_table", "_table", *FIRST)
 
 
 NAMED = ("headings", "more")
@@ -67,9 +69,9 @@ def _texts(node: ast.expr) -> Iterator[str]:
 
 
 def of_a_heading(tree: ast.Module) -> Iterator[str]:
-    """As `headings`; of `Heading` its text alone, not its unit and meaning."""
+    """As `headings`; of columns of the report their text alone, not unit and meaning."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node) == "Heading":
+        if isinstance(node, ast.Call) and _called(node) in FIRST:
             node.args = node.args[:1]
     yield from headings(tree)
 
