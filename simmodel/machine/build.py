@@ -16,7 +16,7 @@ from simmodel.machine.connect import Sockets, bind
 from simmodel.machine.engine import Engine, Scoreboard, Work
 from simmodel.machine.fabric import Fabric
 from simmodel.machine.flow import Recorder
-from simmodel.machine.front_end import FrontEndProcess, Issued, pace
+from simmodel.machine.front_end import FrontEndProcess, pace
 from simmodel.machine.memory import Links, MemoryInstances
 from simmodel.machine.queue import Barrier, Clock, Token
 from simmodel.program.encoding import joins_previous_word
@@ -72,9 +72,9 @@ class Machine:
         scoreboard = Scoreboard() if self.arch.front_end.sync == "interlock" else None
         beside = joins_previous_word(stream.sites, self.arch.front_end.bundle)
         paced = pace(self.arch, items, stream, beside)
-        issued = Issued(works, stream.order.tolist(), beside, paced)
+        order = stream.order.tolist()
         self.works.append(works)
-        self.front_ends.append(FrontEndProcess(self.env, issued, scoreboard))
+        self.front_ends.append(FrontEndProcess(self.env, works, order, beside, paced, scoreboard))
 
     def run(self) -> int:
         """Run to the end; the cycle in which the last instruction ended."""
