@@ -43,53 +43,35 @@ from simmodel.program.program import Program
 # Instruction words: neighbours in a stream that are fetched and issued as one.
 
 
-class Packer:
-    """The word under construction."""
-
-    def __init__(self, bundle: int) -> None:
-        self.bundle = bundle
-        self._engines: set[str] = set()
-
-    def joins(self, instruction: Instruction) -> bool:
-        """Add the next instruction of straight-line code to a word; whether it is the same word as
-        before."""
-        beside = 0 < len(self._engines) < self.bundle and instruction.engine not in self._engines
-        self._engines = {*self._engines, instruction.engine} if beside else {instruction.engine}
-        return beside
-
-    def end(self) -> None:
-        """End the word at the end of straight-line code."""
-        self._engines = set()
+def _joined(engines: Iterable[str | None], bundle: int) -> Iterator[bool]:
+    """Of each instruction's engine, whether it is in the same word as the one before; None ends
+    straight-line code."""
+    word: set[str] = set()
+    for engine in engines:
+        if engine is None:
+            word = set()
+            continue
+        beside = 0 < len(word) < bundle and engine not in word
+        word = {*word, engine} if beside else {engine}
+        yield beside
 
 
 def joins_previous_word(sites: Sequence[Site], bundle: int) -> list[bool]:
     """Of each site of a stream, whether it is in the same word as the one before."""
-    packer, found = Packer(bundle), []
+    engines: list[str | None] = []
     around: object = ()
     for site in sites:
-        if site.repeats or site.loops != around:
-            packer.end()
+        engines += [None] if site.repeats or site.loops != around else []
+        engines += [site.instruction.engine, *([None] if site.repeats else [])]
         around = site.loops
-        found.append(packer.joins(site.instruction))
-        if site.repeats:
-            packer.end()
-    return found
+    return list(_joined(engines, bundle))
 
 
-def words(items: Iterable[Item], bundle: int) -> int:
+def words(items: Sequence[Item], bundle: int) -> int:
     """Words of a stream; a loop counts as one, beside those of its body."""
-    return _count_words(items, Packer(bundle))
-
-
-def _count_words(items: Iterable[Item], packer: Packer) -> int:
-    count = 0
-    for item in items:
-        if isinstance(item, Loop):
-            count += 1 + _count_words(item.body, Packer(packer.bundle))
-            packer.end()
-        else:
-            count += not packer.joins(item)
-    return count
+    engines = [None if isinstance(item, Loop) else item.engine for item in items]
+    loops = [1 + words(item.body, bundle) for item in items if isinstance(item, Loop)]
+    return sum(loops) + sum(not beside for beside in _joined(engines, bundle))
 
 
 FIXED = 16

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch.record import Arch
-from simmodel.isa.region import Operand
 from simmodel.program.program import Place, places
 from simmodel.verify.happens_before import (
     Clocks,
@@ -53,14 +52,10 @@ class Box:
         return self.run + sum((extent - 1) * stride for extent, stride in self.dims)
 
 
-def box_of(operand: Operand) -> Box:
-    """The bytes of `operand`, relative to the lowest: `address + span[0]`."""
-    return _box(*operand.bytewise, operand.itemsize)
-
-
 @lru_cache(maxsize=1 << 14)
 def _box(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Box:
-    """Box of an operand, shared by equal operands, above all of different cores."""
+    """The bytes of an operand, relative to the lowest, shared by equal operands, above all of
+    different cores."""
     run, dims = itemsize, []
     pairs = zip(shape, strides, strict=True)
     for stride, extent in sorted((abs(s), n) for n, s in pairs if n > 1 and s):
@@ -71,21 +66,15 @@ def _box(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Box
     return Box(run, tuple(reversed(dims)))
 
 
-def meet(a: Box, b: Box, delta: Ints) -> Bools:
-    """Whether the bytes of `a` and of `b`, which starts `delta` bytes further, have one in common.
+def meet(pairs: Sequence[tuple[Box, Box]], kind: Ints, delta: Ints) -> Bools:
+    """Whether the bytes of two boxes, the second of which starts `delta` bytes further, have one in
+    common: number i is about `pairs[kind[i]]`, all of which have their distinct strides in common.
 
     A common byte exists if the starts of two runs, one of each, differ by less than a run. The
     difference is a sum over distinct strides of an integer times the stride, and every integer in a
     range is possible; so the integers are chosen from the largest stride down, and only those kept
     from which the rest can still reach the goal.
     """
-    kind = np.zeros(len(delta), np.int64)
-    return _meet(((a, b),), kind, delta)
-
-
-def _meet(pairs: Sequence[tuple[Box, Box]], kind: Ints, delta: Ints) -> Bools:
-    """The same for many pairs of boxes that have their distinct strides in common: number i is
-    about `pairs[kind[i]]`."""
     levels = np.array([_levels(a, b) for a, b in pairs], np.int64).reshape(len(pairs), -1, 3)
     # What the levels behind each one can add.
     least, most = (levels[:, :, 0] * levels[:, :, column] for column in (1, 2))
@@ -179,7 +168,7 @@ def accesses(line: Timeline, arch: Arch) -> Accesses:
     for site, core, found in parts:
         reads = len(site.wide.reads())
         for index, (operand, at) in enumerate(zip(site.operands, site.addresses, strict=True)):
-            box = boxes.setdefault(box_of(operand), len(boxes))
+            box = boxes.setdefault(_box(*operand.bytewise, operand.itemsize), len(boxes))
             for spot in places(arch, operand, core):
                 number = spots.setdefault(spot, len(spots))
                 start = at + operand.span[0]
@@ -259,7 +248,7 @@ def _touching(table: Accesses, first: Ints, second: Ints) -> Bools:
         asked, back = np.unique(
             np.stack([place[kind[where]], delta[where]]), axis=1, return_inverse=True
         )
-        keep[where] = _meet([pairs[n] for n in numbers], asked[0], asked[1])[back.ravel()]
+        keep[where] = meet([pairs[n] for n in numbers], asked[0], asked[1])[back.ravel()]
     return keep
 
 
