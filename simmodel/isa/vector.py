@@ -53,7 +53,7 @@ from simmodel.isa.operand_rules import (
     typed,
     windowed,
 )
-from simmodel.isa.region import Operand, merged_walk, walk
+from simmodel.isa.region import Operand, merge_dimensions, walk
 
 
 @lru_cache(maxsize=1 << 14)
@@ -427,12 +427,11 @@ class Product(VectorFamily):
     def walked(self) -> tuple[int, ...]:
         """Extents in the order in which they are named, merged where every operand allows."""
         operands = (self.dst, self.a, self.w)
-        return merged_walk(
-            [
-                (extent, tuple(_axis_stride(operand, axis) for operand in operands), False)
-                for axis, extent in reversed(list(enumerate(self._extents())))
-            ]
+        dims = (
+            (extent, tuple(_axis_stride(operand, axis) for operand in operands), False)
+            for axis, extent in reversed(list(enumerate(self._extents())))
         )
+        return tuple([extent for extent, _ in merge_dimensions(dims)]) or (1,)
 
     def _extents(self) -> tuple[int, ...]:
         shapes = (self.dst.shape, self.a.shape, self.w.shape)
