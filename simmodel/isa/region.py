@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 from simmodel.arch.dtype import per_byte, size_of
 
@@ -23,8 +24,8 @@ Terms = tuple[tuple[str, int], ...]
 """Name of a loop's variable or of a register, and its factor, in loop order."""
 
 
-def _dot(terms: Terms, values: Mapping[str, int]) -> int:
-    return sum(factor * values[variable] for variable, factor in terms)
+def _dot(terms: Terms, values: Mapping[str, Any]) -> Any:
+    return sum(factor * values[name] for name, factor in terms if name in values)
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Ring:
     offset: int = 0
     terms: Terms = ()
 
-    def at(self, values: Mapping[str, int]) -> int:
+    def at(self, values: Mapping[str, Any]) -> Any:
         """Byte offset of the slot for the loop variables' `values`."""
         return self.pitch * ((self.offset + _dot(self.terms, values)) % self.slots)
 
@@ -50,8 +51,8 @@ class Address:
     terms: Terms = ()
     ring: Ring | None = None
 
-    def at(self, values: Mapping[str, int]) -> int:
-        """The byte address for the loop variables' `values`."""
+    def at(self, values: Mapping[str, Any]) -> Any:
+        """The byte address for the loop variables' `values`, numbers or arrays; 0 for others."""
         ring = self.ring.at(values) if self.ring else 0
         return self.base + _dot(self.terms, values) + ring
 
@@ -85,7 +86,7 @@ class Register:
 
     def share(self, lengths: Mapping[str, int]) -> int:
         """The most that one of the parts has."""
-        return -(-(self.base + _dot(self.terms, lengths)) // self.parts)
+        return -int(-(self.base + _dot(self.terms, lengths)) // self.parts)
 
 
 @dataclass(frozen=True)

@@ -103,15 +103,15 @@ class Format:
         others = [name for name in ("loop", "end", *INSTRUCTIONS) if name not in packing.opcodes]
         free = (number for number in count() if number not in packing.opcodes.values())
         opcodes = {**packing.opcodes, **dict(zip(others, free, strict=False))}
+        self.names = {
+            "engine": (*arch.engines(), HOST), "*.memory": ROLES, "*.dtype": tuple(NUMPY),
+            "function": functions(),
+        }  # fmt: skip
+        """What may stand in fields that hold some of a few names."""
+        numbered = {field: {n: i for i, n in enumerate(each)} for field, each in self.names.items()}
         self._tables: dict[str, Mapping[str, int]] = {
-            OPCODE: opcodes,
-            **packing.numbers,
-            "engine": _numbered((*arch.engines(), HOST)),
-            "*.memory": _numbered(ROLES),
-            "*.dtype": _numbered(NUMPY),
-            "function": _numbered(functions()),
-            **packing.numbers,
-        }
+            OPCODE: opcodes, **packing.numbers, **numbered, **packing.numbers
+        }  # fmt: skip
 
     @property
     def codes(self) -> dict[str, dict[str, int]]:
@@ -205,10 +205,6 @@ def functions() -> tuple[str, ...]:
     return tuple(
         sorted({n.rpartition(".")[2] for n, kind in kinds if "function" in fields_of(kind)})
     )
-
-
-def _numbered(names: Iterable[str]) -> dict[str, int]:
-    return {name: number for number, name in enumerate(names)}
 
 
 def _mnemonic(command: Command) -> str:

@@ -9,7 +9,6 @@ them as `repeats`, so timing can treat the burst in closed form and execution in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -233,24 +232,9 @@ def _widen(operand: Operand, turns: Turns) -> Operand:
 
 def addresses(address: Address, loops: Turns) -> Numbers:
     """Addresses for all iterations of `loops`, outermost slowest."""
-    ring = address.ring
     if not loops:  # most occur once, and plain numbers are much faster than arrays of one
-        moved = 0 if ring is None else ring.pitch * (ring.offset % ring.slots)
-        return np.array([address.base + moved], np.int64)
-    total = np.int64(address.base) + _sums(address.terms, loops)
-    if ring is None:
-        return total.ravel()
-    slot = (ring.offset + _sums(ring.terms, loops)) % ring.slots
-    result: Numbers = (total + ring.pitch * slot).ravel()
-    return result
-
-
-def _sums(terms: Terms, loops: Turns) -> Numbers:
-    factors: Mapping[str, int] = {name: sum(f for n, f in terms if n == name) for name, _ in terms}
-    shape = tuple(count for _, count in loops)
-    total = np.zeros(shape, np.int64)
-    for axis, (name, count) in enumerate(loops):
-        if factors.get(name):
-            line = np.arange(count, dtype=np.int64) * factors[name]
-            total += line.reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    return total
+        return np.array([address.at({})], np.int64)
+    counts = [count for _, count in loops]
+    grid = np.ix_(*(np.arange(count, dtype=np.int64) for count in counts))
+    values = dict(zip((name for name, _ in loops), grid, strict=True))
+    return np.broadcast_to(address.at(values), counts).ravel()

@@ -12,7 +12,7 @@ hold between their accesses is then a search in sorted arrays (`Rivalries.next_a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -296,12 +296,11 @@ class Rivalries:
         return ranges(self.bounds[groups], counts), np.repeat(others, counts)
 
 
-def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], Bools]) -> Rivalries:
-    """All rivalries between queues for which `allowed` is true.
-
-    Geometry is expensive, so `allowed` is asked first, about groups whose bounding intervals meet;
-    it gets each group's queue and its first and last occurrence.
-    """
+def rivalries(
+    line: Timeline, table: Accesses, clocks: Clocks, *, of_one_core: bool | None = None
+) -> Rivalries:
+    """All rivalries between queues, `of_one_core` or of two, but those of which `clocks` say that
+    one group as a whole ends before the other begins; geometry, which is expensive, comes last."""
     queue = line.queue[table.occurrence]
     tag = (table.region * max(len(line.queues), 1) + queue) * 2 + table.write
     order = np.lexsort((table.occurrence, tag))
@@ -309,18 +308,22 @@ def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], B
     bounds = np.append(begins, len(order)).astype(np.int64)
     write = (tags % 2).astype(np.bool_)
     queues, region = tags // 2 % max(len(line.queues), 1), tags // 2 // max(len(line.queues), 1)
+    core = np.array([owner for owner, _ in line.queues], np.int64)[queues]
     limits = np.searchsorted(region, np.arange(len(table.start) + 1))
     occurrence = table.occurrence[order]
-    ends = Ends(queues, occurrence[bounds[:-1]], occurrence[bounds[1:] - 1])
+    begin, end = occurrence[bounds[:-1]], occurrence[bounds[1:] - 1]
     none = np.empty(0, np.int64)
     found: list[tuple[Ints, Ints]] = [(none, none)]
     for one, two in _meeting(table):
         first, second = _group_pairs(limits, one, two)
         keep = (write[first] | write[second]) & (queues[first] != queues[second])
         keep &= (region[first] != region[second]) | (first < second)
+        if of_one_core is not None:
+            keep &= (core[first] == core[second]) == of_one_core
         first, second = first[keep], second[keep]
-        fit = allowed(ends.at(first), ends.at(second))
-        first, second = first[fit], second[fit]
+        ordered = clocks.before(end[first], begin[second])
+        ordered |= clocks.before(end[second], begin[first])
+        first, second = first[~ordered], second[~ordered]
         count = max(len(table.start), 1)
         both, back = np.unique(region[first] * count + region[second], return_inverse=True)
         touch = _touching(table, both // count, both % count)[back]
@@ -329,25 +332,6 @@ def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], B
         line, table, order, bounds, queues,
         np.concatenate([pair[0] for pair in found]), np.concatenate([pair[1] for pair in found]),
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Ends:
-    """Groups of accesses: their queues, their first and their last occurrences."""
-
-    queue: Ints
-    first: Ints
-    last: Ints
-
-    def at(self, groups: Ints) -> Ends:
-        """Those of `groups`."""
-        return Ends(self.queue[groups], self.first[groups], self.last[groups])
-
-
-def disjoint_in_time(clocks: Clocks, first: Ends, second: Ends) -> Bools:
-    """Whether one group of each pair ends before the other begins."""
-    before = clocks.before(first.last, second.first) | clocks.before(second.last, first.first)
-    return np.asarray(before)
 
 
 def _group_pairs(limits: Ints, one: Ints, two: Ints) -> tuple[Ints, Ints]:
@@ -364,14 +348,7 @@ def conflicts(line: Timeline, table: Accesses, clocks: Clocks) -> tuple[Ints, In
     For each access only the latest conflicting one of each other queue: it stands for the rest.
     What `clocks` (of barriers) orders as a whole needs no edge.
     """
-    core = np.array([owner for owner, _ in line.queues], np.int64)
-
-    def allowed(first: Ends, second: Ends) -> Bools:
-        return np.asarray(
-            (core[first.queue] == core[second.queue]) & ~disjoint_in_time(clocks, first, second)
-        )
-
-    found = rivalries(line, table, allowed)
+    found = rivalries(line, table, clocks, of_one_core=True)
     both = np.concatenate([found.first, found.second])
     others = np.concatenate([found.second, found.first])
     asker, group = found.askers(both, others)
