@@ -37,7 +37,16 @@ from simmodel.isa.contraction import (
     product_cycles,
     streams,
 )
-from simmodel.isa.operand_rules import Breaches, alike, distinct, ordered, shaped, typed, windowed
+from simmodel.isa.operand_rules import (
+    Breaches,
+    alike,
+    distinct,
+    multiplied,
+    ordered,
+    shaped,
+    typed,
+    windowed,
+)
 from simmodel.isa.region import Operand
 
 INFINITY = math.inf
@@ -85,11 +94,7 @@ class MatrixInstruction(Instruction):
                 continue  # one for all channels
             if values.shape != (1,) * (len(values.shape) - 1) + channels:
                 yield "shape", f"{name} has shape {values.shape}, expected {channels} or (1,)"
-        if product_type(self.a.dtype) != product_type(self.w.dtype):
-            yield "type", f"a is {self.a.dtype} and w {self.w.dtype}, expected one type"
-        sums = accumulator_of(self.a.dtype)
-        yield from typed("partial", self.partial, sums)
-        yield from typed("bias", self.bias, sums)
+        yield from multiplied(self.a, self.w, partial=self.partial, bias=self.bias)
         yield from typed("multiplier", self.multiplier, "fp32")
         yield from ordered(self.low, self.high)
         yield from distinct(self.dst)

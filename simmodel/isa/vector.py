@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simmodel.arch.dtype import accumulator_of, is_float, product_type
+from simmodel.arch.dtype import is_float
 from simmodel.arch.record import Arch
 from simmodel.isa.base import (
     Array,
@@ -47,10 +47,10 @@ from simmodel.isa.operand_rules import (
     alike,
     check_function,
     distinct,
+    multiplied,
     ordered,
     shaped,
     storable,
-    typed,
     windowed,
 )
 from simmodel.isa.region import Operand, merge_dimensions, walk
@@ -414,11 +414,7 @@ class Product(VectorFamily):
                 yield "shape", f"{name} {operand.shape}, expected {len(self.dst.shape)} dimensions"
             elif any(n not in (1, m) for n, m in zip(operand.shape, extents, strict=True)):
                 yield "shape", f"{name} {operand.shape}, expected extents of {extents} or 1"
-        if product_type(self.a.dtype) != product_type(self.w.dtype):
-            yield "type", f"a is {self.a.dtype} and w {self.w.dtype}, expected one type"
-        sums = accumulator_of(self.a.dtype)
-        yield from typed("dst", self.dst, sums)
-        yield from typed("partial", self.partial, sums)
+        yield from multiplied(self.a, self.w, dst=self.dst, partial=self.partial)
         yield from distinct(self.dst)
 
     def cost(self) -> str:

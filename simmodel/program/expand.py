@@ -56,6 +56,16 @@ class Site:
         """For each of `operands`, its address at every occurrence, in order of time."""
         return tuple(addresses(operand.address, self.loops) for operand in self.operands)
 
+    @cached_property
+    def reaches(self) -> tuple[tuple[int, int], ...]:
+        """For each of `operands`, the lowest and one past the highest byte of all occurrences."""
+        found = []
+        for operand, at in zip(self.operands, self.addresses, strict=True):
+            # Most sites occur once, and plain numbers are much faster than arrays of one.
+            low, high = (at[0], at[0]) if len(at) == 1 else (at.min(), at.max())
+            found.append((int(low) + operand.span[0], int(high) + operand.span[1]))
+        return tuple(found)
+
 
 @dataclass(frozen=True)
 class Expansion:
