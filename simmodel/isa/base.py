@@ -111,9 +111,9 @@ class Instruction(ABC):
     def execute(self, view: View) -> None:
         """Apply the effect to memory, seen through `view`."""
 
+    @abstractmethod
     def contract(self) -> Breaches:
         """Breaches of the rules between its operands, each of which is sound on its own."""
-        return iter(())
 
     @cached_property
     def breaches(self) -> tuple[tuple[str, str], ...]:
