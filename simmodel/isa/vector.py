@@ -21,6 +21,7 @@ from simmodel.arch.dtype import is_float
 from simmodel.arch.record import Arch
 from simmodel.isa.base import (
     Array,
+    ConstantFill,
     Instruction,
     OperandTraffic,
     View,
@@ -50,7 +51,6 @@ from simmodel.isa.operand_rules import (
     multiplied,
     ordered,
     shaped,
-    storable,
     windowed,
 )
 from simmodel.isa.region import Operand, merge_dimensions, walk
@@ -125,27 +125,16 @@ class VectorFamily(Instruction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Splat(VectorFamily):
+class Splat(VectorFamily, ConstantFill):
     """dst = value in every element."""
 
     MNEMONIC: ClassVar[str] = "vector.splat"
-
-    dst: Operand
-    value: float = 0.0
-    """Raw value."""
 
     def cost(self) -> str:
         return "simple"
 
     def walked(self) -> tuple[int, ...]:
         return walk((self.dst,))
-
-    def contract(self) -> Breaches:
-        yield from storable("value", self.value, self.dst.dtype)
-
-    def execute(self, view: View) -> None:
-        target = view(self.dst)
-        target[...] = np.asarray(self.value).astype(target.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
