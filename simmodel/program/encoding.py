@@ -333,11 +333,8 @@ def control_words(
 # If a loop's whole body fits, later iterations fetch nothing; if not, every iteration fetches all
 # of it, as the one before leaves only the end of the body in the buffer.
 
-Flags = NDArray[np.bool_]
-_FETCHED = np.zeros(1, np.bool_)
 
-
-def at_hand(items: Sequence[Item], stream: Expansion, arch: Arch) -> Flags:
+def at_hand(items: Sequence[Item], stream: Expansion, arch: Arch) -> NDArray[np.bool_]:
     """Whether each occurrence of a stream's sites, in program order, needs no fetch.
 
     Args:
@@ -345,36 +342,32 @@ def at_hand(items: Sequence[Item], stream: Expansion, arch: Arch) -> Flags:
         stream: its sites; of one that repeats, this is about its first turn only.
         arch: the machine.
     """
-    size = arch.front_end.loop_buffer
+    flags, size = np.zeros(len(stream.order), np.bool_), arch.front_end.loop_buffer
     if size is None:
-        return np.zeros(len(stream.order), np.bool_)
-    return _flags(items, iter(stream.sites), arch, size)
+        return flags
+    sites = zip(stream.sites, _loops_that_fit(items, (), arch, size), strict=True)
+    for number, (site, fits) in enumerate(sites):
+        turns = np.indices([count for _, count in site.loops])
+        later = [turn.ravel() > 0 for turn, fit in zip(turns, fits, strict=False) if fit]
+        if later:
+            flags[stream.order == number] = np.any(later, axis=0)
+    return flags
 
 
-def _flags(items: Sequence[Item], sites: Iterator[Site], arch: Arch, size: int) -> Flags:
-    parts = [_FETCHED[:0]]
+def _loops_that_fit(
+    items: Iterable[Item], around: tuple[bool, ...], arch: Arch, size: int
+) -> Iterator[tuple[bool, ...]]:
+    """Of each instruction, which of the loops around it the buffer holds; those around a single one
+    count as one loop."""
     for item in items:
         if not isinstance(item, Loop):
-            next(sites)
-            parts.append(_FETCHED)
+            yield around
             continue
-        first, turns, body = _turns(item, sites, arch, size)
-        others = np.ones_like(first) if stream_bytes(body, arch) <= size else first
-        parts += [first, np.tile(others, turns - 1)]
-    return np.concatenate(parts)
-
-
-def _turns(
-    loop: Loop, sites: Iterator[Site], arch: Arch, size: int
-) -> tuple[Flags, int, Sequence[Item]]:
-    """The first iteration of a loop, the number of iterations, and the loops; loops around a single
-    instruction count as one, without the iterations that its site repeats."""
-    inner, loops = loop.body, 1
-    while len(inner) == 1 and isinstance(inner[0], Loop):
-        inner, loops = inner[0].body, loops + 1
-    if len(inner) != 1:
-        return _flags(loop.body, sites, arch, size), loop.count, loop.body
-    site = next(sites)
-    walked = loops - len(site.repeats)
-    around = site.loops[len(site.loops) - walked :]
-    return _FETCHED, math.prod(count for _, count in around), inner
+        inner, loops = item.body, 1
+        while len(inner) == 1 and isinstance(inner[0], Loop):
+            inner, loops = inner[0].body, loops + 1
+        if len(inner) == 1:
+            yield (*around, *[stream_bytes(inner, arch) <= size] * loops)
+        else:
+            fits = stream_bytes(item.body, arch) <= size
+            yield from _loops_that_fit(item.body, (*around, fits), arch, size)
