@@ -103,9 +103,8 @@ def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
     """Zeroed arrays, as long as the part of each memory instance that the program touches."""
     ends: dict[Place, int] = {("dram", 0): 1}
     for site, core in zip(line.sites, line.owners, strict=True):
-        for operand, addresses in zip(site.operands, site.addresses, strict=True):
-            end = int(addresses.max()) + operand.span[1]
-            memory, low = arch.memories.get(operand.memory), int(addresses.min()) + operand.span[0]
+        for operand, (low, end) in zip(site.operands, site.reaches, strict=True):
+            memory = arch.memories.get(operand.memory)
             if memory is None or low < 0 or end > memory.size:
                 size = f"which has {memory.size}" if memory else f"which {arch.name} lacks"
                 raise NotRunnable(

@@ -18,30 +18,18 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 NUMPY: dict[str, np.dtype] = {
-    "bool": np.dtype(np.bool_),
-    "int8": np.dtype(np.int8),
-    "uint8": np.dtype(np.uint8),
-    "int16": np.dtype(np.int16),
-    "uint16": np.dtype(np.uint16),
-    "int32": np.dtype(np.int32),
-    "uint32": np.dtype(np.uint32),
-    "int64": np.dtype(np.int64),
-    "uint64": np.dtype(np.uint64),
-    "fp16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "fp32": np.dtype(np.float32),
-    "fp64": np.dtype(np.float64),
-    "int4": np.dtype(ml_dtypes.int4),
-    "uint4": np.dtype(ml_dtypes.uint4),
-    "fp8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "fp8e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "int2": np.dtype(ml_dtypes.int2),
-    "uint2": np.dtype(ml_dtypes.uint2),
-    "fp8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "fp8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
-    "fp8e8m0": np.dtype(ml_dtypes.float8_e8m0fnu),
-    "fp4e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
-}
+    name: np.dtype(kind)
+    for name, kind in {
+        "bool": np.bool_, "int8": np.int8, "uint8": np.uint8, "int16": np.int16,
+        "uint16": np.uint16, "int32": np.int32, "uint32": np.uint32, "int64": np.int64,
+        "uint64": np.uint64, "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32,
+        "fp64": np.float64, "int4": ml_dtypes.int4, "uint4": ml_dtypes.uint4,
+        "fp8e4m3": ml_dtypes.float8_e4m3fn, "fp8e5m2": ml_dtypes.float8_e5m2,
+        "int2": ml_dtypes.int2, "uint2": ml_dtypes.uint2,
+        "fp8e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "fp8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+        "fp8e8m0": ml_dtypes.float8_e8m0fnu, "fp4e2m1": ml_dtypes.float4_e2m1fn,
+    }.items()
+}  # fmt: skip
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
 SIZES = {name: dtype.itemsize for name, dtype in NUMPY.items()}
 FLOATS = frozenset(name for name in NUMPY if name.startswith(("fp", "bf")))
@@ -59,20 +47,14 @@ STORED = frozenset({"int4", "uint4", "fp8e4m3", "fp8e5m2"})
 """Types that are only stored: no operator's result is one of them."""
 WIDER = STORED | PORTS
 """Types whose numbers an operator computes with in a larger one."""
+_REAL = ("fp16", "bf16", "fp32")
+_WIDE = ("int16", "int32", *_REAL)
 _HELD: dict[str, tuple[str, ...]] = {
-    "int4": ("int8", "int16", "int32", "fp16", "bf16", "fp32"),
-    "uint4": ("int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32"),
-    "int8": ("int16", "int32", "fp16", "bf16", "fp32"),
-    "uint8": ("int16", "int32", "fp16", "bf16", "fp32"),
-    "fp8e4m3": ("fp16", "bf16", "fp32"),
-    "fp8e5m2": ("fp16", "bf16", "fp32"),
-    "int2": ("int8", "int16", "int32", "fp16", "bf16", "fp32"),
-    "uint2": ("int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32"),
-    "fp8e4m3fnuz": ("fp16", "bf16", "fp32"),
-    "fp8e5m2fnuz": ("fp16", "bf16", "fp32"),
-    "fp8e8m0": ("bf16", "fp32"),
-    "fp4e2m1": ("fp16", "bf16", "fp32"),
-}
+    "int4": ("int8", *_WIDE), "uint4": ("int8", "uint8", *_WIDE), "int8": _WIDE, "uint8": _WIDE,
+    "int2": ("int8", *_WIDE), "uint2": ("int8", "uint8", *_WIDE), "fp8e4m3": _REAL,
+    "fp8e5m2": _REAL, "fp8e4m3fnuz": _REAL, "fp8e5m2fnuz": _REAL, "fp8e8m0": ("bf16", "fp32"),
+    "fp4e2m1": _REAL,
+}  # fmt: skip
 
 
 def size_of(name: str) -> int:

@@ -169,10 +169,9 @@ class Bandwidth(_Quantity):
 
     def __str__(self) -> str:
         if self.per_cycle:
-            return f"{_shortest(self.amount, 1)} B/cycle"
-        if self.amount == float(_shortest(self.amount, 10**9)) * 10**9:
-            return f"{_shortest(self.amount, 10**9)} GB/s"
-        return f"{_shortest(self.amount, 1)} B/s"
+            return f"{_spelled(self.amount)} B/cycle"
+        large = _spelled(self.amount, 1e9)
+        return f"{large} GB/s" if large else f"{_spelled(self.amount)} B/s"
 
 
 @dataclass(frozen=True)
@@ -202,24 +201,18 @@ class Delay(_Quantity):
 
     def __str__(self) -> str:
         if self.in_cycles:
-            return f"{_shortest(self.amount, 1)} cycles"
-        texts = [f"{_read_back(self.amount, _SECONDS[unit])} {unit}" for unit in ("us", "ns")]
+            return f"{_spelled(self.amount)} cycles"
+        texts = {unit: _spelled(self.amount, _SECONDS[unit]) for unit in ("us", "ns")}
         # 200 ns are 0.20000000000000004 us too.
-        known = [text for text in texts if "e" not in text]
-        return min(known, key=len, default=f"{_shortest(self.amount, 1)} s")
+        known = [f"{text} {unit}" for unit, text in texts.items() if text and "e" not in text]
+        return min(known, key=len, default=f"{_spelled(self.amount)} s")
 
 
-def _read_back(amount: float, unit: float) -> str:
-    """`amount / unit` with no digit more than it takes to have `amount` back by multiplying."""
+def _spelled(amount: float, unit: float = 1.0) -> str:
+    """`amount / unit` with no digit more than it takes to have `amount` back by multiplying; empty
+    where none has."""
     exact = amount / unit
-    texts = (f"{exact:g}", repr(exact))
-    return next((text for text in texts if float(text) * unit == amount), "none")
-
-
-def _shortest(amount: float, unit: float) -> str:
-    """`amount / unit` with no digit more than it takes to read it back; whole without a point."""
-    exact = amount / unit
-    return next(text for text in (f"{exact:g}", repr(exact)) if float(text) == exact)
+    return next((text for text in (f"{exact:g}", repr(exact)) if float(text) * unit == amount), "")
 
 
 def _json_schema(example: str) -> JsonSchemaValue:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simmodel.arch.dtype import NAMES, PACKED, STORED, is_float, largest, real_limits
 from simmodel.arch.record import Arch, Dram
-from simmodel.isa.operand_rules import Breaches, sound
+from simmodel.isa.operand_rules import Breaches, sound, storable
 from simmodel.isa.region import Operand
 
 Array = NDArray[Any]
@@ -111,9 +111,9 @@ class Instruction(ABC):
     def execute(self, view: View) -> None:
         """Apply the effect to memory, seen through `view`."""
 
+    @abstractmethod
     def contract(self) -> Breaches:
         """Breaches of the rules between its operands, each of which is sound on its own."""
-        return iter(())
 
     @cached_property
     def breaches(self) -> tuple[tuple[str, str], ...]:
@@ -129,6 +129,22 @@ class Instruction(ABC):
     def macs(self) -> int:
         """Multiply-accumulates of the network that it computes."""
         return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantFill(Instruction):
+    """Base of instructions that write one raw value into every element."""
+
+    dst: Operand
+    value: float = 0.0
+    """Raw value."""
+
+    def contract(self) -> Breaches:
+        yield from storable("value", self.value, self.dst.dtype)
+
+    def execute(self, view: View) -> None:
+        target = view(self.dst)
+        target[...] = np.asarray(self.value).astype(target.dtype)
 
 
 def granule(arch: Arch, role: str) -> int:

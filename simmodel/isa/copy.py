@@ -18,6 +18,7 @@ from simmodel.arch.record import Arch, CopyEngine
 from simmodel.errors import NoSuchRow
 from simmodel.isa.base import (
     Array,
+    ConstantFill,
     Instruction,
     OperandTraffic,
     View,
@@ -140,28 +141,17 @@ class Copy(Instruction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fill(Instruction):
+class Fill(ConstantFill):
     """dst = value, on a copy engine."""
 
     MNEMONIC: ClassVar[str] = "copy.fill"
     UNIT: ClassVar[str] = "copy"
-
-    dst: Operand
-    value: float = 0.0
-    """Raw value."""
 
     def startup(self, arch: Arch) -> int:
         return engine_of(self, arch).startup.cycles(arch.clock) + access_latency(arch, (self.dst,))
 
     def cycles(self, arch: Arch) -> int:
         return math.ceil(self.dst.distinct / engine_of(self, arch).bandwidth.at(arch.clock))
-
-    def contract(self) -> Breaches:
-        yield from storable("value", self.value, self.dst.dtype)
-
-    def execute(self, view: View) -> None:
-        target = view(self.dst)
-        target[...] = np.asarray(self.value).astype(target.dtype)
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = engine_of(self, arch)

@@ -18,7 +18,7 @@ import numpy as np
 
 from simmodel.arch.record import FORM_LIMITS, FormLimits
 from simmodel.isa import INSTRUCTIONS, Instruction
-from simmodel.isa.base import Array
+from simmodel.isa.base import Array, operand_fields
 from simmodel.isa.functions import COSTS, Function, about, functions_in, names_in
 from simmodel.isa.vector import Binary, Ternary, Unary
 
@@ -92,8 +92,11 @@ def instruction(kind: type[Instruction]) -> type[Instruction]:
     Raises ValueError where it has none, or one that is taken.
     """
     name = getattr(kind, "MNEMONIC", None)
-    if not isinstance(name, str) or inspect.isabstract(kind):
-        lacking = ", ".join(sorted(getattr(kind, "__abstractmethods__", ()))) or "MNEMONIC"
+    operands, own_writes = operand_fields(kind), kind.writes is not Instruction.writes
+    silent = bool(operands) and "dst" not in operands and not own_writes
+    if not isinstance(name, str) or inspect.isabstract(kind) or silent:
+        abstract = sorted(getattr(kind, "__abstractmethods__", ()))
+        lacking = ", ".join(abstract) or ("dst or writes" if silent else "MNEMONIC")
         raise ValueError(f"instruction {kind.__name__}: it has no {lacking}")
     if name in INSTRUCTIONS:
         raise ValueError(f"instruction {kind.__name__}: there is a {name!r} already")

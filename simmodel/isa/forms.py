@@ -19,7 +19,7 @@ from simmodel.arch.record import Arch
 from simmodel.isa import INSTRUCTIONS, Instruction
 from simmodel.isa.copy import Indirect
 from simmodel.isa.functions import Function
-from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm
+from simmodel.isa.matrix import DepthwiseConv, MatrixInstruction
 from simmodel.isa.vector import Product, Splat, VectorInstruction, Window
 
 NEEDED = ("vector.splat", "vector.unary.move", "vector.binary.add", "vector.binary.mul")
@@ -118,9 +118,9 @@ def absent(form: Form, arch: Arch) -> str | None:
     indirect = issubclass(form.kind, Indirect)
     if indirect and all(engine.indirect is None for engine in arch.copy_.values()):
         return "copy.*.indirect: null"
-    finer = {Gemm: ("tile",), Conv: ("tile", "gemm")}
-    if arch.matrix.granularity in finer.get(form.kind, ()):
-        return f"matrix.granularity: {arch.matrix.granularity}"
+    granularity = arch.matrix.granularity
+    if issubclass(form.kind, MatrixInstruction) and granularity not in form.kind.GRANULARITIES:
+        return f"matrix.granularity: {granularity}"
     if form.engine == "scalar" and form.function is not None and not arch.scalar.types:
         return "no scalar.types"
     rounded = form.function.rounds_to if form.function is not None else None

@@ -37,7 +37,16 @@ from simmodel.isa.contraction import (
     product_cycles,
     streams,
 )
-from simmodel.isa.operand_rules import Breaches, alike, distinct, ordered, shaped, typed, windowed
+from simmodel.isa.operand_rules import (
+    Breaches,
+    alike,
+    distinct,
+    multiplied,
+    ordered,
+    shaped,
+    typed,
+    windowed,
+)
 from simmodel.isa.region import Operand
 
 INFINITY = math.inf
@@ -52,6 +61,8 @@ class MatrixInstruction(Instruction):
 
     UNIT: ClassVar[str] = "matrix"
     SPARED: ClassVar[tuple[str, ...]] = ("partial",)
+    GRANULARITIES: ClassVar[tuple[str, ...]] = ("tile", "gemm", "conv")
+    """Those of engines that have such instructions."""
     RESULT_RANK: ClassVar[int] = 4
     """Dimensions of dst, without those of surrounding loops."""
 
@@ -85,11 +96,7 @@ class MatrixInstruction(Instruction):
                 continue  # one for all channels
             if values.shape != (1,) * (len(values.shape) - 1) + channels:
                 yield "shape", f"{name} has shape {values.shape}, expected {channels} or (1,)"
-        if product_type(self.a.dtype) != product_type(self.w.dtype):
-            yield "type", f"a is {self.a.dtype} and w {self.w.dtype}, expected one type"
-        sums = accumulator_of(self.a.dtype)
-        yield from typed("partial", self.partial, sums)
-        yield from typed("bias", self.bias, sums)
+        yield from multiplied(self.a, self.w, partial=self.partial, bias=self.bias)
         yield from typed("multiplier", self.multiplier, "fp32")
         yield from ordered(self.low, self.high)
         yield from distinct(self.dst)
@@ -166,6 +173,8 @@ class MatrixInstruction(Instruction):
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.matrix
+        if engine.granularity not in self.GRANULARITIES:
+            return f"the matrix engine's instructions cover a {engine.granularity} at most"
         if self.a.memory != engine.input or self.w.memory != engine.weights:
             return f"operands are read from {engine.input} and {engine.weights} only"
         if engine.peak(product_type(self.a.dtype)) == 0:
@@ -213,16 +222,12 @@ class Gemm(MatrixInstruction):
     """dst[b, y, x, n] = a[b, y, x, k] x w[k, n]: a whole tile's product."""
 
     MNEMONIC: ClassVar[str] = "matrix.gemm"
+    GRANULARITIES: ClassVar[tuple[str, ...]] = ("gemm", "conv")
     AXES: ClassVar[dict[str, str]] = {"dst": "byxn", "a": "byxk", "w": "kn"}
     PRODUCT: ClassVar[tuple[str, str, str]] = ("byxk", "kn", "byxn")
 
     def extents(self) -> tuple[int, int, int, int]:
         return math.prod(self.a.shape[-4:-1]), self.w.shape[-1], self.a.shape[-1], 1
-
-    def unencodable(self, arch: Arch) -> str | None:
-        if arch.matrix.granularity == "tile":
-            return "the matrix engine takes array-sized tiles only"
-        return super().unencodable(arch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,13 +235,14 @@ class Tile(Gemm):
     """dst[b, y, x, n] = a[b, y, x, k] x w[k, n]; k and n no larger than the array."""
 
     MNEMONIC: ClassVar[str] = "matrix.tile"
+    GRANULARITIES: ClassVar[tuple[str, ...]] = ("tile", "gemm", "conv")
 
     def unencodable(self, arch: Arch) -> str | None:
         _, n, k, _ = self.extents()
         rows, cols = tile_limits(arch)
         if k > rows or n > cols:
             return f"a tile covers at most {rows} x {cols} weights"
-        return MatrixInstruction.unencodable(self, arch)
+        return super().unencodable(arch)
 
 
 def windows(
@@ -288,17 +294,13 @@ class Conv(Windowed):
     """dst[b, y, x, n] = sum over i, j, c of a[b, y*s+i*d, x*s+j*d, c] w[i, j, c, n]."""
 
     MNEMONIC: ClassVar[str] = "matrix.conv"
+    GRANULARITIES: ClassVar[tuple[str, ...]] = ("conv",)
     AXES: ClassVar[dict[str, str]] = {"dst": "byxn", "a": "bhwc", "w": "ijcn"}
     PRODUCT: ClassVar[tuple[str, str, str]] = ("byxijc", "ijcn", "byxn")
 
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c, n = self.w.shape[-4:]
         return math.prod(self.dst.shape[-4:-1]), n, c, i * j
-
-    def unencodable(self, arch: Arch) -> str | None:
-        if arch.matrix.granularity != "conv":
-            return "the matrix engine has no convolution instruction"
-        return super().unencodable(arch)
 
 
 @dataclass(frozen=True, kw_only=True)

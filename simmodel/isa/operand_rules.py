@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from simmodel.arch.dtype import PACKED, SIZES, is_float, limits
+from simmodel.arch.dtype import PACKED, SIZES, accumulator_of, is_float, limits, product_type
 from simmodel.isa.region import Address, Operand, Terms
 
 Breaches = Iterator[tuple[str, str]]
@@ -94,6 +94,14 @@ def alike(dst: Operand, **operands: Operand | None) -> Breaches:
     for name, operand in operands.items():
         if operand is not None and operand.shape != dst.shape:
             yield "shape", f"{name} has shape {operand.shape}, expected {dst.shape} as dst"
+
+
+def multiplied(a: Operand, w: Operand, **sums: Operand | None) -> Breaches:
+    """Factors of different types, and `sums` that are not of the accumulator's."""
+    if product_type(a.dtype) != product_type(w.dtype):
+        yield "type", f"a is {a.dtype} and w {w.dtype}, expected one type"
+    for name, operand in sums.items():
+        yield from typed(name, operand, accumulator_of(a.dtype))
 
 
 def typed(name: str, operand: Operand | None, *expected: str) -> Breaches:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 from simmodel.arch.dtype import per_byte, size_of
 
@@ -23,8 +24,8 @@ Terms = tuple[tuple[str, int], ...]
 """Name of a loop's variable or of a register, and its factor, in loop order."""
 
 
-def _dot(terms: Terms, values: Mapping[str, int]) -> int:
-    return sum(factor * values[variable] for variable, factor in terms)
+def _dot(terms: Terms, values: Mapping[str, Any]) -> Any:
+    return sum(factor * values[name] for name, factor in terms if name in values)
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Ring:
     offset: int = 0
     terms: Terms = ()
 
-    def at(self, values: Mapping[str, int]) -> int:
+    def at(self, values: Mapping[str, Any]) -> Any:
         """Byte offset of the slot for the loop variables' `values`."""
         return self.pitch * ((self.offset + _dot(self.terms, values)) % self.slots)
 
@@ -50,8 +51,8 @@ class Address:
     terms: Terms = ()
     ring: Ring | None = None
 
-    def at(self, values: Mapping[str, int]) -> int:
-        """The byte address for the loop variables' `values`."""
+    def at(self, values: Mapping[str, Any]) -> Any:
+        """The byte address for the loop variables' `values`, numbers or arrays; 0 for others."""
         ring = self.ring.at(values) if self.ring else 0
         return self.base + _dot(self.terms, values) + ring
 
@@ -85,7 +86,7 @@ class Register:
 
     def share(self, lengths: Mapping[str, int]) -> int:
         """The most that one of the parts has."""
-        return -(-(self.base + _dot(self.terms, lengths)) // self.parts)
+        return -int(-(self.base + _dot(self.terms, lengths)) // self.parts)
 
 
 @dataclass(frozen=True)
@@ -208,16 +209,9 @@ class Operand:
         repetitions (stride 0) are dropped. What may be shorter is followed by nothing.
         """
         dims = enumerate(zip(self.shape, self.strides, strict=True))
-        moving = [(n, s, axis) for axis, (n, s) in dims if n > 1 and s]
-        merged: list[tuple[int, int]] = []
-        apart = False
-        for extent, stride, axis in sorted(moving, key=lambda dim: abs(dim[1])):
-            if merged and not apart and stride == merged[-1][0] * merged[-1][1]:
-                merged[-1] = (merged[-1][0] * extent, merged[-1][1])
-            else:
-                merged.append((extent, stride))
-            apart = axis in self.limited
-        return tuple(reversed(merged))
+        moving = [(n, (s,), axis in self.limited) for axis, (n, s) in dims if s]
+        merged = merge_dimensions(sorted(moving, key=lambda dim: abs(dim[1][0])))
+        return tuple([(extent, stride) for extent, (stride,) in merged])
 
     @cached_property
     def run(self) -> int:
@@ -279,9 +273,8 @@ def walk(operands: tuple[Operand, ...]) -> tuple[int, ...]:
     whatever its stride.
     """
     apart = frozenset().union(*[operand.limited for operand in operands])
-    return _collapse_dimensions(
-        tuple([(operand.shape, operand.strides) for operand in operands]), apart
-    )
+    boxes = tuple([(operand.shape, operand.strides) for operand in operands])
+    return _collapse_dimensions(boxes, apart)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -292,33 +285,36 @@ def _collapse_dimensions(
     A dimension of `apart` may be shorter, so those outside of it do not follow on."""
     extents = [max(column) for column in zip(*(shape for shape, _ in boxes), strict=True)]
     lead = boxes[0][1]
-    return merged_walk(
-        [
-            (
-                extents[axis],
-                tuple(strides[axis] if shape[axis] > 1 else 0 for shape, strides in boxes),
-                axis in apart,
-            )
-            for axis in sorted(range(len(lead) - 1, -1, -1), key=lambda axis: abs(lead[axis]))
-        ]
+    dims = (
+        (
+            extents[axis],
+            tuple(strides[axis] if shape[axis] > 1 else 0 for shape, strides in boxes),
+            axis in apart,
+        )
+        for axis in sorted(range(len(lead) - 1, -1, -1), key=lambda axis: abs(lead[axis]))
     )
+    return tuple([extent for extent, _ in merge_dimensions(dims)]) or (1,)
 
 
-def merged_walk(dims: Iterable[tuple[int, tuple[int, ...], bool]]) -> tuple[int, ...]:
-    """Extents of a walk, innermost last, without those of 1, merged where every operand follows on.
+def merge_dimensions(
+    dims: Iterable[tuple[int, tuple[int, ...], bool]],
+) -> list[tuple[int, tuple[int, ...]]]:
+    """Extent and strides of a walk's dimensions, innermost last, without those of extent 1, merged
+    where every operand follows on.
 
     Args:
         dims: innermost first: extent, stride of each operand, and whether it may be shorter, so
             that the dimension outside of it does not follow on.
     """
-    kept: list[tuple[int, tuple[int, ...]]] = []
+    merged: list[tuple[int, tuple[int, ...]]] = []
     ends = False
     for extent, steps, shorter in dims:
         if extent == 1:
             continue
-        if kept and not ends and steps == tuple([kept[-1][0] * step for step in kept[-1][1]]):
-            kept[-1] = (kept[-1][0] * extent, kept[-1][1])
+        if merged and not ends and steps == tuple([merged[-1][0] * s for s in merged[-1][1]]):
+            merged[-1] = (merged[-1][0] * extent, merged[-1][1])
         else:
-            kept.append((extent, steps))
+            merged.append((extent, steps))
         ends = shorter
-    return tuple([extent for extent, _ in reversed(kept)]) or (1,)
+    merged.reverse()
+    return merged

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from simmodel.arch.record import Arch
 from simmodel.isa.base import Instruction, OperandTraffic, View
+from simmodel.isa.operand_rules import Breaches
 from simmodel.isa.region import Operand
 
 
@@ -34,6 +35,9 @@ class Sync(Instruction):
 
     def cycles(self, arch: Arch) -> int:
         return 0
+
+    def contract(self) -> Breaches:
+        return iter(())
 
     def execute(self, view: View) -> None:
         return None

@@ -17,10 +17,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from simmodel.arch.dtype import accumulator_of, is_float, product_type
+from simmodel.arch.dtype import is_float
 from simmodel.arch.record import Arch
 from simmodel.isa.base import (
     Array,
+    ConstantFill,
     Instruction,
     OperandTraffic,
     View,
@@ -47,13 +48,12 @@ from simmodel.isa.operand_rules import (
     alike,
     check_function,
     distinct,
+    multiplied,
     ordered,
     shaped,
-    storable,
-    typed,
     windowed,
 )
-from simmodel.isa.region import Operand, merged_walk, walk
+from simmodel.isa.region import Operand, merge_dimensions, walk
 
 
 @lru_cache(maxsize=1 << 14)
@@ -125,27 +125,16 @@ class VectorFamily(Instruction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Splat(VectorFamily):
+class Splat(VectorFamily, ConstantFill):
     """dst = value in every element."""
 
     MNEMONIC: ClassVar[str] = "vector.splat"
-
-    dst: Operand
-    value: float = 0.0
-    """Raw value."""
 
     def cost(self) -> str:
         return "simple"
 
     def walked(self) -> tuple[int, ...]:
         return walk((self.dst,))
-
-    def contract(self) -> Breaches:
-        yield from storable("value", self.value, self.dst.dtype)
-
-    def execute(self, view: View) -> None:
-        target = view(self.dst)
-        target[...] = np.asarray(self.value).astype(target.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -414,11 +403,7 @@ class Product(VectorFamily):
                 yield "shape", f"{name} {operand.shape}, expected {len(self.dst.shape)} dimensions"
             elif any(n not in (1, m) for n, m in zip(operand.shape, extents, strict=True)):
                 yield "shape", f"{name} {operand.shape}, expected extents of {extents} or 1"
-        if product_type(self.a.dtype) != product_type(self.w.dtype):
-            yield "type", f"a is {self.a.dtype} and w {self.w.dtype}, expected one type"
-        sums = accumulator_of(self.a.dtype)
-        yield from typed("dst", self.dst, sums)
-        yield from typed("partial", self.partial, sums)
+        yield from multiplied(self.a, self.w, dst=self.dst, partial=self.partial)
         yield from distinct(self.dst)
 
     def cost(self) -> str:
@@ -427,12 +412,11 @@ class Product(VectorFamily):
     def walked(self) -> tuple[int, ...]:
         """Extents in the order in which they are named, merged where every operand allows."""
         operands = (self.dst, self.a, self.w)
-        return merged_walk(
-            [
-                (extent, tuple(_axis_stride(operand, axis) for operand in operands), False)
-                for axis, extent in reversed(list(enumerate(self._extents())))
-            ]
+        dims = (
+            (extent, tuple(_axis_stride(operand, axis) for operand in operands), False)
+            for axis, extent in reversed(list(enumerate(self._extents())))
         )
+        return tuple([extent for extent, _ in merge_dimensions(dims)]) or (1,)
 
     def _extents(self) -> tuple[int, ...]:
         shapes = (self.dst.shape, self.a.shape, self.w.shape)

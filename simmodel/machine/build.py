@@ -11,16 +11,15 @@ import gc
 
 from simmodel.arch.record import Arch
 from simmodel.errors import Deadlock, NotRunnable
-from simmodel.isa import HOST, Item
+from simmodel.isa import HOST
 from simmodel.machine.connect import Sockets, bind
 from simmodel.machine.engine import Engine, Scoreboard, Work
 from simmodel.machine.fabric import Fabric
 from simmodel.machine.flow import Recorder
-from simmodel.machine.front_end import FrontEndProcess, Issued, pace
+from simmodel.machine.front_end import FrontEndProcess, pace
 from simmodel.machine.memory import Links, MemoryInstances
 from simmodel.machine.queue import Barrier, Clock, Token
 from simmodel.program.encoding import joins_previous_word
-from simmodel.program.expand import Expansion
 from simmodel.program.program import Origin, Program
 
 
@@ -65,16 +64,14 @@ class Machine:
         for core, stream in enumerate(program.expanded):
             engines = {**self.engines[core], HOST: self.host}
             sockets = Sockets(self.arch, core, engines, tokens, barriers, self.memories, self.links)
-            self._connect_core(program.cores[core], stream, sockets)
-
-    def _connect_core(self, items: tuple[Item, ...], stream: Expansion, sockets: Sockets) -> None:
-        works = [bind(site, number, sockets) for number, site in enumerate(stream.sites)]
-        scoreboard = Scoreboard() if self.arch.front_end.sync == "interlock" else None
-        beside = joins_previous_word(stream.sites, self.arch.front_end.bundle)
-        paced = pace(self.arch, items, stream, beside)
-        issued = Issued(works, stream.order.tolist(), beside, paced)
-        self.works.append(works)
-        self.front_ends.append(FrontEndProcess(self.env, issued, scoreboard))
+            works = [bind(site, number, sockets) for number, site in enumerate(stream.sites)]
+            scoreboard = Scoreboard() if self.arch.front_end.sync == "interlock" else None
+            beside = joins_previous_word(stream.sites, self.arch.front_end.bundle)
+            paced = pace(self.arch, program.cores[core], stream, beside)
+            order = stream.order.tolist()
+            self.works.append(works)
+            front_end = FrontEndProcess(self.env, works, order, beside, paced, scoreboard)
+            self.front_ends.append(front_end)
 
     def run(self) -> int:
         """Run to the end; the cycle in which the last instruction ended."""

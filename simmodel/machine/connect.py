@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -16,10 +17,7 @@ from numpy.typing import NDArray
 from simmodel.arch.record import Arch
 from simmodel.errors import NotRunnable
 from simmodel.isa import HOST, Arrive, Await, Copy, Instruction
-from simmodel.isa.base import Notices as Named
-from simmodel.isa.base import OperandTraffic as Bytes
 from simmodel.isa.base import Sync
-from simmodel.isa.region import Operand
 from simmodel.machine.engine import Engine, Notices, Profile, Span, Waits, Work
 from simmodel.machine.flow import Resource
 from simmodel.machine.memory import Links, MemoryInstances, is_store
@@ -44,16 +42,27 @@ class Sockets:
     links: Links
     known_waits: dict[Sync, Waits] = field(default_factory=dict)
     """Tokens by their names in instructions: programs of several cores repeat them."""
-    known_notices: dict[Named, Notices] = field(default_factory=dict)
 
 
 def bind(site: Site, number: int, sockets: Sockets) -> Work:
     """The work of `site`, number `number` of its core; NotRunnable names a missing part."""
     instruction, arch = site.instruction, sockets.arch
     for operand in instruction.operands():
-        _check_operand(operand, instruction, sockets)
+        if arch.memories.get(operand.memory) is None:
+            said = f"{arch.name} has no memory {operand.memory!r}"
+            raise NotRunnable(f"{instruction.MNEMONIC}: {said}")
+        strange = [core for core in operand.cores if not 0 <= core < arch.core_count]
+        if strange:
+            raise NotRunnable(f"{instruction.MNEMONIC}: {arch.name} has no core {strange[0]}")
     engine = _lookup_part(sockets.engines, instruction.engine, "engine", instruction)
-    waits, signals = _synchronization(instruction, sockets)
+    waits = _tokens(instruction.waits, instruction, sockets)
+    signals = _tokens(instruction.signals, instruction, sockets)
+    if isinstance(instruction, Await | Arrive):
+        barrier = _lookup_part(sockets.barriers, instruction.barrier, "barrier", instruction), 1
+        if isinstance(instruction, Await):
+            waits = (*waits, barrier)
+        else:
+            signals = (*signals, barrier)
     work = Work(
         instruction, sockets.core, number, engine, instruction.startup(arch),
         instruction.cycles(arch), instruction.overlap(arch), site.times, _cause(instruction, arch),
@@ -73,27 +82,6 @@ def _lookup_part(parts: Mapping[str, T], name: str, kind: str, instruction: Inst
     return part
 
 
-def _check_operand(operand: Operand, instruction: Instruction, sockets: Sockets) -> None:
-    arch = sockets.arch
-    if arch.memories.get(operand.memory) is None:
-        raise NotRunnable(f"{instruction.MNEMONIC}: {arch.name} has no memory {operand.memory!r}")
-    for core in operand.cores:
-        if not 0 <= core < arch.core_count:
-            raise NotRunnable(f"{instruction.MNEMONIC}: {arch.name} has no core {core}")
-
-
-def _synchronization(instruction: Instruction, sockets: Sockets) -> tuple[Waits, Waits]:
-    waits = _tokens(instruction.waits, instruction, sockets)
-    signals = _tokens(instruction.signals, instruction, sockets)
-    if isinstance(instruction, Await | Arrive):
-        barrier = _lookup_part(sockets.barriers, instruction.barrier, "barrier", instruction), 1
-        if isinstance(instruction, Await):
-            waits = (*waits, barrier)
-        else:
-            signals = (*signals, barrier)
-    return waits, signals
-
-
 def _tokens(names: Sync, instruction: Instruction, sockets: Sockets) -> Waits:
     """The core's own tokens of these names."""
     found = sockets.known_waits.get(names)
@@ -111,16 +99,12 @@ def _token(name: str, core: int, instruction: Instruction, sockets: Sockets) -> 
 
 def _notices(instruction: Instruction, sockets: Sockets) -> Notices:
     """Tokens that it signals on any core, and their delay."""
-    found = sockets.known_notices.get(instruction.notifies)
-    if found is None:
-        late = sockets.arch.front_end.signal.cycles(sockets.arch.clock)
-        found = tuple(
-            (_token(name, core, instruction, sockets), count, 0 if core == sockets.core else late)
-            for name, count, cores in instruction.notifies
-            for core in cores
-        )
-        sockets.known_notices[instruction.notifies] = found
-    return found
+    late = sockets.arch.front_end.signal.cycles(sockets.arch.clock)
+    return tuple(
+        (_token(name, core, instruction, sockets), count, 0 if core == sockets.core else late)
+        for name, count, cores in instruction.notifies
+        for core in cores
+    )
 
 
 def _cause(instruction: Instruction, arch: Arch) -> int:
@@ -130,28 +114,27 @@ def _cause(instruction: Instruction, arch: Arch) -> int:
     engine = arch.copy_.get(instruction.engine)
     if engine is None:
         return ENGINE
-    if isinstance(instruction, Copy):
-        return STORE if is_store(instruction) else DATA
-    return STORE if "dram" in engine.to else DATA
+    stores = is_store(instruction) if isinstance(instruction, Copy) else "dram" in engine.to
+    return STORE if stores else DATA
 
 
 def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
     """Attach the traffic, constant or per occurrence if it depends on the banks touched."""
     instruction, core, memories = site.instruction, sockets.core, sockets.memories
     flows = tuple(flow for flow in instruction.traffic(sockets.arch) if flow.bytes)
-    where = _positions(instruction, flows)
+    number = {id(operand): index for index, operand in enumerate(instruction.operands())}
+    where = [number[id(flow.operand)] for flow in flows]
 
     def profile(addresses: Sequence[int]) -> Profile:
-        moved: dict[Resource, float] = {}
-        for flow, index in zip(flows, where, strict=True):
-            operand = site.operands[index]
-            for resource, amount in memories.resource_bytes(
-                operand, core, flow.write, flow.bytes, addresses[index]
-            ):
-                moved[resource] = moved.get(resource, 0.0) + amount
+        parts = [
+            memories.resource_bytes(site.operands[i], core, flow.write, flow.bytes, addresses[i])
+            for flow, i in zip(flows, where, strict=True)
+        ]
         if isinstance(instruction, Copy):
-            for resource, amount in sockets.links.lane_bytes(instruction, core):
-                moved[resource] = moved.get(resource, 0.0) + amount
+            parts.append(sockets.links.lane_bytes(instruction, core))
+        moved: dict[Resource, float] = {}
+        for resource, amount in chain.from_iterable(parts):
+            moved[resource] = moved.get(resource, 0.0) + amount
         usage = tuple(moved.items())
         alone = Profile(work.cycles, usage)
         if work.gain:
@@ -162,14 +145,6 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
         work.profile_at = _by_address(site, profile, sockets)
     else:
         work.profile = profile([0] * len(site.operands))
-
-
-def _positions(instruction: Instruction, flows: tuple[Bytes, ...]) -> tuple[int, ...]:
-    """For each flow, which of the instruction's operands it belongs to."""
-    operands = instruction.operands()
-    return tuple(
-        next(i for i, operand in enumerate(operands) if operand is flow.operand) for flow in flows
-    )
 
 
 def _by_address(

@@ -117,7 +117,7 @@ class Hazards:
     work: Work
     pending: dict[Hazards, None] = field(default_factory=dict)
     """Earlier instructions that are in the way."""
-    _behind: list[Hazards] = field(default_factory=list)
+    behind: list[Hazards] = field(default_factory=list)
     _bell: Event | None = None
     ended: bool = False
 
@@ -126,16 +126,10 @@ class Hazards:
         self._bell = Event(env)
         return self._bell
 
-    def follow(self, earlier: Hazards) -> None:
-        """Do not start before `earlier` has ended."""
-        if earlier not in self.pending:
-            self.pending[earlier] = None
-            earlier._behind.append(self)
-
     def end(self) -> None:
         """The instruction has ended: let those go that waited for it alone."""
         self.ended = True
-        for later in self._behind:
+        for later in self.behind:
             del later.pending[self]
             if not later.pending and later._bell is not None:
                 later._bell.succeed(self.work.cause)
@@ -180,8 +174,14 @@ def _follow_conflicts(hazards: Hazards, span: Span, marks: Marks) -> None:
     for start, end, other in marked:
         if other.ended:
             gone += 1
-        elif low < end and start < high and other.work.engine is not engine:
-            hazards.follow(other)
+        elif (
+            low < end
+            and start < high
+            and other.work.engine is not engine
+            and other not in hazards.pending
+        ):
+            hazards.pending[other] = None
+            other.behind.append(hazards)
     if gone > len(marked) // 2:
         marks[memory] = [mark for mark in marked if not mark[2].ended]
 

@@ -67,27 +67,22 @@ Blocking = Generator[Queue, None, None]
 """Yields each full queue that it has to wait for."""
 
 
-@dataclass(frozen=True)
-class Issued:
-    """What one core's front end issues."""
-
-    works: list[Work]
-    order: list[int]
-    """Position in `works` of every occurrence, in program order."""
-    joined: list[bool]
-    """Of each of `works`, whether it is in the word of the one before it."""
-    pace: Pace
-
-
 class FrontEndProcess:
     """Walks one core's stream."""
 
-    def __init__(self, env: Clock, issued: Issued, scoreboard: Scoreboard | None) -> None:
+    def __init__(
+        self, env: Clock, works: list[Work], order: list[int], joined: list[bool], pace: Pace,
+        scoreboard: Scoreboard | None,
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            works, joined: of each site its work, and whether it is in the word of the one before.
+            order: position in `works` of every occurrence, in program order.
+        """
         self._env = env
-        self._per_cycle = issued.pace.per_cycle
+        self._works, self._order, self._joined, self._pace = works, order, joined, pace
         self._ticks = 0
         """When the next instruction can be issued."""
-        self._issued = issued
         self._scoreboard = scoreboard
         self.stuck: Work | None = None
         """The instruction that has no free slot."""
@@ -98,10 +93,10 @@ class FrontEndProcess:
         next(self._walk, None)
 
     def _issue_all(self) -> Blocking:
-        pace, per_cycle = self._issued.pace, self._per_cycle
-        works, scoreboard = self._issued.works, self._scoreboard
-        joined, before, interval = self._issued.joined, -1, 0
-        for index, following in zip(self._issued.order, pace.first, strict=True):
+        pace, per_cycle = self._pace, self._pace.per_cycle
+        works, scoreboard = self._works, self._scoreboard
+        joined, before, interval = self._joined, -1, 0
+        for index, following in zip(self._order, pace.first, strict=True):
             work = works[index]
             if joined[index] and before == index - 1:
                 self._ticks -= interval  # in the word of the one before it
@@ -149,11 +144,11 @@ class FrontEndProcess:
 
     def _resumed(self) -> None:
         self.stuck = None
-        self._ticks = max(self._ticks, self._env.now * self._per_cycle)
+        self._ticks = max(self._ticks, self._env.now * self._pace.per_cycle)
 
     def _take(self, queue: Queue) -> int:
         """Take a slot that is free, or will be; the ticks of the issue into it."""
         if queue.room:
             queue.room -= 1
             return self._ticks
-        return max(self._ticks, queue.releases.popleft() * self._per_cycle)
+        return max(self._ticks, queue.releases.popleft() * self._pace.per_cycle)

@@ -43,53 +43,35 @@ from simmodel.program.program import Program
 # Instruction words: neighbours in a stream that are fetched and issued as one.
 
 
-class Packer:
-    """The word under construction."""
-
-    def __init__(self, bundle: int) -> None:
-        self.bundle = bundle
-        self._engines: set[str] = set()
-
-    def joins(self, instruction: Instruction) -> bool:
-        """Add the next instruction of straight-line code to a word; whether it is the same word as
-        before."""
-        beside = 0 < len(self._engines) < self.bundle and instruction.engine not in self._engines
-        self._engines = {*self._engines, instruction.engine} if beside else {instruction.engine}
-        return beside
-
-    def end(self) -> None:
-        """End the word at the end of straight-line code."""
-        self._engines = set()
+def _joined(engines: Iterable[str | None], bundle: int) -> Iterator[bool]:
+    """Of each instruction's engine, whether it is in the same word as the one before; None ends
+    straight-line code."""
+    word: set[str] = set()
+    for engine in engines:
+        if engine is None:
+            word = set()
+            continue
+        beside = 0 < len(word) < bundle and engine not in word
+        word = {*word, engine} if beside else {engine}
+        yield beside
 
 
 def joins_previous_word(sites: Sequence[Site], bundle: int) -> list[bool]:
     """Of each site of a stream, whether it is in the same word as the one before."""
-    packer, found = Packer(bundle), []
+    engines: list[str | None] = []
     around: object = ()
     for site in sites:
-        if site.repeats or site.loops != around:
-            packer.end()
+        engines += [None] if site.repeats or site.loops != around else []
+        engines += [site.instruction.engine, *([None] if site.repeats else [])]
         around = site.loops
-        found.append(packer.joins(site.instruction))
-        if site.repeats:
-            packer.end()
-    return found
+    return list(_joined(engines, bundle))
 
 
-def words(items: Iterable[Item], bundle: int) -> int:
+def words(items: Sequence[Item], bundle: int) -> int:
     """Words of a stream; a loop counts as one, beside those of its body."""
-    return _count_words(items, Packer(bundle))
-
-
-def _count_words(items: Iterable[Item], packer: Packer) -> int:
-    count = 0
-    for item in items:
-        if isinstance(item, Loop):
-            count += 1 + _count_words(item.body, Packer(packer.bundle))
-            packer.end()
-        else:
-            count += not packer.joins(item)
-    return count
+    engines = [None if isinstance(item, Loop) else item.engine for item in items]
+    loops = [1 + words(item.body, bundle) for item in items if isinstance(item, Loop)]
+    return sum(loops) + sum(not beside for beside in _joined(engines, bundle))
 
 
 FIXED = 16
@@ -121,15 +103,15 @@ class Format:
         others = [name for name in ("loop", "end", *INSTRUCTIONS) if name not in packing.opcodes]
         free = (number for number in count() if number not in packing.opcodes.values())
         opcodes = {**packing.opcodes, **dict(zip(others, free, strict=False))}
+        self.names = {
+            "engine": (*arch.engines(), HOST), "*.memory": ROLES, "*.dtype": tuple(NUMPY),
+            "function": functions(),
+        }  # fmt: skip
+        """What may stand in fields that hold some of a few names."""
+        numbered = {field: {n: i for i, n in enumerate(each)} for field, each in self.names.items()}
         self._tables: dict[str, Mapping[str, int]] = {
-            OPCODE: opcodes,
-            **packing.numbers,
-            "engine": _numbered((*arch.engines(), HOST)),
-            "*.memory": _numbered(ROLES),
-            "*.dtype": _numbered(NUMPY),
-            "function": _numbered(functions()),
-            **packing.numbers,
-        }
+            OPCODE: opcodes, **packing.numbers, **numbered, **packing.numbers
+        }  # fmt: skip
 
     @property
     def codes(self) -> dict[str, dict[str, int]]:
@@ -223,10 +205,6 @@ def functions() -> tuple[str, ...]:
     return tuple(
         sorted({n.rpartition(".")[2] for n, kind in kinds if "function" in fields_of(kind)})
     )
-
-
-def _numbered(names: Iterable[str]) -> dict[str, int]:
-    return {name: number for number, name in enumerate(names)}
 
 
 def _mnemonic(command: Command) -> str:
@@ -355,11 +333,8 @@ def control_words(
 # If a loop's whole body fits, later iterations fetch nothing; if not, every iteration fetches all
 # of it, as the one before leaves only the end of the body in the buffer.
 
-Flags = NDArray[np.bool_]
-_FETCHED = np.zeros(1, np.bool_)
 
-
-def at_hand(items: Sequence[Item], stream: Expansion, arch: Arch) -> Flags:
+def at_hand(items: Sequence[Item], stream: Expansion, arch: Arch) -> NDArray[np.bool_]:
     """Whether each occurrence of a stream's sites, in program order, needs no fetch.
 
     Args:
@@ -367,36 +342,32 @@ def at_hand(items: Sequence[Item], stream: Expansion, arch: Arch) -> Flags:
         stream: its sites; of one that repeats, this is about its first turn only.
         arch: the machine.
     """
-    size = arch.front_end.loop_buffer
+    flags, size = np.zeros(len(stream.order), np.bool_), arch.front_end.loop_buffer
     if size is None:
-        return np.zeros(len(stream.order), np.bool_)
-    return _flags(items, iter(stream.sites), arch, size)
+        return flags
+    sites = zip(stream.sites, _loops_that_fit(items, (), arch, size), strict=True)
+    for number, (site, fits) in enumerate(sites):
+        turns = np.indices([count for _, count in site.loops])
+        later = [turn.ravel() > 0 for turn, fit in zip(turns, fits, strict=False) if fit]
+        if later:
+            flags[stream.order == number] = np.any(later, axis=0)
+    return flags
 
 
-def _flags(items: Sequence[Item], sites: Iterator[Site], arch: Arch, size: int) -> Flags:
-    parts = [_FETCHED[:0]]
+def _loops_that_fit(
+    items: Iterable[Item], around: tuple[bool, ...], arch: Arch, size: int
+) -> Iterator[tuple[bool, ...]]:
+    """Of each instruction, which of the loops around it the buffer holds; those around a single one
+    count as one loop."""
     for item in items:
         if not isinstance(item, Loop):
-            next(sites)
-            parts.append(_FETCHED)
+            yield around
             continue
-        first, turns, body = _turns(item, sites, arch, size)
-        others = np.ones_like(first) if stream_bytes(body, arch) <= size else first
-        parts += [first, np.tile(others, turns - 1)]
-    return np.concatenate(parts)
-
-
-def _turns(
-    loop: Loop, sites: Iterator[Site], arch: Arch, size: int
-) -> tuple[Flags, int, Sequence[Item]]:
-    """The first iteration of a loop, the number of iterations, and the loops; loops around a single
-    instruction count as one, without the iterations that its site repeats."""
-    inner, loops = loop.body, 1
-    while len(inner) == 1 and isinstance(inner[0], Loop):
-        inner, loops = inner[0].body, loops + 1
-    if len(inner) != 1:
-        return _flags(loop.body, sites, arch, size), loop.count, loop.body
-    site = next(sites)
-    walked = loops - len(site.repeats)
-    around = site.loops[len(site.loops) - walked :]
-    return _FETCHED, math.prod(count for _, count in around), inner
+        inner, loops = item.body, 1
+        while len(inner) == 1 and isinstance(inner[0], Loop):
+            inner, loops = inner[0].body, loops + 1
+        if len(inner) == 1:
+            yield (*around, *[stream_bytes(inner, arch) <= size] * loops)
+        else:
+            fits = stream_bytes(item.body, arch) <= size
+            yield from _loops_that_fit(item.body, (*around, fits), arch, size)

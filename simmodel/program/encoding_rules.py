@@ -13,10 +13,10 @@ from fnmatch import fnmatchcase
 
 from simmodel.arch.base import Path, Problem, near
 from simmodel.arch.dtype import NUMPY
-from simmodel.arch.record import ROLES, Arch, Encoding
-from simmodel.isa import HOST, INSTRUCTIONS
+from simmodel.arch.record import Arch, Encoding
+from simmodel.isa import INSTRUCTIONS
 from simmodel.program.command_fields import OPCODE, Code, all_fields, command_fields
-from simmodel.program.encoding import FLOATS, Format, functions
+from simmodel.program.encoding import FLOATS, Format
 
 WORD = 1024
 """Most bytes of a control word."""
@@ -94,22 +94,15 @@ def _numbers(
         yield Problem(at, f"{_field_subject(meant)} a number, no name")
     else:
         yield from _table(at, table, {path: own.width(path) for path in named})
-        yield from _strangers(at, table, [_valid_names(arch, path) for path in named])
+        names = own.names.items()  # of tokens and loops any name may occur
+        valid = [next((n for f, n in names if fnmatchcase(path, f)), None) for path in named]
+        yield from _strangers(at, table, valid)
         decided = _first_match(pattern, arch.encoding.numbers if arch.encoding else {}, fields)
         memories = {path for path in fields if path.endswith(".memory")}
         missing = [name for name in ("dram", *arch.memories.on_chip()) if name not in table]
-        if missing and memories <= decided:
+        if missing and memories <= set(decided):
             said = f"{', '.join(missing)} of the machine without a number"
             yield Problem(at, f"{said}, expected one for each memory", (("memories",),))
-
-
-def _valid_names(arch: Arch, path: str) -> tuple[str, ...] | None:
-    """Names that may occur in a field; None: any, as of tokens and loops."""
-    known = {
-        "engine": (*arch.engines(), HOST), "function": functions(), "memory": ROLES,
-        "dtype": tuple(NUMPY),
-    }  # fmt: skip
-    return known.get(path.rpartition(".")[2])
 
 
 def _strangers(
@@ -143,10 +136,10 @@ def _order(packing: Encoding) -> Iterator[Problem]:
             placed |= meant
 
 
-def _first_match(pattern: str, patterns: Iterable[str], fields: Fields) -> set[str]:
+def _first_match(pattern: str, patterns: Iterable[str], fields: Fields) -> list[str]:
     """Fields for which `pattern` is the first of `patterns` that matches."""
     first = ((path, next((p for p in patterns if fnmatchcase(path, p)), "")) for path in fields)
-    return {path for path, each in first if each == pattern}
+    return [path for path, each in first if each == pattern]
 
 
 def _no_field(pattern: str, fields: Fields, who: str = "commands have") -> str:

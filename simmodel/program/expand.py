@@ -9,7 +9,6 @@ them as `repeats`, so timing can treat the burst in closed form and execution in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -56,6 +55,16 @@ class Site:
     def addresses(self) -> tuple[Numbers, ...]:
         """For each of `operands`, its address at every occurrence, in order of time."""
         return tuple(addresses(operand.address, self.loops) for operand in self.operands)
+
+    @cached_property
+    def reaches(self) -> tuple[tuple[int, int], ...]:
+        """For each of `operands`, the lowest and one past the highest byte of all occurrences."""
+        found = []
+        for operand, at in zip(self.operands, self.addresses, strict=True):
+            # Most sites occur once, and plain numbers are much faster than arrays of one.
+            low, high = (at[0], at[0]) if len(at) == 1 else (at.min(), at.max())
+            found.append((int(low) + operand.span[0], int(high) + operand.span[1]))
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -233,24 +242,9 @@ def _widen(operand: Operand, turns: Turns) -> Operand:
 
 def addresses(address: Address, loops: Turns) -> Numbers:
     """Addresses for all iterations of `loops`, outermost slowest."""
-    ring = address.ring
     if not loops:  # most occur once, and plain numbers are much faster than arrays of one
-        moved = 0 if ring is None else ring.pitch * (ring.offset % ring.slots)
-        return np.array([address.base + moved], np.int64)
-    total = np.int64(address.base) + _sums(address.terms, loops)
-    if ring is None:
-        return total.ravel()
-    slot = (ring.offset + _sums(ring.terms, loops)) % ring.slots
-    result: Numbers = (total + ring.pitch * slot).ravel()
-    return result
-
-
-def _sums(terms: Terms, loops: Turns) -> Numbers:
-    factors: Mapping[str, int] = {name: sum(f for n, f in terms if n == name) for name, _ in terms}
-    shape = tuple(count for _, count in loops)
-    total = np.zeros(shape, np.int64)
-    for axis, (name, count) in enumerate(loops):
-        if factors.get(name):
-            line = np.arange(count, dtype=np.int64) * factors[name]
-            total += line.reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    return total
+        return np.array([address.at({})], np.int64)
+    counts = [count for _, count in loops]
+    grid = np.ix_(*(np.arange(count, dtype=np.int64) for count in counts))
+    values = dict(zip((name for name, _ in loops), grid, strict=True))
+    return np.broadcast_to(address.at(values), counts).ravel()

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
 
 from simmodel.isa import Claim, HostCall, Instruction, Item, Loop, Sync
 from simmodel.isa.base import instructions
@@ -198,27 +198,18 @@ class _Specializer:
             return
         around = (loops for _, loops in instructions(loop.body))
         inner = {**counts, **dict(chain.from_iterable(around))}
-        first, states = 0, [_state(limits, loop.variable, n, inner) for n in range(loop.count)]
-        while first < loop.count:
-            end = first + 1
-            while end < loop.count and states[end] == states[first]:
-                end += 1
-            yield from self._specialize_turns(loop, first, end - first, values, counts)
-            first = end
-
-    def _specialize_turns(
-        self, loop: Loop, first: int, count: int, values: Mapping[str, int],
-        counts: Mapping[str, int],
-    ) -> Iterator[Item]:  # fmt: skip
-        """`count` iterations of `loop` from number `first` on."""
         name = loop.variable
-        if count == 1:
-            yield from self.items(loop.body, {**values, name: first}, counts)
-            return
-        body = tuple(shifted(item, name, first) for item in loop.body) if first else loop.body
-        made = tuple(self.items(body, values, {**counts, name: count}))
-        if made:
-            yield Loop(name, count, made)
+        states = [_state(limits, name, turn, inner) for turn in range(loop.count)]
+        for _, run in groupby(range(loop.count), key=states.__getitem__):
+            first, *others = run
+            if not others:
+                yield from self.items(loop.body, {**values, name: first}, counts)
+                continue
+            body = [shifted(item, name, first) for item in loop.body] if first else loop.body
+            count = 1 + len(others)
+            made = tuple(self.items(body, values, {**counts, name: count}))
+            if made:
+                yield Loop(name, count, made)
 
     def _specialize_instruction(
         self, item: Instruction, values: Mapping[str, int], counts: Mapping[str, int]
@@ -265,11 +256,12 @@ def _state(
     every iteration."""
     found = []
     for limit, extent in limits:
-        fixed = limit.base + sum(f * turn for name, f in limit.terms if name == variable)
-        spans = [f * (counts[name] - 1) for name, f in limit.terms if name != variable]
-        low, high = fixed + sum(min(0, s) for s in spans), fixed + sum(max(0, s) for s in spans)
-        moved = any(name == variable for name, _ in limit.terms)
-        found.append(1 if low >= extent else 0 if high <= 0 else -1 - (turn if moved else 0))
+        here = valued(limit, {variable: turn})
+        spans = [f * (counts[name] - 1) for name, f in here.terms]
+        low = here.base + sum(min(0, span) for span in spans)
+        high = here.base + sum(max(0, span) for span in spans)
+        differs = turn if here.terms != limit.terms else 0
+        found.append(1 if low >= extent else 0 if high <= 0 else -1 - differs)
     return tuple(found)
 
 

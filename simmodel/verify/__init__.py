@@ -20,14 +20,13 @@ from simmodel.verify.finding import Finding, Report, VerifyError
 from simmodel.verify.happens_before import Clocks, Stuck, sequence, timeline
 from simmodel.verify.hazards import (
     barrier_findings,
-    guarded,
     race_findings,
     token_findings,
     touching,
     written_findings,
 )
 from simmodel.verify.instructions import operand_bounds, static_findings, storage_bounds
-from simmodel.verify.overlap import accesses, legal_edges
+from simmodel.verify.overlap import accesses, legal_edges, rivalries
 from simmodel.verify.symbolic import open_findings
 
 __all__ = ["Finding", "Report", "VerifyError", "check_open", "findings", "verify"]
@@ -88,7 +87,9 @@ def _inspect(program: Program, arch: Arch) -> tuple[Report | None, tuple[Finding
         return None, (Finding("deadlock", str(stuck)),)
     clocks = Clocks(line, edges, order)
     table = touching(line, table)
-    rivals = guarded(line, arch, clocks, table)
+    # An interlock orders what one core does; all else only tokens and barriers can order.
+    interlock = arch.front_end.sync == "interlock"
+    rivals = rivalries(line, table, clocks, of_one_core=False if interlock else None)
     found = list(race_findings(line, clocks, rivals))
     if not found:  # with races, one order says nothing about the others
         found = list(written_findings(line, table, order))

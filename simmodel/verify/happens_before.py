@@ -291,19 +291,14 @@ class _Game:
             self._fetch(core)
         result: list[int] = []
         while self.awake:
-            queue = self._pop_queue()
-            steps = 1 if self.choose else len(self.members[queue])
-            self._run_queue(queue, steps, result)
+            if self.choose is not None:
+                index = self.choose(self.awake)
+                self.awake[index], self.awake[-1] = self.awake[-1], self.awake[index]
+            queue = self.awake.pop()
+            self._run_queue(queue, 1 if self.choose else len(self.members[queue]), result)
         if len(result) < len(self.queue):
             raise Stuck(self._complaint())
         return np.array(result, np.int64)
-
-    def _pop_queue(self) -> int:
-        if self.choose is None:
-            return self.awake.pop()
-        index = self.choose(self.awake)
-        self.awake[index], self.awake[-1] = self.awake[-1], self.awake[index]
-        return self.awake.pop()
 
     def _run_queue(self, queue: int, steps: int, result: list[int]) -> None:
         members, head = self.members[queue], self.head[queue]
@@ -320,7 +315,6 @@ class _Game:
                 break
             result.append(occurrence)
             head, steps = head + 1, steps - 1
-            self.head[queue] = head
             self._finish(occurrence, queue, core)
         self.head[queue] = head
 

@@ -11,13 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from simmodel.arch.record import Arch
 from simmodel.isa import Claim
 from simmodel.isa.region import Operand
 from simmodel.program.program import Place, Program
 from simmodel.verify.finding import Finding, found_at
 from simmodel.verify.happens_before import Clocks, Ints, Timeline, barrier_uses
-from simmodel.verify.overlap import Accesses, Bools, Ends, Rivalries, disjoint_in_time, rivalries
+from simmodel.verify.overlap import Accesses, Bools, Rivalries
 
 LISTED = 20
 """Hazards of one kind that are listed."""
@@ -29,19 +28,6 @@ def touching(line: Timeline, table: Accesses) -> Accesses:
     kept = np.flatnonzero(~claims[line.site[table.occurrence]])
     fields = ("occurrence", "write", "region", "operand")
     return replace(table, **{name: getattr(table, name)[kept] for name in fields})
-
-
-def guarded(line: Timeline, arch: Arch, clocks: Clocks, table: Accesses) -> Rivalries:
-    """Conflicting groups of accesses that only tokens and barriers can order, and that are not
-    ordered as a whole, one group ending before the other begins."""
-    core = np.array([owner for owner, _ in line.queues], np.int64)
-    hardware = arch.front_end.sync == "interlock"
-
-    def allowed(first: Ends, second: Ends) -> Bools:
-        guarded = (core[first.queue] != core[second.queue]) | (not hardware)
-        return np.asarray(guarded & ~disjoint_in_time(clocks, first, second))
-
-    return rivalries(line, table, allowed)
 
 
 def race_findings(line: Timeline, clocks: Clocks, found: Rivalries) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from simmodel.isa.base import Loops
 from simmodel.isa.operand_rules import LIMIT, RANK, reach, sound
 from simmodel.program.program import Port, Program
 from simmodel.verify.finding import Finding, found_at
-from simmodel.verify.happens_before import Ints, Timeline
+from simmodel.verify.happens_before import Timeline
 from simmodel.verify.hazards import COUNT
 from simmodel.verify.symbolic import unknown
 
@@ -145,58 +145,46 @@ def _notices(instruction: Instruction, program: Program) -> Checked:
 # Range and alignment, for all iterations: of operands, buffers, constants and ports.
 
 
-def size_of_memory(arch: Arch, role: str) -> int:
-    """Bytes of one instance of the memory in `role`; 0 if there is none."""
-    memory = arch.memories.get(role)
-    return memory.size if memory is not None else 0
-
-
 def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
     """Operands that leave their memory or are not aligned to their element size."""
     for site, core in zip(line.sites, line.owners, strict=True):
-        for operand, addresses in zip(site.operands, site.addresses, strict=True):
-            lowest, highest, whole = _extremes(addresses, operand.itemsize)
-            low, high = lowest + operand.span[0], highest + operand.span[1]
-            size = size_of_memory(arch, operand.memory)
-            if low < 0 or high > size:
-                message = f"bytes {low}..{high} of {operand.memory}, which has {size}"
+        for operand, at, span in zip(site.operands, site.addresses, site.reaches, strict=True):
+            for message in _outside(operand.memory, *span, arch):
                 yield found_at(line.program, "range", message, core, site.instruction)
+            size = operand.itemsize
             steps = [s for n, s in zip(*operand.bytewise, strict=True) if n > 1]
-            if not whole or any(s % operand.itemsize for s in steps):
-                message = f"{operand.memory} address is no multiple of {operand.itemsize}"
+            if size > 1 and ((at % size).any() or any(s % size for s in steps)):
+                message = f"{operand.memory} address is no multiple of {size}"
                 yield found_at(line.program, "alignment", message, core, site.instruction)
 
 
-def _extremes(addresses: Ints, itemsize: int) -> tuple[int, int, bool]:
-    """Lowest and highest address, and whether all are multiples of `itemsize`.
-
-    Most sites occur once, and plain numbers are much faster than arrays of one.
-    """
-    if len(addresses) == 1:
-        only = int(addresses[0])
-        return only, only, only % itemsize == 0
-    return int(addresses.min()), int(addresses.max()), not (addresses % itemsize).any()
+def _outside(role: str, low: int, high: int, arch: Arch) -> Iterator[str]:
+    """That the bytes from `low` up to `high` leave the memory in `role`."""
+    memory = arch.memories.get(role)
+    size = memory.size if memory is not None else 0
+    if low < 0 or high > size:
+        yield f"bytes {low}..{high} of {role}, which has {size}"
 
 
 def storage_bounds(program: Program, arch: Arch) -> Iterator[Finding]:
     """Buffers, constants and ports that leave their memory or break its alignment."""
     for buffer in program.buffers:
-        size = size_of_memory(arch, buffer.memory)
-        name = f"buffer {buffer.name!r} at {buffer.address}"
-        if buffer.address < 0 or buffer.address + buffer.size > size:
-            yield Finding("range", f"{name} of {buffer.size} bytes, {buffer.memory} has {size}")
+        name, end = f"buffer {buffer.name!r}", buffer.address + buffer.size
+        for message in _outside(buffer.memory, buffer.address, end, arch):
+            yield Finding("range", f"{name}: {message}")
         memory = arch.memories.get(buffer.memory)
         if isinstance(memory, Memory) and buffer.address % memory.alignment:
-            yield Finding("alignment", f"{name} is no multiple of {memory.alignment}")
-    dram = arch.memories.dram.size
+            message = f"{name} at {buffer.address} is no multiple of {memory.alignment}"
+            yield Finding("alignment", message)
     for constant in program.constants:
-        if constant.address < 0 or constant.address + constant.data.nbytes > dram:
-            yield Finding("range", f"constant {constant.name!r} leaves dram, which has {dram}")
+        end = constant.address + constant.data.nbytes
+        for message in _outside("dram", constant.address, end, arch):
+            yield Finding("range", f"constant {constant.name!r}: {message}")
     for port in (*program.inputs, *program.outputs):
-        yield from _check_port(port, dram)
+        yield from _check_port(port, arch)
 
 
-def _check_port(port: Port, dram: int) -> Iterator[Finding]:
+def _check_port(port: Port, arch: Arch) -> Iterator[Finding]:
     operand, name = port.operand, f"port {port.name!r}"
     if port.dtype not in SIZES:
         yield Finding("port", f"{name} has no known element type")
@@ -209,8 +197,7 @@ def _check_port(port: Port, dram: int) -> Iterator[Finding]:
     if math.prod(port.shape) != operand.elements:
         stored = f"is stored as {operand.shape}, expected as many elements"
         yield Finding("shape", f"{name} of shape {port.shape} {stored}")
-    low, high = (operand.address.base + edge for edge in operand.span)
     if operand.memory != "dram" or operand.address.terms or operand.address.ring:
         yield Finding("port", f"{name} is no fixed place in dram")
-    if low < 0 or high > dram:
-        yield Finding("range", f"{name}: bytes {low}..{high} of dram, which has {dram}")
+    for message in _outside("dram", *operand.bounds, arch):
+        yield Finding("range", f"{name}: {message}")

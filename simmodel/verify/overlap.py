@@ -12,7 +12,7 @@ hold between their accesses is then a search in sorted arrays (`Rivalries.next_a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch.record import Arch
-from simmodel.isa.region import Operand
 from simmodel.program.program import Place, places
 from simmodel.verify.happens_before import (
     Clocks,
@@ -53,14 +52,10 @@ class Box:
         return self.run + sum((extent - 1) * stride for extent, stride in self.dims)
 
 
-def box_of(operand: Operand) -> Box:
-    """The bytes of `operand`, relative to the lowest: `address + span[0]`."""
-    return _box(*operand.bytewise, operand.itemsize)
-
-
 @lru_cache(maxsize=1 << 14)
 def _box(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Box:
-    """Box of an operand, shared by equal operands, above all of different cores."""
+    """The bytes of an operand, relative to the lowest, shared by equal operands, above all of
+    different cores."""
     run, dims = itemsize, []
     pairs = zip(shape, strides, strict=True)
     for stride, extent in sorted((abs(s), n) for n, s in pairs if n > 1 and s):
@@ -71,21 +66,15 @@ def _box(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Box
     return Box(run, tuple(reversed(dims)))
 
 
-def meet(a: Box, b: Box, delta: Ints) -> Bools:
-    """Whether the bytes of `a` and of `b`, which starts `delta` bytes further, have one in common.
+def meet(pairs: Sequence[tuple[Box, Box]], kind: Ints, delta: Ints) -> Bools:
+    """Whether the bytes of two boxes, the second of which starts `delta` bytes further, have one in
+    common: number i is about `pairs[kind[i]]`, all of which have their distinct strides in common.
 
     A common byte exists if the starts of two runs, one of each, differ by less than a run. The
     difference is a sum over distinct strides of an integer times the stride, and every integer in a
     range is possible; so the integers are chosen from the largest stride down, and only those kept
     from which the rest can still reach the goal.
     """
-    kind = np.zeros(len(delta), np.int64)
-    return _meet(((a, b),), kind, delta)
-
-
-def _meet(pairs: Sequence[tuple[Box, Box]], kind: Ints, delta: Ints) -> Bools:
-    """The same for many pairs of boxes that have their distinct strides in common: number i is
-    about `pairs[kind[i]]`."""
     levels = np.array([_levels(a, b) for a, b in pairs], np.int64).reshape(len(pairs), -1, 3)
     # What the levels behind each one can add.
     least, most = (levels[:, :, 0] * levels[:, :, column] for column in (1, 2))
@@ -179,7 +168,7 @@ def accesses(line: Timeline, arch: Arch) -> Accesses:
     for site, core, found in parts:
         reads = len(site.wide.reads())
         for index, (operand, at) in enumerate(zip(site.operands, site.addresses, strict=True)):
-            box = boxes.setdefault(box_of(operand), len(boxes))
+            box = boxes.setdefault(_box(*operand.bytewise, operand.itemsize), len(boxes))
             for spot in places(arch, operand, core):
                 number = spots.setdefault(spot, len(spots))
                 start = at + operand.span[0]
@@ -259,7 +248,7 @@ def _touching(table: Accesses, first: Ints, second: Ints) -> Bools:
         asked, back = np.unique(
             np.stack([place[kind[where]], delta[where]]), axis=1, return_inverse=True
         )
-        keep[where] = _meet([pairs[n] for n in numbers], asked[0], asked[1])[back.ravel()]
+        keep[where] = meet([pairs[n] for n in numbers], asked[0], asked[1])[back.ravel()]
     return keep
 
 
@@ -307,12 +296,11 @@ class Rivalries:
         return ranges(self.bounds[groups], counts), np.repeat(others, counts)
 
 
-def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], Bools]) -> Rivalries:
-    """All rivalries between queues for which `allowed` is true.
-
-    Geometry is expensive, so `allowed` is asked first, about groups whose bounding intervals meet;
-    it gets each group's queue and its first and last occurrence.
-    """
+def rivalries(
+    line: Timeline, table: Accesses, clocks: Clocks, *, of_one_core: bool | None = None
+) -> Rivalries:
+    """All rivalries between queues, `of_one_core` or of two, but those of which `clocks` say that
+    one group as a whole ends before the other begins; geometry, which is expensive, comes last."""
     queue = line.queue[table.occurrence]
     tag = (table.region * max(len(line.queues), 1) + queue) * 2 + table.write
     order = np.lexsort((table.occurrence, tag))
@@ -320,18 +308,22 @@ def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], B
     bounds = np.append(begins, len(order)).astype(np.int64)
     write = (tags % 2).astype(np.bool_)
     queues, region = tags // 2 % max(len(line.queues), 1), tags // 2 // max(len(line.queues), 1)
+    core = np.array([owner for owner, _ in line.queues], np.int64)[queues]
     limits = np.searchsorted(region, np.arange(len(table.start) + 1))
     occurrence = table.occurrence[order]
-    ends = Ends(queues, occurrence[bounds[:-1]], occurrence[bounds[1:] - 1])
+    begin, end = occurrence[bounds[:-1]], occurrence[bounds[1:] - 1]
     none = np.empty(0, np.int64)
     found: list[tuple[Ints, Ints]] = [(none, none)]
     for one, two in _meeting(table):
         first, second = _group_pairs(limits, one, two)
         keep = (write[first] | write[second]) & (queues[first] != queues[second])
         keep &= (region[first] != region[second]) | (first < second)
+        if of_one_core is not None:
+            keep &= (core[first] == core[second]) == of_one_core
         first, second = first[keep], second[keep]
-        fit = allowed(ends.at(first), ends.at(second))
-        first, second = first[fit], second[fit]
+        ordered = clocks.before(end[first], begin[second])
+        ordered |= clocks.before(end[second], begin[first])
+        first, second = first[~ordered], second[~ordered]
         count = max(len(table.start), 1)
         both, back = np.unique(region[first] * count + region[second], return_inverse=True)
         touch = _touching(table, both // count, both % count)[back]
@@ -340,25 +332,6 @@ def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], B
         line, table, order, bounds, queues,
         np.concatenate([pair[0] for pair in found]), np.concatenate([pair[1] for pair in found]),
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Ends:
-    """Groups of accesses: their queues, their first and their last occurrences."""
-
-    queue: Ints
-    first: Ints
-    last: Ints
-
-    def at(self, groups: Ints) -> Ends:
-        """Those of `groups`."""
-        return Ends(self.queue[groups], self.first[groups], self.last[groups])
-
-
-def disjoint_in_time(clocks: Clocks, first: Ends, second: Ends) -> Bools:
-    """Whether one group of each pair ends before the other begins."""
-    before = clocks.before(first.last, second.first) | clocks.before(second.last, first.first)
-    return np.asarray(before)
 
 
 def _group_pairs(limits: Ints, one: Ints, two: Ints) -> tuple[Ints, Ints]:
@@ -375,14 +348,7 @@ def conflicts(line: Timeline, table: Accesses, clocks: Clocks) -> tuple[Ints, In
     For each access only the latest conflicting one of each other queue: it stands for the rest.
     What `clocks` (of barriers) orders as a whole needs no edge.
     """
-    core = np.array([owner for owner, _ in line.queues], np.int64)
-
-    def allowed(first: Ends, second: Ends) -> Bools:
-        return np.asarray(
-            (core[first.queue] == core[second.queue]) & ~disjoint_in_time(clocks, first, second)
-        )
-
-    found = rivalries(line, table, allowed)
+    found = rivalries(line, table, clocks, of_one_core=True)
     both = np.concatenate([found.first, found.second])
     others = np.concatenate([found.second, found.first])
     asker, group = found.askers(both, others)

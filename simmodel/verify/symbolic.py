@@ -13,7 +13,7 @@ from itertools import chain
 
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.isa.operand_rules import LIMIT, sound
-from simmodel.isa.region import Limit, Operand, Register
+from simmodel.isa.region import Operand, Register
 from simmodel.program.program import Port, Program
 from simmodel.program.sizes import most
 from simmodel.verify.finding import Finding, found_at
@@ -99,18 +99,18 @@ def _open_port_mistakes(
         summed = sum(factor * known[n].high for n, factor in limit.terms)
         if limit.base != extent:
             yield f"{where} has {extent} positions, its limit says {limit.base} at the most"
-        elif kind == "input" and summed != extent and not _more(limit, summed, extent, whole):
+        # There may always be some positions besides, as in a mask over a cache and what is new: of
+        # lengths that another input says by itself.
+        elif (
+            kind == "input"
+            and summed != extent
+            and (summed > extent or not whole >= {name for name, _ in limit.terms})
+        ):
             high = ", ".join(f"{n} has high={known[n].high}" for n, _ in limit.terms)
             yield f"{where} has {extent} positions at the most, but register {high}"
         elif least < 1:
             lows = ", ".join(f"{name} is {known[name].low}" for name, _ in limit.terms)
             yield f"{where} has {least} positions where {lows}, expected 1 or more"
-
-
-def _more(limit: Limit, summed: int, extent: int, whole: Set[str]) -> bool:
-    """Whether there are always some positions besides, as in a mask over a cache and what is new:
-    of lengths that another input says by itself."""
-    return summed < extent and whole >= {name for name, _ in limit.terms}
 
 
 def _stream(

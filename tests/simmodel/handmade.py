@@ -84,28 +84,14 @@ def port(name: str, operand: Operand, dtype: str | None = None) -> Port:
 
 
 def program(
-    *cores: tuple[Item, ...],
-    tokens: tuple[dict[str, int], ...] = (),
-    barriers: dict[str, int] | None = None,
-    constants: tuple[Constant, ...] = (),
-    inputs: tuple[Port, ...] = (),
-    outputs: tuple[Port, ...] = (),
-    **more: Any,
+    *cores: tuple[Item, ...], tokens: tuple[dict[str, int], ...] = (), **more: Any
 ) -> Program:
-    """A program for `machine`, with one origin."""
-    return Program(
-        name="hand",
-        arch="test",
-        cores=cores,
-        tokens=tokens or tuple({} for _ in cores),
-        barriers=barriers or {},
-        constants=constants,
-        buffers=more.pop("buffers", ()),
-        inputs=inputs,
-        outputs=outputs,
-        origins=(Origin("node", 0, "MatMul"),),
-        **more,
-    )
+    """A program for `machine`, with one origin unless others are given."""
+    empty = dict.fromkeys(("constants", "buffers", "inputs", "outputs"), ())
+    fields: dict[str, Any] = {**empty, "origins": (Origin("node", 0, "MatMul"),), **more}
+    fields["barriers"] = fields.get("barriers") or {}
+    tokens = tokens or tuple({} for _ in cores)
+    return Program(name="hand", arch="test", cores=cores, tokens=tokens, **fields)
 
 
 X, W, Y = 0, 4096, 8192

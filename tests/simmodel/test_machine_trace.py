@@ -10,7 +10,7 @@ from programs import KIB, box, gemm, load, machine, memories, nop, program, relu
 
 from simmodel.isa import Loop
 from simmodel.machine.run import simulate
-from simmodel.metrics import measure, peak_bytes
+from simmodel.metrics import measure, peak_bytes, taken
 from simmodel.program.program import Buffer, Constant, Origin, Port, Program
 from simmodel.trace import CAUSES
 
@@ -134,3 +134,17 @@ def test_what_never_moves_is_no_bound() -> None:
     assert (metrics.compulsory_bytes, metrics.efficiency) == (0, 0)
     both = dataclasses.replace(two_layers(), inputs=(port,), outputs=(seen,))
     assert measure(simulate(both, machine()), both, machine()).compulsory_bytes == 64
+
+
+def test_a_byte_counts_once_while_any_buffer_has_it() -> None:
+    numbers = np.random.default_rng(0).integers(0, 24, (40, 4))
+    buffers = [
+        Buffer(f"b{n}", "local", int(low), int(size), first=int(first), last=int(first + more))
+        for n, (low, size, first, more) in enumerate(numbers)
+    ]
+    made = taken(buffers)
+    assert [*made] == sorted({s for b in buffers for s in (b.first, b.last + 1)})
+    for step, count in made.items():
+        there = [b for b in buffers if b.first <= step <= b.last]
+        covered = {byte for b in there for byte in range(b.address, b.address + b.size)}
+        assert count == len(covered)
