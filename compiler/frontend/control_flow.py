@@ -23,8 +23,10 @@ from compiler.frontend.rewrite import (
     ORIGIN,
     Rewriter,
     add_constant,
+    bodies,
     const,
     fresh_name,
+    has_body,
     input_of,
     int_attr,
     ints_attr,
@@ -51,20 +53,6 @@ def forget_shapes(node: ir.Node) -> None:
         if has_body(node) or value.is_graph_output():
             value.meta[DECLARED] = _dims(value)
         value.shape = None
-
-
-def has_body(node: ir.Node) -> bool:
-    """Whether `node` has a graph of its own among its attributes."""
-    return any(True for _ in bodies(node))
-
-
-def bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs among the attributes of `node`."""
-    for attr in node.attributes.values():
-        if attr.type == ir.AttributeType.GRAPH:
-            yield attr.as_graph()
-        elif attr.type == ir.AttributeType.GRAPHS:
-            yield from attr.as_graphs()
 
 
 def reads(node: ir.Node) -> Iterator[ir.Value]:

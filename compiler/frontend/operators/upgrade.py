@@ -127,10 +127,6 @@ def _stft(node: ir.Node, _: int) -> None:
     node.attributes["onesided"] = ir.AttrInt64("onesided", int_attr(node, "onesided", 1))
 
 
-def _scatter(node: ir.Node, _: int) -> None:
-    node.op_type = "ScatterElements"
-
-
 def _grid_sample(node: ir.Node, _: int) -> None:
     mode = str_attr(node, "mode", "bilinear")
     renamed = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
@@ -184,11 +180,11 @@ def _range(node: ir.Node, _: int) -> None:
         node.replace_input_with(index, known or make.op("Reshape", [value, make.axes([])]))
 
 
-def _quantize(node: ir.Node, _: int) -> None:
-    """ONNX Runtime had 16-bit ones before ONNX, which now has the same."""
-    node.domain = ""
-
-
+RENAMED = {
+    ("", "Scatter"): ("", "ScatterElements"),
+    (MICROSOFT, "DequantizeLinear"): ("", "DequantizeLinear"),  # of 16 bits, before ONNX had these
+    (MICROSOFT, "QuantizeLinear"): ("", "QuantizeLinear"),
+}
 NEWEST = 99
 UPGRADES: dict[tuple[str, str], tuple[int, Upgrade]] = {
     ("", "BatchNormalization"): (NEWEST, _batch_norm),
@@ -202,14 +198,12 @@ UPGRADES: dict[tuple[str, str], tuple[int, Upgrade]] = {
     ("", "Pad"): (11, _moves("pads", "value")),
     ("", "Range"): (NEWEST, _range),
     ("", "Resize"): (11, _resize),
-    ("", "Scatter"): (NEWEST, _scatter),
     ("", "STFT"): (NEWEST, _stft),
     ("", "Slice"): (10, _moves("starts", "ends", "axes")),
     **dict.fromkeys((("", "Hardmax"), ("", "LogSoftmax"), ("", "Softmax")), (13, _softmax)),
     ("", "Split"): (NEWEST, _upgrade_split),
     ("", "TopK"): (10, _moves("k")),
     ("", "Upsample"): (NEWEST, _resize),
-    **{(MICROSOFT, f"{way}Linear"): (NEWEST, _quantize) for way in ("Dequantize", "Quantize")},
     **{("", op): (NEWEST, _moves("axes")) for op in ("Squeeze", "Unsqueeze", *REDUCTIONS)},
 }
 """By domain and operator: the operator set that has the new form, `NEWEST` where every form may
@@ -218,6 +212,8 @@ need it, and what brings an older one there."""
 
 def upgrade(node: ir.Node, version: int) -> None:
     """Rewrite `node` from the form of opset `version` to that of `TARGET_OPSET`, in its graph."""
+    name = node.domain, node.op_type
+    node.domain, node.op_type = RENAMED.get(name, name)
     since, rewrite = UPGRADES.get((node.domain, node.op_type), (0, None))
     if rewrite is not None and version < since:
         rewrite(node, version)

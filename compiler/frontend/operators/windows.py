@@ -29,8 +29,8 @@ import onnx_ir as ir
 
 from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
+from compiler.frontend.operators.composites import every
 from compiler.frontend.operators.definitions import Decompose, Table, defines
-from compiler.frontend.operators.positions import every
 from compiler.frontend.rewrite import ARCHGEN, const, int_attr, ints_attr, is_op, static_shape
 
 WINDOWS: Table = {}
