@@ -40,7 +40,7 @@ REDUCTIONS = (
 )  # fmt: skip
 
 
-def _moves(*names: str) -> Upgrade:
+def _to_inputs(*names: str) -> Upgrade:
     """Attributes become constant inputs behind the first; reals are of the type of the data."""
 
     def move(node: ir.Node, _: int) -> None:
@@ -60,7 +60,7 @@ def _moves(*names: str) -> Upgrade:
 
 
 def _upgrade_split(node: ir.Node, version: int) -> None:
-    _moves("split")(node, version)
+    _to_inputs("split")(node, version)
     if input_of(node, 1) is None and "num_outputs" not in node.attributes and version < 18:
         node.attributes["num_outputs"] = ir.AttrInt64("num_outputs", len(node.outputs))
 
@@ -190,21 +190,21 @@ UPGRADES: dict[tuple[str, str], tuple[int, Upgrade]] = {
     ("", "BatchNormalization"): (NEWEST, _batch_norm),
     ("", "BitCast"): (NEWEST, _bit_cast),
     **dict.fromkeys((("", "Cast"), ("", "CastLike")), (NEWEST, _cast)),
-    ("", "Clip"): (11, _moves("min", "max")),
+    ("", "Clip"): (11, _to_inputs("min", "max")),
     ("", "DFT"): (20, _dft),
     ("", "Dropout"): (NEWEST, _dropout),
     ("", "GridSample"): (20, _grid_sample),
     ("", "GroupNormalization"): (21, _group_norm),
-    ("", "Pad"): (11, _moves("pads", "value")),
+    ("", "Pad"): (11, _to_inputs("pads", "value")),
     ("", "Range"): (NEWEST, _range),
     ("", "Resize"): (11, _resize),
     ("", "STFT"): (NEWEST, _stft),
-    ("", "Slice"): (10, _moves("starts", "ends", "axes")),
+    ("", "Slice"): (10, _to_inputs("starts", "ends", "axes")),
     **dict.fromkeys((("", "Hardmax"), ("", "LogSoftmax"), ("", "Softmax")), (13, _softmax)),
     ("", "Split"): (NEWEST, _upgrade_split),
-    ("", "TopK"): (10, _moves("k")),
+    ("", "TopK"): (10, _to_inputs("k")),
     ("", "Upsample"): (NEWEST, _resize),
-    **{("", op): (NEWEST, _moves("axes")) for op in ("Squeeze", "Unsqueeze", *REDUCTIONS)},
+    **{("", op): (NEWEST, _to_inputs("axes")) for op in ("Squeeze", "Unsqueeze", *REDUCTIONS)},
 }
 """By domain and operator: the operator set that has the new form, `NEWEST` where every form may
 need it, and what brings an older one there."""
