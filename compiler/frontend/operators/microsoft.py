@@ -34,22 +34,11 @@ UNSIGNED = {4: ml_dtypes.uint4, 8: np.uint8}
 Results = tuple[Tensor | None, ...]
 
 
-@_fused("Gelu")
-def gelu(b: Body, x: Tensor) -> Tensor:
-    """x * Phi(x)."""
-    return b.one("Gelu", x, approximate="none")
-
-
-@_fused("BiasGelu")
-def bias_gelu(b: Body, x: Tensor, bias: Tensor) -> Tensor:
-    """Gelu of x + bias."""
-    return b.one("Gelu", x + bias, approximate="none")
-
-
-@_fused("FastGelu")
-def fast_gelu(b: Body, x: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Gelu of x + bias, approximated by tanh."""
-    return b.one("Gelu", x if bias is None else x + bias, approximate="tanh")
+@_fused("Gelu", "BiasGelu", "FastGelu")
+def gelu(b: Body, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x * Phi(x) of x + bias, of which the fast one is approximated by tanh."""
+    how = "tanh" if b.node.op_type == "FastGelu" else "none"
+    return b.one("Gelu", x if bias is None else x + bias, approximate=how)
 
 
 @_fused("QuickGelu")
@@ -96,25 +85,16 @@ def fused_conv(
     return function(y)
 
 
-@_fused("SkipLayerNormalization")
+@_fused("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 def skip_norm(
-    b: Body, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None = None,
-    bias: Tensor | None = None, *, epsilon: float = 1e-12,
-) -> Results:  # fmt: skip
-    """A sum, and it normalized; its mean and deviation are left out."""
+    b: Body, x: Tensor, skip: Tensor, gamma: Tensor, *more: Tensor | None, epsilon: float = 1e-12
+) -> Results:
+    """A sum, and it normalized, by the mean of squares where simplified; its mean and deviation are
+    left out. Further inputs: what is added to the result, of the simplified one not, and a bias."""
+    op_type = b.node.op_type.removeprefix("Skip")
+    beta, bias = (*([None] if "Simplified" in op_type else []), *more, None, None)[:2]
     total = _added(x, skip, bias)
-    made = b.one("LayerNormalization", total, gamma, beta, axis=-1, epsilon=epsilon)
-    return made, None, None, total
-
-
-@_fused("SkipSimplifiedLayerNormalization")
-def skip_simplified(
-    b: Body, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None,
-    *, epsilon: float = 1e-12,
-) -> Results:  # fmt: skip
-    """The same by the mean of squares."""
-    total = _added(x, skip, bias)
-    made = b.one("SimplifiedLayerNormalization", total, gamma, axis=-1, epsilon=epsilon)
+    made = b.one(op_type, total, gamma, *filter(None, [beta]), axis=-1, epsilon=epsilon)
     return made, None, None, total
 
 
