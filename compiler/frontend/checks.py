@@ -17,7 +17,7 @@ from onnx import TensorProto
 from compiler.errors import UnsupportedModel, at_node, operator_name
 from compiler.frontend.control_flow import reads
 from compiler.frontend.operators.functions import is_defined
-from compiler.frontend.reference_types import operators_of_runtime, outside
+from compiler.frontend.reference_types import nodes_within, operators_of_runtime, outside
 from compiler.frontend.rewrite import ARCHGEN, const, input_of, is_op, label_of
 from compiler.frontend.shapes import RULES
 
@@ -53,7 +53,7 @@ def _refused(
     nodes: Iterable[onnx.NodeProto], own: set[tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
     """Nodes that are refused, as messages name them, and why."""
-    for index, node in _nodes(nodes):
+    for index, node in nodes_within(nodes):
         known = (node.domain, node.op_type) in own
         why = None if known else _reason(node.op_type, node.domain)
         if why is not None:
@@ -128,7 +128,7 @@ _KINDS = {
 
 def other_ports(graph: onnx.GraphProto) -> list[str]:
     """What is wrong with inputs and outputs of `graph`, with who reads or makes each."""
-    nodes = [(_node_label(node, index), node) for index, node in _nodes(graph.node)]
+    nodes = [(_node_label(node, index), node) for index, node in nodes_within(graph.node)]
     readers = {name: shown for shown, node in reversed(nodes) for name in node.input}
     makers = {name: shown for shown, node in nodes for name in node.output}
     given = {tensor.name for tensor in graph.initializer}
@@ -171,15 +171,6 @@ def _kind_of(value: ir.Value) -> str:
     if isinstance(value.type, ir.OptionalType):
         return "an optional value"
     return "text" if value.dtype == ir.DataType.STRING else ""
-
-
-def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[int, onnx.NodeProto]]:
-    """`nodes` with their positions, also those inside of subgraphs."""
-    for index, node in enumerate(nodes):
-        yield index, node
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from _nodes(body.node)
 
 
 # Inputs of a graph whose numbers decide what a node makes.

@@ -23,8 +23,10 @@ from compiler.frontend.rewrite import (
     ORIGIN,
     Rewriter,
     add_constant,
+    bodies,
     const,
     fresh_name,
+    has_body,
     input_of,
     int_attr,
     ints_attr,
@@ -51,20 +53,6 @@ def forget_shapes(node: ir.Node) -> None:
         if has_body(node) or value.is_graph_output():
             value.meta[DECLARED] = _dims(value)
         value.shape = None
-
-
-def has_body(node: ir.Node) -> bool:
-    """Whether `node` has a graph of its own among its attributes."""
-    return any(True for _ in bodies(node))
-
-
-def bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs among the attributes of `node`."""
-    for attr in node.attributes.values():
-        if attr.type == ir.AttributeType.GRAPH:
-            yield attr.as_graph()
-        elif attr.type == ir.AttributeType.GRAPHS:
-            yield from attr.as_graphs()
 
 
 def reads(node: ir.Node) -> Iterator[ir.Value]:
@@ -418,6 +406,19 @@ class _Rounds:
         """Numbers as a value."""
         return add_constant(self.graph, f"{self.node.name}_const", np.asarray(numbers, dtype))
 
+    def repeated(
+        self, rounds: int, states: Sequence[ir.Value | None],
+        given: Callable[[int, Sequence[ir.Value | None]], Sequence[ir.Value | None]], first: int,
+    ) -> tuple[list[ir.Value], list[Sequence[ir.Value]]]:  # fmt: skip
+        """The last states, and of each other result what all rounds make, from result `first` on;
+        `given`: what a round reads, from its number and the states."""
+        columns = []
+        for number in range(rounds):
+            results = self.copied(self.body, given(number, states))[first:]
+            states = results[: len(states)]
+            columns.append(results[len(states) :])
+        return [s for s in states if s is not None], list(zip(*columns, strict=True))
+
     def stacked(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
         """Results of all rounds along a new axis."""
         wide = [self.one("Unsqueeze", value, self.constant([axis])) for value in values]
@@ -432,15 +433,11 @@ def _unfold_loop(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     if not rounds:
         raise Declined("it has no rounds")
     unfolding.take(rounds, rounds * _node_count(body))
-    states = list(node.inputs[2:])
     goes_on = made.constant(True, np.bool_)
-    columns: list[list[ir.Value]] = []
-    for number in range(rounds):
-        _, *results = made.copied(body, [made.constant(number), goes_on, *states])
-        states = [*results[: len(states)]]
-        columns.append(results[len(states) :])
-    stacked = [made.stacked(column, 0) for column in zip(*columns, strict=True)]
-    return [*(state for state in states if state is not None), *stacked]
+    states, columns = made.repeated(
+        rounds, node.inputs[2:], lambda number, now: [made.constant(number), goes_on, *now], 1
+    )
+    return [*states, *(made.stacked(column, 0) for column in columns)]
 
 
 def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
@@ -459,20 +456,18 @@ def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     unfolding.take(steps, steps * _node_count(body))
     axes = [axis % len(shape) for axis, shape in zip(axes, shapes, strict=True)]
     backwards = _each(node, "scan_input_directions", scanned)
-    states = list(node.inputs[:count])
-    columns: list[list[ir.Value]] = []
-    for step in range(steps):
+
+    def given(step: int, states: Sequence[ir.Value | None]) -> list[ir.Value | None]:
         elements = [
             made.one("Gather", value, made.constant(steps - 1 - step if back else step), axis=axis)
             for value, axis, back in zip(over, axes, backwards, strict=True)
         ]
-        results = made.copied(body, [*states, *elements])
-        states = [*results[:count]]
-        columns.append(results[count:])
-    results = [state for state in states if state is not None]
+        return [*states, *elements]
+
+    results, columns = made.repeated(steps, node.inputs[:count], given, 0)
     names = ("scan_output_axes", "scan_output_directions")
     where = zip(*(_each(node, name, len(node.outputs) - count) for name in names), strict=True)
-    for column, (axis, back) in zip(zip(*columns, strict=True), where, strict=True):
+    for column, (axis, back) in zip(columns, where, strict=True):
         results.append(made.stacked(column[::-1] if back else column, axis))
     return results
 

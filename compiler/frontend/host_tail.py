@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
+from onnx.compose import add_prefix_graph
 
 from compiler.errors import CompilerError, UnsupportedModel
 from compiler.frontend.control_flow import reads
@@ -179,7 +180,9 @@ def _largest(
         results = [onnx.ValueInfoProto(name=value.name) for value in rest]
         nodes = [ir.to_proto(node) for node in later]
         graph = helper.make_graph(nodes, "tail", ports, results, _initializers(part))
-        tail = load(helper.make_model(graph, opset_imports=_opsets(model)), "tail")
+        opsets = {name: n for name, n in model.opset_imports.items() if name != ARCHGEN}
+        imports = [helper.make_opsetid(*each) for each in opsets.items()]
+        tail = load(helper.make_model(graph, opset_imports=imports), "tail")
         if SIZED in tail.meta:
             again = [label_of(node) for node in later if is_op(node, *MOST)]
             raise UnsupportedModel(f"sizes behind it depend on data again, at {', '.join(again)}")
@@ -201,14 +204,6 @@ def _initializers(part: _HostTail) -> list[onnx.TensorProto]:
     ]
 
 
-def _opsets(model: ir.Model) -> list[onnx.OperatorSetIdProto]:
-    return [
-        helper.make_opsetid(domain, version)
-        for domain, version in model.opset_imports.items()
-        if domain != ARCHGEN
-    ]
-
-
 def _replace(
     model: ir.Model,
     part: _HostTail,
@@ -219,6 +214,8 @@ def _replace(
     flat = [each for value in ends for each in _flat(str(value.name), shapes)]
     nodes = [*map(ir.to_proto, part.nodes), *flat]
     body = helper.make_graph(nodes, "tail", [], [], _initializers(part))
+    around = {name: _PREFIX + name for name in (*part.read, *part.constants)}
+    add_prefix_graph(body, _PREFIX, inplace=True, name_map=around)  # no other node has such names
     outputs: list[ir.Value] = []
     sized: dict[str, str] = {}
     inside: list[str] = []
@@ -238,7 +235,7 @@ def _replace(
         TAIL,
         list(part.read.values()),
         {
-            BODY: _prefixed(body).SerializeToString().hex(),
+            BODY: body.SerializeToString().hex(),
             READ: [_PREFIX + name for name in part.read],
             MADE: [_PREFIX + name for name in inside],
         },
@@ -286,29 +283,6 @@ def _flat(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[onnx.NodePro
         helper.make_node("Concat", [f"{at}.none", f"{at}.rest"], [f"{at}.pads"], axis=0),
         helper.make_node("Pad", [f"{at}.row", f"{at}.pads"], [f"{name}.padded"]),
     ]
-
-
-def _prefixed(graph: onnx.GraphProto) -> onnx.GraphProto:
-    """With names that no other node of a payload has; what subgraphs make of their own keeps its
-    name, which hides no other."""
-    for node in graph.node:
-        _rename(node, set())
-        node.output[:] = [name and _PREFIX + name for name in node.output]
-    for tensor in graph.initializer:
-        tensor.name = _PREFIX + tensor.name
-    return graph
-
-
-def _rename(node: onnx.NodeProto, own: set[str]) -> None:
-    node.input[:] = [n if not n or n in own else _PREFIX + n for n in node.input]
-    for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs):
-            inner = own | {v.name for v in body.input} | {t.name for t in body.initializer}
-            inner |= {name for each in body.node for name in each.output}
-            for each in body.node:
-                _rename(each, inner)
-            for value in body.output:
-                value.name = value.name if value.name in inner else _PREFIX + value.name
 
 
 def written_tail(node: ir.Node) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:

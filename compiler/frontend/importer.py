@@ -43,7 +43,6 @@ from compiler.frontend.checks import (
 )
 from compiler.frontend.control_flow import (
     forget_shapes,
-    has_body,
     infer_body,
     resolve_sequence,
     unfold,
@@ -63,6 +62,7 @@ from compiler.frontend.rewrite import (
     Array,
     const,
     fresh_name,
+    has_body,
     is_op,
     is_static,
     label_of,

@@ -99,7 +99,9 @@ def evaluator(proto: onnx.ModelProto) -> ReferenceEvaluator:
 
     Raises ValueError where they have none, or give another value at each run.
     """
-    drawing = sorted(NOT_A_FUNCTION.intersection(_operators(proto.graph)))
+    drawing = sorted(
+        NOT_A_FUNCTION.intersection(node.op_type for _, node in nodes_within(proto.graph.node))
+    )
     if drawing:
         raise ValueError(f"{', '.join(drawing)} gives another value at each run")
     try:
@@ -120,13 +122,13 @@ def evaluated(
         raise ValueError(f"ONNX's own evaluator fails: {why}") from why
 
 
-def _operators(graph: onnx.GraphProto) -> Iterator[str]:
-    """Types of all nodes, also inside of subgraphs."""
-    for node in graph.node:
-        yield node.op_type
+def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[int, onnx.NodeProto]]:
+    """`nodes` with their positions, also those inside of subgraphs."""
+    for index, node in enumerate(nodes):
+        yield index, node
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
-                yield from _operators(body)
+                yield from nodes_within(body.node)
 
 
 _SILENT = 4

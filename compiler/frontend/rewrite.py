@@ -8,7 +8,7 @@ every node carries `metadata_props["origin"]`, the names of the ONNX nodes it ca
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -109,6 +109,20 @@ def ints_attr(node: ir.Node, name: str, default: Sequence[int] | None = None) ->
     if attr is None:
         return None if default is None else list(default)
     return list(attr.as_ints())
+
+
+def has_body(node: ir.Node) -> bool:
+    """Whether `node` has a graph of its own among its attributes."""
+    return any(True for _ in bodies(node))
+
+
+def bodies(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs among the attributes of `node`."""
+    for attr in node.attributes.values():
+        if attr.type == ir.AttributeType.GRAPH:
+            yield attr.as_graph()
+        elif attr.type == ir.AttributeType.GRAPHS:
+            yield from attr.as_graphs()
 
 
 def set_attrs(node: ir.Node, attrs: Mapping[str, AttrValue]) -> bool:

@@ -70,7 +70,7 @@ def _without_windows_of_border(node: ir.Node) -> None:
             windows = made[axis]
             known = isinstance(size, int) and isinstance(windows, int)
             if known and (windows - 1) * step >= size + pad:  # type: ignore[operator]
-                made[axis] = windows - 1  # type: ignore[operator]
+                made[axis] = windows - 1
         value.shape = ir.Shape(made)
 
 

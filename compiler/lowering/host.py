@@ -16,11 +16,11 @@ import onnx
 import onnx_ir as ir
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from compiler.frontend.control_flow import has_body, reads
+from compiler.frontend.control_flow import reads
 from compiler.frontend.host_tail import TAIL, written_tail
 from compiler.frontend.operators.functions import expression_in
 from compiler.frontend.quantization.integer_operators import WINDOW
-from compiler.frontend.rewrite import ARCHGEN, static_shape
+from compiler.frontend.rewrite import ARCHGEN, has_body, static_shape
 from compiler.lowering.expression import ExpressionWriter, NodeWriter
 from compiler.lowering.node import nest_shape
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
-from compiler.frontend.operators import positions
+from compiler.frontend.operators import composites
 from compiler.lowering.lower import lower
 from compiler.target.rows import CopyRows
 from compiler.tensor_ir.gather_rows import ReadRows
@@ -188,7 +188,7 @@ def test_rows_of_a_computed_table(data: st.DataObject) -> None:
     }
     arch = arch.model_copy(update={"copy_": engines})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(positions, "COMPARED", 0)
+        patch.setattr(composites, "COMPARED", 0)
         made = compile_model(proto, arch, CompileOptions())
     verify(made.program, arch)
     random = np.random.default_rng(data.draw(st.integers(0, 9)))

@@ -24,6 +24,7 @@ from compiler.frontend.rewrite import (
     GraphPass,
     Rewriter,
     const,
+    has_body,
     int_attr,
     ints_attr,
     is_op,
@@ -122,35 +123,14 @@ def evaluate_node(
     return tuple(np.asarray(result) for result in results)
 
 
-def _has_subgraph(node: ir.Node) -> bool:
-    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    return any(attr.type in kinds for attr in node.attributes.values())
-
-
-def _of_shape_alone(node: ir.Node) -> tuple[Array, ...] | None:
-    """Shape, Size and EyeLike, which need no more of their input than its type and static shape."""
-    value = node.inputs[0] if node.inputs else None
-    if not is_op(node, "Shape", "Size", "EyeLike") or value is None or value.shape is None:
+def _known_input(node: ir.Node, value: ir.Value | None) -> Array | None:
+    """The numbers of an input; zeros where its shape alone matters."""
+    if value is None or not is_op(node, "Shape", "Size", "EyeLike"):
+        return const(value)
+    if value.shape is None or not value.shape.is_static():
         return None
-    if not value.shape.is_static():
-        return None
-    if node.op_type == "EyeLike":
-        return _eye_like(node, value)
-    shape = np.asarray(value.shape.numpy(), dtype=np.int64)
-    if node.op_type == "Size":
-        return (np.asarray(prod(shape.tolist()), dtype=np.int64),)
-    attr = node.attributes.get("end")
-    end = None if attr is None else attr.as_int()
-    return (shape[int_attr(node, "start", 0) : end],)
-
-
-def _eye_like(node: ir.Node, value: ir.Value) -> tuple[Array, ...] | None:
-    attr = node.attributes.get("dtype")
-    dtype = value.dtype if attr is None else ir.DataType(attr.as_int())
-    if dtype is None or value.shape is None:
-        return None
-    rows, columns = value.shape.numpy()
-    return (np.eye(rows, columns, int_attr(node, "k", 0)).astype(dtype.numpy()),)
+    kind = np.float32 if value.dtype is None else value.dtype.numpy()
+    return np.broadcast_to(np.zeros((), kind), value.shape.numpy())
 
 
 @dataclass(frozen=True)
@@ -172,16 +152,10 @@ def folded(
     another value each time, is one of `kept`, or makes more than `limit` bytes."""
     if node.domain not in ("", "ai.onnx") or node.op_type in NOT_A_FUNCTION | kept:
         return None
-    known = _of_shape_alone(node)
-    if known is not None:
-        return tuple(map(FoldedValue, known))
-    if not node.inputs or _has_subgraph(node):
+    if not node.inputs or has_body(node) or schema_of(node.op_type, "", opsets[""]) is None:
         return None
-    if schema_of(node.op_type, "", opsets[""]) is None:
-        return None
-    inputs = [const(value) for value in node.inputs]
-    absent = [value is None for value in node.inputs]
-    if any(a is None and not gone for a, gone in zip(inputs, absent, strict=True)):
+    inputs = [_known_input(node, value) for value in node.inputs]
+    if any(a is None and v is not None for a, v in zip(inputs, node.inputs, strict=True)):
         return None
     if any(a is not None and a.dtype.kind in "OSU" for a in inputs):
         return None  # text

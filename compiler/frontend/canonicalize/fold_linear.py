@@ -267,14 +267,10 @@ def _legal(node: ir.Node, pad: ir.Node, pads: list[int]) -> bool:
     own = ints_attr(node, "pads") or []
     if is_op(node, "AveragePool"):
         return value == 0 and (bool(int_attr(node, "count_include_pad", 0)) or not any(own))
-    if is_op(node, "MaxPool"):
-        return not any(own) and _legal_maximum(node, pad, pads, value)
-    return value == 0
-
-
-def _legal_maximum(node: ir.Node, pad: ir.Node, pads: list[int], value: float) -> bool:
+    if not is_op(node, "MaxPool"):
+        return value == 0
     dtype = required(pad, 0).dtype
-    if dtype is None or not dtype.is_floating_point():
+    if any(own) or dtype is None or not dtype.is_floating_point():
         return False
     if value == -np.inf or value <= float(np.finfo(dtype.numpy()).min):
         return True

@@ -104,6 +104,14 @@ Rule = Callable[[UnmergedNode], Results | None]
 """None: the operator cannot be computed apart."""
 
 
+def _kept(
+    step: UnmergedNode, parameters: Sequence[ir.Value | None], **changed: AttrValue
+) -> Results:
+    """Results of the axes of the first operand, of that and these other inputs."""
+    made = step.again([step.first.value, *parameters], **changed)
+    return [(value, step.first.axes) for value in made]
+
+
 # Operands that are broadcast, or alike.
 
 
@@ -185,8 +193,7 @@ def _quantization(step: UnmergedNode) -> Results | None:
     axis = 0 if prod(scale) == 1 else step.first.at(int_attr(step.node, "axis", 1))
     if axis is None:
         return None
-    made = step.again([step.first.value, *parameters], axis=axis)
-    return [(made[0], step.first.axes)]
+    return _kept(step, parameters, axis=axis)
 
 
 # Products.
@@ -230,7 +237,7 @@ def _vectors(step: UnmergedNode) -> Results | None:
     others = step.beside()
     if step.first.at(-1) is None or others is None:
         return None
-    return [(step.again([step.first.value, *others])[0], step.first.axes)]
+    return _kept(step, others)
 
 
 # What works along some axes.
@@ -268,8 +275,7 @@ def _trailing_axes_rule(step: UnmergedNode) -> Results | None:
     at, others = step.first.at(axis), step.beside()
     if at is None or others is None or any(len(each) > 1 for each in step.first.axes[axis:]):
         return None
-    made = step.again([step.first.value, *others], axis=at)
-    return [(value, step.first.axes) for value in made]
+    return _kept(step, others, axis=at)
 
 
 def _reduction(step: UnmergedNode) -> Results | None:
@@ -299,8 +305,7 @@ def _slice(step: UnmergedNode) -> Results | None:
     at = [place for axis in axes if (place := step.first.at(axis)) is not None]
     if len(at) < len(axes) or (len(others) > 2 and others[2] is not None and chosen is None):
         return None
-    made = step.again([step.first.value, *others[:2], step.make.axes(at), *others[3:]])
-    return [(made[0], step.first.axes)]
+    return _kept(step, [*others[:2], step.make.axes(at), *others[3:]])
 
 
 def _gather(step: UnmergedNode) -> Results | None:

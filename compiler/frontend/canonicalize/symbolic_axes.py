@@ -31,9 +31,8 @@ def open_axes(model: ir.Model, others: Iterable[ir.Model]) -> OpenAxes:
         for value in _model_values(other):
             name = str(value.name)
             ours, theirs = shapes.get(name, ()), static_shape(value)
-            if len(ours) != len(theirs):
-                continue
-            differ = {axis for axis, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b}
+            pairs = zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ()
+            differ = {axis for axis, (a, b) in enumerate(pairs) if a != b}
             if differ:
                 found[name] = found.get(name, frozenset()) | differ
     return found

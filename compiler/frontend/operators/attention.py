@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from compiler.frontend.operators.body import Body, Contradicted, Declined, Tensor
+from compiler.frontend.operators.composites import INDEX, ramp
 from compiler.frontend.operators.definitions import Decompose, Table, defines
-from compiler.frontend.operators.positions import INDEX, ramp
 from compiler.frontend.rewrite import MICROSOFT, static_shape
 
 ATTENTIONS: Table = {}
@@ -287,10 +287,6 @@ def grouped_attention(
 # Every head with keys of its own.
 
 
-def _append_to_cache(b: Body, past: Tensor | None, new: Tensor) -> Tensor:
-    return new if past is None else b.concat([past, new], 2)
-
-
 def _padding(b: Body, mask: Tensor, total: int, like: Tensor, hidden: float) -> Tensor:
     """The bias of a mask over all tokens of each sequence."""
     shape = mask.shape
@@ -333,7 +329,8 @@ def multi_head_attention(
         cut = _cut(b, bias, [x.shape[2] for x in parts], 0)
         parts = [x + each for x, each in zip(parts, cut, strict=True)]
     query, key, value = (_by_head(b, x, num_heads) for x in parts)
-    key, value = _append_to_cache(b, past_key, key), _append_to_cache(b, past_value, value)
+    pairs = ((past_key, key), (past_value, value))
+    key, value = (new if old is None else b.concat([old, new], 2) for old, new in pairs)
     return _weighed(b, (query, key, value), mask, added, **given), key, value
 
 

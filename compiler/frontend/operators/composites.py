@@ -1,4 +1,4 @@
-"""Operators that are a few reductions and element-wise steps, written as those.
+"""Operators that are a few reductions, comparisons and element-wise steps, written as those.
 
 Every node made from one composite carries its name in `metadata_props["composite"]`, so that
 fusion can keep them together. Statistics are computed in float32 where the operator says so
@@ -8,19 +8,20 @@ Reciprocal of the small one and Mul.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from compiler.frontend.canonicalize.symbolic_axes import Pieces, has_gaps, open_of, pieces_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.definitions import Table, defines
-from compiler.frontend.rewrite import static_shape
+from compiler.frontend.rewrite import Array, static_shape
 
 COMPOSITES: Table = {}
-"""Normalizations, Softmax, global pools, variadic operators, and those that are a Reshape."""
 
 
 def _statistics(b: Body, x: Tensor, stash_type: int) -> Tensor:
@@ -70,10 +71,7 @@ def rms_norm(
 
 def _per_channel(b: Body, value: Tensor, rank: int) -> Tensor:
     """A vector over channels, shaped to broadcast against [N, C, ...]."""
-    shape = (-1, *(1,) * (rank - 2))
-    if value.value is not None:
-        return b.constant(value.value.reshape(shape), value.dtype)
-    return b.reshape(value, shape)
+    return b.reshape(value, (value.shape[0], *(1,) * (rank - 2)))
 
 
 @defines(COMPOSITES, "InstanceNormalization")
@@ -158,3 +156,301 @@ def reshape(b: Body, x: Tensor, axes: Tensor | None = None, **given: Any) -> Ten
     """A Reshape to a constant shape."""
     del axes, given
     return b.reshape(x, static_shape(b.node.outputs[0]))
+
+
+# Operators that ask where something stands, as comparisons with constant positions. A *ramp*, the
+# numbers 0, 1, 2, ... along an axis, is a constant. Where an index equals the ramp is a mask of one
+# place, so finding, marking, picking and writing by index are comparisons, choices and reductions,
+# which the vector engine does; running sums are sums of shifted copies, each step reaching twice as
+# far. Positions are counted in int32, whatever real values are stored in.
+
+INDEX = np.int32
+LONGEST = 1024
+"""Positions along an axis that GatherElements compares an index with, at most: of a longer one the
+host reads what is chosen alone."""
+COMPARED = 8
+"""Positions that an index may be compared with for each element that is read or made; what needs
+more is left as it is."""
+RANKED = 8
+"""Elements that TopK may want, at most; longer lists are left as they are."""
+
+
+def ramp(extent: int, axis: int, rank: int, first: int = 0) -> Array:
+    """first, first + 1, ... along `axis` of `rank` dimensions."""
+    shape = [1] * rank
+    shape[axis] = extent
+    return np.arange(first, first + extent, dtype=INDEX).reshape(shape)
+
+
+def _check_worth(compared: int, *values: tuple[int, ...]) -> None:
+    """Raise Declined where more is compared than values of these shapes are worth."""
+    if compared > COMPARED * sum(map(prod, values)):
+        raise Declined("too many places would be compared")
+
+
+def _pick(b: Body, chosen: Tensor, data: Tensor, axis: int) -> Tensor:
+    """The element of `data` along `axis` that the mask `chosen` marks, or zero; the axis stays."""
+    kind = data.dtype
+    unsummed = kind.kind in "biu" and kind.itemsize < 4  # ONNX's sums do not take these
+    wide = b.cast(data, np.int32) if unsummed else data
+    return b.cast(b.reduce("Sum", b.Where(chosen, wide, 0), [axis]), kind)
+
+
+def _marked(b: Body, index: Tensor, extent: int, axis: int) -> Tensor:
+    """Whether `index`, of extent 1 along `axis`, stands for each of `extent` positions; negative
+    ones count from the end."""
+    rank = len(index.shape)
+    masks = [b.Equal(index, ramp(extent, axis, rank, first)) for first in (0, -extent)]
+    return b.one("Or", *masks)
+
+
+# Which position, and one there.
+
+
+def _extreme_index(b: Body, x: Tensor, axis: int, last: bool, keepdims: int) -> Tensor:
+    """Where the extreme along `axis` stands: the first of equals, or the last."""
+    extent, smallest = x.shape[axis], b.node.op_type == "ArgMin"
+    best = b.reduce("Min" if smallest else "Max", x, [axis])
+    nowhere = INDEX(-1 if last else extent)
+    places = b.Where(b.Equal(x, best), ramp(extent, axis, len(x.shape)), nowhere)
+    return b.reduce("Max" if last else "Min", places, [axis], keepdims)
+
+
+@defines(COMPOSITES, "ArgMax", "ArgMin")
+def extreme_place(
+    b: Body, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Tensor:
+    """The place of the extreme."""
+    place = _extreme_index(b, x, axis % len(x.shape), bool(select_last_index), keepdims)
+    return b.cast(place, np.int64)
+
+
+@defines(COMPOSITES, "Hardmax")
+def hardmax(b: Body, x: Tensor, *, axis: int = -1) -> Tensor:
+    """One where the largest stands, zero elsewhere."""
+    rank = len(x.shape)
+    place = _extreme_index(b, x, axis % rank, last=False, keepdims=1)
+    chosen = b.Equal(place, ramp(x.shape[axis], axis, rank))
+    return b.one("Where", chosen, *(b.constant(number, x.dtype) for number in (1, 0)))
+
+
+@defines(COMPOSITES, "OneHot")
+def one_hot(b: Body, index: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Tensor:
+    """One value where the index stands, the other elsewhere."""
+    if depth.value is None:
+        raise Declined("its depth is computed")
+    shape = index.shape
+    axis %= len(shape) + 1
+    if index.dtype not in (np.int32, np.int64):
+        index = b.cast(index, INDEX)
+    apart = b.reshape(index, (*shape[:axis], 1, *shape[axis:]))
+    off, on = (b.one("Gather", values, place, axis=0) for place in (0, 1))
+    return b.one("Where", _marked(b, apart, int(depth.value.item()), axis), on, off)
+
+
+@defines(COMPOSITES, "GatherElements")
+def gather_elements(b: Body, data: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
+    """The elements at these places along an axis."""
+    wanted = index.shape
+    axis %= len(wanted)
+    extent = data.shape[axis]
+    _check_worth(prod(wanted) * extent, data.shape, wanted)
+    if extent > LONGEST:
+        raise Declined("its axis is too long to be compared with")
+    kept = [a for a, n in enumerate(wanted) if n < data.shape[a] and a != axis]
+    if kept:
+        data = b.one("Slice", data, [0] * len(kept), [wanted[a] for a in kept], kept)
+    if wanted[axis] == 1:
+        return _pick(b, _marked(b, index, extent, axis), data, axis)
+    rows = b.reshape(index, (*wanted[: axis + 1], 1, *wanted[axis + 1 :]))
+    source = b.one("Unsqueeze", data, [axis])
+    return b.reshape(_pick(b, _marked(b, rows, extent, axis + 1), source, axis + 1), wanted)
+
+
+# Running sums and products: with every step of twice as many.
+
+
+@defines(COMPOSITES, "CumSum", "CumProd")
+def running(b: Body, x: Tensor, along: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    """Sums or products of all elements up to each."""
+    if along.value is None:
+        raise Declined("its axis is computed")
+    op_type, neutral = ("Add", 0) if b.node.op_type == "CumSum" else ("Mul", 1)
+    shape, axis = x.shape, int(along.value.item()) % len(x.shape)
+    fill = b.constant(neutral, x.dtype)
+    # Of an open axis that may have fewer positions than they move by, some of the fill is left.
+    is_open = axis in open_of(x.ir) | open_of(b.node.outputs[0])
+
+    def moved(x: Tensor, places: int) -> Tensor:
+        """`x` moved by `places`, towards the end unless reversed."""
+        front, end = axis, len(shape) + axis
+        pads = [0] * (2 * len(shape))
+        pads[front], pads[end] = (-places, places) if reverse else (places, -places)
+        if is_open:
+            pads = [max(0, pad) for pad in pads]
+        made = b.one("Pad", x, pads, fill, mode="constant")
+        return every(b, made, axis, pads[end], shape[axis], 1) if is_open else made
+
+    total = x
+    if exclusive:
+        if shape[axis] == 1 and not is_open:
+            return b.constant(np.full(shape, neutral), x.dtype)
+        total = moved(x, 1)
+    reach = 1
+    while reach < shape[axis]:
+        total = b.one(op_type, total, moved(total, reach))
+        reach *= 2
+    return total
+
+
+def every(b: Body, x: Tensor, axis: int, first: int, count: int, step: int) -> Tensor:
+    """`count` positions along `axis`, from `first` on, `step` apart."""
+    return b.one("Slice", x, [first], [first + (count - 1) * step + 1], [axis], [step])
+
+
+# The best few of many, one after another: each is found, then left out of the search, by value and
+# by place, so that elements that are all lowest are found once each.
+
+
+@defines(COMPOSITES, "TopK")
+def top_k(
+    b: Body, x: Tensor, wanted: Tensor, *, axis: int = -1, largest: int = 1, **order: int
+) -> tuple[Tensor, Tensor]:
+    """Values and places of the best."""
+    del order
+    count = 0 if wanted.value is None else int(wanted.value.item())
+    if not 0 < count <= RANKED:
+        raise Declined(f"more than {RANKED}, or a computed number, are wanted")
+    axis %= len(x.shape)
+    extent, worst = x.shape[axis], b.constant(_least(x, bool(largest)), x.dtype)
+    left = b.constant(ramp(extent, axis, len(x.shape)), INDEX)
+    nowhere = b.constant(extent, INDEX)
+    values, places = [], []
+    for number in range(count):
+        best = b.reduce("Max" if largest else "Min", x, [axis])
+        place = b.reduce("Min", b.Where(b.Equal(x, best), left, nowhere), [axis])
+        values.append(best)
+        places.append(place)
+        if number < count - 1:
+            taken = b.Equal(left, place)
+            x = b.one("Where", taken, worst, x)
+            left = b.one("Where", taken, nowhere, left)
+    return b.concat(values, axis), b.cast(b.concat(places, axis), np.int64)
+
+
+def _least(x: Tensor, least: bool) -> float | int:
+    """The least number of a type, or the largest."""
+    kind = x.ir.dtype
+    assert kind is not None
+    if kind.is_floating_point():
+        return -inf if least else inf
+    return int(kind.min if least else kind.max)
+
+
+# Writing to computed places, and reading from places of several dimensions: every update is
+# compared with every place, a mask [place, update], which is worth it where there are few of
+# either. Places of several dimensions become one number each, as they lie row by row.
+
+JOINED: dict[str, tuple[str, Callable[[Tensor], float]]] = {
+    "none": ("Sum", lambda _: 0), "add": ("Sum", lambda _: 0), "mul": ("Prod", lambda _: 1),
+    "max": ("Max", lambda x: _least(x, True)), "min": ("Min", lambda x: _least(x, False)),
+}  # fmt: skip
+"""Reduction of a scatter -> how updates are joined with each other, and what changes nothing."""
+
+
+def _check_numbers(*values: Tensor) -> None:
+    if any(value.dtype.kind not in "iufV" for value in values):
+        raise Declined("it moves other things than numbers")
+
+
+@defines(COMPOSITES, "Scatter", "ScatterElements")
+def scatter_elements(
+    b: Body, data: Tensor, index: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    """Updates at their places along an axis."""
+    shape = data.shape
+    axis %= len(shape)
+    count = index.shape[axis]
+    _check_numbers(data, updates)
+    _check_worth(prod(shape) * count, shape, updates.shape)
+    index = _filled(b, index, shape, axis, shape[axis])  # a place that there is not
+    updates = _filled(b, updates, shape, axis, 0)
+    pieces = pieces_of(shape, open_of(b.node.outputs[0]))
+    before, behind = _collapsed_extents(pieces[:axis]), _collapsed_extents(pieces[axis + 1 :])
+    rows = (*before, 1, count, *behind)
+    index, updates = b.reshape(index, rows), b.reshape(updates, rows)
+    return _scattered(b, data, (before, shape[axis], behind), (index, updates), reduction)
+
+
+@defines(COMPOSITES, "ScatterND")
+def scatter_nd(
+    b: Body, data: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none"
+) -> Tensor:
+    """Updates at places of several dimensions."""
+    depth, count = index.shape[-1], prod(index.shape[:-1])
+    extent, behind = prod(data.shape[:depth]), prod(data.shape[depth:])
+    _check_numbers(data, updates)
+    _check_worth(extent * count * behind, data.shape, updates.shape)
+    flat = b.reshape(_flat(b, index, data.shape[:depth]), (1, 1, count, 1))
+    updates = b.reshape(updates, (1, 1, count, behind))
+    return _scattered(b, data, ((1,), extent, (behind,)), (flat, updates), reduction)
+
+
+@defines(COMPOSITES, "GatherND")
+def gather_nd(b: Body, data: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
+    """What stands at places of several dimensions; rows at those of one are a Gather, which copy
+    engines may do."""
+    made, places = static_shape(b.node.outputs[0]), index.shape
+    depth, ends = places[-1], batch_dims + places[-1]
+    if batch_dims == 0 and depth == 1:
+        return b.one("Gather", data, b.reshape(index, places[:-1]), axis=0)
+    extents, behind = data.shape[batch_dims:ends], prod(data.shape[ends:])
+    batch, count, deep = prod(places[:batch_dims]), prod(places[batch_dims:-1]), prod(extents)
+    _check_numbers(data)
+    _check_worth(batch * count * deep * behind, data.shape, made)
+    flat = b.reshape(_flat(b, index, extents), (batch, count, 1, 1))
+    source = b.reshape(data, (batch, 1, deep, behind))
+    return b.reshape(_pick(b, _marked(b, flat, deep, 2), source, 2), made)
+
+
+def _collapsed_extents(pieces: Pieces) -> tuple[int, ...]:
+    """The extents of axes, as one where a buffer has one for all of them."""
+    extents = [piece.extent for piece in pieces]
+    return tuple(extents) if has_gaps(pieces) else (prod(extents),)
+
+
+def _filled(b: Body, x: Tensor, shape: tuple[int, ...], axis: int, fill: int) -> Tensor:
+    """`x` as large as `shape` along every axis but `axis`."""
+    pairs = enumerate(zip(shape, x.shape, strict=True))
+    lacks = [0 if a == axis else n - m for a, (n, m) in pairs]
+    pads = [*(0 for _ in lacks), *lacks]
+    return b.one("Pad", x, pads, fill, mode="constant") if any(lacks) else x
+
+
+def _flat(b: Body, index: Tensor, extents: tuple[int, ...]) -> Tensor:
+    """Places [..., dimension] as one number each, none of them from the end."""
+    steps = [prod(extents[axis + 1 :]) for axis in range(len(extents))]
+    places = b.one("Where", b.Less(index, 0), index + extents, index)
+    return b.reduce("Sum", places * steps, [len(index.shape) - 1])
+
+
+def _scattered(
+    b: Body, data: Tensor, shape: tuple[tuple[int, ...], int, tuple[int, ...]],
+    given: tuple[Tensor, Tensor], reduction: str,
+) -> Tensor:  # fmt: skip
+    """Updates [*before, 1, count, *behind] at their places in the data, seen as `shape`: of the
+    axes before, the places and the axes behind them. `given`: index and updates."""
+    before, extent, behind = shape
+    axis, (index, updates) = len(before), given
+    mask = _marked(b, index, extent, axis)
+    how, neutral = JOINED[reduction]
+    chosen = b.one("Where", mask, updates, neutral(data))
+    joined = b.reduce(how, chosen, [axis + 1], keepdims=0)
+    own = b.reshape(data, (*before, extent, *behind))
+    if reduction == "none":
+        one, zero = b.constant(1, INDEX), b.constant(0, INDEX)
+        met = b.reduce("Max", b.Where(mask, one, zero), [axis + 1], keepdims=0)
+        made = b.one("Where", b.Equal(met, one), joined, own)
+    else:
+        made = b.one({"Sum": "Add", "Prod": "Mul"}.get(how, how), own, joined)
+    return b.reshape(made, data.shape)

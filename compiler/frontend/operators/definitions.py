@@ -266,15 +266,14 @@ Table = dict[str, Rewrite]
 
 
 def defines(
-    table: Table, *op_types: str, domain: str = "", grouped: bool = True,
-    reference: Callable[..., Any] | None = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
+    table: Table, *op_types: str, domain: str = "", grouped: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: the function of a builder, inputs and attributes defines these operators."""
 
     def entered(function: Callable[..., Any]) -> Callable[..., Any]:
         signature = Signature.of(function, 1)
         for op_type in op_types:
-            made = Rewrite(domain, op_type, function, signature, reference, grouped)
+            made = Rewrite(domain, op_type, function, signature, grouped=grouped)
             table[made.name] = made
         return function
 

@@ -30,8 +30,6 @@ from compiler.frontend.operators.definitions import (
 )
 from compiler.frontend.operators.expression import TEMPLATES
 from compiler.frontend.operators.microsoft import FUSED
-from compiler.frontend.operators.positions import POSITIONS
-from compiler.frontend.operators.qlinear import QUANTIZED
 from compiler.frontend.operators.recurrent import RECURRENT
 from compiler.frontend.operators.windows import KERNELS
 from compiler.frontend.reference_types import type_proto
@@ -76,7 +74,7 @@ def einsum(*operands: Shaped, equation: str) -> str:
 _EINSUM = Expressed("", "Einsum", einsum, Signature.of(einsum, 0))
 DEFINED: Table = Registry(
     "defined operator",
-    {**FUSED, **RECURRENT, **QUANTIZED, _EINSUM.name: _EINSUM},
+    {**FUSED, **RECURRENT, _EINSUM.name: _EINSUM},
 )
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 
@@ -182,7 +180,7 @@ class DecomposeOperators(Decompose):
     become Reshape to a constant shape.
     """
 
-    table: ClassVar[Table] = {**COMPOSITES, **POSITIONS, **KERNELS}
+    table: ClassVar[Table] = {**COMPOSITES, **KERNELS}
     leaves_none_of: ClassVar[frozenset[str]] = frozenset(
         {"Softmax", "LogSoftmax", "GlobalAveragePool", "GlobalMaxPool", "Flatten", "Squeeze",
          "Unsqueeze", "LayerNormalization", "InstanceNormalization", "Sum", "Mean",

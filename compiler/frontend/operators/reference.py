@@ -60,20 +60,18 @@ def compute_own(
             its body.
     """
     model, feeds = _single_node_model(node, inputs, constant)
-    definition = DEFINED[operator_name(node.op_type, node.domain)]
+    definition, first = DEFINED[operator_name(node.op_type, node.domain)], model.graph.node(0)
     if isinstance(definition, Expressed):
-        infer_expressed(model.graph.node(0), definition)
+        infer_expressed(first, definition)
         if definition.reference is None:
-            return [_evaluated(model.graph.node(0), definition, inputs)]
-    elif definition.reference is None:
+            return [_evaluated(first, definition, inputs)]
+    if definition.reference is None:
         _expand_all(model)
         return list(run(ir.to_proto(model).SerializeToString(), feeds))
-    first = model.graph.node(0)
     attributes = definition.signature.bound(attributes_of(first))
     made = _called(definition, first, inputs, attributes)
     _expand_all(model)
-    values = model.graph.outputs
-    return [_suiting(definition, a, v) for a, v in zip(made, values, strict=False)]
+    return [_suiting(definition, a, v) for a, v in zip(made, model.graph.outputs, strict=False)]
 
 
 def _evaluated(node: ir.Node, definition: Expressed, inputs: Sequence[Array | None]) -> Array:

@@ -40,7 +40,7 @@ REDUCTIONS = (
 )  # fmt: skip
 
 
-def _moves(*names: str) -> Upgrade:
+def _to_inputs(*names: str) -> Upgrade:
     """Attributes become constant inputs behind the first; reals are of the type of the data."""
 
     def move(node: ir.Node, _: int) -> None:
@@ -60,7 +60,7 @@ def _moves(*names: str) -> Upgrade:
 
 
 def _upgrade_split(node: ir.Node, version: int) -> None:
-    _moves("split")(node, version)
+    _to_inputs("split")(node, version)
     if input_of(node, 1) is None and "num_outputs" not in node.attributes and version < 18:
         node.attributes["num_outputs"] = ir.AttrInt64("num_outputs", len(node.outputs))
 
@@ -127,10 +127,6 @@ def _stft(node: ir.Node, _: int) -> None:
     node.attributes["onesided"] = ir.AttrInt64("onesided", int_attr(node, "onesided", 1))
 
 
-def _scatter(node: ir.Node, _: int) -> None:
-    node.op_type = "ScatterElements"
-
-
 def _grid_sample(node: ir.Node, _: int) -> None:
     mode = str_attr(node, "mode", "bilinear")
     renamed = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
@@ -184,33 +180,31 @@ def _range(node: ir.Node, _: int) -> None:
         node.replace_input_with(index, known or make.op("Reshape", [value, make.axes([])]))
 
 
-def _quantize(node: ir.Node, _: int) -> None:
-    """ONNX Runtime had 16-bit ones before ONNX, which now has the same."""
-    node.domain = ""
-
-
+RENAMED = {
+    ("", "Scatter"): ("", "ScatterElements"),
+    (MICROSOFT, "DequantizeLinear"): ("", "DequantizeLinear"),  # of 16 bits, before ONNX had these
+    (MICROSOFT, "QuantizeLinear"): ("", "QuantizeLinear"),
+}
 NEWEST = 99
 UPGRADES: dict[tuple[str, str], tuple[int, Upgrade]] = {
     ("", "BatchNormalization"): (NEWEST, _batch_norm),
     ("", "BitCast"): (NEWEST, _bit_cast),
     **dict.fromkeys((("", "Cast"), ("", "CastLike")), (NEWEST, _cast)),
-    ("", "Clip"): (11, _moves("min", "max")),
+    ("", "Clip"): (11, _to_inputs("min", "max")),
     ("", "DFT"): (20, _dft),
     ("", "Dropout"): (NEWEST, _dropout),
     ("", "GridSample"): (20, _grid_sample),
     ("", "GroupNormalization"): (21, _group_norm),
-    ("", "Pad"): (11, _moves("pads", "value")),
+    ("", "Pad"): (11, _to_inputs("pads", "value")),
     ("", "Range"): (NEWEST, _range),
     ("", "Resize"): (11, _resize),
-    ("", "Scatter"): (NEWEST, _scatter),
     ("", "STFT"): (NEWEST, _stft),
-    ("", "Slice"): (10, _moves("starts", "ends", "axes")),
+    ("", "Slice"): (10, _to_inputs("starts", "ends", "axes")),
     **dict.fromkeys((("", "Hardmax"), ("", "LogSoftmax"), ("", "Softmax")), (13, _softmax)),
     ("", "Split"): (NEWEST, _upgrade_split),
-    ("", "TopK"): (10, _moves("k")),
+    ("", "TopK"): (10, _to_inputs("k")),
     ("", "Upsample"): (NEWEST, _resize),
-    **{(MICROSOFT, f"{way}Linear"): (NEWEST, _quantize) for way in ("Dequantize", "Quantize")},
-    **{("", op): (NEWEST, _moves("axes")) for op in ("Squeeze", "Unsqueeze", *REDUCTIONS)},
+    **{("", op): (NEWEST, _to_inputs("axes")) for op in ("Squeeze", "Unsqueeze", *REDUCTIONS)},
 }
 """By domain and operator: the operator set that has the new form, `NEWEST` where every form may
 need it, and what brings an older one there."""
@@ -218,6 +212,8 @@ need it, and what brings an older one there."""
 
 def upgrade(node: ir.Node, version: int) -> None:
     """Rewrite `node` from the form of opset `version` to that of `TARGET_OPSET`, in its graph."""
+    name = node.domain, node.op_type
+    node.domain, node.op_type = RENAMED.get(name, name)
     since, rewrite = UPGRADES.get((node.domain, node.op_type), (0, None))
     if rewrite is not None and version < since:
         rewrite(node, version)

@@ -29,8 +29,8 @@ import onnx_ir as ir
 
 from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
+from compiler.frontend.operators.composites import every
 from compiler.frontend.operators.definitions import Decompose, Table, defines
-from compiler.frontend.operators.positions import every
 from compiler.frontend.rewrite import ARCHGEN, const, int_attr, ints_attr, is_op, static_shape
 
 WINDOWS: Table = {}
@@ -96,11 +96,6 @@ class WindowAttributes:
             "pads": (*before, *behind), **self.more,
         }  # fmt: skip
 
-    @property
-    def size(self) -> int:
-        """Positions of the kernel."""
-        return prod(side.kernel for side in self.sides)
-
 
 def _deep_window(b: Body, x: Tensor) -> WindowAttributes:
     """The window of a node of three dimensions; Declined for another one, or where nothing slides
@@ -108,8 +103,7 @@ def _deep_window(b: Body, x: Tensor) -> WindowAttributes:
     window = WindowAttributes.of(b.node)
     if len(window.sides) != 3:
         raise Declined("its planes are images already")
-    side = window.sides[0]
-    still = (side.kernel, side.stride, side.before, side.behind) == (1, 1, 0, 0)
+    still = window.sides[0]._replace(dilation=1) == WindowSide()
     if 2 in open_of(x.ir) and still and b.node.op_type != "ConvTranspose":
         raise Declined("its depth is known only when it runs")
     return window
@@ -150,7 +144,7 @@ def norm(b: Body, x: Tensor, *, p: int = 2, **window: Any) -> Tensor:
     sizes = x * x if p == 2 else b.one("Abs", x)
     if p > 2:
         sizes = b.one("Pow", sizes, b.constant(p, x.dtype))
-    total = _pooled(b, "AveragePool", sizes, made) * made.size
+    total = _pooled(b, "AveragePool", sizes, made) * prod(side.kernel for side in made.sides)
     if p == 2:
         return b.one("Sqrt", total)
     return total if p == 1 else b.one("Pow", total, b.constant(1 / p, x.dtype))
@@ -299,5 +293,4 @@ def _im2col(b: Body, x: Tensor, w: Tensor, fill: float) -> tuple[Tensor, Tensor]
     left = b.transpose(rows, 0, 1, 3, 2)
     if groups == 1:
         return left, b.transpose(b.reshape(w, (made, numbers)), 1, 0)
-    weights = b.reshape(w, (groups, made // groups, numbers))
-    return left, b.transpose(weights, 0, 2, 1)
+    return left, b.transpose(b.reshape(w, (groups, made // groups, numbers)), 0, 2, 1)

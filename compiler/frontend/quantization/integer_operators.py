@@ -110,7 +110,7 @@ def _window(node: ir.Node) -> Attributes:
 
 def _operands(names: str, first: tuple[int, float], second: Quantization) -> Attributes:
     """How both operands are quantized: zero points as one number where all are equal."""
-    x, w = names
+    x, w = names[0], names[1]
     return {
         f"{x}_zero": first[0], f"{x}_scale": first[1],
         f"{w}_zero": _shortest(second.zeros.tolist()), f"{w}_scale": second.scales.tolist(),
@@ -220,9 +220,11 @@ def _conv_integer(node: ir.Node) -> bool:
     x_zero, w_zero = _zero_points(input_of(node, 2)), _zero_points(input_of(node, 3))
     make, window = Rewriter(node), _window(node)
     if x_zero is not None and w_zero is not None and len(x_zero) == 1:
-        said = {"x_zero": x_zero[0], "x_scale": 1.0, "w_zero": w_zero, "w_scale": [1.0]}
+        attributes = window | {
+            "x_zero": x_zero[0], "x_scale": 1.0, "w_zero": w_zero, "w_scale": [1.0],
+            "y_type": "int32",
+        }  # fmt: skip
         out = (ir.DataType.INT32, static_shape(node.outputs[0]))
-        attributes = {**window, **said, "y_type": "int32"}
         make.replace(make.op("QConv", [x, w], attributes, domain=ARCHGEN, out=out))
         return True
     one = make.constant(np.float32(1))
