@@ -26,7 +26,6 @@ from compiler.tensor_ir.nest import (
     at,
     row_major,
 )
-from compiler.tensor_ir.nest import Access as Read
 from compiler.tensor_ir.rewrite import NestPass, reads_of, with_steps, writes_of
 
 # New rows are written where they belong, into the bytes of the tensor that they change.
@@ -69,8 +68,7 @@ def _shared(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
         buffers = {name: size for name, size in graph.buffers.items() if name != own.buffer}
         return replace(graph, tensors=tensors, buffers=buffers)
     base = f"{put.table}.given"
-    access = Access(given.name, tuple(at(axis) for axis in range(len(given.shape))))
-    copy = replace(plain(base, given.shape, "move", (access,)), origin=step.origin, kind=step.kind)
+    copy = _copy(base, given, step)
     inputs = tuple(base if name == put.given else name for name in step.inputs)
     if put.given not in step.inputs:  # a constant stands in the payload
         inputs = (base, *step.inputs)
@@ -87,8 +85,7 @@ def _put_into_table(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
         placed = replace(update, placed=RowPlacement(table, index, put.axis, put.block))
         return replace(graph, tensors={**graph.tensors, put.update: placed})
     rows = f"{put.table}.rows"
-    access = Access(update.name, tuple(at(axis) for axis in range(len(update.shape))))
-    move = replace(plain(rows, update.shape, "move", (access,)), origin=step.origin, kind=step.kind)
+    move = _copy(rows, update, step)
     inputs = (*(name for name in step.inputs if name != put.update), rows)
     changed = replace(step, inputs=inputs, pick=replace(put, update=rows))
     made = replace(
@@ -119,6 +116,13 @@ def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
     places = graph.tensors[put.index].storage.buffer
     made = {graph.tensors[n].storage.buffer for s in between for n in writes_of(s)}
     return places not in made and not any(_touches(s, table, graph) for s in between)
+
+
+def _copy(name: str, source: Tensor, step: HostNode) -> Nest:
+    """Operator of the node of `step` that copies a tensor to one called `name`."""
+    access = Access(source.name, tuple(map(at, range(len(source.shape)))))
+    nest = plain(name, source.shape, "move", (access,))
+    return replace(nest, origin=step.origin, kind=step.kind)
 
 
 def _touches(step: Step, buffer: str, graph: NestGraph) -> bool:
@@ -188,15 +192,9 @@ def _write_picked_rows(graph: NestGraph, step: HostNode) -> NestGraph:
     rows = f"{name}.rows"
     virtual = Tensor(rows, own.shape, own.dtype, Storage(rows, 0, row_major(own.shape)))
     tensors = {**graph.tensors, rows: _picked(virtual, step, step.pick, graph)}
-    access = Read(rows, tuple(at(axis) for axis in range(len(own.shape))))
-    move = replace(plain(name, own.shape, "move", (access,)), origin=step.origin, kind=step.kind)
-    steps = [
-        each
-        for other in graph.steps
-        for each in ((replace(step, outputs=(rows,)), move) if other is step else (other,))
-    ]
+    steps = _instead(graph, step, (replace(step, outputs=(rows,)), _copy(name, virtual, step)))
     buffers = {**graph.buffers, rows: own.elements}
-    return replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))
+    return replace(graph, tensors=tensors, buffers=buffers, steps=steps)
 
 
 def _picked(tensor: Tensor, step: HostNode, pick: Pick, graph: NestGraph) -> Tensor:
