@@ -79,7 +79,7 @@ if TYPE_CHECKING:
         best_program,
     )
     from compiler.search.symbolic_sizes import specialize_result
-    from compiler.symbolic.model import SymbolicModel
+    from compiler.symbolic.infer_from_samples import SymbolicModel
     from compiler.tensor_ir.arithmetic import beyond_fp32, infinities_to_limit
     from compiler.tensor_ir.nest import HostNode
 
