@@ -190,25 +190,17 @@ def needs(layer: Layer, out: Sequence[Range], split: Mapping[int, Range]) -> Nee
     touches: dict[Key, tuple[Range, ...]] = {}
     loops: list[tuple[Range, ...]] = []
     for nest in reversed(layer.nests):
-        ranges = _nest_ranges(nest, wanted[nest.tensor], split if nest is layer.head else {})
+        cut = split if nest is layer.head else {}
+        inner = ((d, nest.dims[d].extent) for d in range(nest.rank, len(nest.dims)))
+        ranges = (*wanted[nest.tensor], *(cut.get(d, Range(0, extent)) for d, extent in inner))
         loops.append(ranges)
         for access, key in zip(nest.reads, keys_of(nest), strict=True):
             spans = touched(access, ranges)
             shape = layer.tensors[access.tensor].shape
             touches[key] = range_hull(touches[key], spans, shape) if key in touches else spans
             if access.tensor in layer.inside:
-                inner = clipped(spans, shape).ranges
-                known = wanted.get(access.tensor)
-                wanted[access.tensor] = inner if known is None else range_hull(known, inner, shape)
+                want, known = clipped(spans, shape).ranges, wanted.get(access.tensor)
+                wanted[access.tensor] = want if known is None else range_hull(known, want, shape)
     shapes = layer.tensors
     regions = {key: clipped(spans, shapes[key[0]].shape) for key, spans in touches.items()}
     return Needs(tuple(reversed(loops)), regions)
-
-
-def _nest_ranges(
-    nest: Nest, out: tuple[Range, ...], split: Mapping[int, Range]
-) -> tuple[Range, ...]:
-    reductions = (
-        split.get(dim, Range(0, nest.dims[dim].extent)) for dim in range(nest.rank, len(nest.dims))
-    )
-    return (*out, *reductions)

@@ -295,7 +295,13 @@ class Fallback:
                 for step in self.graph.steps
                 if isinstance(step, Nest)
                 and not shared.isdisjoint(self._buffer(t) for t in (*reads_of(step), step.tensor))
-                and (self._buffer(step.tensor) in shared or self._reads_unnamed(step, shared))
+                and (
+                    self._buffer(step.tensor) in shared
+                    or any(
+                        self._buffer(name) in shared and not self.named.get(self._buffer(name))
+                        for name in reads_of(step)
+                    )
+                )
             }
             if more <= members:
                 break
@@ -316,11 +322,6 @@ class Fallback:
                 if not constant and not self.named.get(self._buffer(name)):
                     found.add(self._buffer(name))
         return found
-
-    def _reads_unnamed(self, step: Nest, shared: set[str]) -> bool:
-        """Whether `step` reads a buffer of `shared` that holds no value of the model."""
-        buffers = {self._buffer(name) for name in reads_of(step)}
-        return any(not self.named.get(buffer) for buffer in buffers & shared)
 
     def _outputs(self, nests: tuple[Nest, ...]) -> tuple[str, ...]:
         """The model's values of `nests` that others read."""

@@ -50,7 +50,10 @@ def with_borders(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
         for number, step in nests:
             for position, access in enumerate(step.operands):
                 for axis, before, after in _outside(step, access, graph, graphs):
-                    key = (access.tensor, _raw(access, graph))
+                    dtype = graph.tensors[access.tensor].dtype
+                    assert access.pad is not None
+                    value = raw_value(access.pad, dtype, access.scale, access.zero)
+                    key = (access.tensor, value)
                     longest = max(
                         (g.tensors[key[0]] for g in graphs.values()), key=lambda t: t.elements
                     )
@@ -77,12 +80,6 @@ def _outside(
         differs = len({each.tensors[access.tensor].shape[axis] for each in graphs.values()}) > 1
         if differs and (start < 0 or start + size > extent):
             yield axis, max(0, -start), max(0, start + size - extent)
-
-
-def _raw(access: Access, graph: NestGraph) -> float:
-    assert access.pad is not None
-    dtype = graph.tensors[access.tensor].dtype
-    return raw_value(access.pad, dtype, access.scale, access.zero)
 
 
 def _bordered(

@@ -187,17 +187,16 @@ def _division(walk: StridedWindows, registers: tuple[Register, ...]) -> _Divisio
     fits."""
     positions = counted(walk.positions, registers)
     windows = counted(walk.windows, registers)
-    if positions is None or (windows is not None and _in_step(windows, positions, walk.step)):
+    if positions is None:
         return None
+    if windows is not None:  # always exactly so many times fewer than positions?
+        scaled = tuple((name, factor * walk.step) for name, factor in windows.terms)
+        if scaled == positions.terms:
+            return None
     of = share(positions, walk.step, registers)
     if of is None or any(factor < 1 for _, factor in of.terms):
         return None
     return _Division(walk, of, lengths_among(registers), known=windows is not None)
-
-
-def _in_step(windows: Count, positions: Count, step: int) -> bool:
-    """Whether windows are always exactly so many times fewer than positions."""
-    return tuple((name, factor * step) for name, factor in windows.terms) == positions.terms
 
 
 @dataclass(frozen=True)

@@ -157,18 +157,17 @@ class _Joining:
     def _is_view_already(self, whole: str, moves: list[Nest]) -> bool:
         """Make `whole` a view of its parts if they are adjacent already."""
         tensor = self.tensors.get(whole)
-        if tensor is None or self._written_by_others(tensor.storage.buffer, moves):
+        if tensor is None:
             return False
+        names = {move.tensor for move in moves}
+        if any(n in self.made and n not in names for n in self.views[tensor.storage.buffer]):
+            return False  # others write there as well
         pairs = [(self.tensors[m.operands[0].tensor], self.tensors[m.tensor]) for m in moves]
         storage = side_by_side(tensor, pairs)
         if storage is None or not self._replace(tensor, storage):
             return False
         self.gone += moves
         return True
-
-    def _written_by_others(self, buffer: str, moves: list[Nest]) -> bool:
-        names = {move.tensor for move in moves}
-        return any(name in self.made and name not in names for name in self.views[buffer])
 
     def _replace(self, cover: Tensor, new: Storage) -> bool:
         """Relocate the buffer that `cover` fills so that `cover` has storage `new`; whether that
@@ -268,7 +267,8 @@ class JoinHost:
             return graph
         steps: list[Step] = []
         for batch in batches(graph):
-            joined = _merge_batch(batch, graph, make)
+            nodes = tuple(step for step in batch if isinstance(step, HostNode))
+            joined = None if len(nodes) < 2 else make(nodes, *crossing(nodes, graph))
             steps += batch if joined is None else [joined]
         return with_steps(graph, steps)
 
@@ -314,11 +314,6 @@ def batches(graph: NestGraph) -> Iterator[list[Step]]:
 def called(step: Step) -> bool:
     """Whether `step` is computed by the host."""
     return isinstance(step, HostNode) and step.pick is None
-
-
-def _merge_batch(batch: list[Step], graph: NestGraph, make: Join) -> HostNode | None:
-    nodes = tuple(step for step in batch if isinstance(step, HostNode))
-    return None if len(nodes) < 2 else make(nodes, *crossing(nodes, graph))
 
 
 def crossing(
