@@ -114,8 +114,8 @@ class ExpectedValues:
     started from these."""
     made: dict[str, ExpectedValue]
     """The same values, computed from the inputs of each operator."""
-    stored: tuple[StoredTensorCheck, ...]
-    losses: tuple[str, ...] = ()
+    stored: list[StoredTensorCheck]
+    losses: list[str] = field(default_factory=list)
     """Values that the element types could not represent, in words."""
     not_handed_on: dict[str, Array] = field(default_factory=dict)
     """As stored, values that readers did not start from."""
@@ -202,18 +202,14 @@ class _Recomputation:
         self.against = _reference_arithmetics(recipe)
         self.copies = _stored_copies(recipe, self.machine.tensors)
         self.forms = _own_forms(recipe)
-        self.pairs: list[StoredTensorCheck] = []
-        self.observed: dict[str, Array] = {}
-        self.made: dict[str, ExpectedValue] = {}
-        self.not_handed_on: dict[str, Array] = {}
-        self.losses = list(lost_constants(recipe.graph))
+        self.found = ExpectedValues({}, {}, {}, [], [*lost_constants(recipe.graph)])
 
     def run(self, inputs: Mapping[str, Array], stored: Mapping[str, Array]) -> ExpectedValues:
         graph = self.recipe.graph
-        given: dict[str, Array] = {}
         for name in graph.inputs:
             feed_one(graph, name, inputs[name], self.machine.tensors)
-            given[name] = shown(graph, name, self.machine.tensors).astype(inputs[name].dtype)
+            seen = shown(graph, name, self.machine.tensors)
+            self.found.inputs[name] = seen.astype(inputs[name].dtype)
             self.model.tensors[name][...] = self.machine.tensors[name]
         for stage in self.recipe.stages:
             if stage.nests:
@@ -228,10 +224,7 @@ class _Recomputation:
             again = self._take_host(stage, stored)
             for name in stage.stored:
                 self._record_source_values(name, as_stored=not again)
-        return ExpectedValues(
-            given, self.observed, self.made, tuple(self.pairs), tuple(self.losses),
-            self.not_handed_on,
-        )  # fmt: skip
+        return self.found
 
     def _compute(self, nest: Nest, stage: Stage, stored: Mapping[str, Array]) -> None:
         """Compute a nest in both arithmetics. Stored values of the program replace the machine's at
@@ -253,7 +246,7 @@ class _Recomputation:
             return
         expected = machine.tensors[name].copy()
         by = self.forms.get(name, "")
-        self.pairs.append(StoredTensorCheck(name, stored[name], expected, error, by))
+        self.found.stored.append(StoredTensorCheck(name, stored[name], expected, error, by))
         machine.tensors[name][...] = stored[name]
         machine.set_error(name, None)
 
@@ -299,7 +292,7 @@ class _Recomputation:
         undefined = ~((real >= limits.min) & (real <= limits.max))
         if undefined.any():
             self.model.widen(name, np.where(undefined, np.inf, 0.0))
-            self.losses.append(
+            self.found.losses.append(
                 f"{np.count_nonzero(undefined)} of {real.size} values of {nest.origin} are beyond "
                 f"{NAMES[kind]}, to which ONNX then leaves the conversion open"
             )
@@ -407,22 +400,22 @@ class _Recomputation:
             off = None if off is None else held.shaped(off)
             as_held = held.shaped(self.machine.tensors[name].astype(kind))
             if name in self.bypassed:
-                self.made[known] = ExpectedValue(made, off)
-                self.not_handed_on[known] = as_held
+                self.found.made[known] = ExpectedValue(made, off)
+                self.found.not_handed_on[known] = as_held
                 continue
-            self.observed[known] = as_held
+            self.found.observed[known] = as_held
             if held.node != self._maker(name):  # by an operator that changes nothing of the first
-                self.made[known] = ExpectedValue(self.observed[known], None)
+                self.found.made[known] = ExpectedValue(self.found.observed[known], None)
                 continue
             rounded = stored if as_stored else None
-            self.made[known] = ExpectedValue(made, off, rounded, self.forms.get(name, ""))
+            self.found.made[known] = ExpectedValue(made, off, rounded, self.forms.get(name, ""))
 
     def _restart_from_program(self, name: str) -> None:
         """Let readers of a named value start from it as the reference's readers do: in the model's
         element type, uncertain by a cast that the machine does not need."""
         values = self.model.tensors[name]
         names = (known.name for known in self.recipe.known[name])
-        seen = (self.observed[known].astype(values.dtype) for known in names)
+        seen = (self.found.observed[known].astype(values.dtype) for known in names)
         given = [each.reshape(values.shape) for each in seen]
         values[...] = given[0]
         self.model.set_error(name, None)
@@ -448,7 +441,7 @@ class _Recomputation:
         what = "infinite" if not undefined else what
         limit = float(ml_dtypes.finfo(ours.dtype).max)  # type: ignore[no-untyped-call]
         why = f", up to {largest:.3g} where {kind} ends at {limit:.3g}" if largest > limit else ""
-        self.losses.append(
+        self.found.losses.append(
             f"{kind} makes {count} of {ours.size} values of {nest.origin} {what}{why}"
         )
 

@@ -85,13 +85,7 @@ def moves(
 def _fills(tensor: Tensor, size: int) -> bool:
     """Whether `tensor` covers a buffer of `size` elements, each once."""
     packed = dense(tensor.shape, _order(tensor))
-    return not tensor.storage.offset and tensor.elements == size and _has_steps(tensor, packed)
-
-
-def _has_steps(tensor: Tensor, strides: tuple[int, ...]) -> bool:
-    """Whether a tensor has `strides`, but for dimensions of extent 1."""
-    steps = zip(tensor.shape, tensor.storage.strides, strides, strict=True)
-    return all(extent <= 1 or given == made for extent, given, made in steps)
+    return not tensor.storage.offset and tensor.elements == size and tensor.has_strides(packed)
 
 
 def _order(tensor: Tensor) -> tuple[int, ...]:
@@ -117,7 +111,7 @@ def _scales(filling: Mapping[Point, Tensor], edge: Point) -> dict[Point, _Scale]
     made: dict[Point, _Scale] = {}
     for point, tensor in filling.items():
         strides = dense(tensor.shape, order)
-        if not _has_steps(tensor, strides):
+        if not tensor.has_strides(strides):
             raise OtherBox(tensor.name, "its axes lie in another order at another length")
         sizes = tuple(math.prod(tensor.shape[axis] for axis in stretch) for stretch in stretches)
         made[point] = _Scale(tuple(strides[stretch[-1]] for stretch in stretches), sizes)

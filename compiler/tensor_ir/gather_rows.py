@@ -51,8 +51,7 @@ def _shared(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
     """The table in the bytes of its input, or behind a copy of it."""
     given, table = graph.tensors[put.given], graph.tensors[put.table]
     own, place = table.storage, given.storage
-    steps = zip(table.shape, own.strides, place.strides, strict=True)
-    dense = own.offset == place.offset == 0 and all(a == b for n, a, b in steps if n > 1)
+    dense = own.offset == place.offset == 0 and table.has_strides(place.strides)
     whole = graph.buffers[own.buffer] == graph.buffers[place.buffer] == given.elements
     number = graph.steps.index(step)
     later = [s for s in graph.steps[number + 1 :] if _touches(s, place.buffer, graph)]

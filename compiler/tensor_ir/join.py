@@ -193,8 +193,7 @@ class _Joining:
         """The graph without the removed copies and their targets."""
         gone = {id(move) for move in self.gone}
         steps = tuple(step for step in self.source.steps if id(step) not in gone)
-        used = {access.tensor for s in steps if isinstance(s, Nest) for access in s.reads}
-        used |= {name for s in steps if isinstance(s, HostNode) for name in s.inputs}
+        used = {name for step in steps for name in reads_of(step)}
         for move in self.gone:
             if move.tensor not in used and move.tensor not in self.source.outputs:
                 self.tensors.pop(move.tensor, None)
@@ -233,10 +232,8 @@ def side_by_side(whole: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Storage |
 
 def _same(part: Tensor, storage: Storage) -> bool:
     """Whether `part` has `storage`; strides of dimensions of extent 1 do not matter."""
-    own = part.storage
-    steps = zip(part.shape, own.strides, storage.strides, strict=True)
-    alike = all(extent == 1 or a == b for extent, a, b in steps)
-    return alike and (own.buffer, own.offset) == (storage.buffer, storage.offset)
+    begins = (part.storage.buffer, part.storage.offset) == (storage.buffer, storage.offset)
+    return begins and part.has_strides(storage.strides)
 
 
 # Host nodes side by side become one call: the host is asked as rarely as possible.

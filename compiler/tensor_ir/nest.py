@@ -291,6 +291,11 @@ class Tensor:
         """Number of elements."""
         return math.prod(self.shape)
 
+    def has_strides(self, strides: tuple[int, ...]) -> bool:
+        """Whether its elements lie in these steps, whatever those of dimensions of extent 1."""
+        steps = zip(self.shape, self.storage.strides, strides, strict=True)
+        return all(extent <= 1 or own == other for extent, own, other in steps)
+
     @property
     def sources(self) -> tuple[Tensor, ...]:
         """The tensors whose bytes are touched where it is loaded or stored, the list last."""
