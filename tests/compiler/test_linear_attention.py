@@ -11,11 +11,12 @@ from evaluate import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
+from one_node import executed
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
-from compiler.api import CompileOptions, compile_model
+from compiler.api import CompileOptions
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import Load, load
 from compiler.frontend.operators.attention import RULES
@@ -24,8 +25,6 @@ from compiler.options import Stages, stages_for
 from compiler.schedule.fusion.partition import Unfused
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import HostNode
-from simmodel.execute import run as execute
-from simmodel.verify import verify
 
 Feeds = dict[str, Any]
 
@@ -95,10 +94,9 @@ def test_programs_compute_it_without_the_host() -> None:
     proto, feeds = network("gated_delta")
     arch = machine(local={"size": "1 MiB"})
     options = CompileOptions("fp32", stages=stages_for(0, Stages(partition=Unfused())))
-    made = compile_model(proto, arch, options)
-    verify(made.program, arch)
+    made, outputs = executed(proto, feeds, arch, options)
     assert not made.host
-    agree(execute(made.program, feeds, arch, run_node).outputs, proto, feeds)
+    agree(outputs, proto, feeds)
 
 
 def test_more_tokens_than_may_unfold_are_the_hosts() -> None:
