@@ -2,7 +2,7 @@
 
 The result of a gather is written only where something other than a nest reads it, or reads it with
 another shape or a border. New rows of a scatter are stored into the table by their producer
-(`_put_into_table`).
+(`_put_rows`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from compiler.tensor_ir.rewrite import NestPass, reads_of, with_steps, writes_of
 # New rows are written where they belong, into the bytes of the tensor that they change.
 
 
-def put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
+def _put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
     """`graph` in which the producer of new rows stores them into the table that `step` writes.
 
     before:
@@ -41,14 +41,28 @@ def put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
         buffer past 32; buffer new 4
         tensor y at past + 0; tensor new put into y by at along 1
     """
-    graph = _shared(graph, step, put)
-    step = next(s for s in graph.steps if isinstance(s, HostNode) and s.outputs == step.outputs)
-    assert isinstance(step.pick, Put)
-    return _put_into_table(graph, step, step.pick)
+    graph, step, put = _shared(graph, step, put)
+    table, index, update = (graph.tensors[name] for name in (put.table, put.index, put.update))
+    placed = RowPlacement(table, index, put.axis, put.block)
+    if _private(graph, step, put):
+        tensors = {**graph.tensors, put.update: replace(update, placed=placed)}
+        return replace(graph, tensors=tensors)
+    rows = f"{put.table}.rows"
+    inputs = (*(name for name in step.inputs if name != put.update), rows)
+    changed = replace(step, inputs=inputs, pick=replace(put, update=rows))
+    made = replace(
+        update, name=rows, storage=Storage(rows, 0, row_major(update.shape)), data=None,
+        exact=None, narrow=None, placed=placed,
+    )  # fmt: skip
+    return replace(
+        graph, tensors={**graph.tensors, rows: made},
+        buffers={**graph.buffers, rows: update.elements},
+        steps=_instead(graph, step, (_copy(rows, update, step), changed)),
+    )  # fmt: skip
 
 
-def _shared(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
-    """The table in the bytes of its input, or behind a copy of it."""
+def _shared(graph: NestGraph, step: HostNode, put: Put) -> tuple[NestGraph, HostNode, Put]:
+    """With the table in the bytes of its input, or behind a copy of it."""
     given, table = graph.tensors[put.given], graph.tensors[put.table]
     own, place = table.storage, given.storage
     dense = own.offset == place.offset == 0 and table.has_strides(place.strides)
@@ -65,37 +79,17 @@ def _shared(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
             for name, t in graph.tensors.items()
         }
         buffers = {name: size for name, size in graph.buffers.items() if name != own.buffer}
-        return replace(graph, tensors=tensors, buffers=buffers)
+        return replace(graph, tensors=tensors, buffers=buffers), step, put
     base = f"{put.table}.given"
     copy = _copy(base, given, step)
     inputs = tuple(base if name == put.given else name for name in step.inputs)
     if put.given not in step.inputs:  # a constant stands in the payload
         inputs = (base, *step.inputs)
-    changed = replace(step, inputs=inputs, pick=replace(put, given=base))
+    put = replace(put, given=base)
+    changed = replace(step, inputs=inputs, pick=put)
     tensors = {**graph.tensors, base: replace(table, name=base)}
-    return replace(graph, tensors=tensors, steps=_instead(graph, step, (copy, changed)))
-
-
-def _put_into_table(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
-    """The new rows, stored into the table by their producer."""
-    table, index = graph.tensors[put.table], graph.tensors[put.index]
-    update = graph.tensors[put.update]
-    if _private(graph, step, put):
-        placed = replace(update, placed=RowPlacement(table, index, put.axis, put.block))
-        return replace(graph, tensors={**graph.tensors, put.update: placed})
-    rows = f"{put.table}.rows"
-    move = _copy(rows, update, step)
-    inputs = (*(name for name in step.inputs if name != put.update), rows)
-    changed = replace(step, inputs=inputs, pick=replace(put, update=rows))
-    made = replace(
-        update, name=rows, storage=Storage(rows, 0, row_major(update.shape)), data=None,
-        exact=None, narrow=None, placed=RowPlacement(table, index, put.axis, put.block),
-    )  # fmt: skip
-    return replace(
-        graph, tensors={**graph.tensors, rows: made},
-        buffers={**graph.buffers, rows: update.elements},
-        steps=_instead(graph, step, (move, changed)),
-    )  # fmt: skip
+    steps = _instead(graph, step, (copy, changed))
+    return replace(graph, tensors=tensors, steps=steps), changed, put
 
 
 def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
@@ -149,7 +143,7 @@ class ReadRows(NestPass):
         picks = [step for step in ir.steps if isinstance(step, HostNode) and step.pick is not None]
         for step in picks:
             if isinstance(step.pick, Put):
-                ir = put_rows(ir, step, step.pick)
+                ir = _put_rows(ir, step, step.pick)
             else:
                 ir = _in_place(ir, step) if self.directly else _write_picked_rows(ir, step)
         return Result(ir, bool(picks))
