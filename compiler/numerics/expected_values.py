@@ -169,7 +169,7 @@ class _Values:
 
     def set_error(self, name: str, error: Array | None) -> None:
         """Set the error bound of a tensor."""
-        buffer = self._graph.tensors[name].storage.buffer
+        buffer = self._graph.buffer_of(name)
         if error is not None and buffer not in self._errors:
             self._errors[buffer] = np.zeros(self._graph.buffers[buffer], np.float32)
         view = self._view_of_error(name)
@@ -185,7 +185,7 @@ class _Recomputation:
         self.memo = memo
         self.host = host
         self.inner = _read_within(recipe)
-        self.kept = {recipe.graph.tensors[name].storage.buffer for name in self.inner}
+        self.kept = {recipe.graph.buffer_of(name) for name in self.inner}
         self.bypassed = _bypassed(recipe)
         self.seen = _views_to_record(recipe, self.bypassed)
         self.unfed: dict[str, tuple[Array, Array]] = {}
@@ -253,7 +253,7 @@ class _Recomputation:
     def _take_copies(self, name: str, stored: Mapping[str, Array]) -> None:
         """What is not stored is, as far as it is unsure, what a stored copy of it says: some read
         the copy, and must not get another version of the same value."""
-        for copy in self.copies.get(_buffer(self.recipe.graph, name), ()):
+        for copy in self.copies.get(self.recipe.graph.buffer_of(name), ()):
             read = copy.operands[0]
             error = self.machine.error_of(read.tensor)
             if error is None:
@@ -500,15 +500,15 @@ def _read_within(recipe: VerificationPlan) -> dict[str, str]:
     graph = recipe.graph
     steps = [step for stage in recipe.stages for step in _reads_and_writes(recipe, stage)]
     named = {name for _, _, written in steps for name in written}
-    viewed = {_buffer(graph, name) for _, read, _ in steps for name in read if name not in named}
-    viewed &= {_buffer(graph, name) for name in named}
+    viewed = {graph.buffer_of(name) for _, read, _ in steps for name in read if name not in named}
+    viewed &= {graph.buffer_of(name) for name in named}
     painted = _marks(graph, viewed, 0)
     makers: dict[str, dict[str, None]] = {}
     found: dict[str, str] = {}
     for number, (origin, read, written) in enumerate(steps, 1):
         for name in read:
             made = makers.get(name, {})
-            if _buffer(graph, name) in viewed and name not in named:
+            if graph.buffer_of(name) in viewed and name not in named:
                 last = np.unique(painted(name))
                 made = dict.fromkeys(n for i in last if i for n in steps[i - 1][0].split("+"))
             own = next((maker for maker in made if maker in origin.split("+")), None)
@@ -516,7 +516,7 @@ def _read_within(recipe: VerificationPlan) -> dict[str, str]:
                 found[name] = own
         for name in written:
             makers.setdefault(name, {}).update(dict.fromkeys(origin.split("+")))
-            if _buffer(graph, name) in viewed:
+            if graph.buffer_of(name) in viewed:
                 painted(name)[...] = number
     return found
 
@@ -532,7 +532,7 @@ def _stored_copies(recipe: VerificationPlan, tensors: Mapping[str, Array]) -> di
                 continue
             source, target = tensors[read.tensor].dtype, tensors[nest.tensor].dtype
             if raw_move(nest, source, target) or _decodes(nest, target):
-                found.setdefault(_buffer(recipe.graph, read.tensor), []).append(nest)
+                found.setdefault(recipe.graph.buffer_of(read.tensor), []).append(nest)
     return found
 
 
@@ -543,14 +543,10 @@ def _decodes(nest: Nest, kind: np.dtype[Any]) -> bool:
     return read.scale is not None and NAMES[kind] in FLOATS and raw_move(plain, kind, kind)
 
 
-def _buffer(graph: NestGraph, name: str) -> str:
-    return graph.tensors[name].storage.buffer
-
-
 def _marks(graph: NestGraph, buffers: Iterable[str], nothing: int) -> Callable[[str], Array]:
     """A number for each element of `buffers`, at first `nothing`, as the view of any tensor."""
     flat = {name: np.full(graph.buffers[name], nothing, np.int32) for name in buffers}
-    return lambda name: view_of(graph.tensors[name], flat[_buffer(graph, name)])
+    return lambda name: view_of(graph.tensors[name], flat[graph.buffer_of(name)])
 
 
 def _reads_and_writes(
@@ -573,12 +569,12 @@ def _bypassed(recipe: VerificationPlan) -> set[str]:
     the same elements are made of them without a rounding, and nobody gets them as stored either."""
     graph = recipe.graph
     found = {*_dequantized_twice(recipe), *_rounded_behind_a_reader(recipe)}
-    buffers = {_buffer(graph, name) for name in found}
+    buffers = {graph.buffer_of(name) for name in found}
     marked = _marks(graph, buffers, 0)
     for name in found:
         marked(name)[...] = 1
     named = (name for name, values in recipe.known.items() if values and name in graph.tensors)
-    return found | {n for n in named if _buffer(graph, n) in buffers and marked(n).any()}
+    return found | {n for n in named if graph.buffer_of(n) in buffers and marked(n).any()}
 
 
 def _rounded_behind_a_reader(recipe: VerificationPlan) -> Iterator[str]:
@@ -618,10 +614,10 @@ def _views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dic
     made = [name for stage in recipe.stages for name in stage.computed_tensors]
     seen = {name: [name] if recipe.known.get(name) else [] for name in made}
     node_of = {name: values[0].node for name, values in recipe.known.items() if values}
-    open_buffers = {_buffer(graph, n) for n in made if n not in node_of or n in bypassed}
+    open_buffers = {graph.buffer_of(n) for n in made if n not in node_of or n in bypassed}
     told, makers = (_marks(graph, open_buffers, nobody) for _ in range(2))
     for number, name in enumerate(made):
-        if _buffer(graph, name) in open_buffers:
+        if graph.buffer_of(name) in open_buffers:
             makers(name)[...] = number
             told(name)[...] = nobody if name in bypassed else node_of.get(name, nobody)
     for name in sorted(node_of, key=node_of.__getitem__):

@@ -89,9 +89,7 @@ def _bordered(
     tensors, buffers = dict(graph.tensors), dict(graph.buffers)
     made: dict[int, list[Step]] = {}
     makers = {
-        graph.tensors[name].storage.buffer: step.origin
-        for step in graph.steps
-        for name in writes_of(step)
+        graph.buffer_of(name): step.origin for step in graph.steps for name in writes_of(step)
     }
     for key, border in wanted.items():
         # Of the node that makes what lies inside: its readers are given what it has stored.

@@ -219,7 +219,7 @@ class _GraphMerge:
     def _whose(self, name: str) -> str:
         """The node that produces a tensor, or else reads it, in words; of a view, its base."""
         edge = self.graphs[self.edge]
-        buffer = edge.tensors[name].storage.buffer
+        buffer = edge.buffer_of(name)
         beside = [n for n, tensor in edge.tensors.items() if tensor.storage.buffer == buffer]
         for names in ([name], beside):
             for ports in (writes_of, reads_of):

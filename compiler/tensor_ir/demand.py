@@ -115,7 +115,7 @@ def demanded(graph: NestGraph) -> Demanded:
 
 def _put(graph: NestGraph, results: Mapping[str, int]) -> int:
     """Bytes of rows that nests store into outputs."""
-    shown = {graph.tensors[name].storage.buffer for name in graph.outputs}
+    shown = {graph.buffer_of(name) for name in graph.outputs}
     put = 0.0
     for name, count in results.items():
         tensor = graph.tensors[name]
@@ -212,7 +212,7 @@ class Precedence:
         """Buffer -> tensors that steps write into it."""
         for step in graph.steps:
             for name in writes_of(step):
-                self._makers[graph.tensors[name].storage.buffer].append(name)
+                self._makers[graph.buffer_of(name)].append(name)
         self._whole: list[Shares] = []
         for number, step in enumerate(graph.steps):
             self._whole.append(self._all_of(number, step))

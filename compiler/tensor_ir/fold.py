@@ -280,11 +280,11 @@ class StoreEncoded(NestPass, Omittable):
         found = []
         for begin in _conversions(ir):
             name = begin.operands[0].tensor
-            buffer = ir.tensors[begin.tensor].storage.buffer
+            buffer = ir.buffer_of(begin.tensor)
             for end in ends.values() if name in ir.inputs else ():
                 access = end.operands[0]
                 same = (begin.scale, begin.zero) == (access.scale, access.zero)
-                if same and ir.tensors[access.tensor].storage.buffer == buffer:
+                if same and ir.buffer_of(access.tensor) == buffer:
                     found.append((begin, end))
         return Result(_drop_conversions(ir, found), bool(found))
 
@@ -294,9 +294,9 @@ def _conversions(ir: NestGraph) -> Iterator[Nest]:
     dequantizing."""
     read: dict[str, int] = {}
     for name in (name for step in ir.steps for name in reads_of(step)):
-        buffer = ir.tensors[name].storage.buffer
+        buffer = ir.buffer_of(name)
         read[buffer] = read.get(buffer, 0) + 1
-    shown = {ir.tensors[name].storage.buffer for name in ir.outputs}
+    shown = {ir.buffer_of(name) for name in ir.outputs}
     for step in ir.steps:
         if isinstance(step, HostNode) or step.function != "move" or step.reduce is not None:
             continue

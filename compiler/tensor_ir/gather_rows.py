@@ -69,7 +69,7 @@ def _shared(graph: NestGraph, step: HostNode, put: Put) -> tuple[NestGraph, Host
     whole = graph.buffers[own.buffer] == graph.buffers[place.buffer] == given.elements
     number = graph.steps.index(step)
     later = [s for s in graph.steps[number + 1 :] if _touches(s, place.buffer, graph)]
-    ports = [n for n in graph.outputs if graph.tensors[n].storage.buffer == place.buffer]
+    ports = [n for n in graph.outputs if graph.buffer_of(n) == place.buffer]
     alike = given.dtype == table.dtype and given.data is None
     if dense and whole and alike and not later and not ports:
         tensors = {
@@ -96,9 +96,9 @@ def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
     """Whether one nest produces the new rows, alone in their buffer, only `step` reads them, and no
     step in between touches the table or writes the index."""
     name = put.update
-    tensor, table = graph.tensors[name], graph.tensors[put.table].storage.buffer
+    tensor, table = graph.tensors[name], graph.buffer_of(put.table)
     buffer = tensor.storage.buffer
-    if buffer in {graph.tensors[n].storage.buffer for n in (*graph.inputs, *graph.outputs)}:
+    if buffer in {graph.buffer_of(n) for n in (*graph.inputs, *graph.outputs)}:
         return False
     users = [s for s in graph.steps if _touches(s, buffer, graph)]
     makers = [s for s in users if name in writes_of(s)]
@@ -106,8 +106,8 @@ def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
     if not alone or users[-1] is not step or tensor.elements != graph.buffers[buffer]:
         return False
     between = graph.steps[graph.steps.index(makers[0]) : graph.steps.index(step)]
-    places = graph.tensors[put.index].storage.buffer
-    made = {graph.tensors[n].storage.buffer for s in between for n in writes_of(s)}
+    places = graph.buffer_of(put.index)
+    made = {graph.buffer_of(n) for s in between for n in writes_of(s)}
     return places not in made and not any(_touches(s, table, graph) for s in between)
 
 
@@ -120,7 +120,7 @@ def _copy(name: str, source: Tensor, step: HostNode) -> Nest:
 
 def _touches(step: Step, buffer: str, graph: NestGraph) -> bool:
     names = (*reads_of(step), *writes_of(step))
-    return any(graph.tensors[name].storage.buffer == buffer for name in names)
+    return any(graph.buffer_of(name) == buffer for name in names)
 
 
 def _instead(graph: NestGraph, step: Step, others: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -153,7 +153,7 @@ def _in_place(graph: NestGraph, step: HostNode) -> NestGraph:
     """`graph` with all readers of `step`'s result reading the table itself; if that is impossible,
     the result is written first."""
     (name,) = step.outputs
-    own, buffer = graph.tensors[name], graph.tensors[name].storage.buffer
+    own, buffer = graph.tensors[name], graph.buffer_of(name)
     names = {n for n, tensor in graph.tensors.items() if tensor.storage.buffer == buffer}
     makers = [s for s in graph.steps if not names.isdisjoint(writes_of(s))]
     if makers != [step] or not names.isdisjoint((*graph.inputs, *graph.outputs)):

@@ -51,7 +51,7 @@ class JoinConcat(NestPass, Omittable):
         groups: dict[tuple[str, str], list[Nest]] = {}
         for step in ir.steps:
             if _joins(step, ir.tensors):
-                key = (ir.tensors[step.tensor].storage.buffer, step.origin)
+                key = (ir.buffer_of(step.tensor), step.origin)
                 groups.setdefault(key, []).append(step)
         joining = _Joining(ir)
         for (whole, _), moves in reversed(groups.items()):
@@ -142,7 +142,7 @@ class _Joining:
         self.fixed = {*graph.outputs, *host, *constant}
         """Tensors whose buffer may not change."""
         self.given = frozenset(graph.inputs)
-        self.shown = {graph.tensors[name].storage.buffer for name in graph.outputs}
+        self.shown = {graph.buffer_of(name) for name in graph.outputs}
         """Buffers of the network's outputs."""
 
     def join(self, whole: str, moves: list[Nest]) -> None:
@@ -280,10 +280,10 @@ def _needs(graph: NestGraph) -> list[set[int]]:
     writers: dict[str, set[int]] = {}
     found = []
     for number, step in enumerate(graph.steps):
-        buffers = {graph.tensors[name].storage.buffer for name in reads_of(step)}
+        buffers = {graph.buffer_of(name) for name in reads_of(step)}
         found.append({w for buffer in buffers for w in writers.get(buffer, ())})
         for name in writes_of(step):
-            writers.setdefault(graph.tensors[name].storage.buffer, set()).add(number)
+            writers.setdefault(graph.buffer_of(name), set()).add(number)
     return found
 
 
@@ -317,10 +317,7 @@ def crossing(
     nodes: Sequence[HostNode], graph: NestGraph
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Outputs of `nodes` that others read, and inputs that others write, in one call."""
-
-    def buffer(name: str) -> str:
-        return graph.tensors[name].storage.buffer
-
+    buffer = graph.buffer_of
     mine = {id(node) for node in nodes}
     made = {buffer(name) for node in nodes for name in node.outputs}
     others = (step for step in graph.steps if id(step) not in mine)

@@ -379,6 +379,10 @@ class NestGraph:
     registers: tuple[Register, ...] = ()
     """Lengths known only at run time; extents are those of their maximum."""
 
+    def buffer_of(self, tensor: str) -> str:
+        """Name of the buffer in which a tensor lies."""
+        return self.tensors[tensor].storage.buffer
+
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Element strides of a dense tensor, last dimension fastest."""
