@@ -17,22 +17,14 @@ from simmodel.isa.region import Limit, Terms
 
 
 @dataclass(frozen=True)
-class Stop:
-    """A position that moves with registers: elements behind it do not exist."""
-
-    base: int
-    terms: Terms
-
-
-@dataclass(frozen=True)
 class Range:
     """Positions start .. start + size along one dimension, moved by loops."""
 
     start: int
     size: int
     terms: Terms = ()
-    stop: Stop | None = None
-    """End of a core's work, if it depends on a length."""
+    stop: Count | None = None
+    """End of a core's work, if it depends on a length: elements behind it do not exist."""
 
 
 def limits(
@@ -47,16 +39,13 @@ def limits(
     """
     found = []
     for axis, span in enumerate(ranges):
-        count = counts[axis] if axis < len(counts) else None
-        if count is not None:
-            found.append(_limit(axis, span, extents[axis], count.terms))
-        if span.stop is not None:
-            found.append(_limit(axis, span, span.stop.base, span.stop.terms))
+        count, stop = counts[axis] if axis < len(counts) else None, span.stop
+        ends = [] if count is None else [(extents[axis], count.terms)]
+        ends += [] if stop is None else [(stop.base, stop.terms)]
+        for end, terms in ends:
+            moved = summed(terms, scaled(span.terms, -1))
+            found.append(Limit(axis, end - span.start, moved))
     return tuple(found)
-
-
-def _limit(axis: int, span: Range, end: int, terms: Terms) -> Limit:
-    return Limit(axis, end - span.start, summed(terms, scaled(span.terms, -1)))
 
 
 @dataclass(frozen=True)
@@ -111,7 +100,7 @@ def touched(access: Access, loops: Sequence[Range]) -> tuple[Range, ...]:
     return tuple(result)
 
 
-def _stop(affine: Affine, loops: Sequence[Range]) -> Stop | None:
+def _stop(affine: Affine, loops: Sequence[Range]) -> Count | None:
     """Behind the last position that is touched, where one loop alone says."""
     if len(affine.terms) != 1:
         return None
@@ -120,7 +109,7 @@ def _stop(affine: Affine, loops: Sequence[Range]) -> Stop | None:
     if stop is None or factor < 1:
         return None
     base = affine.constant + factor * (stop.base - 1) + 1
-    return Stop(base, summed(scaled(stop.terms, factor), affine.registers))
+    return Count(base, summed(scaled(stop.terms, factor), affine.registers))
 
 
 def clipped(ranges: tuple[Range, ...], shape: tuple[int, ...]) -> Region:

@@ -212,13 +212,10 @@ class _Division:
 
     def register(self) -> Register | None:
         """The register that counts one more per window; None: no division fits, or several do."""
-        if not self._possible_edge_offsets or self._distinguishing_step:
+        offsets = self._possible_edge_offsets
+        if not offsets or self._distinguishing_step:
             return None
-        return share(
-            Count(self._base(self._possible_edge_offsets[0]), self.of.terms),
-            self.of.parts,
-            self.lengths,
-        )
+        return share(Count(self._base(offsets[0]), self.of.terms), self.of.parts, self.lengths)
 
     def points(self) -> tuple[Point, ...]:
         """Points, any of which would show more."""
@@ -227,12 +224,8 @@ class _Division:
         far = self._far
         if max(map(abs, seen)) < min(parts, far * factor):
             return self._below_edge(far, -far, 2 * far, -2 * far)
-        if self._distinguishing_step:
-            return self._below_edge(
-                self._distinguishing_step,
-                self._distinguishing_step - parts,
-                self._distinguishing_step + parts,
-            )
+        if step := self._distinguishing_step:
+            return self._below_edge(step, step - parts, step + parts)
         if not self.walk.bordered or not self._possible_edge_offsets:
             return ()
         # There windows reach farthest, and so does their border.
