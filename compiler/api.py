@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # A network for a machine, and how it is scheduled.
         best_program,
     )
     from compiler.search.symbolic_sizes import specialize_result
-    from compiler.symbolic.model import SymbolicModel
+    from compiler.symbolic.infer_from_samples import SymbolicModel
 
 if TYPE_CHECKING:  # Refusals, and what a message says of a node.
     from compiler.cost.multicast import between_cores

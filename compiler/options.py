@@ -51,11 +51,10 @@ from compiler.target.narrow_weights import KeepNarrow
 from compiler.target.place_on_host import PlaceOnHost
 from compiler.target.rows import CopyRows
 from compiler.target.vector_functions import ExpandFunctions
-from compiler.tensor_ir.fold import FoldBias, FoldClips, FoldConversions
+from compiler.tensor_ir.fold import FoldBias, FoldClips, FoldConversions, StoreEncoded
 from compiler.tensor_ir.gather_rows import ReadRows
 from compiler.tensor_ir.join import JoinConcat, JoinHost
 from compiler.tensor_ir.nest import NestGraph
-from compiler.tensor_ir.store_encoded import StoreEncoded
 
 # How many schedules of a group a judge is asked about, and what it says of them.
 

@@ -43,9 +43,8 @@ from compiler.schedule.residency.table import added
 from compiler.schedule.tracking import TrackedArch
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
-from compiler.symbolic.infer_from_samples import for_lengths
+from compiler.symbolic.infer_from_samples import SymbolicModel, for_lengths
 from compiler.symbolic.merge import refusal as refusal_of
-from compiler.symbolic.model import SymbolicModel
 from compiler.target.bind import unsupported
 from compiler.target.group_facts import Unholdable
 from compiler.target.machine import between_type, real_type

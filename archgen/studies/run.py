@@ -284,7 +284,7 @@ class Workbench:
     ) -> ExpectedValues:
         """The model's values as the program had them, and what it stored beside what it should."""
         if compiled.recipe is None:
-            return ExpectedValues(dict(inputs), {}, {}, ())
+            return ExpectedValues(dict(inputs), {}, {}, [])
         recipe = as_named(compiled.recipe, proto)
         return compute_expected_values(recipe, inputs, probed, self._memo, run_node)
 

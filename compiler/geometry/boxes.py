@@ -17,22 +17,14 @@ from simmodel.isa.region import Limit, Terms
 
 
 @dataclass(frozen=True)
-class Stop:
-    """A position that moves with registers: elements behind it do not exist."""
-
-    base: int
-    terms: Terms
-
-
-@dataclass(frozen=True)
 class Range:
     """Positions start .. start + size along one dimension, moved by loops."""
 
     start: int
     size: int
     terms: Terms = ()
-    stop: Stop | None = None
-    """End of a core's work, if it depends on a length."""
+    stop: Count | None = None
+    """End of a core's work, if it depends on a length: elements behind it do not exist."""
 
 
 def limits(
@@ -47,16 +39,13 @@ def limits(
     """
     found = []
     for axis, span in enumerate(ranges):
-        count = counts[axis] if axis < len(counts) else None
-        if count is not None:
-            found.append(_limit(axis, span, extents[axis], count.terms))
-        if span.stop is not None:
-            found.append(_limit(axis, span, span.stop.base, span.stop.terms))
+        count, stop = counts[axis] if axis < len(counts) else None, span.stop
+        ends = [] if count is None else [(extents[axis], count.terms)]
+        ends += [] if stop is None else [(stop.base, stop.terms)]
+        for end, terms in ends:
+            moved = summed(terms, scaled(span.terms, -1))
+            found.append(Limit(axis, end - span.start, moved))
     return tuple(found)
-
-
-def _limit(axis: int, span: Range, end: int, terms: Terms) -> Limit:
-    return Limit(axis, end - span.start, summed(terms, scaled(span.terms, -1)))
 
 
 @dataclass(frozen=True)
@@ -111,7 +100,7 @@ def touched(access: Access, loops: Sequence[Range]) -> tuple[Range, ...]:
     return tuple(result)
 
 
-def _stop(affine: Affine, loops: Sequence[Range]) -> Stop | None:
+def _stop(affine: Affine, loops: Sequence[Range]) -> Count | None:
     """Behind the last position that is touched, where one loop alone says."""
     if len(affine.terms) != 1:
         return None
@@ -120,7 +109,7 @@ def _stop(affine: Affine, loops: Sequence[Range]) -> Stop | None:
     if stop is None or factor < 1:
         return None
     base = affine.constant + factor * (stop.base - 1) + 1
-    return Stop(base, summed(scaled(stop.terms, factor), affine.registers))
+    return Count(base, summed(scaled(stop.terms, factor), affine.registers))
 
 
 def clipped(ranges: tuple[Range, ...], shape: tuple[int, ...]) -> Region:
@@ -190,25 +179,17 @@ def needs(layer: Layer, out: Sequence[Range], split: Mapping[int, Range]) -> Nee
     touches: dict[Key, tuple[Range, ...]] = {}
     loops: list[tuple[Range, ...]] = []
     for nest in reversed(layer.nests):
-        ranges = _nest_ranges(nest, wanted[nest.tensor], split if nest is layer.head else {})
+        cut = split if nest is layer.head else {}
+        inner = ((d, nest.dims[d].extent) for d in range(nest.rank, len(nest.dims)))
+        ranges = (*wanted[nest.tensor], *(cut.get(d, Range(0, extent)) for d, extent in inner))
         loops.append(ranges)
         for access, key in zip(nest.reads, keys_of(nest), strict=True):
             spans = touched(access, ranges)
             shape = layer.tensors[access.tensor].shape
             touches[key] = range_hull(touches[key], spans, shape) if key in touches else spans
             if access.tensor in layer.inside:
-                inner = clipped(spans, shape).ranges
-                known = wanted.get(access.tensor)
-                wanted[access.tensor] = inner if known is None else range_hull(known, inner, shape)
+                want, known = clipped(spans, shape).ranges, wanted.get(access.tensor)
+                wanted[access.tensor] = want if known is None else range_hull(known, want, shape)
     shapes = layer.tensors
     regions = {key: clipped(spans, shapes[key[0]].shape) for key, spans in touches.items()}
     return Needs(tuple(reversed(loops)), regions)
-
-
-def _nest_ranges(
-    nest: Nest, out: tuple[Range, ...], split: Mapping[int, Range]
-) -> tuple[Range, ...]:
-    reductions = (
-        split.get(dim, Range(0, nest.dims[dim].extent)) for dim in range(nest.rank, len(nest.dims))
-    )
-    return (*out, *reductions)

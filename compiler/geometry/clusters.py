@@ -79,10 +79,16 @@ def _puts_apart(group: Group, parts: Sequence[Box]) -> bool:
 
 
 def _shares(group: Group, part: Box) -> Boxes:
-    """Boxes of the results that a core stores, for its part of the last one."""
-    tensors = group.tensors
-    last = tensors[group.results[-1]].shape
-    return {name: _result_part(tensors[name].shape, last, part) for name in group.results}
+    """Boxes of the results that a core stores, for its part of the last one: each is cut like that
+    where they have the axis in common."""
+    last = group.tensors[group.results[-1]].shape
+    return {
+        name: tuple(
+            part[axis] if axis < len(last) and part[axis] != (0, last[axis]) else (0, extent)
+            for axis, extent in enumerate(group.tensors[name].shape)
+        )
+        for name in group.results
+    }
 
 
 def _core_results(group: Group, share: Boxes, core: int) -> Boxes:
@@ -97,12 +103,6 @@ def _core_results(group: Group, share: Boxes, core: int) -> Boxes:
 def _all_of(boxes: Sequence[Boxes]) -> Boxes:
     """Smallest boxes around those of several cores."""
     return {name: reduce(union, (each[name] for each in boxes)) for name in boxes[0]}
-
-
-def _result_part(shape: Sequence[int], last: Sequence[int], part: Box) -> Box:
-    """The part of a result of `shape`: cut like the last one where they have the axis in common."""
-    cut = [axis < len(last) and part[axis] != (0, last[axis]) for axis in range(len(shape))]
-    return tuple(part[axis] if cut[axis] else (0, extent) for axis, extent in enumerate(shape))
 
 
 def _span(tensor: Tensor, box: Box) -> tuple[int, int]:

@@ -30,8 +30,9 @@ def shared_axes(group: Group) -> list[int]:
     last = shapes[-1]
     axes = cut_axes(last)
     axes += [axis for axis in dividing(group) if axis not in axes]
-    column = len(last) - 1
-    if len(last) > 2 and column not in axes and _slides(group, column):
+    column, heads = len(last) - 1, [layer.head for layer in group.layers if layer.head.macs]
+    slides = bool(heads) and all(a.operands[0].uses(column) for a in heads if column < a.rank)
+    if len(last) > 2 and column not in axes and slides:
         axes.append(column)
     return [a for a in axes if all(a < len(shape) and shape[a] == last[a] for shape in shapes)]
 
@@ -99,12 +100,6 @@ def _works(group: Group, axis: int, position: int) -> list[Box | None]:
     box[axis] = (position, 1)
     wants = group_needs(group, {last: tuple(box)})
     return [wants.get(layer.result.name) for layer in group.layers]
-
-
-def _slides(group: Group, axis: int) -> bool:
-    """Whether the group has products, and all slide along their images with `axis`."""
-    heads = [layer.head for layer in group.layers if layer.head.macs]
-    return bool(heads) and all(a.operands[0].uses(axis) for a in heads if axis < a.rank)
 
 
 def channel_axis(rank: int) -> int | None:
@@ -212,7 +207,8 @@ def grids(
     """
     found: dict[tuple[tuple[int, int], ...], int] = {}
     for first in splittable:
-        for parts in _counts(extents[first], cores):
+        most = min(cores, extents[first])
+        for parts in sorted({1 << n for n in range(most.bit_length())} | {most}):
             found[((first, parts),)] = parts
             for second in splittable:
                 if second <= first or parts == 1:

@@ -10,7 +10,7 @@ These maps are extracted once per layer; a box then costs a few additions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -99,26 +99,19 @@ def _axis_interval(nest: Nest, affine: Affine) -> Callable[[Box], Interval]:
     moving = [(dim, factor) for dim, factor in affine.terms if dim < nest.rank]
     low = affine.constant
     more = 1
-    for reach in _fixed(nest, affine):
-        low += min(0, reach)
-        more += abs(reach)
+    for dim, factor in affine.terms:
+        if dim >= nest.rank:  # run over everything
+            reach = factor * (nest.dims[dim].extent - 1)
+            low += min(0, reach)
+            more += abs(reach)
     if not moving:
         return lambda _: (low, more)
-    if len(moving) > 1:
-        return lambda box: _several(box, moving, low, more)
     dim, factor = moving[0]
+    if len(moving) > 1 or factor < 0:
+        return lambda box: _several(box, moving, low, more)
     if factor == 1 and (low, more) == (0, 1):
         return lambda box: box[dim]
-    if factor > 0:
-        return lambda box: (low + factor * box[dim][0], factor * (box[dim][1] - 1) + more)
-    return lambda box: _several(box, moving, low, more)
-
-
-def _fixed(nest: Nest, affine: Affine) -> Iterator[int]:
-    """Offset of the position by each reduction loop, run over everything."""
-    for dim, factor in affine.terms:
-        if dim >= nest.rank:
-            yield factor * (nest.dims[dim].extent - 1)
+    return lambda box: (low + factor * box[dim][0], factor * (box[dim][1] - 1) + more)
 
 
 def _several(box: Box, moving: list[tuple[int, int]], low: int, more: int) -> Interval:

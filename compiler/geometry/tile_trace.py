@@ -271,14 +271,13 @@ class TileTracer:
         return tuple(replace(m, holds={**m.holds, **settled}) for m in moments)
 
     def _outs(self, loop: OuterLoop | None, part: Box) -> Iterator[dict[str, Box]]:
+        cuts: list[tuple[int, int, int] | None] = [None]
+        if loop is not None:
+            start, extent = part[loop.axis]
+            lows = range(start, start + extent, loop.size)
+            cuts = [(loop.axis, low, min(loop.size, start + extent - low)) for low in lows]
         shapes = {name: self.group.tensors[name].shape for name in self.group.results}
-        if loop is None:
-            yield {name: self._cut_result(shape, part, None) for name, shape in shapes.items()}
-            return
-        start, extent = part[loop.axis]
-        for low in range(start, start + extent, loop.size):
-            size = min(loop.size, start + extent - low)
-            cut = (loop.axis, low, size)
+        for cut in cuts:
             yield {name: self._cut_result(shape, part, cut) for name, shape in shapes.items()}
 
     def _kept_outs(self, out: Mapping[str, Box], whole: Box) -> dict[str, Box]:
@@ -286,15 +285,10 @@ class TileTracer:
         the elements that the core keeps beyond it."""
         found = {}
         for name in self.group.results:
-            if name not in self.group.kept or self.group.kept[name].passed:
-                continue
-            spans = zip(
-                out[name],
-                self.share(name, whole),
-                self.group.kept[name].slices[self.core],
-                strict=True,
-            )
-            found[name] = tuple(_reaching(*axis) for axis in spans)
+            kept = self.group.kept.get(name)
+            if kept is not None and not kept.passed:
+                spans = zip(out[name], self.share(name, whole), kept.slices[self.core], strict=True)
+                found[name] = tuple(_reaching(*axis) for axis in spans)
         return found
 
     def share(self, name: str, part: Box) -> Box:

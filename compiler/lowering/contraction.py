@@ -78,10 +78,6 @@ class Geometry:
             )
         )
 
-    def pad(self, codes: dict[str, Any]) -> tuple[float | None, None, int]:
-        """Access fields: pad value, scale, zero point of the input."""
-        return (0.0 if self.padded else None), None, codes.get("a_zero", 0)
-
 
 def conv(node: Node) -> None:
     """Convolution in one or two spatial dimensions, or in the planes of three, with groups; of
@@ -137,7 +133,10 @@ def windows(
     else:
         group = (at(1),) * lead
         left, right = (at(0), *group, at(rank), *slid), (*group, at(1 + lead), at(rank), *spread)
-    reads = Access(x.name, left, *point.pad(codes)), Access(w.name, right)
+    reads = (
+        Access(x.name, left, 0.0 if point.padded else None, None, codes.get("a_zero", 0)),
+        Access(w.name, right),
+    )
     dims = [*_out_dims(out.shape), *inner, *point.dims()]
     _finish(node, out, dims, reads, codes, tuple(range(1, 2 + lead)))
 

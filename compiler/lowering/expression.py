@@ -55,15 +55,11 @@ class _Lowering:
         """The nests; the last one makes the node's output."""
         if isinstance(self.made.term, Number):
             raise NoNest(f"{self.node.op} is a constant")
-        if self._is_composite(self.made.term):
-            self.node.build.composite = self.node.build.composite or self.node.out
+        inner = self.made.term.body if isinstance(self.made.term, Reduction) else self.made.term
+        operands = inner.operands if isinstance(inner, Apply) else ()
+        if not all(isinstance(each, Read | Number) for each in operands):
+            self.node.compose()
         self._make(self.node.out, self.made.indices, self.made.term)
-
-    def _is_composite(self, term: Term) -> bool:
-        inner = term.body if isinstance(term, Reduction) else term
-        return isinstance(inner, Apply) and any(
-            not isinstance(each, Read | Number) for each in inner.operands
-        )
 
     def _make(self, name: str, indices: tuple[str, ...], term: Term) -> None:
         """The nest of `term` over `indices` as tensor `name`."""
@@ -86,13 +82,12 @@ class _Lowering:
     def _function(self, inner: Term, how: str | None) -> tuple[str, tuple[Term, ...]]:
         """The function of a nest: a reduction other than a sum of products reads its operand
         unchanged."""
-        product = isinstance(inner, Apply) and inner.function == "mul" and how == "sum"
-        if isinstance(inner, Apply) and (how is None or (product and self._both_vary(inner))):
+        if not isinstance(inner, Apply):
+            return "move", (inner,)
+        vary = not any(isinstance(each, Number) for each in inner.operands)
+        if how is None or (inner.function == "mul" and how == "sum" and vary):
             return inner.function, inner.operands
         return "move", (inner,)
-
-    def _both_vary(self, product: Apply) -> bool:
-        return not any(isinstance(each, Number) for each in product.operands)
 
     def _access(self, term: Term, loops: tuple[str, ...]) -> Access:
         """An access of a nest over `loops` to a value."""

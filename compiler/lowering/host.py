@@ -8,7 +8,7 @@ go to the host together; the payload is the nodes between their inputs and outpu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -239,13 +239,13 @@ class Fallback:
         """A host node and the nests that it replaces, including `nest`; None: there is none."""
         nests = self._connected_nests(nest)
         outputs = self._outputs(nests)
-        mine = {self._buffer(n.tensor) for n in nests}
+        mine = {self.graph.buffer_of(n.tensor) for n in nests}
         stop = {
             name
             for n in nests
             for access in n.reads
-            for name in self.named.get(self._buffer(access.tensor), ())
-            if self._buffer(access.tensor) not in mine
+            for name in self.named.get(self.graph.buffer_of(access.tensor), ())
+            if self.graph.buffer_of(access.tensor) not in mine
         }
         host = self._call(outputs, stop, (nest.origin, nest.kind, "")) if outputs else None
         return None if host is None else (host, nests)
@@ -282,55 +282,44 @@ class Fallback:
         )
         return self._call(outputs, given, (origin, kind, reason))
 
-    def _buffer(self, tensor: str) -> str:
-        return self.graph.tensors[tensor].storage.buffer
-
     def _connected_nests(self, nest: Nest) -> tuple[Nest, ...]:
         """`nest` and all nests that share unnamed tensors with it, in order."""
+        nests = [step for step in self.graph.steps if isinstance(step, Nest)]
         members = {nest.tensor}
         while True:
-            shared = self._unnamed(members)
+            shared = self._unnamed([step for step in nests if step.tensor in members])
             more = {
                 step.tensor
-                for step in self.graph.steps
-                if isinstance(step, Nest)
-                and not shared.isdisjoint(self._buffer(t) for t in (*reads_of(step), step.tensor))
-                and (self._buffer(step.tensor) in shared or self._reads_unnamed(step, shared))
+                for step in nests
+                if self.graph.buffer_of(step.tensor) in shared
+                or any(buffer in shared for buffer in self._unnamed_reads(step))
             }
             if more <= members:
-                break
+                return tuple(step for step in nests if step.tensor in members)
             members |= more
-        steps = (step for step in self.graph.steps if isinstance(step, Nest))
-        return tuple(step for step in steps if step.tensor in members)
 
-    def _unnamed(self, members: set[str]) -> set[str]:
+    def _unnamed(self, members: Sequence[Nest]) -> set[str]:
         """Buffers that `members` share with nests that must join them."""
-        found = set()
-        for step in self.graph.steps:
-            if not isinstance(step, Nest) or step.tensor not in members:
-                continue
-            if step.tensor not in self.values:
-                found.add(self._buffer(step.tensor))
-            for name in reads_of(step):
-                constant = self.graph.tensors[name].data is not None
-                if not constant and not self.named.get(self._buffer(name)):
-                    found.add(self._buffer(name))
-        return found
+        made = {step.tensor for step in members if step.tensor not in self.values}
+        read = {buffer for step in members for buffer in self._unnamed_reads(step)}
+        return read | set(map(self.graph.buffer_of, made))
 
-    def _reads_unnamed(self, step: Nest, shared: set[str]) -> bool:
-        """Whether `step` reads a buffer of `shared` that holds no value of the model."""
-        buffers = {self._buffer(name) for name in reads_of(step)}
-        return any(not self.named.get(buffer) for buffer in buffers & shared)
+    def _unnamed_reads(self, step: Nest) -> Iterator[str]:
+        """Buffers that `step` reads and that hold no value of the model."""
+        for name in reads_of(step):
+            buffer = self.graph.buffer_of(name)
+            if self.graph.tensors[name].data is None and not self.named.get(buffer):
+                yield buffer
 
     def _outputs(self, nests: tuple[Nest, ...]) -> tuple[str, ...]:
         """The model's values of `nests` that others read."""
         inside = {nest.tensor for nest in nests}
         others = [step for step in self.graph.steps if not inside.issuperset(writes_of(step))]
-        seen = {self._buffer(name) for step in others for name in reads_of(step)}
-        seen |= {self._buffer(name) for name in self.graph.outputs}
+        seen = {self.graph.buffer_of(name) for step in others for name in reads_of(step)}
+        seen |= {self.graph.buffer_of(name) for name in self.graph.outputs}
         found: dict[str, None] = {}
         for nest in nests:
-            buffer = self._buffer(nest.tensor)
+            buffer = self.graph.buffer_of(nest.tensor)
             name = nest.tensor if nest.tensor in self.values else self._covering(buffer)
             if buffer in seen and name is not None:
                 found[name] = None

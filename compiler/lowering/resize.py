@@ -9,6 +9,7 @@ outside of a crop have no weights; their constant value is added afterwards.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -128,7 +129,7 @@ def _weight_matrix(node: Node, mode: str, axis: int, places: Array) -> Array:
     given = node.tensor(0).shape[axis]
     if mode == "nearest":
         rounding = str(node.attribute("nearest_mode", "round_prefer_floor"))
-        positions = _nearest(places, rounding)[:, None]
+        positions = _NEAREST[rounding](places)[:, None]
         weights = np.ones(positions.shape)
     else:
         positions, weights = _interpolated(node, mode, axis, places)
@@ -159,14 +160,12 @@ def _interpolated(node: Node, mode: str, axis: int, places: Array) -> tuple[Arra
     return positions, weights / weights.sum(1, keepdims=True)
 
 
-def _nearest(places: Array, rounding: str) -> Array:
-    if rounding == "floor":
-        return np.floor(places)
-    if rounding == "ceil":
-        return np.ceil(places)
-    if rounding == "round_prefer_ceil":
-        return np.floor(places + 0.5)
-    return np.ceil(places - 0.5)  # round_prefer_floor: halves go down
+_NEAREST: dict[str, Callable[[Array], Array]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_ceil": lambda places: np.floor(places + 0.5),
+    "round_prefer_floor": lambda places: np.ceil(places - 0.5),  # halves go down
+}
 
 
 def _cubic(d: Array, a: float) -> Array:

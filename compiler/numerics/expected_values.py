@@ -114,8 +114,8 @@ class ExpectedValues:
     started from these."""
     made: dict[str, ExpectedValue]
     """The same values, computed from the inputs of each operator."""
-    stored: tuple[StoredTensorCheck, ...]
-    losses: tuple[str, ...] = ()
+    stored: list[StoredTensorCheck]
+    losses: list[str] = field(default_factory=list)
     """Values that the element types could not represent, in words."""
     not_handed_on: dict[str, Array] = field(default_factory=dict)
     """As stored, values that readers did not start from."""
@@ -169,7 +169,7 @@ class _Values:
 
     def set_error(self, name: str, error: Array | None) -> None:
         """Set the error bound of a tensor."""
-        buffer = self._graph.tensors[name].storage.buffer
+        buffer = self._graph.buffer_of(name)
         if error is not None and buffer not in self._errors:
             self._errors[buffer] = np.zeros(self._graph.buffers[buffer], np.float32)
         view = self._view_of_error(name)
@@ -185,7 +185,7 @@ class _Recomputation:
         self.memo = memo
         self.host = host
         self.inner = _read_within(recipe)
-        self.kept = {recipe.graph.tensors[name].storage.buffer for name in self.inner}
+        self.kept = {recipe.graph.buffer_of(name) for name in self.inner}
         self.bypassed = _bypassed(recipe)
         self.seen = _views_to_record(recipe, self.bypassed)
         self.unfed: dict[str, tuple[Array, Array]] = {}
@@ -202,18 +202,14 @@ class _Recomputation:
         self.against = _reference_arithmetics(recipe)
         self.copies = _stored_copies(recipe, self.machine.tensors)
         self.forms = _own_forms(recipe)
-        self.pairs: list[StoredTensorCheck] = []
-        self.observed: dict[str, Array] = {}
-        self.made: dict[str, ExpectedValue] = {}
-        self.not_handed_on: dict[str, Array] = {}
-        self.losses = list(lost_constants(recipe.graph))
+        self.found = ExpectedValues({}, {}, {}, [], [*lost_constants(recipe.graph)])
 
     def run(self, inputs: Mapping[str, Array], stored: Mapping[str, Array]) -> ExpectedValues:
         graph = self.recipe.graph
-        given: dict[str, Array] = {}
         for name in graph.inputs:
             feed_one(graph, name, inputs[name], self.machine.tensors)
-            given[name] = shown(graph, name, self.machine.tensors).astype(inputs[name].dtype)
+            seen = shown(graph, name, self.machine.tensors)
+            self.found.inputs[name] = seen.astype(inputs[name].dtype)
             self.model.tensors[name][...] = self.machine.tensors[name]
         for stage in self.recipe.stages:
             if stage.nests:
@@ -228,10 +224,7 @@ class _Recomputation:
             again = self._take_host(stage, stored)
             for name in stage.stored:
                 self._record_source_values(name, as_stored=not again)
-        return ExpectedValues(
-            given, self.observed, self.made, tuple(self.pairs), tuple(self.losses),
-            self.not_handed_on,
-        )  # fmt: skip
+        return self.found
 
     def _compute(self, nest: Nest, stage: Stage, stored: Mapping[str, Array]) -> None:
         """Compute a nest in both arithmetics. Stored values of the program replace the machine's at
@@ -253,14 +246,14 @@ class _Recomputation:
             return
         expected = machine.tensors[name].copy()
         by = self.forms.get(name, "")
-        self.pairs.append(StoredTensorCheck(name, stored[name], expected, error, by))
+        self.found.stored.append(StoredTensorCheck(name, stored[name], expected, error, by))
         machine.tensors[name][...] = stored[name]
         machine.set_error(name, None)
 
     def _take_copies(self, name: str, stored: Mapping[str, Array]) -> None:
         """What is not stored is, as far as it is unsure, what a stored copy of it says: some read
         the copy, and must not get another version of the same value."""
-        for copy in self.copies.get(_buffer(self.recipe.graph, name), ()):
+        for copy in self.copies.get(self.recipe.graph.buffer_of(name), ()):
             read = copy.operands[0]
             error = self.machine.error_of(read.tensor)
             if error is None:
@@ -299,7 +292,7 @@ class _Recomputation:
         undefined = ~((real >= limits.min) & (real <= limits.max))
         if undefined.any():
             self.model.widen(name, np.where(undefined, np.inf, 0.0))
-            self.losses.append(
+            self.found.losses.append(
                 f"{np.count_nonzero(undefined)} of {real.size} values of {nest.origin} are beyond "
                 f"{NAMES[kind]}, to which ONNX then leaves the conversion open"
             )
@@ -407,22 +400,22 @@ class _Recomputation:
             off = None if off is None else held.shaped(off)
             as_held = held.shaped(self.machine.tensors[name].astype(kind))
             if name in self.bypassed:
-                self.made[known] = ExpectedValue(made, off)
-                self.not_handed_on[known] = as_held
+                self.found.made[known] = ExpectedValue(made, off)
+                self.found.not_handed_on[known] = as_held
                 continue
-            self.observed[known] = as_held
+            self.found.observed[known] = as_held
             if held.node != self._maker(name):  # by an operator that changes nothing of the first
-                self.made[known] = ExpectedValue(self.observed[known], None)
+                self.found.made[known] = ExpectedValue(self.found.observed[known], None)
                 continue
             rounded = stored if as_stored else None
-            self.made[known] = ExpectedValue(made, off, rounded, self.forms.get(name, ""))
+            self.found.made[known] = ExpectedValue(made, off, rounded, self.forms.get(name, ""))
 
     def _restart_from_program(self, name: str) -> None:
         """Let readers of a named value start from it as the reference's readers do: in the model's
         element type, uncertain by a cast that the machine does not need."""
         values = self.model.tensors[name]
         names = (known.name for known in self.recipe.known[name])
-        seen = (self.observed[known].astype(values.dtype) for known in names)
+        seen = (self.found.observed[known].astype(values.dtype) for known in names)
         given = [each.reshape(values.shape) for each in seen]
         values[...] = given[0]
         self.model.set_error(name, None)
@@ -448,7 +441,7 @@ class _Recomputation:
         what = "infinite" if not undefined else what
         limit = float(ml_dtypes.finfo(ours.dtype).max)  # type: ignore[no-untyped-call]
         why = f", up to {largest:.3g} where {kind} ends at {limit:.3g}" if largest > limit else ""
-        self.losses.append(
+        self.found.losses.append(
             f"{kind} makes {count} of {ours.size} values of {nest.origin} {what}{why}"
         )
 
@@ -507,15 +500,15 @@ def _read_within(recipe: VerificationPlan) -> dict[str, str]:
     graph = recipe.graph
     steps = [step for stage in recipe.stages for step in _reads_and_writes(recipe, stage)]
     named = {name for _, _, written in steps for name in written}
-    viewed = {_buffer(graph, name) for _, read, _ in steps for name in read if name not in named}
-    viewed &= {_buffer(graph, name) for name in named}
+    viewed = {graph.buffer_of(name) for _, read, _ in steps for name in read if name not in named}
+    viewed &= {graph.buffer_of(name) for name in named}
     painted = _marks(graph, viewed, 0)
     makers: dict[str, dict[str, None]] = {}
     found: dict[str, str] = {}
     for number, (origin, read, written) in enumerate(steps, 1):
         for name in read:
             made = makers.get(name, {})
-            if _buffer(graph, name) in viewed and name not in named:
+            if graph.buffer_of(name) in viewed and name not in named:
                 last = np.unique(painted(name))
                 made = dict.fromkeys(n for i in last if i for n in steps[i - 1][0].split("+"))
             own = next((maker for maker in made if maker in origin.split("+")), None)
@@ -523,7 +516,7 @@ def _read_within(recipe: VerificationPlan) -> dict[str, str]:
                 found[name] = own
         for name in written:
             makers.setdefault(name, {}).update(dict.fromkeys(origin.split("+")))
-            if _buffer(graph, name) in viewed:
+            if graph.buffer_of(name) in viewed:
                 painted(name)[...] = number
     return found
 
@@ -539,7 +532,7 @@ def _stored_copies(recipe: VerificationPlan, tensors: Mapping[str, Array]) -> di
                 continue
             source, target = tensors[read.tensor].dtype, tensors[nest.tensor].dtype
             if raw_move(nest, source, target) or _decodes(nest, target):
-                found.setdefault(_buffer(recipe.graph, read.tensor), []).append(nest)
+                found.setdefault(recipe.graph.buffer_of(read.tensor), []).append(nest)
     return found
 
 
@@ -550,14 +543,10 @@ def _decodes(nest: Nest, kind: np.dtype[Any]) -> bool:
     return read.scale is not None and NAMES[kind] in FLOATS and raw_move(plain, kind, kind)
 
 
-def _buffer(graph: NestGraph, name: str) -> str:
-    return graph.tensors[name].storage.buffer
-
-
 def _marks(graph: NestGraph, buffers: Iterable[str], nothing: int) -> Callable[[str], Array]:
     """A number for each element of `buffers`, at first `nothing`, as the view of any tensor."""
     flat = {name: np.full(graph.buffers[name], nothing, np.int32) for name in buffers}
-    return lambda name: view_of(graph.tensors[name], flat[_buffer(graph, name)])
+    return lambda name: view_of(graph.tensors[name], flat[graph.buffer_of(name)])
 
 
 def _reads_and_writes(
@@ -580,12 +569,12 @@ def _bypassed(recipe: VerificationPlan) -> set[str]:
     the same elements are made of them without a rounding, and nobody gets them as stored either."""
     graph = recipe.graph
     found = {*_dequantized_twice(recipe), *_rounded_behind_a_reader(recipe)}
-    buffers = {_buffer(graph, name) for name in found}
+    buffers = {graph.buffer_of(name) for name in found}
     marked = _marks(graph, buffers, 0)
     for name in found:
         marked(name)[...] = 1
     named = (name for name, values in recipe.known.items() if values and name in graph.tensors)
-    return found | {n for n in named if _buffer(graph, n) in buffers and marked(n).any()}
+    return found | {n for n in named if graph.buffer_of(n) in buffers and marked(n).any()}
 
 
 def _rounded_behind_a_reader(recipe: VerificationPlan) -> Iterator[str]:
@@ -625,10 +614,10 @@ def _views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dic
     made = [name for stage in recipe.stages for name in stage.computed_tensors]
     seen = {name: [name] if recipe.known.get(name) else [] for name in made}
     node_of = {name: values[0].node for name, values in recipe.known.items() if values}
-    open_buffers = {_buffer(graph, n) for n in made if n not in node_of or n in bypassed}
+    open_buffers = {graph.buffer_of(n) for n in made if n not in node_of or n in bypassed}
     told, makers = (_marks(graph, open_buffers, nobody) for _ in range(2))
     for number, name in enumerate(made):
-        if _buffer(graph, name) in open_buffers:
+        if graph.buffer_of(name) in open_buffers:
             makers(name)[...] = number
             told(name)[...] = nobody if name in bypassed else node_of.get(name, nobody)
     for name in sorted(node_of, key=node_of.__getitem__):

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.geometry.boxes import Range, Stop, scaled, summed
+from compiler.geometry.boxes import Range, scaled, summed
 from compiler.geometry.tile_trace import TileTrace
 from compiler.plan.make_plan import Plan
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Tensor
-from compiler.tensor_ir.registers import share
+from compiler.tensor_ir.registers import Count, share
 from simmodel.isa.region import Register, Terms
 
 
@@ -30,7 +30,7 @@ class Follow:
     """How one dimension of what a core touches moves with its part, and where that ends."""
 
     terms: Terms
-    stop: Stop
+    stop: Count
 
 
 Follows = Mapping[str, tuple[Follow | None, ...]]
@@ -263,6 +263,6 @@ class _Shifts:
             if end - low != factor * axis.size:
                 return None
             number, by = self.parts[core][axis.dim][0] // axis.size, axis.register.name
-            stop = Stop(end, ((by, factor * (number + 1)),))
+            stop = Count(end, ((by, factor * (number + 1)),))
             found.append(Follow(scaled(((by, factor),), number), stop))
         return tuple(found)

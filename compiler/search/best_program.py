@@ -34,7 +34,7 @@ from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.search.autotune import Autotuner
 from compiler.search.symbolic_sizes import over_lengths
-from compiler.symbolic.model import SymbolicModel
+from compiler.symbolic.infer_from_samples import SymbolicModel
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
 from simmodel.trace import Trace

@@ -16,20 +16,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from compiler.tensor_ir.bounds import needed, raw_value
-from compiler.tensor_ir.build import plain
+from compiler.tensor_ir.build import NestGraphBuilder
 from compiler.tensor_ir.join import JoinConcat
-from compiler.tensor_ir.nest import (
-    Access,
-    Nest,
-    NestGraph,
-    Step,
-    Storage,
-    Tensor,
-    at,
-    dense,
-    order_of,
-    row_major,
-)
+from compiler.tensor_ir.nest import Access, Nest, NestGraph, Step, Tensor, order_of
 from compiler.tensor_ir.registers import Point
 from compiler.tensor_ir.rewrite import writes_of
 from simmodel.arch.dtype import NUMPY
@@ -61,7 +50,10 @@ def with_borders(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
         for number, step in nests:
             for position, access in enumerate(step.operands):
                 for axis, before, after in _outside(step, access, graph, graphs):
-                    key = (access.tensor, _raw(access, graph))
+                    dtype = graph.tensors[access.tensor].dtype
+                    assert access.pad is not None
+                    value = raw_value(access.pad, dtype, access.scale, access.zero)
+                    key = (access.tensor, value)
                     longest = max(
                         (g.tensors[key[0]] for g in graphs.values()), key=lambda t: t.elements
                     )
@@ -90,12 +82,6 @@ def _outside(
             yield axis, max(0, -start), max(0, start + size - extent)
 
 
-def _raw(access: Access, graph: NestGraph) -> float:
-    assert access.pad is not None
-    dtype = graph.tensors[access.tensor].dtype
-    return raw_value(access.pad, dtype, access.scale, access.zero)
-
-
 def _bordered(
     graph: NestGraph, wanted: Mapping[Key, _Wanted], readers: Mapping[tuple[int, int], Key]
 ) -> NestGraph:
@@ -103,19 +89,17 @@ def _bordered(
     tensors, buffers = dict(graph.tensors), dict(graph.buffers)
     made: dict[int, list[Step]] = {}
     makers = {
-        graph.tensors[name].storage.buffer: step.origin
-        for step in graph.steps
-        for name in writes_of(step)
+        graph.buffer_of(name): step.origin for step in graph.steps for name in writes_of(step)
     }
     for key, border in wanted.items():
         # Of the node that makes what lies inside: its readers are given what it has stored.
         inner = graph.tensors[key[0]]
         origin = makers.get(inner.storage.buffer) or graph.steps[border.first].origin
-        steps, more = _concatenation(key, border, inner, origin)
-        made.setdefault(border.first, []).extend(steps)
-        tensors |= {tensor.name: tensor for tensor in more}
-        for tensor in more:
-            buffers.setdefault(tensor.storage.buffer, tensor.elements)
+        build = NestGraphBuilder(graph.name, inner.dtype, origin=origin, kind="Concat")
+        _concatenate(build, key, border, inner)
+        made.setdefault(border.first, []).extend(build.steps)
+        tensors |= build.tensors
+        buffers |= build.buffers
     steps = []
     for number, step in enumerate(graph.steps):
         steps += made.get(number, [])
@@ -135,46 +119,32 @@ def _bordered_name(key: Key) -> str:
     return f"{key[0]}.bordered:{key[1]:g}"
 
 
-def _concatenation(
-    key: Key, border: _Wanted, inner: Tensor, origin: str
-) -> tuple[list[Step], list[Tensor]]:
-    """Operators that write `inner` and its border into one tensor; that tensor and constants."""
+def _concatenate(build: NestGraphBuilder, key: Key, border: _Wanted, inner: Tensor) -> None:
+    """Append operators that write `inner` and its border into one tensor."""
     name = _bordered_name(key)
     starts = [border.before.get(axis, 0) for axis in range(len(inner.shape))]
     shape = tuple(
         before + extent + border.after.get(axis, 0)
         for axis, (before, extent) in enumerate(zip(starts, inner.shape, strict=True))
     )
-    strides = dense(shape, border.order)
-    whole = Tensor(name, shape, inner.dtype, Storage(name, 0, strides))
-    boxes = {"inside": (tuple(starts), inner.shape)}
-    done = [(start, extent) for start, extent in zip(starts, inner.shape, strict=True)]
+    whole = build.create(name, shape, inner.dtype, border.order)
+    done = [*zip(starts, inner.shape, strict=True)]
+    boxes = {"inside": list(done)}
     for axis in border.before:
         ends = {"before": (0, starts[axis]), "after": (sum(done[axis]), border.after[axis])}
         for side, span in ends.items():
-            spans = [*done[:axis], span, *done[axis + 1 :]]
             if span[1]:
-                boxes[f"{side}{axis}"] = tuple(s for s, _ in spans), tuple(n for _, n in spans)
+                boxes[f"{side}{axis}"] = [*done[:axis], span, *done[axis + 1 :]]
         done[axis] = (0, shape[axis])
-    steps: list[Step] = []
-    tensors = [whole]
-    for part, (first, extents) in boxes.items():
-        offset = sum(start * stride for start, stride in zip(first, strides, strict=True))
-        view = Tensor(f"{name}.{part}", extents, inner.dtype, Storage(name, offset, strides))
+    for part, box in boxes.items():
+        extents = tuple(extent for _, extent in box)
+        steps = zip(box, whole.storage.strides, strict=True)
+        shift = sum(start * stride for (start, _), stride in steps)
         source = inner
         if part != "inside":
-            source = _filled_constant(f"{name}.{part}.rows", extents, inner.dtype, key[1])
-            tensors.append(source)
-        read = Access(source.name, tuple(at(axis) for axis in range(len(extents))))
-        copy = plain(view.name, extents, "move", (read,), origin=origin, kind="Concat")
-        tensors.append(view)
-        steps.append(copy)
-    return steps, tensors
-
-
-def _filled_constant(name: str, shape: tuple[int, ...], dtype: str, value: float) -> Tensor:
-    data = np.full(shape, value, NUMPY[dtype])
-    return Tensor(name, shape, dtype, Storage(name, 0, row_major(shape)), data)
+            rows = np.full(extents, key[1], NUMPY[inner.dtype])
+            source = build.constant(f"{name}.{part}.rows", rows, inner.dtype)
+        build.copied(build.view(f"{name}.{part}", whole, extents, shift=shift), source)
 
 
 def _bordered_access(

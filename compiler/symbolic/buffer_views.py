@@ -10,6 +10,7 @@ length, its steps may not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -83,16 +84,8 @@ def moves(
 
 def _fills(tensor: Tensor, size: int) -> bool:
     """Whether `tensor` covers a buffer of `size` elements, each once."""
-    return not tensor.storage.offset and tensor.elements == size and _is_dense(tensor)
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    order = _order(tensor)
-    strides = dense(tensor.shape, order)
-    return all(
-        extent <= 1 or given == made
-        for extent, given, made in zip(tensor.shape, tensor.storage.strides, strides, strict=True)
-    )
+    packed = dense(tensor.shape, _order(tensor))
+    return not tensor.storage.offset and tensor.elements == size and tensor.has_strides(packed)
 
 
 def _order(tensor: Tensor) -> tuple[int, ...]:
@@ -118,16 +111,10 @@ def _scales(filling: Mapping[Point, Tensor], edge: Point) -> dict[Point, _Scale]
     made: dict[Point, _Scale] = {}
     for point, tensor in filling.items():
         strides = dense(tensor.shape, order)
-        shown = zip(tensor.shape, tensor.storage.strides, strides, strict=True)
-        if any(extent > 1 and given != stride for extent, given, stride in shown):
+        if not tensor.has_strides(strides):
             raise OtherBox(tensor.name, "its axes lie in another order at another length")
-        sizes = []
-        for stretch in stretches:
-            size = 1
-            for axis in stretch:
-                size *= tensor.shape[axis]
-            sizes.append(size)
-        made[point] = _Scale(tuple(strides[stretch[-1]] for stretch in stretches), tuple(sizes))
+        sizes = tuple(math.prod(tensor.shape[axis] for axis in stretch) for stretch in stretches)
+        made[point] = _Scale(tuple(strides[stretch[-1]] for stretch in stretches), sizes)
     return made
 
 

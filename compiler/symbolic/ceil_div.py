@@ -48,14 +48,14 @@ class StridedWindows:
 def strided_windows(graphs: Mapping[Point, NestGraph], edge: Point) -> Iterator[StridedWindows]:
     """Those along dimensions that differ, in the order of operators."""
     for number, step in enumerate(graphs[edge].steps):
-        if isinstance(step, Nest):
-            for access in step.operands:
-                yield from _of_view(graphs, edge, access.tensor)
-            yield from _of_nest(graphs, edge, number)
-        else:
-            for name in step.inputs:
-                yield from _of_view(graphs, edge, name)
-            yield from _of_host(graphs, step)
+        reads = [a.tensor for a in step.operands] if isinstance(step, Nest) else step.inputs
+        every = [found for name in reads for found in _of_view(graphs, edge, name)]
+        every += (
+            _of_nest(graphs, step, number) if isinstance(step, Nest) else _of_host(graphs, step)
+        )
+        for found in every:
+            if found.step > 1 and len({*found.positions.values()}) > 1:
+                yield found
 
 
 def _of_view(graphs: Mapping[Point, NestGraph], edge: Point, name: str) -> Iterator[StridedWindows]:
@@ -65,62 +65,50 @@ def _of_view(graphs: Mapping[Point, NestGraph], edge: Point, name: str) -> Itera
         if whole.storage.buffer != view.storage.buffer or len(whole.shape) != len(view.shape):
             continue
         apart = zip(whole.storage.strides, view.storage.strides, strict=True)
-        steps = [(a, v // w) for a, (w, v) in enumerate(apart) if w and v > w and v % w == 0]
-        for axis, step in steps:
-            windows = {point: graph.tensors[name].shape[axis] for point, graph in graphs.items()}
-            positions = {
-                point: graph.tensors[whole.name].shape[axis] for point, graph in graphs.items()
-            }
-            if len({*positions.values()}) > 1:
-                yield StridedWindows(windows, positions, step, bordered=False)
+        for axis, (unit, step) in enumerate(apart):
+            if unit and step % unit == 0:
+                windows, positions = (
+                    {point: graph.tensors[n].shape[axis] for point, graph in graphs.items()}
+                    for n in (name, whole.name)
+                )
+                yield StridedWindows(windows, positions, step // unit, bordered=False)
 
 
 def _of_nest(
-    graphs: Mapping[Point, NestGraph], edge: Point, number: int
+    graphs: Mapping[Point, NestGraph], edge: Nest, number: int
 ) -> Iterator[StridedWindows]:
     nests = {p: n for p, g in graphs.items() if isinstance(n := g.steps[number], Nest)}
-    for operand, access in enumerate(nests[edge].operands):
+    for operand, access in enumerate(edge.operands):
         tensors = {p: graphs[p].tensors[n.operands[operand].tensor] for p, n in nests.items()}
         for axis, affine in enumerate(access.index):
             positions = {point: tensor.shape[axis] for point, tensor in tensors.items()}
             for dim, factor in affine.terms:
-                windows = {point: nest.dims[dim].extent for point, nest in nests.items()}
-                if factor > 1 and dim < nests[edge].rank and len({*positions.values()}) > 1:
+                if dim < edge.rank:
+                    windows = {point: nest.dims[dim].extent for point, nest in nests.items()}
                     yield StridedWindows(windows, positions, factor, access.pad is not None)
 
 
 def _of_host(graphs: Mapping[Point, NestGraph], call: HostNode) -> Iterator[StridedWindows]:
-    strides = _strides(call)
-    if not strides:
+    """Of what a call reads first, by the steps of all its operators together."""
+    if call.pick is not None or not call.inputs:
         return
+    nodes = onnx.load_model_from_string(call.payload).graph.node
+    given = [a.ints for node in nodes for a in node.attribute if a.name == "strides"]
+    strides = [math.prod(steps) for steps in zip(*given, strict=False)]
     read, made = (
         {point: graph.tensors[names[0]].shape for point, graph in graphs.items()}
         for names in (call.inputs, call.outputs)
     )
     rank = min(len(shape) for shape in (*read.values(), *made.values()))
     for axis, step in enumerate(strides[: max(0, rank - _SPATIAL)], _SPATIAL):
-        positions = {point: shape[axis] for point, shape in read.items()}
-        windows = {point: shape[axis] for point, shape in made.items()}
-        if step > 1 and len({*positions.values()}) > 1:
-            yield StridedWindows(windows, positions, step, bordered=False)
+        windows, positions = (
+            {point: shape[axis] for point, shape in shapes.items()} for shapes in (made, read)
+        )
+        yield StridedWindows(windows, positions, step, bordered=False)
 
 
 _SPATIAL = 2
 """The first dimension along which ONNX's windows go."""
-
-
-def _strides(call: HostNode) -> list[int]:
-    """Of what a call reads first, by dimension: the steps of all its operators together."""
-    if call.pick is not None or not call.inputs:
-        return []
-    graph = onnx.load_model_from_string(call.payload).graph
-    given = [
-        list(attribute.ints)
-        for node in graph.node
-        for attribute in node.attribute
-        if attribute.name == "strides"
-    ]
-    return [math.prod(steps) for steps in zip(*given, strict=False)]
 
 
 @dataclass(frozen=True)
@@ -199,17 +187,16 @@ def _division(walk: StridedWindows, registers: tuple[Register, ...]) -> _Divisio
     fits."""
     positions = counted(walk.positions, registers)
     windows = counted(walk.windows, registers)
-    if positions is None or (windows is not None and _in_step(windows, positions, walk.step)):
+    if positions is None:
         return None
+    if windows is not None:  # always exactly so many times fewer than positions?
+        scaled = tuple((name, factor * walk.step) for name, factor in windows.terms)
+        if scaled == positions.terms:
+            return None
     of = share(positions, walk.step, registers)
     if of is None or any(factor < 1 for _, factor in of.terms):
         return None
     return _Division(walk, of, lengths_among(registers), known=windows is not None)
-
-
-def _in_step(windows: Count, positions: Count, step: int) -> bool:
-    """Whether windows are always exactly so many times fewer than positions."""
-    return tuple((name, factor * step) for name, factor in windows.terms) == positions.terms
 
 
 @dataclass(frozen=True)
@@ -225,13 +212,10 @@ class _Division:
 
     def register(self) -> Register | None:
         """The register that counts one more per window; None: no division fits, or several do."""
-        if not self._possible_edge_offsets or self._distinguishing_step:
+        offsets = self._possible_edge_offsets
+        if not offsets or self._distinguishing_step:
             return None
-        return share(
-            Count(self._base(self._possible_edge_offsets[0]), self.of.terms),
-            self.of.parts,
-            self.lengths,
-        )
+        return share(Count(self._base(offsets[0]), self.of.terms), self.of.parts, self.lengths)
 
     def points(self) -> tuple[Point, ...]:
         """Points, any of which would show more."""
@@ -240,12 +224,8 @@ class _Division:
         far = self._far
         if max(map(abs, seen)) < min(parts, far * factor):
             return self._below_edge(far, -far, 2 * far, -2 * far)
-        if self._distinguishing_step:
-            return self._below_edge(
-                self._distinguishing_step,
-                self._distinguishing_step - parts,
-                self._distinguishing_step + parts,
-            )
+        if step := self._distinguishing_step:
+            return self._below_edge(step, step - parts, step + parts)
         if not self.walk.bordered or not self._possible_edge_offsets:
             return ()
         # There windows reach farthest, and so does their border.

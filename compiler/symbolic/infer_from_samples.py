@@ -8,9 +8,12 @@ decomposition may differ but must compute the same: the minimum is computed both
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 
 import numpy as np
+import onnx_ir as ir
 
 from compiler.errors import UnsupportedModel
 from compiler.symbolic.borders import with_borders
@@ -33,6 +36,37 @@ from compiler.tensor_ir.registers import (
 from simmodel.arch.dtype import NUMPY
 from simmodel.errors import HostFailed
 from simmodel.isa.region import Register
+
+
+@dataclass(frozen=True)
+class SymbolicModel:
+    """A model for each length within some ranges."""
+
+    registers: tuple[Register, ...]
+    prepare: Callable[[Mapping[str, int]], ir.Model | None] = field(repr=False)
+    """The model at one length of each register, also beyond the ranges; None if there is none. All
+    have the same constants, except those that depend on the lengths."""
+    host: Host = field(repr=False)
+    """Runs operators that are left to the host."""
+    constants: Constants = field(default=no_constants, repr=False)
+    """Values of constants that depend on the lengths."""
+
+    def at(self, values: Mapping[str, int]) -> ir.Model | None:
+        """The model at these lengths; the one at the maximum is prepared once."""
+        edge = all(values[register.name] == register.high for register in self.registers)
+        return self.edge if edge else self.prepare(values)
+
+    @cached_property
+    def edge(self) -> ir.Model:
+        """The model at the upper edge of all ranges.
+
+        Raises ValueError where there is none.
+        """
+        model = self.prepare({register.name: register.high for register in self.registers})
+        if model is None:
+            raise ValueError("there is no network at the upper edge")
+        return model
+
 
 Make = Callable[[Mapping[str, int]], NestGraph | None]
 """The network at one length of each register; None where it has none."""

@@ -198,7 +198,12 @@ class _GraphMerge:
     def _add_tables(self, made: dict[str, Tensor]) -> None:
         """Constants: equal at all lengths, prefixes of the value at the maximum, or rows of a table
         with one row per length."""
-        varying = {name: seen for name in made if (seen := self._other_values(name))}
+        varying: dict[str, dict[Point, Tensor]] = {}
+        for name in made:
+            seen = {point: graph.tensors[name] for point, graph in self.graphs.items()}
+            edge = seen[self.edge].data
+            if edge is not None and not all(begins_alike(t.data, edge) for t in seen.values()):
+                varying[name] = seen
         if not varying:
             return
         lengths = lengths_among(self.registers)
@@ -211,17 +216,12 @@ class _GraphMerge:
             made[name] = replace(made[name], storage=row)
             self.tables[table.name] = table
 
-    def _other_values(self, name: str) -> dict[Point, Tensor]:
-        """A constant at all points, if it is no prefix of its value at the maximum."""
-        seen = {point: graph.tensors[name] for point, graph in self.graphs.items()}
-        edge = seen[self.edge].data
-        same = edge is None or all(begins_alike(t.data, edge) for t in seen.values())
-        return {} if same else seen
-
     def _whose(self, name: str) -> str:
         """The node that produces a tensor, or else reads it, in words; of a view, its base."""
         edge = self.graphs[self.edge]
-        for names in ([name], _beside(edge, name)):
+        buffer = edge.buffer_of(name)
+        beside = [n for n, tensor in edge.tensors.items() if tensor.storage.buffer == buffer]
+        for names in ([name], beside):
             for ports in (writes_of, reads_of):
                 for step in edge.steps:
                     if not {*names}.isdisjoint(ports(step)):
@@ -320,12 +320,6 @@ class _GraphMerge:
 
 _NUMBERS = ("parameters", "low", "high", "scale", "zero", "sparse")
 """Fields of a nest that do not depend on a length."""
-
-
-def _beside(graph: NestGraph, name: str) -> list[str]:
-    """Tensors in the same buffer."""
-    buffer = graph.tensors[name].storage.buffer
-    return [n for n, tensor in graph.tensors.items() if tensor.storage.buffer == buffer]
 
 
 def _same_storage(seen: Sequence[Tensor], edge: Sequence[Tensor]) -> bool:

@@ -60,18 +60,14 @@ def _as_stored(nest: Nest, values: Array, out: Array) -> Array:
 
     Real values are fp32 before they are stored: a value beside a tie of `out` is a tie there.
     """
-    if out.dtype != np.float64 and not _integral(nest, out):
+    integral = out.dtype.kind in "iu" and nest.scale is None and nest.multiplier is None
+    if out.dtype != np.float64 and not integral:
         values = values.astype(np.float32).astype(np.float64)
     if not nest.unclipped:
         values = np.clip(values, nest.low, nest.high)
     stored = np.empty(out.shape, out.dtype)
     encode(values, code(nest.scale, nest.zero), stored)
     return infinities_to_limit(stored)
-
-
-def _integral(nest: Nest, out: Array) -> bool:
-    """Whether the result is an unscaled sum of integers."""
-    return out.dtype.kind in "iu" and nest.scale is None and nest.multiplier is None
 
 
 def infinities_to_limit(values: Array) -> Array:

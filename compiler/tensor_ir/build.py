@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import ml_dtypes
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.tensor_ir.nest import (
@@ -203,40 +203,12 @@ def reshaped(
     shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
 ) -> tuple[int, ...] | None:
     """Strides of the same elements in shape `new`; None if no strides express it."""
-    old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
-    position = 0
-    wanted = [(axis, n) for axis, n in enumerate(new) if n != 1]
-    sizes: dict[int, int] = {}
-    i = 0
-    while i < len(wanted):
-        if position >= len(old):
-            return None
-        have, need, group = old[position][0], wanted[i][1], [wanted[i]]
-        chain = [old[position]]
-        position += 1
-        while have != need:
-            if have < need:
-                if position >= len(old):
-                    return None
-                chain.append(old[position])
-                have *= old[position][0]
-                position += 1
-            else:
-                i += 1
-                if i >= len(wanted):
-                    return None
-                group.append(wanted[i])
-                need *= wanted[i][1]
-        if any(s != n * t for (_, s), (n, t) in pairwise(chain)):
-            return None
-        stride = chain[-1][1]
-        for axis, extent in reversed(group):
-            sizes[axis] = stride
-            stride *= extent
-        i += 1
-    if position != len(old):
+    seen = as_strided(np.empty(0, np.int8), shape, strides)  # its elements are never touched
+    try:
+        steps = np.reshape(seen, new, copy=False).strides
+    except ValueError:
         return None
-    return tuple(sizes.get(axis, 1) for axis in range(len(new)))
+    return tuple(1 if extent == 1 else step for extent, step in zip(new, steps, strict=True))
 
 
 def identity(access: Access, rank: int) -> bool:

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from compiler.tensor_ir.nest import Access, Nest, NestGraph, Tensor
+from compiler.tensor_ir.nest import Access, Nest, NestGraph, Step, Tensor
+from compiler.tensor_ir.rewrite import writes_of
 from simmodel.arch.dtype import size_of
 
 Bools = NDArray[np.bool_]
@@ -99,15 +100,13 @@ def demanded(graph: NestGraph) -> Demanded:
         if isinstance(step, Nest):
             results[step.tensor] = count = _computed(step, graph, wanted, loaded, made)
             macs[step.tensor] = count * (step.macs // step.sparse // max(1, math.prod(step.shape)))
-        elif any(_any(wanted.tensor_marks(graph.tensors[name])) for name in step.outputs):
+        elif any(_is_wanted(wanted, graph.tensors[name]) for name in step.outputs):
             for name in step.inputs:
                 wanted.add(graph.tensors[name], _all_positions(graph.tensors[name]))
-    given = set(graph.inputs)
-    given |= {name for name, tensor in graph.tensors.items() if tensor.data is not None}
-    given |= {name for name, tensor in graph.tensors.items() if tensor.picked is not None}
     own = Marks(graph)  # a cache is read with the rows that the network itself has written there
     for name in graph.inputs:
         own.add(graph.tensors[name], _all_positions(graph.tensors[name]))
+    given = {n for n, t in graph.tensors.items() if t.data is not None or t.picked is not None}
     read = _common_bytes(graph, given - {*graph.inputs}, loaded, wanted)
     read += _common_bytes(graph, graph.inputs, loaded, own)
     written = _common_bytes(graph, graph.outputs, made, ends) + _put(graph, results)
@@ -116,13 +115,13 @@ def demanded(graph: NestGraph) -> Demanded:
 
 def _put(graph: NestGraph, results: Mapping[str, int]) -> int:
     """Bytes of rows that nests store into outputs."""
-    shown = {graph.tensors[name].storage.buffer for name in graph.outputs}
-    put = (
-        count * _each(tensor)
-        for tensor, count in ((graph.tensors[name], count) for name, count in results.items())
-        if tensor.placed is not None and tensor.placed.table.storage.buffer in shown
-    )
-    return math.ceil(sum(put))
+    shown = {graph.buffer_of(name) for name in graph.outputs}
+    put = 0.0
+    for name, count in results.items():
+        tensor = graph.tensors[name]
+        if tensor.placed is not None and tensor.placed.table.storage.buffer in shown:
+            put += count * _each(tensor)
+    return math.ceil(put)
 
 
 def _common_bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:
@@ -138,10 +137,11 @@ def _each(tensor: Tensor) -> float:
 
 
 def _all_positions(tensor: Tensor) -> Sets:
-    return tuple(np.arange(extent) for extent in tensor.shape)
+    return tuple(map(np.arange, tensor.shape))
 
 
-def _any(marks: Bools | None) -> bool:
+def _is_wanted(wanted: Marks, tensor: Tensor) -> bool:
+    marks = wanted.tensor_marks(tensor)
     return marks is not None and bool(marks.any())
 
 
@@ -211,11 +211,11 @@ class Precedence:
         self._makers: dict[str, list[str]] = defaultdict(list)
         """Buffer -> tensors that steps write into it."""
         for step in graph.steps:
-            for name in (step.tensor,) if isinstance(step, Nest) else step.outputs:
-                self._makers[graph.tensors[name].storage.buffer].append(name)
+            for name in writes_of(step):
+                self._makers[graph.buffer_of(name)].append(name)
         self._whole: list[Shares] = []
-        for number in range(len(graph.steps)):
-            self._whole.append(self._all_of(number))
+        for number, step in enumerate(graph.steps):
+            self._whole.append(self._all_of(number, step))
 
     def before(self, number: int) -> Shares:
         """Fractions of all steps that must be done before product `number` can use some element of
@@ -226,11 +226,10 @@ class Precedence:
         first, last = (self._before(number, _one(nest, end)) for end in (0, -1))
         return np.minimum(first, last)
 
-    def _all_of(self, number: int) -> Shares:
-        step = self.graph.steps[number]
+    def _all_of(self, number: int, step: Step) -> Shares:
         if isinstance(step, Nest) and self._least.results[step.tensor] < math.prod(step.shape):
             return np.zeros(len(self.graph.steps))  # nobody needs all of it
-        shares = self._before(number, _all(step) if isinstance(step, Nest) else ())
+        shares = self._before(number, _all_loops(step) if isinstance(step, Nest) else ())
         shares[number] = 1.0
         return shares
 
@@ -262,7 +261,7 @@ class Precedence:
         step, tensors = self.graph.steps[number], self.graph.tensors
         if not isinstance(step, Nest):
             for name in step.inputs:
-                self._want(tensors[name], _all_elements(tensors[name]), wanted)
+                self._want(tensors[name], _all_positions(tensors[name]), wanted)
             return
         for access in step.reads:
             source = tensors[access.tensor]
@@ -276,13 +275,12 @@ class Precedence:
         if tensor.name in makers:
             _more(tensor.name, sets, wanted)
             return
-        full = math.prod(map(len, sets)) == tensor.elements == self.graph.buffers[
-            tensor.storage.buffer
-        ]  # fmt: skip
+        size = self.graph.buffers[tensor.storage.buffer]
+        full = math.prod(map(len, sets)) == tensor.elements == size
         for name in makers:
             made = self.graph.tensors[name]
             if full:
-                _more(name, _all_elements(made), wanted)
+                _more(name, _all_positions(made), wanted)
             elif _offset_and_strides(made) == _offset_and_strides(tensor):
                 seen = iter([s for s, n in zip(sets, tensor.shape, strict=True) if n > 1])
                 only = np.arange(1)
@@ -301,11 +299,7 @@ def _offset_and_strides(tensor: Tensor) -> tuple[int, list[tuple[int, int]]]:
     return tensor.storage.offset, [pair for pair in pairs if pair[0] > 1]
 
 
-def _all_elements(tensor: Tensor) -> Sets:
-    return tuple(np.arange(extent) for extent in tensor.shape)
-
-
-def _all(nest: Nest) -> Sets:
+def _all_loops(nest: Nest) -> Sets:
     return tuple(np.arange(dim.extent) for dim in nest.dims)
 
 
@@ -313,5 +307,5 @@ def _one(nest: Nest, end: int) -> Sets:
     """The loops of a product, reduced to one position of those that move its weights."""
     weights = nest.operands[1]
     return tuple(
-        every[[end]] if weights.uses(dim) else every for dim, every in enumerate(_all(nest))
+        every[[end]] if weights.uses(dim) else every for dim, every in enumerate(_all_loops(nest))
     )

@@ -2,7 +2,7 @@
 
 The result of a gather is written only where something other than a nest reads it, or reads it with
 another shape or a border. New rows of a scatter are stored into the table by their producer
-(`_put_into_table`).
+(`_put_rows`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from compiler.tensor_ir.nest import (
     at,
     row_major,
 )
-from compiler.tensor_ir.nest import Access as Read
 from compiler.tensor_ir.rewrite import NestPass, reads_of, with_steps, writes_of
 
 # New rows are written where they belong, into the bytes of the tensor that they change.
 
 
-def put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
+def _put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
     """`graph` in which the producer of new rows stores them into the table that `step` writes.
 
     before:
@@ -42,22 +41,35 @@ def put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
         buffer past 32; buffer new 4
         tensor y at past + 0; tensor new put into y by at along 1
     """
-    graph = _shared(graph, step, put)
-    step = next(s for s in graph.steps if isinstance(s, HostNode) and s.outputs == step.outputs)
-    assert isinstance(step.pick, Put)
-    return _put_into_table(graph, step, step.pick)
+    graph, step, put = _shared(graph, step, put)
+    table, index, update = (graph.tensors[name] for name in (put.table, put.index, put.update))
+    placed = RowPlacement(table, index, put.axis, put.block)
+    if _private(graph, step, put):
+        tensors = {**graph.tensors, put.update: replace(update, placed=placed)}
+        return replace(graph, tensors=tensors)
+    rows = f"{put.table}.rows"
+    inputs = (*(name for name in step.inputs if name != put.update), rows)
+    changed = replace(step, inputs=inputs, pick=replace(put, update=rows))
+    made = replace(
+        update, name=rows, storage=Storage(rows, 0, row_major(update.shape)), data=None,
+        exact=None, narrow=None, placed=placed,
+    )  # fmt: skip
+    return replace(
+        graph, tensors={**graph.tensors, rows: made},
+        buffers={**graph.buffers, rows: update.elements},
+        steps=_instead(graph, step, (_copy(rows, update, step), changed)),
+    )  # fmt: skip
 
 
-def _shared(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
-    """The table in the bytes of its input, or behind a copy of it."""
+def _shared(graph: NestGraph, step: HostNode, put: Put) -> tuple[NestGraph, HostNode, Put]:
+    """With the table in the bytes of its input, or behind a copy of it."""
     given, table = graph.tensors[put.given], graph.tensors[put.table]
     own, place = table.storage, given.storage
-    steps = zip(table.shape, own.strides, place.strides, strict=True)
-    dense = own.offset == place.offset == 0 and all(a == b for n, a, b in steps if n > 1)
+    dense = own.offset == place.offset == 0 and table.has_strides(place.strides)
     whole = graph.buffers[own.buffer] == graph.buffers[place.buffer] == given.elements
     number = graph.steps.index(step)
     later = [s for s in graph.steps[number + 1 :] if _touches(s, place.buffer, graph)]
-    ports = [n for n in graph.outputs if graph.tensors[n].storage.buffer == place.buffer]
+    ports = [n for n in graph.outputs if graph.buffer_of(n) == place.buffer]
     alike = given.dtype == table.dtype and given.data is None
     if dense and whole and alike and not later and not ports:
         tensors = {
@@ -67,48 +79,26 @@ def _shared(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
             for name, t in graph.tensors.items()
         }
         buffers = {name: size for name, size in graph.buffers.items() if name != own.buffer}
-        return replace(graph, tensors=tensors, buffers=buffers)
+        return replace(graph, tensors=tensors, buffers=buffers), step, put
     base = f"{put.table}.given"
-    access = Access(given.name, tuple(at(axis) for axis in range(len(given.shape))))
-    copy = replace(plain(base, given.shape, "move", (access,)), origin=step.origin, kind=step.kind)
+    copy = _copy(base, given, step)
     inputs = tuple(base if name == put.given else name for name in step.inputs)
     if put.given not in step.inputs:  # a constant stands in the payload
         inputs = (base, *step.inputs)
-    changed = replace(step, inputs=inputs, pick=replace(put, given=base))
+    put = replace(put, given=base)
+    changed = replace(step, inputs=inputs, pick=put)
     tensors = {**graph.tensors, base: replace(table, name=base)}
-    return replace(graph, tensors=tensors, steps=_instead(graph, step, (copy, changed)))
-
-
-def _put_into_table(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
-    """The new rows, stored into the table by their producer."""
-    table, index = graph.tensors[put.table], graph.tensors[put.index]
-    update = graph.tensors[put.update]
-    if _private(graph, step, put):
-        placed = replace(update, placed=RowPlacement(table, index, put.axis, put.block))
-        return replace(graph, tensors={**graph.tensors, put.update: placed})
-    rows = f"{put.table}.rows"
-    access = Access(update.name, tuple(at(axis) for axis in range(len(update.shape))))
-    move = replace(plain(rows, update.shape, "move", (access,)), origin=step.origin, kind=step.kind)
-    inputs = (*(name for name in step.inputs if name != put.update), rows)
-    changed = replace(step, inputs=inputs, pick=replace(put, update=rows))
-    made = replace(
-        update, name=rows, storage=Storage(rows, 0, row_major(update.shape)), data=None,
-        exact=None, narrow=None, placed=RowPlacement(table, index, put.axis, put.block),
-    )  # fmt: skip
-    return replace(
-        graph, tensors={**graph.tensors, rows: made},
-        buffers={**graph.buffers, rows: update.elements},
-        steps=_instead(graph, step, (move, changed)),
-    )  # fmt: skip
+    steps = _instead(graph, step, (copy, changed))
+    return replace(graph, tensors=tensors, steps=steps), changed, put
 
 
 def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
     """Whether one nest produces the new rows, alone in their buffer, only `step` reads them, and no
     step in between touches the table or writes the index."""
     name = put.update
-    tensor, table = graph.tensors[name], graph.tensors[put.table].storage.buffer
+    tensor, table = graph.tensors[name], graph.buffer_of(put.table)
     buffer = tensor.storage.buffer
-    if buffer in {graph.tensors[n].storage.buffer for n in (*graph.inputs, *graph.outputs)}:
+    if buffer in {graph.buffer_of(n) for n in (*graph.inputs, *graph.outputs)}:
         return False
     users = [s for s in graph.steps if _touches(s, buffer, graph)]
     makers = [s for s in users if name in writes_of(s)]
@@ -116,14 +106,21 @@ def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
     if not alone or users[-1] is not step or tensor.elements != graph.buffers[buffer]:
         return False
     between = graph.steps[graph.steps.index(makers[0]) : graph.steps.index(step)]
-    places = graph.tensors[put.index].storage.buffer
-    made = {graph.tensors[n].storage.buffer for s in between for n in writes_of(s)}
+    places = graph.buffer_of(put.index)
+    made = {graph.buffer_of(n) for s in between for n in writes_of(s)}
     return places not in made and not any(_touches(s, table, graph) for s in between)
+
+
+def _copy(name: str, source: Tensor, step: HostNode) -> Nest:
+    """Operator of the node of `step` that copies a tensor to one called `name`."""
+    access = Access(source.name, tuple(map(at, range(len(source.shape)))))
+    nest = plain(name, source.shape, "move", (access,))
+    return replace(nest, origin=step.origin, kind=step.kind)
 
 
 def _touches(step: Step, buffer: str, graph: NestGraph) -> bool:
     names = (*reads_of(step), *writes_of(step))
-    return any(graph.tensors[name].storage.buffer == buffer for name in names)
+    return any(graph.buffer_of(name) == buffer for name in names)
 
 
 def _instead(graph: NestGraph, step: Step, others: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -146,7 +143,7 @@ class ReadRows(NestPass):
         picks = [step for step in ir.steps if isinstance(step, HostNode) and step.pick is not None]
         for step in picks:
             if isinstance(step.pick, Put):
-                ir = put_rows(ir, step, step.pick)
+                ir = _put_rows(ir, step, step.pick)
             else:
                 ir = _in_place(ir, step) if self.directly else _write_picked_rows(ir, step)
         return Result(ir, bool(picks))
@@ -156,7 +153,7 @@ def _in_place(graph: NestGraph, step: HostNode) -> NestGraph:
     """`graph` with all readers of `step`'s result reading the table itself; if that is impossible,
     the result is written first."""
     (name,) = step.outputs
-    own, buffer = graph.tensors[name], graph.tensors[name].storage.buffer
+    own, buffer = graph.tensors[name], graph.buffer_of(name)
     names = {n for n, tensor in graph.tensors.items() if tensor.storage.buffer == buffer}
     makers = [s for s in graph.steps if not names.isdisjoint(writes_of(s))]
     if makers != [step] or not names.isdisjoint((*graph.inputs, *graph.outputs)):
@@ -188,15 +185,9 @@ def _write_picked_rows(graph: NestGraph, step: HostNode) -> NestGraph:
     rows = f"{name}.rows"
     virtual = Tensor(rows, own.shape, own.dtype, Storage(rows, 0, row_major(own.shape)))
     tensors = {**graph.tensors, rows: _picked(virtual, step, step.pick, graph)}
-    access = Read(rows, tuple(at(axis) for axis in range(len(own.shape))))
-    move = replace(plain(name, own.shape, "move", (access,)), origin=step.origin, kind=step.kind)
-    steps = [
-        each
-        for other in graph.steps
-        for each in ((replace(step, outputs=(rows,)), move) if other is step else (other,))
-    ]
+    steps = _instead(graph, step, (replace(step, outputs=(rows,)), _copy(name, virtual, step)))
     buffers = {**graph.buffers, rows: own.elements}
-    return replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))
+    return replace(graph, tensors=tensors, buffers=buffers, steps=steps)
 
 
 def _picked(tensor: Tensor, step: HostNode, pick: Pick, graph: NestGraph) -> Tensor:

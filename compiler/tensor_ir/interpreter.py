@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from compiler.tensor_ir.arithmetic import code, computes_exactly, function_of
 from compiler.tensor_ir.bounds import clipped, needed
-from compiler.tensor_ir.nest import Access, Array, HostNode, Nest, NestGraph, Pick, Put, Tensor
+from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Pick, Put, Tensor
 from simmodel.arch.dtype import NAMES, NUMPY, is_float, limits
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction
@@ -40,23 +40,24 @@ def run(
         ValueError: an input is missing or has another shape, or a host node has no host.
     """
     tensors = views(graph)
-    feed(graph, inputs, tensors)
-    for step in graph.steps:
-        if isinstance(step, Nest):
-            run_nest(step, tensors)
-        else:
-            run_host(step, tensors, host)
-    return outputs(graph, tensors)
-
-
-def feed(graph: NestGraph, inputs: Mapping[str, Array], tensors: Mapping[str, Array]) -> None:
-    """Put `inputs` into the graph's `tensors`; ValueError where one is missing or has another
-    shape."""
     for name in graph.inputs:
         given = np.asarray(inputs[name]) if name in inputs else None
         if given is None or given.shape != graph.tensors[name].shape:
             raise ValueError(f"input {name} needs an array of {graph.tensors[name].shape}")
         feed_one(graph, name, given, tensors)
+    for step in graph.steps:
+        if isinstance(step, Nest):
+            run_nest(step, tensors)
+        elif step.pick is not None:
+            with_rows(step.pick, tensors[step.outputs[0]], tensors)
+        elif host is None:
+            raise ValueError(f"{step.origin} ({step.kind}) runs on the host, and none is given")
+        else:
+            results = host(step.payload, [tensors[name] for name in step.inputs])
+            for name, values in zip(step.outputs, results, strict=True):
+                tensors[name][...] = values
+    kinds = {n: graph.ports.get(n, graph.tensors[n].dtype) for n in graph.outputs}
+    return {name: shown(graph, name, tensors).astype(NUMPY[k]) for name, k in kinds.items()}
 
 
 def feed_one(graph: NestGraph, name: str, given: Array, tensors: Mapping[str, Array]) -> None:
@@ -66,12 +67,6 @@ def feed_one(graph: NestGraph, name: str, given: Array, tensors: Mapping[str, Ar
         tensors[name][...] = given
     else:
         encode(given.astype(np.float32), code(*known), tensors[name])
-
-
-def outputs(graph: NestGraph, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """The graph's outputs among its `tensors`, in the element types of its ports."""
-    kinds = {n: graph.ports.get(n, graph.tensors[n].dtype) for n in graph.outputs}
-    return {name: shown(graph, name, tensors).astype(NUMPY[k]) for name, k in kinds.items()}
 
 
 def shown(graph: NestGraph, name: str, tensors: Mapping[str, Array]) -> Array:
@@ -114,23 +109,11 @@ def view_of(tensor: Tensor, buffer: Array) -> Array:
     )
 
 
-def run_host(step: HostNode, tensors: Mapping[str, Array], host: Host | None) -> None:
-    """Compute `step` on the host, or gather its rows, into `tensors`."""
-    if step.pick is not None:
-        with_rows(step.pick, tensors[step.outputs[0]], tensors)
-        return
-    if host is None:
-        raise ValueError(f"{step.origin} ({step.kind}) runs on the host, and none is given")
-    results = host(step.payload, [tensors[name] for name in step.inputs])
-    for name, values in zip(step.outputs, results, strict=True):
-        tensors[name][...] = values
-
-
 def with_rows(pick: Pick, out: Array, tensors: Mapping[str, Array]) -> None:
     """Write gathered rows, or the table with new rows, to `out`, which may share the bytes of the
-    table."""
+    table; IndexError where there is no such row."""
     if not isinstance(pick, Put):
-        out[...] = rows_of(pick, tensors)
+        out[...] = np.take(tensors[pick.table], tensors[pick.index], axis=pick.axis)
         return
     out[...] = tensors[pick.given]
     index, update = tensors[pick.index], tensors[pick.update]
@@ -142,12 +125,6 @@ def with_rows(pick: Pick, out: Array, tensors: Mapping[str, Array]) -> None:
         np.moveaxis(out[sample], pick.axis - 1, 0)[rows] = np.moveaxis(
             update[sample], pick.axis - 1, 0
         )
-
-
-def rows_of(pick: Pick, tensors: Mapping[str, Array]) -> Array:
-    """The rows of a table that its index names; IndexError where there is none."""
-    found: Array = np.take(tensors[pick.table], tensors[pick.index], axis=pick.axis)
-    return found
 
 
 def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:

@@ -51,7 +51,7 @@ class JoinConcat(NestPass, Omittable):
         groups: dict[tuple[str, str], list[Nest]] = {}
         for step in ir.steps:
             if _joins(step, ir.tensors):
-                key = (ir.tensors[step.tensor].storage.buffer, step.origin)
+                key = (ir.buffer_of(step.tensor), step.origin)
                 groups.setdefault(key, []).append(step)
         joining = _Joining(ir)
         for (whole, _), moves in reversed(groups.items()):
@@ -142,7 +142,7 @@ class _Joining:
         self.fixed = {*graph.outputs, *host, *constant}
         """Tensors whose buffer may not change."""
         self.given = frozenset(graph.inputs)
-        self.shown = {graph.tensors[name].storage.buffer for name in graph.outputs}
+        self.shown = {graph.buffer_of(name) for name in graph.outputs}
         """Buffers of the network's outputs."""
 
     def join(self, whole: str, moves: list[Nest]) -> None:
@@ -157,18 +157,17 @@ class _Joining:
     def _is_view_already(self, whole: str, moves: list[Nest]) -> bool:
         """Make `whole` a view of its parts if they are adjacent already."""
         tensor = self.tensors.get(whole)
-        if tensor is None or self._written_by_others(tensor.storage.buffer, moves):
+        if tensor is None:
             return False
+        names = {move.tensor for move in moves}
+        if any(n in self.made and n not in names for n in self.views[tensor.storage.buffer]):
+            return False  # others write there as well
         pairs = [(self.tensors[m.operands[0].tensor], self.tensors[m.tensor]) for m in moves]
         storage = side_by_side(tensor, pairs)
         if storage is None or not self._replace(tensor, storage):
             return False
         self.gone += moves
         return True
-
-    def _written_by_others(self, buffer: str, moves: list[Nest]) -> bool:
-        names = {move.tensor for move in moves}
-        return any(name in self.made and name not in names for name in self.views[buffer])
 
     def _replace(self, cover: Tensor, new: Storage) -> bool:
         """Relocate the buffer that `cover` fills so that `cover` has storage `new`; whether that
@@ -194,8 +193,7 @@ class _Joining:
         """The graph without the removed copies and their targets."""
         gone = {id(move) for move in self.gone}
         steps = tuple(step for step in self.source.steps if id(step) not in gone)
-        used = {access.tensor for s in steps if isinstance(s, Nest) for access in s.reads}
-        used |= {name for s in steps if isinstance(s, HostNode) for name in s.inputs}
+        used = {name for step in steps for name in reads_of(step)}
         for move in self.gone:
             if move.tensor not in used and move.tensor not in self.source.outputs:
                 self.tensors.pop(move.tensor, None)
@@ -234,10 +232,8 @@ def side_by_side(whole: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Storage |
 
 def _same(part: Tensor, storage: Storage) -> bool:
     """Whether `part` has `storage`; strides of dimensions of extent 1 do not matter."""
-    own = part.storage
-    steps = zip(part.shape, own.strides, storage.strides, strict=True)
-    alike = all(extent == 1 or a == b for extent, a, b in steps)
-    return alike and (own.buffer, own.offset) == (storage.buffer, storage.offset)
+    begins = (part.storage.buffer, part.storage.offset) == (storage.buffer, storage.offset)
+    return begins and part.has_strides(storage.strides)
 
 
 # Host nodes side by side become one call: the host is asked as rarely as possible.
@@ -268,7 +264,8 @@ class JoinHost:
             return graph
         steps: list[Step] = []
         for batch in batches(graph):
-            joined = _merge_batch(batch, graph, make)
+            nodes = tuple(step for step in batch if isinstance(step, HostNode))
+            joined = None if len(nodes) < 2 else make(nodes, *crossing(nodes, graph))
             steps += batch if joined is None else [joined]
         return with_steps(graph, steps)
 
@@ -283,10 +280,10 @@ def _needs(graph: NestGraph) -> list[set[int]]:
     writers: dict[str, set[int]] = {}
     found = []
     for number, step in enumerate(graph.steps):
-        buffers = {graph.tensors[name].storage.buffer for name in reads_of(step)}
+        buffers = {graph.buffer_of(name) for name in reads_of(step)}
         found.append({w for buffer in buffers for w in writers.get(buffer, ())})
         for name in writes_of(step):
-            writers.setdefault(graph.tensors[name].storage.buffer, set()).add(number)
+            writers.setdefault(graph.buffer_of(name), set()).add(number)
     return found
 
 
@@ -316,19 +313,11 @@ def called(step: Step) -> bool:
     return isinstance(step, HostNode) and step.pick is None
 
 
-def _merge_batch(batch: list[Step], graph: NestGraph, make: Join) -> HostNode | None:
-    nodes = tuple(step for step in batch if isinstance(step, HostNode))
-    return None if len(nodes) < 2 else make(nodes, *crossing(nodes, graph))
-
-
 def crossing(
     nodes: Sequence[HostNode], graph: NestGraph
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Outputs of `nodes` that others read, and inputs that others write, in one call."""
-
-    def buffer(name: str) -> str:
-        return graph.tensors[name].storage.buffer
-
+    buffer = graph.buffer_of
     mine = {id(node) for node in nodes}
     made = {buffer(name) for node in nodes for name in node.outputs}
     others = (step for step in graph.steps if id(step) not in mine)

@@ -186,28 +186,29 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Picked:
-    """Rows of another tensor, stored only there: each reader copies them from the table, once the
-    index is known."""
+class TableRows:
+    """Rows of another tensor."""
 
     table: Tensor
     index: Tensor
     """Row numbers; negative: from the end."""
     axis: int
-    """Axis of the table that the index selects from; the index's dimensions take its place."""
-    origin: str = ""
-    """Name of the model's node that gathers them."""
-    kind: str = ""
-    """Its operator type."""
+    """Axis of the table that the index selects."""
+
+    @property
+    def first(self) -> int:
+        """Axis of the rows at which the dimensions of the index stand."""
+        return self.axis
 
     @property
     def counted(self) -> range:
         """Axes of the rows that are the index's."""
-        return range(self.axis, self.axis + len(self.index.shape))
+        return range(self.first, self.first + len(self.index.shape))
 
     @property
     def along(self) -> tuple[int, ...]:
-        """Axes of the rows that are the table's, in its order, without the selected one."""
+        """Axes of the rows that are the table's, in its order, without the selected one: one row
+        number moves them as a whole."""
         rank = len(self.table.shape) + len(self.index.shape) - 1
         return tuple(a for a in range(rank) if a not in self.counted)
 
@@ -215,39 +216,33 @@ class Picked:
     def strides(self) -> tuple[int, ...]:
         """Elements between neighbours in the table, along each of `along`."""
         strides = self.table.storage.strides
-        return (*strides[: self.axis], *strides[self.axis + 1 :])
+        return (*strides[: self.first], *strides[self.first + 1 :])
 
 
 @dataclass(frozen=True)
-class RowPlacement:
-    """Rows that are stored only into another tensor: the producer copies each to its place, once
-    the index is known."""
+class Picked(TableRows):
+    """Rows that are stored only in their table: each reader copies them from there, once the index
+    is known."""
 
-    table: Tensor
-    index: Tensor
-    """Row numbers; negative: from the end."""
-    axis: int
-    """Axis of the table that the index selects."""
+    origin: str = ""
+    """Name of the model's node that gathers them."""
+    kind: str = ""
+    """Its operator type."""
+
+
+@dataclass(frozen=True)
+class RowPlacement(TableRows):
+    """Rows that are stored only into their table: the producer copies each to its place, once the
+    index is known."""
+
     block: bool = False
     """Each number is for a position of the first axis, and says where its rows begin that follow
     each other along `axis`; else the rows have the dimensions of the index in the place of the
     axis, which is the first one."""
 
     @property
-    def counted(self) -> range:
-        """Axes of the rows that are the index's."""
-        return range(len(self.index.shape))
-
-    @property
-    def along(self) -> tuple[int, ...]:
-        """Axes of the rows that one row number moves as a whole."""
-        first, rank = len(self.index.shape), len(self.table.shape)
-        return tuple(range(first, rank if self.block else rank - 1 + first))
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Elements between neighbours in the table, along each of `along`."""
-        return self.table.storage.strides[1:]
+    def first(self) -> int:
+        return 0
 
     @property
     def common(self) -> tuple[int, ...]:
@@ -290,6 +285,11 @@ class Tensor:
     def elements(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
+
+    def has_strides(self, strides: tuple[int, ...]) -> bool:
+        """Whether its elements lie in these steps, whatever those of dimensions of extent 1."""
+        steps = zip(self.shape, self.storage.strides, strides, strict=True)
+        return all(extent <= 1 or own == other for extent, own, other in steps)
 
     @property
     def sources(self) -> tuple[Tensor, ...]:
@@ -373,6 +373,10 @@ class NestGraph:
     """Output whose size is known only at run time -> the output with its extents."""
     registers: tuple[Register, ...] = ()
     """Lengths known only at run time; extents are those of their maximum."""
+
+    def buffer_of(self, tensor: str) -> str:
+        """Name of the buffer in which a tensor lies."""
+        return self.tensors[tensor].storage.buffer
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -136,7 +136,8 @@ def _of_lengths(known: Mapping[Point, int], lengths: Sequence[Register]) -> Term
     edge = edge_of(lengths)
     terms: list[tuple[str, int]] = []
     for position, register in enumerate(lengths):
-        alone = (p for p in known if _differ(p, edge) == [position])
+        others = [i for i in range(len(edge)) if i != position]
+        alone = (p for p in known if p != edge and all(p[i] == edge[i] for i in others))
         near = max(alone, key=lambda p: p[position], default=None)
         if near is None:
             continue
@@ -184,10 +185,6 @@ def counted(known: Mapping[Point, int], registers: Sequence[Register]) -> Count 
     high = values_at_point(registers, edge_of(registers))
     base = known[edge_of(registers)] - sum(factor * high[name] for name, factor in terms)
     return Count(base, terms)
-
-
-def _differ(point: Point, edge: Point) -> list[int]:
-    return [i for i, (value, high) in enumerate(zip(point, edge, strict=True)) if value != high]
 
 
 # What the host runs, for tensors of any length.

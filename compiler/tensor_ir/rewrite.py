@@ -59,7 +59,7 @@ def with_steps(graph: NestGraph, steps: Iterable[Step | None]) -> NestGraph:
         used.update(writes_of(step))
         if isinstance(step, HostNode) and step.pick is not None:
             used |= {step.pick.table, step.pick.index}
-    buffers = {graph.tensors[name].storage.buffer for name in used}
+    buffers = {graph.buffer_of(name) for name in used}
     tensors = {n: t for n, t in graph.tensors.items() if t.storage.buffer in buffers}
     sizes = {name: size for name, size in graph.buffers.items() if name in buffers}
     return replace(graph, steps=kept, tensors=tensors, buffers=sizes)
@@ -119,11 +119,11 @@ def check_nests(graph: NestGraph) -> None:
         size = graph.buffers.get(tensor.storage.buffer, 0)
         if tensor.data is None and tensor.elements and not _fits_buffer(tensor, size):
             raise ContractBroken(f"{tensor.name} is not inside {tensor.storage.buffer}")
-    written = {graph.tensors[name].storage.buffer for name in graph.inputs}
+    written = {graph.buffer_of(name) for name in graph.inputs}
     for step in graph.steps:
         for name in reads_of(step):
             _check_read(graph, name, written)
-        written |= {graph.tensors[name].storage.buffer for name in writes_of(step)}
+        written |= {graph.buffer_of(name) for name in writes_of(step)}
     for name in graph.outputs:
         _check_read(graph, name, written)
 

@@ -60,7 +60,7 @@ def print_graph(graph: NestGraph) -> str:
     lines += [_tensor(tensor) for tensor in graph.tensors.values()]
     for word, names in (("input", graph.inputs), ("output", graph.outputs)):
         lines += [
-            f"{word} {spelled(name)}{_port_type_text(graph.ports.get(name))}"
+            f"{word} {spelled(name)}{f': {graph.ports[name]}' if name in graph.ports else ''}"
             f"{_code(*graph.codes.get(name, (None, 0)))}"
             for name in names
         ]
@@ -77,10 +77,6 @@ def spelled(name: str) -> str:
     """A name as text: bare where it is a word, in quotes otherwise."""
     plain = _WORD.fullmatch(name) is not None and name not in _RESERVED
     return name if plain else json.dumps(name)
-
-
-def _port_type_text(dtype: str | None) -> str:
-    return "" if dtype is None else f": {dtype}"
 
 
 def _tensor(t: Tensor) -> str:
@@ -109,7 +105,8 @@ def _nest(nest: Nest) -> str:
     names = [spelled(dim.name) for dim in nest.dims]
     loops = [f"{name}={dim.extent}" for name, dim in zip(names, nest.dims, strict=True)]
     value = ", ".join(_access(access, names) for access in nest.operands)
-    value = f"{nest.function}({value}{_parameters(nest.parameters)})"
+    parameters = ", ".join(repr(float(v)) for v in nest.parameters)
+    value = f"{nest.function}({value}{'; ' if parameters else ''}{parameters})"
     if nest.reduce is not None:
         value = f"{nest.reduce} over {', '.join(loops[nest.rank :])} of {value}"
     if nest.bias is not None:
@@ -123,10 +120,6 @@ def _nest(nest: Nest) -> str:
     value += _source(nest.origin, nest.kind, nest.composite)
     value += f" sparse {nest.sparse}" if nest.sparse > 1 else ""
     return f"{spelled(nest.tensor)}[{', '.join(loops[: nest.rank])}] = {value}"
-
-
-def _parameters(values: tuple[float, ...]) -> str:
-    return "; " + ", ".join(repr(float(v)) for v in values) if values else ""
 
 
 def _access(access: Access, names: list[str]) -> str:

@@ -11,10 +11,17 @@ import onnxruntime
 from networks import cleaned
 from onnx import helper, numpy_helper
 
+from archgen.check.reference import run_node
+from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.frontend.importer import load
 from compiler.lowering.lower import lower
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import Array, HostNode, NestGraph
+from simmodel.arch.record import Arch
+from simmodel.execute import execute
+from simmodel.verify import verify
+
+PLAIN = CompileOptions("fp32")
 
 
 @dataclass(frozen=True)
@@ -109,3 +116,19 @@ def ints(*values: int) -> Array:
 def real(*shape: int) -> Array:
     """Normal numbers, the same ones for the same shape."""
     return np.random.default_rng([7, *shape]).standard_normal(shape).astype("f4")
+
+
+def executed(
+    model: onnx.ModelProto, feeds: dict[str, Array], arch: Arch, options: CompileOptions = PLAIN
+) -> tuple[CompileResult, dict[str, Array]]:
+    """The verified program for a machine, and its outputs."""
+    made = compile_model(model, arch, options)
+    verify(made.program, arch)
+    return made, execute(made.program, feeds, arch, run_node)
+
+
+def agree(got: dict[str, Array], want: list[Array], rtol: float = 1e-5, atol: float = 1e-5) -> None:
+    """Outputs are those of a reference, in its shapes and element types."""
+    for (name, values), expected in zip(got.items(), want, strict=True):
+        assert values.shape == expected.shape and values.dtype == expected.dtype, name
+        np.testing.assert_allclose(values, expected, rtol=rtol, atol=atol, err_msg=name)

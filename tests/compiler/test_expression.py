@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
+from one_node import executed
 from onnx import TensorProto, helper
 
 from archgen.check.reference import run_node
-from compiler.api import CompileOptions, compile_model
+from compiler.api import CompileOptions
 from compiler.frontend.importer import load
 from compiler.frontend.operators.expression import evaluate, expression
 from compiler.frontend.operators.functions import DEFINED
@@ -25,8 +26,6 @@ from compiler.options import stages_for
 from compiler.tensor_ir.build import NestGraphBuilder
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import HostNode, Nest
-from simmodel.execute import run as execute
-from simmodel.verify import verify
 
 SHAPES = {"x": (3, 10), "w": (4, 5), "v": (10,)}
 
@@ -205,8 +204,7 @@ def test_nests_and_the_host_compute_the_expression(text: str) -> None:
 @settings(max_examples=15)
 def test_programs_compute_the_expression(text: str) -> None:
     arch = machine(local={"size": "1 MiB"})
-    made = compile_model(network(text), arch, CompileOptions("fp32", stages=stages_for(0)))
-    verify(made.program, arch)
-    outputs = execute(made.program, FEEDS, arch, run_node).outputs
+    options = CompileOptions("fp32", stages=stages_for(0))
+    _, outputs = executed(network(text), FEEDS, arch, options)
     wanted = evaluate(expression(text, SHAPES), FEEDS)
     assert np.allclose(outputs["y"], wanted, atol=1e-5, rtol=1e-5)

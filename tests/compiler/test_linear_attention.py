@@ -6,18 +6,16 @@ import numpy as np
 import onnx
 import pytest
 from machines import machine
+from one_node import executed
 from onnx.reference import ReferenceEvaluator
 
-from archgen.check.reference import run_node
-from compiler.api import CompileOptions, compile_model
+from compiler.api import CompileOptions
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import Load, load
 from compiler.lowering.lower import lower
 from compiler.options import Stages, stages_for
 from compiler.schedule.fusion.partition import Unfused
 from compiler.tensor_ir.nest import HostNode
-from simmodel.execute import run as execute
-from simmodel.verify import verify
 
 SHAPES = {"q": (2, 3, 16), "k": (2, 3, 8), "v": (2, 3, 6), "past": (2, 2, 4, 3), "decay": (2, 3, 2),
           "beta": (2, 3, 2)}  # fmt: skip
@@ -42,10 +40,8 @@ def test_programs_compute_it_without_the_host() -> None:
     feeds["decay"] = -np.abs(feeds["decay"])
     arch = machine(local={"size": "1 MiB"})
     options = CompileOptions("fp32", stages=stages_for(0, Stages(partition=Unfused())))
-    made = compile_model(proto, arch, options)
-    verify(made.program, arch)
+    made, outputs = executed(proto, feeds, arch, options)
     assert not made.host
-    outputs = execute(made.program, feeds, arch, run_node).outputs
     for name, wanted in zip(
         ("y", "state"), ReferenceEvaluator(proto).run(None, feeds), strict=True
     ):

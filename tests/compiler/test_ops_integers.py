@@ -15,15 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMED
 from numpy.typing import NDArray
-from one_node import lowered
+from one_node import executed, lowered
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from compiler.api import CompileOptions, compile_model
 from compiler.tensor_ir.interpreter import run
 from simmodel.arch.record import Arch
-from simmodel.execute import execute
-from simmodel.verify import verify
 
 Array = NDArray[Any]
 KINDS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -67,10 +64,9 @@ def check(model: onnx.ModelProto, feeds: dict[str, Array], arch: Arch | None = N
         expected = ReferenceEvaluator(model).run(None, feeds)
     results = [run(lowered(model), feeds)]
     if arch is not None:
-        compiled = compile_model(model, arch, CompileOptions("fp32"))
-        verify(compiled.program, arch)
+        compiled, outputs = executed(model, feeds, arch)
         assert [f"{node.origin}: {node.reason}" for node in compiled.host] == []
-        results.append(execute(compiled.program, feeds, arch))
+        results.append(outputs)
     for port, wide in zip(model.graph.output, expected, strict=True):
         # numpy, and so the evaluator, adds up small integers in larger ones.
         values = wide.astype(helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from networks import Net
+from one_node import executed
 
 from archgen.backend.base import DEFAULT
 from archgen.check.reference import run_reference
 from archgen.schema import load_arch
-from compiler.api import CompileOptions, compile_model
-from simmodel.execute import execute
-from simmodel.verify import verify
+from compiler.api import CompileOptions
 
 FINISHING = str(DEFAULT)
 """A machine whose matrix engine adds a bias of real values itself."""
@@ -22,18 +21,11 @@ FINISHING = str(DEFAULT)
 def test_one_bias_for_all_columns(engine: str, extents: tuple[int, ...]) -> None:
     random = np.random.default_rng(0)
     x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((6, 32), (32, 16)))
-    b = random.standard_normal(extents).astype(np.float32)
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])],
-        "biased",
-        [info("x", TensorProto.FLOAT, x.shape)],
-        [info("y", TensorProto.FLOAT, (6, 16))],
-        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    net = Net()
+    biased = net.op("Add", net.op("MatMul", net.input(6, 32), net.const(w)),
+                    net.const(random.standard_normal(extents).astype(np.float32)))  # fmt: skip
+    model = net.model(biased)
     arch = load_arch(engine)
-    program = compile_model(model, arch, CompileOptions(arch.types[0])).program
-    verify(program, arch)
-    expected = run_reference(model, {"x": x})["y"]
-    np.testing.assert_allclose(execute(program, {"x": x}, arch)["y"], expected, 0.1, 0.2)
+    _, got = executed(model, {"x0": x}, arch, CompileOptions(arch.types[0]))
+    (expected,) = run_reference(model, {"x0": x}).values()
+    np.testing.assert_allclose(got[biased], expected, 0.1, 0.2)

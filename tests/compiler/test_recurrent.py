@@ -11,10 +11,11 @@ from evaluate import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
+from one_node import executed
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_node, run_reference
-from compiler.api import CompileOptions, compile_model
+from compiler.api import CompileOptions
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import Load, load
 from compiler.lowering.lower import lower
@@ -22,8 +23,6 @@ from compiler.options import Stages, stages_for
 from compiler.schedule.fusion.partition import Unfused
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import HostNode
-from simmodel.execute import run as execute
-from simmodel.verify import verify
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 FUNCTIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}
@@ -125,11 +124,10 @@ def test_programs_compute_what_onnx_runtime_does_without_the_host(kind: str) -> 
     proto = network(kind, 2, attributes, given, computed=False)
     arch = machine(local={"size": "1 MiB"})
     options = CompileOptions("fp32", stages=stages_for(0, Stages(partition=Unfused())))
-    made = compile_model(proto, arch, options)
-    verify(made.program, arch)
-    assert not made.host
     feeds = samples(proto)
-    agree(execute(made.program, feeds, arch, run_node).outputs, run_reference(proto, feeds))
+    made, outputs = executed(proto, feeds, arch, options)
+    assert not made.host
+    agree(outputs, run_reference(proto, feeds))
 
 
 def test_more_steps_than_may_unfold_are_left_to_the_host_with_the_reason() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from nest_reader import constants, parse_graph, payloads
+from one_node import agree, executed
 from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
@@ -32,7 +33,6 @@ from simmodel.execute import execute
 from simmodel.isa import Gather
 from simmodel.isa.region import Address, Operand, contiguous
 from simmodel.machine.run import simulate
-from simmodel.verify import verify
 
 FLOATS = machine(types=("fp32",))
 WITHOUT = FLOATS.model_copy(
@@ -71,12 +71,8 @@ def compiled(
     **feeds: np.ndarray,
 ) -> dict[str, Any]:  # fmt: skip
     """Outputs of the verified program beside ONNX's own, its host calls and its trace."""
-    result = compile_model(proto, arch, options)
-    verify(result.program, arch)
-    wanted = ReferenceEvaluator(proto).run(None, feeds)
-    made = execute(result.program, feeds, arch, run_node)
-    for port, value in zip(proto.graph.output, wanted, strict=True):
-        np.testing.assert_allclose(made[port.name], value, rtol=1e-5, atol=1e-5)
+    result, made = executed(proto, feeds, arch, options)
+    agree(made, ReferenceEvaluator(proto).run(None, feeds))
     return {"host": result.host, "trace": simulate(result.program, arch), "program": result.program}
 
 

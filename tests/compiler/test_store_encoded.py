@@ -7,9 +7,9 @@ import pytest
 from nest_reader import parse_graph
 
 from compiler.passes import run_pass
+from compiler.tensor_ir.fold import StoreEncoded
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import Nest
-from compiler.tensor_ir.store_encoded import StoreEncoded
 from compiler.tensor_ir.text import print_graph
 
 CACHE = """graph cache

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
+from one_node import agree, executed
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from archgen.check.reference import run_node
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.frontend.operators import composites
 from compiler.lowering.lower import lower
@@ -25,7 +25,6 @@ from simmodel.arch.record import Arch
 from simmodel.errors import NoSuchRow
 from simmodel.execute import execute
 from simmodel.machine.run import simulate
-from simmodel.verify import verify
 
 WITH = machine(types=("fp32",), vector={"types": ("fp32", "int32", "int8")})
 WITHOUT = WITH.model_copy(
@@ -85,13 +84,9 @@ def test_rows_lie_where_onnx_puts_them(data: st.DataObject) -> None:
 
 def made_by(proto: onnx.ModelProto, arch: Arch, last: int) -> CompileResult:
     """The verified program, which computes what ONNX says."""
-    made = compile_model(prepared(proto, "net"), arch, CompileOptions())
-    verify(made.program, arch)
     feeds = feeds_of(proto, 0, last)
-    expected = ReferenceEvaluator(proto).run(None, feeds)
-    found = execute(made.program, feeds, arch, run_node)
-    for port, value in zip(proto.graph.output, expected, strict=True):
-        np.testing.assert_allclose(found[port.name], value, rtol=1e-5, atol=1e-6)
+    made, found = executed(prepared(proto, "net"), feeds, arch, CompileOptions())
+    agree(found, ReferenceEvaluator(proto).run(None, feeds), atol=1e-6)
     return made
 
 
@@ -126,8 +121,7 @@ def test_what_is_read_later_is_copied_first() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_places_that_the_network_computes_are_there_when_rows_are_put(late: bool) -> None:
-    made = ["n = Neg (x)", "at = Add (first, one)"]
-    lines = made if late else made[::-1]
+    lines = ["n = Neg (x)", "at = Add (first, one)"][:: 1 if late else -1]
     proto = onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["" : 24]>
         g (float[1, 3, 64, 16] past, float[1, 3, 1, 16] x, int64[1] first)
@@ -137,17 +131,15 @@ def test_places_that_the_network_computes_are_there_when_rows_are_put(late: bool
             y = TensorScatter <axis = 2> (past, n, at)
         }}"""
     )
-    program = compile_model(proto, WITH, CompileOptions()).program
-    verify(program, WITH)
-    assert simulate(program, WITH).traffic["dram.write"] < 64 * 64
     random = np.random.default_rng(0)
     feeds = {
         "past": random.standard_normal((1, 3, 64, 16)).astype(np.float32),
         "x": random.standard_normal((1, 3, 1, 16)).astype(np.float32),
         "first": np.array([5]),
     }
-    (expected,) = ReferenceEvaluator(proto).run(None, feeds)
-    np.testing.assert_array_equal(execute(program, feeds, WITH, run_node)["y"], expected)
+    made, found = executed(proto, feeds, WITH, CompileOptions())
+    agree(found, ReferenceEvaluator(proto).run(None, feeds), 0, 0)
+    assert simulate(made.program, WITH).traffic["dram.write"] < 64 * 64
 
 
 def test_a_row_beyond_the_cache_is_said_with_its_node() -> None:
@@ -187,18 +179,14 @@ def test_rows_of_a_computed_table(data: st.DataObject) -> None:
         for name, engine in arch.copy_.items()
     }
     arch = arch.model_copy(update={"copy_": engines})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(composites, "COMPARED", 0)
-        made = compile_model(proto, arch, CompileOptions())
-    verify(made.program, arch)
     random = np.random.default_rng(data.draw(st.integers(0, 9)))
     feeds = {
         "x": random.standard_normal((count, *row)).astype(np.float32),
         "u": random.standard_normal((rows, *row)).astype(np.float32),
         "i": random.permutation(np.arange(-count, 0))[:rows, None],
     }
-    expected = ReferenceEvaluator(proto).run(None, feeds)
-    found = execute(made.program, feeds, arch, run_node)
-    for name, value in zip(("z", "s"), expected, strict=True):
-        np.testing.assert_allclose(found[name], value, rtol=1e-6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(composites, "COMPARED", 0)
+        made, found = executed(proto, feeds, arch, CompileOptions())
+    agree(found, ReferenceEvaluator(proto).run(None, feeds), 1e-6, 0)
     assert not made.host

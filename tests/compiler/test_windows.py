@@ -12,14 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMED
-from one_node import Case, case, check, ints, lowered, model_of, real, reference
+from one_node import Case, case, check, executed, ints, lowered, model_of, real, reference
 from onnx.reference import ReferenceEvaluator
 
-from archgen.check.reference import run_node
-from compiler.api import CompileOptions, compile_model
 from compiler.tensor_ir.interpreter import run
-from simmodel.execute import execute
-from simmodel.verify import verify
 
 
 @st.composite
@@ -162,9 +158,7 @@ def test_a_window_that_begins_in_the_border_is_none_of_the_program_either() -> N
     )
     (expected,) = reference(model, feeds)
     assert expected.shape == (1, 2, 11)
-    program = compile_model(model, NAMED["plain"], CompileOptions(dtype="fp32")).program
-    verify(program, NAMED["plain"])
-    (got,) = execute(program, feeds, NAMED["plain"], host=run_node).values()
+    (got,) = executed(model, feeds, NAMED["plain"])[1].values()
     np.testing.assert_array_equal(got, expected)
 
 
