@@ -29,13 +29,14 @@ if TYPE_CHECKING:
         at_node,
         operator_name,
     )
-    from compiler.estimate.estimate import (
+    from compiler.estimate.network_bound import (
+        Attainable,
         NetworkEstimate,
         ProductCycles,
+        bound_of,
         expected,
         product_cycles_on,
     )
-    from compiler.estimate.network_bound import Attainable, bound_of
     from compiler.estimate.quick_estimate import QuickEstimator, quick_estimate
     from compiler.explain.dump import CHOSEN, FORMS, form_after, form_of
     from compiler.explain.rejected import RejectedOption

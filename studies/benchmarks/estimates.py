@@ -38,7 +38,7 @@ from archgen.schema import shipped_names
 from compiler.context import CompileResult, ScheduledNetwork, ScheduleSearch
 from compiler.decisions.group_costs import GroupCosts
 from compiler.errors import CompilerError
-from compiler.estimate.estimate import expected
+from compiler.estimate.network_bound import expected
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages, stages_for
