@@ -55,11 +55,8 @@ _MOVE = "vector.unary.move"
 def move_cycles(
     arch: Arch, item: int, sizes: Sequence[int], room: Sequence[int], order: Sequence[int]
 ) -> float:
-    """Cycles of moving `sizes` elements of `item` bytes within a buffer of `room`.
-
-    Args:
-        order: axes of the buffer, slowest first.
-    """
+    """Cycles of moving `sizes` elements of `item` bytes within a buffer of `room`, whose axes lie in
+    `order`, slowest first."""
     steps = pitches(room, order)
     axes = [
         StridedLoop(n, (step * item, step * item)) for n, step in zip(sizes, steps, strict=True)
@@ -306,11 +303,7 @@ class VectorWork:
 def lane_of(extents: Sequence[tuple[int, int]], lanes: float) -> int | None:
     """The dimension of a result that lies along the lanes: the one that leaves fewest of them
     empty, of several the one that moves on in memory least; None: the result is one element.
-
-    Args:
-        extents: dimensions and their extents, as they lie in memory, slowest first.
-        lanes: elements of a vector.
-    """
+    `extents` by dimension are given as these lie in memory, slowest first."""
     moving = [(dim, extent) for dim, extent in extents if extent > 1]
     if not moving:
         return None
@@ -319,13 +312,8 @@ def lane_of(extents: Sequence[tuple[int, int]], lanes: float) -> int | None:
 
 
 def kept_dims(extents: Sequence[int], adds: Sequence[bool], rank: int) -> set[int]:
-    """Dimensions that one instruction walks: the last, most of the reduction, most of the rows.
-
-    Args:
-        extents: of all dimensions, that of the lanes last.
-        adds: whether a dimension is added up.
-        rank: dimensions of an instruction.
-    """
+    """Dimensions that one instruction of `rank` walks: the last, along the lanes, most of the
+    reduction, whose dimensions it `adds` up, and most of the rows."""
     last = len(extents) - 1
     others = sorted(range(last), key=lambda axis: -extents[axis])
     sums, rows = ([axis for axis in others if adds[axis] == added] for added in (True, False))
