@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from compiler.options import EFFORTS, GRAPH_PASSES, HALOS, OBJECTIVES, Stages, Trial, stages_of
     from compiler.passes import Pass, PassFailed, Within, pass_name, run_pass
     from compiler.pipeline import compile_model, following_lengths, prepared
-    from compiler.schedule.fusion.strategies import STRATEGIES
+    from compiler.schedule.fusion.optimal import STRATEGIES
     from compiler.search.best_program import (
         Best,
         SimulatedProgram,

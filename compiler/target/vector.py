@@ -55,8 +55,8 @@ _MOVE = "vector.unary.move"
 def move_cycles(
     arch: Arch, item: int, sizes: Sequence[int], room: Sequence[int], order: Sequence[int]
 ) -> float:
-    """Cycles of moving `sizes` elements of `item` bytes within a buffer of `room`, whose axes lie in
-    `order`, slowest first."""
+    """Cycles of moving `sizes` elements of `item` bytes within a buffer of `room`, whose axes lie
+    in `order`, slowest first."""
     steps = pitches(room, order)
     axes = [
         StridedLoop(n, (step * item, step * item)) for n, step in zip(sizes, steps, strict=True)

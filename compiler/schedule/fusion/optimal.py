@@ -16,8 +16,15 @@ from typing import Annotated
 
 from compiler.passes import Count, Within
 from compiler.schedule.fusion.dependence import Dependences, members, union
-from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable
+from compiler.schedule.fusion.greedy import Branch, BranchX, Line
+from compiler.schedule.fusion.partition import (
+    PartitionCosts,
+    PartitionStrategy,
+    Unfused,
+    runnable,
+)
 from compiler.schedule.fusion.reorder import Reorder, chained, rechained
+from simmodel.arch.base import Registry
 
 
 @dataclass(frozen=True)
@@ -220,3 +227,10 @@ class _Path:
         """The layers of each step of the best way."""
         steps = pairwise(self.places())
         return [self.mask(start, end) for start, end in steps if self.is_layer[start]]
+
+
+STRATEGIES: dict[str, type[PartitionStrategy]] = Registry(
+    "strategy",
+    {"none": Unfused, "line": Line, "branch": Branch, "branchx": BranchX, "optimal": Optimal},
+)
+"""The ways to partition a network, from no fusion to the cheapest; every field has a default."""

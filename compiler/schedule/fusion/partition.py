@@ -219,12 +219,8 @@ class Outlines:
             layers.append((outlined.number, *wires))
         results = tuple(names[name] for name in group.results)
         homes = (group.kept, group.pinned, group.shared)
-        placed = (
-            tuple(
-                sorted(((names.get(n, -1), home) for n, home in found.items()), key=itemgetter(0))
-            )
-            for found in homes
-        )
+        numbered = ([(names.get(n, -1), home) for n, home in found.items()] for found in homes)
+        placed = (tuple(sorted(pairs, key=itemgetter(0))) for pairs in numbered)
         reserved = tuple(sorted(group.reserved.items()))
         return (*layers, results, reserved, *placed, _starts_in_slices(group))
 

@@ -294,8 +294,8 @@ def unit_of(
     arch: Arch, form: tuple[str, str], operands: Sequence[StoredOperand], engine: str = "vector",
     beside: int = 1,
 ) -> Unit:  # fmt: skip
-    """Cost of a `form`, with its cost class, on the vector or scalar `engine`, of which so many move
-    as much `beside` each other; of `operands`, the first is written."""
+    """Cost of a `form`, with its cost class, on the vector or scalar `engine`, of which so many
+    move as much `beside` each other; of `operands`, the first is written."""
     rank, longest = arch.reach(form[0])
     widest = max(operand.item for operand in operands)
     lanes = 1.0 if engine == "scalar" else arch.vector.elements(widest)
