@@ -14,9 +14,9 @@ Sizes may be arrays over candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -120,22 +120,16 @@ class InstructionChain(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 12)
-def _chain_cycles_cache(chain: InstructionChain) -> dict[tuple[int, ...], float]:
-    """Cycles by the sizes of a tile, shared by equal nests."""
-    return {}
+def _chain_cycles(chain: InstructionChain) -> Callable[[tuple[int, ...]], float]:
+    """Cycles of all instructions of `chain` by the sizes of a tile, shared by equal nests."""
 
-
-def _chain_cycles(
-    chain: InstructionChain, known: dict[tuple[int, ...], float], sizes: tuple[int, ...]
-) -> float:
-    """Cycles of all instructions of `chain` for a tile of `sizes`."""
-    found = known.get(sizes)
-    if found is None:
+    @cache
+    def cycles(sizes: tuple[int, ...]) -> float:
         extents = (*sizes, *chain.inner)
         own = [*pitches(sizes, chain.order), *(0 for _ in chain.inner)]
-        found = sum(link.times * _of(chain, link, extents, own) for link in chain.links)
-        known[sizes] = found
-    return found
+        return sum(link.times * _of(chain, link, extents, own) for link in chain.links)
+
+    return cycles
 
 
 def _of(
@@ -207,13 +201,12 @@ class VectorWork:
             shared = columns(self.nest, self.way, self.arch)
             sizes = largest(self.sizes, self._order, self.units, shared)
             return replace(self, sizes=sizes, beside=self.units).cycles
-        chain = self._chain
-        known = _chain_cycles_cache(chain)
+        cycles = _chain_cycles(self._chain)
         tiles = np.broadcast_arrays(*self.sizes) if self.sizes else []
         if all(column.ndim == 0 for column in tiles):
-            return _chain_cycles(chain, known, tuple(map(int, self.sizes)))
+            return cycles(tuple(map(int, self.sizes)))
         each = zip(*(column.ravel().tolist() for column in tiles), strict=True)
-        return np.reshape([_chain_cycles(chain, known, tile) for tile in each], tiles[0].shape)
+        return np.reshape(list(map(cycles, each)), tiles[0].shape)
 
     @property
     def _chain(self) -> InstructionChain:

@@ -196,7 +196,8 @@ class _Path:
         if end == start + 1:
             cost = self.costs.behind(mask, self.last(start)) if self.is_layer[start] else 0.0
         else:
-            known = self._reachable_cost(start, end)
+            # A cost with which `end` can surely be reached.
+            known = min(self.best[end], self.best[start] + self.alone[end] - self.alone[start])
             if self.best[start] + self.costs.least(mask) >= known:
                 return False
             before = self.last(start)
@@ -211,10 +212,6 @@ class _Path:
             self.best[end] = self.best[start] + cost
             self.start[end] = start
         return True
-
-    def _reachable_cost(self, start: int, end: int) -> float:
-        """A cost with which `end` can surely be reached."""
-        return min(self.best[end], self.best[start] + self.alone[end] - self.alone[start])
 
     def places(self) -> list[int]:
         """Where the steps of the best way begin and end."""
