@@ -17,7 +17,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Tiled, TileLoop
 from compiler.target.array_mapping import roles
 from compiler.target.equal_engines import columns_of
-from compiler.target.product_tiles import TileSizes, each
+from compiler.target.product_tiles import TileSizes, chosen
 from compiler.tensor_ir.bounds import Box
 from simmodel.arch.record import Arch
 
@@ -75,8 +75,8 @@ def _cheapest(
         by = np.where(fits, getattr(priced, column), np.full(shape, np.inf)).ravel()
         kept |= {int(i): None for i in np.argsort(by, kind="stable")[:most] if np.isfinite(by[i])}
     for index in kept:
-        one = TilePrices(*each(priced, shape, index))
-        yield Tiled(problem.layer, loops(choice.one(index)), parts, one.estimate)
+        one = TilePrices(*chosen(shape, index, *priced))
+        yield Tiled(problem.layer, loops(choice.some(index)), parts, one.estimate)
 
 
 def choices(problem: TilingProblem) -> TileSizes:
