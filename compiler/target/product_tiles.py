@@ -45,11 +45,11 @@ class TileSizes:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Of an array over all candidates."""
-        return np.broadcast_shapes(*map(np.shape, self._size_arrays))
+        return np.broadcast_shapes(*map(np.shape, self.sizes))
 
     def some(self, order: Any) -> TileSizes:
         """The sizes of one or some candidates, by their positions among all."""
-        return TileSizes(*chosen(self.shape, order, *self._size_arrays))
+        return TileSizes(*chosen(self.shape, order, *self.sizes))
 
     def shared(self, sizes: Sequence[str], units: int, columns: Columns | None) -> TileSizes:
         """What the engine takes that has most to do, where `units` share a tile; `sizes` by name,
@@ -59,7 +59,8 @@ class TileSizes:
         return replace(self, **dict(zip(sizes, cut, strict=True)))
 
     @property
-    def _size_arrays(self) -> tuple[Any, ...]:
+    def sizes(self) -> tuple[Any, ...]:
+        """All of them, and the order."""
         return self.b, self.y, self.x, self.n, self.k, self.i, self.order
 
     @property

@@ -164,11 +164,9 @@ class MappingCache:
             return LayerMapping.of(loops, self.cores.count, priced)
         problem = self._problem(layer, sizes, held, frozenset(shared), resident)
         found, dims = problem.found, [loop.dim for loop in loops]
-        walked = (found.b, found.y, found.x, found.col, found.k, problem.rows)
-        extents = {dim: problem.extent(dim) for dim in walked}
-        cut = [min(tiles.get(dim, extents[dim]), extents[dim]) if dim is not None else 1
-               for dim in walked]  # fmt: skip
-        rows = [dims.index(dim) for dim in walked[:3] if dim in dims]
+        extents = ((dim, problem.extent(dim)) for dim in problem.dims)
+        cut = [n if dim is None else min(tiles.get(dim, n), n) for dim, n in extents]
+        rows = [dims.index(dim) for dim in problem.dims[:3] if dim in dims]
         late = found.col in dims and bool(rows) and dims.index(found.col) < min(rows)
         choice = TileSizes(*(np.array([column]) for column in (*cut, int(late))))
         priced = TilePrices(*(np.ravel(column)[0] for column in price(problem, choice)))
