@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from compiler.context import GroupDecision, ScheduleSearch
 from compiler.decisions.fallback import place_in_pieces
@@ -151,12 +150,13 @@ class Neighbours:
         """A group with what is kept on chip around those that were chosen."""
         group, around = self.net.group(mask), [self.made[step].group for step in steps]
         near = {*group.inputs, *group.results}
-        homes: dict[str, dict[str, Any]] = {
-            kind: {n: h for other in around for n, h in getattr(other, kind).items() if n in near}
-            for kind in ("kept", "pinned", "shared")
-        }
-        reserved = reserving(*(other.reserved for other in around))
-        return replace(group, reserved=reserved, **homes)
+        return replace(
+            group,
+            kept={n: k for other in around for n, k in other.kept.items() if n in near},
+            shared={n: s for other in around for n, s in other.shared.items() if n in near},
+            pinned={n: p for other in around for n, p in other.pinned.items() if n in near},
+            reserved=reserving(*(other.reserved for other in around)),
+        )
 
     def _against(self, steps: tuple[int, ...]) -> float:
         return sum(self.made[step].schedule.estimate.total for step in steps)
