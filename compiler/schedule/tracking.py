@@ -112,11 +112,11 @@ class _TrackedView:
         value = getattr(self._part, name)
         noted[field] = _standing(value)
         if isinstance(value, dict):
-            return {key: _seen(each, (*field, key), noted) for key, each in value.items()}
-        return _seen(value, field, noted)
+            return {key: _tracked(each, (*field, key), noted) for key, each in value.items()}
+        return _tracked(value, field, noted)
 
 
-def _seen(value: Any, field: Field, noted: dict[Field, Hashable]) -> Any:
+def _tracked(value: Any, field: Field, noted: dict[Field, Hashable]) -> Any:
     return _TrackedView(value, field, noted) if isinstance(value, FrozenModel) else value
 
 
