@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # A network for a machine, and how it is scheduled.
     from compiler.options import EFFORTS, HALOS, OBJECTIVES, Stages, stages_of
     from compiler.passes import Within
     from compiler.pipeline import compile_model, following_lengths, prepared
-    from compiler.schedule.fusion.strategies import STRATEGIES
+    from compiler.schedule.fusion.optimal import STRATEGIES
     from compiler.search.best_program import (
         Best,
         SimulatedProgram,
@@ -58,13 +58,14 @@ if TYPE_CHECKING:  # Refusals, and what a message says of a node.
     from compiler.passes import PassFailed
 
 if TYPE_CHECKING:  # What it takes, why it is so, and whether its values are right.
-    from compiler.estimate.estimate import (
+    from compiler.estimate.network_bound import (
+        Attainable,
         NetworkEstimate,
         ProductCycles,
+        bound_of,
         expected,
         product_cycles_on,
     )
-    from compiler.estimate.network_bound import Attainable, bound_of
     from compiler.estimate.quick_estimate import QuickEstimator, quick_estimate
     from compiler.explain.dump import CHOSEN, FORMS, form_after, form_of
     from compiler.explain.rejected import RejectedOption

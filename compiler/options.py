@@ -36,9 +36,8 @@ from compiler.memory.on_chip import PlaceBuffers
 from compiler.passes import Amount, Factor, Pass, Share, Within
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule.fusion.fuse_tails import FuseTails
-from compiler.schedule.fusion.optimal import Optimal
+from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
 from compiler.schedule.fusion.partition import PartitionStrategy, Unfused
-from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.shared_memory import ChooseHomes
 from compiler.schedule.residency.weights import PinConstants

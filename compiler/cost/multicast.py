@@ -117,13 +117,7 @@ def _shared_copy_cycles(
 
 def find_multicast_route(arch: Arch, gain: float, room: float = 0.0) -> MulticastRoute | None:
     """How loads reach several cores; None where nothing does, or cores have too few tokens for
-    each other.
-
-    Args:
-        arch: the machine.
-        gain: see `MulticastRoute`.
-        room: part of shared memory that may hold what is on its way.
-    """
+    each other. `room`: part of shared memory that may hold what is on its way."""
     load = arch.copy_engine("dram", "local")
     if load is None or not 2 <= arch.core_count <= arch.front_end.tokens // TOKENS:
         return None
@@ -197,11 +191,9 @@ class Cores:
         return replace(self, cuts=tuple(cuts), even=even)
 
     def replication(
-        self,
-        follows: Callable[[int], bool],
-        around: Mapping[int | None, Any],
+        self, follows: Callable[[int], bool], around: Mapping[int | None, Any],
         padded: Collection[int] = (),
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Cores that load the same at the same time, of each candidate.
 
         Args:

@@ -83,9 +83,7 @@ def pipelined(stages: Sequence[Stage], memories: Collection[Stage] = ()) -> Any:
         matrix       11 22 33              9, and what the others take for one tile, before it
         store          1  2  3             starts or after it has ended: 9 + 2 + 1
 
-    Args:
-        stages: of each engine, in the order of a tile.
-        memories: of what all loads and stores share.
+    `stages` are of engines, in the order of a tile, `memories` of what all loads and stores share.
     """
     behind: Any = 0.0
     for every, once in (*stages, *memories):
@@ -95,13 +93,8 @@ def pipelined(stages: Sequence[Stage], memories: Collection[Stage] = ()) -> Any:
 
 def resting(slots: int, total: Any, stages: Sequence[Stage]) -> Any:
     """Cycles of `total` behind the last load: loads run ahead of the work on their tiles by as many
-    tiles as there are slots, and of the store.
-
-    Args:
-        slots: of each buffer.
-        total: cycles of all tiles.
-        stages: of each engine, the load's first and the store's last.
-    """
+    tiles as there are slots, and of the store; the load's stage is the first, the store's the
+    last."""
     (load, _), *work, (_, store) = stages
     return np.minimum(total - load, slots * sum(once for _, once in work) + store)
 

@@ -66,7 +66,12 @@ class NetworkDecision:
 
 def decision_of(graph: NestGraph, steps: Sequence[Step], notes: Sequence[str]) -> NetworkDecision:
     """What was decided for `graph`."""
-    expected = (Expected.of(s.plan.schedule) if isinstance(s, PlacedGroup) else None for s in steps)
+    expected = (
+        (s.plan.schedule.estimate, *(tiled.estimate for tiled in s.plan.schedule.layers))
+        if isinstance(s, PlacedGroup)
+        else None
+        for s in steps
+    )
     tree = extract_tree(graph.name, steps, addresses=True)
     return NetworkDecision(tree, tuple(expected), tuple(notes))
 
@@ -159,10 +164,7 @@ def _serialize(fields: Sequence[Field], decision: NetworkDecision) -> str:
     content = {
         "fields": [list(field) for field in fields],
         "notes": list(decision.notes),
-        "expected": [
-            None if each is None else [astuple(each.whole), *map(astuple, each.layers)]
-            for each in decision.expected
-        ],
+        "expected": [None if each is None else [*map(astuple, each)] for each in decision.expected],
         "tree": print_tree(decision.tree).splitlines(),
     }
     return json.dumps(content, indent=1)
@@ -174,15 +176,11 @@ def _deserialize(text: str) -> tuple[tuple[Field, ...], NetworkDecision] | None:
         content = json.loads(text)
         tree = parse_tree("\n".join(content["tree"]))
         expected = tuple(
-            None if each is None else Expected(*_estimates(each)) for each in content["expected"]
+            None if rows is None else tuple(Estimate(*map(float, row)) for row in rows)
+            for rows in content["expected"]
         )
         fields = tuple(tuple(map(str, each)) for each in content["fields"])
         notes = tuple(map(str, content["notes"]))
     except (ValueError, KeyError, TypeError, TreeError):
         return None
     return fields, NetworkDecision(tree, expected, notes)
-
-
-def _estimates(rows: Sequence[Sequence[float]]) -> tuple[Estimate, tuple[Estimate, ...]]:
-    whole, *layers = (Estimate(*map(float, row)) for row in rows)
-    return whole, tuple(layers)

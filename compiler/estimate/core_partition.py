@@ -66,17 +66,15 @@ def computed(layers: Sequence[Layer], slots: int, arch: Arch) -> tuple[Computed,
     for layer in layers:
         number = outlines.layer(layer).number
         if number not in known:
-            whole = max(bounds.engine_cycles(layer))
-            shares = [_core_fraction(bounds, layer, cut) for cut in (by_rows, by_channels)]
+            whole, shape = max(bounds.engine_cycles(layer)), layer.result.shape
+            # What a core takes of the cycles of a layer that all of them share.
+            every = max(bounds.work(layer, shape)) if arch.core_count > 1 else 0.0
+            shares = (
+                max(bounds.work(layer, cut(shape, arch.core_count))) / every if every else 1.0
+                for cut in (by_rows, by_channels)
+            )
             known[number] = Computed(whole, *(whole * share for share in shares))
     return tuple(known[outlines.layer(layer).number] for layer in layers)
-
-
-def _core_fraction(bounds: LowerBounds, layer: Layer, cut: Any) -> float:
-    """What a core takes of the cycles of a layer that all of them share."""
-    cores, shape = bounds.arch.core_count, layer.result.shape
-    whole = max(bounds.work(layer, shape)) if cores > 1 else 0.0
-    return max(bounds.work(layer, cut(shape, cores))) / whole if whole else 1.0
 
 
 @dataclass(frozen=True)

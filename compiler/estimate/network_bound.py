@@ -26,9 +26,10 @@ from functools import cached_property
 import numpy as np
 
 from compiler.context import CompileResult
-from compiler.cost.overlap import host_cycles
+from compiler.cost.overlap import host_cycles, in_turn
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.layer import Layer
+from compiler.target.bind import depthwise_each
 from compiler.target.machine import array_takes
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.demand import Demanded, Precedence, Shares, demanded
@@ -173,35 +174,27 @@ def _engines(work: tuple[EngineWork, ...], cores: int) -> tuple[float, float]:
 
 def works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, EngineWork]]:
     """By its result, what each nest of a layer takes."""
+    lanes = arch.vector.units * max(arch.vector.lanes, arch.vector.wide_lanes or 0)
     for nest, way in zip(layer.nests, layer.bindings, strict=True):
-        size = max(1, math.prod(nest.shape))
-        share = least.results.get(nest.tensor, 0) / size
-        vector = 0.0
+        share = least.results.get(nest.tensor, 0) / max(1, math.prod(nest.shape))
+        macs, vector = least.macs.get(nest.tensor, 0), 0.0
         if way.engine != "copy":
             vectors = VectorWork(nest, layer.tensors, arch, way, layer.inside, nest.shape)
             vector = share * vectors.least
         if way.engine != "matrix" and not nest.depthwise:
-            macs = least.macs.get(nest.tensor, 0) if way.product else 0
             cost = arch.factor("vector.product", "multiply")
-            yield nest.tensor, EngineWork(0.0, vector + macs * cost / _lanes(arch))
+            added = (macs if way.product else 0) * cost / lanes
+            yield nest.tensor, EngineWork(0.0, vector + added)
             continue
-        source = layer.tensors[nest.operands[0].tensor]
-        dtype, macs = product_type(source.dtype), least.macs.get(nest.tensor, 0)
+        dtype = product_type(layer.tensors[nest.operands[0].tensor].dtype)
         peak = arch.matrix.units * arch.matrix.peak(dtype)
         if nest.depthwise:
-            on_vector = macs * arch.vector.cost.multiply / _lanes(arch)
-            yield (
-                nest.tensor,
-                EngineWork(macs / peak if peak else on_vector, on_vector, either=True),
-            )
-        elif share < 1:
-            yield nest.tensor, EngineWork(macs / peak, vector)
+            lane_cycles = macs * arch.vector.cost.multiply / lanes
+            array = macs / peak if peak else lane_cycles
+            yield nest.tensor, EngineWork(array, lane_cycles, either=True)
         else:
-            yield nest.tensor, EngineWork(array_takes(nest, dtype, arch), vector)
-
-
-def _lanes(arch: Arch) -> int:
-    return arch.vector.units * max(arch.vector.lanes, arch.vector.wide_lanes or 0)
+            array = macs / peak if share < 1 else array_takes(nest, dtype, arch)
+            yield nest.tensor, EngineWork(array, vector)
 
 
 def _weight_load_cycles(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> float:
@@ -249,4 +242,63 @@ def room(arch: Arch, cores: int | None = None) -> int:
     )
     if shared is not None:
         found += shared.size * (-(-count // arch.cores) if shared.level == "cluster" else 1)
+    return found
+
+
+# What a network should take, before it is run.
+
+
+@dataclass(frozen=True)
+class NetworkEstimate:
+    """Of one inference of the whole batch."""
+
+    cycles: float
+    """Of its groups, and of the host's calls between them."""
+    host_ops: int
+    bound: Attainable | None = None
+    """What no schedule undercuts; None where nobody asked."""
+
+
+def expected(result: CompileResult, arch: Arch) -> float:
+    """Cycles that the program of `result` should take on `arch`.
+
+    Raises ValueError for a result that has lost its search.
+    """
+    if result.search is None:
+        raise ValueError("this result does not say what it was chosen among")
+    tensors = result.search.graph.tensors
+    steps = (
+        (host_cycles(step, tensors, arch), 0.0, 0.0)
+        if isinstance(step, HostNode)
+        else step.plan.schedule.estimate.step
+        for step in result.steps
+    )
+    return sum(in_turn(steps))
+
+
+@dataclass(frozen=True)
+class ProductCycles:
+    """Cycles of the engines of all cores together, by origin."""
+
+    dense: dict[str, float]
+    """Of products on arrays."""
+    depthwise: dict[str, float]
+    """Of depthwise ones, on the quicker engine that the other machine has for them; missing where
+    it has none, or that is the vector engine, which has them already."""
+
+
+def product_cycles_on(result: CompileResult, other: Arch) -> ProductCycles:
+    """What the products of `result` would take on `other`: those of arrays, and depthwise ones."""
+    assert result.search is not None
+    found = ProductCycles({}, {})
+    for layer in (part for part in result.search.parts if isinstance(part, Layer)):
+        for nest, way in zip(layer.nests, layer.bindings, strict=True):
+            if nest.depthwise:
+                array, lanes = depthwise_each(nest, layer.tensors, other)
+                array = array if other.matrix.depthwise else math.inf
+                if array < lanes or (way.engine != "vector" and lanes < math.inf):
+                    found.depthwise[nest.origin] = min(array, lanes)
+            elif way.engine == "matrix":
+                dtype = layer.tensors[nest.operands[0].tensor].dtype
+                found.dense[nest.origin] = array_takes(nest, dtype, other)
     return found

@@ -28,8 +28,7 @@ from compiler.context import CompileOptions, Context
 from compiler.cost.overlap import host_cycles
 from compiler.cost.work import product_startup
 from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition, computed
-from compiler.estimate.estimate import NetworkEstimate
-from compiler.estimate.network_bound import Demands, attainable, room
+from compiler.estimate.network_bound import Demands, NetworkEstimate, attainable, room
 from compiler.pipeline import bind, fuse_tails, nests
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.layer import Layer
@@ -107,13 +106,10 @@ def _taken(demands: _Bound, arch: Arch, options: CompileOptions, cores: int) -> 
     divided = parts.of(computing, new, maps)
     moved = [crossing.of(number, parts) for number in numbers]
     free = np.array([room(arch, cores) - each.held for each in moved]).clip(0.0)
-    return _in_turn(divided, moved, _first_result_cycles(arch), _KEPT * parts.ahead(free))
-
-
-def _first_result_cycles(arch: Arch) -> float:
-    """Cycles before the first result of a layer can go on: it goes through both engines."""
-    array = product_startup(arch) if arch.matrix.present else 0
-    return array + arch.vector.startup.cycles(arch.clock)
+    # The first result of a layer goes through both engines before it can go on.
+    first = arch.vector.startup.cycles(arch.clock)
+    first += product_startup(arch) if arch.matrix.present else 0
+    return _in_turn(divided, moved, first, _KEPT * parts.ahead(free))
 
 
 @dataclass(frozen=True)
@@ -154,7 +150,10 @@ class _Crossing:
         self._core = self._room / cores
         self._given = {*graph.inputs}
         self._ends = {*graph.inputs, *graph.outputs}
-        self._constants = [self._of_constants(layer) for layer in self._layers]
+        self._constants = [
+            sum(self._stored[n] for n in layer.inputs if self._tensors[n].data is not None)
+            for layer in self._layers
+        ]
         self._makers = {layer.result.name: at for at, layer in enumerate(self._layers)}
         self._last = {name: at for at, layer in enumerate(self._layers) for name in layer.inputs}
         self._seen: set[str] = set()
@@ -162,24 +161,21 @@ class _Crossing:
     def of(self, number: int, parts: CorePartition) -> _LayerTraffic:
         """Of one layer."""
         layer = self._layers[number]
-        maps = [name for name in layer.inputs if self._tensors[name].data is None]
-        maps.append(layer.result.name)
+        maps = [*self._maps(layer), layer.result.name]
         names = [name for name in maps if self._crosses(name)]
         size = sum(self._stored[name] for name in names)
         cycles = parts.dram_cycles(len(names), size + self._again(number)) if names else 0.0
-        entering = [
-            parts.input_load_cycles(layer, name) for name in layer.inputs if name in self._given
-        ]
-        held = sum(self._row_bytes(name) for name in maps) + self._constants[number]
-        return _LayerTraffic(max(cycles, *entering) if entering else cycles, held)
+        given = (name for name in layer.inputs if name in self._given)
+        entering = max((parts.input_load_cycles(layer, name) for name in given), default=0.0)
+        held = sum(map(self._row_bytes, maps)) + self._constants[number]
+        return _LayerTraffic(max(cycles, entering), held)
 
     def _again(self, number: int) -> float:
         """Bytes that a layer loads again, whose operands both take more than half of the room: all
         of the one for each piece of the other."""
         layer, half = self._layers[number], _KEPT * self._core
         weights = self._constants[number]
-        read = [self._stored[name] for name in layer.inputs if self._tensors[name].data is None]
-        source = max(read, default=0)
+        source = max((self._stored[name] for name in self._maps(layer)), default=0)
         if not layer.product or weights <= half or source <= half:
             return 0.0
         return min((weights / half - 1) * source, (source / half - 1) * weights)
@@ -196,12 +192,10 @@ class _Crossing:
 
     def read(self, number: int) -> int:
         """Bytes of maps that a layer reads."""
-        names = self._layers[number].inputs
-        return sum(self._stored[name] for name in names if self._tensors[name].data is None)
+        return sum(self._stored[name] for name in self._maps(self._layers[number]))
 
-    def _of_constants(self, layer: Layer) -> int:
-        names = layer.inputs
-        return sum(self._stored[name] for name in names if self._tensors[name].data is not None)
+    def _maps(self, layer: Layer) -> list[str]:
+        return [name for name in layer.inputs if self._tensors[name].data is None]
 
     def _crosses(self, name: str) -> bool:
         """Whether a map goes through DRAM between those who make and read it."""

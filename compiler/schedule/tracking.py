@@ -111,16 +111,13 @@ class _TrackedView:
             raise AttributeError(f"{'.'.join(field)} is read when nobody notes it any more")
         value = getattr(self._part, name)
         noted[field] = _standing(value)
-        if isinstance(value, FrozenModel):
-            return _TrackedView(value, field, noted)
         if isinstance(value, dict):
-            return {
-                key: _TrackedView(each, (*field, key), noted)
-                if isinstance(each, FrozenModel)
-                else each
-                for key, each in value.items()
-            }
-        return value
+            return {key: _tracked(each, (*field, key), noted) for key, each in value.items()}
+        return _tracked(value, field, noted)
+
+
+def _tracked(value: Any, field: Field, noted: dict[Field, Hashable]) -> Any:
+    return _TrackedView(value, field, noted) if isinstance(value, FrozenModel) else value
 
 
 # Values that were worked out of a machine, remembered by what was read of it: machines that have
@@ -181,14 +178,10 @@ class TrackedCache(Generic[Value]):
         seen = TrackedArch(arch)
         value = make(seen.machine)
         noted = dict(sorted(seen.freeze().items()))
-        number = self._field_set_number(tuple(noted))
+        if tuple(noted) not in self.read:
+            self.read.append(tuple(noted))
+        number = self.read.index(tuple(noted))
         self.kept[asked, number, Hashed(tuple(noted.values()))] = value
         if len(self.kept) > self.most:
             self.kept.popitem(last=False)
         return value
-
-    def _field_set_number(self, fields: Fields) -> int:
-        """The position of a set of fields among all."""
-        if fields not in self.read:
-            self.read.append(fields)
-        return self.read.index(fields)

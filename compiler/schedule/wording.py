@@ -22,12 +22,10 @@ def sizes_text(schedule: Schedule) -> str:
     if not schedule.loops and len(schedule.layers) == 1:
         return loops_text(schedule.layers[0])
     last = schedule.group.layers[-1]
-    found = [
-        _loop_text(
-            name_of(last, loop.axis), loop.size, max(part[loop.axis][1] for part in schedule.parts)
-        )
-        for loop in schedule.loops
-    ]
+    found = []
+    for loop in schedule.loops:
+        extent = max(part[loop.axis][1] for part in schedule.parts)
+        found.append(f"{name_of(last, loop.axis)} {loop.size} of {extent}")
     return ", ".join(found) or WHOLE
 
 
@@ -37,17 +35,13 @@ def loops_text(tiled: Tiled) -> str:
     for loop in tiled.loops:
         sizes = (part[loop.dim][1] for part in tiled.parts)
         extent = tiled.layer.head.dims[loop.dim].extent if loop.reduction else max(sizes)
-        found.append(_loop_text(loop_name(tiled.layer, loop), loop.size, extent))
+        found.append(f"{loop_name(tiled.layer, loop)} {loop.size} of {extent}")
     return ", ".join(found) or WHOLE
 
 
 def loop_name(layer: Layer, loop: TileLoop) -> str:
     """What the operator calls the dimension of a loop: of its sum, or of its result."""
     return layer.head.dims[loop.dim].name if loop.reduction else name_of(layer, loop.dim)
-
-
-def _loop_text(name: str, size: int, extent: int) -> str:
-    return f"{name} {size} of {extent}"
 
 
 def name_of(layer: Layer, axis: int) -> str:
@@ -91,8 +85,6 @@ def cores_text(schedule: Schedule) -> str:
     if count == 1:
         return "1 core"
     last = schedule.group.layers[-1]
-    pieces = [
-        len({part[axis] for part in schedule.parts}) for axis in range(len(last.result.shape))
-    ]
+    pieces = (len(set(column)) for column in zip(*schedule.parts, strict=True))
     split = [f"{name_of(last, axis)} / {n}" for axis, n in enumerate(pieces) if n > 1]
     return f"{count} cores, {', '.join(split)}"

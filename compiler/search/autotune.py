@@ -69,12 +69,8 @@ class Autotuner:
         self._others: dict[str, GroupCosts] = {}
 
     def tune(self, steps: Sequence[Step], added: Mapping[int, int]) -> tuple[Step, ...]:
-        """`steps` with the schedules that are quickest by themselves.
-
-        Args:
-            steps: of a program.
-            added: by the number of each step, the cycles that it adds to the program's run.
-        """
+        """The `steps` of a program with the schedules that are quickest by themselves; each has
+        `added` cycles to the program's run."""
         self._alone = sum(added.values()) if len(steps) == 1 else None
         groups = dict[Outline, tuple[PlacedGroup, Fit | None]]()
         before: Fit | None = None

@@ -28,9 +28,8 @@ from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import LEVELS, Stages, stages_for
 from compiler.pipeline import compile_model, replace_steps
 from compiler.schedule.fusion.greedy import Branch, BranchX
-from compiler.schedule.fusion.optimal import Optimal
+from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
 from compiler.schedule.fusion.partition import Unfused
-from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.search.autotune import Autotuner
 from compiler.search.symbolic_sizes import over_lengths

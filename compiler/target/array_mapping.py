@@ -143,15 +143,8 @@ class Mapping:
 def mapping(
     nest: Nest, matrix: Matrix, dtype: str, depth: int, strides: tuple[Sequence[int], Sequence[int]]
 ) -> Mapping:
-    """Mapping of a tile of a sum of products to the array.
-
-    Args:
-        nest: the sum.
-        matrix: the engine.
-        dtype: of the operands.
-        depth: positions of its reduction loop in the tile.
-        strides: for both operands, bytes by which each loop moves them.
-    """
+    """Mapping of a tile of a sum of products to the array, with `depth` positions of its reduction
+    loop; each loop moves both operands by so many bytes."""
     found = roles(nest)
     taps = tuple(tap.dim for tap in found.taps)
     if nest.beside is not None:

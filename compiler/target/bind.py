@@ -11,7 +11,7 @@ layer. Prices, plans, trees and emission read it there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -42,30 +42,18 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
     if nest.depthwise:
         array, vector = depthwise_each(nest, tensors, arch)
         ways = (vector, Binding("vector")), (array, on_array(nest, tensors, arch))
-        able = [(cycles, way) for cycles, way in ways if cycles < math.inf]
-        return tuple(way for _, way in sorted(able, key=lambda pair: pair[0]))
+        able = sorted((pair for pair in ways if pair[0] < math.inf), key=lambda pair: pair[0])
+        return tuple(way for _, way in able)
     if nest.contraction:
         return contraction_ways(nest, tensors, arch)
     if _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype):
         return (Binding("copy"),)
-    if vector_lacks(nest, tensors, arch, finishing=False) is None:
+    lacks = vector_lacks(nest, tensors, arch, finishing=False)
+    if lacks is None or scalar_lacks(nest, tensors, arch) is not None:
         return (Binding("vector"),)
-    return (Binding("scalar" if _scalar_runs(nest, tensors, arch) else "vector"),)
-
-
-def _scalar_runs(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
-    """Whether the scalar unit can run a nest, and faster than a host call."""
-    if scalar_lacks(nest, tensors, arch) is not None:
-        return False
     elements = math.prod(dim.extent for dim in nest.dims)
-    return scalar_takes(nest, arch) <= arch.host.latency.cycles(arch.clock) + (
-        elements / arch.host.compute * arch.clock
-    )
-
-
-def depthwise_takes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
-    """Cycles of a depthwise product on the faster engine."""
-    return min(depthwise_each(nest, tensors, arch))
+    call = arch.host.latency.cycles(arch.clock) + elements / arch.host.compute * arch.clock
+    return (Binding("scalar" if scalar_takes(nest, arch) <= call else "vector"),)
 
 
 def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
@@ -131,15 +119,13 @@ class Bind:
 
     def bound(self, layer: Layer, arch: Arch) -> Layer:
         """One layer, bound."""
-        ways = (possible(nest, layer.tensors, arch) for nest in layer.nests)
-        return replace(layer, ways=tuple(map(self._wanted, ways)))
-
-    def _wanted(self, ways: tuple[Binding, ...]) -> tuple[Binding, ...]:
-        """The `ways` of one nest, fastest first, those on the wanted engine before others.
-
-        Only depthwise products have several.
-        """
-        return tuple(sorted(ways, key=lambda way: way.engine != self.depthwise))
+        # Only depthwise products have several ways.
+        wanted = self.depthwise
+        ways = (
+            tuple(sorted(possible(nest, layer.tensors, arch), key=lambda w: w.engine != wanted))
+            for nest in layer.nests
+        )
+        return replace(layer, ways=tuple(ways))
 
     def ensures(self, made: tuple[Part, ...], parts: Sequence[Part], arch: Arch) -> None:
         """Each operator has a binding that the machine offers."""

@@ -31,14 +31,9 @@ REASON = "the host does it sooner with what stands beside it than the scalar uni
 def beside_calls(
     graph: NestGraph, arch: Arch, placed: Placed, hosted: Mapping[str, str]
 ) -> dict[str, str]:
-    """Tensors whose nests go to the host although the scalar unit could compute them, and why.
-
-    Args:
-        graph: the network.
-        arch: the machine.
-        placed: see there; raises UnsupportedModel where the host cannot do it either.
-        hosted: what is on the host in any case.
-    """
+    """Tensors whose nests go to the host although the scalar unit could compute them, and why;
+    `placed` raises UnsupportedModel where the host cannot do it either, and `hosted` is there in
+    any case."""
     found: dict[str, str] = {}
     scalar = {
         step.tensor: scalar_takes(step, arch) / arch.core_count

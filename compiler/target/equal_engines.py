@@ -49,13 +49,8 @@ def columns(nest: Nest, way: Binding, arch: Arch) -> Columns | None:
 def cut_dim(
     extents: Sequence[tuple[int, int]], units: int, columns: Columns | None = None
 ) -> int | None:
-    """The dimension to cut; None: there is one position only.
-
-    Args:
-        extents: dimensions and their extents, slowest first.
-        units: engines.
-        columns: of a product.
-    """
+    """The dimension to cut between `units` engines, of `extents` by dimension, slowest first; None:
+    there is one position only."""
     if columns is not None and dict(extents)[columns.dim] >= units * columns.full:
         return columns.dim
     return next((dim for dim, extent in extents if extent > 1), None)
@@ -71,14 +66,8 @@ def shares(extent: int, units: int) -> list[tuple[int, int]]:
 def largest(
     sizes: Sequence[Any], order: Sequence[int], units: int, columns: Columns | None = None
 ) -> list[Any]:
-    """The first engine's share of a tile; sizes may be arrays over candidates.
-
-    Args:
-        sizes: positions by dimension.
-        order: dimensions, slowest first.
-        units: engines.
-        columns: of a product.
-    """
+    """The first engine's share of a tile of `sizes` by dimension, which may be arrays over
+    candidates; `order` has the dimensions, slowest first."""
     found = list(sizes)
     if units == 1:
         return found

@@ -53,14 +53,8 @@ class FuseFunctions(NestRewrite):
 
     @ensured
     def apply(self, graph: NestGraph, arch: Arch, like: NestGraph | None = None) -> NestGraph:
-        """`graph` with functions of `arch` in the place of several steps each.
-
-        Args:
-            graph: the network.
-            arch: the machine.
-            like: the same network at another length, with its functions: those are taken, whatever
-                is cheaper.
-        """
+        """`graph` with functions of `arch` in the place of several steps each: those of `like`, the
+        same network at another length, whatever is cheaper."""
         if not self.enabled or not is_float(temporary_type(arch)):
             return graph
         return _Fusion(graph, arch, self.most, like).graph()

@@ -19,7 +19,7 @@ import numpy as np
 from compiler.cost.transfer import Path
 from compiler.cost.work import depthwise_cycles
 from compiler.passes import ensured
-from compiler.target.bind import depthwise_takes
+from compiler.target.bind import depthwise_each
 from compiler.tensor_ir.nest import (
     Affine,
     Array,
@@ -57,21 +57,18 @@ class GroupDepthwise(NestRewrite):
         tensors, buffers = dict(graph.tensors), dict(graph.buffers)
         steps: list[Step] = []
         for step in graph.steps:
-            together = _channels_per_product(step, tensors, arch) if isinstance(step, Nest) else 1
-            if isinstance(step, Nest) and together > 1:
-                step = _grouped(step, together, tensors, buffers)
+            if isinstance(step, Nest):
+                together = _channels_per_product(step, tensors, arch)
+                step = _grouped(step, together, tensors, buffers) if together > 1 else step
             steps.append(step)
         return replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))
 
 
 def _channels_per_product(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> int:
     """Channels per product with the fewest cycles for `nest`; 1: unchanged."""
-    if (
-        not nest.depthwise
-        or nest.rank < 3
-        or arch.matrix.depthwise
-        or not _has_depthwise_layout(nest, tensors)
-    ):
+    if not nest.depthwise or nest.rank < 3 or arch.matrix.depthwise:
+        return 1
+    if not _has_depthwise_layout(nest, tensors):
         return 1
     dtype = tensors[nest.operands[0].tensor].dtype
     if is_float(dtype) or arch.matrix.peak(product_type(dtype)) == 0:
@@ -80,7 +77,7 @@ def _channels_per_product(nest: Nest, tensors: dict[str, Tensor], arch: Arch) ->
     pixels = math.prod(nest.shape) // channels
     taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
     way, weights = Path(arch, 1, "dram", arch.matrix.weights), channels * taps * size_of(dtype)
-    best, least = 1, depthwise_takes(nest, tensors, arch) + way.run(weights).cycles
+    best, least = 1, min(depthwise_each(nest, tensors, arch)) + way.run(weights).cycles
     for each in range(2, min(channels, max(tile_limits(arch))) + 1):
         cycles = depthwise_cycles(arch, dtype, pixels, channels, taps, each) / arch.matrix.units
         cycles += way.run(each * weights).cycles
@@ -99,9 +96,7 @@ def _has_depthwise_layout(nest: Nest, tensors: dict[str, Tensor]) -> bool:
     return here and once and constant and all(access.index == (at(1),) for access in late)
 
 
-def _grouped(
-    nest: Nest, each: int, tensors: dict[str, Tensor], buffers: dict[str, int]
-) -> Nest:  # fmt: skip
+def _grouped(nest: Nest, each: int, tensors: dict[str, Tensor], buffers: dict[str, int]) -> Nest:
     """`nest` with `each` channels per product; its new weights are added to the graph's tensors."""
     rank = nest.rank
     left, right = nest.operands

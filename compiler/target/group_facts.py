@@ -6,7 +6,6 @@ computed once per group or layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -88,8 +87,7 @@ class LayerFacts:
     @cached_property
     def innermost(self) -> int | None:
         """Innermost axis of a product's left operand; None for other layers."""
-        product = self.engines[0][0] == "matrix"
-        if not product:
+        if self.engines[0][0] != "matrix":
             return None
         head = self.layer.head
         return innermost_axis(self.layer.tensors[head.operands[0].tensor], head, self.arch)
@@ -97,36 +95,27 @@ class LayerFacts:
     @cached_property
     def constants(self) -> tuple[ResidentConstant, ...]:
         """Constants that all tiles need alike."""
-        layer = self.layer
-        whole = tuple(Range(0, extent) for extent in layer.result.shape)
-        regions = needs(layer, whole, {}).regions
-        moved = self._following()
+        layer, shape = self.layer, self.layer.result.shape
+        column = roles(layer.head).col if layer.head.macs else None
+        cut = [axis for axis in cut_axes(shape) if axis != column]  # none splits columns
+        # One element that may lie anywhere: in what moves along with it, tiles differ.
+        one = tuple(
+            Range(0, 1 if extent > 1 else extent, ((f"d{d}", 1),) if d in cut else ())
+            for d, extent in enumerate(shape)
+        )
+        moved = needs(layer, one, {}).regions
+        regions = needs(layer, tuple(Range(0, extent) for extent in shape), {}).regions
         found = []
         for key in dict.fromkeys(k for nest in layer.nests for k in keys_of(nest)):
-            tensor = layer.tensors[key[0]]
-            if tensor.data is None or moved[key]:
+            tensor, region = layer.tensors[key[0]], regions[key]
+            if tensor.data is None or any(span.terms for span in moved[key].ranges):
                 continue
-            region = regions[key]
             strides = input_strides(layer, key, region, self.arch)
             size = int(room_of(layer, key, region.padded))
             loaded = int(loaded_of(tensor, region.padded))
             fields = key, self.roles[key], tensor.dtype, region.padded, strides, size, loaded
             found.append(ResidentConstant(*fields))
         return tuple(found)
-
-    def _following(self) -> dict[Key, bool]:
-        """Inputs of which other tiles of the group need other parts; none splits columns."""
-        layer = self.layer
-        shape = layer.result.shape
-        column = roles(layer.head).col if layer.head.macs else None
-        cut = [axis for axis in cut_axes(shape) if axis != column]
-        # One element that may lie anywhere: in what moves along with it, tiles differ.
-        out = tuple(
-            Range(0, 1 if extent > 1 else extent, ((f"d{d}", 1),) if d in cut else ())
-            for d, extent in enumerate(shape)
-        )
-        regions = needs(layer, out, {}).regions
-        return {key: any(span.terms for span in region.ranges) for key, region in regions.items()}
 
 
 @dataclass
@@ -148,12 +137,8 @@ class Facts:
 
     def passing(self, group: Group, name: str) -> Passing:
         """Layout of `name` between layers of `group`; Unholdable if its readers disagree."""
-        key = (
-            name,
-            name in group.producer_positions,
-            name in group.results,
-            *map(id, group.users[name]),
-        )
+        ends = name in group.producer_positions, name in group.results
+        key = name, *ends, *map(id, group.users[name])
         found = self.passings.get(key)
         if found is None:
             found = self.passings[key] = self._passing(group, name)
@@ -164,15 +149,22 @@ class Facts:
         order = list(order_of(tensor.shape, tensor.storage.strides))
         innermost: set[int] = set()
         borders: set[float] = set()
-        self._copied(group, name)
-        for facts, access, key, position in self._accesses(group, name):
-            if facts.roles[key] != "local":
-                raise Unholdable(f"{name} is read from another memory than local")
-            if access.pad is not None:
-                borders.add(access.pad)
-            product = position == 0 and access is facts.layer.head.operands[0]
-            if product and facts.innermost is not None:
-                innermost.add(facts.innermost)
+        engines = {"store"} if name in group.results else set()
+        if any(layer.copies for layer in group.users[name]):
+            self.movable(tensor)
+        for layer in group.users[name]:
+            facts = self.layer(layer)
+            if layer.result.name == name:
+                engines.add(facts.engines[-1][1])
+            for access, key, position in facts.accesses.get(name, ()):
+                engines.add(facts.engines[position][0])
+                if facts.roles[key] != "local":
+                    raise Unholdable(f"{name} is read from another memory than local")
+                if access.pad is not None:
+                    borders.add(access.pad)
+                product = position == 0 and access is layer.head.operands[0]
+                if product and facts.innermost is not None:
+                    innermost.add(facts.innermost)
         if len(innermost) > 1:
             raise Unholdable(f"{name} is read in two orders")
         if len(borders) > 1:
@@ -181,31 +173,11 @@ class Facts:
             self.movable(tensor)  # the vector engine fills the border of what is made here
         for axis in innermost:
             order = [other for other in order if other != axis] + [axis]
-        border = next(iter(borders), None)
-        last = next(iter(innermost), None)
-        return Passing(tuple(order), self._engines(group, name), border, last)
-
-    def _copied(self, group: Group, name: str) -> None:
-        if any(layer.copies for layer in group.users[name]):
-            self.movable(group.tensors[name])
+        border, last = next(iter(borders), None), next(iter(innermost), None)
+        return Passing(tuple(order), frozenset(engines), border, last)
 
     def movable(self, tensor: Tensor) -> None:
         """Raise Unholdable if the vector engine, which moves within a memory, lacks the type."""
         if not self.arch.vector.has(tensor.dtype):
             why = f"no {tensor.dtype} on the vector engine"
             raise Unholdable(f"{tensor.name} cannot be moved on chip: {why}")
-
-    def _accesses(self, group: Group, name: str) -> Iterator[tuple[LayerFacts, Access, Key, int]]:
-        for layer in group.users[name]:
-            facts = self.layer(layer)
-            for access, key, position in facts.accesses.get(name, ()):
-                yield facts, access, key, position
-
-    def _engines(self, group: Group, name: str) -> frozenset[str]:
-        found = {"store"} if name in group.results else set()
-        for layer in group.users[name]:
-            facts = self.layer(layer)
-            if layer.result.name == name:
-                found.add(facts.engines[-1][1])
-            found |= {facts.engines[p][0] for _, _, p in facts.accesses.get(name, ())}
-        return frozenset(found)

@@ -69,14 +69,9 @@ weights on chip beside it."""
 
 
 def loaded_once(size: Any, streamed: Any) -> Any:
-    """Whether a layer loads all of a small constant before its loops, such as a bias or
-    multipliers: in parts, each load would wait for DRAM as long as a tile's weights do, and block
-    their queue.
-
-    Args:
-        size: bytes of all that the layer reads of it; may be an array over candidates.
-        streamed: bytes of the weights on chip, all slots; 0 where these do not pass through.
-    """
+    """Whether a layer loads all of a small constant before its loops, such as a bias of `size`
+    bytes beside `streamed` bytes of weights in all slots: in parts, each load would wait for DRAM
+    as long as a tile's weights do, and block their queue."""
     return size * PARTS <= streamed
 
 

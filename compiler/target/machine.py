@@ -7,14 +7,14 @@ plan and emission ask here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from compiler.cost.work import depthwise_cycles, least_product_cycles
 from compiler.schedule_ir.layer import Binding
 from compiler.target.array_mapping import roles
 from compiler.target.product_tiles import lanes_take
 from compiler.tensor_ir.arithmetic import computes_exactly
-from compiler.tensor_ir.nest import Nest, Tensor
+from compiler.tensor_ir.nest import Access, Nest, Tensor
 from simmodel.arch.dtype import accumulator_of, is_float, product_type, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, elementwise_form
@@ -23,12 +23,9 @@ from simmodel.isa.functions import JOINS, UNARY
 
 def scalar_lacks(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
     """Why the scalar unit cannot run `nest`, or None."""
-    types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
+    types = _types(nest, tensors, nest.reads)
     if is_float(wide := temporary_type(arch)):
         types.add(wide)  # of real values that stay within a layer
-    function = UNARY.get(nest.function)
-    if function is not None and function.rounds_to is not None:
-        types.add(function.rounds_to)
     missing = sorted(kind for kind in types if not arch.scalar.has(kind))
     if missing:
         return f"the scalar unit has no {', '.join(missing)}"
@@ -43,6 +40,14 @@ def scalar_lacks(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str |
     if sum(dim.extent > 1 for dim in nest.dims[nest.rank :]) > rank:
         return f"{form} reduces at most {rank} dimensions"
     return None
+
+
+def _types(nest: Nest, tensors: Mapping[str, Tensor], reads: Iterable[Access]) -> set[str]:
+    """Element types of the result and of what is read, and the one to which the function rounds."""
+    function = UNARY.get(nest.function)
+    rounds = None if function is None else function.rounds_to
+    names = (nest.tensor, *(access.tensor for access in reads))
+    return {tensors[name].dtype for name in names} | ({rounds} if rounds is not None else set())
 
 
 def scalar_takes(nest: Nest, arch: Arch) -> float:
@@ -140,15 +145,10 @@ def vector_lacks(
     nest: Nest, tensors: dict[str, Tensor], arch: Arch, *, finishing: bool
 ) -> str | None:
     """Why the vector engine cannot run `nest`, or, `finishing`, the end of it; or None."""
-    wanted = {tensors[nest.tensor].dtype}
     late = [access for access in (nest.bias, nest.multiplier) if access is not None]
-    reads = late if finishing else nest.reads
-    wanted |= {tensors[access.tensor].dtype for access in reads}
+    wanted = _types(nest, tensors, late if finishing else nest.reads)
     if finishing:
         wanted.add(accumulator_of(tensors[nest.operands[0].tensor].dtype))
-    function = UNARY.get(nest.function)
-    if function is not None and function.rounds_to is not None:
-        wanted.add(function.rounds_to)
     missing = sorted(name for name in wanted if not arch.vector.has(name))
     if missing:
         return f"the vector engine has no {', '.join(missing)}"

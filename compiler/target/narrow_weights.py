@@ -77,7 +77,9 @@ def _landed(narrow: Narrow, real: str, arch: Arch) -> Narrow | None:
     wanted |= set() if narrow.zeros is None else {narrow.zero_type}
     if not wanted <= set(vector.types) or not all(map(arch.isa.has, _forms(narrow))):
         return None
-    if narrow.dtype in vector.types and not (_is_packed_type(narrow) and _odd(narrow, arch)):
+    # Pieces of a long row may begin inside a byte of several elements.
+    odd = any((arch.reach(form)[1] or 0) % 2 for form in _forms(narrow))
+    if narrow.dtype in vector.types and not (_is_packed_type(narrow) and odd):
         return narrow
     able = [t for t in widened(narrow.dtype) if t in vector.types and size_of(t) <= size_of(real)]
     if not able:
@@ -149,11 +151,6 @@ def widening(narrow: Narrow, real: str, arch: Arch) -> float:
     wide = arch.vector.elements(max(size_of(real), scales))
     rates = {_SUB: arch.vector.elements(size_of(real))}
     return sum(arch.factor(f, cost_of(f)) / rates.get(f, wide) for f in _forms(narrow))
-
-
-def _odd(narrow: Narrow, arch: Arch) -> bool:
-    """Whether pieces of a long row begin inside a byte of several elements."""
-    return any((arch.reach(form)[1] or 0) % 2 for form in _forms(narrow))
 
 
 def _forms(narrow: Narrow) -> tuple[str, ...]:

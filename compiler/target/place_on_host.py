@@ -42,17 +42,10 @@ class PlaceOnHost:
         self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
         away: Mapping[str, str] = MappingProxyType({}),
     ) -> NestGraph:  # fmt: skip
-        """`graph` with only nests that `arch` runs.
+        """`graph` with only nests that `arch` runs; those that make what is `away` are for the host
+        in any case, for a reason.
 
-        Args:
-            graph: the network.
-            arch: the machine.
-            fallback: makes host nodes.
-            refusal: why the host cannot run one.
-            away: nests, by what they make, that are for the host in any case, and why.
-
-        Raises:
-            UnsupportedModel: all operators that can run nowhere, or that may not run on the host.
+        Raises UnsupportedModel for all operators that can run nowhere, or not on the host.
         """
         reasons: dict[str, str] = {}
         for step in (step for step in graph.steps if isinstance(step, Nest)):

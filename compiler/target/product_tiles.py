@@ -9,7 +9,7 @@ Sizes are numbers, or arrays over candidates. What the array takes: `compiler.co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -45,15 +45,11 @@ class TileSizes:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Of an array over all candidates."""
-        return np.broadcast_shapes(*map(np.shape, self._size_arrays))
-
-    def one(self, index: int) -> TileSizes:
-        """The sizes of one candidate, by its position among all."""
-        return TileSizes(*each(self._size_arrays, self.shape, index))
+        return np.broadcast_shapes(*map(np.shape, self.sizes))
 
     def some(self, order: Any) -> TileSizes:
-        """The sizes of some candidates, by their positions among all."""
-        return TileSizes(*chosen(self.shape, order, *self._size_arrays))
+        """The sizes of one or some candidates, by their positions among all."""
+        return TileSizes(*chosen(self.shape, order, *self.sizes))
 
     def shared(self, sizes: Sequence[str], units: int, columns: Columns | None) -> TileSizes:
         """What the engine takes that has most to do, where `units` share a tile; `sizes` by name,
@@ -63,7 +59,8 @@ class TileSizes:
         return replace(self, **dict(zip(sizes, cut, strict=True)))
 
     @property
-    def _size_arrays(self) -> tuple[Any, ...]:
+    def sizes(self) -> tuple[Any, ...]:
+        """All of them, and the order."""
         return self.b, self.y, self.x, self.n, self.k, self.i, self.order
 
     @property
@@ -77,19 +74,8 @@ class TileSizes:
         return self.pixels * self.n
 
 
-def each(columns: Iterable[Any], shape: tuple[int, ...], index: int) -> list[Any]:
-    """What columns say of one of `shape` candidates, by its position."""
-    at = [int(place) for place in np.unravel_index(index, shape)]
-    found = []
-    for column in map(np.asarray, columns):
-        skipped = len(shape) - column.ndim
-        along = zip(at[skipped:], column.shape, strict=True)
-        found.append(column[tuple([0 if extent == 1 else place for place, extent in along])])
-    return found
-
-
 def chosen(shape: tuple[int, ...], order: Any, *columns: Any) -> list[Any]:
-    """What columns say of some of `shape` candidates, by their positions."""
+    """What columns say of one or some of `shape` candidates, by their positions."""
     at = np.unravel_index(order, shape)
     return [np.broadcast_to(np.asarray(column), shape)[at] for column in columns]
 

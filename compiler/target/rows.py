@@ -96,14 +96,11 @@ def _takes(pick: Pick, made: Tensor, graph: NestGraph, arch: Arch) -> float:
         rows = replace(made, picked=Picked(table, index, pick.axis))
         copied = float(Path(arch, 1, "dram", "local").box(rows, rows.shape).cycles)
         given = table.data is not None or table.storage.buffer in graph.inputs
-        return copied if given else copied + _table_store_cycles(table, arch)
+        # A computed table has to be stored first.
+        store = _tensor_bytes(table) / arch.dram_bytes_per_cycle + arch.dram_latency
+        return copied if given else copied + store
     rows = replace(tensors[pick.update], placed=RowPlacement(table, index, pick.axis, pick.block))
     return float(Path(arch, 1, "dram", "local", store=True).box(rows, rows.shape).cycles)
-
-
-def _table_store_cycles(table: Tensor, arch: Arch) -> float:
-    """Cycles until a computed table is stored in memory."""
-    return _tensor_bytes(table) / arch.dram_bytes_per_cycle + arch.dram_latency
 
 
 def _else(node: HostNode, tensors: dict[str, Tensor], arch: Arch) -> float:
@@ -124,10 +121,8 @@ def _compared(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
     form, kinds = form_of(nest), (nest.tensor, *(access.tensor for access in nest.reads))
     widest = max(size_of(tensors[name].dtype) for name in kinds)
     vectors = math.prod(dim.extent for dim in nest.dims) / arch.vector.elements(widest)
-    units = arch.vector.units * arch.core_count
-    return (
-        arch.vector.startup.cycles(arch.clock) + vectors * arch.factor(form, cost_of(form)) / units
-    )
+    work = vectors * arch.factor(form, cost_of(form)) / (arch.vector.units * arch.core_count)
+    return arch.vector.startup.cycles(arch.clock) + work
 
 
 def _tensor_bytes(tensor: Tensor) -> int:

@@ -14,9 +14,9 @@ Sizes may be arrays over candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -55,11 +55,8 @@ _MOVE = "vector.unary.move"
 def move_cycles(
     arch: Arch, item: int, sizes: Sequence[int], room: Sequence[int], order: Sequence[int]
 ) -> float:
-    """Cycles of moving `sizes` elements of `item` bytes within a buffer of `room`.
-
-    Args:
-        order: axes of the buffer, slowest first.
-    """
+    """Cycles of moving `sizes` elements of `item` bytes within a buffer of `room`, whose axes lie
+    in `order`, slowest first."""
     steps = pitches(room, order)
     axes = [
         StridedLoop(n, (step * item, step * item)) for n, step in zip(sizes, steps, strict=True)
@@ -123,22 +120,16 @@ class InstructionChain(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 12)
-def _chain_cycles_cache(chain: InstructionChain) -> dict[tuple[int, ...], float]:
-    """Cycles by the sizes of a tile, shared by equal nests."""
-    return {}
+def _chain_cycles(chain: InstructionChain) -> Callable[[tuple[int, ...]], float]:
+    """Cycles of all instructions of `chain` by the sizes of a tile, shared by equal nests."""
 
-
-def _chain_cycles(
-    chain: InstructionChain, known: dict[tuple[int, ...], float], sizes: tuple[int, ...]
-) -> float:
-    """Cycles of all instructions of `chain` for a tile of `sizes`."""
-    found = known.get(sizes)
-    if found is None:
+    @cache
+    def cycles(sizes: tuple[int, ...]) -> float:
         extents = (*sizes, *chain.inner)
         own = [*pitches(sizes, chain.order), *(0 for _ in chain.inner)]
-        found = sum(link.times * _of(chain, link, extents, own) for link in chain.links)
-        known[sizes] = found
-    return found
+        return sum(link.times * _of(chain, link, extents, own) for link in chain.links)
+
+    return cycles
 
 
 def _of(
@@ -210,13 +201,12 @@ class VectorWork:
             shared = columns(self.nest, self.way, self.arch)
             sizes = largest(self.sizes, self._order, self.units, shared)
             return replace(self, sizes=sizes, beside=self.units).cycles
-        chain = self._chain
-        known = _chain_cycles_cache(chain)
+        cycles = _chain_cycles(self._chain)
         tiles = np.broadcast_arrays(*self.sizes) if self.sizes else []
         if all(column.ndim == 0 for column in tiles):
-            return _chain_cycles(chain, known, tuple(map(int, self.sizes)))
+            return cycles(tuple(map(int, self.sizes)))
         each = zip(*(column.ravel().tolist() for column in tiles), strict=True)
-        return np.reshape([_chain_cycles(chain, known, tile) for tile in each], tiles[0].shape)
+        return np.reshape(list(map(cycles, each)), tiles[0].shape)
 
     @property
     def _chain(self) -> InstructionChain:
@@ -306,11 +296,7 @@ class VectorWork:
 def lane_of(extents: Sequence[tuple[int, int]], lanes: float) -> int | None:
     """The dimension of a result that lies along the lanes: the one that leaves fewest of them
     empty, of several the one that moves on in memory least; None: the result is one element.
-
-    Args:
-        extents: dimensions and their extents, as they lie in memory, slowest first.
-        lanes: elements of a vector.
-    """
+    `extents` by dimension are given as these lie in memory, slowest first."""
     moving = [(dim, extent) for dim, extent in extents if extent > 1]
     if not moving:
         return None
@@ -319,13 +305,8 @@ def lane_of(extents: Sequence[tuple[int, int]], lanes: float) -> int | None:
 
 
 def kept_dims(extents: Sequence[int], adds: Sequence[bool], rank: int) -> set[int]:
-    """Dimensions that one instruction walks: the last, most of the reduction, most of the rows.
-
-    Args:
-        extents: of all dimensions, that of the lanes last.
-        adds: whether a dimension is added up.
-        rank: dimensions of an instruction.
-    """
+    """Dimensions that one instruction of `rank` walks: the last, along the lanes, most of the
+    reduction, whose dimensions it `adds` up, and most of the rows."""
     last = len(extents) - 1
     others = sorted(range(last), key=lambda axis: -extents[axis])
     sums, rows = ([axis for axis in others if adds[axis] == added] for added in (True, False))

@@ -20,7 +20,7 @@ from tables import QUICK, Case, Figures, Result, arguments, machines, ratio, run
 
 from compiler.codegen.issue_order.order import OrderInstructions
 from compiler.options import Stages
-from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule.fusion.optimal import STRATEGIES
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.shared_memory import ChooseHomes
 from simmodel.arch.record import Arch

@@ -38,12 +38,12 @@ from archgen.schema import shipped_names
 from compiler.context import CompileResult, ScheduledNetwork, ScheduleSearch
 from compiler.decisions.group_costs import GroupCosts
 from compiler.errors import CompilerError
-from compiler.estimate.estimate import expected
+from compiler.estimate.network_bound import expected
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages, stages_for
 from compiler.pipeline import emit_program
-from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule.fusion.optimal import STRATEGIES
 from compiler.schedule.tiling.objective import SCORES
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule

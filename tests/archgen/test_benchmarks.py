@@ -12,7 +12,7 @@ import pytest
 
 from archgen.schema import load_arch
 from compiler.options import Stages
-from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule.fusion.optimal import STRATEGIES
 from compiler.schedule.residency.shared_memory import ChooseHomes
 
 FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"

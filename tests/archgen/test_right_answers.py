@@ -13,13 +13,12 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from archgen.check.stored_values import with_losses
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from archgen.check.quantizer_input import widened_but_for_casts
 from archgen.check.reference import run_reference
-from archgen.check.verify import Comparison
+from archgen.check.verify import Comparison, with_losses
 from archgen.outcomes.points import Point, Row
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch

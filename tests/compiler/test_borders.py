@@ -10,7 +10,7 @@ from networks import Net, check
 
 from compiler.context import CompileOptions
 from compiler.options import Stages
-from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule.fusion.optimal import STRATEGIES
 from compiler.tensor_ir.bounds import Box, clipped, union
 
 

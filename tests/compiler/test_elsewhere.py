@@ -10,7 +10,7 @@ from test_group_depthwise import SLOW, narrow, window
 
 from compiler.api import CompileOptions, compile_model
 from compiler.cost.work import product_startup
-from compiler.estimate.estimate import product_cycles_on
+from compiler.estimate.network_bound import product_cycles_on
 from compiler.options import Stages
 from compiler.target.group_depthwise import GroupDepthwise
 

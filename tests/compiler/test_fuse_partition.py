@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from layers import Part, bytes_held, bytes_moved, lines, network, shown
 
 from compiler.schedule.fusion.dependence import dependences
-from compiler.schedule.fusion.optimal import Optimal
+from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
 from compiler.schedule.fusion.reorder import chained
-from compiler.schedule.fusion.strategies import STRATEGIES
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.nest import HostNode, NestGraph
 

@@ -16,7 +16,7 @@ from archgen.schema import load_arch
 from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.codegen.program import PlacedGroup
 from compiler.cost.overlap import host_cycles
-from compiler.estimate import estimate
+from compiler.estimate import network_bound
 from compiler.explain.report import report
 from compiler.options import Stages
 from compiler.schedule.residency.table import added
@@ -113,7 +113,7 @@ def test_calls_are_in_the_estimate() -> None:
     taken = simulate(result.program, arch)
     (host,) = (engine for engine in taken.engines if engine.core is None)
     assert host.busy > taken.cycles / 2
-    assert estimate.expected(result, arch) == pytest.approx(taken.cycles, rel=0.05)
+    assert network_bound.expected(result, arch) == pytest.approx(taken.cycles, rel=0.05)
 
 
 def test_nothing_overlaps_with_a_call_of_the_host() -> None:
@@ -130,7 +130,7 @@ def test_nothing_overlaps_with_a_call_of_the_host() -> None:
     groups = added([step for step in steps if not isinstance(step, PlacedGroup)], prices)
     assert sum(group.adds for group in report(result, arch)) == pytest.approx(groups)
     calls = sum(host_cycles(call, result.search.graph.tensors, arch) for call in result.host)
-    assert estimate.expected(result, arch) == pytest.approx(groups + calls)
+    assert network_bound.expected(result, arch) == pytest.approx(groups + calls)
 
 
 def test_types_that_the_machine_lacks_stay_on_the_host() -> None:

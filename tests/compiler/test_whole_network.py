@@ -10,7 +10,7 @@ from networks import Net, check
 from archgen.models.load import open_model
 from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.options import Stages
-from compiler.schedule.fusion.strategies import STRATEGIES
+from compiler.schedule.fusion.optimal import STRATEGIES
 from compiler.schedule.residency.activations import KeepTensors
 from simmodel.verify import verify
 

@@ -8,7 +8,7 @@ schedule.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler.decisions.fallback import place_in_pieces
 from compiler.decisions.group_costs import Fit, GroupCosts
@@ -26,24 +26,8 @@ from compiler.schedule_ir.schedule import NOTHING, Estimate, Schedule, uncut
 from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import HostNode, NestGraph
 
-
-@dataclass(frozen=True)
-class Expected:
-    """What the search expects of a step whose tree is kept."""
-
-    whole: Estimate
-    layers: tuple[Estimate, ...]
-
-    @classmethod
-    def of(cls, schedule: Schedule) -> Expected:
-        """What it expects of a schedule of its own."""
-        return cls(schedule.estimate, tuple(tiled.estimate for tiled in schedule.layers))
-
-    def put_into(self, schedule: Schedule) -> Schedule:
-        """The schedule, with this."""
-        pairs = zip(schedule.layers, self.layers, strict=True)
-        layers = tuple(replace(tiled, estimate=estimate) for tiled, estimate in pairs)
-        return replace(schedule, layers=layers, estimate=self.whole)
+Expected = tuple[Estimate, ...]
+"""What the search expects of a step whose tree is kept, and of each of its layers."""
 
 
 def apply_tree(
@@ -148,7 +132,7 @@ def _scheduled(
         own = costs.with_slots(step.slots)
         made = _schedule(step, group, own, mistakes)
         if made is not None:
-            made = own.estimated(made) if known is None else known.put_into(made)
+            made = own.estimated(made) if known is None else _with_estimates(made, *known)
         found.append(made)
     if mistakes:
         raise TreeError(mistakes)
@@ -184,6 +168,12 @@ def _schedule(
         )
         mistakes += [f"line {work.line}: {said}" for work in step.layers if work.resident]
     return None if len(mistakes) > before else Schedule(group, tuple(found), parts, NOTHING, loops)
+
+
+def _with_estimates(schedule: Schedule, whole: Estimate, *layers: Estimate) -> Schedule:
+    pairs = zip(schedule.layers, layers, strict=True)
+    tiled = tuple(replace(tiled, estimate=estimate) for tiled, estimate in pairs)
+    return replace(schedule, layers=tiled, estimate=whole)
 
 
 def _place_steps(

@@ -174,17 +174,14 @@ class Layers:
     def _step_group(
         self, net: Dependences, mask: int, step: ScheduleStep | Call
     ) -> Group | HostNode:
-        part = net.parts[mask.bit_length() - 1]
-        if isinstance(part, HostNode):
-            return part
-        if not net.legal(mask):
+        if isinstance(step, ScheduleStep) and not net.legal(mask):
             apart = next(i for i in members(mask) if net.apart[i] & mask)
             name = made_by(net.parts[apart])[0]
             self._say(
                 step.line, f"{name} may not share this step with layers that see the same bytes "
                 "as another tensor (slices of a concatenation, a view): those meet in memory",
             )  # fmt: skip
-        return net.group(mask)
+        return net.built(mask)
 
     def _step_parts(self, step: ScheduleStep | Call) -> Iterator[Part]:
         if isinstance(step, Call):

@@ -132,13 +132,8 @@ class Line(PartitionStrategy):
         self, costs: PartitionCosts, found: list[int], group: int, last: int, left: int
     ) -> int:
         """The layer that continues `group` behind `last`, 0 where none pays."""
-        following = (
-            1 << i for i in members(_sole_dependents(costs.net, group, last) & left & ~group)
-        )
+        net = costs.net
+        after = members(net.after[last.bit_length() - 1] & left & ~group)
+        # Those that need nothing else of the group.
+        following = (1 << i for i in after if net.before[i] & group == last)
         return next((layer for layer in following if pays(costs, found, group, layer)), 0)
-
-
-def _sole_dependents(net: Dependences, group: int, last: int) -> int:
-    """Parts that need `last` and nothing else of `group`."""
-    after = net.after[last.bit_length() - 1]
-    return union(1 << i for i in members(after) if net.before[i] & group == last)

@@ -16,8 +16,15 @@ from typing import Annotated
 
 from compiler.passes import Count, Within
 from compiler.schedule.fusion.dependence import Dependences, members, union
-from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable
+from compiler.schedule.fusion.greedy import Branch, BranchX, Line
+from compiler.schedule.fusion.partition import (
+    PartitionCosts,
+    PartitionStrategy,
+    Unfused,
+    runnable,
+)
 from compiler.schedule.fusion.reorder import Reorder, chained, rechained
+from simmodel.arch.base import Registry
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,8 @@ class _Path:
         if end == start + 1:
             cost = self.costs.behind(mask, self.last(start)) if self.is_layer[start] else 0.0
         else:
-            known = self._reachable_cost(start, end)
+            # A cost with which `end` can surely be reached.
+            known = min(self.best[end], self.best[start] + self.alone[end] - self.alone[start])
             if self.best[start] + self.costs.least(mask) >= known:
                 return False
             before = self.last(start)
@@ -205,10 +213,6 @@ class _Path:
             self.start[end] = start
         return True
 
-    def _reachable_cost(self, start: int, end: int) -> float:
-        """A cost with which `end` can surely be reached."""
-        return min(self.best[end], self.best[start] + self.alone[end] - self.alone[start])
-
     def places(self) -> list[int]:
         """Where the steps of the best way begin and end."""
         found = [len(self.order)]
@@ -220,3 +224,10 @@ class _Path:
         """The layers of each step of the best way."""
         steps = pairwise(self.places())
         return [self.mask(start, end) for start, end in steps if self.is_layer[start]]
+
+
+STRATEGIES: dict[str, type[PartitionStrategy]] = Registry(
+    "strategy",
+    {"none": Unfused, "line": Line, "branch": Branch, "branchx": BranchX, "optimal": Optimal},
+)
+"""The ways to partition a network, from no fusion to the cheapest; every field has a default."""

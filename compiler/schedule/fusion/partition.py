@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from operator import itemgetter
 
 from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
 from compiler.passes import Count, check_each_once, ensured
@@ -128,7 +128,7 @@ class PartitionStrategy(ABC):
         if ordered is None:
             raise AssertionError("groups wait for each other")
         order = Reorder().apply(net.steps(ordered)).positions
-        return tuple(_built(net, ordered[position]) for position in order)
+        return tuple(net.built(ordered[position]) for position in order)
 
     @ensured
     def _covered(self, costs: PartitionCosts) -> list[int]:
@@ -145,11 +145,6 @@ class PartitionStrategy(ABC):
         """Disjoint sets of layers that cover all of them and do not wait for each other."""
 
 
-def _built(net: Dependences, mask: int) -> Group | HostNode:
-    part = net.parts[mask.bit_length() - 1]
-    return part if isinstance(part, HostNode) else net.group(mask)
-
-
 @dataclass(frozen=True)
 class Unfused(PartitionStrategy):
     """Each layer is a group of its own: what passes between layers goes through memory.
@@ -163,18 +158,10 @@ class Unfused(PartitionStrategy):
 
 
 def pays(costs: PartitionCosts, groups: Sequence[int], group: int, added: int) -> bool:
-    """Whether `group` may take in the layers `added`, fits, and does not get dearer.
-
-    Args:
-        costs: prices.
-        groups: the groups that are settled; they must not end up waiting for each other.
-        group: the group that grows.
-        added: layers of no group yet.
-    """
-    joined = group | added
-    if not costs.net.legal(joined) or not costs.net.convex(joined):
-        return False
-    if not runnable(costs.net, (*groups, joined)):
+    """Whether `group` may take in the layers `added`, of no group yet, fits, and does not get
+    dearer; the settled `groups` must not end up waiting for each other."""
+    joined, net = group | added, costs.net
+    if not (net.legal(joined) and net.convex(joined) and runnable(net, (*groups, joined))):
         return False
     return costs.of(joined) <= costs.of(group) + costs.separate_cost(added)
 
@@ -198,17 +185,12 @@ class Outlined:
     first: Layer
     number: int
     """Of their outline."""
-    tensors: tuple[Tensor, ...]
-    """In the order in which the layer names them."""
+    wires: tuple[tuple[str, str], ...]
+    """Its tensors in the order in which it names them, each with the buffer in which it lies."""
     outline: Outline
     """What all layers like it have in common."""
     names: Mapping[str, str]
     """Tensor -> the one that the first layer has in its place."""
-
-    @cached_property
-    def wires(self) -> tuple[tuple[str, str], ...]:
-        """Each of its tensors, and the buffer in which that lies."""
-        return tuple((tensor.name, tensor.storage.buffer) for tensor in self.tensors)
 
     def renamed(self, names: Collection[str]) -> frozenset[str]:
         """Those of the layer's tensors that are among `names`, as the first layer calls them."""
@@ -238,7 +220,7 @@ class Outlines:
         results = tuple(names[name] for name in group.results)
         rows = ((names.get(name, -1), row) for name, row in group.residency.items())
         reserved = tuple(sorted(group.reserved.items()))
-        placed = tuple(sorted(rows, key=_name_number))
+        placed = tuple(sorted(rows, key=itemgetter(0)))
         return (*layers, results, reserved, placed, _starts_in_slices(group))
 
     def layer(self, layer: Layer) -> Outlined:
@@ -253,16 +235,13 @@ class Outlines:
         nests = tuple(_anonymous(nest, order) for nest in layer.nests)
         tensors = tuple(layer.tensors[name] for name in order)
         outline = (nests, layer.bindings, tuple(map(_outline_of, tensors)))
+        wires = tuple((tensor.name, tensor.storage.buffer) for tensor in tensors)
         first = self._firsts.get(outline)
         if first is None:
-            own = Outlined(layer, layer, len(self._firsts), tensors, outline, {n: n for n in order})
+            own = Outlined(layer, layer, len(self._firsts), wires, outline, {n: n for n in order})
             return self._firsts.setdefault(outline, own)
         names = dict(zip(order, first.names, strict=True))
-        return Outlined(layer, first.layer, first.number, tensors, outline, names)
-
-
-def _name_number(pair: tuple[int, object]) -> int:
-    return pair[0]
+        return Outlined(layer, first.layer, first.number, wires, outline, names)
 
 
 def _outline_of(tensor: Tensor) -> Outline:

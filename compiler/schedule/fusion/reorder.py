@@ -157,10 +157,6 @@ class _Live:
             for i in members(self.mask)
         }
 
-    def freshly(self, done: int, part: int) -> int:
-        """Parts that can run after `done` because `part`, the newest in it, has run."""
-        return union(1 << i for i in members(self.users[part]) if not self.needs[i] & ~done)
-
     def first(self) -> int:
         """Parts that can run at once."""
         return union(1 << i for i, needs in self.needs.items() if not needs)
@@ -210,7 +206,9 @@ def _following(live: _Live, states: dict[int, _OrderState], limit: int) -> dict[
             peak = max(state.peak, state.live + live.produced_bytes[part])
             if peak < (found[after].peak if after in found else limit):
                 grown = state.live + live.change(done, part)
-                ready = state.ready & ~(1 << part) | live.freshly(after, part)
+                users = members(live.users[part])
+                freed = union(1 << i for i in users if not live.needs[i] & ~after)
+                ready = state.ready & ~(1 << part) | freed
                 found[after] = _OrderState(peak, grown, ready, (*state.way, part))
     return found
 

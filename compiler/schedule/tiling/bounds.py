@@ -18,7 +18,6 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate
 from compiler.target.array_mapping import roles
-from compiler.tensor_ir.nest import Nest
 from simmodel.arch.record import Arch
 
 Sizes = tuple[int, ...]
@@ -39,13 +38,10 @@ class LowerBounds:
     def least(self, group: Group, cores: int, again: float = 0.0) -> Estimate:
         """An estimate of which no figure is above that of a schedule on up to `cores` cores that
         loads `again` bytes more than once."""
-        works = [self.engine_cycles(layer) for layer in group.layers]
-        matrix = sum(work[0] for work in works) / cores
-        vector = sum(work[1] for work in works) / cores
-        tensors = group.tensors
+        works = zip(*map(self.engine_cycles, group.layers), strict=True)
+        matrix, vector = (sum(cycles) / cores for cycles in works)
         names = _dram_tensors(group) - {*group.shared}
-        size = sum(tensors[name].stored for name in names)
-        moved = size + again
+        moved = sum(group.tensors[name].stored for name in names) + again
         memory = moved / self.arch.dram_bytes_per_cycle
         return Estimate(max(matrix, vector, memory), matrix, vector, memory, moved)
 
@@ -56,9 +52,9 @@ class LowerBounds:
             work = walked.moments[run.first].work
             for layer, box in zip(group.layers, work, strict=True):
                 if box is not None:
-                    cycles = self.work(layer, tuple([size for _, size in box]))
-                    matrix += run.count * walked.repeats * cycles[0]
-                    vector += run.count * walked.repeats * cycles[1]
+                    on_array, on_lanes = self.work(layer, tuple([size for _, size in box]))
+                    matrix += run.count * walked.repeats * on_array
+                    vector += run.count * walked.repeats * on_lanes
         found = self.least(group, cores, again)
         matrix, vector = max(matrix, found.matrix), max(vector, found.vector)
         total = max(found.total, matrix, vector)
@@ -71,10 +67,11 @@ class LowerBounds:
         key = outlined.number, sizes
         if key not in self.boxes:
             first = outlined.first
-            if first.product:
-                self.boxes[key] = whole_product(self._problem(first, sizes))
-            else:
-                self.boxes[key] = self._slab(first, sizes)
+            self.boxes[key] = (
+                whole_product(self._problem(first, sizes))
+                if first.product
+                else self._slab(first, sizes)
+            )
         return self.boxes[key]
 
     def _slab(self, layer: Layer, sizes: Sizes) -> tuple[float, float]:
@@ -89,18 +86,16 @@ class LowerBounds:
         """Cycles of the matrix and of the vector engine for all of a layer on one core."""
         found = self.known.get(id(layer))
         if found is None:
-            found = self.known[id(layer)] = (layer, *self._one_piece_cycles(layer))
+            work = self._product(layer) if layer.product else self._slab(layer, layer.result.shape)
+            found = self.known[id(layer)] = (layer, *work)
         return found[1:]
 
-    def _one_piece_cycles(self, layer: Layer) -> tuple[float, float]:
-        shape = layer.result.shape
-        if not layer.product:
-            return self._slab(layer, shape)
+    def _product(self, layer: Layer) -> tuple[float, float]:
         problem = self._problem(layer, layer.head.shape)
         priced = price(problem, in_one_piece(problem))
         # Right behind another product the array need not fill anew.
-        matrix = np.asarray(priced.matrix - priced.gap).ravel()[0]
-        return float(matrix), float(np.asarray(priced.vector).ravel()[0])
+        matrix, vector = (np.ravel(c)[0] for c in (priced.matrix - priced.gap, priced.vector))
+        return float(matrix), float(vector)
 
 
 def _dram_tensors(group: Group) -> set[str]:
@@ -111,14 +106,11 @@ def _dram_tensors(group: Group) -> set[str]:
         if not head.contraction:
             continue
         left, right = (operand.tensor for operand in head.operands[:2])
-        if left in group.inputs and left not in group.kept and not _strided(head):
+        # Else tiles may leave out positions between those that they read.
+        index = head.operands[0].index
+        dense = all(abs(factor) <= 1 for affine in index for _, factor in affine.terms)
+        if left in group.inputs and left not in group.kept and dense:
             moved.add(left)
         if right in group.inputs and right not in group.kept and right not in group.pinned:
             moved.add(right)
     return moved
-
-
-def _strided(nest: Nest) -> bool:
-    """Whether tiles may leave out positions between those that they read."""
-    index = nest.operands[0].index
-    return any(abs(factor) > 1 for affine in index for _, factor in affine.terms)

@@ -17,7 +17,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Tiled, TileLoop
 from compiler.target.array_mapping import roles
 from compiler.target.equal_engines import columns_of
-from compiler.target.product_tiles import TileSizes, each
+from compiler.target.product_tiles import TileSizes, chosen
 from compiler.tensor_ir.bounds import Box
 from simmodel.arch.record import Arch
 
@@ -75,8 +75,8 @@ def _cheapest(
         by = np.where(fits, getattr(priced, column), np.full(shape, np.inf)).ravel()
         kept |= {int(i): None for i in np.argsort(by, kind="stable")[:most] if np.isfinite(by[i])}
     for index in kept:
-        one = TilePrices(*each(priced, shape, index))
-        yield Tiled(problem.layer, loops(choice.one(index)), parts, one.estimate)
+        one = TilePrices(*chosen(shape, index, *priced))
+        yield Tiled(problem.layer, loops(choice.some(index)), parts, one.estimate)
 
 
 def choices(problem: TilingProblem) -> TileSizes:
@@ -93,7 +93,7 @@ def choices(problem: TilingProblem) -> TileSizes:
     keep = (wide | (y == 1)) & (wide & (y == problem.extent(found.y)) | (b == 1))
     lines, summed = problem.extent(problem.rows), problem.extent(found.k)
     inner = [
-        sizes(problem.extent(found.col), columns_of(problem.head_binding.engine, problem.arch)),
+        sizes(problem.extent(found.col), columns_of(problem.layer.binding.engine, problem.arch)),
         [summed] if stays_whole(problem.layer) else sizes(summed, deep, 6),
         [lines] if lines == 1 else [lines, 1],
         [0, 1],
@@ -112,20 +112,19 @@ def stays_whole(layer: Layer) -> bool:
 def loop_maker(problem: TilingProblem) -> Callable[[TileSizes], tuple[TileLoop, ...]]:
     """The loops of one candidate, outermost first; what makes them keeps neither network nor
     machine."""
-    found, kernel_rows = problem.found, problem.rows
-    dims = (found.b, found.y, found.x, found.col, found.k, kernel_rows, *problem.lead)
-    extents = {dim: problem.extent(dim) for dim in dims}
+    dims = problem.dims
+    extents = {dim: problem.extent(dim) for dim in (*dims, *problem.lead)}
     lead = [(d, 1) for d in problem.lead]
     # Weights that the lead loops do not move are kept across them when columns come first.
     between = problem.lead_moves_weights
 
     def loops(one: TileSizes) -> tuple[TileLoop, ...]:
-        rows, cols = [(found.b, one.b), (found.y, one.y), (found.x, one.x)], [(found.col, one.n)]
+        sizes = [*zip(dims, one.sizes, strict=False)]
+        rows, cols, summed = sizes[:3], sizes[3:4], sizes[4:]
         if one.order == 0:
             nested = [*lead, *rows, *cols]
         else:
             nested = [*lead, *cols, *rows] if between else [*cols, *lead, *rows]
-        summed = [(found.k, one.k), (kernel_rows, one.i)]
         return tuple(
             TileLoop(dim, int(size), reduction)
             for several, reduction in ((nested, False), (summed, True))

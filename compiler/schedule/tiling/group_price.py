@@ -72,7 +72,7 @@ class GroupPricer:
     def __post_init__(self) -> None:
         self.count = len(self.group.layers)
         self.arrivals: dict[tuple[int, int, bool], tuple[float, float]] = {}
-        self._walks: dict[tuple[Parts, Loops], tuple[TileTrace, ...]] = {}
+        self._traces: dict[tuple[Parts, Loops], tuple[TileTrace, ...]] = {}
         self.room = {
             role: float(self.group.room(role, memory.size))
             for role, memory in self.arch.memories.on_chip().items()
@@ -178,7 +178,7 @@ class GroupPricer:
         # A smaller first tile does not do more than this one: what has two tiles here has two.
         times = min(
             walked.repeats * min(2, sum(moment.work[p] is not None for moment in walked.moments))
-            for walked in self.walks(parts, loops)
+            for walked in self.traces(parts, loops)
             for p, size in enumerate(self.constant_bytes)
             if size
         )
@@ -187,7 +187,7 @@ class GroupPricer:
 
     def floor(self, parts: Parts, loops: Loops, bounds: LowerBounds) -> Estimate:
         """At most the estimate of `price`, without looking how shares are cut."""
-        busiest = max(self.walks(parts, loops), key=_work_of)
+        busiest = max(self.traces(parts, loops), key=_work_of)
         return bounds.in_tiles(self.group, busiest, len(parts), self.again(parts, loops))
 
     def edged(self, parts: Parts, loops: Loops, floor: Estimate) -> float:
@@ -195,7 +195,7 @@ class GroupPricer:
         load and the last store. Those of smaller tiles are shorter."""
         if not loops:
             return floor.total
-        busiest = max(self.walks(parts, loops), key=_work_of)
+        busiest = max(self.traces(parts, loops), key=_work_of)
         ends = self._first_load(busiest, len(parts)) + self._last_store(busiest, len(parts))
         return max(floor.total, floor.matrix + ends)
 
@@ -226,12 +226,12 @@ class GroupPricer:
     def _runs_on_array(self, position: int) -> bool:
         return self.facts.layer(self.group.layers[position]).engines[0][0] == "matrix"
 
-    def walks(self, parts: Parts, loops: Loops) -> tuple[TileTrace, ...]:
+    def traces(self, parts: Parts, loops: Loops) -> tuple[TileTrace, ...]:
         """Over the parts that stand for all."""
         key = parts, loops
-        if key not in self._walks:
-            self._walks[key] = trace_parts(self.group, loops, parts, self.memory, telling(parts))
-        return self._walks[key]
+        if key not in self._traces:
+            self._traces[key] = trace_parts(self.group, loops, parts, self.memory, telling(parts))
+        return self._traces[key]
 
     def _uncut(self, parts: Parts, loops: Loops) -> Schedule:
         return Schedule(self.group, self.bare, parts, NOTHING, loops)
@@ -260,7 +260,7 @@ class _Candidate:
 
     def __post_init__(self) -> None:
         pricer, schedule = self.pricer, self.schedule
-        walks = pricer.walks(schedule.parts, schedule.loops)
+        walks = pricer.traces(schedule.parts, schedule.loops)
         self.walked = max(walks, key=_work_of)
         holder = GroupBufferMaker(schedule, pricer.slots, pricer.facts)
         holder.tensors(walks)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
@@ -66,23 +67,16 @@ class ParetoFront:
     """Negated bytes of local memory, ascending."""
     make: Callable[[int], LayerMapping]
     """The share at a position."""
-    made: dict[int, LayerMapping] = field(default_factory=dict)
 
     def within(self, room: float) -> LayerMapping | None:
         """The quickest one that needs at most `room` bytes."""
         position = bisect_left(self.needs, -room)
-        return None if position == len(self.needs) else self.at(position)
-
-    def at(self, position: int) -> LayerMapping:
-        """The share at a position, made once."""
-        if position not in self.made:
-            self.made[position] = self.make(position)
-        return self.made[position]
+        return None if position == len(self.needs) else self.make(position)
 
     def up_to(self, size: int) -> ParetoFront:
         """The ways that need at most `size` bytes."""
         first = bisect_left(self.needs, -size)
-        return ParetoFront(self.needs[first:], lambda position: self.at(first + position))
+        return ParetoFront(self.needs[first:], lambda position: self.make(first + position))
 
     def smallest(self) -> LayerMapping | None:
         """The one that needs least memory."""
@@ -146,7 +140,7 @@ class MappingCache:
         def make(arch: Arch) -> ParetoFront:
             shares = replace(self, arch=arch)
             ways = shares._product_front if first.product else shares._elementwise_front
-            return ways(first, sizes, mine, near, resident=resident)
+            return ways(first, sizes, mine, near, resident)
 
         if self.known is None:
             return make(self.arch)
@@ -170,11 +164,9 @@ class MappingCache:
             return LayerMapping.of(loops, self.cores.count, priced)
         problem = self._problem(layer, sizes, held, frozenset(shared), resident)
         found, dims = problem.found, [loop.dim for loop in loops]
-        walked = (found.b, found.y, found.x, found.col, found.k, problem.rows)
-        extents = {dim: problem.extent(dim) for dim in walked}
-        cut = [min(tiles.get(dim, extents[dim]), extents[dim]) if dim is not None else 1
-               for dim in walked]  # fmt: skip
-        rows = [dims.index(dim) for dim in walked[:3] if dim in dims]
+        extents = ((dim, problem.extent(dim)) for dim in problem.dims)
+        cut = [n if dim is None else min(tiles.get(dim, n), n) for dim, n in extents]
+        rows = [dims.index(dim) for dim in problem.dims[:3] if dim in dims]
         late = found.col in dims and bool(rows) and dims.index(found.col) < min(rows)
         choice = TileSizes(*(np.array([column]) for column in (*cut, int(late))))
         priced = TilePrices(*(np.ravel(column)[0] for column in price(problem, choice)))
@@ -195,7 +187,7 @@ class MappingCache:
         return frozenset(constant.key[0] for constant in constants)
 
     def _product_front(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str], *,
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str],
         resident: bool,
     ) -> ParetoFront:  # fmt: skip
         problem = self._problem(layer, sizes, held, shared, resident)
@@ -217,14 +209,15 @@ class MappingCache:
         taken, loops, cores = choice.some(order), loop_maker(problem), self.cores.count
         columns = chosen(shape, order, *priced)
 
+        @cache
         def make(position: int) -> LayerMapping:
             prices = TilePrices(*(column[position] for column in columns))
-            return LayerMapping.of(loops(taken.one(position)), cores, prices)
+            return LayerMapping.of(loops(taken.some(position)), cores, prices)
 
         return ParetoFront((-need[order]).tolist(), make)
 
     def _elementwise_front(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str], *,
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str],
         resident: bool,
     ) -> ParetoFront:  # fmt: skip
         """Shares in more and more pieces, the quickest first."""

@@ -20,7 +20,7 @@ from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, traffic
 from compiler.cost.work import array_work
 from compiler.geometry.boxes import keys_of
-from compiler.schedule_ir.layer import Binding, Layer
+from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate
 from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks
 from compiler.target.equal_engines import columns as columns_shared
@@ -167,23 +167,23 @@ class TilingProblem:
         """The sum of products."""
         return self.layer.head
 
-    @property
-    def head_binding(self) -> Binding:
-        """How the head runs on this machine."""
-        return self.layer.binding
+    @cached_property
+    def dims(self) -> tuple[int | None, ...]:
+        """The loops that a choice cuts, in the order of its sizes."""
+        found = self.found
+        return found.b, found.y, found.x, found.col, found.k, self.rows
 
     @property
     def walked(self) -> list[str]:
         """The sizes of a choice as the result lies in memory, slowest first."""
-        found, result = self.found, self.layer.result
-        names = {found.b: "b", found.y: "y", found.x: "x", found.col: "n"}
+        result, names = self.layer.result, dict(zip(self.dims, "byxn", strict=False))
         order = order_of(result.shape, result.storage.strides)
         return [names[dim] for dim in order if dim in names]
 
     @property
     def on_array(self) -> bool:
         """Whether the matrix engine multiplies, not the vector engine."""
-        return self.head_binding.engine == "matrix"
+        return self.layer.binding.engine == "matrix"
 
     @property
     def reads(self) -> tuple[str, str]:
@@ -248,15 +248,9 @@ class TilingProblem:
         return self.box[dim] if dim < self.head.rank else self.head.dims[dim].extent
 
     def alike(self, access: Access, rows: Any, cols: Any) -> Any:
-        """Cores that load the same of what `access` reads, at the same time.
-
-        Args:
-            access: a read.
-            rows: whether loops over rows are around its loads.
-            cols: whether one over columns is.
-        """
-        found = self.found
-        around = {found.b: rows, found.y: rows, found.x: rows, found.col: cols}
+        """Cores that load the same of what `access` reads, at the same time: loops over `rows` may
+        be around its loads, and one over `cols`."""
+        around = dict(zip(self.dims, (rows, rows, rows, cols), strict=False))
         return self.cores.replication(access.uses, around, self.padded)
 
     @cached_property
@@ -334,9 +328,7 @@ def _held_back(
 
 def in_one_piece(problem: TilingProblem) -> TileSizes:
     """The candidate that cuts nothing."""
-    found = problem.found
-    whole = (found.b, found.y, found.x, found.col, found.k, problem.rows)
-    sizes = (*map(problem.extent, whole), 0)
+    sizes = (*map(problem.extent, problem.dims), 0)
     return TileSizes(*(np.array([size]) for size in sizes))
 
 
@@ -354,11 +346,9 @@ def whole_product(problem: TilingProblem) -> tuple[float, float]:
 
 def turns_of(problem: TilingProblem, choice: TileSizes) -> LoopCounts:
     """Loop counts, and loads that follow from which loops move which operand."""
-    found = problem.found
-    sizes = ((found.b, choice.b), (found.y, choice.y), (found.x, choice.x))
-    rows = math.prod(-(-problem.extent(dim) // size) for dim, size in sizes)
-    cols = -(-problem.extent(found.col) // choice.n)
-    deep = -(-problem.extent(found.k) // choice.k) * -(-problem.extent(problem.rows) // choice.i)
+    pairs = zip(problem.dims, choice.sizes, strict=False)
+    b, y, x, cols, k, kernel = (-(-problem.extent(dim) // size) for dim, size in pairs)
+    rows, deep = b * y * x, k * kernel
     outer = choice.order == 0
     between = problem.repeats > 1 and not problem.lead_moves_weights
     whole = (
@@ -492,13 +482,8 @@ def _extents(access: Access, size: Callable[[int], Any]) -> list[Any]:
 
 def _tile_size_along(problem: TilingProblem, choice: TileSizes, dim: int) -> Any:
     """Positions of one loop of the head within a tile."""
-    found = problem.found
-    cut = {
-        found.b: choice.b, found.y: choice.y, found.x: choice.x, found.col: choice.n,
-        found.k: choice.k, problem.rows: choice.i,
-    }  # fmt: skip
-    if dim in cut:
-        return cut[dim]
+    if dim in problem.dims:
+        return choice.sizes[problem.dims.index(dim)]
     return 1 if dim < problem.head.rank else problem.head.dims[dim].extent
 
 
@@ -506,7 +491,7 @@ def _tail(problem: TilingProblem, choice: TileSizes) -> tuple[Any, Any]:
     """Cycles of the vector engine behind the product of a tile, and bytes of its buffers."""
     layer, arch, head = problem.layer, problem.arch, problem.head
     wide, elements = size_of(temporary_type(arch)), choice.outputs
-    late = len(links_of(head, layer.tensors, problem.head_binding, arch))
+    late = len(links_of(head, layer.tensors, problem.layer.binding, arch))
     cycles: Any = 0.0
     if late or len(layer.nests) > 1:
         tile = [_tile_size_along(problem, choice, dim) for dim in range(head.rank)]
@@ -529,7 +514,7 @@ def _fits(
 ) -> tuple[Any, Any]:
     """Bytes of local memory, with `space` behind the product, and whether every other memory holds
     its share; `a_size` are the elements of the left operand."""
-    arch, slots, binding = problem.arch, problem.slots, problem.head_binding
+    arch, slots, binding = problem.arch, problem.slots, problem.layer.binding
     again = bool(problem.lead)
     right = problem.head.operands[1]
     key = next(key for key in keys_of(problem.head) if key[2])
@@ -587,9 +572,9 @@ def _streamed(problem: TilingProblem, choice: TileSizes, a_size: Any, turns: Loo
     flows.add(arch.matrix.weights, weights, weights, times=right * times)
     sums = choice.outputs * size_of(accumulator_of(problem.source.dtype))
     inside = sums * turns.split
-    flows.add(problem.head_binding.sums, inside, np.maximum(inside, 1), write=True)
-    flows.add(problem.head_binding.sums, inside, np.maximum(inside, 1))
-    if problem.head_binding.direct and len(problem.layer.nests) == 1:
+    flows.add(problem.layer.binding.sums, inside, np.maximum(inside, 1), write=True)
+    flows.add(problem.layer.binding.sums, inside, np.maximum(inside, 1))
+    if problem.layer.binding.direct and len(problem.layer.nests) == 1:
         slices = (choice.n < problem.extent(found.col)) & (not problem.stores)
         run = np.where(slices, choice.n * size, choice.outputs * size)
         flows.add("local", choice.outputs * size / turns.deep, run, write=True)
@@ -599,8 +584,8 @@ def _streamed(problem: TilingProblem, choice: TileSizes, a_size: Any, turns: Loo
 def _product_cycles(problem: TilingProblem, choice: TileSizes) -> tuple[Any, Any]:
     """Cycles of its engine for one tile (or one piece of its reduction), start-ups included: right
     behind another one, and what it takes longer behind a gap."""
-    units = len(problem.arch.units(problem.head_binding.engine))
-    columns = columns_shared(problem.head, problem.head_binding, problem.arch)
+    units = len(problem.arch.units(problem.layer.binding.engine))
+    columns = columns_shared(problem.head, problem.layer.binding, problem.arch)
     choice = choice.shared(problem.walked, units, columns)
     if not problem.on_array:
         lanes = VectorProducts(problem.head, problem.layer.tensors, problem.arch, units)

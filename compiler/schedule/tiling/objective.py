@@ -37,41 +37,30 @@ CYCLE = 5.0
 the same source; the multiplications (0.2 pJ for 8 bits) are the same for every schedule."""
 
 
-def latency(estimate: Estimate) -> float:
-    """Cycles in all."""
-    return estimate.total
+Score = Callable[[Estimate], float]
 
 
-def throughput(estimate: Estimate) -> float:
-    """Cycles of the busiest engine or memory."""
-    busiest = max(estimate.matrix, estimate.vector, estimate.memory)
-    return busiest + TIE * estimate.total
-
-
-def memory(estimate: Estimate) -> float:
-    """Bytes on chip, raised so that the largest group decides; cycles second."""
+def _memory(estimate: Estimate) -> float:
     peak: float = (estimate.need / UNIT) ** PEAK
     return peak * (1 + TIE * math.log1p(estimate.total)) + TIE * estimate.total
 
 
-def energy(estimate: Estimate) -> float:
-    """Picojoules, roughly: for comparing schedules of one network on one machine only."""
-    return DRAM_BYTE * estimate.bytes + CYCLE * (estimate.matrix + estimate.vector)
-
-
-SCORES: Mapping[Objective, Callable[[Estimate], float]] = MappingProxyType(
-    {"latency": latency, "throughput": throughput, "memory": memory, "energy": energy}
+SCORES: Mapping[Objective, Score] = MappingProxyType(
+    {
+        "latency": lambda e: e.total,
+        "throughput": lambda e: max(e.matrix, e.vector, e.memory) + TIE * e.total,
+        "memory": _memory,
+        "energy": lambda e: DRAM_BYTE * e.bytes + CYCLE * (e.matrix + e.vector),
+    }
 )
 """Objective -> score of an estimate."""
 
 COLUMNS: Mapping[Objective, tuple[str, ...]] = MappingProxyType(
     {
-        "latency": ("total",),
-        "throughput": ("total",),
-        "memory": ("need", "total"),
+        "latency": ("total",), "throughput": ("total",), "memory": ("need", "total"),
         "energy": ("bytes", "total"),
     }
-)
+)  # fmt: skip
 """Objective -> columns of a price by which the candidates for one layer are picked."""
 
 
@@ -85,8 +74,11 @@ def charge(result: Tensor, parts: Sequence[Box], most: float) -> float:
     cost = 1.0
     for axis, count in enumerate(result.counts):
         if count is not None:
-            among = len({part[axis][0] for part in parts})
-            cost *= _rounded_up(result.shape[axis], among)
+            longest, among = result.shape[axis], len({part[axis][0] for part in parts})
+            # Positions that cores seem to have, each as many as the first, over those that are.
+            whole, rest = divmod(longest, among)
+            seeming = among * (among * whole * (whole + 1) // 2 + rest * (whole + 1))
+            cost *= seeming / math.comb(longest + 1, 2)
     return min(cost, 1 + most)
 
 
@@ -94,10 +86,3 @@ def charge_of(schedule: Schedule, most: float) -> float:
     """The same of the split of a schedule."""
     group = schedule.group
     return charge(group.tensors[group.results[-1]], schedule.parts, most)
-
-
-def _rounded_up(most: int, among: int) -> float:
-    """Positions that cores seem to have, each as many as the first, over those that there are."""
-    whole, rest = divmod(most, among)
-    seeming = among * (among * whole * (whole + 1) // 2 + rest * (whole + 1))
-    return seeming / math.comb(most + 1, 2)

@@ -252,14 +252,9 @@ def _carried(port: OperandPort, dims: list[tuple[int, int]]) -> float:
 
 
 def cuts(extent: int, longest: int, grain: int, *, spare: bool) -> Iterator[int]:
-    """Sizes of the pieces into which a row of `extent` may be cut.
-
-    Args:
-        extent: of the row.
-        longest: elements along the innermost dimension of an instruction.
-        grain: pieces begin at multiples of it.
-        spare: whether the engine has a dimension left, to walk a piece as several rows.
-    """
+    """Sizes of the pieces into which a row of `extent` may be cut, which begin at multiples of
+    `grain`; an instruction has `longest` elements along its innermost dimension, and the engine may
+    have a dimension to `spare`, to walk a piece as several rows."""
     if extent <= longest:
         yield extent
         return
@@ -299,15 +294,8 @@ def unit_of(
     arch: Arch, form: tuple[str, str], operands: Sequence[StoredOperand], engine: str = "vector",
     beside: int = 1,
 ) -> Unit:  # fmt: skip
-    """Cost of a form on `engine`.
-
-    Args:
-        arch: the machine.
-        form: name of a form, and its cost class.
-        operands: what is written, then what is read.
-        engine: vector or scalar.
-        beside: engines that move as much at the same time.
-    """
+    """Cost of a `form`, with its cost class, on the vector or scalar `engine`, of which so many
+    move as much `beside` each other; of `operands`, the first is written."""
     rank, longest = arch.reach(form[0])
     widest = max(operand.item for operand in operands)
     lanes = 1.0 if engine == "scalar" else arch.vector.elements(widest)

@@ -92,14 +92,8 @@ Condition = Callable[[int, int, int], Hashable]
 
 
 def runs(extent: int, size: int, holds: Condition | None = None, low: int = 0) -> list[PieceRun]:
-    """Pieces of `size` of the positions low .. low + extent, the last one maybe smaller, in runs.
-
-    Args:
-        extent: positions.
-        size: of a piece.
-        holds: what pieces of one run have in common; None: nothing but their size.
-        low: first position.
-    """
+    """Pieces of `size` of the positions low .. low + extent, the last one maybe smaller, in runs of
+    those that have their size and what `holds` in common."""
     if holds is None:
         whole, rest = divmod(extent, size)
         found = [PieceRun(0, whole, low, size)] if whole else []
