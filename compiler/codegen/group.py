@@ -361,8 +361,8 @@ class _GroupCoreEmitter:
 
     def _raw_border(self, name: str) -> float:
         group = self.plan.schedule.group
-        if name in group.kept:
-            return group.kept[name].border
+        if name in group.residents:
+            return group.residents[name].border
         tensor, layers = group.tensors[name], group.layers
         accesses = (a for layer in layers for nest in layer.nests for a in nest.reads)
         access = next(a for a in accesses if a.tensor == name and a.pad is not None)

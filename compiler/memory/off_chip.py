@@ -198,5 +198,5 @@ def touched_by(step: Step) -> tuple[str, ...]:
     if isinstance(step, HostNode):
         return (*step.inputs, *step.outputs) if step.pick is None else ()
     group = step.plan.schedule.group
-    names = (*(name for name in group.inputs if name not in group.kept), *group.stored)
+    names = (*(name for name in group.inputs if name not in group.residents), *group.stored)
     return tuple(source.name for name in names for source in group.tensors[name].sources)

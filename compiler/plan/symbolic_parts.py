@@ -78,7 +78,7 @@ def following(plans: Mapping[int, Plan], registers: Sequence[Register]) -> dict[
     found = {number: _of_plan(plan, registers) for number, plan in plans.items()}
     users: dict[str, dict[int, str]] = {}
     for number, plan in plans.items():
-        for name, kept in plan.schedule.group.kept.items():
+        for name, kept in plan.schedule.group.residents.items():
             users.setdefault(kept.whole, {})[number] = name
     while True:
         apart = [

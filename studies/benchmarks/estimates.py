@@ -138,7 +138,7 @@ def sampled(groups: Sequence[Group], costs: GroupCosts) -> list[Group]:
 
 def schedules(group: Group, costs: GroupCosts) -> list[Schedule]:
     """What the search has to choose from, the best first."""
-    if len(group.layers) > 1 or group.kept:
+    if len(group.layers) > 1 or group.residents:
         return costs.schedules(group)
     score = SCORES[costs.stages.tile.objective]
     found = sorted(costs.candidates(group), key=lambda tiled: score(tiled.estimate))

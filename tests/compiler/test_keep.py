@@ -62,9 +62,9 @@ def test_what_saves_most_for_its_place_comes_first_as_far_as_the_share_reaches()
 
 def _kept(part: Part) -> dict[str, int]:
     assert isinstance(part, Group)
-    lowest = min((kept.address for kept in part.kept.values()), default=1024)
+    lowest = min((kept.address for kept in part.residents.values()), default=1024)
     assert part.room("local", 1024) == lowest
-    return {name: kept.address for name, kept in part.kept.items()}
+    return {name: kept.address for name, kept in part.residents.items()}
 
 
 def test_a_place_by_hand_is_taken() -> None:

@@ -112,7 +112,7 @@ def test_what_is_kept_in_slices_takes_no_dram_and_is_right(arch: Arch) -> None:
     model = network()
     made = compiled(model, home(), arch)
     (_, second) = groups(made)
-    (kept,) = second.kept.values()
+    (kept,) = second.residents.values()
     assert rows(kept.slices) == [(0, 9), (7, 16)]
     # A border of one all round: but none between the cores, where the slice goes on.
     assert kept.padded == (1, CHANNELS, 10, 18)
@@ -187,7 +187,7 @@ def right(program: Program, model: onnx.ModelProto, arch: Arch) -> None:
 def test_a_slice_that_is_moved_is_caught() -> None:
     """Every core's first layer writes a row further on: the second one reads what nobody wrote."""
     made = compiled(network(), home())
-    (kept,) = groups(made)[1].kept.values()
+    (kept,) = groups(made)[1].residents.values()
     row = kept.padded[3] * PIXEL
     low, high = kept.address, kept.address + kept.padded[2] * row
     assert not findings(made.program, TWO)

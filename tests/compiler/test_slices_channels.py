@@ -76,7 +76,7 @@ def test_cores_that_split_channels_give_each_other_all_that_they_make(
     model, arch = network(), several(sync=sync, among=among)
     made = compiled(model, WHOLE, arch)
     first, second = groups(made)
-    assert second.kept[FIRST].slices == (ALL, ALL)
+    assert second.residents[FIRST].slices == (ALL, ALL)
     assert handovers(first, (half(0), half(1)), FIRST) == (
         Handover(0, (1,), half(0)),
         Handover(1, (0,), half(1)),
@@ -96,7 +96,7 @@ def handed(made: CompileResult) -> list[Copy]:
     first, _ = groups(made)
     items = (item for core in made.program.cores for item in flat(core))
     copies = [item for item in items if isinstance(item, Copy) and item.dst.cores]
-    return [copy for copy in copies if copy.dst.address.base >= first.kept[FIRST].address]
+    return [copy for copy in copies if copy.dst.address.base >= first.residents[FIRST].address]
 
 
 def flat(items: tuple[Item, ...]) -> Iterator[Item]:
@@ -116,7 +116,7 @@ def test_a_depthwise_layer_reads_the_channels_that_its_core_made(arch: Arch) -> 
     model = network("depthwise")
     made = compiled(model, halves("o = 0:8", "o = 8:16"), arch)
     first, _ = groups(made)
-    assert first.kept[FIRST].slices == (half(0), half(1))
+    assert first.residents[FIRST].slices == (half(0), half(1))
     assert not handovers(first, (half(0), half(1)), FIRST)
     assert not handed(made)
     right(made.program, model, arch)

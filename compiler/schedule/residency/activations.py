@@ -355,7 +355,7 @@ def _widened(
         parts = boxes(last, grid, grain)
         if len(parts) != len(shares):
             return None
-        if any(len(kept.slices) < len(parts) for kept in group.kept.values()):
+        if any(len(kept.slices) < len(parts) for kept in group.residents.values()):
             return None  # what it keeps already lies on fewer cores
         for core, part in enumerate(parts):
             walker = TileTracer(group, frozenset({name}), core=core)

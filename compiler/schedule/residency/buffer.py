@@ -234,7 +234,7 @@ class GroupBufferMaker(BufferList):
 
     def _resident_buffer(self, name: str) -> TileBuffer:
         """The place of a tensor that is on chip before or after the group."""
-        kept = self.group.kept[name]
+        kept = self.group.residents[name]
         dtype = self.group.tensors[name].dtype
         item = size_of(dtype)
         buffer = self.add(
@@ -246,7 +246,7 @@ class GroupBufferMaker(BufferList):
         return self.buffers[buffer.name]
 
     def _tensor_buffer(self, name: str, walked: tuple[TileTrace, ...]) -> TileBuffer:
-        if name in self.group.kept:
+        if name in self.group.residents:
             return self._resident_buffer(name)
         tensor = self.group.tensors[name]
         passing = self.facts.passing(self.group, name)

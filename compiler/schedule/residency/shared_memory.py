@@ -104,7 +104,7 @@ def candidates(parts: Sequence[Part], graph: NestGraph, prices: Prices) -> Itera
             tensor = graph.tensors[name]
             buffer = tensor.storage.buffer
             used.setdefault(buffer, {}).setdefault(position, []).append(name)
-            if isinstance(part, HostNode) or tensor.data is not None or name in part.kept:
+            if isinstance(part, HostNode) or tensor.data is not None or name in part.residents:
                 barred.add(buffer)
     for buffer, names in used.items():
         elements = graph.buffers[buffer]

@@ -111,9 +111,9 @@ def _dram_tensors(group: Group) -> set[str]:
         if not head.contraction:
             continue
         left, right = (operand.tensor for operand in head.operands[:2])
-        if left in group.inputs and left not in group.kept and not _strided(head):
+        if left in group.inputs and left not in group.residents and not _strided(head):
             moved.add(left)
-        if right in group.inputs and right not in group.kept and right not in group.pinned:
+        if right in group.inputs and right not in group.residents and right not in group.pinned:
             moved.add(right)
     return moved
 

@@ -257,14 +257,14 @@ class GroupPricer:
         loads = (
             float(self.transfer(name, size, size, cores, store=False).cycles)
             for name, size in sizes.items()
-            if name not in group.kept
+            if name not in group.residents
         )
         return max(loads, default=0.0)
 
     def _last_store(self, walked: TileTrace, cores: int) -> float:
         """Cycles of what is stored after the last layer, a product, has made it."""
         last, name = walked.moments[-1], self.group.layers[-1].result.name
-        if name not in last.out or last.work[-1] is None or name in self.group.kept:
+        if name not in last.out or last.work[-1] is None or name in self.group.residents:
             return 0.0
         if name not in last.holds or not self._runs_on_array(self.count - 1):
             return 0.0
@@ -578,13 +578,13 @@ class _Candidate:
             name: self.pricer.transfer(name, hold.sizes, hold.sizes, self.cores.count, store=False)
             for name, hold in moment.holds.items()
             if name not in group.producer_positions
-            and name not in group.kept
+            and name not in group.residents
             and (before is None or before.holds.get(name) != hold)
         }
 
     def _result_stores(self, moment: TileStep) -> dict[str, Transfer]:
         """The store of each held result, from where it lies among what the group holds of it."""
-        kept, cores = self.pricer.group.kept, self.cores.count
+        kept, cores = self.pricer.group.residents, self.cores.count
         out = {n: tuple([size for _, size in box]) for n, box in moment.out.items()}
         return {
             name: self.pricer.transfer(name, sizes, moment.holds[name].sizes, cores, store=True)
