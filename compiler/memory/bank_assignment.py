@@ -172,17 +172,13 @@ def traffic(
             if stream.buffer in names
         )
         if streams:
-            found.append(_traffic(phase, memory, streams, banks))
+            owner = [[float(t.engine == e) for t in phase.tasks] for e in phase.engines]
+            times = np.array([task.time for task in phase.tasks])
+            states, chances = _states(phase, times, banks.rare)
+            found.append(
+                BankTraffic(phase, memory, streams, states, chances, times, np.array(owner), banks)
+            )
     return found
-
-
-def _traffic(
-    phase: Phase, memory: Memory, streams: tuple[tuple[int, Stream], ...], banks: Banks
-) -> BankTraffic:
-    owner = [[float(task.engine == engine) for task in phase.tasks] for engine in phase.engines]
-    times = np.array([task.time for task in phase.tasks])
-    states, chances = _states(phase, times, banks.rare)
-    return BankTraffic(phase, memory, streams, states, chances, times, np.array(owner), banks)
 
 
 def _states(phase: Phase, times: Floats, rare: float) -> tuple[NDArray[np.bool_], Floats]:

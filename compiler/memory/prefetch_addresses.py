@@ -211,15 +211,13 @@ class _PlacementTable:
         for block in held:
             if self.put(block, block.life[0]) is None:
                 return None
-        starts: list[int] = []
-        floor = 0
+        starts = [0]
         for block, wish in zip(blocks, wishes, strict=True):
-            start = self.put(block, min(max(wish, floor), block.life[0]))
+            start = self.put(block, min(max(wish, starts[-1]), block.life[0]))
             if start is None:
                 return None
-            floor = max(floor, start)
-            starts.append(floor)
-        return starts
+            starts.append(max(starts[-1], start))
+        return starts[1:]
 
     def put(self, block: Block, wish: int) -> int | None:
         """Place `block`; the first step in which its bytes are free, `wish` at the earliest."""
