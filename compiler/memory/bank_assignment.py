@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from compiler.memory.steady_state import SAMPLES, Phase, Stream
 from compiler.passes import Amount, Factor, Share, Within
-from compiler.schedule.residency.buffer import TileBuffer
+from compiler.schedule.residency.buffer import Place, Places, TileBuffer
 from simmodel.arch.record import Memory
 
 # What a placement costs in cycles: engines that meet in the banks of one memory.
@@ -203,8 +203,6 @@ def _states(phase: Phase, times: Floats, rare: float) -> tuple[NDArray[np.bool_]
     return found, np.array(chances)
 
 
-Place = tuple[int, int]
-Places = dict[str, Place]
 _USUAL = Banks()
 
 

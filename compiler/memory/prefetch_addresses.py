@@ -19,11 +19,9 @@ from compiler.cost.overlap import copy_rate
 from compiler.memory.steady_state import phases
 from compiler.passes import Count, Factor, Share
 from compiler.plan.make_plan import Plan
-from compiler.schedule.residency.buffer import TileBuffer, earliest
+from compiler.schedule.residency.buffer import Place, Places, TileBuffer, earliest
 from simmodel.arch.record import Arch
 
-Place = tuple[int, int]
-"""Address, and bytes from slot to slot."""
 Lives = dict[str, tuple[int, int]]
 """Buffer -> steps in which it is alive; 0 is the end of the group before, layers follow from 1."""
 
@@ -116,7 +114,7 @@ def prefetched(
     made: Mapping[str, Place], buffers: Sequence[TileBuffer], pace: LoadPacing,
     room: tuple[int, int],
     busy: Sequence[tuple[int, int]], how: Early = Early(),
-) -> tuple[dict[str, Place], Lives] | None:  # fmt: skip
+) -> tuple[Places, Lives] | None:  # fmt: skip
     """Addresses and live ranges that let loads begin early; None if they are hardly better than
     those in `made`.
 
@@ -201,7 +199,7 @@ class _PlacementTable:
     def __init__(self, size: int, grain: int, spans: list[tuple[int, int, int, int]]) -> None:
         self.size = size
         self.grain = grain
-        self.places: dict[str, Place] = {}
+        self.places: Places = {}
         self.spans = spans
 
     def all(

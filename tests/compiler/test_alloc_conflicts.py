@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.memory.bank_assignment import BankedMemory, Ints, Places, Waits, separate, traffic
+from compiler.memory.bank_assignment import BankedMemory, Ints, Waits, separate, traffic
 from compiler.memory.steady_state import SAMPLES, Phase, Stream, Task
-from compiler.schedule.residency.buffer import TileBuffer
+from compiler.schedule.residency.buffer import Places, TileBuffer
 from simmodel.arch.record import Memory
 
 BANKS, BANK = 4, 1024

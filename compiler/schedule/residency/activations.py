@@ -21,7 +21,7 @@ from compiler.geometry.tile_trace import TileTracer, Unwalkable
 from compiler.passes import Omittable, Share
 from compiler.schedule.residency.table import (
     Part,
-    Place,
+    Placement,
     Prices,
     ResidencyCandidate,
     ResidencyTable,
@@ -121,7 +121,7 @@ class KeptBuffer(ResidencyCandidate):
     def places(
         self, table: ResidencyTable, limit: int,
         address: int | None = None, slicing: Slicing | None = None,
-    ) -> Iterator[Place]:  # fmt: skip
+    ) -> Iterator[Placement]:  # fmt: skip
         """Where it can be kept, for all ways for which there is room."""
         for each in self.slicings(table) if slicing is None else [slicing]:
             row = table.free_row(self, limit, address, self._sliced_bytes(each))
@@ -410,7 +410,7 @@ def _offer(equal: Sequence[KeptBuffer], table: ResidencyTable, limit: int) -> No
 
 def _joint_places(
     equal: Iterable[KeptBuffer], slicing: Slicing, limit: int, table: ResidencyTable
-) -> Iterator[Place | None]:
+) -> Iterator[Placement | None]:
     """Where candidates can be kept, as far as there is room; None where one cannot be cut so."""
     for candidate in equal:
         if slicing not in candidate.slicings(table):

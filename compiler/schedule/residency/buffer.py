@@ -17,6 +17,10 @@ from compiler.tensor_ir.nest import dense
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 
+Place = tuple[int, int]
+"""Address of a buffer, and bytes from slot to slot."""
+Places = dict[str, Place]
+
 
 @dataclass(frozen=True)
 class TileBuffer:
@@ -48,7 +52,7 @@ class TileBuffer:
     offset: int = 0
     """Byte of a slot at which the first element lies: others share the slot."""
 
-    def span(self, place: tuple[int, int]) -> tuple[int, int]:
+    def span(self, place: Place) -> tuple[int, int]:
         """First byte and end of all slots at an address, so many bytes from slot to slot."""
         address, pitch = place
         return address, address + pitch * (self.slots - 1) + self.bytes

@@ -19,7 +19,7 @@ from compiler.passes import Share
 from compiler.schedule.residency.table import (
     OptimisticPrices,
     Part,
-    Place,
+    Placement,
     Prices,
     ResidencyCandidate,
     ResidencyTable,
@@ -41,7 +41,7 @@ class SharedBuffer(ResidencyCandidate):
     def places(
         self, table: ResidencyTable, limit: int,
         address: int | None = None, slicing: Slicing | None = None,
-    ) -> Iterator[Place]:  # fmt: skip
+    ) -> Iterator[Placement]:  # fmt: skip
         """As all candidates do: there is one."""
         del slicing
         row = table.free_row(self, limit, address)
