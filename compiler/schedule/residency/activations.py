@@ -128,8 +128,8 @@ class KeptBuffer(ResidencyCandidate):
             if row is not None:
                 changed = {
                     position: self._beside(part, position, each, row, table)
-                    for position, part in enumerate(table.parts[: self.last + 1])
-                    if position >= self.first and isinstance(part, Group)
+                    for position in range(self.first, self.last + 1)
+                    if isinstance(part := table.parts[position], Group)
                 }
                 yield [row], changed
 

@@ -52,8 +52,8 @@ class SharedConstant(ResidencyCandidate):
         """The groups of a table that change if the constant lies in `row`."""
         changed = {
             position: self.beside(part, row, table, loads=position == self.first)
-            for position, part in enumerate(table.parts[: self.last + 1])
-            if position >= self.first and isinstance(part, Group)
+            for position in range(self.first, self.last + 1)
+            if isinstance(part := table.parts[position], Group)
         }
         return [row], changed
 
