@@ -17,10 +17,11 @@ from compiler.codegen.kernels import Offer
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import GroupCosts
 from compiler.decisions.text.tree import Tree
-from compiler.memory.on_chip import Place, PlacedGroup, Step
+from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.expected_values import VerificationPlan
 from compiler.options import Stages, Trial
 from compiler.plan.make_plan import Plan
+from compiler.schedule.residency.buffer import Place
 from compiler.schedule.residency.table import Prices
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer

@@ -14,19 +14,18 @@ import numpy as np
 
 from compiler.codegen.tile import Places
 from compiler.frontend.quantization.narrow_constants import Narrow
-from compiler.geometry.boxes import Region, scaled, summed
+from compiler.geometry.boxes import Range, Region, scaled, summed
 from compiler.geometry.tile_trace import TileTrace
 from compiler.memory.off_chip import pinned_steps, touched_by
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.plan.make_plan import LayerPlan, Plan
-from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import Roles, roles
 from compiler.target.layout import packed_order
 from compiler.target.narrow_weights import fits_tiles, row_of
 from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor
 from simmodel.arch.dtype import pack as pack_elements
 from simmodel.arch.dtype import per_byte, size_of
-from simmodel.isa.region import Address, Operand, Terms
+from simmodel.isa.region import Address, Operand
 
 
 @dataclass(frozen=True)
@@ -66,26 +65,30 @@ class PackedWeights:
     def operand(self, region: Region, places: Places) -> Operand:
         """The block of `region`, in the tensor's logical dimensions: contiguous within each
         position of the batch."""
-        size = size_of(self.dtype)
-        offset, terms = 0, ()  # type: tuple[int, Terms]
-        shape = tuple(span.size for span in region.ranges)
+        size, ranges = size_of(self.dtype), region.ranges
+        shape = tuple(span.size for span in ranges)
         strides = [0] * len(shape)
         step = size
         for axis in reversed(self.order):
             strides[axis] = step
             step *= shape[axis]
+        moves: list[tuple[Range, int]] = []  # by how many elements a position moves the block
         stride = math.prod(n for a, n in enumerate(self.shape) if a not in self.batch)
         for axis in reversed(self.batch):
-            span = region.ranges[axis]
-            offset += span.start * stride
-            terms = summed(terms, scaled(span.terms, stride))
-            if span.size > 1:
+            moves.append((ranges[axis], stride))
+            if shape[axis] > 1:
                 strides[axis] = stride * size
             stride *= self.shape[axis]
-        offset, terms = self._offset_in_block(region, offset, terms)
-        for axis in self.taps:
-            offset += region.ranges[axis].start * strides[axis] // size
-            terms = summed(terms, scaled(region.ranges[axis].terms, strides[axis] // size))
+        taps = math.prod(self.shape[a] for a in self.taps)
+        width = 1
+        if self.col is not None:
+            width = shape[self.col]
+            moves.append((ranges[self.col], taps * (1 if self.k is None else self.shape[self.k])))
+        if self.k is not None:
+            moves.append((ranges[self.k], taps * width))
+        moves += [(ranges[axis], strides[axis] // size) for axis in self.taps]
+        offset = sum(span.start * step for span, step in moves)
+        terms = summed(*(scaled(span.terms, step) for span, step in moves))
         base, shared = places.dram[self.buffer], per_byte(self.dtype)
         terms = tuple((name, factor * size // shared) for name, factor in terms)
         address = Address(base + offset * size // shared, terms)
@@ -95,21 +98,6 @@ class PackedWeights:
     def taps(self) -> tuple[int, ...]:
         """Axes of kernel positions; of the first a block may be loaded in part."""
         return tuple(a for a in self.order if a not in (*self.batch, self.col, self.k))
-
-    def _offset_in_block(self, region: Region, offset: int, terms: Terms) -> tuple[int, Terms]:
-        taps = math.prod(self.shape[a] for a in self.taps)
-        deep = 1 if self.k is None else self.shape[self.k]
-        width = 1
-        if self.col is not None:
-            span = region.ranges[self.col]
-            width = span.size
-            offset += span.start * taps * deep
-            terms = summed(terms, scaled(span.terms, taps * deep))
-        if self.k is not None:
-            span = region.ranges[self.k]
-            offset += span.start * taps * width
-            terms = summed(terms, scaled(span.terms, taps * width))
-        return offset, terms
 
 
 def packed(plan: LayerPlan, walked: Sequence[TileTrace] = ()) -> PackedWeights | None:
@@ -143,13 +131,25 @@ def _in_blocks(plan: LayerPlan, tensor: Tensor, columns: Sequence[tuple[int, int
     narrow, head = tensor.narrow, plan.tiled.layer.head
     if narrow is None:
         return False
-    found, row = roles(head), row_of(head)
-    loops = () if _stays(plan) else plan.tiled.loops
-    deep = _tile_extent(loops, found.k, reduction=True) or tensor.shape[row]
-    depths = {high - low for low, high in _cuts(((0, tensor.shape[row]),), deep)}
-    wide = _tile_extent(loops, found.col, reduction=False)
-    widths = {high - low for low, high in _cuts(columns, wide)}
+    row = row_of(head)
+    cols, deep = _tile_cuts(plan, columns, tensor.shape[row])
+    depths, widths = ({high - low for low, high in cuts} for cuts in (deep, cols))
     return all(fits_tiles(narrow, row, depth, width) for depth in depths for width in widths)
+
+
+def _tile_cuts(
+    plan: LayerPlan, columns: Sequence[tuple[int, int]], depth: int, block: int = 1
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """First and last border of every tile along columns, and along a reduction of `depth` of which
+    each is for `block`."""
+    loops = () if _stays(plan) else plan.tiled.loops
+    found = roles(plan.tiled.layer.head)
+    wide = (loop.size for loop in loops if loop.dim == found.col and not loop.reduction)
+    deep = (loop.size // block for loop in loops if loop.dim == found.k and loop.reduction)
+    return (
+        list(_cuts(columns, next(wide, None))),
+        list(_cuts(((0, depth),), next((max(1, step) for step in deep), None))),
+    )
 
 
 def _stays(plan: LayerPlan) -> bool:
@@ -209,12 +209,8 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: Array, block: int = 
     `block`."""
     ordered = data.transpose(pack.order)
     lead = len(pack.batch)
-    loops = () if _stays(plan) else plan.tiled.loops
-    found = roles(plan.tiled.layer.head)
-    cols = list(_cuts(pack.columns, _tile_extent(loops, found.col, reduction=False)))
     depth = 1 if pack.k is None else data.shape[pack.k]
-    step = _tile_extent(loops, found.k, reduction=True)
-    deep = list(_cuts(((0, depth),), None if step is None else max(1, step // block)))
+    cols, deep = _tile_cuts(plan, pack.columns, depth, block)
     blocks = []
     for index in np.ndindex(ordered.shape[:lead]):
         matrix = ordered[index]
@@ -225,12 +221,6 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: Array, block: int = 
                 piece = part.take(range(low, high), axis) if len(deep) > 1 else part
                 blocks.append(np.ascontiguousarray(piece).ravel())
     return np.concatenate(blocks)
-
-
-def _tile_extent(loops: Sequence[TileLoop], dim: int | None, *, reduction: bool) -> int | None:
-    """Positions per tile of one loop of the head; None where none cuts it."""
-    sizes = (loop.size for loop in loops if loop.dim == dim and loop.reduction == reduction)
-    return next(sizes, None)
 
 
 def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[int, int]]:

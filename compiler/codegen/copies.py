@@ -19,6 +19,7 @@ from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.geometry.boxes import Range, Region
 from compiler.schedule.residency.buffer import TileBuffer
+from compiler.target.loops.split import runs
 from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Nest, Picked, Tensor, dense
 from simmodel.arch.dtype import bytes_for, per_byte, size_of
@@ -186,10 +187,10 @@ class Widening:
         region = self._scaled(self.region)
         if narrow.scale is None:
             source = self.packed.parameters("scales", narrow.scale_type)
-            wholes.append((self._scales(), source.operand(region, places)))
+            wholes.append((self._parameters("scales"), source.operand(region, places)))
         if narrow.zeros is not None:
             source = self.packed.parameters("zeros", narrow.zero_type)
-            wholes.append((self._zeros(), source.operand(region, places)))
+            wholes.append((self._parameters("zeros"), source.operand(region, places)))
         for target, source_ in wholes:
             copy = Copy(engine=engine, origin=self.origin, dst=target, src=source_)
             base = target.address.base - self.target.address.base
@@ -204,17 +205,14 @@ class Widening:
         address = target.address.plus(self.begins[0])
         return replace(target, address=address, strides=strides, dtype=kind)
 
-    def _scales(self) -> Operand:
-        return self._dense(self.begins[1], self.narrow.scale_type)
-
-    def _zeros(self) -> Operand:
-        return self._dense(self.begins[2], self.narrow.zero_type)
-
-    def _dense(self, begin: int, dtype: str) -> Operand:
-        """One value for each block of the tile, without gaps."""
+    def _parameters(self, name: str) -> Operand:
+        """Scales or zero points: one for each block of the tile, without gaps."""
+        number, dtype = {
+            "scales": (1, self.narrow.scale_type), "zeros": (2, self.narrow.zero_type),
+        }[name]  # fmt: skip
         shape = tuple(self.narrow.scaled(self.target.shape))
         strides = tuple(size_of(dtype) * s for s in dense(shape, self.packed.order))
-        address = self.target.address.plus(begin)
+        address = self.target.address.plus(self.begins[number])
         return replace(self.target, address=address, shape=shape, strides=strides, dtype=dtype)
 
     def _scaled(self, region: Region) -> Region:
@@ -241,14 +239,14 @@ class Widening:
         fields = {"engine": "vector", "origin": self.origin, "dst": wide}
         steps: list[Binary | Unary] = []
         if narrow.zeros is not None:
-            zeros = self._split_blocks(self._zeros(), block, each=False)
+            zeros = self._split_blocks(self._parameters("zeros"), block, each=False)
             steps.append(Binary(**fields, function="sub", a=numbers, b=zeros))  # type: ignore[arg-type]
             numbers = wide
         if narrow.scale is not None:
             scaled = replace(numbers, scale=narrow.scale)
             steps.append(Unary(**fields, function="move", a=scaled))  # type: ignore[arg-type]
         else:
-            scales = self._split_blocks(self._scales(), block, each=False)
+            scales = self._split_blocks(self._parameters("scales"), block, each=False)
             steps.append(Binary(**fields, function="mul", a=numbers, b=scales))  # type: ignore[arg-type]
         return self._units(steps, block)
 
@@ -281,29 +279,23 @@ class Widening:
         self, steps: Sequence[Binary | Unary], axis: int, unit: tuple[int, int], outer: int
     ) -> list[Item]:
         """Loops over what lies outside of `axis`, then over units of it."""
-        if outer < axis and steps[0].dst.shape[outer] > 1:
-            variable = self.around.names.fresh()
+        if outer < axis:
             count = steps[0].dst.shape[outer]
+            if count == 1:
+                return self._loops_over_units(steps, axis, unit, outer + 1)
+            variable = self.around.names.fresh()
             inner = [taken(step, outer, variable, 0, 1, keep=True) for step in steps]
             body = self._loops_over_units(inner, axis, unit, outer + 1)
             return [Loop(variable, count, tuple(body))]
-        if outer < axis:
-            return self._loops_over_units(steps, axis, unit, outer + 1)
-        extent, size = unit
-        whole, rest = divmod(extent, size)
-        items = self._piece(steps, axis, (0, size), whole)
-        return [*items, *(self._piece(steps, axis, (whole * size, rest), 1) if rest else ())]
-
-    def _piece(
-        self, steps: Sequence[Binary | Unary], axis: int, span: tuple[int, int], count: int
-    ) -> list[Item]:
-        start, size = span
-        variable = self.around.names.fresh() if count > 1 else ""
         items: list[Item] = []
-        for step in steps:
-            part = taken(step, axis, variable, start, size, keep=True)
-            items += legal_vector(part, self.around.arch, self.around.names)
-        return [Loop(variable, count, tuple(items))] if count > 1 else items
+        for run in runs(*unit):
+            variable = self.around.names.fresh() if run.times > 1 else ""
+            made: list[Item] = []
+            for step in steps:
+                part = taken(step, axis, variable, run.start, run.size, keep=True)
+                made += legal_vector(part, self.around.arch, self.around.names)
+            items += [Loop(variable, run.times, tuple(made))] if variable else made
+        return items
 
 
 def in_bytes(copy: Copy) -> Copy:
@@ -314,9 +306,8 @@ def in_bytes(copy: Copy) -> Copy:
     if src.collapsed != dst.collapsed or len(src.collapsed) > 1:
         return copy
     size = bytes_for(src.dtype, src.elements)
-    ends = (replace(o, shape=(size,), strides=(1,), dtype="uint8") for o in (dst, src))
-    target, source = ends
-    return replace(copy, dst=target, src=source)
+    dst, src = (replace(o, shape=(size,), strides=(1,), dtype="uint8") for o in (dst, src))
+    return replace(copy, dst=dst, src=src)
 
 
 def narrowed(use: Use, span: tuple[int, int]) -> Use:

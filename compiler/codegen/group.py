@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from compiler.codegen.constants import PackedWeights
 from compiler.codegen.copies import computed, listed, load, store, written
@@ -79,6 +80,8 @@ class Moving:
     """Turns of the loop around all tiles that are over before its variable counts."""
     path: tuple[TileLoop, ...] = ()
     """Which tiles these are."""
+    turns: tuple[Turn, ...] = (Turn(),)
+    """By level, turns of the loops."""
     core: int = 0
     following: Following = STILL
 
@@ -142,18 +145,15 @@ class _GroupCoreEmitter:
     def around(self) -> EmissionContext:
         return self.emitter.around
 
-    def _moving(
-        self, run: Repeat, variables: tuple[str, str] = ("", ""), turn: int = 0,
-        path: tuple[TileLoop, ...] = (),
-    ) -> Moving:  # fmt: skip
+    def _moving(self, run: Repeat, variables: tuple[str, str] = ("", ""), **fields: Any) -> Moving:
         following = self.emitter.following
-        return Moving(self.walked, run, variables, turn, path, self.number, following)
+        return Moving(self.walked, run, variables, core=self.number, following=following, **fields)
 
     def nodes(self) -> list[Node]:
         """Everything, in order."""
         depth = len(self.plan.schedule.loops)
         if depth == 0:
-            return self._tile_nodes(self._moving(Repeat(0, 1)), (Turn(),), first=True)
+            return self._tile_nodes(self._moving(Repeat(0, 1)), first=True)
         if depth == 1:
             return [self._tile_loop("", (Turn(),), (), first=True)]
         # Constants that stay arrive in the first turn.
@@ -188,11 +188,11 @@ class _GroupCoreEmitter:
             over = name if run.count > 1 else ""
             like = next(r for r in self.walked.alike if r.first <= run.first < r.first + r.count)
             here = place_in(name, run.first, run.count, total, (like.first, like.count))
-            moving = self._moving(run, (around, over), offset, (*path, here))
-            new = first and run.first == 0
-            bodies.append(
-                LoopSegment(run.count, tuple(self._tile_nodes(moving, (*turns, turn), first=new)))
+            moving = self._moving(
+                run, (around, over), turn=offset, path=(*path, here), turns=(*turns, turn)
             )
+            new = first and run.first == 0
+            bodies.append(LoopSegment(run.count, tuple(self._tile_nodes(moving, first=new))))
         return SegmentedLoop(name, tuple(bodies))
 
     def _lacks(self, buffer: TileBuffer) -> bool:
@@ -205,23 +205,23 @@ class _GroupCoreEmitter:
         assert key is not None
         return self.plan.schedule.group.tensors[key[0]].data is not None
 
-    def _tile_nodes(self, moving: Moving, turns: tuple[Turn, ...], *, first: bool) -> list[Node]:
+    def _tile_nodes(self, moving: Moving, *, first: bool) -> list[Node]:
         """One tile of the group; the first one waits for the constants that stay."""
         nodes: list[Node] = []
         for name, engine in self.plan.loads:
             buffer = self.plan.buffers[name]
             if not self._is_constant(name):
-                load = self._input(buffer, engine, moving, turns)
+                load = self._input(buffer, engine, moving)
                 nodes += of_tile([load], self._tile_of(buffer.first, moving))
         stores = dict(self.plan.stores)
         origins = self._origins(moving)
         for position, layer in enumerate(self.emitter.layers):
             steps = self._constant_loads(position, first=first)
-            steps += self._layer_nodes(layer, position, moving, turns, origins)
+            steps += self._layer_nodes(layer, position, moving, origins)
             result = layer.plan.result
             if result in stores:
-                steps.append(self._store(layer, stores[result], moving, turns))
-            steps += self._handing(position, moving, turns)
+                steps.append(self._store(layer, stores[result], moving))
+            steps += self._handing(position, moving)
             nodes += of_tile(steps, self._tile_of(position, moving))
         return nodes
 
@@ -244,11 +244,11 @@ class _GroupCoreEmitter:
         return found
 
     def _layer_nodes(
-        self, layer: LayerEmitter, position: int, moving: Moving, turns: tuple[Turn, ...],
+        self, layer: LayerEmitter, position: int, moving: Moving,
         origins: Mapping[str, tuple[Range, ...]],
     ) -> list[Node]:  # fmt: skip
         """One layer in one tile, whose buffers begin at `origins`."""
-        border = self._border(layer, position, moving, turns)
+        border, turns = self._border(layer, moving), moving.turns
         work = moving.moment.work[position]
         idle = work is None
         if work is None:
@@ -314,11 +314,10 @@ class _GroupCoreEmitter:
         yield EngineStep(engine, tuple(items), self.around.uses((), (buffer,)), layer.origin)
 
     def _buffer_box(
-        self, buffer: TileBuffer, ranges: Sequence[Range], tensor: str, moving: Moving,
-        turns: tuple[Turn, ...],
-    ) -> Operand:  # fmt: skip
+        self, buffer: TileBuffer, ranges: Sequence[Range], tensor: str, moving: Moving
+    ) -> Operand:
         """A box of a held tensor, in its buffer."""
-        tile = TilePosition(self.around, self.plan.layers[0], (), {}, (Turn(),), outer=turns)
+        tile = TilePosition(self.around, self.plan.layers[0], (), {}, (Turn(),), outer=moving.turns)
         address = slot_address(buffer, tile)
         origin = moving.buffer_origin(tensor)
         address = address_of_ranges(address, ranges, origin, buffer.strides)
@@ -327,9 +326,7 @@ class _GroupCoreEmitter:
         short = limits(held.shape, held.counts, ranges)
         return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
 
-    def _input(
-        self, buffer: TileBuffer, engine: str, moving: Moving, turns: tuple[Turn, ...]
-    ) -> EngineStep:
+    def _input(self, buffer: TileBuffer, engine: str, moving: Moving) -> EngineStep:
         """The load of a tile's part of an input, with the border around it."""
         assert buffer.key is not None
         name = buffer.key[0]
@@ -350,7 +347,7 @@ class _GroupCoreEmitter:
             Range(span.start - b, size, span.terms, span.stop)
             for span, b, size in zip(ranges, hold.before, region.padded, strict=True)
         )
-        target = self._buffer_box(buffer, outside, name, moving, turns)
+        target = self._buffer_box(buffer, outside, name, moving)
         copy = Copy(
             engine=engine, origin=self.around.picks.get(name, origin), dst=target, src=target,
             before=hold.before if bordered else (),
@@ -361,17 +358,15 @@ class _GroupCoreEmitter:
 
     def _raw_border(self, name: str) -> float:
         group = self.plan.schedule.group
-        if name in group.kept:
-            return group.kept[name].border
+        if name in group.residents:
+            return group.residents[name].border
         tensor, layers = group.tensors[name], group.layers
         accesses = (a for layer in layers for nest in layer.nests for a in nest.reads)
         access = next(a for a in accesses if a.tensor == name and a.pad is not None)
         assert access.pad is not None
         return raw_value(access.pad, tensor.dtype, access.scale, access.zero)
 
-    def _border(
-        self, layer: LayerEmitter, position: int, moving: Moving, turns: tuple[Turn, ...]
-    ) -> list[Node]:
+    def _border(self, layer: LayerEmitter, moving: Moving) -> list[Node]:
         """What surrounds a layer's result on chip: filled when its buffer is new, and where a
         tile reaches the tensor's end."""
         name = layer.plan.tiled.layer.result.name
@@ -392,23 +387,21 @@ class _GroupCoreEmitter:
             fresh = moving.run.first == 0 and not moving.turn and not moving.variables[0]
         if hold is not None and fresh:
             for ranges in _frame(moving.buffer_origin(name), hold, buffer.shape):
-                dst = self._buffer_box(buffer, ranges, name, moving, turns)
+                dst = self._buffer_box(buffer, ranges, name, moving)
                 splat = Splat(
                     engine="vector", origin=layer.origin, dst=dst, value=self._raw_border(name)
                 )
                 items += legal_vector(splat, self.around.arch, self.around.names)
         return [EngineStep("vector", tuple(items), self.around.uses((), (buffer,)), layer.origin)]
 
-    def _store(
-        self, layer: LayerEmitter, engine: str, moving: Moving, turns: tuple[Turn, ...]
-    ) -> EngineStep:
+    def _store(self, layer: LayerEmitter, engine: str, moving: Moving) -> EngineStep:
         """The store of a result that the group holds for its own layers as well."""
         result = layer.plan.tiled.layer.result
         buffer = self.plan.buffers[layer.plan.result]
         box = moving.moment.out[result.name]
         then = None if moving.next is None else moving.next.out[result.name]
         ranges = moving.work(box, then, result.name)
-        source = self._buffer_box(buffer, ranges, result.name, moving, turns)
+        source = self._buffer_box(buffer, ranges, result.name, moving)
         copy = Copy(engine=engine, origin=layer.origins[-1], dst=source, src=source)
         items = store(copy, result, ranges, self.around)
         return EngineStep(
@@ -416,7 +409,7 @@ class _GroupCoreEmitter:
             reads=listed(result), writes=written(result),
         )  # fmt: skip
 
-    def _handing(self, position: int, moving: Moving, turns: tuple[Turn, ...]) -> list[Node]:
+    def _handing(self, position: int, moving: Moving) -> list[Node]:
         """Moves of what the next tile keeps, behind the last layer that reads it here."""
         nodes: list[Node] = []
         group = self.plan.schedule.group
@@ -427,14 +420,13 @@ class _GroupCoreEmitter:
             origin = self.emitter.layers[position].origin
             uses = self.around.uses((buffer,), (buffer,))
             handed = self.walked.handed(moving.run.first).get(name)
-            items = [] if handed is None else self._shift(name, buffer, handed, moving, turns)
+            items = [] if handed is None else self._shift(name, buffer, handed, moving)
             nodes.append(EngineStep("vector", tuple(items), uses, origin))
         return nodes
 
     def _shift(
-        self, name: str, buffer: TileBuffer, handed: tuple[int, int, int], moving: Moving,
-        turns: tuple[Turn, ...],
-    ) -> list[Item]:  # fmt: skip
+        self, name: str, buffer: TileBuffer, handed: tuple[int, int, int], moving: Moving
+    ) -> list[Item]:
         """`overlap` positions moved to the front of the buffer, in pieces that never overlap."""
         dim, shift, overlap = handed
         origin = moving.buffer_origin(name)
@@ -448,8 +440,8 @@ class _GroupCoreEmitter:
 
             move = Unary(
                 engine="vector", origin=self.emitter.layers[buffer.first].origin, function="move",
-                dst=self._buffer_box(buffer, rows(start), name, moving, turns),
-                a=self._buffer_box(buffer, rows(start + shift), name, moving, turns),
+                dst=self._buffer_box(buffer, rows(start), name, moving),
+                a=self._buffer_box(buffer, rows(start + shift), name, moving),
             )  # fmt: skip
             items += legal_vector(move, self.around.arch, self.around.names)
         return items

@@ -38,7 +38,7 @@ def with_handovers(
     found = [list(tree) for tree in trees]
     group = plan.schedule.group
     for name in group.results:
-        handed = handovers(group, plan.schedule.parts, name) if name in group.kept else ()
+        handed = handovers(group, plan.schedule.parts, name) if name in group.residents else ()
         engine = between_cores(around.arch)
         if not handed or engine is None:
             continue
@@ -46,7 +46,7 @@ def with_handovers(
             around,
             group.tensors[name],
             plan.buffers[plan.held[name]],
-            group.kept[name],
+            group.residents[name],
             handed,
             engine,
             origin,

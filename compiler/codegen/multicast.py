@@ -173,11 +173,11 @@ class Meeting:
     """Token by which a core says that it has room, `full` that its part is there."""
     full: str = "full"
 
-    def said(self, word: str, cores: Sequence[int]) -> dict[str, Any]:
+    def telling(self, word: str, cores: Sequence[int]) -> dict[str, Any]:
         """Fields of an instruction that tells `cores`."""
         return {"notifies": ((f"{word}@{self.core}", 1, tuple(cores)),)}
 
-    def heard(self, word: str, cores: Sequence[int]) -> dict[str, Any]:
+    def awaiting(self, word: str, cores: Sequence[int]) -> dict[str, Any]:
         """Fields of one that waits until `cores` have said so."""
         return {"waits": tuple((f"{word}@{core}", 1) for core in cores)}
 
@@ -198,13 +198,13 @@ class Meeting:
                 return self.sync(**fields)
             return Claim(engine=self.engine, origin=self.origin, dst=place, **fields)
 
-        items = [room(**self.said(self.free, givers))] if givers else []  # type: list[Item]
+        items = [room(**self.telling(self.free, givers))] if givers else []  # type: list[Item]
         items += ahead
         if takers:
-            items.append(self.sync(**self.heard(self.free, takers)))
+            items.append(self.sync(**self.awaiting(self.free, takers)))
             items += own
-            items.append(self.sync(**self.said(self.full, takers)))
-        return items + ([room(**self.heard(self.full, givers))] if givers else [])
+            items.append(self.sync(**self.telling(self.full, takers)))
+        return items + ([room(**self.awaiting(self.full, givers))] if givers else [])
 
 
 def _shares(
@@ -361,18 +361,18 @@ class _CoreSharing:
             own, there, axis = parts.own[self.number], parts.staged(base), parts.axis
             low, high = parts.spans[self.number]
             last = self._meeting(way.last, step)
-            begun = replace(own, **last.said("free", others))
+            begun = replace(own, **last.telling("free", others))
             mine = Copy(
                 engine=way.last, origin=step.origin, src=own.dst,
                 dst=there.cut(axis, "", low, high - low),
             )  # fmt: skip
             stores = [
-                last.sync(**last.heard("free", others)),
+                last.sync(**last.awaiting("free", others)),
                 *legal_copy(mine, self.means.arch, names),
-                last.sync(**last.said("full", others)),
+                last.sync(**last.telling("full", others)),
             ]
             fetch = self._meeting(way.fetch, step)
-            fetches = [fetch.sync(**fetch.heard("full", others))]
+            fetches = [fetch.sync(**fetch.awaiting("full", others))]
             for start, end in ((0, low), (high, there.shape[axis])):
                 if start < end:
                     src, dst = (

@@ -37,7 +37,7 @@ from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
 from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Arrive, Await, HostCall, Item
-from simmodel.isa.region import Register
+from simmodel.isa.region import Operand, Register
 from simmodel.program.program import (
     Buffer,
     Constant,
@@ -155,8 +155,7 @@ class ProgramCode(OffChip):
     def port(self, name: str) -> Port:
         """The tensor `name` as the model's user sees it, where it lies in memory."""
         tensor = self.graph.tensors[name]
-        whole = tuple(Range(0, extent) for extent in tensor.shape)
-        operand = far_operand(tensor, whole, self._cluster_addresses({}, 0))
+        operand = self._whole_operand(tensor)
         if name in self.graph.codes:
             scale, zero = self.graph.codes[name]
             operand = replace(operand, scale=scale, zero=zero)
@@ -256,17 +255,16 @@ class ProgramCode(OffChip):
                     self._await(core, leaf.engine, barrier, leaf.origin)
             self.cores[core].append(node)
         for engine in engines:
-            name = f"step{number}"
-            arrive = Arrive(engine=engine, barrier=name, origin=nodes[-1].origin)
-            self.cores[core].append(EngineStep(engine, (arrive,), origin=nodes[-1].origin))
+            name, origin = f"step{number}", nodes[-1].origin
+            arrive = Arrive(engine=engine, barrier=name, origin=origin)
+            self.cores[core].append(EngineStep(engine, (arrive,), origin=origin))
             self.barriers[name] = self.barriers.get(name, 0) + 1
 
     def _await(self, core: int, engine: str, step: int, origin: int) -> None:
-        if (core, engine, step) in self._awaited:
-            return
-        self._awaited.add((core, engine, step))
-        wait = Await(engine=engine, barrier=f"step{step}", origin=origin)
-        self.cores[core].append(EngineStep(engine, (wait,), origin=origin))
+        if (core, engine, step) not in self._awaited:
+            self._awaited.add((core, engine, step))
+            wait = Await(engine=engine, barrier=f"step{step}", origin=origin)
+            self.cores[core].append(EngineStep(engine, (wait,), origin=origin))
 
     def _before(self, core: int, number: int, leaf: EngineStep) -> Iterator[int]:
         """Steps that must be over before `leaf` of step `number` touches memory, without those that
@@ -354,28 +352,22 @@ class ProgramCode(OffChip):
     def _host_call(self, number: int, node: HostNode) -> EngineStep:
         origin = len(self.origins)
         self.origins.append(Origin(node.origin, number, node.kind))
-        places = self._cluster_addresses({}, 0)
-
-        def whole(name: str) -> Tensor:
-            return self.graph.tensors[name]
-
-        operands = [
-            tuple(
-                far_operand(whole(name), tuple(Range(0, n) for n in whole(name).shape), places)
-                for name in names
-            )
-            for names in (node.inputs, node.outputs)
+        ends = [
+            [self.graph.tensors[name] for name in names] for names in (node.inputs, node.outputs)
         ]
+        inputs, outputs = (tuple(map(self._whole_operand, end)) for end in ends)
         call = HostCall(
-            payload=len(self.payloads), inputs=operands[0], outputs=operands[1],
+            payload=len(self.payloads), inputs=inputs, outputs=outputs,
             operations=node.operations, origin=origin,
         )  # fmt: skip
         self.payloads.append(node.payload)
-        reads, writes = (
-            frozenset(whole(n).storage.buffer for n in names if whole(n).data is None)
-            for names in (node.inputs, node.outputs)
-        )
+        reads, writes = (frozenset(t.storage.buffer for t in end if t.data is None) for end in ends)
         return EngineStep(HOST, (call,), origin=origin, reads=reads, writes=writes)
+
+    def _whole_operand(self, tensor: Tensor) -> Operand:
+        """A tensor where it lies for the first cluster."""
+        whole = tuple(Range(0, extent) for extent in tensor.shape)
+        return far_operand(tensor, whole, self._cluster_addresses({}, 0))
 
     def synchronized(self, *, turns: bool = False) -> ProgramCode:
         """With the instructions of each core in one stream, and as many tokens as there are; with
@@ -447,17 +439,18 @@ def computed_step(step: Step) -> ComputedStep:
         return ComputedStep((), step.outputs if step.pick is None else (), host=step)
     group = step.plan.schedule.group
     nests = tuple(nest for layer in group.layers for nest in layer.nests)
+    buffers = step.plan.buffers
+    computes = [compute for layer in step.plan.layers for compute in layer.computes]
     kinds = {
-        compute.nest.tensor: step.plan.buffers[compute.writes].dtype
-        for layer in step.plan.layers
-        for compute in layer.computes
-        if compute.nest.tensor not in group.stored
+        each.nest.tensor: buffers[each.writes].dtype
+        for each in computes
+        if each.nest.tensor not in group.stored
     }
     sums = {
-        compute.nest.tensor: step.plan.buffers[name].dtype
-        for layer in step.plan.layers
-        for compute in layer.computes
-        for name in (*compute.scratch, *filter(None, (compute.sums,)))
+        each.nest.tensor: buffers[name].dtype
+        for each in computes
+        for name in (*each.scratch, each.sums)
+        if name is not None
     }
     # What lies in slices, in memories of several clusters, is not to be seen as a whole.
     # Nor what is put into another tensor row by row.

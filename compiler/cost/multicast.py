@@ -238,7 +238,7 @@ class Handover:
 def handovers(group: Group, parts: tuple[Box, ...], name: str) -> tuple[Handover, ...]:
     """What is handed on of the result `name`, which stays, when cores have done their `parts` of
     the group's results; by giver."""
-    kept = group.kept[name]
+    kept = group.residents[name]
     if not kept.passed:
         return ()
     walker = TileTracer(group, frozenset())
@@ -291,7 +291,7 @@ def passed_cycles(arch: Arch, group: Group, parts: tuple[Box, ...]) -> float:
     return sum(
         handover_cycles(arch, handovers(group, parts, name), size_of(group.tensors[name].dtype))
         for name in group.results
-        if name in group.kept
+        if name in group.residents
     )
 
 

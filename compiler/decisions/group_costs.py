@@ -13,10 +13,10 @@ from functools import cached_property
 
 from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import TraceCache
-from compiler.memory.on_chip import Place
 from compiler.options import Stages
 from compiler.plan.make_plan import Plan
 from compiler.schedule.fusion.partition import Outline
+from compiler.schedule.residency.buffer import Place
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group

@@ -225,7 +225,7 @@ class Others:
     def without_residency(self) -> RejectedOption | None:
         """Nothing kept on chip before or after."""
         group, what = self.made.group, "through memory"
-        if not group.kept and not group.reserved:
+        if not group.residents and not group.reserved:
             return None
         try:
             found = self.costs.schedules(replace(group, residency=group.shared, reserved={}))

@@ -164,7 +164,7 @@ def _group_report(
         layers=tuple(_layers(made, result, arch)),
         buffers=buffers,
         peaks=_peaks(buffers),
-        kept=(*group.pinned, *group.kept),
+        kept=(*group.pinned, *group.residents),
         trials=trials,
     )
 
@@ -178,7 +178,7 @@ def _choices(
     yield Choice("tiles", sizes_text(made.schedule), others.tiles())
     if halo_of(made.schedule) != "none":
         yield Choice("halo", halo_of(made.schedule), others.halo())
-    if stay := (*made.group.pinned, *made.group.kept):
+    if stay := (*made.group.pinned, *made.group.residents):
         yield Choice("between", f"on chip: {', '.join(stay)}", others.without_residency())
     if arch.core_count > 1:
         yield Choice("cores", cores_text(made.schedule), others.cores())
@@ -248,7 +248,7 @@ def _scope(group: Group, plan: Plan, name: str) -> str:
     """Memories that hold a layer's whole result, or the tiles of it that pass on."""
     inside = name in plan.held and name in group.internal_readers
     places = [plan.buffers[plan.held[name]].role] if inside else []
-    if name in group.kept:
+    if name in group.residents:
         places = ["local, kept for later groups"]
     if name in group.stored:
         places.append(group.home(name))

@@ -94,7 +94,7 @@ def _shares(group: Group, part: Box) -> Boxes:
 def _core_results(group: Group, share: Boxes, core: int) -> Boxes:
     """Boxes of the results that a core computes, with what it keeps beside its share."""
     found = dict(share)
-    for name, kept in group.kept.items():
+    for name, kept in group.residents.items():
         if name in found and not kept.passed and core < len(kept.slices):
             found[name] = union(found[name], kept.slices[core])
     return found

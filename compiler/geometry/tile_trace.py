@@ -232,7 +232,7 @@ class TileTracer:
             tuple(n for n in self.group.internal_readers if n not in self.whole) if rolling else ()
         )
         few = self.memory.walking.few
-        still = frozenset(self.group.kept)
+        still = frozenset(self.group.residents)
         if len(loops) < 2:
             moments = self._trace_tiles(loops[-1] if loops else None, part, part)
             return TileTrace(moments, rolled=rolled, still=still, few=few).movable()
@@ -266,7 +266,7 @@ class TileTracer:
             done = {**done, **moments[-1].holds}
         # A buffer with room for everything looks the same to every tile.
         settled = {name: done[name] for name in self.whole if name in done}
-        for name, kept in self.group.kept.items():
+        for name, kept in self.group.residents.items():
             settled[name] = TileWindow(kept.slices[self.core], *kept.around(self.core))
         return tuple(replace(m, holds={**m.holds, **settled}) for m in moments)
 
@@ -285,7 +285,7 @@ class TileTracer:
         the elements that the core keeps beyond it."""
         found = {}
         for name in self.group.results:
-            kept = self.group.kept.get(name)
+            kept = self.group.residents.get(name)
             if kept is not None and not kept.passed:
                 spans = zip(out[name], self.share(name, whole), kept.slices[self.core], strict=True)
                 found[name] = tuple(_reaching(*axis) for axis in spans)
@@ -333,10 +333,10 @@ class TileTracer:
             work.append(inside)
             if inside is None:
                 continue
-            if name in self.group.kept:
+            if name in self.group.residents:
                 self._check_resident(name, inside)
             for tensor, need in self.memory.needs(layer, inside).items():
-                if tensor in self.group.kept and tensor not in made:
+                if tensor in self.group.residents and tensor not in made:
                     self._check_resident(
                         tensor, self.memory.window(need, tensors[tensor].shape).box
                     )
@@ -355,7 +355,7 @@ class TileTracer:
 
     def _check_resident(self, name: str, box: Box) -> None:
         """Raise Unwalkable unless the core holds `box` of a resident tensor."""
-        kept: ResidentTensor = self.group.kept[name]
+        kept: ResidentTensor = self.group.residents[name]
         if not empty(box) and union(box, kept.slices[self.core]) != kept.slices[self.core]:
             raise Unwalkable(
                 f"core {self.core} needs {spans_text(box)} of {name}, of which it keeps "
@@ -366,7 +366,7 @@ class TileTracer:
         """Tensors that are on chip for a whole tile; results too, so that the next tile hides their
         store."""
         inputs = (name for name in self.group.inputs if name in self.inputs)
-        kept = self.group.kept
+        kept = self.group.residents
         results = (name for name in self.group.results if looped or name in kept)
         return dict.fromkeys((*self.group.internal_readers, *inputs, *results))
 
@@ -447,18 +447,20 @@ def trace_parts(
 ) -> tuple[TileTrace, ...]:  # fmt: skip
     """Tile traces of the cores' `parts` of the group's results, of all cores or `only` some. Raises
     Unwalkable if tiles are not regular, or a core needs resident elements of another core."""
-    if any(len(kept.slices) != len(parts) for kept in group.kept.values()):
+    if any(len(kept.slices) != len(parts) for kept in group.residents.values()):
         raise Unwalkable("what stays between groups lies on as many cores as work on it")
     cores = range(len(parts)) if only is None else only
     inputs = frozenset(
-        n for n in group.inputs if group.tensors[n].data is None and loops and n not in group.kept
+        n
+        for n in group.inputs
+        if group.tensors[n].data is None and loops and n not in group.residents
     )
     plain = [TileTracer(group, inputs, memory=memory, core=c).walk(loops, parts[c]) for c in cores]
     mostly = memory.walking.mostly if loops and loops[-1].rolling else None
     whole = frozenset(
         name
         for name in (*group.internal_readers, *inputs)
-        if name in group.kept or any(_still_or_most(w, group, name, mostly) for w in plain)
+        if name in group.residents or any(_still_or_most(w, group, name, mostly) for w in plain)
     )
     if not whole or not loops:
         return tuple(plain)

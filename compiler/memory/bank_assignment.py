@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from compiler.memory.steady_state import SAMPLES, Phase, Stream
 from compiler.passes import Amount, Factor, Share, Within
-from compiler.schedule.residency.buffer import TileBuffer
+from compiler.schedule.residency.buffer import Place, Places, TileBuffer
 from simmodel.arch.record import Memory
 
 # What a placement costs in cycles: engines that meet in the banks of one memory.
@@ -172,17 +172,13 @@ def traffic(
             if stream.buffer in names
         )
         if streams:
-            found.append(_traffic(phase, memory, streams, banks))
+            owner = [[float(t.engine == e) for t in phase.tasks] for e in phase.engines]
+            times = np.array([task.time for task in phase.tasks])
+            states, chances = _states(phase, times, banks.rare)
+            found.append(
+                BankTraffic(phase, memory, streams, states, chances, times, np.array(owner), banks)
+            )
     return found
-
-
-def _traffic(
-    phase: Phase, memory: Memory, streams: tuple[tuple[int, Stream], ...], banks: Banks
-) -> BankTraffic:
-    owner = [[float(task.engine == engine) for task in phase.tasks] for engine in phase.engines]
-    times = np.array([task.time for task in phase.tasks])
-    states, chances = _states(phase, times, banks.rare)
-    return BankTraffic(phase, memory, streams, states, chances, times, np.array(owner), banks)
 
 
 def _states(phase: Phase, times: Floats, rare: float) -> tuple[NDArray[np.bool_], Floats]:
@@ -207,8 +203,6 @@ def _states(phase: Phase, times: Floats, rare: float) -> tuple[NDArray[np.bool_]
     return found, np.array(chances)
 
 
-Place = tuple[int, int]
-Places = dict[str, Place]
 _USUAL = Banks()
 
 

@@ -102,30 +102,22 @@ class OffChip:
     @cached_property
     def live_ranges(self) -> list[LiveRange]:
         """Of each buffer that is no constant."""
-        born: dict[str, int] = {}
-        dies: dict[str, int] = {}
         last = max(0, len(self.steps) - 1)
-        dtypes: dict[str, str] = {}
-
-        def touch(name: str, step: int) -> None:
+        names = [(name, n) for n, step in enumerate(self.steps) for name in touched_by(step)]
+        # Those of the network are theirs alone, see `relocation`.
+        names += [
+            (name, n) for name in (*self.graph.inputs, *self.graph.outputs) for n in (0, last)
+        ]
+        used: dict[str, list[int]] = {}
+        items: dict[str, int] = {}
+        for name, number in names:
             tensor = self.graph.tensors[name]
-            if tensor.data is not None:
-                return
-            buffer = tensor.storage.buffer
-            dtypes[buffer] = tensor.dtype
-            born[buffer] = min(born.get(buffer, step), step)
-            dies[buffer] = max(dies.get(buffer, step), step)
-
-        for number, step in enumerate(self.steps):
-            for name in touched_by(step):
-                touch(name, number)
-        for name in (*self.graph.inputs, *self.graph.outputs):  # theirs alone, see `relocation`
-            touch(name, 0)
-            touch(name, last)
-        sizes = self.graph.buffers
+            if tensor.data is None:
+                used.setdefault(tensor.storage.buffer, []).append(number)
+                items[tensor.storage.buffer] = size_of(tensor.dtype)
         return [
-            LiveRange(name, sizes[name] * size_of(dtypes[name]), born[name], dies[name], GRAIN)
-            for name in born
+            LiveRange(name, self.graph.buffers[name] * items[name], min(ns), max(ns), GRAIN)
+            for name, ns in used.items()
         ]
 
     @cached_property
@@ -198,5 +190,5 @@ def touched_by(step: Step) -> tuple[str, ...]:
     if isinstance(step, HostNode):
         return (*step.inputs, *step.outputs) if step.pick is None else ()
     group = step.plan.schedule.group
-    names = (*(name for name in group.inputs if name not in group.kept), *group.stored)
+    names = (*(name for name in group.inputs if name not in group.residents), *group.stored)
     return tuple(source.name for name in names for source in group.tensors[name].sources)

@@ -26,7 +26,7 @@ from compiler.memory.prefetch_addresses import Early, LoadPacing, prefetched
 from compiler.memory.steady_state import phases
 from compiler.passes import ContractBroken, Within, ensured
 from compiler.plan.make_plan import Plan, too_large
-from compiler.schedule.residency.buffer import LiveRange, TileBuffer, alive, lowest_gap
+from compiler.schedule.residency.buffer import LiveRange, Places, TileBuffer, alive, lowest_gap
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch, Memory
@@ -160,17 +160,12 @@ def _used(buffer: TileBuffer, last: int) -> Life:
     return (1, last) if buffer.lasting else (buffer.first + 1, buffer.last + 1)
 
 
-Place = tuple[int, int]
-"""Address, and bytes from slot to slot."""
-Places = dict[str, Place]
-
-
 @dataclass(frozen=True)
 class PlacedGroup:
     """A planned group with addresses."""
 
     plan: Plan
-    places: dict[str, Place]
+    places: Places
 
 
 Step = PlacedGroup | HostNode

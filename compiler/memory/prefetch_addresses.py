@@ -19,11 +19,9 @@ from compiler.cost.overlap import copy_rate
 from compiler.memory.steady_state import phases
 from compiler.passes import Count, Factor, Share
 from compiler.plan.make_plan import Plan
-from compiler.schedule.residency.buffer import TileBuffer, earliest
+from compiler.schedule.residency.buffer import Place, Places, TileBuffer, earliest
 from simmodel.arch.record import Arch
 
-Place = tuple[int, int]
-"""Address, and bytes from slot to slot."""
 Lives = dict[str, tuple[int, int]]
 """Buffer -> steps in which it is alive; 0 is the end of the group before, layers follow from 1."""
 
@@ -116,7 +114,7 @@ def prefetched(
     made: Mapping[str, Place], buffers: Sequence[TileBuffer], pace: LoadPacing,
     room: tuple[int, int],
     busy: Sequence[tuple[int, int]], how: Early = Early(),
-) -> tuple[dict[str, Place], Lives] | None:  # fmt: skip
+) -> tuple[Places, Lives] | None:  # fmt: skip
     """Addresses and live ranges that let loads begin early; None if they are hardly better than
     those in `made`.
 
@@ -201,7 +199,7 @@ class _PlacementTable:
     def __init__(self, size: int, grain: int, spans: list[tuple[int, int, int, int]]) -> None:
         self.size = size
         self.grain = grain
-        self.places: dict[str, Place] = {}
+        self.places: Places = {}
         self.spans = spans
 
     def all(
@@ -211,15 +209,13 @@ class _PlacementTable:
         for block in held:
             if self.put(block, block.life[0]) is None:
                 return None
-        starts: list[int] = []
-        floor = 0
+        starts = [0]
         for block, wish in zip(blocks, wishes, strict=True):
-            start = self.put(block, min(max(wish, floor), block.life[0]))
+            start = self.put(block, min(max(wish, starts[-1]), block.life[0]))
             if start is None:
                 return None
-            floor = max(floor, start)
-            starts.append(floor)
-        return starts
+            starts.append(max(starts[-1], start))
+        return starts[1:]
 
     def put(self, block: Block, wish: int) -> int | None:
         """Place `block`; the first step in which its bytes are free, `wish` at the earliest."""

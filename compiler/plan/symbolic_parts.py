@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from compiler.geometry.boxes import Range, scaled, summed
 from compiler.geometry.tile_trace import TileTrace
 from compiler.plan.make_plan import Plan
@@ -78,7 +81,7 @@ def following(plans: Mapping[int, Plan], registers: Sequence[Register]) -> dict[
     found = {number: _of_plan(plan, registers) for number, plan in plans.items()}
     users: dict[str, dict[int, str]] = {}
     for number, plan in plans.items():
-        for name, kept in plan.schedule.group.kept.items():
+        for name, kept in plan.schedule.group.residents.items():
             users.setdefault(kept.whole, {})[number] = name
     while True:
         apart = [
@@ -122,7 +125,7 @@ def _of_plan(plan: Plan, registers: Sequence[Register]) -> Following:
         holds = [_hold_boxes(walked) for walked in plan.walked]
     else:
         works, holds = [{last.name: [part]} for part in parts], [{} for _ in parts]
-    moving, lying = (_Shifts(axes, parts, boxes).follows() for boxes in (works, holds))
+    moving, lying = (_follows(axes, parts, boxes) for boxes in (works, holds))
     if moving is None or lying is None:
         return STILL
     return Following(tuple(axis.register for axis in axes), moving, lying)
@@ -182,87 +185,66 @@ def _over_turns(boxes: Boxes, walked: TileTrace) -> Boxes:
     return boxes
 
 
-@dataclass(frozen=True)
-class _Shifts:
-    """How boxes of cores are shifted against each other."""
+def _follows(
+    axes: Sequence[_SplitAxis], parts: Sequence[Box], boxes: Sequence[Boxes]
+) -> Sequence[Follows] | None:
+    """By core, how what it touches moves; None where cores differ in more than where that lies.
 
-    axes: Sequence[_SplitAxis]
-    parts: Sequence[Box]
-    """Of the last result, by core."""
-    boxes: Sequence[Boxes]
-    """By core."""
-
-    def follows(self) -> Sequence[Follows] | None:
-        """By core; None where they differ in more than where they lie."""
-        if any(boxes.keys() != self.boxes[0].keys() for boxes in self.boxes):
+    Args:
+        axes: that cores share.
+        parts: of the last result, by core.
+        boxes: by core.
+    """
+    if any(own.keys() != boxes[0].keys() for own in boxes):
+        return None
+    found: list[dict[str, tuple[Follow | None, ...]]] = [{} for _ in boxes]
+    for name in boxes[0]:
+        spans = [np.array(own[name], np.int64).reshape(len(own[name]), -1, 2) for own in boxes]
+        factors = _factors(axes, parts, spans)
+        if factors is None:
             return None
-        found: list[dict[str, tuple[Follow | None, ...]]] = [{} for _ in self.boxes]
-        for name in self.boxes[0]:
-            factors = self._factors(name)
-            if factors is None:
-                return None
-            for core, follows in enumerate(found):
-                made = self._dimension_follows(core, name, factors)
-                if made is None:
-                    return None
-                follows[name] = made
-        return found
+        for part, own, follows in zip(parts, spans, found, strict=True):
+            lows, ends = own[..., 0].min(axis=0).tolist(), own.sum(axis=2).max(axis=0).tolist()
+            made: list[Follow | None] = [None] * len(lows)
+            for dim, (axis, factor) in factors.items():
+                if ends[dim] - lows[dim] != factor * axis.size:
+                    return None  # not just the core's share
+                number, by = part[axis.dim][0] // axis.size, axis.register.name
+                stop = Count(ends[dim], ((by, factor * (number + 1)),))
+                made[dim] = Follow(scaled(((by, factor),), number), stop)
+            follows[name] = tuple(made)
+    return found
 
-    def _factors(self, name: str) -> dict[int, tuple[_SplitAxis, int]] | None:
-        """Dimension of a tensor that moves -> with which axis, and by how many positions for one;
-        None where that is not regular."""
-        found: dict[int, tuple[_SplitAxis, int]] = {}
-        for axis in self.axes:
-            steps = {self._core_step(name, *pair) for pair in self._neighbours(axis)}
-            if len(steps) != 1 or None in steps:
-                return None
-            (step,) = steps
-            for dim, moved in enumerate(step or ()):
-                factor, rest = divmod(moved, axis.size)
-                if rest or moved < 0 or (moved and dim in found):
-                    return None
-                if factor:
-                    found[dim] = axis, factor
-        return found
 
-    def _neighbours(self, axis: _SplitAxis) -> Iterator[tuple[int, int]]:
-        """Cores whose parts follow on each other along an axis, and are alike in all else."""
-        cores = {part: core for core, part in enumerate(self.parts)}
+def _factors(
+    axes: Sequence[_SplitAxis], parts: Sequence[Box], spans: Sequence[NDArray[np.int64]]
+) -> dict[int, tuple[_SplitAxis, int]] | None:
+    """Dimension of a tensor that moves from core to core -> with which axis, and by how many
+    positions for one; None where that is not regular.
+
+    Args:
+        axes, parts: as of `_follows`.
+        spans: by core, first position and size of each box and dimension.
+    """
+    found: dict[int, tuple[_SplitAxis, int]] = {}
+    cores = {part: core for core, part in enumerate(parts)}
+    for axis in axes:
+        steps: set[tuple[int, ...]] = set()
         for part, core in cores.items():
             start, size = part[axis.dim]
             then = (*part[: axis.dim], (start + size, size), *part[axis.dim + 1 :])
-            if then in cores:
-                yield core, cores[then]
-
-    def _core_step(self, name: str, core: int, other: int) -> tuple[int, ...] | None:
-        """What all boxes of a tensor are moved by from one core to the next."""
-        mine, theirs = self.boxes[core][name], self.boxes[other][name]
-        if len(mine) != len(theirs):
-            return None
-        found = {
-            tuple(b - a for (a, _), (b, _) in zip(one, two, strict=True))
-            for one, two in zip(mine, theirs, strict=True)
-        }
-        alike = [[n for _, n in box] for box in mine] == [[n for _, n in box] for box in theirs]
-        return found.pop() if len(found) == 1 and alike else None
-
-    def _dimension_follows(
-        self, core: int, name: str, factors: Mapping[int, tuple[_SplitAxis, int]]
-    ) -> tuple[Follow | None, ...] | None:
-        """How each dimension of a tensor moves; None where its boxes are not just the core's
-        share."""
-        boxes = self.boxes[core][name]
-        found: list[Follow | None] = []
-        for dim in range(len(boxes[0])):
-            if dim not in factors:
-                found.append(None)
+            if then not in cores:
                 continue
-            axis, factor = factors[dim]
-            low = min(box[dim][0] for box in boxes)
-            end = max(sum(box[dim]) for box in boxes)
-            if end - low != factor * axis.size:
+            mine, theirs = spans[core], spans[cores[then]]
+            if mine.shape != theirs.shape or (mine[..., 1] != theirs[..., 1]).any():
                 return None
-            number, by = self.parts[core][axis.dim][0] // axis.size, axis.register.name
-            stop = Count(end, ((by, factor * (number + 1)),))
-            found.append(Follow(scaled(((by, factor),), number), stop))
-        return tuple(found)
+            steps |= set(map(tuple, (theirs - mine)[..., 0].tolist()))
+        if len(steps) != 1:
+            return None
+        for dim, moved in enumerate(steps.pop()):
+            factor, rest = divmod(moved, axis.size)
+            if rest or moved < 0 or (moved and dim in found):
+                return None
+            if factor:
+                found[dim] = axis, factor
+    return found

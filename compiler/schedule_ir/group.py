@@ -132,7 +132,7 @@ class Group:
     """Memory role -> bytes at its end that hold what stays on chip, for this group or others."""
 
     @cached_property
-    def kept(self) -> dict[str, ResidentTensor]:
+    def residents(self) -> dict[str, ResidentTensor]:
         """Inputs and results that are on chip before and after."""
         return {n: r for n, r in self.residency.items() if isinstance(r, ResidentTensor)}
 
@@ -159,7 +159,7 @@ class Group:
     @property
     def alone(self) -> bool:
         """Whether it is one layer of which nothing is on chip before or after."""
-        return len(self.layers) == 1 and not self.kept and not self.pinned
+        return len(self.layers) == 1 and not self.residents and not self.pinned
 
     @property
     def index(self) -> int:
@@ -204,7 +204,7 @@ class Group:
     @cached_property
     def stored(self) -> tuple[str, ...]:
         """Results that go to memory."""
-        return tuple(name for name in self.results if name not in self.kept)
+        return tuple(name for name in self.results if name not in self.residents)
 
     def home(self, name: str) -> str:
         """Where a tensor lies between groups: dram or shared."""

@@ -23,11 +23,12 @@ from compiler.context import ScheduledNetwork, ScheduleSearch
 from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
-from compiler.memory.on_chip import Place, PlaceBuffers, PlacedGroup, Step
+from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step
 from compiler.options import ESTIMATED, LEVELS, JudgeGroups, Stages, Trial
 from compiler.pipeline import emit_program
 from compiler.plan.make_plan import MakePlan, Plan
 from compiler.schedule.fusion.partition import Outline
+from compiler.schedule.residency.buffer import Place
 from compiler.schedule.tiling.objective import charge_of
 from compiler.schedule.wording import sizes_text
 from compiler.schedule_ir.group import Group

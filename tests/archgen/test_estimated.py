@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from host_only import small_model
 from lending_tools import BY_SIZE
 from lending_tools import machine as of_size
-from matplotlib.figure import Figure
 
 import archgen
 from archgen.outcomes.estimated import ESTIMATED, like_with_like, run_of, runs
 from archgen.outcomes.frame import records
 from archgen.outcomes.points import Outcome, Row
 from archgen.outcomes.rows import merit_row
-from archgen.plots.saving import overview_figures
 from archgen.studies.results import Study
 from simmodel.arch.record import Arch
 
@@ -96,10 +93,6 @@ def test_choosing_goes_by_estimates_and_shows_what_there_is() -> None:
     assert MIXED.pivot("local.size", "model").to_numpy().ravel().tolist() == [4.0, 2.0, 1.0]
     assert MIXED.best("energy_mj")["arch"].tolist() == ["edge256"], "what runs alone know"
     assert "2 ms as estimated on edge128" in repr(studied(*GUESSED[:2]))
-
-
-def figures(study: Study) -> Iterator[tuple[str, Figure]]:
-    return overview_figures(study.frame, study.by_name)
 
 
 @pytest.mark.usefixtures("own_cache")

@@ -139,9 +139,13 @@ class _Bargain:
     def price(self, group: Group) -> float:
         if math.isinf(self.real.price(group)):
             return math.inf
-        ways = (crc32(repr((self.taste, k.cut, k.passed)).encode()) for k in group.kept.values())
-        liked = sum(way % 64 for way in ways) / 64 / (1 + len(group.kept)) if self.taste else 0.0
-        return -len(group.shared) - len(group.kept) - len(group.pinned) - liked
+        ways = (
+            crc32(repr((self.taste, k.cut, k.passed)).encode()) for k in group.residents.values()
+        )
+        liked = (
+            sum(way % 64 for way in ways) / 64 / (1 + len(group.residents)) if self.taste else 0.0
+        )
+        return -len(group.shared) - len(group.residents) - len(group.pinned) - liked
 
     def cost_below(self, group: Group, limit: float) -> float:
         del limit
@@ -184,7 +188,7 @@ class Moved:
         self.cores = self.arch.core_count
 
     def price(self, group: Group) -> float:
-        names = {*group.inputs, *group.results} - group.kept.keys() - group.shared.keys()
+        names = {*group.inputs, *group.results} - group.residents.keys() - group.shared.keys()
         sizes = ((group.tensors[name].elements, group.tensors[name].dtype) for name in names)
         return sum(elements * size_of(dtype) for elements, dtype in sizes)
 

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import machine
-from networks import Net
 
-from compiler.api import CompileOptions, CompileResult, compile_model
-from compiler.memory.bank_assignment import BankedMemory, Ints, Places, Waits, separate, traffic
-from compiler.memory.on_chip import PlaceBuffers
+from compiler.memory.bank_assignment import BankedMemory, Ints, Waits, separate, traffic
 from compiler.memory.steady_state import SAMPLES, Phase, Stream, Task
-from compiler.options import Stages
-from compiler.schedule.residency.buffer import TileBuffer
-from simmodel.arch.record import Arch, Memory
-from simmodel.machine.run import simulate
-from simmodel.verify import verify
+from compiler.schedule.residency.buffer import Places, TileBuffer
+from simmodel.arch.record import Memory
 
 BANKS, BANK = 4, 1024
 MEMORY = Memory.model_validate(
@@ -188,25 +179,3 @@ def test_live_buffers_never_meet_and_nothing_leaves_the_memory(
                 continue
             (low, high), (other, end) = spans[a.name], spans[b.name]
             assert high <= other or end <= low
-
-
-def blocked(mapping: str, size: int = 65536) -> Arch:
-    local = {"size": size, "banks": 8, "bank_width": 16, "mapping": mapping,
-             "conflict_penalty": 0.5}  # fmt: skip
-    return machine(local=local, matrix={"rows": 8, "cols": 8, "depth": 8})
-
-
-def compiled(arch: Arch, conflicts: Literal["aware", "blind"]) -> CompileResult:
-    net = Net()
-    x = net.input(1, 16, 24, 24)
-    y = net.op("Relu", net.op("Conv", x, net.weight(16, 16, 3, 3), pads=[1] * 4))
-    z = net.op("Relu", net.op("Conv", y, net.weight(16, 16, 3, 3), pads=[1] * 4))
-    model = net.model(net.op("Add", y, z))
-    stages = replace(Stages(), alloc=PlaceBuffers(conflicts=conflicts))
-    return compile_model(model, arch, CompileOptions(stages=stages))
-
-
-def cycles(arch: Arch, conflicts: Literal["aware", "blind"]) -> int:
-    program = compiled(arch, conflicts).program
-    verify(program, arch)
-    return simulate(program, arch).cycles

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from machines import machine
 
-from compiler.memory.on_chip import Lives, PlaceBuffers, Places, ahead, depths, turning
+from compiler.memory.on_chip import Lives, PlaceBuffers, ahead, depths, turning
 from compiler.plan.make_plan import Plan
-from compiler.schedule.residency.buffer import TileBuffer
+from compiler.schedule.residency.buffer import Places, TileBuffer
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import OuterLoop
 

@@ -76,7 +76,7 @@ class Crowded(KeepTensors):
         """`parts` with all but `left` bytes reserved where anything is kept."""
         reserved = {"local": costs.arch.memories.local.size - self.left}
         return tuple(
-            replace(part, reserved=reserved) if isinstance(part, Group) and part.kept else part
+            replace(part, reserved=reserved) if isinstance(part, Group) and part.residents else part
             for part in super().apply(parts, graph, costs)
         )
 
@@ -86,5 +86,5 @@ def test_what_is_kept_is_given_up_where_a_layer_fits_no_tile_beside_it() -> None
     model = net.model(f"t{net.count}")
     options = CompileOptions(stages=Stages(partition=Unfused(), keep=Crowded()))
     compiled = check(model, machine(), "fp32", options).compiled
-    assert not any(made.group.kept for made in compiled.decisions)
+    assert not any(made.group.residents for made in compiled.decisions)
     assert not compiled.notes  # the groups without it were weighed beside those with it

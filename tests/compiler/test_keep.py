@@ -6,7 +6,7 @@ from doubles import Moved
 from layers import network
 from machines import machine
 
-from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, Unfused
+from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import (
     KeepTensors,
     KeptBuffer,
@@ -39,14 +39,6 @@ def test_candidates_are_what_later_groups_alone_read() -> None:
     assert (a.saved, a.worth, b.saved, b.worth) == (30, 1.5, 20, 2.0)
 
 
-def joined(*lines: str) -> dict[str, KeptBuffer]:
-    """Candidates where a and b are the two halves of ab."""
-    places = {"a": ("ab", 0), "b": ("ab", 10), "ab": ("ab", 0)}
-    parts, graph = network(*lines, sizes={"ab": 20}, places=places)
-    made = Unfused().apply(parts, graph, Moved(ARCH))
-    return {each.name: each for each in candidates(made, graph, Moved(ARCH))}
-
-
 def test_what_saves_most_for_its_place_comes_first_as_far_as_the_share_reaches() -> None:
     parts, graph = apart(*CHAIN)
     # Places of 64 bytes from the end on; b and c lie there one after the other, in group 2 both.
@@ -62,9 +54,9 @@ def test_what_saves_most_for_its_place_comes_first_as_far_as_the_share_reaches()
 
 def _kept(part: Part) -> dict[str, int]:
     assert isinstance(part, Group)
-    lowest = min((kept.address for kept in part.kept.values()), default=1024)
+    lowest = min((kept.address for kept in part.residents.values()), default=1024)
     assert part.room("local", 1024) == lowest
-    return {name: kept.address for name, kept in part.kept.items()}
+    return {name: kept.address for name, kept in part.residents.items()}
 
 
 def test_a_place_by_hand_is_taken() -> None:
@@ -80,11 +72,3 @@ def test_a_place_by_hand_is_taken() -> None:
         {"a": 0, "b": 960},
         {"a": 0, "b": 960},
     ]
-
-
-class Halves(PartitionStrategy):
-    """All layers but the last one, and that."""
-
-    def groups(self, costs: PartitionCosts) -> list[int]:
-        last = 1 << (costs.net.layers.bit_length() - 1)
-        return [costs.net.layers ^ last, last]

@@ -6,9 +6,6 @@ of its neighbour's, so each core keeps 9 rows of the first one's result and make
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
@@ -22,7 +19,7 @@ from networks import Net, check, feeds_of, reference, refused
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.cost.multicast import Handover, handovers
 from compiler.decisions.text.extract import extract_tree
-from compiler.decisions.text.text import parse_tree, print_tree
+from compiler.decisions.text.text import TreeError, parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
@@ -30,8 +27,6 @@ from compiler.schedule.residency.activations import Slices, slicings
 from compiler.schedule_ir.group import Group
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
-from simmodel.isa import Copy, Instruction, Item, Loop, Sync
-from simmodel.isa.region import Operand
 from simmodel.machine.run import simulate
 from simmodel.program.program import Program
 from simmodel.verify import findings
@@ -107,12 +102,26 @@ def test_images_are_kept_where_they_are_worked_on() -> None:
     assert rows(halves) == [(0, 9), (7, 16)]
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (f"{FIRST} local at 7", "line 2: t4 at 7: must be a multiple of 64 B"),
+        (f"{FIRST} local at {1 << 30}", "B are not free in local memory at"),
+        (f"{FIRST} shared", "line 2: t4 cannot stay in shared memory between these steps"),
+        (f"{SECOND} local", "line 2: t8 cannot stay in local memory between these steps"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused(place: str, said: str) -> None:
+    with pytest.raises(TreeError, match=said):
+        compiled(network(), APART.replace("net\n", f"net\nhome {place}\n", 1))
+
+
 @pytest.mark.parametrize("arch", [TWO, INTERLOCKED])
 def test_what_is_kept_in_slices_takes_no_dram_and_is_right(arch: Arch) -> None:
     model = network()
     made = compiled(model, home(), arch)
     (_, second) = groups(made)
-    (kept,) = second.kept.values()
+    (kept,) = second.residents.values()
     assert rows(kept.slices) == [(0, 9), (7, 16)]
     # A border of one all round: but none between the cores, where the slice goes on.
     assert kept.padded == (1, CHANNELS, 10, 18)
@@ -149,30 +158,6 @@ def test_cores_pass_each_other_the_rows_that_they_need() -> None:
         assert print_tree(extract_tree("net", compiled(model, text, arch).steps)) == text
 
 
-def test_rows_that_are_not_passed_or_not_waited_for_are_caught() -> None:
-    tree = home("h = 0:9", "h = 7:16").replace("local", "local passed")
-    made = compiled(network(), tree, PASSING)
-    for gone in ("copies", "waits"):
-        cores = tuple(tuple(without(stream, gone)) for stream in made.program.cores)
-        assert findings(replace(made.program, cores=cores), PASSING), gone
-
-
-def without(items: tuple[Item, ...], gone: str) -> Iterator[Item]:
-    """`items` without the copies to other cores, or without waiting for what others copy here."""
-    for item in items:
-        if isinstance(item, Loop):
-            yield replace(item, body=tuple(without(item.body, gone)))
-        elif gone == "copies" and isinstance(item, Copy) and item.dst.cores:
-            yield Sync(
-                engine=item.engine, waits=item.waits, signals=item.signals, notifies=item.notifies
-            )
-        elif gone == "waits":
-            assert isinstance(item, Instruction)
-            yield replace(item, waits=tuple(w for w in item.waits if not w[0].startswith("sent@")))
-        else:
-            yield item
-
-
 def right(program: Program, model: onnx.ModelProto, arch: Arch) -> None:
     """It is proven, and computes the same in any order that it allows."""
     assert not findings(program, arch)
@@ -182,33 +167,6 @@ def right(program: Program, model: onnx.ModelProto, arch: Arch) -> None:
         order = random_order(seed)
         (got,) = execute(program, feeds, arch, order=order).values()
         np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
-
-
-def test_a_slice_that_is_moved_is_caught() -> None:
-    """Every core's first layer writes a row further on: the second one reads what nobody wrote."""
-    made = compiled(network(), home())
-    (kept,) = groups(made)[1].kept.values()
-    row = kept.padded[3] * PIXEL
-    low, high = kept.address, kept.address + kept.padded[2] * row
-    assert not findings(made.program, TWO)
-    cores = tuple(tuple(moved(stream, low, high, row)) for stream in made.program.cores)
-    assert findings(replace(made.program, cores=cores), TWO)
-
-
-def moved(items: tuple[Item, ...], low: int, high: int, by: int) -> Iterator[Item]:
-    """`items`, which write `by` bytes further on between `low` and `high` of local memory."""
-    for item in items:
-        if isinstance(item, Loop):
-            yield replace(item, body=tuple(moved(item.body, low, high, by)))
-        elif isinstance(item, Instruction) and inside(getattr(item, "dst", None), low, high):
-            there = item.dst.address.plus(by)  # type: ignore[attr-defined]
-            yield replace(item, dst=replace(item.dst, address=there))  # type: ignore[attr-defined]
-        else:
-            yield item
-
-
-def inside(operand: Operand | None, low: int, high: int) -> bool:
-    return operand is not None and operand.memory == "local" and low <= operand.address.base < high
 
 
 @settings(max_examples=6)

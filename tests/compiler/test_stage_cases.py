@@ -20,12 +20,13 @@ from networks import Net
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.explain.dump import text_of
 from compiler.lowering.lower import lower
-from compiler.memory.on_chip import PlaceBuffers, Places
+from compiler.memory.on_chip import PlaceBuffers
 from compiler.options import Stages
 from compiler.passes import ContractBroken, PassFailed
 from compiler.plan.make_plan import Plan
 from compiler.schedule.fusion.fuse_tails import FuseTails
 from compiler.schedule.fusion.partition import PartitionCosts, Unfused
+from compiler.schedule.residency.buffer import Places
 from compiler.target.bind import Bind
 from compiler.target.fuse_functions import FuseFunctions
 from compiler.target.group_depthwise import GroupDepthwise

@@ -64,15 +64,6 @@ def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float
     assert timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {})) == expected
 
 
-def played(told: frozenset[int] = frozenset()) -> GroupTimeline:
-    """A product of x, then vector work on it and y; both are loaded."""
-    layers = share(PRODUCT, 0.0, 1), replace(share(0.0, 0.0, 1), vector=TAIL)
-    timeline = GroupTimeline((("x",), ("y", "first")), ("first", "second"), SLOTS, told=told)
-    work = TileWork(layers, {"x": 50.0, "y": 70.0}, {}, {})
-    timeline.run(TileTrace((TileStep({}, (None, None), {}),)), lambda run, moment: work)
-    return timeline
-
-
 def test_pieces_of_a_reduction_are_arrivals() -> None:
     layer = convolution(24, 3, (1, 1), 1)
     held = frozenset(name for name in layer.inputs if layer.tensors[name].data is None)

@@ -15,7 +15,7 @@ from networks import Net, feeds_of, reference
 
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.decisions.text.extract import extract_tree
-from compiler.decisions.text.text import TreeError, parse_tree, print_tree
+from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.decisions.text.tree import (
     BufferAddress,
     Call,
@@ -144,13 +144,6 @@ def compiled(text: str | None, arch: Arch = ROOMY) -> CompileResult:
     tree = None if text is None else parse_tree(text)
     options = CompileOptions("fp32", tree=tree)
     return compile_model(prepared(network(), "net"), arch, options)
-
-
-def told(text: str, arch: Arch = ROOMY) -> list[str]:
-    """What is wrong with a tree."""
-    with pytest.raises(TreeError) as found:
-        compiled(text, arch)
-    return found.value.mistakes
 
 
 def test_names_are_those_of_the_network() -> None:

@@ -74,40 +74,32 @@ class OrderInstructions(Omittable):
         own = frozenset(name for counts in tokens for name in counts)
         users = users_of(streams, arch)
         pricers = (Pricer(arch, users, own, heard) for heard in remote_waits_of(streams, arch))
-        cores = zip(streams, pricers, tokens, strict=True)
         # A register is like a loop that turns backwards from the upper edge.
         around = {register.name: register.low - register.high + 1 for register in registers}
         return tuple(
-            self._ordered(tuple(stream), pricer, counts, known, around)
-            for stream, pricer, counts in cores
+            self._ordered(tuple(stream), _IssueSequence(self, pricer, known), counts, around)
+            for stream, pricer, counts in zip(streams, pricers, tokens, strict=True)
         )
 
     def _ordered(
-        self,
-        stream: tuple[Item, ...],
-        pricer: Pricer,
-        tokens: Mapping[str, int],
-        known: dict[Hashable, PacedPipeline],
+        self, stream: tuple[Item, ...], sequence: _IssueSequence, tokens: Mapping[str, int],
         around: Mapping[str, int],
-    ) -> tuple[Item, ...]:
+    ) -> tuple[Item, ...]:  # fmt: skip
         if not self.enabled or self.turns or not plays(stream, tokens):
             return stream
-        atoms = merge_staging_lanes(
-            _IssueSequence(self, pricer.arch, pricer, known).issue_units(stream, tokens, around)
-        )
-        fresh = partial(IssueClock, pricer.arch, tokens, around, self.flying)
-        items = tuple(atom.item for atom in _best_order(atoms, pricer.arch, fresh))
+        atoms, arch = sequence.merged_units(stream, tokens, around), sequence.pricer.arch
+        fresh = partial(IssueClock, arch, tokens, around, self.flying)
+        items = tuple(atom.item for atom in _best_order(atoms, arch, fresh))
         return items if plays(items, tokens) else stream
 
 
 @dataclass(frozen=True)
 class _IssueSequence:
     options: OrderInstructions
-    arch: Arch
     pricer: Pricer
     known: dict[Hashable, PacedPipeline]
 
-    def issue_units(
+    def merged_units(
         self, items: Sequence[Item], counts: Mapping[str, int], loops: Mapping[str, int]
     ) -> list[IssueUnit]:
         """`items`, with the loops of several engines rotated."""
@@ -118,20 +110,21 @@ class _IssueSequence:
             else:
                 result.append(self.pricer.issue_unit(item))
             counts = after([item], counts)
-        return result
+        return merge_staging_lanes(result)
 
     def _pipeline_loop(
         self, loop: Loop, counts: Mapping[str, int], loops: Mapping[str, int]
     ) -> list[IssueUnit]:
         inside = {**loops, loop.variable: loop.count}
-        body = merge_staging_lanes(self.issue_units(loop.body, counts, inside))
+        body = self.merged_units(loop.body, counts, inside)
         whole = Loop(loop.variable, loop.count, tuple(atom.item for atom in body))
         if loop.count < 2 or any(atom.cost.fence for atom in body):
             return [self.pricer.loop(whole, body)]
         options = self.options
         order = LoopOrder(
-            self.arch, whole, body, counts, inside, options.window, options.pays, options.flying
-        )
+            self.pricer.arch, whole, body, counts, inside,
+            options.window, options.pays, options.flying,
+        )  # fmt: skip
         key = order.signature
         choice = self.known.get(key)
         if choice is None or not order.legal(choice.schedule):

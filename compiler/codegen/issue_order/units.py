@@ -6,8 +6,8 @@ another iteration costs nothing to price.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -141,22 +141,19 @@ def merge_staging_lanes(body: Sequence[IssueUnit]) -> list[IssueUnit]:
         for lanes in users.values() for lane in lanes
         if lane.endswith(STAGED) and lane.removesuffix(STAGED) in lanes
     }  # fmt: skip
-    return [_without_staging_lanes(atom, joined) for atom in body] if joined else list(body)
+    if not joined:
+        return list(body)
 
+    def lanes(atom: IssueUnit) -> tuple[str, ...]:
+        bare = ((lane.removesuffix(STAGED), lane) for lane in atom.cost.lanes)
+        return tuple(dict.fromkeys(name if name in joined else lane for name, lane in bare))
 
-def _without_staging_lanes(atom: IssueUnit, joined: Collection[str]) -> IssueUnit:
-    """`atom` without lanes of its own on the engines in `joined`."""
-    found = (lane.removesuffix(STAGED) for lane in atom.cost.lanes)
-    lanes = zip(found, atom.cost.lanes, strict=True)
-    plain = (bare if bare in joined else lane for bare, lane in lanes)
-    return replace(atom, cost=replace(atom.cost, lanes=tuple(dict.fromkeys(plain))))
+    return [replace(atom, cost=replace(atom.cost, lanes=lanes(atom))) for atom in body]
 
 
 def engines(item: Item) -> set[str]:
     """Engines that work in `item`."""
-    if isinstance(item, Loop):
-        return {engine for inner in item.body for engine in engines(inner)}
-    return {item.engine}
+    return {each.engine for each in instructions([item])}
 
 
 def far_bytes(item: Instruction, arch: Arch) -> int:
@@ -168,20 +165,11 @@ def far_bytes(item: Instruction, arch: Arch) -> int:
 
 def users_of(streams: Sequence[Sequence[Item]], arch: Arch) -> dict[int, int]:
     """Origin -> streams of `streams` that copy from or to DRAM for it."""
-    found: dict[int, int] = defaultdict(int)
-    for stream in streams:
-        for origin in {origin for item in stream for origin in _copied(item, arch)}:
-            found[origin] += 1
-    return dict(found)
-
-
-def _copied(item: Item, arch: Arch) -> Iterator[int]:
-    """Origins of copies from or to DRAM."""
-    if isinstance(item, Loop):
-        for inner in item.body:
-            yield from _copied(inner, arch)
-    elif item.engine in arch.copy_ and far_bytes(item, arch):
-        yield item.origin
+    copied = (
+        {i.origin for i in instructions(stream) if i.engine in arch.copy_ and far_bytes(i, arch)}
+        for stream in streams
+    )
+    return Counter(origin for origins in copied for origin in origins)
 
 
 Heard = tuple[int, str]

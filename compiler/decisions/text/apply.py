@@ -16,10 +16,11 @@ from compiler.decisions.text.cuts import Cuts, slicing_of
 from compiler.decisions.text.text import TreeError
 from compiler.decisions.text.tree import Call, Home, Layers, Part, ScheduleStep, Tree, nearest
 from compiler.geometry.tile_trace import TraceCache, Unwalkable, largest, trace_parts
-from compiler.memory.on_chip import Place, PlacedGroup, check_layout
+from compiler.memory.on_chip import PlacedGroup, check_layout
 from compiler.memory.on_chip import Step as Made
 from compiler.plan.make_plan import Plan
 from compiler.schedule.residency import activations, shared_memory, weights
+from compiler.schedule.residency.buffer import Place
 from compiler.schedule.residency.table import ResidencyCandidate, ResidencyTable, Slicing
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import NOTHING, Estimate, Schedule, uncut

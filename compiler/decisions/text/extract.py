@@ -41,7 +41,7 @@ def extract_tree(network: str, parts: Sequence[Part], *, addresses: bool = False
         addresses: whether the tree says where the buffers of every step lie.
     """
     steps = tuple(_tree_step(part, addresses) for part in parts)
-    return Tree(network, steps, tuple(_resident_tensors(parts)))
+    return Tree(network, steps, tuple(_residents(parts)))
 
 
 def remarks_of(tree: Tree, parts: Sequence[Part]) -> dict[Remarked, str]:
@@ -69,7 +69,7 @@ def _group_of(part: PlacedGroup | Group) -> Group:
     return part if isinstance(part, Group) else part.plan.schedule.group
 
 
-def _resident_tensors(parts: Sequence[Part]) -> Iterator[Home]:
+def _residents(parts: Sequence[Part]) -> Iterator[Home]:
     """What lies on chip between steps; tensors in the order in which they were given their place.
 
     Constants are given theirs without regard to their order: groups name them in that of their
@@ -81,7 +81,7 @@ def _resident_tensors(parts: Sequence[Part]) -> Iterator[Home]:
     for group in groups:
         kept = [
             Home(home.whole, "local", home.address, _slices(home, makers), home.passed)
-            for home in group.kept.values()
+            for home in group.residents.values()
         ]
         shared = [
             Home(group.tensors[name].storage.buffer, "shared", home.address)

@@ -21,7 +21,7 @@ from compiler.geometry.tile_trace import TileTracer, Unwalkable
 from compiler.passes import Omittable, Share
 from compiler.schedule.residency.table import (
     Part,
-    Place,
+    Placement,
     Prices,
     ResidencyCandidate,
     ResidencyTable,
@@ -121,15 +121,15 @@ class KeptBuffer(ResidencyCandidate):
     def places(
         self, table: ResidencyTable, limit: int,
         address: int | None = None, slicing: Slicing | None = None,
-    ) -> Iterator[Place]:  # fmt: skip
+    ) -> Iterator[Placement]:  # fmt: skip
         """Where it can be kept, for all ways for which there is room."""
         for each in self.slicings(table) if slicing is None else [slicing]:
             row = table.free_row(self, limit, address, self._sliced_bytes(each))
             if row is not None:
                 changed = {
                     position: self._beside(part, position, each, row, table)
-                    for position, part in enumerate(table.parts[: self.last + 1])
-                    if position >= self.first and isinstance(part, Group)
+                    for position in range(self.first, self.last + 1)
+                    if isinstance(part := table.parts[position], Group)
                 }
                 yield [row], changed
 
@@ -355,7 +355,7 @@ def _widened(
         parts = boxes(last, grid, grain)
         if len(parts) != len(shares):
             return None
-        if any(len(kept.slices) < len(parts) for kept in group.kept.values()):
+        if any(len(kept.slices) < len(parts) for kept in group.residents.values()):
             return None  # what it keeps already lies on fewer cores
         for core, part in enumerate(parts):
             walker = TileTracer(group, frozenset({name}), core=core)
@@ -410,7 +410,7 @@ def _offer(equal: Sequence[KeptBuffer], table: ResidencyTable, limit: int) -> No
 
 def _joint_places(
     equal: Iterable[KeptBuffer], slicing: Slicing, limit: int, table: ResidencyTable
-) -> Iterator[Place | None]:
+) -> Iterator[Placement | None]:
     """Where candidates can be kept, as far as there is room; None where one cannot be cut so."""
     for candidate in equal:
         if slicing not in candidate.slicings(table):

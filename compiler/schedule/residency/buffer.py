@@ -17,6 +17,10 @@ from compiler.tensor_ir.nest import dense
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 
+Place = tuple[int, int]
+"""Address of a buffer, and bytes from slot to slot."""
+Places = dict[str, Place]
+
 
 @dataclass(frozen=True)
 class TileBuffer:
@@ -48,7 +52,7 @@ class TileBuffer:
     offset: int = 0
     """Byte of a slot at which the first element lies: others share the slot."""
 
-    def span(self, place: tuple[int, int]) -> tuple[int, int]:
+    def span(self, place: Place) -> tuple[int, int]:
         """First byte and end of all slots at an address, so many bytes from slot to slot."""
         address, pitch = place
         return address, address + pitch * (self.slots - 1) + self.bytes
@@ -234,7 +238,7 @@ class GroupBufferMaker(BufferList):
 
     def _resident_buffer(self, name: str) -> TileBuffer:
         """The place of a tensor that is on chip before or after the group."""
-        kept = self.group.kept[name]
+        kept = self.group.residents[name]
         dtype = self.group.tensors[name].dtype
         item = size_of(dtype)
         buffer = self.add(
@@ -246,7 +250,7 @@ class GroupBufferMaker(BufferList):
         return self.buffers[buffer.name]
 
     def _tensor_buffer(self, name: str, walked: tuple[TileTrace, ...]) -> TileBuffer:
-        if name in self.group.kept:
+        if name in self.group.residents:
             return self._resident_buffer(name)
         tensor = self.group.tensors[name]
         passing = self.facts.passing(self.group, name)

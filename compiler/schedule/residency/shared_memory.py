@@ -19,7 +19,7 @@ from compiler.passes import Share
 from compiler.schedule.residency.table import (
     OptimisticPrices,
     Part,
-    Place,
+    Placement,
     Prices,
     ResidencyCandidate,
     ResidencyTable,
@@ -41,7 +41,7 @@ class SharedBuffer(ResidencyCandidate):
     def places(
         self, table: ResidencyTable, limit: int,
         address: int | None = None, slicing: Slicing | None = None,
-    ) -> Iterator[Place]:  # fmt: skip
+    ) -> Iterator[Placement]:  # fmt: skip
         """As all candidates do: there is one."""
         del slicing
         row = table.free_row(self, limit, address)
@@ -104,7 +104,7 @@ def candidates(parts: Sequence[Part], graph: NestGraph, prices: Prices) -> Itera
             tensor = graph.tensors[name]
             buffer = tensor.storage.buffer
             used.setdefault(buffer, {}).setdefault(position, []).append(name)
-            if isinstance(part, HostNode) or tensor.data is not None or name in part.kept:
+            if isinstance(part, HostNode) or tensor.data is not None or name in part.residents:
                 barred.add(buffer)
     for buffer, names in used.items():
         elements = graph.buffers[buffer]

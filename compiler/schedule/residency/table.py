@@ -39,7 +39,7 @@ class Row:
     span: LiveRange
 
 
-Place = tuple[Sequence[Row], Mapping[int, Group]]
+Placement = tuple[Sequence[Row], Mapping[int, Group]]
 """Rows that belong together, and the groups by position that they change."""
 
 
@@ -82,7 +82,7 @@ class ResidencyCandidate:
     def places(
         self, table: ResidencyTable, limit: int,
         address: int | None = None, slicing: Slicing | None = None,
-    ) -> Iterator[Place]:  # fmt: skip
+    ) -> Iterator[Placement]:  # fmt: skip
         """Where it can lie: as is said, and as is quickest where nothing is; see
         `ResidencyTable.free_row`."""
         raise NotImplementedError
@@ -268,7 +268,9 @@ class ResidencyTable:
         size = self.prices.arch.memories.on_chip()[row.memory].size
         return {row.memory: size - row.address}
 
-    def together(self, places: Callable[[ResidencyTable], Iterable[Place | None]]) -> Place | None:
+    def together(
+        self, places: Callable[[ResidencyTable], Iterable[Placement | None]]
+    ) -> Placement | None:
         """One place of several, each found with those before it in the table; None: there is none,
         or one of them must not be so."""
         trial = ResidencyTable(list(self.parts), self.prices, list(self.rows))
@@ -280,7 +282,7 @@ class ResidencyTable:
             changed |= place[1]
         return (trial.rows[len(self.rows) :], changed) if changed else None
 
-    def try_place(self, *places: Place) -> bool:
+    def try_place(self, *places: Placement) -> bool:
         """Settle at the best of `places`, which change the same groups, if these are expected to be
         quicker together than those that are there; whether they are."""
         if not places:
@@ -290,7 +292,7 @@ class ResidencyTable:
             self.commit(best)
         return best is not None
 
-    def best(self, places: Iterable[Place], limit: float = math.inf) -> Place | None:
+    def best(self, places: Iterable[Placement], limit: float = math.inf) -> Placement | None:
         """Of `places`, the one with which what is around it is expected to be quickest, if that is
         below `limit`."""
         best = None
@@ -316,7 +318,7 @@ class ResidencyTable:
             return 0.0
         return self.prices.overlap_ends(part)[1]
 
-    def commit(self, place: Place) -> None:
+    def commit(self, place: Placement) -> None:
         """Let something lie there."""
         rows, changed = place
         self.rows += rows

@@ -17,7 +17,7 @@ from compiler.passes import Omittable, Share
 from compiler.schedule.residency.table import (
     OptimisticPrices,
     Part,
-    Place,
+    Placement,
     Prices,
     ResidencyCandidate,
     ResidencyTable,
@@ -41,19 +41,19 @@ class SharedConstant(ResidencyCandidate):
     def places(
         self, table: ResidencyTable, limit: int,
         address: int | None = None, slicing: Slicing | None = None,
-    ) -> Iterator[Place]:  # fmt: skip
+    ) -> Iterator[Placement]:  # fmt: skip
         """As all candidates do: there is one."""
         del slicing
         row = table.free_row(self, limit, address)
         if row is not None:
             yield self.place_at(row, table)
 
-    def place_at(self, row: Row, table: ResidencyTable) -> Place:
+    def place_at(self, row: Row, table: ResidencyTable) -> Placement:
         """The groups of a table that change if the constant lies in `row`."""
         changed = {
             position: self.beside(part, row, table, loads=position == self.first)
-            for position, part in enumerate(table.parts[: self.last + 1])
-            if position >= self.first and isinstance(part, Group)
+            for position in range(self.first, self.last + 1)
+            if isinstance(part := table.parts[position], Group)
         }
         return [row], changed
 
@@ -132,7 +132,7 @@ class PinConstants(Omittable):
 
 def _joint_places(
     rows: Iterable[tuple[SharedConstant, Row]], table: ResidencyTable
-) -> Iterator[Place]:
+) -> Iterator[Placement]:
     return (constant.place_at(row, table) for constant, row in rows)
 
 

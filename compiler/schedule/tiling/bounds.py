@@ -109,8 +109,8 @@ def _dram_tensors(group: Group) -> set[str]:
         # Else tiles may leave out positions between those that they read.
         index = head.operands[0].index
         dense = all(abs(factor) <= 1 for affine in index for _, factor in affine.terms)
-        if left in group.inputs and left not in group.kept and dense:
+        if left in group.inputs and left not in group.residents and dense:
             moved.add(left)
-        if right in group.inputs and right not in group.kept and right not in group.pinned:
+        if right in group.inputs and right not in group.residents and right not in group.pinned:
             moved.add(right)
     return moved

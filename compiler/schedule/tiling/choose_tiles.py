@@ -188,7 +188,7 @@ class GroupSearch:
             levers = (f"memories.local.size of at least {demand} B", "a smaller batch or input")
             where = f"{group.name}: local memory"
             return DoesNotFit(demand, size, "B", found, levers, where)
-        terms = ((f"way to cut it beside {len(group.kept)} tensors that stay on chip", 1),)
+        terms = ((f"way to cut it beside {len(group.residents)} tensors that stay on chip", 1),)
         return DoesNotFit(1, 0, "tile", terms, (), group.name)
 
     def _demands(self, group: Group) -> Iterator[Terms]:

@@ -208,14 +208,14 @@ class GroupPricer:
         loads = (
             float(self.transfer(name, size, size, cores, store=False).cycles)
             for name, size in sizes.items()
-            if name not in group.kept
+            if name not in group.residents
         )
         return max(loads, default=0.0)
 
     def _last_store(self, walked: TileTrace, cores: int) -> float:
         """Cycles of what is stored after the last layer, a product, has made it."""
         last, name = walked.moments[-1], self.group.layers[-1].result.name
-        if name not in last.out or last.work[-1] is None or name in self.group.kept:
+        if name not in last.out or last.work[-1] is None or name in self.group.residents:
             return 0.0
         if name not in last.holds or not self._runs_on_array(self.count - 1):
             return 0.0
@@ -492,13 +492,13 @@ class _Candidate:
         there = walked.moments[run.first - 1].holds if run.first else {}
         loads, stores = dict[str, Transfer](), dict[str, Transfer]()
         for name, hold in moment.holds.items():
-            if name in group.kept:
+            if name in group.residents:
                 continue
             if name not in group.producer_positions and there.get(name) != hold:
                 size = hold.sizes
                 loads[name] = self.pricer.transfer(name, size, size, cores, store=False)
         for name, box in moment.out.items():
-            if name in moment.holds and name not in group.kept:
+            if name in moment.holds and name not in group.residents:
                 size, room = tuple([size for _, size in box]), moment.holds[name].sizes
                 stores[name] = self.pricer.transfer(name, size, room, cores, store=True)
         moves = dict[int, float]()
