@@ -213,7 +213,6 @@ def _as_plain(found: StudyComparison) -> dict[str, Any]:
                 "geometric_means": each.means,
                 "only_baseline": plain_rows(pd.DataFrame(each.only_before)),
                 "only_here": plain_rows(pd.DataFrame(each.only_after)),
-                "renamed": dict(each.renamed),
             }
             for each in found.against
         },
@@ -286,7 +285,6 @@ def lines(found: StudyComparison) -> list[str]:
     ]
     for each in found.against:
         every = _telling(found.on, [each], every=True)
-        said += [f"{each.name}: {n} is {old} under another name" for n, old in each.renamed.items()]
         missing = f"{found.baseline}, not in {each.name}" if many else found.baseline
         for keys, where in ((each.only_before, missing), (each.only_after, each.name)):
             names = ", ".join(_point_name(key, every) for key in keys[:_MOST])
