@@ -145,7 +145,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
 
 
 def test_folders_are_compared_on_the_command_line(folders: tuple[str, str]) -> None:
-    result = CliRunner().invoke(compare, [*folders, "--fail-if-worse"])
+    result = CliRunner().invoke(compare, [*folders, "--fail-if-worse", "usual"])
     assert result.exit_code == 0, result.output
     assert "1 pairs: 1 same" in result.output
     assert f"only in {folders[0]}: gemmini-16" in result.output
@@ -230,7 +230,7 @@ def test_wrong_gates_are_told_all_at_once() -> None:
     ("gates", "code"),
     [
         ((), 0),
-        (("--fail-if-worse",), 3),
+        (("--fail-if-worse", "usual"), 3),
         (("--fail-if-worse", "latency:2%"), 3),
         (("--fail-if-worse=LATENCY:60%,energy:60%",), 0),
         (("--fail-if-worse", "latency:60%", "--fail-if-worse", "energy"), 3),
@@ -243,7 +243,7 @@ def test_wrong_gates_are_told_all_at_once() -> None:
 def test_gates_end_with_a_code_of_their_own(
     monkeypatch: pytest.MonkeyPatch, gates: tuple[str, ...], code: int
 ) -> None:
-    """Half as long again: also where the option stands alone in front of the folders."""
+    """Half as long again."""
     worse = compared(of(point(area_mm2=None)), of(point(cycles=1500, area_mm2=None)))
     given: list[object] = []
 
@@ -274,7 +274,7 @@ def test_nothing_to_compare_is_no_success(folders: tuple[str, str]) -> None:
     sides = [f"{whole}:soma-edge", f"{whole}:gemmini-16"]
     alone = CliRunner().invoke(compare, [*sides, "--on", "arch"])
     assert alone.exit_code == 5 and "no point is in both studies" in alone.output
-    result = CliRunner().invoke(compare, [*sides, "--on", "arch", "--fail-if-worse"])
+    result = CliRunner().invoke(compare, [*sides, "--on", "arch", "--fail-if-worse", "usual"])
     assert result.exit_code == 5
     assert "nothing compared" in result.output
 
