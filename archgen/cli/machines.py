@@ -88,8 +88,8 @@ def peaks_table(archs: list[Arch], costs: dict[str, EnergyCosts]) -> PlainTable:
         "architecture", ">cores", ">GHz", ">TOPS", *(f">{_LEVELS[role]}" for role in levels),
         ">on chip", ">ridge\nMAC/B", ">nm", ">mm2\n+DRAM",
         spare=_SPARE, caption="memory levels: bytes per core cycle; +DRAM: its interface",
+        padding=(0, 0, 0, 1),
     )  # fmt: skip
-    table.padding = (0, 0, 0, 1)
     for arch, best in derived:
         area, widths = costs[arch.name].area, best.bytes_per_cycle
         table.add_row(
