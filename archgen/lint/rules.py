@@ -128,8 +128,8 @@ class LintRule(LintRecord):
     """What it is asked of, one `key` and `it` after the other; empty: of the machine, once."""
     let: dict[str, str | float] = {}
     """Names for what its expressions have in common."""
-    when: str = ""
-    """True beyond the limit; empty: a function of `archgen.lint.findings` looks."""
+    when: str
+    """True beyond the limit."""
     field: str = ""
     """The field of the file; this and what follows hold expressions in braces."""
     figure: str = ""
@@ -170,13 +170,15 @@ class Sight:
 
 
 def sights(rule: LintRule, machine: Any) -> Iterator[Sight]:
-    """What is beyond the limit of a rule that is data."""
+    """What is beyond the limit of a rule."""
     rows = _Names(rule, machine).value(rule.each) if rule.each else (("", None),)
     for key, it in rows.items() if isinstance(rows, Mapping) else rows:
         names = _Names(rule, machine, key=key, it=it)
         if names.value(rule.when):
             figure, usual, chip = map(names.text, (rule.figure, rule.usual, rule.chip))
-            yield Sight(tuple(names.text(rule.field).split(".")), figure, usual, chip)
+            parts = names.text(rule.field).split(".")
+            path = tuple(int(part) if part.isdecimal() else part for part in parts)
+            yield Sight(path, figure, usual, chip)
 
 
 class _Names(dict[str, Any]):

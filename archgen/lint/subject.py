@@ -25,8 +25,6 @@ from simmodel.isa.contraction import product_cycles, streams
 from simmodel.isa.matrix import tile_limits
 
 REALS = ("fp32", "fp16", "bf16")
-NETWORK_TYPES = ("int8", *REALS)
-"""Types that a network is quantized to, or may have."""
 
 
 @dataclass(frozen=True)
@@ -416,6 +414,16 @@ class LintedMachine:
     def vector_lacks(self, *names: str) -> list[str]:
         """Which of these types the vector engine has not."""
         return [name for name in names if not self.arch.vector.has(name)]
+
+    @property
+    def listed_types(self) -> list[tuple[int, str]]:
+        """Types of the file by their place."""
+        return list(enumerate(self.arch.types))
+
+    @property
+    def network_types(self) -> list[str]:
+        """Those that a network may have."""
+        return [name for name in self.arch.types if name in ("int8", *REALS)]
 
     @property
     def real_types(self) -> list[str]:
