@@ -17,7 +17,7 @@ from importlib import import_module
 
 import click
 
-from archgen.cli.options import reads
+from archgen.cli.options import EveryMistake, reads
 from archgen.cli.topics import SECTIONS, ExplainedTerm, Section, laws, pictures, reference
 from archgen.schema.json_schema import file_schema
 from archgen.schema.tree import listed
@@ -118,7 +118,7 @@ AREA = "area"
 """The topic that is about machines."""
 
 
-@click.command()
+@click.command(cls=EveryMistake)
 @click.argument("topic")
 @click.argument("machines", nargs=-1, metavar="[ARCH]...")
 @click.option("--markdown", is_flag=True, help="As the documentation shows it.")
@@ -213,7 +213,7 @@ def _cell(text: str) -> str:
     return "`".join(parts)
 
 
-@click.command()
+@click.command(cls=EveryMistake)
 @click.option("--study", is_flag=True, help="Of study files rather than architecture files.")
 def schema(study: bool) -> None:
     """Print the JSON Schema of architecture files, or of study files.

@@ -114,7 +114,7 @@ def _progress(study: Study, folder: Path, shown: int) -> str:
     return f"{listed}{finished} of {total} points are finished in {folder}{again}"
 
 
-@click.command()
+@click.command(cls=EveryMistake)
 @click.argument("folder", type=_FOLDER, metavar="DIR")
 @click.option(
     "-o", "--output", type=FILE, metavar="FILE",

@@ -237,16 +237,19 @@ class LintedMachine:
     @property
     def energies(self) -> Mapping[str, UncertainValue]:
         """Energies by the fields that may state them."""
-        return _by_field(self.costs)
+        return energies_by_field(self.costs)
 
     @cached_property
     def tabled(self) -> Mapping[str, UncertainValue]:
         """The same by the table alone."""
         given = self.arch.energy
         kept = {name: getattr(given, name) for name in ("node", "voltage", "dram")}
-        return _by_field(costs_of(self.arch.model_copy(update={"energy": type(given)(**kept)})))
+        return energies_by_field(
+            costs_of(self.arch.model_copy(update={"energy": type(given)(**kept)}))
+        )
 
-    def energy_unit(self, field: str) -> str:
+    @staticmethod
+    def energy_unit(field: str) -> str:
         """What a field states an energy in."""
         if field.endswith(".leakage"):
             return "mW"
@@ -457,12 +460,13 @@ class LintedMachine:
         return {**latencies, **self.computing_startups}
 
 
-def _by_field(costs: EnergyCosts) -> dict[str, UncertainValue]:
+def energies_by_field(costs: EnergyCosts) -> dict[str, UncertainValue]:
+    """What each event costs, by the field that may state it."""
+    ways = (("read", costs.read), ("write", costs.write))
     return {
         **{f"energy.mac.{name}": cost for name, cost in costs.mac.items()},
         **{f"energy.vector.{name}": cost for name, cost in costs.vector.items()},
-        **{f"energy.memories.{role}.read": cost for role, cost in costs.read.items()},
-        **{f"energy.memories.{role}.write": cost for role, cost in costs.write.items()},
+        **{f"energy.memories.{role}.{way}": own[role] for role in costs.read for way, own in ways},
         **{f"energy.links.{name}": cost for name, cost in costs.links.items()},
         "energy.instruction": costs.instruction,
         "energy.leakage": costs.leakage,
