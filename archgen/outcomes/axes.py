@@ -289,13 +289,13 @@ def completed(frame: Frame, archs: Iterable[Arch], columns: tuple[Column, ...] =
     found: dict[str, list[Scalar]] = {}
     for name in _columns_with_prefix(frame, FIELD):
         known = machine_field_values(machines, name.removeprefix(FIELD))
-        pairs = zip(_given(frame, name), frame["arch"], strict=True)
+        pairs = zip(_column_values(frame, name), frame["arch"], strict=True)
         found[name] = [known.get(str(arch), own) for own, arch in pairs]
     if "model" in frame:
         specs = {spec: zoo_options(spec) for spec in map(str, frame["model"].unique())}
         for name in _columns_with_prefix(frame, DIMENSION):
             sizes = _of_option(specs, name.removeprefix(DIMENSION))
-            pairs = zip(_given(frame, name), frame["model"], strict=True)
+            pairs = zip(_column_values(frame, name), frame["model"], strict=True)
             found[name] = [sizes.get(str(m)) if own is None else own for own, m in pairs]
         for name in _varied_options(specs):
             if f"{DIMENSION}{name}" not in found:
@@ -308,7 +308,7 @@ def completed(frame: Frame, archs: Iterable[Arch], columns: tuple[Column, ...] =
     return pd.DataFrame({name: arrays[name] for name in ordered(arrays, columns)}, copy=False)
 
 
-def _given(frame: Frame, name: str) -> list[Scalar]:
+def _column_values(frame: Frame, name: str) -> list[Scalar]:
     """The values of a column."""
     return [None if pd.isna(value) else value for value in frame[name]]
 
