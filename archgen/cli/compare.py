@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element
 
 import click
 import pandas as pd
 
-from archgen.cli.gates import GateFinding, junit_option, publish
+from archgen.cli.gates import judged_case, junit_option, publish
 from archgen.cli.options import FILE, EveryMistake, names_of, reads
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
@@ -27,15 +27,13 @@ from archgen.comparison.comparison import compare as compared
 from archgen.comparison.differences import AREA, Pair
 from archgen.comparison.gates import Judgement, gates_of, judged, usual_gates
 from archgen.outcomes.columns import COLUMNS
-from archgen.outcomes.figures import SHORT, is_figure
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.points import DIMENSION
 from archgen.report.sheet import plain
 from archgen.studies.design import StudyError
 from archgen.studies.store import writing
 
-_OPTION, _USUAL_GATES = "--fail-if-worse", "usual"
-_GATES = re.compile(r"[A-Za-z]\w*(:[^,:/\\]*)?(,[A-Za-z]\w*(:[^,:/\\]*)?)*")
+_USUAL_GATES = "usual"
 _FIGURES = {
     "latency_ms": "latency",
     "energy_mj": "energy",
@@ -63,26 +61,7 @@ def share_of(text: str) -> float:
     return found
 
 
-class WithGates(EveryMistake):
-    """A command whose `--fail-if-worse` may stand alone, also in front of a folder."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """`args`, with what the option says where it stands alone."""
-        following = [*args[1:], ""]
-        return super().parse_args(ctx, [
-            f"{word}={_USUAL_GATES}" if word == _OPTION and not _is_gates(behind) else word
-            for word, behind in zip(args, following, strict=True)
-        ])  # fmt: skip
-
-
-def _is_gates(word: str) -> bool:
-    """Whether `word` says gates rather than a study."""
-    if _GATES.fullmatch(word) is None or Path(word).exists():
-        return False
-    return ":" in word or all(part in SHORT or is_figure(part) for part in word.lower().split(","))
-
-
-@click.command(cls=WithGates)
+@click.command(cls=EveryMistake)
 @click.argument("studies", nargs=-1, required=True, metavar="STUDY...")
 @click.option(
     "--on", callback=reads(names_of), metavar="COLUMNS",
@@ -94,9 +73,9 @@ def _is_gates(word: str) -> bool:
     help="Relative changes up to this are none.",
 )  # fmt: skip
 @click.option(
-    _OPTION, "worse", multiple=True, metavar="[FIGURE[:SHARE],...]",
+    "--fail-if-worse", "worse", multiple=True, metavar="FIGURE[:SHARE],...",
     help="Fail where a figure got worse by more than this, such as latency:2%,energy:5%, and where "
-    "nothing could be compared.  [alone: latency and energy, by the threshold]",
+    "nothing could be compared; usual: latency and energy, by the threshold.",
 )  # fmt: skip
 @click.option("--csv", type=FILE, metavar="FILE", help="Also write the pairs as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print the pairs as JSON.")
@@ -136,7 +115,7 @@ def compare(
         show([pairs_table(found)] if found.pairs else [], lines(found), pipe=NARROW)
     for line in gate_lines(found, said):
         click.echo(line, err=True)
-    publish(list(gate_findings(found, said)), junit)
+    publish(list(_cases(found, said)), junit)
     apart = any(not each.pairs for each in found.against)
     failed = {ExitCode.WORSE: said.stopped, ExitCode.NOTHING_JUDGED: said.idle or apart}
     sys.exit(min((code for code, why in failed.items() if why), default=ExitCode.GOOD))
@@ -184,23 +163,19 @@ def gate_lines(found: StudyComparison, said: Judgement) -> list[str]:
     return [*stopped, *(f"{_IDLE}: {why}" for why in said.idle)]
 
 
-def gate_findings(found: StudyComparison, said: Judgement) -> Iterator[GateFinding]:
+def _cases(found: StudyComparison, said: Judgement) -> Iterator[Element]:
     """What was compared: pairs, points without a partner, and where nothing could be judged."""
     for each in found.against:
         suite, told = f"{each.name} beside {found.baseline}", _telling(found.on, [each], every=True)
         for pair in each.pairs:
-            name = _point_name(pair.key, told)
             stopped = [i.gate.regression_text(pair) for i in said.stopped if i.pair is pair]
-            if stopped:
-                why = "; ".join([*stopped, pair.why])
-                yield GateFinding(suite, name, "failed", why, "got worse")
-            else:
-                yield GateFinding(suite, name, "passed")
+            how = ("failure", "; ".join([*stopped, pair.why]), "got worse") if stopped else ()
+            yield judged_case(suite, _point_name(pair.key, told), *how)
         for keys, where in ((each.only_before, found.baseline), (each.only_after, each.name)):
             for key in keys:
-                yield GateFinding(suite, _point_name(key, told), "skipped", f"only in {where}")
+                yield judged_case(suite, _point_name(key, told), "skipped", f"only in {where}")
     for why in said.idle:
-        yield GateFinding("gates", "something to judge", "error", why, _IDLE)
+        yield judged_case("gates", "something to judge", "error", why, _IDLE)
 
 
 def _as_plain(found: StudyComparison) -> dict[str, Any]:
@@ -213,7 +188,6 @@ def _as_plain(found: StudyComparison) -> dict[str, Any]:
                 "geometric_means": each.means,
                 "only_baseline": plain_rows(pd.DataFrame(each.only_before)),
                 "only_here": plain_rows(pd.DataFrame(each.only_after)),
-                "renamed": dict(each.renamed),
             }
             for each in found.against
         },
@@ -286,7 +260,6 @@ def lines(found: StudyComparison) -> list[str]:
     ]
     for each in found.against:
         every = _telling(found.on, [each], every=True)
-        said += [f"{each.name}: {n} is {old} under another name" for n, old in each.renamed.items()]
         missing = f"{found.baseline}, not in {each.name}" if many else found.baseline
         for keys, where in ((each.only_before, missing), (each.only_after, each.name)):
             names = ", ".join(_point_name(key, every) for key in keys[:_MOST])

@@ -45,7 +45,6 @@ from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
 from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.commands import commands_frame, save_commands
-from archgen.outcomes.idle import idle_note
 from archgen.outcomes.points import Point
 from archgen.outcomes.rows import host_calls
 from archgen.perfetto import write_trace
@@ -356,8 +355,6 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
     if shown.run:
         _show_run(best, point, shown)
     click.echo(_summary(machine, network.name, program, text), err=True)
-    if idle := idle_note(program, machine, point.scheduling):
-        click.echo(f"note: {idle}", err=True)
 
 
 def _form(stage: str, request: Request, model: Prepared, network: onnx.ModelProto) -> str:

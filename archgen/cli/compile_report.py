@@ -8,7 +8,8 @@ folding names, never by dropping a figure.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -16,7 +17,7 @@ from rich.text import Text
 from archgen.cli.terminal import PlainTable, plain_table
 from archgen.outcomes.columns import STALLS
 from archgen.toolchain import Explained, Explanation, MeasuredSchedule
-from compiler.api import Choice, Constants, GroupReport, RejectedOption, SimulatedProgram, Trial
+from compiler.api import Constants, GroupReport, RejectedOption
 from simmodel.arch.units import show_bytes
 from simmodel.waterfall import MOVED, WORK
 
@@ -61,42 +62,28 @@ def _head(made: Explanation) -> Iterator[Text]:
     if len(made.tried) > 1:
         several = len({each.local for each in made.tried}) > 1
         yield Text(f"the best of {len(made.tried)} programs as simulated: {made.partition}, of")
-        yield from (Text(f"  {_candidate_text(each, several)}") for each in made.tried)
+        for each in made.tried:
+            memory = f", {show_bytes(each.local)} of local memory" if several else ""
+            judged = ", groups as simulated" if each.judged else ""
+            yield Text(f"  {each.partition}{judged}{memory}: {each.cycles:,} cycles")
     milliseconds = made.simulated / made.clock * 1e3
     yield Text(
         f"simulated {made.simulated:,} cycles ({milliseconds:.4g} ms), estimated "
         f"{made.estimated:,.0f} ({_estimate_error(made.estimated, made.simulated)})"
     )
-    yield Text(_bound_text(made))
+    bound, reached = made.bound, made.bound.cycles / max(1, made.simulated)
+    said = f"no schedule is below {bound.cycles:,} cycles ({bound.resource})"
+    yield Text(f"{said}: {reached:.1%} of this")
     yield from (Text(f"given up: {note}") for note in made.notes)
 
 
-def _bound_text(made: Explanation) -> str:
-    """What no schedule undercuts, which resource sets that, and how near this one is."""
-    bound, reached = made.bound, made.bound.cycles / max(1, made.simulated)
-    return f"no schedule is below {bound.cycles:,} cycles ({bound.resource}): {reached:.1%} of this"
-
-
-def _candidate_text(program: SimulatedProgram, several: bool) -> str:
-    memory = f", {show_bytes(program.local)} of local memory" if several else ""
-    judged = ", groups as simulated" if program.judged else ""
-    return f"{program.partition}{judged}{memory}: {program.cycles:,} cycles"
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> PlainTable:
-    """Headings that begin with `>` stand above numbers."""
-    table = plain_table(*headings)
-    table.padding = (0, 1, 0, 0)
-    for row in rows:
-        table.add_row(*row)
-    return table
+_table = partial(plain_table, padding=(0, 1, 0, 0))
 
 
 def _beside(schedules: Sequence[MeasuredSchedule]) -> PlainTable:
     """A schedule by hand and the compiler's own, as a study measures both."""
-    headings = ("schedule", ">cycles", ">DRAM MB", ">local", ">verified")
     words = {True: "yes", False: "NO", None: "not checked"}
-    return _table(headings, (
+    return _table("schedule", ">cycles", ">DRAM MB", ">local", ">verified", rows=(
         (f"{made.schedule}: {made.reason}",)
         if made.cycles is None or made.dram_bytes is None or made.local_bytes is None
         else (made.schedule, f"{made.cycles:,}", f"{made.dram_bytes / 1e6:.3f}",
@@ -107,10 +94,9 @@ def _beside(schedules: Sequence[MeasuredSchedule]) -> PlainTable:
 
 def _waterfall(made: Explanation) -> PlainTable:
     """Where the cycles of matrix engines and of DRAM went, from the bound on; no empty rows."""
-    headings = ("where the cycles went", ">cycles", ">share", "")
     engines = WORK | {cause: stall.meaning for cause, stall in STALLS.items()}
     accounts = ("matrix", made.waterfall.matrix, engines), ("DRAM", made.waterfall.dram, MOVED)
-    return _table(headings, (
+    return _table("where the cycles went", ">cycles", ">share", "", rows=(
         (f"{name}: {what}", f"{cycles:,.0f}", f"{cycles / made.simulated:.1%}", meaning[what])
         for name, account, meaning in accounts
         for what, cycles in account.items()
@@ -120,24 +106,23 @@ def _waterfall(made: Explanation) -> PlainTable:
 
 def _groups(made: Explanation) -> PlainTable:
     more = ["cores"] if any(g.group.cores != "1 core" for g in made.groups) else []
-    headings = (">estimated", ">adds", ">off", ">span", ">DRAM MB")
     table = _table(
-        [">#", "nodes", ">layers", "tiles", "halo", *more, *headings],
-        (_group_row(each, bool(more)) for each in made.groups),
-    )
+        ">#", "nodes", ">layers", "tiles", "halo", *more, ">estimated", ">adds", ">off", ">span",
+        ">DRAM MB",
+    )  # fmt: skip
     table.columns[1].overflow = "ellipsis"
+    for each in made.groups:
+        group, took = each.group, each.simulated
+        ends = (name.split("+")[0] for name in _ends(group))
+        tiles = f"{group.tile_count} x ({group.tiles})" if group.tile_count > 1 else group.tiles
+        moved = took.dram_read_bytes + took.dram_write_bytes
+        table.add_row(
+            str(group.step), " .. ".join(ends), str(len(group.layers)), tiles, group.halo,
+            *([group.cores] if more else []), f"{group.adds:,.0f}", f"{took.added:,}",
+            _estimate_error(group.adds, took.added), f"{took.last - took.first:,}",
+            f"{moved / 1e6:.2f}",
+        )  # fmt: skip
     return table
-
-
-def _group_row(explained: Explained, cores: bool) -> list[str]:
-    group, took = explained.group, explained.simulated
-    moved = took.dram_read_bytes + took.dram_write_bytes
-    return [
-        str(group.step), _short(group), str(len(group.layers)), _tiling_text(group), group.halo,
-        *([group.cores] if cores else []), f"{group.adds:,.0f}", f"{took.added:,}",
-        _estimate_error(group.adds, took.added), f"{took.last - took.first:,}",
-        f"{moved / 1e6:.2f}",
-    ]  # fmt: skip
 
 
 def _forms(made: Explanation) -> Iterator[RenderableType]:
@@ -161,23 +146,15 @@ def _forms(made: Explanation) -> Iterator[RenderableType]:
             others = [_option(each)[1:] for each in form.rejected[:_OTHERS]]
             rows.append((*own, *others[0]) if others else own)
             rows += [("", "", "", *other) for other in others[1:]]
-    yield _table(("layer, engine and forms", "taken", ">cycles", "rejected", ">would be"), rows)
+    headings = ("layer, engine and forms", "taken", ">cycles", "rejected", ">would be")
+    yield _table(*headings, rows=rows)
     yield Text("engine: cycles of the whole operator; forms: of its largest tile, loops around")
     yield Text("what one instruction walks [in brackets], and other ways, the quickest first")
 
 
-def _node_span(group: GroupReport) -> str:
-    first, last = group.nodes[0], group.nodes[-1]
-    return first if first == last else f"{first} .. {last}"
-
-
-def _short(group: GroupReport) -> str:
-    """Its ends, of what was merged into one operator the first."""
-    return " .. ".join(name.split("+")[0] for name in _node_span(group).split(" .. "))
-
-
-def _tiling_text(group: GroupReport) -> str:
-    return f"{group.tile_count} x ({group.tiles})" if group.tile_count > 1 else group.tiles
+def _ends(group: GroupReport) -> list[str]:
+    """Its first node and its last one."""
+    return list(dict.fromkeys((group.nodes[0], group.nodes[-1])))
 
 
 def _estimate_error(estimated: float, simulated: float) -> str:
@@ -187,7 +164,7 @@ def _estimate_error(estimated: float, simulated: float) -> str:
 
 def _group_section(explained: Explained) -> Iterator[RenderableType]:
     group, took = explained.group, explained.simulated
-    yield Text(f"\ngroup {group.step}: {_node_span(group)}", style="bold")
+    yield Text(f"\ngroup {group.step}: {' .. '.join(_ends(group))}", style="bold")
     e = group.estimate
     yield Text(
         f"estimated {e.total:,.0f} cycles: matrix {e.matrix:,.0f}, vector {e.vector:,.0f}, "
@@ -204,33 +181,26 @@ def _group_section(explained: Explained) -> Iterator[RenderableType]:
         yield Text(f"engines waited for: {waited}")
     yield _choices(group)
     if group.trials:
-        yield _trials(group.trials)
+        yield _table("tried alone", ">estimated", ">simulated", rows=(
+            (trial.what, f"{trial.estimated:,.0f}", f"{trial.cycles:,}") for trial in group.trials
+        ))  # fmt: skip
     yield _layers(group)
-    if any(layer.array for layer in group.layers):
-        yield _arrays(group)
+    if arrays := [(str(n), layer.array) for n, layer in enumerate(group.layers) if layer.array]:
+        yield _table(">layer", "on the array, largest tile", rows=arrays)
     yield _buffers(group)
     yield Text(", ".join(f"{memory}: {show_bytes(n)} in use" for memory, n in group.peaks.items()))
 
 
 def _choices(group: GroupReport) -> PlainTable:
-    headings = ("decision", "taken", ">chosen", "best rejected", ">would be")
-    rows = []
+    table = _table("decision", "taken", ">chosen", "best rejected", ">would be")
     for choice in group.choices:
-        rows.append((choice.decision, choice.taken, *_rejected(choice, group)))
-        others = group.neighbours if choice.decision == "group" else ()
-        rows += [("", "", *_option(option)) for option in others if option != choice.rejected]
-    return _table(headings, rows)
-
-
-def _trials(trials: Sequence[Trial]) -> PlainTable:
-    headings = ("tried alone", ">estimated", ">simulated")
-    return _table(headings, ((t.what, f"{t.estimated:,.0f}", f"{t.cycles:,}") for t in trials))
-
-
-def _rejected(choice: Choice, group: GroupReport) -> tuple[str, str, str]:
-    if choice.rejected is None:
-        return f"{group.estimate.total:,.0f}", "there is no other", ""
-    return _option(choice.rejected)
+        best = f"{group.estimate.total:,.0f}", "there is no other", ""
+        rejected = best if choice.rejected is None else _option(choice.rejected)
+        table.add_row(choice.decision, choice.taken, *rejected)
+        for option in group.neighbours if choice.decision == "group" else ():
+            if option != choice.rejected:
+                table.add_row("", "", *_option(option))
+    return table
 
 
 def _option(option: RejectedOption) -> tuple[str, str, str]:
@@ -240,21 +210,13 @@ def _option(option: RejectedOption) -> tuple[str, str, str]:
 
 
 def _layers(group: GroupReport) -> PlainTable:
-    headings = (
-        ">layer", "nodes", "operator", "engine", "inner loops", "result goes to", "constants",
-    )  # fmt: skip
-    return _table(headings, (
+    headings = ("nodes", "operator", "engine", "inner loops", "result goes to", "constants")
+    return _table(">layer", *headings, rows=(
         (str(position), "+".join(layer.nodes), layer.operator, layer.engine, layer.loops,
          f"{layer.scope} [{', '.join(map(str, layer.shape))}]",
          "\n".join(map(_constants_text, layer.constants)) or "-")
         for position, layer in enumerate(group.layers)
     ))  # fmt: skip
-
-
-def _arrays(group: GroupReport) -> PlainTable:
-    headings = (">layer", "on the array, largest tile")
-    layers = enumerate(group.layers)
-    return _table(headings, ((str(n), layer.array) for n, layer in layers if layer.array))
 
 
 def _constants_text(constants: Constants) -> str:
@@ -265,7 +227,7 @@ def _constants_text(constants: Constants) -> str:
 
 def _buffers(group: GroupReport) -> PlainTable:
     headings = ("buffer", "memory", "for", ">bytes", ">slots", ">address", "layers")
-    return _table(headings, (
+    return _table(*headings, rows=(
         (b.name, b.memory, b.purpose, f"{b.bytes:,}", str(b.slots), f"{b.address:,}",
          str(b.first) if b.first == b.last else f"{b.first} - {b.last}")
         for b in sorted(group.buffers, key=lambda b: (b.memory, b.address))

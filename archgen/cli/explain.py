@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -17,7 +17,7 @@ from importlib import import_module
 
 import click
 
-from archgen.cli.options import reads
+from archgen.cli.options import EveryMistake, reads
 from archgen.cli.topics import SECTIONS, ExplainedTerm, Section, laws, pictures, reference
 from archgen.schema.json_schema import file_schema
 from archgen.schema.tree import listed
@@ -118,7 +118,7 @@ AREA = "area"
 """The topic that is about machines."""
 
 
-@click.command()
+@click.command(cls=EveryMistake)
 @click.argument("topic")
 @click.argument("machines", nargs=-1, metavar="[ARCH]...")
 @click.option("--markdown", is_flag=True, help="As the documentation shows it.")
@@ -158,24 +158,20 @@ def explain(
         return
     if machines or sensitivity:
         raise click.UsageError(f"{AREA} ARCH... alone takes machines, --sensitivity, --by")
-    write = _as_markdown if markdown else _as_text
+    lines = _markdown_lines if markdown else _lines
     if topic in SECTIONS:
-        click.echo(write(SECTIONS[topic]()))
+        click.echo("\n\n".join("\n".join(lines(each)) for each in SECTIONS[topic]()))
     elif topic in TEXTS:
         click.echo(f"```text\n{TEXTS[topic]()}\n```" if markdown else TEXTS[topic]())
     elif (picture := pictures().get(topic)) is not None:
         click.echo(picture)
     elif found := meant(topic):
-        click.echo(write(found))
+        click.echo("\n\n".join("\n".join(lines(each)) for each in found))
     else:
         known = [*get_close_matches(topic, [*TOPICS, AREA, *pictures()]), *near(topic)]
         hint = f"; did you mean {listed(known)}?" if known else ""
         topics = f"topics: {', '.join((*TOPICS, AREA))}"
         raise click.BadParameter(f"nothing is called {topic!r}{hint} ({topics})")
-
-
-def _as_text(sections: Sequence[Section]) -> str:
-    return "\n\n".join("\n".join(_lines(section)) for section in sections)
 
 
 def _lines(section: Section) -> Iterator[str]:
@@ -191,10 +187,6 @@ def _item(entry: ExplainedTerm) -> str:
     name = f"{entry.name:{_INDENT}}"
     head = [name + first] if len(entry.name) < _INDENT else [entry.name, " " * _INDENT + first]
     return textwrap.indent("\n".join([*head, *(" " * _INDENT + line for line in rest)]), "  ")
-
-
-def _as_markdown(sections: Sequence[Section]) -> str:
-    return "\n\n".join("\n".join(_markdown_lines(section)) for section in sections)
 
 
 def _markdown_lines(section: Section) -> Iterator[str]:
@@ -221,7 +213,7 @@ def _cell(text: str) -> str:
     return "`".join(parts)
 
 
-@click.command()
+@click.command(cls=EveryMistake)
 @click.option("--study", is_flag=True, help="Of study files rather than architecture files.")
 def schema(study: bool) -> None:
     """Print the JSON Schema of architecture files, or of study files.

@@ -15,14 +15,14 @@ from typing import Any
 
 import click
 
-from archgen.cli.options import extension_option, ignore_option
+from archgen.cli.options import EveryMistake, extension_option, ignore_option
 from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
 from archgen.energy import EnergyCosts, costs_of
-from archgen.energy.ranges import UncertainValue
 from archgen.energy.sram import MissingSource
 from archgen.extensions import activate, extension
 from archgen.lint import LintFinding, brief, findings, located
 from archgen.lint.rules import SEVERITIES
+from archgen.lint.subject import LintedMachine, energies_by_field
 from archgen.schema import Mistake, load_arch
 from archgen.schema.load import load_files
 from archgen.schema.rewritten import peaks
@@ -40,7 +40,7 @@ _SPARE = ("nm", "accum.", "weights", "cores", "ridge\nMAC/B", "on chip")
 _WIDTH, _INDENT = 96, "    "
 
 
-@click.command()
+@click.command(cls=EveryMistake)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--energy", is_flag=True, help="Also print what each event and each part costs.")
 @ignore_option
@@ -88,8 +88,8 @@ def peaks_table(archs: list[Arch], costs: dict[str, EnergyCosts]) -> PlainTable:
         "architecture", ">cores", ">GHz", ">TOPS", *(f">{_LEVELS[role]}" for role in levels),
         ">on chip", ">ridge\nMAC/B", ">nm", ">mm2\n+DRAM",
         spare=_SPARE, caption="memory levels: bytes per core cycle; +DRAM: its interface",
+        padding=(0, 0, 0, 1),
     )  # fmt: skip
-    table.padding = (0, 0, 0, 1)
     for arch, best in derived:
         area, widths = costs[arch.name].area, best.bytes_per_cycle
         table.add_row(
@@ -108,29 +108,20 @@ def costs_table(arch: Arch, costs: EnergyCosts) -> PlainTable:
     table = plain_table("event or part", "unit", ">figure", ">low", ">high", "from")
     table.title = f"{arch.name}: {arch.energy.node:g} nm{supply}, {arch.energy.dram}"
     table.title_justify = "left"
-    memories = arch.memories.on_chip()
-    for name, unit, cost in _priced(costs):
+    areas = {f"energy.area {name}": cost for name, cost in costs.area.parts.items()}
+    areas |= {"energy.area without dram": costs.area.core, "energy.area": costs.area.total}
+    for field, cost in {**energies_by_field(costs), **areas}.items():
+        unit = "mm2" if field in areas else LintedMachine.energy_unit(field)
+        name = field.removeprefix("energy.").replace("memories.", "").replace("links.", "link ")
         ends = (f"{value:.3g}" for value in (cost.value, cost.low, cost.high))
-        source = arch.energy.source if memories.keys() & name.split() else "table"
-        table.add_row(name, unit, *ends, "file" if cost.stated else source)
+        words = name.replace(".", " ")
+        in_memory = arch.memories.on_chip().keys() & words.split()
+        source = "file" if cost.stated else arch.energy.source if in_memory else "table"
+        table.add_row(words, unit, *ends, source)
     return table
 
 
-def _priced(costs: EnergyCosts) -> Iterator[tuple[str, str, UncertainValue]]:
-    yield from ((f"mac {name}", "pJ", cost) for name, cost in costs.mac.items())
-    yield from ((f"vector {kind}", "pJ", cost) for kind, cost in costs.vector.items())
-    for role, cost in costs.read.items():
-        yield f"{role} read", "pJ/B", cost
-        yield f"{role} write", "pJ/B", costs.write[role]
-    yield from ((f"link {name}", "pJ/B", cost) for name, cost in costs.links.items())
-    yield "instruction", "pJ", costs.instruction
-    yield "leakage", "mW", costs.leakage
-    yield from ((f"area {name}", "mm2", cost) for name, cost in costs.area.parts.items())
-    yield "area without dram", "mm2", costs.area.core
-    yield "area", "mm2", costs.area.total
-
-
-@click.command()
+@click.command(cls=EveryMistake)
 @click.argument("files", nargs=-1, required=True, metavar="ARCH...")
 @ignore_option
 @click.option("--strict", is_flag=True, help="Exit code 1 for warnings too.")
@@ -186,7 +177,7 @@ def _count_text(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-@click.command()
+@click.command(cls=EveryMistake)
 @click.argument("arch", metavar="ARCH")
 @click.option("--engine", help="Only forms of this kind of engine: matrix, vector, copy, ...")
 @click.option("--all", "every", is_flag=True, help="Also forms that this machine lacks.")

@@ -30,7 +30,7 @@ VERBS = {
     "compare": ("compare", "what got better or worse between studies, and why"),
     "compile": ("compile", "print the program that the compiler makes, or write it as a file"),
     "run": ("run", "run such a file on inputs"),
-    "disasm": ("disasm", "print what such a file holds"),
+    "disasm": ("run", "print what such a file holds"),
     "models": ("models", "list the networks of the zoo, or the inputs of a model and their roles"),
     "explain": ("explain", "fields, columns, plots, stalls, laws: the words of files and results"),
     "schema": ("explain", "JSON Schema of architecture files"),

@@ -17,7 +17,6 @@ from archgen.cli.terminal import PlainTable, plain_table, show
 from archgen.models.errors import ModelError, option
 from archgen.models.load import roles_of
 from archgen.models.roles import InferredRoles
-from archgen.models.roles.kinds import Role
 from archgen.models.roles.net import ModelPort
 from archgen.process.guard import ResourceLimits
 from archgen.process.steps import step
@@ -79,30 +78,29 @@ def _roles_by_model(
 
 
 def _zoo() -> PlainTable:
-    table = plain_table("name", ">MMACs", ">Mparameters", "options", "description")
-    for name, entry in CATALOG.items():
-        options = ", ".join(f"{key}={value}" for key, value in entry.options.items())
-        sizes = f"{entry.macs / 1e6:,.0f}", f"{entry.parameters / 1e6:.2f}"
-        table.add_row(name, *sizes, options, entry.description)
-    return table
+    return plain_table("name", ">MMACs", ">Mparameters", "options", "description", rows=(
+        (name, f"{entry.macs / 1e6:,.0f}", f"{entry.parameters / 1e6:.2f}",
+         ", ".join(f"{key}={value}" for key, value in entry.options.items()), entry.description)
+        for name, entry in CATALOG.items()
+    ))  # fmt: skip
 
 
 def _inputs(told: InferredRoles) -> PlainTable:
-    table = plain_table("name", "type", "shape", "role", "batch axis", "evidence", "samples")
-    for name, port in told.inputs.items():
-        role = told.roles[name]
-        evidence = f"{role.evidence}; {role.axis_evidence}"
-        table.add_row(
-            *_port_cells(port), role.kind, _axis_text(role.axis), evidence, _samples(role)
-        )
-    return table
+    headings = ("name", "type", "shape", "role", "batch axis", "evidence", "samples")
+    roles = [told.roles[name] for name in told.inputs]
+    return plain_table(*headings, rows=(
+        (*_port_cells(port), role.kind, _axis_text(role.axis),
+         f"{role.evidence}; {role.axis_evidence}",
+         f"{role.low} to {role.high}" if role.fill == "range" else role.fill)
+        for port, role in zip(told.inputs.values(), roles, strict=True)
+    ))  # fmt: skip
 
 
 def _outputs(told: InferredRoles) -> PlainTable:
-    table = plain_table("name", "type", "shape", "batch axis")
-    for name, port in told.outputs.items():
-        table.add_row(*_port_cells(port), _axis_text(told.output_axes.get(name)))
-    return table
+    return plain_table("name", "type", "shape", "batch axis", rows=(
+        (*_port_cells(port), _axis_text(told.output_axes.get(name)))
+        for name, port in told.outputs.items()
+    ))  # fmt: skip
 
 
 def _port_cells(port: ModelPort) -> tuple[str, str, str]:
@@ -112,10 +110,6 @@ def _port_cells(port: ModelPort) -> tuple[str, str, str]:
 
 def _axis_text(axis: int | None) -> str:
     return "-" if axis is None else str(axis)
-
-
-def _samples(role: Role) -> str:
-    return f"{role.low} to {role.high}" if role.fill == "range" else role.fill
 
 
 def _advice(told: InferredRoles) -> Iterator[str]:

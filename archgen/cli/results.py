@@ -95,10 +95,8 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def _chosen_table(frame: pd.DataFrame) -> Table:
     """All of `frame`, numbers with four digits."""
     numbers = {str(name): pd.api.types.is_numeric_dtype(frame[name]) for name in frame}
-    table = plain_table(*(f">{name}" if number else name for name, number in numbers.items()))
-    for row in records(frame):
-        table.add_row(*map(_cell_text, row.values()))
-    return table
+    headings = (f">{name}" if number else name for name, number in numbers.items())
+    return plain_table(*headings, rows=(map(_cell_text, row.values()) for row in records(frame)))
 
 
 def _cell_text(value: Any) -> str:
@@ -116,7 +114,7 @@ def _progress(study: Study, folder: Path, shown: int) -> str:
     return f"{listed}{finished} of {total} points are finished in {folder}{again}"
 
 
-@click.command()
+@click.command(cls=EveryMistake)
 @click.argument("folder", type=_FOLDER, metavar="DIR")
 @click.option(
     "-o", "--output", type=FILE, metavar="FILE",

@@ -38,7 +38,6 @@ from archgen.studies.estimated import run_estimated
 from archgen.studies.file import is_study
 from archgen.studies.options import StudyOptions
 from archgen.studies.plan import load_study
-from archgen.studies.results import Study
 from archgen.studies.sweep import run_study
 
 _TYPED = click.core.ParameterSource.COMMANDLINE
@@ -147,11 +146,8 @@ def study(
     lines = [*host_lines(result.outcomes), *summary_lines(result, folder, asked.plots)]
     lines += [*_range_gap_notes(design), *implausible(design)]
     show([results_table(result.frame)], lines)
-    sys.exit(_exit_code(result, judge(result, budgets, junit)))
-
-
-def _exit_code(result: Study, codes: Set[ExitCode]) -> ExitCode:
-    return min(codes if result.good else {*codes, ExitCode.BAD}, default=ExitCode.GOOD)
+    codes = judge(result, budgets, junit)
+    sys.exit(min(codes if result.good else {*codes, ExitCode.BAD}, default=ExitCode.GOOD))
 
 
 def _judged(

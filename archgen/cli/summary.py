@@ -91,9 +91,7 @@ def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
     identities = zip(points, statuses, strict=True)
     rows: list[Record] = [{**point.identity(), "finished": status} for point, status in identities]
     headings, names = _telling_columns(rows, "finished")
-    table = plain_table(*headings)
-    for row in rows:
-        table.add_row(*_row_cells(row, names))
+    table = plain_table(*headings, rows=(_row_cells(row, names) for row in rows))
     return table, sum(map(bool, statuses))
 
 

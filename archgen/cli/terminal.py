@@ -51,15 +51,20 @@ class PlainTable(Table):
         return left_out
 
 
-def plain_table(*headings: str, spare: tuple[str, ...] = (), caption: str = "") -> PlainTable:
+def plain_table(
+    *headings: str, rows: Iterable[Iterable[RenderableType]] = (), spare: tuple[str, ...] = (),
+    caption: str | None = None, padding: tuple[int, int, int, int] = (0, 1, 0, 1),
+) -> PlainTable:  # fmt: skip
     """A table without lines but the one below its headings, of which those that begin with `>`
     stand above numbers; `spare` may be left out, what is missed least first."""
-    table = PlainTable(box=SIMPLE_HEAD, pad_edge=False, caption=caption or None)
+    table = PlainTable(box=SIMPLE_HEAD, pad_edge=False, padding=padding, caption=caption)
     table.spare = spare
     for heading in headings:
         right = heading.startswith(">")
         side: Literal["left", "right"] = "right" if right else "left"
         table.add_column(heading[right:], justify=side, overflow="fold", no_wrap=right)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -35,7 +35,7 @@ from archgen.outcomes.figures import (
     unit_of,
     with_unit,
 )
-from archgen.outcomes.points import DIMENSION, Outcome
+from archgen.outcomes.points import DIMENSION, Outcome, Row
 from archgen.schema.json_schema import View
 from archgen.schema.record import RecordReader
 from archgen.schema.source import BUDGET, read_tree
@@ -57,6 +57,14 @@ class FigureLimit:
     figure: str
     comparison: str
     bound: float
+
+    def excess_text(self, value: float) -> str:
+        """How far a value is beyond the bound."""
+        by = abs(value - self.bound)
+        way = "over" if self.comparison.startswith("<") else "under"
+        if not self.bound:
+            return f"{with_unit(by, self.figure)} {way}"
+        return f"{100 * by / abs(self.bound):.3g} % {way}"
 
 
 def limit_of(text: str) -> tuple[FigureLimit, dict[str, tuple[str, ...]]]:
@@ -122,6 +130,9 @@ class BudgetFile(FrozenModel):
     budgets: Annotated[tuple[LimitText | BudgetEntry, ...], Field(min_length=1)]
 
 
+Verdict = Literal["kept", "broken", "unverified", "idle"]
+
+
 @dataclass(frozen=True)
 class Budget:
     """One budget of a file."""
@@ -136,44 +147,34 @@ class Budget:
     verified: bool
     """Whether outputs have to be checked."""
 
-    def about(self, outcome: Outcome) -> bool:
-        """Whether it is about this point."""
-        return agrees(outcome.row, self.on)
-
     def check(self, outcome: Outcome) -> Check:
         """What it says of a point that it is about."""
-        row, limit = outcome.row, self.limit
-        guessed = row["status"] == ESTIMATED
-        if row["status"] != "ok" and not guessed:
-            reason = str(row.get("reason") or "").partition("\n")[0]
-            return self._check_result(outcome, "broken", f"{row['status']}: {reason}")
-        of_run = not is_of_machine(limit.figure)
-        if of_run and row.get("verified") is False:
-            return self._check_result(outcome, "broken", "its outputs are wrong")
-        value = figure_of(row, limit.figure)
-        if guessed and of_run:
-            known = f"estimated at {with_unit(value, limit.figure)}"
-            told = "no figure of estimates" if math.isnan(value) else known
-            said = f"{limit.figure} is {told}, and it was not run"
-            return self._check_result(outcome, "unverified", said)
-        if math.isnan(value):
-            near = guess(limit.figure, [name for name in row if is_figure(name)])
-            return self._check_result(outcome, "broken", f"it has no {limit.figure}{near}")
-        bound = with_unit(limit.bound, limit.figure)
-        told = f"{limit.figure} {with_unit(value, limit.figure)}, limit {bound}"
-        if not ORDERS[limit.comparison](value, limit.bound):
-            return self._check_result(outcome, "broken", f"{told}: {_excess(value, limit)}")
-        if of_run and self.verified and row.get("verified") is not True:
-            return self._check_result(
-                outcome, "unverified", f"{told}, but its outputs were not checked"
-            )
-        return self._check_result(outcome, "kept", told)
-
-    def _check_result(self, outcome: Outcome, verdict: Verdict, said: str) -> Check:
+        verdict, said = self._judged(outcome.row)
         return Check(self, outcome.label, verdict, said)
 
-
-Verdict = Literal["kept", "broken", "unverified", "idle"]
+    def _judged(self, row: Row) -> tuple[Verdict, str]:
+        limit, status = self.limit, str(row["status"])
+        guessed = status == ESTIMATED
+        if status != "ok" and not guessed:
+            reason = str(row.get("reason") or "").partition("\n")[0]
+            return "broken", f"{status}: {reason}"
+        of_run = not is_of_machine(limit.figure)
+        if of_run and row.get("verified") is False:
+            return "broken", "its outputs are wrong"
+        value = figure_of(dict(row), limit.figure)
+        shown = with_unit(value, limit.figure)
+        if guessed and of_run:
+            told = "no figure of estimates" if math.isnan(value) else f"estimated at {shown}"
+            return "unverified", f"{limit.figure} is {told}, and it was not run"
+        if math.isnan(value):
+            near = guess(limit.figure, [name for name in row if is_figure(name)])
+            return "broken", f"it has no {limit.figure}{near}"
+        told = f"{limit.figure} {shown}, limit {with_unit(limit.bound, limit.figure)}"
+        if not ORDERS[limit.comparison](value, limit.bound):
+            return "broken", f"{told}: {limit.excess_text(value)}"
+        if of_run and self.verified and row.get("verified") is not True:
+            return "unverified", f"{told}, but its outputs were not checked"
+        return "kept", told
 
 
 @dataclass(frozen=True)
@@ -191,17 +192,14 @@ class Check:
         return f"{self.budget.at.file}:{self.budget.at.line}: {whom}{self.said}"
 
 
-def check_budgets(budgets: Sequence[Budget], outcomes: Sequence[Outcome]) -> tuple[Check, ...]:
+def check_budgets(budgets: Sequence[Budget], outcomes: Sequence[Outcome]) -> Iterator[Check]:
     """What each budget says of each point that it is about, and which are about none."""
-    return tuple(check for budget in budgets for check in _checks(budget, outcomes))
-
-
-def _checks(budget: Budget, outcomes: Sequence[Outcome]) -> Iterator[Check]:
-    about = [outcome for outcome in outcomes if budget.about(outcome)]
-    yield from map(budget.check, about)
-    if not about and not budget.optional:
-        said = f"{budget.text!r} is about no point{_nearest(budget, outcomes)}"
-        yield Check(budget, "", "idle", said)
+    for budget in budgets:
+        about = [outcome for outcome in outcomes if agrees(outcome.row, budget.on)]
+        yield from map(budget.check, about)
+        if not about and not budget.optional:
+            said = f"{budget.text!r} is about no point{_nearest(budget, outcomes)}"
+            yield Check(budget, "", "idle", said)
 
 
 def _nearest(budget: Budget, outcomes: Iterable[Outcome]) -> str:
@@ -250,11 +248,3 @@ def _reader() -> RecordReader[BudgetFile]:
     return RecordReader(
         BudgetFile, lambda: View(BudgetFile.model_json_schema(by_alias=True)), BUDGET.root
     )
-
-
-def _excess(value: float, limit: FigureLimit) -> str:
-    by = abs(value - limit.bound)
-    way = "over" if limit.comparison.startswith("<") else "under"
-    if not limit.bound:
-        return f"{with_unit(by, limit.figure)} {way}"
-    return f"{100 * by / abs(limit.bound):.3g} % {way}"

@@ -1,15 +1,14 @@
 """Studies side by side: which points got better or worse than in the first, by how much and why.
 
-The one idea: points are joined by what they are. That is said by columns; a machine or a network
-that is the same in all but its name is the same, and without the architecture among the columns
-two machines are compared network by network. `out` is a folder and `out:edge` the machine `edge` of
-it (`out:edge*` several).
+The one idea: points are joined by what they are, which columns say; without the architecture among
+them two machines are compared network by network. `out` is a folder and `out:edge` the machine
+`edge` of it (`out:edge*` several).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from os import PathLike, fspath
@@ -21,20 +20,14 @@ import pandas as pd
 from archgen.comparison.differences import Pair, pair
 from archgen.outcomes.frame import Record, records
 from archgen.outcomes.points import BUCKET, DIMENSION
-from archgen.process.cache import content_hash
 from archgen.scheduling import DEFAULT
 from archgen.schema.tree import guess
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study, open_study
-from simmodel.arch.record import Arch
 
 Points = dict[tuple[Hashable, ...], tuple[Record, list[Record]]]
 """Points and their layers by the values of the columns that join them."""
-Same = Mapping[str, Mapping[str, str]]
-"""Column -> a study's name for something -> that of the baseline."""
 IDENTITY = ("arch", "model", "batch", "dtype", *DEFAULT.columns)
-_NAMING = {"name", "description"}
-"""Of a machine: how it is called, which changes nothing."""
 _MOST = 4
 """Values of a column that are named."""
 
@@ -104,8 +97,6 @@ class Against:
     """Keys of points of the baseline alone."""
     only_after: tuple[Record, ...]
     """Keys of points of this study alone."""
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    """Machines and networks of this study -> the names that the same have in the baseline."""
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -204,22 +195,15 @@ def compare(
         raise StudyError(["give at least two studies: the first is what others are compared with"])
     first, *others = (side_of(given, number) for number, given in enumerate(studies, 1))
     columns = _key_columns(on, [first, *others])
-    points = _points(first, columns, {})
-    against = (_against(first, points, side, columns, threshold) for side in others)
+    points = _points(first, columns)
+    against = (_against(points, side, columns, threshold) for side in others)
     return StudyComparison(columns, first.name, tuple(against))
 
 
 def _against(
-    first: ComparedStudy, points: Points, side: ComparedStudy, columns: Sequence[str],
-    threshold: float,
-) -> Against:  # fmt: skip
-    contents = {"arch": _machines, "model": _networks}
-    same = {
-        name: _other_names(of(first.study), of(side.study))
-        for name, of in contents.items()
-        if name in columns
-    }
-    others = _points(side, columns, same)
+    points: Points, side: ComparedStudy, columns: Sequence[str], threshold: float
+) -> Against:
+    others = _points(side, columns)
     keys = {key: {name: row.get(name) for name in columns} for key, (row, _) in points.items()}
     new = ({n: row.get(n) for n in columns} for key, (row, _) in others.items() if key not in keys)
     pairs = (
@@ -227,40 +211,8 @@ def _against(
         for key, (row, layers) in points.items()
         if key in others
     )
-    return Against(
-        side.name, tuple(pairs), tuple(key for k, key in keys.items() if k not in others),
-        tuple(new), {new: old for names in same.values() for new, old in names.items()},
-    )  # fmt: skip
-
-
-def _other_names(ours: dict[str, set[str]], theirs: dict[str, set[str]]) -> dict[str, str]:
-    """What they call otherwise than we, who do not know it by that name; by hashes of contents."""
-    free: dict[str, str] = {}
-    for name, held in ours.items():
-        for content in held if name not in theirs else ():
-            free.setdefault(content, name)
-    return {
-        name: next(free[content] for content in held if content in free)
-        for name, held in theirs.items()
-        if name not in ours and not held.isdisjoint(free)
-    }
-
-
-def _machines(study: Study) -> dict[str, set[str]]:
-    return {name: {_machine_hash(arch)} for name, arch in study.by_name.items()}
-
-
-def _machine_hash(arch: Arch) -> str:
-    """A hash of all of a machine but how it is called."""
-    return content_hash(arch.model_dump(mode="json", by_alias=True, exclude=_NAMING))
-
-
-def _networks(study: Study) -> dict[str, set[str]]:
-    """Of each network its contents at all batches; none where an older version has made it."""
-    found: dict[str, set[str]] = {}
-    for outcome in study.outcomes:
-        found.setdefault(str(outcome.row["model"]), set()).update({outcome.network} - {""})
-    return found
+    missing = (key for k, key in keys.items() if k not in others)
+    return Against(side.name, tuple(pairs), tuple(missing), tuple(new))
 
 
 def _key_columns(on: Sequence[str] | None, sides: Sequence[ComparedStudy]) -> tuple[str, ...]:
@@ -278,36 +230,23 @@ def _key_columns(on: Sequence[str] | None, sides: Sequence[ComparedStudy]) -> tu
     return tuple(dict.fromkeys(on))
 
 
-def _points(side: ComparedStudy, columns: Sequence[str], same: Same) -> Points:
-    """Each point once, with its layers: of machines that are equal in all but their names the
-    first stands for all."""
+def _points(side: ComparedStudy, columns: Sequence[str]) -> Points:
+    """Each point with its layers. Raises StudyError where columns do not tell points apart."""
 
     def key(row: Record) -> tuple[Hashable, ...]:
-        named = row | {n: known[row[n]] for n, known in same.items() if row[n] in known}
-        return tuple(None if pd.isna(named.get(n)) else named.get(n) for n in columns)
+        return tuple(None if pd.isna(row.get(n)) else row.get(n) for n in columns)
 
     found: Points = {}
     for row in records(side.study.frame):
-        other, _ = found.setdefault(key(row), (row, []))
-        if other is not row:
-            _check_equal(side, other, row, columns)
+        one, _ = found.setdefault(key(row), (row, []))
+        if one is not row:
+            starts = (DIMENSION, BUCKET, "pass.", "arch.")
+            names = [name for name in one if name in IDENTITY or name.startswith(starts)]
+            differ = [name for name in names if str(one[name]) != str(row[name])]
+            same = ", ".join(f"{name}={one.get(name)}" for name in columns)
+            more = f"; add {' or '.join(differ)} to the columns" if differ else ""
+            raise StudyError([f"{side.name}: there are several points with {same}{more}"])
     for row in records(side.study.layers):
-        point, layers = found.get(key(row), ({}, []))
-        if point.get("arch") == row["arch"]:
-            layers.append(row)
+        if key(row) in found:
+            found[key(row)][1].append(row)
     return found
-
-
-def _check_equal(side: ComparedStudy, one: Record, other: Record, columns: Sequence[str]) -> None:
-    """Raises StudyError where two points are not one, on machines that are equal in all but their
-    names."""
-    starts = (DIMENSION, BUCKET, "pass.", "arch.")
-    names = [name for name in one if name in IDENTITY or name.startswith(starts)]
-    differ = [name for name in names if str(one[name]) != str(other[name])]
-    known = [side.study.by_name.get(str(row["arch"])) for row in (one, other)]
-    hashes = {machine and _machine_hash(machine) for machine in known}
-    if len(hashes) == 1 and None not in hashes and all(n.startswith("arch") for n in differ):
-        return
-    same = ", ".join(f"{name}={one.get(name)}" for name in columns)
-    more = f"; add {' or '.join(differ)} to the columns" if differ else ""
-    raise StudyError([f"{side.name}: there are several points with {same}{more}"])

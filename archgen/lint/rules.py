@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,12 +33,29 @@ class LintRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Chip(LintRecord):
-    """What is published of one chip."""
+class Published(LintRecord):
+    """What is published of a chip."""
 
     name: str
     source: str
     status: Literal["read", "derived", "recalled"]
+
+    def cited(self) -> str:
+        """Its name with where the figures are from."""
+        recalled = ", recalled" if self.status == "recalled" else ""
+        return f"{self.name} ({self.source}{recalled})"
+
+
+class DramKind(Published):
+    """The most of one kind of DRAM behind one chip."""
+
+    most: Positive
+    """GB/s."""
+
+
+class Chip(Published):
+    """The figures of one chip."""
+
     clock: Positive
     """Hz."""
     macs: Positive
@@ -71,29 +88,6 @@ class Chip(LintRecord):
         """The figure `name`, of a chip with up to `sram` bytes on it."""
         value: float | None = getattr(self, name)
         return value if sram is None or (self.sram or 0) <= sram else None
-
-    def cited(self) -> str:
-        """Its name with where the figures are from."""
-        return _cited(self.name, self.source, self.status)
-
-
-class DramKind(LintRecord):
-    """The most of one kind of DRAM behind one chip."""
-
-    most: Positive
-    """GB/s."""
-    chip: str
-    source: str
-    status: Literal["read", "derived", "recalled"]
-
-    def cited(self) -> str:
-        """The chip with where the figure is from."""
-        return _cited(self.chip, self.source, self.status)
-
-
-def _cited(name: str, source: str, status: str) -> str:
-    recalled = ", recalled" if status == "recalled" else ""
-    return f"{name} ({source}{recalled})"
 
 
 class PublishedChips(LintRecord):
@@ -134,8 +128,8 @@ class LintRule(LintRecord):
     """What it is asked of, one `key` and `it` after the other; empty: of the machine, once."""
     let: dict[str, str | float] = {}
     """Names for what its expressions have in common."""
-    when: str = ""
-    """True beyond the limit; empty: a function of `archgen.lint.findings` looks."""
+    when: str
+    """True beyond the limit."""
     field: str = ""
     """The field of the file; this and what follows hold expressions in braces."""
     figure: str = ""
@@ -176,19 +170,15 @@ class Sight:
 
 
 def sights(rule: LintRule, machine: Any) -> Iterator[Sight]:
-    """What is beyond the limit of a rule that is data."""
-    for key, it in _rows(rule, machine):
+    """What is beyond the limit of a rule."""
+    rows = _Names(rule, machine).value(rule.each) if rule.each else (("", None),)
+    for key, it in rows.items() if isinstance(rows, Mapping) else rows:
         names = _Names(rule, machine, key=key, it=it)
         if names.value(rule.when):
             figure, usual, chip = map(names.text, (rule.figure, rule.usual, rule.chip))
-            yield Sight(tuple(names.text(rule.field).split(".")), figure, usual, chip)
-
-
-def _rows(rule: LintRule, machine: Any) -> Iterable[tuple[str, Any]]:
-    if not rule.each:
-        return (("", None),)
-    rows = _Names(rule, machine).value(rule.each)
-    return rows.items() if isinstance(rows, Mapping) else rows
+            parts = names.text(rule.field).split(".")
+            path = tuple(int(part) if part.isdecimal() else part for part in parts)
+            yield Sight(path, figure, usual, chip)
 
 
 class _Names(dict[str, Any]):

@@ -25,8 +25,6 @@ from simmodel.isa.contraction import product_cycles, streams
 from simmodel.isa.matrix import tile_limits
 
 REALS = ("fp32", "fp16", "bf16")
-NETWORK_TYPES = ("int8", *REALS)
-"""Types that a network is quantized to, or may have."""
 
 
 @dataclass(frozen=True)
@@ -239,16 +237,19 @@ class LintedMachine:
     @property
     def energies(self) -> Mapping[str, UncertainValue]:
         """Energies by the fields that may state them."""
-        return _by_field(self.costs)
+        return energies_by_field(self.costs)
 
     @cached_property
     def tabled(self) -> Mapping[str, UncertainValue]:
         """The same by the table alone."""
         given = self.arch.energy
         kept = {name: getattr(given, name) for name in ("node", "voltage", "dram")}
-        return _by_field(costs_of(self.arch.model_copy(update={"energy": type(given)(**kept)})))
+        return energies_by_field(
+            costs_of(self.arch.model_copy(update={"energy": type(given)(**kept)}))
+        )
 
-    def energy_unit(self, field: str) -> str:
+    @staticmethod
+    def energy_unit(field: str) -> str:
         """What a field states an energy in."""
         if field.endswith(".leakage"):
             return "mW"
@@ -418,6 +419,16 @@ class LintedMachine:
         return [name for name in names if not self.arch.vector.has(name)]
 
     @property
+    def listed_types(self) -> list[tuple[int, str]]:
+        """Types of the file by their place."""
+        return list(enumerate(self.arch.types))
+
+    @property
+    def network_types(self) -> list[str]:
+        """Those that a network may have."""
+        return [name for name in self.arch.types if name in ("int8", *REALS)]
+
+    @property
     def real_types(self) -> list[str]:
         """Real types of the vector engine and the scalar unit."""
         units = (self.arch.vector, self.arch.scalar)
@@ -449,12 +460,13 @@ class LintedMachine:
         return {**latencies, **self.computing_startups}
 
 
-def _by_field(costs: EnergyCosts) -> dict[str, UncertainValue]:
+def energies_by_field(costs: EnergyCosts) -> dict[str, UncertainValue]:
+    """What each event costs, by the field that may state it."""
+    ways = (("read", costs.read), ("write", costs.write))
     return {
         **{f"energy.mac.{name}": cost for name, cost in costs.mac.items()},
         **{f"energy.vector.{name}": cost for name, cost in costs.vector.items()},
-        **{f"energy.memories.{role}.read": cost for role, cost in costs.read.items()},
-        **{f"energy.memories.{role}.write": cost for role, cost in costs.write.items()},
+        **{f"energy.memories.{role}.{way}": own[role] for role in costs.read for way, own in ways},
         **{f"energy.links.{name}": cost for name, cost in costs.links.items()},
         "energy.instruction": costs.instruction,
         "energy.leakage": costs.leakage,

@@ -120,18 +120,9 @@ def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[StudyAxis, ...]:
         archs: machines by name; they know what a field is measured in.
     """
     rows = records(frame)
-    names = [
-        *_columns_with_prefix(frame, FIELD),
-        *_columns_with_prefix(frame, OPTION),
-        *dimensions(rows),
-    ]
-    names += [
-        *_columns_with_prefix(frame, BUCKET),
-        "batch",
-        "dtype",
-        *DEFAULT.columns,
-        *_columns_with_prefix(frame, SWITCH),
-    ]
+    names = [*_columns_with_prefix(frame, FIELD), *_columns_with_prefix(frame, OPTION)]
+    names += [*dimensions(rows), *_columns_with_prefix(frame, BUCKET), "batch", "dtype"]
+    names += [*DEFAULT.columns, *_columns_with_prefix(frame, SWITCH)]
     found = [axis_of(name, rows, archs) for name in names if name in frame and _varies(name, rows)]
     machines = _machines(rows, [axis for axis in found if axis.column.startswith(FIELD)])
     return tuple(_told_apart([*machines, *found]))
@@ -283,9 +274,8 @@ def _label_words(axis: StudyAxis) -> list[str]:
         return ["machine"]
     prefix = next((each for each in _PREFIXES if axis.column.startswith(each)), "")
     name = axis.column.removeprefix(prefix)
-    if prefix == BUCKET:
-        return [f"range of {name}"]
-    return [name] if prefix == DIMENSION else name.split(".")
+    whole = {BUCKET: f"range of {name}", DIMENSION: name}.get(prefix)
+    return name.split(".") if whole is None else [whole]
 
 
 # What every row's machine and network have in the columns that a study varies.
@@ -296,28 +286,69 @@ def completed(frame: Frame, archs: Iterable[Arch], columns: tuple[Column, ...] =
     network in `dim.<dimension>`, and with columns `model.<option>` for options in which some
     network of the zoo differs. What a machine or a network does not have stays missing."""
     machines = tuple(archs)
-    names = [str(name) for name in frame]
     found: dict[str, list[Scalar]] = {}
-    for name in (name for name in names if name.startswith(FIELD)):
+    for name in _columns_with_prefix(frame, FIELD):
         known = machine_field_values(machines, name.removeprefix(FIELD))
-        found[name] = _either([known.get(str(arch)) for arch in frame["arch"]], _own(frame, name))
-    found |= _of_networks(frame)
+        pairs = zip(_column_values(frame, name), frame["arch"], strict=True)
+        found[name] = [known.get(str(arch), own) for own, arch in pairs]
+    if "model" in frame:
+        specs = {spec: zoo_options(spec) for spec in map(str, frame["model"].unique())}
+        for name in _columns_with_prefix(frame, DIMENSION):
+            sizes = _of_option(specs, name.removeprefix(DIMENSION))
+            pairs = zip(_column_values(frame, name), frame["model"], strict=True)
+            found[name] = [sizes.get(str(m)) if own is None else own for own, m in pairs]
+        for name in _varied_options(specs):
+            if f"{DIMENSION}{name}" not in found:
+                values = _of_option(specs, name)
+                found[f"{OPTION}{name}"] = [values.get(str(spec)) for spec in frame["model"]]
     if not found:
         return frame
-    arrays = {name: frame[name].array for name in names}
+    arrays = {str(name): frame[name].array for name in frame}
     arrays |= {name: typed(values, name, columns).array for name, values in found.items()}
     return pd.DataFrame({name: arrays[name] for name in ordered(arrays, columns)}, copy=False)
+
+
+def _column_values(frame: Frame, name: str) -> list[Scalar]:
+    """The values of a column."""
+    return [None if pd.isna(value) else value for value in frame[name]]
+
+
+def _of_option(specs: Mapping[str, Mapping[str, Scalar]], name: str) -> dict[str, Scalar]:
+    """The value of an option, by network."""
+    return {spec: options[name] for spec, options in specs.items() if name in options}
+
+
+def _varied_options(specs: Mapping[str, Mapping[str, Scalar]]) -> list[str]:
+    """Options in which networks of one name differ."""
+    seen: dict[tuple[str, str], set[Scalar]] = {}
+    for spec, options in specs.items():
+        for option, value in options.items():
+            seen.setdefault((spec.partition(":")[0], option), set()).add(value)
+    return list(dict.fromkeys(option for (_, option), values in seen.items() if len(values) > 1))
 
 
 def machine_field_values(archs: Iterable[Arch], field: str) -> dict[str, Scalar]:
     """The value of a dotted field by name of the machine, of those that have it, as numbers that
     compare: where one bandwidth or delay is in seconds all are."""
     found = [(arch, value) for arch in archs if (value := field_of(arch, field)) is not None]
-    in_seconds = any(_in_seconds(value) for _, value in found)
+    if all(_in_cycles(value) for _, value in found):
+        return {arch.name: value_of(arch, field) for arch, value in found}
     return {
-        arch.name: _per_second(value, arch.clock) if in_seconds else value_of(arch, field)
+        arch.name: value.amount * (_clocks(value, arch.clock) if _in_cycles(value) else 1.0)
         for arch, value in found
     }
+
+
+def _in_cycles(value: Any) -> bool:
+    """Whether it is no bandwidth and no delay in seconds."""
+    if isinstance(value, Bandwidth):
+        return value.per_cycle
+    return not isinstance(value, Delay) or value.in_cycles
+
+
+def _clocks(value: Bandwidth | Delay, clock: float) -> float:
+    """What a bandwidth or a delay in cycles is times in seconds."""
+    return clock if isinstance(value, Bandwidth) else 1 / clock
 
 
 def rows_with_fields(rows: Iterable[Row], archs: Iterable[Arch]) -> list[Row]:
@@ -330,50 +361,6 @@ def rows_with_fields(rows: Iterable[Row], archs: Iterable[Arch]) -> list[Row]:
         | {name: known[str(row["arch"])] for name, known in values.items() if row["arch"] in known}
         for row in given
     ]
-
-
-def _in_seconds(value: Any) -> bool:
-    if isinstance(value, Bandwidth):
-        return not value.per_cycle
-    return isinstance(value, Delay) and not value.in_cycles
-
-
-def _per_second(value: Any, clock: float) -> float:
-    """Bytes per second of a bandwidth, seconds of a delay."""
-    if isinstance(value, Bandwidth):
-        return value.amount * clock if value.per_cycle else value.amount
-    assert isinstance(value, Delay)
-    return value.amount / clock if value.in_cycles else value.amount
-
-
-def _of_networks(frame: Frame) -> dict[str, list[Scalar]]:
-    """Columns of sizes and options of networks of the zoo."""
-    if "model" not in frame:
-        return {}
-    specs = {str(spec): zoo_options(str(spec)) for spec in frame["model"].unique()}
-    models = [specs[str(spec)] for spec in frame["model"]]
-    seen: dict[tuple[str, str], set[Scalar]] = {}
-    for spec, options in specs.items():
-        for option, value in options.items():
-            seen.setdefault((spec.partition(":")[0], option), set()).add(value)
-    sizes = [str(name) for name in frame if str(name).startswith(DIMENSION)]
-    found = {
-        name: _either(_own(frame, name), [own.get(name.removeprefix(DIMENSION)) for own in models])
-        for name in sizes
-    }
-    varied = dict.fromkeys(option for (_, option), values in seen.items() if len(values) > 1)
-    others = [name for name in varied if f"{DIMENSION}{name}" not in found]
-    return found | {f"{OPTION}{name}": [own.get(name) for own in models] for name in others}
-
-
-def _own(frame: Frame, name: str) -> list[Scalar]:
-    """The values of a column."""
-    return [None if pd.isna(value) else value for value in frame[name]]
-
-
-def _either(first: Iterable[Scalar], second: Iterable[Scalar]) -> list[Scalar]:
-    """Of each pair the first where there is one."""
-    return [b if a is None else a for a, b in zip(first, second, strict=True)]
 
 
 # Points that differ in one or two axes alone: what a line or a map may be drawn through.
@@ -428,28 +415,19 @@ def slices(
             key = (workload(row, axes), *(axis.value(row) for axis in others))
             own = found.setdefault(key, {})
             own[place] = max(own.get(place, row), row, key=_result_quality)
-    made = [
-        Slice(str(key[0]), _fixed(others, key[1:]), _in_order(places, along))
-        for key, places in found.items()
-        if all(len({at[n] for at in places}) > 1 for n in range(len(along)))
+    orders: list[dict[Value | None, int]] = [
+        {value: index for index, value in enumerate(axis.values)} for axis in along
     ]
+    made = []
+    for (network, *values), places in found.items():
+        if all(len({place[n] for place in places}) > 1 for n in range(len(along))):
+            pairs = zip(others, values, strict=True)
+            fixed = tuple((axis, value) for axis, value in pairs if value is not None)
+            order = sorted(places, key=lambda place: [*map(dict.__getitem__, orders, place)])
+            made.append(Slice(str(network), fixed, tuple(places[place] for place in order)))
     return sorted(made, key=lambda each: -len(each.rows))
 
 
 def _result_quality(row: Record) -> tuple[bool, bool]:
     """How well it is known what a point does."""
     return has_figures(row), row["status"] != ESTIMATED
-
-
-def _fixed(others: Sequence[StudyAxis], values: Place) -> tuple[tuple[StudyAxis, Value], ...]:
-    pairs = zip(others, values, strict=True)
-    return tuple((axis, value) for axis, value in pairs if value is not None)
-
-
-def _in_order(places: Mapping[Place, Record], along: Sequence[StudyAxis]) -> tuple[Record, ...]:
-    orders = [{value: index for index, value in enumerate(axis.values)} for axis in along]
-
-    def order(place: Place) -> list[int]:
-        return [of[v] for of, v in zip(orders, place, strict=True) if v is not None]
-
-    return tuple(places[place] for place in sorted(places, key=order))

@@ -12,7 +12,7 @@ import json
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from archgen.outcomes.timeline import spans_of
 from archgen.process.files import write_atomically, write_text
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Claim, Instruction
-from simmodel.isa.region import Address, Operand
+from simmodel.isa.region import Operand
 from simmodel.program.assembly import print_fields, print_operand
 from simmodel.program.encoding import EncodingError, control_words
 from simmodel.program.expand import Site, addresses
@@ -49,33 +49,32 @@ def named_words(command: Instruction, addresses: Mapping[str, int] | None = None
     `addresses`: of operands by their field, in one turn of the loops; default: in the first.
     """
     known = addresses or {}
-    return {
-        field.name: _json_value(getattr(command, field.name), known.get(field.name))
-        for field in fields(command)
-        if field.name not in APART
-    }
+    values = {field.name: getattr(command, field.name) for field in fields(command)}
+    return {n: _json_value(v, known.get(n)) for n, v in values.items() if n not in APART}
 
 
 def steps(command: Instruction) -> dict[str, Any]:
     """Operand -> bytes that each loop around it adds to its address with every turn, by the loop's
     name; `ring` has what turns between slots."""
     found = {}
+    for name, operand in _operands(command):
+        ring, moves = operand.address.ring, dict[str, Any](operand.address.terms)
+        if ring is not None:
+            moves["ring"] = {
+                "slots": ring.slots, "pitch": ring.pitch, "offset": ring.offset,
+                "terms": dict(ring.terms),
+            }  # fmt: skip
+        if moves:
+            found[name] = moves
+    return found
+
+
+def _operands(command: Instruction) -> Iterator[tuple[str, Operand]]:
+    """Operands by field."""
     for each in fields(command):
         value = getattr(command, each.name)
-        if isinstance(value, Operand) and (value.address.terms or value.address.ring):
-            found[each.name] = _moves(value.address)
-    return found
-
-
-def _moves(address: Address) -> dict[str, Any]:
-    found: dict[str, Any] = dict(address.terms)
-    ring = address.ring
-    if ring is not None:
-        terms = dict(ring.terms)
-        found["ring"] = {
-            "slots": ring.slots, "pitch": ring.pitch, "offset": ring.offset, "terms": terms,
-        }  # fmt: skip
-    return found
+        if isinstance(value, Operand):
+            yield each.name, value
 
 
 def _json_value(value: Any, address: int | None) -> Any:
@@ -91,22 +90,20 @@ def _json_value(value: Any, address: int | None) -> Any:
 def _operand_json(operand: Operand, address: int | None) -> dict[str, Any]:
     ring = operand.address.ring
     first = operand.address.base + (ring.pitch * (ring.offset % ring.slots) if ring else 0)
-    found = {
+    more = {
+        "scale": operand.scale,
+        "zero": operand.zero or None,
+        "cores": list(operand.cores) or None,
+        "limits": print_operand(operand).rpartition("?")[2] if operand.limits else None,
+    }
+    return {
         "memory": operand.memory,
         "address": first if address is None else address,
         "shape": list(operand.shape),
         "strides": list(operand.strides),
         "dtype": operand.dtype,
+        **{name: value for name, value in more.items() if value is not None},
     }
-    if operand.scale is not None:
-        found["scale"] = operand.scale
-    if operand.zero:
-        found["zero"] = operand.zero
-    if operand.cores:
-        found["cores"] = list(operand.cores)
-    if operand.limits:
-        found["limits"] = print_operand(operand).rpartition("?")[2]
-    return found
 
 
 # Who made what a command reads: the last one that wrote any of its bytes, in one run.
@@ -137,19 +134,8 @@ class _Painted:
         return {owner for owner in self.owners[first:last] if owner >= 0}
 
 
-@dataclass(frozen=True)
-class _Touch:
-    """One operand of a site."""
-
-    memories: tuple[_Painted, ...]
-    lows: Ints
-    """By occurrence."""
-    size: int
-
-    def span(self, turn: int) -> tuple[int, int]:
-        """First byte and end in one occurrence."""
-        low = int(self.lows[turn])
-        return low, low + self.size
+_Touch = tuple[list[_Painted], Ints, int]
+"""One operand of a site: its memories, its first byte by occurrence, and its size."""
 
 
 def producers(line: Timeline, arch: Arch, start: Ints, end: Ints) -> Ints:
@@ -171,18 +157,17 @@ def producers(line: Timeline, arch: Arch, start: Ints, end: Ints) -> Ints:
     for event in np.lexsort((who, begins, time)).tolist():  # ends before starts
         one = int(who[event])
         site, turn = sites[one], turns[one]
+        spans = [
+            (memory, int(lows[turn]), int(lows[turn]) + size)
+            for memories, lows, size in (reads if begins[event] else writes)[site]
+            for memory in memories
+        ]
         if begins[event]:
-            made = {
-                owner
-                for touch in reads[site]
-                for memory in touch.memories
-                for owner in memory.owners_in(*touch.span(turn))
-            }
+            made = {owner for memory, *span in spans for owner in memory.owners_in(*span)}
             found[one] = max(made, key=lambda owner: (ends[owner], owner), default=-1)
-            continue
-        for touch in writes[site]:
-            for memory in touch.memories:
-                memory.paint(*touch.span(turn), one)
+        else:
+            for memory, *span in spans:
+                memory.paint(*span, one)
     return found
 
 
@@ -196,8 +181,8 @@ def _touches(line: Timeline, arch: Arch) -> tuple[list[list[_Touch]], list[list[
         if not isinstance(site.instruction, Claim):
             for operand, addresses in zip(site.operands, site.addresses, strict=True):
                 low, high = operand.span
-                spots = tuple(memories[spot] for spot in places(arch, operand, core))
-                own.append(_Touch(spots, addresses + low, high - low))
+                spots = [memories[spot] for spot in places(arch, operand, core)]
+                own.append((spots, addresses + low, high - low))
         count = len(site.wide.reads()) if own else 0
         reads.append(own[:count])
         writes.append(own[count:])
@@ -205,7 +190,7 @@ def _touches(line: Timeline, arch: Arch) -> tuple[list[list[_Touch]], list[list[
 
 
 _Alike = tuple[tuple[int, str], int, str]
-"""Queue, kind of tile, opcode."""
+"""Queue, kind of tile, opcode: what commands have in common whose order tells their tiles."""
 
 
 class TooMany(ValueError):
@@ -246,9 +231,7 @@ class _Run:
     @cached_property
     def interval(self) -> Ints:
         """Cycles since that ended; -1 where there is nobody."""
-        made = self.producer >= 0
-        since = self.start - self.end[self.producer]
-        return np.where(made, since, -1)
+        return np.where(self.producer >= 0, self.start - self.end[self.producer], -1)
 
 
 class _Listing:
@@ -339,7 +322,11 @@ class _Listing:
         for one, site_number in enumerate(self.line.site.tolist()):
             site = self.line.sites[site_number]
             if site_number not in known:
-                known[site_number] = list(_addresses(site))
+                loops = (*site.loops, *site.repeats)
+                known[site_number] = [
+                    (name, addresses(operand.address, loops))
+                    for name, operand in _operands(site.instruction)
+                ]
             told = self._command_row(site, one)
             timed = self._timed(one, np.array([one]), lambda other: int(rows[other]))
             for turn in range(site.times):
@@ -362,9 +349,7 @@ class _Listing:
             "node": origin.node,
             "operator": origin.kind,
             "group": origin.group,
-            **self._tile_columns(
-                command, int(self.number[one]), _tile_order_key((core, engine), command)
-            ),
+            **self._tile_columns(command, int(self.number[one]), (core, engine)),
             "opcode": command.MNEMONIC,
             "form": command.form,
             "control": print_fields(command).strip(),
@@ -374,17 +359,18 @@ class _Listing:
             "notifies": _json([list(each) for each in command.notifies]),
         }
 
-    def _tile_columns(self, command: Instruction, number: int, alike: _Alike) -> Row:
+    def _tile_columns(self, command: Instruction, number: int, queue: tuple[int, str]) -> Row:
         if not 0 <= command.tile < len(self.program.tiles):
             return {}
         tile: TileKind = self.program.tiles[command.tile]
+        told = (queue, command.tile, command.MNEMONIC) not in self.shorter
         places: list[int] = []
         for _, first, count, _, _ in reversed(tile.loops):
             number, turn = divmod(number, count)
             places.append(first + turn)
         return {
             "layer": _origin(self.program, tile.layer).node,
-            "tile": None if alike in self.shorter else ".".join(map(str, reversed(places))),
+            "tile": ".".join(map(str, reversed(places))) if told else None,
             "tiles": ".".join(str(total) for _, _, _, total, _ in tile.loops),
             "kind": tile.phase,
             "kinds": ".".join(kind for *_, kind in tile.loops),
@@ -408,17 +394,13 @@ class _Listing:
         return row
 
 
-def _tile_order_key(queue: tuple[int, str], command: Instruction) -> _Alike:
-    """What commands have in common whose order tells their tiles."""
-    return queue, command.tile, command.MNEMONIC
-
-
 def _counted(line: Timeline) -> Counter[_Alike]:
     """How often each of them runs."""
     found: Counter[_Alike] = Counter()
     for site, ran in zip(line.sites, line.occurrences, strict=True):
         if len(ran):
-            found[_tile_order_key(line.queues[line.queue[ran[0]]], site.instruction)] += len(ran)
+            made = site.instruction
+            found[line.queues[line.queue[ran[0]]], made.tile, made.MNEMONIC] += len(ran)
     return found
 
 
@@ -437,15 +419,6 @@ def _origin(program: Program, index: int) -> Origin:
     return program.origins[index] if index < len(program.origins) else Origin("", 0, "")
 
 
-def _addresses(site: Site) -> Iterator[tuple[str, Ints]]:
-    """Operand -> its address in every turn."""
-    loops = (*site.loops, *site.repeats)
-    for each in fields(site.instruction):
-        value = getattr(site.instruction, each.name)
-        if isinstance(value, Operand):
-            yield each.name, addresses(value.address, loops)
-
-
 def _json(value: object) -> str | None:
     """As text; nothing where there is nothing."""
     return json.dumps(value) if value else None
@@ -461,10 +434,10 @@ def commands_text(frame: pd.DataFrame) -> str:
     as the frame has them.
     """
     lines: list[str] = []
-    for (core, layer, group), tiles in _by(records(frame), ("core", "layer", "group")).items():
-        named = f"layer {layer!r}" if layer else "no layer"
-        lines.append(f"{'host' if core == -1 else f'core {core}'}, {named}, group {group}")
-        for key, rows in _by(tiles, ("tile", "tiles", "kind", "sizes", "kinds")).items():
+    for (core, layer, group), tiles in _by(records(frame), "core", "layer", "group"):
+        name = f"layer {layer!r}" if layer else "no layer"
+        lines.append(f"{'host' if core == -1 else f'core {core}'}, {name}, group {group}")
+        for key, rows in _by(tiles, "tile", "tiles", "kind", "sizes", "kinds"):
             lines += [f"  {_tile_line(*key)}"] if layer else []
             lines += (f"    {_command(row)}" for row in rows)
     return "\n".join(lines) + "\n" if lines else ""
@@ -480,13 +453,13 @@ def save_commands(frame: pd.DataFrame, path: Path) -> None:
         write_text(path, commands_text(frame))
 
 
-def _by(rows: list[Record], names: tuple[str, ...]) -> dict[tuple[Any, ...], list[Record]]:
-    """Rows with the same values, in order of appearance."""
+def _by(rows: list[Record], *names: str) -> Iterable[tuple[tuple[Any, ...], list[Record]]]:
+    """Rows with the same values, in order of appearance; what is missing is empty."""
     found: dict[tuple[Any, ...], list[Record]] = {}
     for row in rows:
         key = tuple("" if pd.isna(row[name]) else row[name] for name in names)
         found.setdefault(key, []).append(row)
-    return found
+    return found.items()
 
 
 def _tile_line(tile: str, tiles: str, kind: str, sizes: str, kinds: str) -> str:
@@ -498,9 +471,9 @@ def _tile_line(tile: str, tiles: str, kind: str, sizes: str, kinds: str) -> str:
 
 def _command(row: Record) -> str:
     parts = [f"{row['engine']:<8} #{row['position']:<6} {row['opcode']} {row['control']}".rstrip()]
-    parts += [f"for {row['loops']}"] if not pd.isna(row["loops"]) else []
-    for word, column in (("wait", "waits"), ("signal", "signals"), ("notify", "notifies")):
-        parts += [f"{word} {row[column]}"] if not pd.isna(row[column]) else []
-    parts += [f"at {row['start_cycle']}"] if not pd.isna(row["start_cycle"]) else []
-    parts += [f"+{row['interval_cycles']}"] if not pd.isna(row["interval_cycles"]) else []
+    for word, column in (
+        ("for ", "loops"), ("wait ", "waits"), ("signal ", "signals"), ("notify ", "notifies"),
+        ("at ", "start_cycle"), ("+", "interval_cycles"),
+    ):  # fmt: skip
+        parts += [] if pd.isna(row[column]) else [f"{word}{row[column]}"]
     return "  ".join(parts)

@@ -102,7 +102,8 @@ def like_with_like(frame: Frame) -> Frame:
         given = frame[name].astype("float64")
         made[f"{_RAN}{name}"] = given.where(ran)
         scaled = given / longer if name in _TIMES else given * longer
-        made[name] = scaled.map(_rounded)
+        # To as many digits as a quotient of estimates keeps, so that equal ones stay equal.
+        made[name] = scaled.map(lambda value: float(f"{value:.{_DIGITS}g}"))
     return made
 
 
@@ -116,11 +117,6 @@ def by_merit(frame: Frame, name: str, rising: bool = True) -> Frame:
         ["value", "guess", "run"], ascending=[rising, True, rising], kind="stable"
     )
     return frame.loc[order.index]
-
-
-def _rounded(value: float) -> float:
-    """To as many digits as a quotient of estimates keeps, so that equal ones stay equal."""
-    return float(f"{value:.{_DIGITS}g}")
 
 
 def run_of(row: Record) -> Record | None:

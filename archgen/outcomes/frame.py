@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,8 @@ def typed(values: Sequence[Scalar], name: str, columns: tuple[Column, ...]) -> p
 
 def save_frame(frame: pd.DataFrame, folder: Path) -> None:
     """`results.parquet` and `results.csv` in `folder`, each written whole."""
-    write_atomically(
-        folder / "results.parquet", lambda target: frame.to_parquet(target, index=False)
-    )
-    write_atomically(folder / "results.csv", lambda target: frame.to_csv(target, index=False))
+    for name, write in (("results.parquet", frame.to_parquet), ("results.csv", frame.to_csv)):
+        write_atomically(folder / name, partial(write, index=False))
 
 
 def records(frame: Frame) -> list[Record]:
@@ -128,16 +127,9 @@ def dimensions(rows: Sequence[Record]) -> list[str]:
     """The columns of `rows` that are sizes of free input dimensions, without one that only repeats
     the batch."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return [
-        name
-        for name in names
-        if name.startswith(DIMENSION) and not (name == _BATCH and all(map(_says_batch, rows)))
-    ]
-
-
-def _says_batch(row: Record) -> bool:
-    size = row.get(_BATCH)
-    return bool(pd.isna(size)) or size == row.get("batch")
+    said = ((row.get(_BATCH), row.get("batch")) for row in rows)
+    repeated = all(pd.isna(size) or size == batch for size, batch in said)
+    return [n for n in names if n.startswith(DIMENSION) and not (n == _BATCH and repeated)]
 
 
 def size_heading(name: str) -> str:

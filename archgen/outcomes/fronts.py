@@ -16,8 +16,7 @@ Costs = Sequence[Sequence[float]]
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
     """Whether `one` is nowhere worse than `other`, and somewhere better."""
-    no_worse = all(a <= b for a, b in zip(one, other, strict=True))
-    return no_worse and any(a < b for a, b in zip(one, other, strict=True))
+    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 
 def front(costs: Costs) -> list[int]:
@@ -39,39 +38,35 @@ def ranks(costs: Costs) -> list[int]:
     found = [0] * len(costs)
     left, rank = list(range(len(costs))), 0
     while left:
-        best = {left[i] for i in front([costs[i] for i in left])}
+        best = {left[place] for place in front([costs[index] for index in left])}
         for index in best:
             found[index] = rank
-        left = [index for index in left if index not in best]
-        rank += 1
+        left, rank = [index for index in left if index not in best], rank + 1
     return found
 
 
 def spread(costs: Costs) -> list[float]:
     """How lonely each cost is among the others: the distance between its neighbours in every
     direction, as a share of the whole; infinite at the ends."""
-    found = [0.0] * len(costs)
-    for axis in range(len(costs[0]) if costs else 0):
-        order = sorted(range(len(costs)), key=lambda index: costs[index][axis])
-        width = costs[order[-1]][axis] - costs[order[0]][axis]
-        found[order[0]] = found[order[-1]] = math.inf
-        for before, index, after in zip(order, order[1:], order[2:], strict=False):
-            gap = costs[after][axis] - costs[before][axis]
-            found[index] += gap / width if width else 0.0
-    return found
+    found = np.zeros(len(costs))
+    for values in np.asarray(costs, dtype=float).T:
+        order = np.argsort(values, kind="stable")
+        own = values[order]
+        width = own[-1] - own[0]
+        found[order[1:-1]] += (own[2:] - own[:-2]) / width if width else 0.0
+        found[order[[0, -1]]] = math.inf
+    return found.tolist()
 
 
 # Which few of many points are worth a closer look: the fastest, then those that cover the front.
 
 FASTEST, FRONT, NEXT = "fastest", "front", "next"
 """Why a point is taken: its time, its place on the front, or that the front was used up."""
-Taken = tuple[int, str]
-"""An index, and why."""
 _LEAST = 1e-12
 """What costs nothing has a logarithm all the same."""
 
 
-def covering(costs: Costs, count: int, close: float) -> list[Taken]:
+def covering(costs: Costs, count: int, close: float) -> list[tuple[int, str]]:
     """Indices of `count` of the costs, the most telling first, each with why.
 
     Args:
@@ -81,59 +76,43 @@ def covering(costs: Costs, count: int, close: float) -> list[Taken]:
     """
     if not costs or count < 1:
         return []
-    order = sorted(range(len(costs)), key=lambda index: tuple(costs[index]))
-    taken = [(order[0], FASTEST)]
-    taken += [(index, FRONT) for index in _farthest_first(costs, order[0], plateaus(costs, close))]
-    return [*taken, *_next_fronts(costs, [index for index, _ in taken], count)][:count]
+    first = min(range(len(costs)), key=lambda index: tuple(costs[index]))
+    along = _farthest_first(costs, first, plateaus(costs, close))
+    rest = [index for index in range(len(costs)) if index not in {first, *along}]
+    order = dict(zip(rest, ranks([costs[index] for index in rest]), strict=True))
+    rest.sort(key=lambda index: (order[index], *costs[index]))
+    taken = [(first, FASTEST), *((i, FRONT) for i in along), *((i, NEXT) for i in rest)]
+    return taken[:count]
 
 
 def plateaus(costs: Costs, close: float) -> list[int]:
     """Indices of the cheapest of each plateau of the front, in the order of times: a plateau begins
     with the fastest that is in none, and ends where times are longer than its own by `close`."""
-    order = sorted(front(costs), key=lambda index: tuple(costs[index]))
     found: list[list[int]] = []
-    for index in order:
+    for index in sorted(front(costs), key=lambda index: tuple(costs[index])):
         if not found or costs[index][0] > costs[found[-1][0]][0] * (1 + close):
             found.append([])
         found[-1].append(index)
-    return [own[place] for own in found for place in _cheapest([costs[index][1:] for index in own])]
-
-
-def _cheapest(costs: Costs) -> list[int]:
-    """Indices of the front of `costs`, of equal ones of the first."""
-    firsts = {tuple(costs[place]): place for place in reversed(front(costs))}
-    return sorted(firsts.values())
+    cheapest = []
+    for own in found:
+        others = [costs[index][1:] for index in own]
+        firsts = {tuple(others[place]): place for place in reversed(front(others))}
+        cheapest += [own[place] for place in sorted(firsts.values())]
+    return cheapest
 
 
 def _farthest_first(costs: Costs, first: int, others: Sequence[int]) -> list[int]:
-    """`others` in the order in which each is the farthest from all before it and from `first`."""
-    left = {index: _factor(costs[index], costs[first]) for index in others if index != first}
-    found = []
+    """`others` in the order in which each is the farthest from all before it and from `first`, by
+    the distance of logarithms."""
+    places = np.log(np.maximum(np.asarray(costs, dtype=float), _LEAST))
+    left = {index: math.inf for index in others if index != first}
+    found = [first]
     while left:
-        index = max(left, key=lambda index: left[index])
-        found.append(index)
-        left = {
-            other: min(far, _factor(costs[other], costs[index]))
-            for other, far in left.items()
-            if other != index
-        }
-    return found
-
-
-def _factor(one: Sequence[float], other: Sequence[float]) -> float:
-    """How far two costs are from each other: the distance of their logarithms."""
-    return math.dist(*([math.log(max(each, _LEAST)) for each in costs] for costs in (one, other)))
-
-
-def _next_fronts(costs: Costs, taken: Sequence[int], count: int) -> list[Taken]:
-    """The rest, front behind front, the fastest first, until there are `count` with those taken."""
-    left = [index for index in range(len(costs)) if index not in set(taken)]
-    found: list[Taken] = []
-    while left and len(taken) + len(found) < count:
-        best = {left[place] for place in front([costs[index] for index in left])}
-        found += [(index, NEXT) for index in sorted(best, key=lambda index: tuple(costs[index]))]
-        left = [index for index in left if index not in best]
-    return found
+        for index in left:
+            left[index] = min(left[index], math.dist(places[index], places[found[-1]]))
+        found.append(max(left, key=lambda index: left[index]))
+        del left[found[-1]]
+    return found[1:]
 
 
 # How much is enough: where a curve has given nearly all that it gives.
@@ -153,9 +132,8 @@ def knee(values: Sequence[float], more: bool = False, close: float = CLOSE) -> i
     """
     if len(values) < 3 or min(values) <= 0:
         return None
-    for index, value in enumerate(values):
+    for index, value in enumerate(values[:-1]):
         rest = values[index:]
-        enough = value >= (1 - close) * max(rest) if more else value * (1 - close) <= min(rest)
-        if enough:
-            return index if index < len(values) - 1 else None
+        if value >= (1 - close) * max(rest) if more else value * (1 - close) <= min(rest):
+            return index
     return None

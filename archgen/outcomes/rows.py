@@ -7,7 +7,7 @@ else; what a figure means is said in `archgen.outcomes.columns`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from archgen.energy.area import Area
 from archgen.energy.model import Energy
@@ -17,7 +17,7 @@ from simmodel.arch.record import Arch
 from simmodel.isa import Copy, HostCall, Indirect, Item, Loop
 from simmodel.metrics import Metrics
 from simmodel.program.program import Program
-from simmodel.trace import OriginTrace, Trace
+from simmodel.trace import Trace
 from simmodel.waterfall import WORK, Waterfall
 
 
@@ -112,40 +112,36 @@ def area_row(area: Area) -> Row:
 
 def host_calls(program: Program) -> int:
     """Operators that `program` leaves to the host: its host calls, loops not unrolled."""
-    return sum(1 for stream in program.cores for call in _host_calls(stream))
+    return sum(map(_host_calls, program.cores))
 
 
-def _host_calls(items: Sequence[Item]) -> Iterator[HostCall]:
-    for item in items:
-        if isinstance(item, Loop):
-            yield from _host_calls(item.body)
-        elif isinstance(item, HostCall):
-            yield item
+def _host_calls(items: Sequence[Item]) -> int:
+    return sum(
+        _host_calls(item.body) if isinstance(item, Loop) else isinstance(item, HostCall)
+        for item in items
+    )
 
 
 def layer_rows(trace: Trace, energies: Sequence[float]) -> list[Row]:
     """One row for each node of the model that has instructions; `energies` are theirs, in mJ."""
-    pairs = zip(trace.origins, energies, strict=True)
-    return [_layer_row(origin, energy) for origin, energy in pairs]
-
-
-def _layer_row(origin: OriginTrace, energy: float) -> Row:
-    row: Row = {
-        "node": origin.node,
-        "operator": origin.kind,
-        "group": origin.group,
-        "start_cycle": origin.first,
-        "end_cycle": origin.last,
-        "macs": origin.macs,
-        "instructions": origin.instructions,
-        "energy_mj": energy,
-    }
-    row |= {f"busy_{engine}_cycles": cycles for engine, cycles in origin.busy.items()}
-    for role in sorted({*origin.read, *origin.written}):
-        row[f"{role}_read_bytes"] = origin.read.get(role, 0)
-        row[f"{role}_write_bytes"] = origin.written.get(role, 0)
-    row |= {f"stall_{cause}_cycles": cycles for cause, cycles in origin.stalls.items()}
-    return row
+    rows = []
+    for origin, energy in zip(trace.origins, energies, strict=True):
+        row: Row = {
+            "node": origin.node,
+            "operator": origin.kind,
+            "group": origin.group,
+            "start_cycle": origin.first,
+            "end_cycle": origin.last,
+            "macs": origin.macs,
+            "instructions": origin.instructions,
+            "energy_mj": energy,
+        }
+        row |= {f"busy_{engine}_cycles": cycles for engine, cycles in origin.busy.items()}
+        for role in sorted({*origin.read, *origin.written}):
+            row[f"{role}_read_bytes"] = origin.read.get(role, 0)
+            row[f"{role}_write_bytes"] = origin.written.get(role, 0)
+        rows.append(row | {f"stall_{cause}_cycles": n for cause, n in origin.stalls.items()})
+    return rows
 
 
 # Figures of merit of a point: quotients of figures that it has, such as samples per square
@@ -169,24 +165,20 @@ def per_area(gain: float, more: float, whole: float) -> float:
 
 def merit_row(row: Row) -> Row:
     """The figures of merit that the figures in `row` allow."""
-    latency, area = (_number_or_nan(row.get(name)) for name in ("latency_ms", "area_mm2"))
-    samples = _number_or_nan(row.get("throughput_ips"))
-    tops = _over(2 * _TERA_PER_MS * _number_or_nan(row.get("macs")), latency)
-    found = {
-        name: _over(samples, _number_or_nan(row.get(over))) for name, over in _PER_AREA.items()
-    }
+
+    def figure(name: str) -> float:
+        value = row.get(name)
+        return float(value) if isinstance(value, int | float) else math.nan
+
+    def over(above: float, below: float) -> float:
+        return above / below if below else math.nan
+
+    latency, area, samples = map(figure, ("latency_ms", "area_mm2", "throughput_ips"))
+    tops = over(2 * _TERA_PER_MS * figure("macs"), latency)
+    found = {name: over(samples, figure(below)) for name, below in _PER_AREA.items()}
     found |= {
-        "tops_per_mm2": _over(tops, area),
+        "tops_per_mm2": over(tops, area),
         "latency_area": latency * area,
-        "throughput_per_watt": _over(samples, _number_or_nan(row.get("average_w"))),
+        "throughput_per_watt": over(samples, figure("average_w")),
     }
     return {name: value for name, value in found.items() if math.isfinite(value)}
-
-
-def _number_or_nan(value: object) -> float:
-    """A number of a row; NaN where it has none."""
-    return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _over(above: float, below: float) -> float:
-    return above / below if below else math.nan

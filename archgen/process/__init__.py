@@ -1,8 +1,8 @@
 """Processes: how work is bounded, watched and kept from being done twice at once.
 
 steps              what a process is at, told to whoever watches it
-memory             what the machine has, what a process may take
-guard              a piece of work in a process of its own, which can be ended
-threads            one thread each, few garbage collections
-locks              work that one process at a time may be at
+guard              a piece of work in a process of its own, which can be ended; memory, threads
+files              files that are whole or not there; locks
+cache              keys by content, and where what has such a key is kept
+internal_errors    what is said and kept of an error of archgen's own
 """

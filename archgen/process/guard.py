@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
@@ -43,6 +44,8 @@ _SHARED = 0.75
 _CONTAINER = tuple(map(Path, ("/sys/fs/cgroup/memory.max",
                               "/sys/fs/cgroup/memory/memory.limit_in_bytes")))  # fmt: skip
 """Where Linux says what a container may take."""
+_DATA = 5
+"""Where Linux says how many pages of data a process has."""
 _REFUSED = ("failed to allocate", "bad_alloc", "bad allocation", "out of memory")
 """What libraries say in their own errors when they are given no memory, in small letters."""
 
@@ -62,23 +65,18 @@ def machine_memory() -> int | None:
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
-    return min(size, _of_container() or size)
-
-
-def _of_container() -> int | None:
     for path in _CONTAINER:
-        try:
-            return int(path.read_text(encoding="ascii"))
-        except (OSError, ValueError):
-            continue  # there is no such file, or it says "max"
-    return None
+        # There may be no such file, or it says "max".
+        with suppress(OSError, ValueError):
+            return min(size, int(path.read_text(encoding="ascii")) or size)
+    return size
 
 
 def limit(size: int | None) -> None:
     """Give this process no more than `size` bytes for its data from now on; what it has already
     beside libraries comes on top."""
     if size is not None and resource is not None:
-        bound = size + max(0, _data_here() - LEAST)
+        bound = size + max(0, (resident("self", _DATA) or 0) - LEAST)
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
         _Granted.size = size
 
@@ -89,19 +87,11 @@ class _Granted:
     size: int | None = None
 
 
-def _data_here() -> int:
-    """Bytes of data that this process has; 0 where that is not known."""
+def resident(pid: int | str, column: int = 1) -> int | None:
+    """Bytes of memory that the process `pid` occupies, or of another `column` of its `statm`; None
+    where that is not known."""
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def resident(pid: int) -> int | None:
-    """Bytes of memory that the process `pid` occupies."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[column])
     except (OSError, ValueError, IndexError):
         return None
     return pages * os.sysconf("SC_PAGE_SIZE")
@@ -115,17 +105,14 @@ def is_refusal(mistake: BaseException) -> bool:
 
 def refusal(batch: int, mistake: BaseException) -> str:
     """Why a point at this `batch` had not enough memory, and what would help."""
-    bound = _Granted.size
-    if bound is None:
-        what = f"a batch of {batch} takes more memory than this computer has left"
-    else:
-        what = (
-            f"a batch of {batch} takes more memory than the {show_bytes(bound)} that a worker "
-            "process may have; a larger --memory, fewer --jobs or a smaller batch would help"
+    room, step = "this computer has left", step_at(mistake)
+    if _Granted.size is not None:
+        room = (
+            f"the {show_bytes(_Granted.size)} that a worker process may have; a larger --memory, "
+            "fewer --jobs or a smaller batch would help"
         )
-    step = step_at(mistake)
-    doing = f", at {step}" if step else ""
-    return f"{what}{doing}: {mistake}" if str(mistake) else f"{what}{doing}"
+    what = f"a batch of {batch} takes more memory than {room}{f', at {step}' if step else ''}"
+    return f"{what}: {mistake}" if str(mistake) else what
 
 
 Result = TypeVar("Result")

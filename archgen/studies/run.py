@@ -47,7 +47,6 @@ from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.models.load import ModelError
 from archgen.outcomes.bottleneck import DETAIL, bottleneck_row, plain
 from archgen.outcomes.estimated import ESTIMATED
-from archgen.outcomes.idle import idle_note
 from archgen.outcomes.points import Outcome, Point, Row
 from archgen.outcomes.rows import (
     area_row,
@@ -129,7 +128,6 @@ class Workbench:
         self._unquantized = Unquantized()
         self._memo = Memo()
         self._bucket: tuple[Request, Compiled | DoesNotFit | UnsupportedModel] | None = None
-        self._idle = ""
         self._decisions: dict[tuple[Extension, ...], Decisions] = {}
 
     def run(self, point: Point) -> Outcome:
@@ -146,7 +144,7 @@ class Workbench:
         )  # fmt: skip
         compiled, compile_s = _timed(lambda: self._compiled(request, point))
         program = compiled.program
-        notes = [model.note, self._idle if point.ranges else "", _products_elsewhere(compiled)]
+        notes = [model.note, _products_elsewhere(compiled)]
         verify_s: float | None = None
         checked: Row = {}
         if point.verify:
@@ -220,9 +218,7 @@ class Workbench:
             return self.tools.compile(request)
         if self._bucket is None or self._bucket[0] != request:
             try:
-                made = self.tools.compile(request)
-                idle = idle_note(made.program, request.arch, request.scheduling)
-                self._bucket, self._idle = (request, made), idle
+                self._bucket = request, self.tools.compile(request)
             except (DoesNotFit, UnsupportedModel) as answer:
                 self._bucket = request, answer
         known = self._bucket[1]

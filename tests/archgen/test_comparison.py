@@ -16,10 +16,9 @@ from archgen.cli.compare import compare, gate_lines, lines, share_of
 from archgen.cli.main import cli
 from archgen.comparison.comparison import ComparedStudy, StudyComparison
 from archgen.comparison.comparison import compare as compared
-from archgen.comparison.gates import gates_of, judged, usual_gates
+from archgen.comparison.gates import gates_of, judged
 from archgen.outcomes.columns import STALLS
 from archgen.outcomes.points import Outcome
-from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study
 from archgen.studies.sweep import study
@@ -146,7 +145,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
 
 
 def test_folders_are_compared_on_the_command_line(folders: tuple[str, str]) -> None:
-    result = CliRunner().invoke(compare, [*folders, "--fail-if-worse"])
+    result = CliRunner().invoke(compare, [*folders, "--fail-if-worse", "usual"])
     assert result.exit_code == 0, result.output
     assert "1 pairs: 1 same" in result.output
     assert f"only in {folders[0]}: gemmini-16" in result.output
@@ -172,19 +171,6 @@ def test_several_studies_stand_beside_the_first() -> None:
         compared(first)
 
 
-def test_a_machine_that_was_renamed_is_the_same_by_its_content() -> None:
-    edge = load_arch("soma-edge")
-    later = edge.model_copy(update={"name": "edge-a0", "description": "taped out"})
-    wider = edge.model_copy(update={"name": "edge-b0", "cores": 2})
-    before = Study((point("soma-edge"),), (edge,))
-    [same] = compared(before, Study((point("edge-a0", cycles=500),), (later,))).against
-    assert same.renamed == {"edge-a0": "soma-edge"}
-    assert [pair.verdict for pair in same.pairs] == ["better"]
-    assert [each.node for each in same.pairs[0].layers] == ["first+relu", "second"]
-    [other] = compared(before, Study((point("edge-b0"),), (wider,))).against
-    assert (other.renamed, other.pairs) == ({}, ())
-
-
 def test_machines_of_a_folder_are_sides_of_their_own(folders: tuple[str, str]) -> None:
     whole, _ = folders
     found = compared(f"{whole}:soma-edge", f"{whole}:gemmini-16", f"{whole}:g*")
@@ -197,22 +183,11 @@ def test_machines_of_a_folder_are_sides_of_their_own(folders: tuple[str, str]) -
         compared(f"{whole}s:soma-edge", whole)
 
 
-def test_machines_that_are_equal_in_all_but_their_names_compare_as_one() -> None:
-    """A copy beside a machine is no second partner for it, in either study, nor are its layers
-    counted with those of the first."""
-    edge = load_arch("soma-edge")
-    copies = tuple(edge.model_copy(update={"name": name}) for name in ("a0", "b0"))
-    alone = Study((point("soma-edge"),), (edge,))
-    twice = Study((point("a0"), point("b0")), copies)
-    for first, second in ((alone, twice), (twice, alone)):
-        for on in (None, ["model", "batch"]):
-            found = compared(first, second, on=on)
-            assert [pair.verdict for pair in found.pairs] == ["same"]
-            assert [each.added.difference for each in found.pairs[0].layers] == [0, 0]
-            assert judged(found, usual_gates(0.0), True).stopped == ()
-    other = Study(twice.outcomes, (copies[0], copies[1].model_copy(update={"cores": 2})))
-    with pytest.raises(StudyError, match="study 2: there are several points with model=net"):
-        compared(alone, other, on=["model", "batch"])
+def test_columns_that_do_not_tell_points_apart_are_refused() -> None:
+    twice = of(point("a0"), point("b0"))
+    said = "study 2: there are several points with model=net; add arch to the columns"
+    with pytest.raises(StudyError, match=said):
+        compared(of(point("a0")), twice, on=["model"])
 
 
 def stopped(before: Outcome, after: Outcome, *words: str) -> list[str]:
@@ -255,7 +230,7 @@ def test_wrong_gates_are_told_all_at_once() -> None:
     ("gates", "code"),
     [
         ((), 0),
-        (("--fail-if-worse",), 3),
+        (("--fail-if-worse", "usual"), 3),
         (("--fail-if-worse", "latency:2%"), 3),
         (("--fail-if-worse=LATENCY:60%,energy:60%",), 0),
         (("--fail-if-worse", "latency:60%", "--fail-if-worse", "energy"), 3),
@@ -268,7 +243,7 @@ def test_wrong_gates_are_told_all_at_once() -> None:
 def test_gates_end_with_a_code_of_their_own(
     monkeypatch: pytest.MonkeyPatch, gates: tuple[str, ...], code: int
 ) -> None:
-    """Half as long again: also where the option stands alone in front of the folders."""
+    """Half as long again."""
     worse = compared(of(point(area_mm2=None)), of(point(cycles=1500, area_mm2=None)))
     given: list[object] = []
 
@@ -299,7 +274,7 @@ def test_nothing_to_compare_is_no_success(folders: tuple[str, str]) -> None:
     sides = [f"{whole}:soma-edge", f"{whole}:gemmini-16"]
     alone = CliRunner().invoke(compare, [*sides, "--on", "arch"])
     assert alone.exit_code == 5 and "no point is in both studies" in alone.output
-    result = CliRunner().invoke(compare, [*sides, "--on", "arch", "--fail-if-worse"])
+    result = CliRunner().invoke(compare, [*sides, "--on", "arch", "--fail-if-worse", "usual"])
     assert result.exit_code == 5
     assert "nothing compared" in result.output
 
