@@ -20,7 +20,6 @@ from simmodel.arch.units import show_bytes
 _CLOSE = 0.01
 _EQUAL = 0.0005
 """Leads below it would read as 1.00."""
-LEAST_SHARE = 0.0005
 _VERBS = {
     "does_not_fit": ("does not fit", "do not fit"),
     "unsupported": ("is not supported", "are not supported"),
@@ -232,12 +231,7 @@ def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iter
     first = next((standing.name for standing in ranking.ranked), "")
     chosen = next(iter(found.get(first, ())), None)
     if chosen is not None:
-        text = f"What to change first on {first}: {chosen.title}"
-        if chosen.measured is None:
-            yield f"{text}, which saves {_saved(chosen)}."
-        else:
-            said = f"{chosen.measured.machine} has it, and takes {_less(chosen.measured.gain)}"
-            yield f"{text}; {said}."
+        yield f"What to change first on {first}: {chosen.title}, which saves {_saved(chosen)}."
 
 
 def _saved(lever: Lever) -> str:
@@ -249,13 +243,6 @@ def _saved(lever: Lever) -> str:
     if lever.way == ESTIMATED:
         return f"about {share}, as estimated"
     return f"at most {share} with the same program"
-
-
-def _less(gain: float) -> str:
-    """Of the time of a machine, against another's."""
-    if abs(gain) < LEAST_SHARE:
-        return "as long"
-    return f"{percent(abs(gain))} {'less' if gain > 0 else 'more'}"
 
 
 def _refused(points: Sequence[PointView]) -> Iterator[str]:
