@@ -52,9 +52,8 @@ def overviews(study: ReportSubject, ranking: Ranking) -> list[Drawing]:
     if frame.empty:
         return []
     shown = bars_of(len(frame), ranking)
-    layers = layers_frame([study.outcomes[index] for index in shown])
     made = list(drawn(sweep_figures(frame, archs)))
-    made += drawn(row_figures(frame.iloc[shown], archs, layers))
+    made += drawn(row_figures(frame.iloc[shown], archs))
     made += drawn(cloud_figures(frame, archs))
     return made
 
