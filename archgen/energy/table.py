@@ -179,10 +179,6 @@ class Gates(Cited):
     mux: Positive
 
 
-class Control(Ranged):
-    """How well areas of gates, registers and choices are known."""
-
-
 class AddressWalkerArea(Cited):
     """A dimension that addresses walk: bits of its registers; an adder is with it."""
 
@@ -232,7 +228,8 @@ class AreaFigures(_TableRecord):
     arithmetic: CellArea
     register_: Annotated[RegisterArea, Field(alias="register")]
     gates: Gates
-    control: Control
+    control: Ranged
+    """How well areas of gates, registers and choices are known."""
     datapath: Datapath
     walker: AddressWalkerArea
     converter: Amount

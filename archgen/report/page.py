@@ -26,11 +26,11 @@ from archgen.report.explorer import explorer
 from archgen.report.figures import (  # fmt: skip
     COSTS,
     DETAILS,
-    SvgBudget,
     bars_of,
     chosen_details,
     details,
     overviews,
+    within,
 )
 from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
@@ -84,9 +84,10 @@ def report_html(study: ReportSubject, folder: Path | None = None) -> str:
     template, said = _environment().get_template("report.html.j2"), content(study, folder)
     bare = [each | {"figures": []} for each in said["details"]]
     # Details have the room that everything else leaves.
-    budget = SvgBudget(MOST - len(template.render(said | {"details": bare}).encode()))
-    fitting = [each | {"figures": budget.within(each["figures"])} for each in said["details"]]
-    return template.render(said | {"details": fitting})
+    room = MOST - len(template.render(said | {"details": bare}).encode())
+    every = within([each["figures"] for each in said["details"]], room)
+    pairs = zip(said["details"], every, strict=True)
+    return template.render(said | {"details": [each | {"figures": own} for each, own in pairs]})
 
 
 @cache
@@ -112,7 +113,10 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
     archs = [arch for arch in study.archs if arch.name in used]
     ranking = rank(points, archs)
     ran = [each for each in ranking.ranked if any(p.has_run for p in each.best.values())]
-    accounts = _accounts(ran[:MOST_ROWS], study.outcomes)
+    accounts = {
+        each.name: [account(p, study.outcomes[p.index]) for p in each.best.values() if p.has_run]
+        for each in ran[:MOST_ROWS]
+    }
     groups = alike(ran)
     found = {own[0].name: levers(own[0].arch, accounts[own[0].name]) for own in groups[:MACHINES]}
     shown = chosen_details([own[0] for own in groups], ranking.workloads)
@@ -147,7 +151,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "areas": area_sheet([standing.arch for standing in ranking.standings]),
         "energies": energy_sheet([p for s in ranking.ranked for p in s.best.values() if p.has_run]),
         "estimated": sum(point.is_guess for point in points),
-        "details": _details(shown, accounts, study.outcomes),
+        "details": [_detail(point, accounts, study.outcomes) for point in shown],
         "checks": checks_sheet(points),
         "notes": list(dict.fromkeys(filter(None, notes))),
         "stalls": STALLS,
@@ -166,16 +170,6 @@ def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Ca
     numbered = enumerate(groups[:MACHINES], 1)
     files |= {standing.name: f"review-{n}" for n, own in numbered for standing in own}
     return lambda name: files.get(name, "")
-
-
-def _accounts(
-    standings: Sequence[Standing], outcomes: Sequence[Outcome]
-) -> dict[str, list[Account]]:
-    """By machine: the accounts of its best points that were run."""
-    return {
-        standing.name: [account(p, outcomes[p.index]) for p in standing.best.values() if p.has_run]
-        for standing in standings
-    }
 
 
 def _review(
@@ -205,20 +199,12 @@ def _waits(accounts: Sequence[Account], most: int = 3) -> list[tuple[str, float]
     return [(cause, share) for cause, share in ranked[:most] if share >= _LEAST_WAIT]
 
 
-def _details(
-    shown: Sequence[PointView],
-    accounts: Mapping[str, Sequence[Account]],
-    outcomes: Sequence[Outcome],
-) -> list[dict[str, Any]]:
-    known = {each.point.index: each for own in accounts.values() for each in own}
-    return [
-        {
-            "point": point,
-            "figures": details(point, outcomes[point.index]),
-            "layers": layer_sheet(known[point.index]),
-        }
-        for point in shown
-    ]
+def _detail(
+    point: PointView, accounts: Mapping[str, Sequence[Account]], outcomes: Sequence[Outcome]
+) -> dict[str, Any]:
+    own = next(each for each in accounts[point.machine] if each.point.index == point.index)
+    figures = details(point, outcomes[point.index])
+    return {"point": point, "figures": figures, "layers": layer_sheet(own)}
 
 
 def _file(standing: Standing) -> str:
