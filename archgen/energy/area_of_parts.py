@@ -84,7 +84,7 @@ def _loop_buffer(arch: Arch, size: int, figures: Figures, source: Source, logic:
     width = round(instruction_bytes(arch) * arch.front_end.bundle)
     cores, fit = arch.core_count, figures.area.sram
     shape = Sram(max(size, width), width, node=arch.energy.node)
-    memory = UncertainValue.within(source.sram(shape).area, fit.low, fit.high).times(cores)
+    memory = UncertainValue.within(source(shape).area, fit.low, fit.high).times(cores)
     bits = 8 * size * cores
     registers = logic.control(logic.registers(bits) + logic.muxes(bits))
     small = registers.value < memory.value
@@ -190,7 +190,7 @@ def memory_terms(
         return
     shape = Sram.of(memory, arch.energy.node)
     fit = figures.area.sram
-    banks = UncertainValue.within(source.sram(shape).area, fit.low, fit.high).times(count)
+    banks = UncertainValue.within(source(shape).area, fit.low, fit.high).times(count)
     yield Term(
         role, "banks",
         (*(f"{path}.{name}" for name in ("size", "banks", "bank_width", *_PORTS)), *where),

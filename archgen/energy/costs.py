@@ -111,7 +111,7 @@ def _memory(
     stated, memory = _stated(arch, role), arch.memories.on_chip()[role]
 
     def from_source(write: bool) -> UncertainValue:
-        made = source.sram(Sram.of(memory, arch.energy.node))
+        made = source(Sram.of(memory, arch.energy.node))
         scaled = (made.write if write else made.read) * _supply(arch, figures)
         return UncertainValue.within(scaled, figures.sram.low, figures.sram.high)
 

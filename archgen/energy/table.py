@@ -1,7 +1,6 @@
-"""The table of energies and areas: what `table.yaml` must hold, and how it is read.
+"""The table of energies and areas: what `table.yaml` must hold.
 
-The one idea: a table is checked like an architecture file. Every figure stands with its source and
-its status, and a table that is wrong is refused with every mistake at its line.
+The one idea: every figure stands with its source and its status.
 """
 
 from __future__ import annotations
@@ -10,12 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
-
-from archgen.schema.source import read_tree
-from archgen.schema.tree import ArchError, Mistake, find, plain, position
-from archgen.schema.tree import Table as Tree
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
 
 SHIPPED = Path(__file__).with_name("table.yaml")
 Positive = Annotated[float, Field(gt=0)]
@@ -184,10 +179,6 @@ class Gates(Cited):
     mux: Positive
 
 
-class Control(Ranged):
-    """How well areas of gates, registers and choices are known."""
-
-
 class AddressWalkerArea(Cited):
     """A dimension that addresses walk: bits of its registers; an adder is with it."""
 
@@ -237,7 +228,8 @@ class AreaFigures(_TableRecord):
     arithmetic: CellArea
     register_: Annotated[RegisterArea, Field(alias="register")]
     gates: Gates
-    control: Control
+    control: Ranged
+    """How well areas of gates, registers and choices are known."""
     datapath: Datapath
     walker: AddressWalkerArea
     converter: Amount
@@ -269,28 +261,4 @@ class Figures(_TableRecord):
 @cache
 def shipped_table() -> Figures:
     """The table that comes with the package."""
-    return load_table(SHIPPED)
-
-
-def load_table(path: Path) -> Figures:
-    """The table in the file `path`. Raises ArchError with every mistake and its position."""
-    tree, mistakes = read_tree(path, str(path))
-    if tree is None or mistakes:
-        raise ArchError(mistakes)
-    try:
-        return Figures.model_validate(plain(tree))
-    except ValidationError as failed:
-        errors = failed.errors(include_url=False)
-        raise ArchError(_mistake(tree, error) for error in errors) from None
-
-
-def _mistake(tree: Tree, error: ErrorDetails) -> Mistake:
-    path: tuple[str | int, ...] = ()
-    for step in error["loc"]:
-        if find(tree, (*path, step)) is not None:
-            path = (*path, step)
-    dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    said = error["msg"][:1].lower() + error["msg"][1:]
-    if error["type"] == "missing":
-        said = f"missing key {str(error['loc'][-1])!r}"
-    return Mistake(position(tree, path), f"table{dotted}", said)
+    return Figures.model_validate(yaml.safe_load(SHIPPED.read_text(encoding="utf-8")))

@@ -9,7 +9,7 @@ from archgen.plots.bars import latency_figure, throughput_figure, tornado_figure
 from archgen.plots.gantt import gantt_figure, utilization_figure
 from archgen.plots.over_time import bandwidth_figure, banks_figure, occupancy_figure
 from archgen.plots.pareto import pareto_figure
-from archgen.plots.roofline import group_roofline_figure, roofline_figure
+from archgen.plots.roofline import roofline_figure
 from archgen.plots.saving import FORMATS, detail_figures, overview_figures, save_plots
 from archgen.plots.stacked import (
     area_figure,
@@ -30,7 +30,6 @@ __all__ = [
     "detail_figures",
     "energy_figure",
     "gantt_figure",
-    "group_roofline_figure",
     "latency_figure",
     "map_figure",
     "memory_figure",

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from archgen.outcomes.axes import workload
 from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run_of
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.plots.panels import NONE, Panel, bar_figure, panel_figure, write_at_edge, write_instead
@@ -126,34 +125,24 @@ _MOST_ROWS = 40
 def tornado_figure(frame: Frame) -> Figure:
     """Bars of `low` and `high`, relative changes of a metric at `low_value` and `high_value`.
 
-    `frame` has the columns parameter, low_value, high_value, low, high, and may have `metric`
-    and those of points: a panel for each. The parameter that matters most is on top; of more
-    than 40 the others are counted. A change that is missing has no bar, but its value is named.
+    `frame` has the columns parameter, low_value, high_value, low, high, and may have `metric`. The
+    parameter that matters most is on top; of more than 40 the others are counted. A change that is
+    missing has no bar, but its value is named.
     """
-    points: dict[str, list[Record]] = {}
-    for row in records(frame):
-        words = [str(row["arch"])] if "arch" in row else []
-        words += [workload(row)] if "model" in row and "batch" in row else []
-        points.setdefault(", ".join(words), []).append(row)
-    panels = [_tornado_panel(name, rows) for name, rows in points.items()]
+    ranked = sorted(records(frame), key=_reach, reverse=True)
+    drawn, left = ranked[:_MOST_ROWS], len(ranked) - _MOST_ROWS
+    more = f"{left} smaller ones left out" if left > 0 else ""
+    panel = Panel(more, drawn, [str(row["parameter"]) for row in drawn])
     metric = str(frame["metric"].iloc[0]) if "metric" in frame else "result"
     text = "Sensitivity: one parameter at a time"
-    figure, grid = panel_figure(panels, text, f"change of {metric} [%]", 0.36)
-    for axes, panel in grid:
-        axes.axvline(0, color=INK, lw=1)
-        reach = max(map(_reach, panel.rows)) or 0.01
-        axes.set_xlim(-175 * reach, 175 * reach)
-        for place, row in panel:
-            _draw_changes(axes, place, row)
+    figure, ((axes, _),) = panel_figure([panel], text, f"change of {metric} [%]", 0.36)
+    axes.axvline(0, color=INK, lw=1)
+    reach = _reach(drawn[0]) or 0.01
+    axes.set_xlim(-175 * reach, 175 * reach)
+    for place, row in panel:
+        _draw_changes(axes, place, row)
     legend(figure, keys({"at the low value": BLUE, "at the high value": ORANGE}))
     return figure
-
-
-def _tornado_panel(name: str, rows: Sequence[Record]) -> Panel:
-    ranked = sorted(rows, key=_reach, reverse=True)
-    drawn, left = ranked[:_MOST_ROWS], len(ranked) - _MOST_ROWS
-    more = f" ({left} smaller ones left out)" if left > 0 else ""
-    return Panel(name + more, drawn, [str(row["parameter"]) for row in drawn])
 
 
 def _reach(row: Record) -> float:

@@ -1,15 +1,9 @@
-"""Rooflines of machines: with the points that a study reached, and with the groups of a run.
-
-The one idea: what a group takes is the time from the ends of the groups before to its own, so that
-areas add up to the run; groups that end within half a percent of it count as one. What was loaded
-ahead cost a group no time of its own: such a point may lie above the slope.
-"""
+"""Each machine's or family's roofline with the points that the study reached under it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -19,8 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
-from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots.over_time import Stretch, split_points, stretches
+from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.panels import (
     OUTLINE,
     TITLE_LETTERS,
@@ -222,97 +215,3 @@ def _ends(values: Collection[T]) -> list[T]:
     """The first and the last, where these are two."""
     ordered = list(values)
     return [*ordered[:1], *ordered[1:][-1:]]
-
-
-# The groups of layers of a run under the roofline, each as large as its time.
-
-_TOGETHER = 0.005
-_LARGEST = 900.0
-"""Square points of a mark that stands for a whole run."""
-
-
-@dataclass(frozen=True)
-class GroupPoint:
-    """A group of layers under the roofline, or some that end together."""
-
-    groups: tuple[int, ...]
-    macs: float
-    moved: float
-    """Bytes read from and written to DRAM."""
-    cycles: float
-    share: float
-    """Of the run's time."""
-
-
-def group_points(layers: Frame) -> list[GroupPoint]:
-    """The groups of one point that take time, in order of their ends."""
-    rows = records(layers)
-    parts = stretches(rows)
-    total = sum(part.end - part.start for part in parts)
-    points = []
-    for bundle in _bundles(parts, _TOGETHER * total):
-        groups = tuple(part.group for part in bundle)
-        own = [row for row in rows if row["group"] in groups]
-        cycles = bundle[-1].end - bundle[0].start
-        moved = _sum(own, "dram_read_bytes") + _sum(own, "dram_write_bytes")
-        points.append(GroupPoint(groups, _sum(own, "macs"), moved, cycles, cycles / total))
-    return points
-
-
-def _bundles(parts: Sequence[Stretch], least: float) -> list[list[Stretch]]:
-    """`parts` in order, with those bundled that would take less than `least` cycles alone."""
-    bundles: list[list[Stretch]] = []
-    for part in parts:
-        if bundles and bundles[-1][-1].end - bundles[-1][0].start < least:
-            bundles[-1].append(part)
-        else:
-            bundles.append([part])
-    if len(bundles) > 1 and bundles[-1][-1].end - bundles[-1][0].start < least:
-        short = bundles.pop()
-        bundles[-1] += short
-    return bundles
-
-
-def _sum(rows: Sequence[Record], column: str) -> float:
-    return sum(value for row in rows if (value := number(row, column)) > 0)
-
-
-@rc_context(SETTINGS)
-def group_roofline_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
-    """Log-log, one panel for each architecture: rate over intensity of the groups in `layers`.
-
-    Groups without multiply-accumulates are counted below, with their share of time. Groups that
-    move nothing to or from DRAM stand at the right edge.
-    """
-    runs = [(records(own.iloc[:1])[0], group_points(own)) for own in split_points(layers)]
-    names = list(dict.fromkeys(str(row["arch"]) for row, _ in runs))
-    marks = _marks(workload(row) for row, _ in runs)
-    figure, grid = square_figure(max(1, len(names)), "Roofline of groups: area is time")
-    intensities = [g.macs / g.moved for _, groups in runs for g in groups if g.macs and g.moved]
-    span = _span(intensities, [row for row, _ in runs], archs)
-    for panel, name in zip(grid, names, strict=False):
-        own = [(row, groups) for row, groups in runs if row["arch"] == name]
-        panel.set_title(folded(name, TITLE_LETTERS))
-        _draw_roofs(panel, [archs[name]], [row for row, _ in own], span)
-        for row, groups in own:
-            _draw_groups(panel, groups, archs[name].clock, marks[workload(row)])
-        idle = [group.share for _, groups in own for group in groups if not group.macs]
-        if idle:
-            plural = "" if len(idle) == 1 else "s"
-            share = 100 * sum(idle) / len(own)
-            _write_corner(panel, [f"{len(idle)} group{plural} without MACs, {share:.2g} % of time"])
-    _label_outer(grid)
-    legend(figure, _mark_keys(marks))
-    return figure
-
-
-def _draw_groups(
-    panel: Axes, groups: Sequence[GroupPoint], clock: float, mark: tuple[str, str]
-) -> None:
-    drawn, edge = [group for group in groups if group.macs], panel.get_xlim()[1]
-    panel.scatter(
-        [group.macs / group.moved if group.moved else edge for group in drawn],
-        [group.macs / group.cycles * clock / _GIGA for group in drawn],
-        s=[max(6.0, _LARGEST * group.share) for group in drawn],
-        c=mark[0], marker=mark[1], alpha=0.75, ec="white", lw=0.6,
-    )  # fmt: skip

@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ from archgen.plots.over_time import (
     split_points,
 )
 from archgen.plots.pareto import pareto_figure
-from archgen.plots.roofline import group_roofline_figure, roofline_figure
+from archgen.plots.roofline import roofline_figure
 from archgen.plots.stacked import (
     area_figure,
     energy_figure,
@@ -62,7 +61,6 @@ OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
     "latency": latency_figure,
     "throughput": throughput_figure,
     "roofline": roofline_figure,
-    "roofline_groups": group_roofline_figure,
     "memory": memory_figure,
     "stalls": stalls_figure,
     "waterfall": waterfall_figure,
@@ -85,13 +83,11 @@ Archs = Mapping[str, Arch]
 Named = Iterator[tuple[str, Figure]]
 
 
-def overview_figures(
-    frame: Frame, archs: Archs, layers: Frame | None = None, sensitivity: Frame | None = None
-) -> Named:
+def overview_figures(frame: Frame, archs: Archs, sensitivity: Frame | None = None) -> Named:
     """Name and figure of everything that compares points, as far as the frames say it."""
     yield from sweep_figures(frame, archs)
     compared, ran = like_with_like(frame), runs(frame)
-    for every, figures in ((compared, _compared_rows), (ran, partial(_run_rows, layers=layers))):
+    for every, figures in ((compared, _compared_rows), (ran, _run_rows)):
         drawn = quickest(every)
         count, known = (sum(map(has_figures, records(own))) for own in (drawn, every))
         noun = " estimates" if is_estimated(every) else ""
@@ -139,10 +135,10 @@ def _sweep_figures(frame: Frame, archs: Archs) -> Named:
         yield f"map_{names[pair[0]]}_{names[pair[1]]}", map_figure(frame, archs, pair)
 
 
-def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Named:
+def row_figures(frame: Frame, archs: Archs) -> Named:
     """Figures with a row, or a panel, for each point or machine."""
     yield from _compared_rows(like_with_like(frame), archs)
-    yield from _run_rows(runs(frame), archs, layers)
+    yield from _run_rows(runs(frame), archs)
 
 
 def _compared_rows(frame: Frame, archs: Archs) -> Named:
@@ -160,12 +156,10 @@ def _bars(frame: Frame, archs: Archs) -> Named:
         yield "throughput", throughput_figure(frame, archs)
 
 
-def _run_rows(frame: Frame, archs: Archs, layers: Frame | None) -> Named:
+def _run_rows(frame: Frame, archs: Archs) -> Named:
     """Figures of what happened in runs."""
     if frame.empty:
         return
-    if layers is not None and not layers.empty and layers["arch"].nunique() <= _MOST_PANELS:
-        yield "roofline_groups", group_roofline_figure(layers, archs)
     yield "memory", memory_figure(frame, archs)
     yield "stalls", stalls_figure(frame, archs)
     if _has_values(frame, "of_bound"):
@@ -258,7 +252,7 @@ def save_plots(
         raise ValueError(f"format {', '.join(unknown)}: must be one of {', '.join(FORMATS)}")
     inside = detail_figures(archs, layers, spans, levels) if details else ()
     paths = []
-    for name, figure in chain(overview_figures(frame, archs, layers, sensitivity), inside):
+    for name, figure in chain(overview_figures(frame, archs, sensitivity), inside):
         for suffix in formats:
             path = folder / f"{name}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)

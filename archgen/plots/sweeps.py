@@ -311,12 +311,10 @@ def _line_keys(
 _MOST_MAPS, _MOST_NETWORKS = 3, 4
 _FULL = 0.6
 """Share of a map's places that have a point, at least."""
-_NUMBERED, _ABREAST = 64, 16
-"""Most cells that are numbered, and most of them in a row."""
+_NUMBERED = 64
+"""Most cells that are numbered."""
 _SPAN = 1.25
 """Ratio that shades span at least."""
-_CELL = (0.4, 0.42)
-"""Inches of a numbered cell, at least."""
 _COLOURS = "cividis_r"
 """Of even lightness, so that a print in grey says the same; dark is much."""
 
@@ -333,22 +331,17 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
     every = axes(frame, archs)
     by_column = {axis.column: axis for axis in every if axis.ordered}
     pair = by_column[columns[0]], by_column[columns[1]]
-    rows = records(frame)
-    maps: dict[str, Slice] = {}
-    for one in (choices := slices(rows, every, pair)):
-        if _is_map(one, pair) or not any(_is_map(each, pair) for each in choices):
-            maps.setdefault(one.network, one)
-    drawn = list(maps.values())[:_MOST_NETWORKS]
+    rows, maps = records(frame), dict[str, Slice]()
+    for one in sorted(slices(rows, every, pair), key=lambda one: not _is_map(one, pair)):
+        maps.setdefault(one.network, one)
     metrics = _available([LATENCY, ENERGY], rows)
+    panels = [(one, metric) for one in [*maps.values()][:_MOST_NETWORKS] for metric in metrics]
     text = f"{pair[1].label} against {pair[0].label}"
-    count = len(drawn) * len(metrics)
-    figure, grid = square_figure(max(1, count), text, share=False, columns=max(1, len(metrics)))
-    across, along = (max((len(_values(axis, one)) for one in drawn), default=1) for axis in pair)
-    wide, high = (across, along) if _is_numbered(across, along) else (1, 1)
-    width = max(4.2, 1.6 + _CELL[0] * wide) * len(metrics)
-    height = max(3.2, 1.4 + _CELL[1] * high) * max(1, len(drawn))
-    figure.set_size_inches(max(6.4, width), 0.9 + height)
-    panels = [(one, metric) for one in drawn for metric in metrics]
+    longest = max(len(axis.values) for axis in pair)
+    figure, grid = square_figure(
+        max(1, len(panels)), text, share=False, columns=max(1, len(metrics)),
+        width=1.6 + 0.45 * min(16, max(6, longest)),
+    )  # fmt: skip
     for panel, (one, metric) in zip(grid, panels, strict=False):
         _draw_map(figure, panel, one, metric, pair)
     return figure
@@ -371,10 +364,6 @@ def _is_map(one: Slice, pair: Sequence[StudyAxis]) -> bool:
     return min(across, along) > 1 and across * along > 4 and len(one.rows) >= _FULL * across * along
 
 
-def _is_numbered(across: int, along: int) -> bool:
-    return across * along <= _NUMBERED and across <= _ABREAST
-
-
 def _values(axis: StudyAxis, one: Slice) -> list[Any]:
     """The values of an axis that a slice has, in order."""
     own = {axis.value(row) for row in one.rows}
@@ -385,31 +374,25 @@ def _draw_map(
     figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[StudyAxis, StudyAxis]
 ) -> None:
     xs, ys = (_values(axis, one) for axis in pair)
-    numbered = _is_numbered(len(xs), len(ys))
     cells = np.full((len(ys), len(xs)), np.nan)
     words: dict[tuple[int, int], str] = {}
-    refusals: list[str] = []
     for row in one.rows:
         x, y = xs.index(pair[0].value(row)), ys.index(pair[1].value(row))
         cells[y, x] = metric.of(row)
         lines = [shown(cells[y, x]), *(f"run {shown(run)}" for run in _run_values(row, metric))]
-        if not has_figures(row):
-            refusals.append(refusal(row))
-            lines = [refusals[-1].replace(" ", "\n")] if numbered else ["x"]
-        if numbered or not has_figures(row):
-            words[x, y] = "\n".join(lines)
+        words[x, y] = "\n".join(lines) if has_figures(row) else refusal(row).replace(" ", "\n")
     names = [metric.title, _range_text(cells), ", ".join(filter(None, [one.network, one.label]))]
-    names += [f"x: {refusals[0]}"] if refusals and not numbered else []
     panel.set_title("\n".join(folded(name, 44) for name in names if name), fontsize=9)
     for axis, values, side in zip(pair, (xs, ys), (panel.xaxis, panel.yaxis), strict=True):
-        texts = [f"{axis.number(value):.6g}" for value in values]
-        room = 48 // (1 + max(map(len, texts))) if axis is pair[0] else 16
-        step = math.ceil(len(values) / max(1, min(room, 16)))
-        side.set_ticks(range(0, len(values), step), texts[::step])
+        step = math.ceil(len(values) / 16)
+        texts = [f"{axis.number(value):.5g}" for value in values[::step]]
+        side.set_ticks(range(0, len(values), step), texts)
         side.set_label_text(axis.title)
+        if side is panel.xaxis and max(map(len, texts)) * len(texts) > 40:
+            panel.tick_params(axis="x", rotation=45)
     panel.grid(visible=False)
     panel.set(xlim=(-0.5, len(xs) - 0.5), ylim=(-0.5, len(ys) - 0.5))
-    _shade(figure, panel, cells, words)
+    _shade(figure, panel, cells, words if cells.size <= _NUMBERED else {})
 
 
 def _shade(
@@ -417,15 +400,13 @@ def _shade(
 ) -> None:
     """Draw the cells, the words in each, and what shades mean."""
     colours = np.ones((*cells.shape, 4))
-    real = cells[np.isfinite(cells)]
-    if real.size:
-        low, high = real.min(), max(real.max(), _SPAN * real.min())
+    if np.isfinite(cells).any():
+        low, high = np.nanmin(cells), max(np.nanmax(cells), _SPAN * np.nanmin(cells))
         norm = LogNorm(low, high) if 0 < 3 * low < high else Normalize(low, high)
         image = panel.imshow(cells, cmap=_COLOURS, norm=norm, aspect="auto", origin="lower")
         colours = image.to_rgba(cells)
-        ticks = np.geomspace(low, high, 5) if low > 0 else np.linspace(low, high, 5)
         bar = figure.colorbar(image, ax=panel, format=lambda value, _: shown(value), pad=0.02)
-        bar.set_ticks(ticks.tolist())
+        bar.set_ticks((np.geomspace if low > 0 else np.linspace)(low, high, 5).tolist())
         bar.minorticks_off()
     for (x, y), text in words.items():
         colour = MUTED if math.isnan(cells[y, x]) else readable_on(colours[y, x])
@@ -434,10 +415,11 @@ def _shade(
 
 def _range_text(cells: np.ndarray[Any, Any]) -> str:
     """`1.02 to 1.04, 2 % apart`."""
-    real = cells[np.isfinite(cells)]
-    low, high = (float(real.min()), float(real.max())) if real.size else (0.0, 0.0)
-    if not 0 < low < high:
-        return f"{shown(low)} everywhere" if real.size and low == high else ""
-    ratio = high / low
+    if not np.nanmax(cells, initial=0) > 0:
+        return ""
+    low, high = float(np.nanmin(cells)), float(np.nanmax(cells))
+    if low == high:
+        return f"{shown(low)} everywhere"
+    ratio = high / low if low > 0 else math.inf
     apart = f"{ratio:.3g} times" if ratio >= 2 else f"{100 * (ratio - 1):.2g} %"
     return f"{shown(low)} to {shown(high)}, {apart} apart"

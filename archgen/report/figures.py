@@ -7,7 +7,7 @@ read, details for a few, and what is left out for its size is named in its place
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -52,9 +52,8 @@ def overviews(study: ReportSubject, ranking: Ranking) -> list[Drawing]:
     if frame.empty:
         return []
     shown = bars_of(len(frame), ranking)
-    layers = layers_frame([study.outcomes[index] for index in shown])
     made = list(drawn(sweep_figures(frame, archs)))
-    made += drawn(row_figures(frame.iloc[shown], archs, layers))
+    made += drawn(row_figures(frame.iloc[shown], archs))
     made += drawn(cloud_figures(frame, archs))
     return made
 
@@ -94,20 +93,18 @@ def details(point: PointView, outcome: Outcome) -> list[Drawing]:
     return list(drawn(detail_figures({point.machine: point.arch}, *given), point.anchor))
 
 
-class SvgBudget:
-    """Leaves out figures when all of them together would be too much."""
-
-    def __init__(self, left: int) -> None:
-        self._left = min(left, _ALL)
-
-    def within(self, drawings: Sequence[Drawing]) -> list[Drawing]:
-        """`drawings`, with those empty for which there is no room."""
-        found = []
-        for drawing in drawings:
-            fits = len(drawing.svg) <= self._left
-            self._left -= len(drawing.svg) if fits else 0
-            found.append(drawing if fits else Drawing(drawing.name, drawing.title, "", ""))
-        return found
+def within(groups: Sequence[Sequence[Drawing]], room: int) -> list[list[Drawing]]:
+    """`groups` of drawings, with those empty for which there is no room."""
+    left = min(room, _ALL)
+    fitting = []
+    for group in groups:
+        fitting.append(list(group))
+        for place, drawing in enumerate(group):
+            if len(drawing.svg) <= left:
+                left -= len(drawing.svg)
+            else:
+                fitting[-1][place] = replace(drawing, said="", svg="")
+    return fitting
 
 
 def bars_of(count: int, ranking: Ranking) -> list[int]:

@@ -7,7 +7,7 @@ here by plain functions, so a test can look at the values before they are text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,17 @@ from archgen.report.explorer import explorer
 from archgen.report.figures import (  # fmt: skip
     COSTS,
     DETAILS,
-    SvgBudget,
     bars_of,
     chosen_details,
     details,
     overviews,
+    within,
 )
 from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
 from archgen.report.levers import Lever, levers, without_gain
 from archgen.report.points import PointView, ReportSubject, views
-from archgen.report.ranking import MeasuredGain, Ranking, Standing, alike, measured, rank
-from archgen.report.ranking import content as machine_content
+from archgen.report.ranking import Ranking, Standing, alike, rank
 from archgen.report.sheet import counted, listed, percent, short, signed, times
 from archgen.report.summary import sentences
 from archgen.report.tables import (
@@ -54,7 +53,7 @@ from archgen.report.tables import (
     waterfall_sheet,
     yaml_anchor,
 )  # fmt: skip
-from archgen.schema.rewritten import Fields, fields_of
+from archgen.schema.rewritten import fields_of
 
 REPORT = "report.html"
 MOST = 9_500_000
@@ -85,9 +84,10 @@ def report_html(study: ReportSubject, folder: Path | None = None) -> str:
     template, said = _environment().get_template("report.html.j2"), content(study, folder)
     bare = [each | {"figures": []} for each in said["details"]]
     # Details have the room that everything else leaves.
-    budget = SvgBudget(MOST - len(template.render(said | {"details": bare}).encode()))
-    fitting = [each | {"figures": budget.within(each["figures"])} for each in said["details"]]
-    return template.render(said | {"details": fitting})
+    room = MOST - len(template.render(said | {"details": bare}).encode())
+    every = within([each["figures"] for each in said["details"]], room)
+    pairs = zip(said["details"], every, strict=True)
+    return template.render(said | {"details": [each | {"figures": own} for each, own in pairs]})
 
 
 @cache
@@ -113,16 +113,12 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
     archs = [arch for arch in study.archs if arch.name in used]
     ranking = rank(points, archs)
     ran = [each for each in ranking.ranked if any(p.has_run for p in each.best.values())]
-    accounts = _accounts(ran[:MOST_ROWS], study.outcomes)
+    accounts = {
+        each.name: [account(p, study.outcomes[p.index]) for p in each.best.values() if p.has_run]
+        for each in ran[:MOST_ROWS]
+    }
     groups = alike(ran)
-    known = {machine_content(own[0].arch): own for own in groups}
-    measures = {
-        own[0].name: partial(measured, standing=own[0], known=known) for own in groups[:MACHINES]
-    }
-    found = {
-        own[0].name: levers(own[0].arch, accounts[own[0].name], measures[own[0].name])
-        for own in groups[:MACHINES]
-    }
+    found = {own[0].name: levers(own[0].arch, accounts[own[0].name]) for own in groups[:MACHINES]}
     shown = chosen_details([own[0] for own in groups], ranking.workloads)
     detailed, machine_card = {point.index for point in shown}, _machine_cards(ranking, groups)
     # A point leads to what says most of it: its details, what bounds its machine, or its file.
@@ -146,7 +142,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
         "waterfall": waterfall_sheet([points[i] for i in rows if points[i].has_run]),
         "reviews": [
-            _review(own, points, accounts[own[0].name], found[own[0].name], measures, study)
+            _review(own, points, accounts[own[0].name], found[own[0].name], study)
             for own in groups[:MACHINES]
         ],
         "distinct": len(groups),
@@ -155,7 +151,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "areas": area_sheet([standing.arch for standing in ranking.standings]),
         "energies": energy_sheet([p for s in ranking.ranked for p in s.best.values() if p.has_run]),
         "estimated": sum(point.is_guess for point in points),
-        "details": _details(shown, accounts, study.outcomes),
+        "details": [_detail(point, accounts, study.outcomes) for point in shown],
         "checks": checks_sheet(points),
         "notes": list(dict.fromkeys(filter(None, notes))),
         "stalls": STALLS,
@@ -176,22 +172,11 @@ def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Ca
     return lambda name: files.get(name, "")
 
 
-def _accounts(
-    standings: Sequence[Standing], outcomes: Sequence[Outcome]
-) -> dict[str, list[Account]]:
-    """By machine: the accounts of its best points that were run."""
-    return {
-        standing.name: [account(p, outcomes[p.index]) for p in standing.best.values() if p.has_run]
-        for standing in standings
-    }
-
-
 def _review(
     same: Sequence[Standing],
     points: Sequence[PointView],
     own: Sequence[Account],
     changes: Sequence[Lever],
-    measures: Mapping[str, Callable[[Fields], MeasuredGain | None]],
     study: ReportSubject,
 ) -> dict[str, Any]:
     """What bounds one machine, whatever it is called, and what could be changed about it."""
@@ -203,7 +188,7 @@ def _review(
         "waits": _waits(own),
         "accounts": own,
         "levers": changes,
-        "without": without_gain(standing.arch, own, measures[standing.name]),
+        "without": without_gain(standing.arch, own),
     }
 
 
@@ -214,20 +199,12 @@ def _waits(accounts: Sequence[Account], most: int = 3) -> list[tuple[str, float]
     return [(cause, share) for cause, share in ranked[:most] if share >= _LEAST_WAIT]
 
 
-def _details(
-    shown: Sequence[PointView],
-    accounts: Mapping[str, Sequence[Account]],
-    outcomes: Sequence[Outcome],
-) -> list[dict[str, Any]]:
-    known = {each.point.index: each for own in accounts.values() for each in own}
-    return [
-        {
-            "point": point,
-            "figures": details(point, outcomes[point.index]),
-            "layers": layer_sheet(known[point.index]),
-        }
-        for point in shown
-    ]
+def _detail(
+    point: PointView, accounts: Mapping[str, Sequence[Account]], outcomes: Sequence[Outcome]
+) -> dict[str, Any]:
+    own = next(each for each in accounts[point.machine] if each.point.index == point.index)
+    figures = details(point, outcomes[point.index])
+    return {"point": point, "figures": figures, "layers": layer_sheet(own)}
 
 
 def _file(standing: Standing) -> str:

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from archgen.outcomes.bottleneck import ANEW, ESTIMATED, SIMULATED, holder, part_of
+from archgen.outcomes.bottleneck import (
+    ANEW,
+    AT_MOST,
+    ESTIMATED,
+    SIMULATED,
+    holder,
+    part_of,
+)
 from archgen.outcomes.estimated import chosen_words
 from archgen.report.levers import Lever
 from archgen.report.points import PointView, best_by_workload
@@ -20,7 +27,6 @@ from simmodel.arch.units import show_bytes
 _CLOSE = 0.01
 _EQUAL = 0.0005
 """Leads below it would read as 1.00."""
-LEAST_SHARE = 0.0005
 _VERBS = {
     "does_not_fit": ("does not fit", "do not fit"),
     "unsupported": ("is not supported", "are not supported"),
@@ -140,62 +146,48 @@ def _records(points: Sequence[PointView], ranking: Ranking) -> Iterator[str]:
 
 
 def _costs(ranking: Ranking) -> Iterator[str]:
+    """Who does most for its area, and with a joule."""
     if len(ranking.ranked) < 2:
         return
-    area = ranking.leader(lambda standing: standing.per_mm2)
-    if area is not None:
-        yield _best_sentence(
-            "does most for its area", area, area.per_mm2, ranking, _throughput(area)
-        )
-    joule = ranking.leader(lambda standing: standing.per_joule)
-    if joule is not None:
-        yield _best_sentence(
-            "does most with a joule", joule, joule.per_joule, ranking, _energy(joule)
-        )
+    if (best := ranking.leader(lambda standing: standing.per_mm2)) is not None:
+        rates = _span((point.per_mm2 for point in best.best.values()), short)
+        text = f"{rates} samples/s per mm² on {short(best.area)} mm²"
+        yield f"{best.name} does most for its area: {text}{_against(best, best.per_mm2, ranking)}."
+    if (best := ranking.leader(lambda standing: standing.per_joule)) is not None:
+        energies = _span((point.per_sample_mj for point in best.best.values()), short)
+        text = f"{energies} mJ per sample{_against(best, best.per_joule, ranking)}"
+        yield f"{best.name} does most with a joule: {text}."
 
 
-def _best_sentence(what: str, who: Standing, value: float, ranking: Ranking, said: str) -> str:
-    text = f"{who.name} {what}: {said}"
-    if who.name != ranking.baseline:
-        equal = abs(value - 1) < _EQUAL
-        much = f"as much as {ranking.baseline}"
-        text += f", {much}" if equal else f", {times(value)} of what {ranking.baseline} does"
-    return f"{text}."
+def _against(who: Standing, ratio: float, ranking: Ranking) -> str:
+    if who.name == ranking.baseline:
+        return ""
+    if abs(ratio - 1) < _EQUAL:
+        return f", as much as {ranking.baseline}"
+    return f", {times(ratio)} of what {ranking.baseline} does"
 
 
-def _throughput(standing: Standing) -> str:
-    values = [point.per_mm2 for point in standing.best.values()]
-    return f"{_value_span(values)} samples/s per mm² on {short(standing.area)} mm²"
+def _span(values: Iterable[float], text: Callable[[float], str]) -> str:
+    """`2 to 9`, or what all values are."""
+    ordered = sorted(values)
+    return " to ".join(dict.fromkeys([text(ordered[0]), text(ordered[-1])]))
 
 
-def _energy(standing: Standing) -> str:
-    values = [point.per_sample_mj for point in standing.best.values()]
-    return f"{_value_span(values)} mJ per sample"
-
-
-def _value_span(values: Sequence[float]) -> str:
-    low, high = short(min(values)), short(max(values))
-    return low if low == high else f"{low} to {high}"
+def _share(count: int, total: int, noun: str) -> str:
+    """`all 3 runs`, `2 of 3 runs`, `the only run`."""
+    if total == 1:
+        return f"the only {noun}"
+    return f"{f'all {total}' if count == total else f'{count} of {total}'} {noun}s"
 
 
 def _bounds(points: Sequence[PointView]) -> Iterator[str]:
-    done = [point for point in points if point.has_run]
-    sides = Counter(point.text("bound") for point in done)
-    if not done or not sides:
-        return
-    side, most = sides.most_common(1)[0]
-    reached = [point.get("efficiency") for point in done]
-    share = f"all {len(done)}" if most == len(done) else f"{most} of {len(done)}"
-    share = "the only" if len(done) == 1 else share
-    limit = "DRAM bandwidth" if side == "bandwidth" else "multipliers"
-    noun = "result" if len(done) == 1 else "results"
-    if not any(math.isfinite(value) for value in reached):
-        return
-    ends = f"{percent(min(reached))} to {percent(max(reached))}"
-    ends = percent(reached[0]) if len(done) == 1 else ends
-    yield (
-        f"The roofline of {share} {noun} is set by {limit}; runs reach {ends} of their rooflines."
-    )
+    done = [point for point in points if math.isfinite(point.get("efficiency")) and point.has_run]
+    if done:
+        side, most = Counter(point.text("bound") for point in done).most_common(1)[0]
+        limit = "DRAM bandwidth" if side == "bandwidth" else "multipliers"
+        ends = _span((point.get("efficiency") for point in done), percent)
+        share = _share(most, len(done), "result")
+        yield f"The roofline of {share} is set by {limit}; runs reach {ends} of their rooflines."
 
 
 def _memory(points: Sequence[PointView]) -> Iterator[str]:
@@ -204,22 +196,12 @@ def _memory(points: Sequence[PointView]) -> Iterator[str]:
     sets: dict[str, list[float]] = {}
     for point in done:
         sets.setdefault(point.workload, []).append(point.get("working_set_bytes"))
-    if not sets:
-        return
-    said = listed([f"{_bytes_span(values)} of {name}" for name, values in sets.items()], 4)
-    less = [point for point in done if not _holds_all(point)]
-    text = f"Working sets, the results of layers that are alive at once: {said}"
-    if less:
-        share = f"{len(less)} of {len(done)} runs" if len(less) < len(done) else "all runs"
-        share = "the only run" if len(done) == 1 else share
-        yield f"{text}; {share} had less memory on chip for it."
-    else:
-        yield f"{text}; every run had memory on chip for it."
-
-
-def _bytes_span(values: Sequence[float]) -> str:
-    low, high = show_bytes(min(values)), show_bytes(max(values))
-    return low if low == high else f"{low} to {high}"
+    less = sum(not _holds_all(point) for point in done)
+    if sets:
+        amounts = listed([f"{_span(own, show_bytes)} of {name}" for name, own in sets.items()], 4)
+        text = f"Working sets, the results of layers that are alive at once: {amounts}"
+        runs = _share(less, len(done), "run")
+        yield f"{text}; {runs} had less memory on chip for it." if less else f"{text}."
 
 
 def _holds_all(point: PointView) -> bool:
@@ -232,30 +214,16 @@ def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iter
     first = next((standing.name for standing in ranking.ranked), "")
     chosen = next(iter(found.get(first, ())), None)
     if chosen is not None:
-        text = f"What to change first on {first}: {chosen.title}"
-        if chosen.measured is None:
-            yield f"{text}, which saves {_saved(chosen)}."
-        else:
-            said = f"{chosen.measured.machine} has it, and takes {_less(chosen.measured.gain)}"
-            yield f"{text}; {said}."
+        saves = _SAVES[chosen.way].format(percent(chosen.gain))
+        yield f"What to change first on {first}: {chosen.title}, which saves {saves}."
 
 
-def _saved(lever: Lever) -> str:
-    share = f"{percent(lever.gain)} of the time"
-    if lever.way == SIMULATED:
-        return f"{share} with the same program, as simulated"
-    if lever.way == ANEW:
-        return f"{share} with a program of its own, as simulated"
-    if lever.way == ESTIMATED:
-        return f"about {share}, as estimated"
-    return f"at most {share} with the same program"
-
-
-def _less(gain: float) -> str:
-    """Of the time of a machine, against another's."""
-    if abs(gain) < LEAST_SHARE:
-        return "as long"
-    return f"{percent(abs(gain))} {'less' if gain > 0 else 'more'}"
+_SAVES = {
+    SIMULATED: "{} of the time with the same program, as simulated",
+    ANEW: "{} of the time with a program of its own, as simulated",
+    ESTIMATED: "about {} of the time, as estimated",
+    AT_MOST: "at most {} of the time with the same program",
+}
 
 
 def _refused(points: Sequence[PointView]) -> Iterator[str]:
@@ -274,12 +242,8 @@ def _checked(points: Sequence[PointView]) -> Iterator[str]:
     if wrong:
         yield f"WRONG outputs, left out of every comparison: {listed(wrong)}."
     if right:
-        share = f"all {right}" if right == len(done) else f"{right} of {len(done)}"
-        share = "the only result" if len(done) == 1 else f"{share} results"
-        yield (
-            f"The instructions of {share} were executed, and what they computed agrees with "
-            "ONNX Runtime."
-        )
+        share = _share(right, len(done), "result")
+        yield f"The instructions of {share} were executed, and agree with ONNX Runtime."
     unchecked = len(done) - right - len(wrong)
     if unchecked > 0:
         yield f"{counted(unchecked, 'result was', 'results were')} not checked."

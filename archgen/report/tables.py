@@ -37,9 +37,7 @@ from archgen.report.sheet import (
     words,
 )
 from archgen.schema.rewritten import peaks
-from archgen.schema.variants import field_of
 from simmodel.arch.record import Arch
-from simmodel.arch.units import Bandwidth, Delay, show_bytes
 from simmodel.waterfall import MOVED, WORK
 
 _MEGA = 1e6
@@ -133,22 +131,12 @@ def _swept_column(
 
     def cell(point: PointView) -> Cell:
         value = along.value(point.row)
-        if value is not None and along.texts:
-            return word(along.shown(value))
-        text = _swept_text(point, field)
-        if value is None or not along.ordered:
-            return word(text)
-        return Cell(text, f"{along.number(value):.12g}")
+        if value is None:
+            return word(NONE)
+        shown = along.shown(str(value) if isinstance(value, bool) else value)
+        return Cell(shown, f"{along.number(value):.12g}") if along.ordered else word(shown)
 
     return ComputedColumn(replace(heading, said=along.unit), cell)
-
-
-def _swept_text(point: PointView, field: str) -> str:
-    name = f"{FIELD}{field}"
-    value = point.row.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        return point.text(name) or NONE
-    return _spelled(point, field, float(value))
 
 
 def lengths(points: Sequence[PointView]) -> list[Heading]:
@@ -174,16 +162,6 @@ def said_of(point: PointView, outcome: Outcome, points: Sequence[PointView]) -> 
     made = [_swept_column(heading, field, points) for heading, field in _headed(names)]
     parts = [f"{each.heading.text} {each.cell(point).text}" for each in made]
     return f"{family} with {', '.join(parts)}" if parts else f"A variant of {family}"
-
-
-def _spelled(point: PointView, field: str, value: float) -> str:
-    """The value of a field with its unit, where it has one."""
-    found = field_of(point.arch, field)
-    if isinstance(found, Bandwidth | Delay):
-        return str(found)
-    if field == "clock":
-        return f"{value / 1e9:g} GHz"
-    return show_bytes(value) if field.endswith(".size") else f"{value:,g}"
 
 
 def _status(point: PointView) -> Cell:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from archgen.cli.machines import check
 from archgen.energy import costs_of
-from archgen.energy.sram import HwComponents, MissingSource, Sram, sram_cost
+from archgen.energy.sram import MissingSource, Sram, cacti_cost, sram_cost
 from archgen.energy.table import shipped_table
 from archgen.schema import load_arch
 from simmodel.arch.costs import EnergyTable
@@ -56,7 +56,7 @@ def test_a_library_answers_in_joules_of_an_access(
     package = ModuleType("hwcomponents_cacti")
     package.SRAM = sram  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
-    cost = HwComponents().sram(Sram(64 * 1024, 16, ports=2, banks=4, node=28.0))
+    cost = cacti_cost(Sram(64 * 1024, 16, ports=2, banks=4, node=28.0))
     assert (cost.read, cost.write, cost.area) == pytest.approx((2.0, 2.0, 0.2))
     assert asked == {
         "tech_node": pytest.approx(28e-9), "width": 128, "depth": 4096, "n_rw_ports": 2,
@@ -78,7 +78,7 @@ def test_a_release_that_wants_bits_in_all_gets_them(monkeypatch: pytest.MonkeyPa
     package = ModuleType("hwcomponents_cacti")
     package.SRAM = sram  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
-    HwComponents().sram(Sram(64 * 1024, 16, banks=4))
+    cacti_cost(Sram(64 * 1024, 16, banks=4))
     assert asked == {"width": 128, "size": 8 * 64 * 1024}
 
 
@@ -93,5 +93,5 @@ def _installed(package: str) -> bool:
 @pytest.mark.skipif(not _installed("hwcomponents_cacti"), reason="hwcomponents-cacti is missing")
 def test_the_library_is_near_the_fit() -> None:
     memory = Sram(128 * 1024, 16, node=22.0)
-    ratio = HwComponents().sram(memory).read / sram_cost(memory, shipped_table()).read
+    ratio = cacti_cost(memory).read / sram_cost(memory, shipped_table()).read
     assert 1 / 4 < ratio < 4

@@ -26,7 +26,6 @@ from archgen.plots import (
     banks_figure,
     energy_figure,
     gantt_figure,
-    group_roofline_figure,
     occupancy_figure,
     pareto_figure,
     save_plots,
@@ -36,7 +35,6 @@ from archgen.plots import (
 )
 from archgen.plots.over_time import stretches
 from archgen.plots.pareto import front
-from archgen.plots.roofline import group_points
 from archgen.plots.saving import (
     DRAWN,
     EXPLORE,
@@ -231,18 +229,6 @@ def test_time_is_dealt_out_by_the_ends_of_groups() -> None:
     assert found == [(3, 0, 50), (0, 50, 600), (2, 600, 900), (1, 900, 1000)]
 
 
-def test_groups_lie_under_the_roofline_by_their_bytes_and_time() -> None:
-    first, second = group_points(layers())
-    assert (first.groups, second.groups) == ((0,), (1, 2)), "the last ends with the one before"
-    assert (first.macs, first.moved, first.cycles) == (1_000_000, 4000, 600)
-    assert (second.macs, second.moved, second.cycles) == (500_000, 2000, 403)
-    assert first.share + second.share == pytest.approx(1)
-    axes = group_roofline_figure(layers(), ARCHS).axes[0]
-    places = np.asarray(axes.collections[0].get_offsets())
-    assert places[:, 0] == pytest.approx([250, 250])
-    assert places[0, 1] == pytest.approx(1_000_000 / 600 * EDGE.clock / 1e9)
-
-
 def test_utilization_is_over_a_layers_own_time() -> None:
     when, use = utilization_figure(layers(), ARCHS).axes
     peak = EDGE.peak_macs("int8")
@@ -322,10 +308,9 @@ def test_files_have_the_formats_asked_for(tmp_path: Path) -> None:
     frame = results({"status": "does_not_fit"})
     frame["latency_ms"] = frame["dram_read_bytes"] = math.nan
     tornado = pd.DataFrame([{"parameter": "a", "low": 0.1, "high": 0.2}])
-    names = [name for name, _ in overview_figures(frame, ARCHS, layers(), tornado)]
+    names = [name for name, _ in overview_figures(frame, ARCHS, tornado)]
     assert set(names) <= set(OVERVIEWS)  # which `archgen explain plots` tells
-    assert names == ["latency", "throughput", "roofline_groups", "memory", "stalls", "roofline",
-                     "tornado"]  # fmt: skip
+    assert names == ["latency", "throughput", "memory", "stalls", "roofline", "tornado"]
     paths = save_plots(
         frame, ARCHS, tmp_path, levels=levels(), details=True, formats=["svg", "pdf"]
     )

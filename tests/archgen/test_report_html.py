@@ -192,7 +192,7 @@ def test_every_section_and_figure_is_there(page: Element) -> None:
     assert links == [section.attributes["id"] for section in page.all("section")]
     assert {"summary", "ranking", "refused", "review", "costs", "details"} <= set(links)
     figures = {each.attributes["id"]: each for each in page.all("figure")}
-    overview = ("latency", "roofline", "roofline_groups", "memory", "stalls", "energy", "area")
+    overview = ("latency", "roofline", "memory", "stalls", "energy", "area")
     assert {f"figure-{name}" for name in overview} <= set(figures)
     assert {f"point-2-{name}" for name in ("layers", "engines", "bandwidth")} <= set(figures)
     assert all(len(figure.all("svg")) == 1 for figure in figures.values())
