@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.check.quantizer_input import widened_but_for_casts
+from archgen.check.quantizer_input import widened, widened_but_for_casts
 from archgen.check.reference import run_reference
 from archgen.check.verify import Comparison, with_losses
 from archgen.outcomes.points import Point, Row
@@ -188,3 +188,53 @@ def test_a_wrong_output_is_not_also_unchecked() -> None:
     assert with_losses(wrong, (), {"y": nothing}, {"y": np.zeros(4, np.float32)}) == wrong
     right = with_losses(Comparison(True), (), {"y": nothing}, {"y": np.zeros(4, np.float32)})
     assert right.verified is None
+
+
+# 16-bit floats as float32.
+
+
+def half_model(kind: int) -> onnx.ModelProto:
+    """A weight, a Constant, a Cast and a branch of 16 bits."""
+    x, c, y = (
+        helper.make_tensor_value_info(name, elem, shape)
+        for name, elem, shape in (("x", kind, [2]), ("c", TensorProto.BOOL, []), ("y", kind, [2]))
+    )
+    held = helper.make_tensor("", kind, [2], [0.5, 3.0])
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node("Constant", [], [name], value=held)],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, kind, [2])],
+        )
+        for name in ("then", "else")
+    }
+    nodes = [
+        helper.make_node("Constant", [], ["k"], value=held),
+        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["wide"], ["narrow"], to=kind),
+        helper.make_node("Mul", ["narrow", "w"], ["m"]),
+        helper.make_node("Add", ["m", "k"], ["a"]),
+        helper.make_node("If", ["c"], ["i"], **branches),
+        helper.make_node("Sub", ["a", "i"], ["y"]),
+    ]
+    weight = helper.make_tensor("w", kind, [2], [1.25, -2.0])
+    graph = helper.make_graph(nodes, "g", [x, c], [y], [weight])
+    return helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_no_half_is_left_and_results_are_the_same(kind: int) -> None:
+    model = half_model(kind)
+    before = model.SerializeToString()
+    wide = widened(model)
+    onnx.checker.check_model(wide, full_check=True)
+    feeds = {"x": np.array([0.5, 4.0], np.float32), "c": np.array(True)}
+    np.testing.assert_array_equal(run_reference(wide, feeds)["y"], [0.625, -8.0])
+    assert model.SerializeToString() == before
+
+
+def test_a_float32_model_is_itself() -> None:
+    model = widened(half_model(TensorProto.FLOAT16))
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.int8), "unused"))
+    assert widened(model) is model

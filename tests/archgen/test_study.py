@@ -10,20 +10,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_type_hints
 
 import pandas as pd
 import pytest
 from host_only import HOST_ONLY, small_model
 from role_nets import LEFT_OVER, STREAMING, net, saved
 
+import archgen
 from archgen.cli.summary import reasons
 from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, column
 from archgen.outcomes.frame import records
 from archgen.outcomes.points import Outcome
 from archgen.process.cache import code_version
 from archgen.process.files import DamagedFile
+from archgen.scheduling import Choices, Scheduling
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
+from archgen.studies.options import Running, RunningFields, StudyFields, StudyOptions
 from archgen.studies.results import Study
 from archgen.studies.store import Store
 from archgen.studies.sweep import study
@@ -307,3 +311,41 @@ def test_the_shipped_toolchain_computes_what_the_reference_computes(tmp_path: Pa
     assert result.frame["verified"].tolist() == [True, True]
     assert result.frame["macs"].tolist() == [8 * 16, 2 * 8 * 16]
     assert result.layers["macs"].sum() >= 3 * 8 * 16
+
+
+# Options and ways of running, as records and by name.
+
+ARCH = "ascend-310-like"
+SPACE = {
+    "archs": ARCH,
+    "models": "squeezenet:image=32",
+    "explore": {"parameters": {"memories.dram.bandwidth": ["8 GB/s", "32 GB/s"]}},
+}
+
+
+def test_every_field_of_a_record_is_a_keyword_of_its_type() -> None:
+    assert get_type_hints(RunningFields) == get_type_hints(Running)
+    assert get_type_hints(StudyFields) == get_type_hints(Running) | get_type_hints(StudyOptions)
+    assert get_type_hints(Choices).items() <= get_type_hints(Scheduling).items()
+
+
+def test_keywords_overrule_records(tmp_path: Path) -> None:
+    net, out = small_model(tmp_path / "small.onnx"), tmp_path / "out"
+    options, running = StudyOptions(effort=0, fusion="none"), Running(out=out, plots=False)
+    first = study(ARCH, net, options=options, running=running, tools=HOST_ONLY)
+    same = study(ARCH, net, effort=0, fusion="none", out=out, plots=False, tools=HOST_ONLY)
+    other = study(ARCH, net, options=options, running=running, fusion="line", tools=HOST_ONLY)
+    assert (first.reused, same.reused, other.reused) == (0, 1, 0)
+    assert [*first.frame["fusion"], *other.frame["fusion"]] == ["none", "line"]
+    assert (
+        study(ARCH, net, options=options, running=running, fresh=True, tools=HOST_ONLY).reused == 0
+    )
+
+
+def test_a_keyword_that_is_none_is_refused_with_the_nearest() -> None:
+    with pytest.raises(TypeError, match="'efort'; did you mean 'effort'"):
+        archgen.study(ARCH, "squeezenet:image=32", efort=0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'job'; did you mean 'jobs'"):
+        archgen.explore(SPACE, job=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'effort'"):
+        archgen.explore(SPACE, effort=0)  # type: ignore[call-arg]
