@@ -36,13 +36,12 @@ from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
 from archgen.schema.variants import Variant
 from archgen.studies.design import Design, StudyError, Workload, designed, points
-from archgen.studies.estimated import run_estimated
 from archgen.studies.file import is_study
 from archgen.studies.options import Running, StudyOptions
 from archgen.studies.plan import load_study
 from archgen.studies.results import Study
 from archgen.studies.store import writing
-from archgen.studies.sweep import run_study
+from archgen.studies.sweep import run_estimated, run_study
 
 _TYPED = click.core.ParameterSource.COMMANDLINE
 _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace", "levers")
