@@ -22,7 +22,6 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessP
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import BaseContext
-from typing import Protocol
 
 from archgen.outcomes.points import Outcome, Point
 from archgen.process import guard
@@ -38,20 +37,25 @@ _FULL = 0.5
 _own = threading.local()
 
 
-class Workers(Protocol):
+class Workers:
     """Takes points and gives outcomes."""
 
     def room(self) -> int:
         """How many points may be under way."""
+        return 1
 
     def at_hand(self) -> list[Point]:
-        """Buckets (`Point.bucket`) whose programs somebody has made who is free."""
+        """Buckets (`Point.range_point`) whose programs somebody has made who is free; none where
+        that is not known."""
+        return []
 
     def submit(self, point: Point) -> Future[Outcome]:
         """Start on a point. The future raises `WorkerDied` when the worker does."""
+        raise NotImplementedError
 
     def at(self, future: Future[Outcome]) -> ProcessStep | None:
         """The step that the process which has the point of `future` is at, where that is known."""
+        return None
 
     def abandon(self, future: Future[Outcome]) -> None:
         """Stop working on what `future` stands for, by force."""
@@ -92,16 +96,12 @@ def can_guard() -> bool:
     return guard.fork_context() is not None
 
 
-class InProcess:
+class InProcess(Workers):
     """Runs points in this process, each before `submit` returns."""
 
     def __init__(self, tools: Tools) -> None:
         self.bench = bench_for(tools)
         self._last: list[Point] = []
-
-    def room(self) -> int:
-        """One."""
-        return 1
 
     def at_hand(self) -> list[Point]:
         """That of the last point."""
@@ -114,18 +114,8 @@ class InProcess:
         self._last = [point.range_point] if point.range_point is not None else []
         return future
 
-    def at(self, future: Future[Outcome]) -> ProcessStep | None:
-        """Nothing: it is done."""
-        return None
 
-    def abandon(self, future: Future[Outcome]) -> None:
-        """Nothing: it is done."""
-
-    def close(self) -> None:
-        """Nothing is left running."""
-
-
-class LocalProcesses:
+class LocalProcesses(Workers):
     """Worker processes of this machine, each with a bound on its memory."""
 
     def __init__(self, tools: Tools, jobs: int, memory: int | None = None) -> None:
