@@ -35,11 +35,10 @@ from archgen.program_files import AssemblyError, Loaded, load, read_assembly, sa
 from archgen.scheduling import Choices, Scheduling, choice
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
-from archgen.studies.estimated import estimate
 from archgen.studies.options import Running, StudyOptions
 from archgen.studies.prepare import Prepared, PreparedSymbolicModel, prepare, prepare_symbolic_model
 from archgen.studies.results import Study, open_study
-from archgen.studies.sweep import study
+from archgen.studies.sweep import estimate, study
 from archgen.toolchain import STANDARD, Request
 from compiler.api import UnsupportedModel
 from simmodel.arch.record import Arch

@@ -16,29 +16,7 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.scheduling import DEFAULT, Scheduling
-from compiler.api import (
-    Attainable,
-    Best,
-    CompileOptions,
-    CompilerError,
-    CompileResult,
-    Decisions,
-    GroupReport,
-    HostNode,
-    ProductCycles,
-    SimulatedProgram,
-    Stages,
-    VerificationPlan,
-    Wanted,
-    best_program,
-    bound_of,
-    expected,
-    prepared,
-    product_cycles_on,
-    report,
-    specialize_result,
-    working_set,
-)
+from compiler import api
 from simmodel.arch.record import Arch
 from simmodel.execute import Host, Run, run
 from simmodel.machine.run import traced
@@ -64,7 +42,7 @@ class Request:
     scheduling: Scheduling = DEFAULT
     schedule_from: Arch | None = None
     """The machine to compile for, whose programs `arch` then runs; None: `arch` itself."""
-    decisions: Decisions | None = field(default=None, repr=False, compare=False)
+    decisions: api.Decisions | None = field(default=None, repr=False, compare=False)
     """Schedules that were chosen before; they save time alone."""
 
 
@@ -76,17 +54,17 @@ class Compiled:
     report: Mapping[str, Any]
     probes: tuple[Probe, ...] = ()
     """Every tensor that the program stores, to be seen while it runs."""
-    recipe: VerificationPlan | None = field(default=None, repr=False)
+    recipe: api.VerificationPlan | None = field(default=None, repr=False)
     """What its steps compute, in between too; None: only its outputs can be compared."""
     trace: Trace | None = field(default=None, repr=False)
     """Its run, where the program was chosen by that; None: it has not been simulated."""
     simulate_s: float = 0.0
     """Wall-clock seconds that this run took."""
-    bound: Attainable | None = None
+    bound: api.Attainable | None = None
     """What no schedule of it can undercut; None: not known."""
     working_set: int | None = None
     """Bytes between its layers that are alive at once; None: not known."""
-    products: Callable[[Arch], ProductCycles] | None = field(
+    products: Callable[[Arch], api.ProductCycles] | None = field(
         default=None, repr=False, compare=False
     )
     """What its products would take on another machine; None: not known."""
@@ -100,7 +78,7 @@ class Compiled:
 class Toolchain:
     """Compiler, executor, simulator and meter."""
 
-    load: Callable[[onnx.ModelProto, str, Stages], Any]
+    load: Callable[[onnx.ModelProto, str, api.Stages], Any]
     """The part of compiling that depends on no machine, from a bound model, its name, and the
     options of the compiler; of these only on `Stages.shared`."""
     compile: Callable[[Request], Compiled]
@@ -133,46 +111,46 @@ def compile_request(request: Request) -> Compiled:
     return Compiled(
         made.program, compiled_report(made), made.probes, made.recipe, found.trace,
         found.simulate_s,
-        bound_of(made, request.arch), working_set(made),
-        lambda other: product_cycles_on(made, other),
+        api.bound_of(made, request.arch), api.working_set(made),
+        lambda other: api.product_cycles_on(made, other),
     )  # fmt: skip
 
 
-def _specialized(made: CompileResult, lengths: Mapping[str, int], arch: Arch) -> Compiled:
+def _specialized(made: api.CompileResult, lengths: Mapping[str, int], arch: Arch) -> Compiled:
     """The program for some lengths."""
-    cut = specialize_result(made, lengths, arch)
+    cut = api.specialize_result(made, lengths, arch)
     return Compiled(cut.program, compiled_report(made), cut.probes, cut.recipe)
 
 
-def compile_best(request: Request) -> Best:
+def compile_best(request: Request) -> api.Best:
     """Of all programs that effort allows the best as simulated; CompilerError where none is."""
     scheduling = request.scheduling
-    wanted = Wanted(
+    wanted = api.Wanted(
         request.model, request.arch, _options(request), scheduling.alternatives,
         scheduling.objective, request.schedule_from, request.decisions,
     )  # fmt: skip
-    return best_program(wanted, traced)
+    return api.best_program(wanted, traced)
 
 
-def first(request: Request) -> tuple[Arch, CompileOptions]:
+def first(request: Request) -> tuple[Arch, api.CompileOptions]:
     """What the first program that is tried is compiled for, and with what."""
     return request.arch, _options(request)
 
 
-def winner(request: Request) -> Best | None:
+def winner(request: Request) -> api.Best | None:
     """The program that `request` gets; None where all are refused."""
     try:
         return compile_best(request)
-    except CompilerError:
+    except api.CompilerError:
         return None
 
 
-def _options(request: Request) -> CompileOptions:
+def _options(request: Request) -> api.CompileOptions:
     way = request.scheduling
-    return CompileOptions(request.dtype, request.host, way.stages, way.tree)
+    return api.CompileOptions(request.dtype, request.host, way.stages, way.tree)
 
 
-def compiled_report(result: CompileResult) -> dict[str, Any]:
+def compiled_report(result: api.CompileResult) -> dict[str, Any]:
     """The compiler's decisions as JSON holds them: groups of nodes, operators left to the host,
     what was given up."""
     return {
@@ -198,7 +176,7 @@ def execute(
     return run(program, inputs, arch, host, probes=probes)
 
 
-STANDARD = Toolchain(prepared, compile_request, execute, traced, measure, tries=True, anew=True)
+STANDARD = Toolchain(api.prepared, compile_request, execute, traced, measure, tries=True, anew=True)
 
 
 # A compiled network explained: each group's decisions beside what the simulator says of it.
@@ -230,7 +208,7 @@ class Simulated:
 class Explained:
     """A group as the compiler and as the simulator sees it."""
 
-    group: GroupReport
+    group: api.GroupReport
     simulated: Simulated
 
 
@@ -263,17 +241,17 @@ class Explanation:
     """Cycles: the sum of what the groups add, and of the host's calls."""
     simulated: int
     """Cycles."""
-    bound: Attainable
+    bound: api.Attainable
     """What no schedule undercuts."""
     waterfall: Waterfall
     """Where the simulated cycles went."""
     groups: tuple[Explained, ...]
     sizes: Mapping[str, int]
     """Bytes of each memory on chip."""
-    host: tuple[HostNode, ...] = field(default=(), repr=False)
+    host: tuple[api.HostNode, ...] = field(default=(), repr=False)
     partition: str = ""
     """The strategy that made the groups."""
-    tried: tuple[SimulatedProgram, ...] = ()
+    tried: tuple[api.SimulatedProgram, ...] = ()
     """Programs that were simulated, of which this is the best; none where there was one only."""
     notes: tuple[str, ...] = ()
     """What the search had chosen and had to be given up, with the reason."""
@@ -308,11 +286,11 @@ class Explanation:
 
 
 def explanation(
-    best: Best, trace: Trace, arch: Arch, dtype: str, scheduling: Scheduling
+    best: api.Best, trace: Trace, arch: Arch, dtype: str, scheduling: Scheduling
 ) -> Explanation:
     """The program that was compiled for `arch` explained, with the `trace` of its run."""
     result, partition = best.result, best.partition
-    groups = report(result, arch, _reason(partition, best, scheduling))
+    groups = api.report(result, arch, _reason(partition, best, scheduling))
     spans = _by_group(trace)
     computing = frozenset(name for kind in COMPUTING for name in arch.units(kind))
     spans |= {g.step: replace(spans[g.step], layers=_by_layer(g, trace, computing)) for g in groups}
@@ -322,9 +300,9 @@ def explanation(
         dtype=dtype,
         clock=arch.clock,
         scheduling=scheduling,
-        estimated=expected(result, arch),
+        estimated=api.expected(result, arch),
         simulated=trace.cycles,
-        bound=bound_of(result, arch),
+        bound=api.bound_of(result, arch),
         waterfall=waterfall(trace, result.program, arch),
         groups=tuple(Explained(group, spans[group.step]) for group in groups),
         sizes={role: memory.size for role, memory in arch.memories.on_chip().items()},
@@ -335,7 +313,7 @@ def explanation(
     )
 
 
-def _reason(partition: str, best: Best, scheduling: Scheduling) -> str:
+def _reason(partition: str, best: api.Best, scheduling: Scheduling) -> str:
     """Why a partition was taken that estimates alone may not have chosen; empty where they did."""
     if any("too few tokens" in note for note in best.result.notes):
         return "too few tokens"
@@ -358,7 +336,7 @@ def _by_group(trace: Trace) -> dict[int, Simulated]:
     return found
 
 
-def _by_layer(group: GroupReport, trace: Trace, engines: frozenset[str]) -> tuple[int, ...]:
+def _by_layer(group: api.GroupReport, trace: Trace, engines: frozenset[str]) -> tuple[int, ...]:
     """Busy cycles of `engines` for each layer of a group."""
     own = [origin for origin in trace.origins if origin.group == group.step]
     return tuple(

@@ -30,13 +30,7 @@ from archgen.process.cache import Recent
 from archgen.schema import load_arch
 from archgen.schema.load import locate
 from archgen.zoo.shapes import copied
-from compiler.api import (
-    CompilerError,
-    Undecided,
-    UnsupportedModel,
-    other_ports,
-    refuse_unknown_operators,
-)
+from compiler import api
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
 
@@ -88,7 +82,7 @@ class Representation(BackendRep):
         while True:
             try:
                 return self._programs.get(self._key(feeds), lambda: self._compiled(feeds))
-            except Undecided as why:
+            except api.Undecided as why:
                 self.constant |= self._further(why, feeds)
 
     def _compiled(self, feeds: Mapping[str, Array]) -> Program:
@@ -96,7 +90,7 @@ class Representation(BackendRep):
         source = SourceModel(self.model.graph.name or "model", bound)
         return compile_model(source, self.arch, **self.options)
 
-    def _further(self, why: Undecided, feeds: Mapping[str, Array]) -> set[str]:
+    def _further(self, why: api.Undecided, feeds: Mapping[str, Array]) -> set[str]:
         """More inputs to be constants, parameters first; raises `why` where none are left."""
         taken = self._constant_in(feeds)
         for group in why.inputs:
@@ -139,9 +133,9 @@ def refuse(model: onnx.ModelProto) -> None:
     """Raises ModelError or UnsupportedModel for a model that no values of inputs could make run."""
     label = f"model {model.graph.name!r}"
     check_proto(model, label)
-    refuse_unknown_operators(model, label)
-    if found := other_ports(model.graph):
-        raise UnsupportedModel(f"{label}: " + "; ".join(found))
+    api.refuse_unknown_operators(model, label)
+    if found := api.other_ports(model.graph):
+        raise api.UnsupportedModel(f"{label}: " + "; ".join(found))
 
 
 def _parameters(model: onnx.ModelProto) -> set[str]:
@@ -245,7 +239,7 @@ class ArchBackend(Backend):
         """Whether `prepare` takes `model`. Shapes and parameters are looked at when it runs."""
         try:
             cls.prepare(model, device, **kwargs)
-        except (CompilerError, ModelError):
+        except (api.CompilerError, ModelError):
             return False
         return True
 

@@ -137,10 +137,16 @@ def observed(proto: onnx.ModelProto, kinds: Collection[str], samples: Sequence[I
     where ONNX Runtime cannot run ``proto``."""
     nodes = [node for node in proto.graph.node if node.op_type in kinds]
     real = _real_values(proto)
-    names = [n for n in dict.fromkeys(n for each in nodes for n in _ports(each)) if n in real]
+    ports = dict.fromkeys(name for node in nodes for name in (*node.input, *node.output))
+    names = [name for name in ports if name in real]
     rounded = {name for node in nodes for name in touched(node)}
-    constants = (tensor for tensor in proto.graph.initializer if tensor.name in rounded)
-    unscaled = {tensor.name for tensor in constants if not _scalable(tensor)}
+    unscaled = {
+        tensor.name
+        for tensor in proto.graph.initializer
+        if tensor.name in rounded
+        and tensor.data_type == TensorProto.FLOAT
+        and not np.isfinite(numpy_helper.to_array(tensor) * np.float32(2)).all()
+    }
     lowest = {name: np.full(1, np.inf, np.float32) for name in names}
     highest = {name: np.full(1, -np.inf, np.float32) for name in names}
     runner = Detached(_probed(proto, names), proto)
@@ -165,24 +171,12 @@ def touched(node: onnx.NodeProto) -> Iterator[str]:
     yield from node.output
 
 
-def _ports(node: onnx.NodeProto) -> Iterator[str]:
-    yield from node.input
-    yield from node.output
-
-
 def _real_values(proto: onnx.ModelProto) -> set[str]:
     """Float32 values that are no constants."""
     graph = shape_inference.infer_shapes(without_data(proto)).graph
     typed = (*graph.input, *graph.value_info, *graph.output)
     real = {v.name for v in typed if v.type.tensor_type.elem_type == TensorProto.FLOAT}
     return real - {tensor.name for tensor in proto.graph.initializer}
-
-
-def _scalable(tensor: TensorProto) -> bool:
-    """Whether a constant is no float32, or twice each of its elements is finite."""
-    return tensor.data_type != TensorProto.FLOAT or bool(
-        np.isfinite(numpy_helper.to_array(tensor) * np.float32(2)).all()
-    )
 
 
 def _probed(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:

@@ -28,16 +28,8 @@ from onnx import version_converter
 from onnxruntime.quantization import QDQQuantizer, QuantType
 from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
+from archgen.check import quantizer_input
 from archgen.check.calibration import Ranges, give_states_one_scale, observed, touched
-from archgen.check.quantizer_input import (
-    MOVEMENT,
-    PRODUCTS,
-    between_quantizations,
-    constant_numbers,
-    folded,
-    has_quantized_parts,
-    without_second_rounding,
-)
 from archgen.check.reference import ORT_ERRORS
 from archgen.models.load import ModelError
 from archgen.process.guard import is_refusal
@@ -51,7 +43,7 @@ Calibrated: TypeAlias = tuple[onnx.ModelProto, Sequence[Sample]]
 
 _SUMS = ("Add", "Mul")
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "Clip", "Relu")
-_TYPES = (*PRODUCTS, *_SUMS, *_POOLING, *MOVEMENT)
+_TYPES = (*quantizer_input.PRODUCTS, *_SUMS, *_POOLING, *quantizer_input.MOVEMENT)
 _WARNING, _FATAL = 2, 4
 """Severities of what ONNX Runtime logs: its default, and errors alone."""
 _MOST_LEFT_OUT = 8
@@ -140,8 +132,8 @@ def _by_recipe(
     beside: Iterable[Calibrated],
     directory: Path,
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
-    mixed = has_quantized_parts(proto)
-    before = folded(name, proto, load, directory)
+    mixed = quantizer_input.has_quantized_parts(proto)
+    before = quantizer_input.folded(name, proto, load, directory)
     if not before.written_out:  # else it was loaded before
         load.apply(before.proto, name)  # refuses what has no static shape before it is calibrated
     names = {node.name for node in before.proto.graph.node}
@@ -149,12 +141,12 @@ def _by_recipe(
     if before.written_out:
         kept += _kept_in_bodies(before.proto, proto)
     if mixed:
-        kept += between_quantizations(before.proto)
+        kept += quantizer_input.between_quantizations(before.proto)
 
     ranges = observed(before.proto, _TYPES, samples)
     for other, given in beside:
         with _refusing(other.graph.name):
-            there = folded(other.graph.name, other, load, directory).proto
+            there = quantizer_input.folded(other.graph.name, other, load, directory).proto
             ranges = ranges.widened_by(observed(there, _TYPES, given))
     left_out = _unscaled_operators(before.proto, kept, ranges.unscaled)
     kept += [each.node for each in left_out]
@@ -164,7 +156,7 @@ def _by_recipe(
 
     made, failed = _without_failures(before.proto, kept, attempt)
     if mixed:
-        without_second_rounding(made, names)
+        quantizer_input.without_second_rounding(made, names)
     give_states_one_scale(made, proto)
     return made, [*left_out, *failed]
 
@@ -303,7 +295,7 @@ def _kept_float(proto: onnx.ModelProto) -> list[str]:
     What remains is a sum of two activations (a residual) and a product of two images (a gate).
     """
     shapes = known_shapes(proto)
-    constants = constant_numbers(proto)
+    constants = quantizer_input.constant_numbers(proto)
     readers: dict[str, list[str]] = {}
     for node in proto.graph.node:
         for name in node.input:

@@ -54,7 +54,9 @@ def run_in_parts(
         if stop < len(nodes):
             own = nodes[stop]
             try:
-                results = compute_own(own, _inputs(own, values, constants), constants, run_node)
+                held = {n: numpy_helper.to_array(constants[n]) for n in own.input if n in constants}
+                read = [held[n] if n in held else values[n] if n else None for n in own.input]
+                results = compute_own(own, read, constants, run_node)
             except OperatorFailed as mistake:
                 raise ModelError(str(mistake)) from mistake
             values |= zip((name for name in own.output if name), results, strict=False)
@@ -101,17 +103,3 @@ def _submodel(
         ir_version=light.ir_version, opset_import=light.opset_import, functions=light.functions,
         graph=graph,
     )  # fmt: skip
-
-
-def _inputs(
-    node: onnx.NodeProto, values: Mapping[str, Array], constants: Mapping[str, onnx.TensorProto]
-) -> list[Array | None]:
-    """What `node` reads, None where an input is left out."""
-    return [
-        numpy_helper.to_array(constants[name])
-        if name in constants
-        else values[name]
-        if name
-        else None
-        for name in node.input
-    ]

@@ -34,13 +34,7 @@ from onnx import helper
 
 from archgen.check.reference import detached, run_detached
 from archgen.zoo.shapes import bodies
-from compiler.api import (
-    ExpectedValue,
-    StoredTensorCheck,
-    VerificationPlan,
-    beyond_fp32,
-    infinities_to_limit,
-)
+from compiler import api
 from simmodel.arch.dtype import EPSILON, NAMES, NUMPY
 
 Array = NDArray[Any]
@@ -92,7 +86,7 @@ class WorstDeviation:
 
 
 def compare(
-    made: Mapping[str, ExpectedValue],
+    made: Mapping[str, api.ExpectedValue],
     expected: Mapping[str, Array],
     outputs: Collection[str] | None = None,
 ) -> Comparison:
@@ -118,7 +112,7 @@ def compare(
             continue
         found = judge(name, made[name], reference)
         judged.append(found)
-        if count := np.count_nonzero(beyond_fp32(reference)):
+        if count := np.count_nonzero(api.beyond_fp32(reference)):
             large.append(
                 f"{name}: {count} of {reference.size} values are beyond fp32, in which doubles are "
                 "computed"
@@ -168,7 +162,7 @@ def _summary(
     )
 
 
-def judge(name: str, made: ExpectedValue, reference: Array) -> WorstDeviation:
+def judge(name: str, made: api.ExpectedValue, reference: Array) -> WorstDeviation:
     """How far a value is off where it comes nearest to its tolerance, or farthest beyond it."""
     excused = np.zeros(reference.shape) if made.error is None else made.error
     # What is stored in a narrower type is compared with the reference rounded to it: no value of
@@ -178,7 +172,7 @@ def judge(name: str, made: ExpectedValue, reference: Array) -> WorstDeviation:
         reference = reference.astype(NUMPY[made.rounded]).astype(reference.dtype)
     elif reference.dtype == np.float64:
         excused = _rounded_error(reference, excused, np.dtype(np.float32))
-        excused = np.where(beyond_fp32(reference), np.inf, excused)
+        excused = np.where(api.beyond_fp32(reference), np.inf, excused)
         with np.errstate(over="ignore"):
             reference = reference.astype(np.float32).astype(np.float64)
     integer = reference.dtype.kind in "biu"
@@ -204,7 +198,7 @@ def _rounded_error(values: Array, error: Array, kind: np.dtype[np.generic]) -> A
 def differences(actual: Array, reference: Array) -> Array:
     """|actual - reference| as fp64; infinite where one of them is undefined and the other is not.
     What is infinite counts as the first number that its type cannot hold."""
-    ours, theirs = infinities_to_limit(actual), infinities_to_limit(reference)
+    ours, theirs = api.infinities_to_limit(actual), api.infinities_to_limit(reference)
     difference: Array = np.abs(ours - theirs)
     undefined = np.isnan(difference)
     if undefined.any():
@@ -258,7 +252,7 @@ _USUAL = 0.5
 """Root mean square of errors that is excused, as a fraction of that of their bounds."""
 
 
-def with_stored(verdict: Comparison, stored: Iterable[StoredTensorCheck]) -> Comparison:
+def with_stored(verdict: Comparison, stored: Iterable[api.StoredTensorCheck]) -> Comparison:
     """`verdict`, and that everything in `stored` is as it should be."""
     deviations = [deviation(pair) for pair in stored]
     excess = max((each.excess for each in deviations), default=None)
@@ -331,9 +325,9 @@ class Deviation:
         )
 
 
-def deviation(pair: StoredTensorCheck) -> Deviation:
+def deviation(pair: api.StoredTensorCheck) -> Deviation:
     """How far `pair` is off, at its worst element or on the whole."""
-    worst = judge(pair.name, ExpectedValue(pair.actual, pair.error), pair.expected)
+    worst = judge(pair.name, api.ExpectedValue(pair.actual, pair.error), pair.expected)
     if pair.error is None or worst.excess > 1:
         return Deviation(pair.name, worst.error, worst.tolerance, worst.excess, pair.by)
     known = np.isfinite(pair.error) & np.isfinite(pair.expected.astype(np.float64))
@@ -367,7 +361,7 @@ OWN = "__own"
 """Ending of the inputs that stand for cut values."""
 
 
-def as_named(recipe: VerificationPlan, proto: onnx.ModelProto) -> VerificationPlan:
+def as_named(recipe: api.VerificationPlan, proto: onnx.ModelProto) -> api.VerificationPlan:
     """`recipe` with the names that `proto` has. At one length of a range a network may lack an
     operator of the upper edge, whose nests the program has: a mask that hides nothing from a
     single token. What they make is then like what lies inside of a Softmax: as wide as it was made

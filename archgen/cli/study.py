@@ -34,11 +34,10 @@ from archgen.models.extents import Shape, SizeRange, asked, left_out, shapes
 from archgen.schema.load import load_all
 from archgen.schema.variants import Variant
 from archgen.studies.design import Design, StudyError, Workload, contents_of, designed, points
-from archgen.studies.estimated import run_estimated
 from archgen.studies.file import is_study
 from archgen.studies.options import StudyOptions
 from archgen.studies.plan import load_study
-from archgen.studies.sweep import run_study
+from archgen.studies.sweep import run_estimated, run_study
 
 _TYPED = click.core.ParameterSource.COMMANDLINE
 _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace", "levers")

@@ -353,7 +353,9 @@ class StoredArrays(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         if name in self.outlines and name not in self._read:
             with _open_npz(self.path, self.what) as file, file.open(f"{name}{_SUFFIX}") as member:
-                self._read[name] = _native(npy.read_array(member, allow_pickle=False))
+                array = npy.read_array(member, allow_pickle=False)
+                # With its bytes in the order of this machine.
+                self._read[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -420,8 +422,3 @@ def _outline(name: str, member: IO[bytes]) -> Array:
         return np.broadcast_to(np.empty((), kind.newbyteorder("=")), shape)
     except ValueError:
         raise ValueError(f"no array has the shape {list(shape)} of {name!r}") from None
-
-
-def _native(array: Array) -> Array:
-    """`array` with its bytes in the order of this machine."""
-    return array.astype(array.dtype.newbyteorder("="), copy=False)

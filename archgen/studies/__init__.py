@@ -9,5 +9,5 @@ In the order of the flow; each module imports only those above it:
     workers, executors who runs points: this process, others, a cluster; many at once
     schedule_transfer  schedules that larger machines take from smaller ones
     query, results     rows by conditions; finished studies and how they are found again
-    sweep, estimated   all of it: stored points are taken, the others are run, or estimated
+    sweep              all of it: stored points are taken, the others are run, or estimated
 """

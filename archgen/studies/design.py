@@ -140,18 +140,13 @@ def designed(
     sizes, unclear = _shapes(options.dims or {})
     said = tuple(sorted((options.roles or {}).items()))
     good = tuple(size for size in dict.fromkeys(sampled or ()) if size > 0)
-    workloads = [
-        load
-        for spec in dict.fromkeys(models)
-        for load in (
-            [spec]
-            if isinstance(spec, Workload)
-            else [
-                Workload(fspath(spec), good, shape.dims, said, samples, shape.ranges)
-                for shape in sizes
-            ]
-        )
-    ]
+    workloads: list[Workload] = []
+    for spec in dict.fromkeys(models):
+        if isinstance(spec, Workload):
+            workloads.append(spec)
+        else:
+            forms = ((shape.dims, said, samples, shape.ranges) for shape in sizes)
+            workloads += [Workload(fspath(spec), good, *form) for form in forms]
     dtypes = (dtype,) if dtype else ()
     mistakes += [*unclear, *_no_dtypes(machines, dtypes), *_no_samples(workloads), *wrong]
     if mistakes:
@@ -233,10 +228,8 @@ def _no_samples(workloads: Sequence[Workload]) -> list[str]:
         try:
             load_calibration(workload.calibration)
         except ModelError as mistake:
-            said = (
-                f"{workload.samples_place}: {mistake}" if workload.samples_place else str(mistake)
-            )
-            found[said] = None
+            place = workload.samples_place
+            found[f"{place}: {mistake}" if place else str(mistake)] = None
     return list(found)
 
 
@@ -451,9 +444,8 @@ def _point(
 
 
 def _wanted(row: Row, design: Design) -> bool:
-    if design.only and not any(agrees(row, pattern) for pattern in design.only):
-        return False
-    return not any(agrees(row, pattern) for pattern in design.skip)
+    only = not design.only or any(agrees(row, pattern) for pattern in design.only)
+    return only and not any(agrees(row, pattern) for pattern in design.skip)
 
 
 def agrees(row: Mapping[str, Any], pattern: Pattern) -> bool:

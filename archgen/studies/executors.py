@@ -15,7 +15,6 @@ from typing import Any
 
 from archgen.outcomes.points import Outcome, Point
 from archgen.process.cache import code_version
-from archgen.process.steps import ProcessStep
 from archgen.studies.design import StudyError
 from archgen.studies.workers import Tools, WorkerDied, Workers, WorkersGone, run_here
 
@@ -35,7 +34,7 @@ def cluster(name: str, tools: Tools) -> Workers:
 
     Raises StudyError when it cannot be reached, or is of another version.
     """
-    address = name.removeprefix(_DASK)
+    address: Any = name.removeprefix(_DASK)
     kind, _, size = address.partition(":")
     if kind == "local" and size and not (size.isascii() and size.isdigit() and int(size)):
         raise StudyError([f"executor {name}: expected a positive number of workers, got {size!r}"])
@@ -45,7 +44,10 @@ def cluster(name: str, tools: Tools) -> Workers:
         said = f"executor {name}: needs the package distributed: pip install 'archgen[cluster]'"
         raise StudyError([said]) from None
     try:
-        client = distributed.Client(**_connection(distributed, address), timeout=_START)
+        if kind == "local":
+            quiet = {"threads_per_worker": 1, "dashboard_address": None}
+            address = distributed.LocalCluster(n_workers=int(size) if size else None, **quiet)
+        client = distributed.Client(address, timeout=_START)
     except (OSError, ValueError) as mistake:
         raise StudyError([f"executor {name}: no scheduler answers: {mistake}"]) from None
     others = {version for version in client.run(_version).values() if version != code_version()}
@@ -55,16 +57,7 @@ def cluster(name: str, tools: Tools) -> Workers:
     return _Dask(client, distributed.KilledWorker, tools)
 
 
-def _connection(distributed: Any, address: str) -> dict[str, Any]:
-    kind, _, size = address.partition(":")
-    if kind != "local":
-        return {"address": address}
-    workers = int(size) if size else None
-    quiet = {"threads_per_worker": 1, "dashboard_address": None}
-    return {"address": distributed.LocalCluster(n_workers=workers, **quiet)}
-
-
-class _Dask:
+class _Dask(Workers):
     """The workers of a Dask cluster, which may come and go while a study runs."""
 
     def __init__(self, client: Any, killed: type[Exception], tools: Tools) -> None:
@@ -77,10 +70,6 @@ class _Dask:
         """Threads of all workers that there are now."""
         threads: dict[str, int] = self._client.nthreads()
         return max(1, sum(threads.values()))
-
-    def at_hand(self) -> list[Point]:
-        """Not known of other machines."""
-        return []
 
     def submit(self, point: Point) -> Future[Outcome]:
         """Hand the point to the cluster, which gives it to another worker if one dies with it."""
@@ -102,10 +91,6 @@ class _Dask:
             mine.set_exception(WorkerDied())
         except Exception as mistake:
             mine.set_exception(mistake)
-
-    def at(self, future: Future[Outcome]) -> ProcessStep | None:
-        """Not known of another machine."""
-        return None
 
     def abandon(self, future: Future[Outcome]) -> None:
         """Restart the worker that has the point; a thread cannot be stopped otherwise. One that

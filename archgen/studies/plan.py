@@ -18,6 +18,7 @@ from archgen.extensions import Extension, active_extensions
 from archgen.models.constants import file_and_values, with_values
 from archgen.models.extents import extents, shapes
 from archgen.scheduling import Scheduling, choices, combinations_of
+from archgen.schema import variants
 from archgen.schema.load import load_files, locate
 from archgen.schema.source import STUDY
 from archgen.schema.tree import (
@@ -33,18 +34,6 @@ from archgen.schema.tree import (
     position,
 )
 from archgen.schema.tree import Path as TreePath
-from archgen.schema.variants import (
-    Choice,
-    Scalar,
-    Setting,
-    Variant,
-    combinations,
-    laid_over,
-    table_of,
-    tree_of,
-    value_of,
-    variant,
-)
 from archgen.studies.design import (
     Design,
     StudyError,
@@ -81,7 +70,7 @@ def opened(given: Path | Mapping[str, Any]) -> tuple[StudyFile, Maker]:
         file, tree, mistakes = read_study(given, str(given))
         text = "" if file is None else given.read_text(encoding="utf-8-sig")
     else:
-        tree = table_of(given)
+        tree = variants.table_of(given)
         file, mistakes = checked(tree)
         text = json.dumps(plain(tree), indent=1)
     if file is None or tree is None:
@@ -140,9 +129,9 @@ class Maker:
             places=dict(self._mistake_places(file)),
         )
 
-    def _all_machines(self, file: StudyFile) -> list[Variant]:
+    def _all_machines(self, file: StudyFile) -> list[variants.Variant]:
         """Those of all entries, each once."""
-        machines: list[Variant] = []
+        machines: list[variants.Variant] = []
         for index, entry in enumerate(file.archs):
             path = self._item(("archs",), index)
             before = {machine.arch.name: machine for machine in machines}
@@ -168,7 +157,9 @@ class Maker:
         at = position(self.tree, key, key=True) if key else position(self.tree, path)
         return f"{at}: {dotted(path, STUDY.root)}"
 
-    def _distinct(self, before: list[Variant], found: list[Variant], path: TreePath) -> None:
+    def _distinct(
+        self, before: list[variants.Variant], found: list[variants.Variant], path: TreePath
+    ) -> None:
         """Names have to tell machines apart."""
         if not self.whole:
             return
@@ -195,7 +186,7 @@ class Maker:
             return name
         return os.path.normpath(near)
 
-    def _machines(self, entry: str | Machines, path: TreePath) -> list[Variant]:
+    def _machines(self, entry: str | Machines, path: TreePath) -> list[variants.Variant]:
         if isinstance(entry, Machines):
             return list(self._family(entry, path))
         found, mistakes = load_files([self._file(entry)])
@@ -223,7 +214,7 @@ class Maker:
         common = dict(self._setting_nodes((*item, "set"))) if entry is family else {}
         if family.name is not None:
             common["name"] = ScalarNode(self.tree.at, family.name, family.name)
-        return laid_over(found[0], common), found[1]
+        return variants.laid_over(found[0], common), found[1]
 
     def _extended(self, entry: Machines, path: TreePath) -> tuple[Table, str] | None:
         """The tree of the file that `entry` extends, named at `path`, and its name."""
@@ -234,11 +225,11 @@ class Maker:
         if missing is not None:
             self.say(path, [f"{entry.extends!r}: {missing.message}"])
             return None
-        base, mistakes = tree_of(file, str(file))
+        base, mistakes = variants.tree_of(file, str(file))
         self.mistakes += mistakes
         return None if base is None else (base, named)
 
-    def _family(self, entry: Machines, path: TreePath) -> Iterator[Variant]:
+    def _family(self, entry: Machines, path: TreePath) -> Iterator[variants.Variant]:
         found = self._extended(entry, (*path, "extends"))
         if found is None:
             return
@@ -256,8 +247,8 @@ class Maker:
             return
         whole = self.whole and all(swept.values())  # otherwise what else is wrong is still found
         template = entry.name if whole else None
-        for choice in combinations({f: row for f, row in swept.items() if row}, cases):
-            made, wrong = variant(base, choice, template, common)
+        for choice in variants.combinations({f: row for f, row in swept.items() if row}, cases):
+            made, wrong = variants.variant(base, choice, template, common)
             self._add_machine_mistakes(wrong, path)
             if made is not None:
                 yield replace(made, file=named)
@@ -280,7 +271,7 @@ class Maker:
         for field in sorted({*entry.sweep} & {*entry.set}):
             self.say((*path, "sweep", field), [f"{field!r} is set as well, for all machines"])
 
-    def _setting_nodes(self, path: TreePath) -> Choice:
+    def _setting_nodes(self, path: TreePath) -> variants.Choice:
         node = find(self.tree, path)
         return {f: e.node for f, e in node.entries.items()} if isinstance(node, Table) else {}
 
@@ -339,19 +330,21 @@ class Maker:
         return ways
 
 
-def _set_apart(file: StudyFile, machines: list[Variant]) -> list[str]:
+def _set_apart(file: StudyFile, machines: list[variants.Variant]) -> list[str]:
     """Fields that entries of a file set, and in which machines of one family differ by that."""
     entries = [entry for entry in file.archs if isinstance(entry, Machines)]
     given = {f for entry in entries for f, v in entry.set.items() if not isinstance(v, dict | list)}
-    held: dict[tuple[str, str], set[Scalar]] = {}
+    held: dict[tuple[str, str], set[variants.Scalar]] = {}
     for field, machine in product(sorted(given), machines):
-        held.setdefault((field, machine.family), set()).add(value_of(machine.arch, field))
+        held.setdefault((field, machine.family), set()).add(variants.value_of(machine.arch, field))
     return list(dict.fromkeys(field for (field, _), values in held.items() if len(values) > 1))
 
 
-def _with_settings(machine: Variant, fields: list[str]) -> Variant:
+def _with_settings(machine: variants.Variant, fields: list[str]) -> variants.Variant:
     """`machine` with these fields among those that set it apart."""
     known = {setting.field for setting in machine.settings}
-    values = {f: value_of(machine.arch, f) for f in fields if f not in known}
-    more = tuple(Setting(f, value, str(value)) for f, value in values.items() if value is not None)
+    values = {f: variants.value_of(machine.arch, f) for f in fields if f not in known}
+    more = tuple(
+        variants.Setting(f, value, str(value)) for f, value in values.items() if value is not None
+    )
     return replace(machine, settings=(*machine.settings, *more)) if more else machine

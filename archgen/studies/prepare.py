@@ -26,14 +26,7 @@ from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.points import Point
 from archgen.process.cache import Recent, cache_dir, content_hash
 from archgen.process.steps import step
-from compiler.api import (
-    OpenAxes,
-    Stages,
-    SymbolicModel,
-    following_lengths,
-    prepared,
-    refuse_unknown_operators,
-)
+from compiler import api
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ def prepare(
     source: SourceModel,
     dtype: str,
     calibration: Mapping[str, Array] | None = None,
-    stages: Stages | None = None,
+    stages: api.Stages | None = None,
     shorter: Sequence[Shorter] = (),
 ) -> Prepared:
     """`source` for element type `dtype`: quantized for int8, else as it is, or with wider numbers
@@ -64,7 +57,7 @@ def prepare(
 
     Raises UnsupportedModel for operators that nobody knows, and ModelError where quantizing fails.
     """
-    refuse_unknown_operators(source.proto, source.name)
+    api.refuse_unknown_operators(source.proto, source.name)
     if dtype != "int8" and has_bfloat16(source.proto) and lacks_kernels(source.proto):
         note = "16-bit floats made float32, as ONNX Runtime has no kernels for them; casts round"
         key = content_hash({"model": source.content_key, "note": note})
@@ -72,7 +65,7 @@ def prepare(
     if dtype != "int8":
         return Prepared(source.name, source.proto, source.content_key, "")
     with step(f"quantizing {source.name}"):
-        load = (stages or Stages()).load
+        load = (stages or api.Stages()).load
         made: Quantized = quantize(source, calibration, cache_dir(), load, shorter)
     given = content_key(calibration) if calibration else "seeded"
     parts = {"model": source.content_key, "calibration": given, "note": made.note}
@@ -95,7 +88,7 @@ class PreparedSymbolicModel:
     dtype: str
     edge: Prepared
     """At the upper edge of all ranges."""
-    stages: Stages | None = None
+    stages: api.Stages | None = None
     """How far sequences unfold."""
 
     @property
@@ -116,16 +109,16 @@ class PreparedSymbolicModel:
         key = content_hash({"edge": self.edge.key, "at": dict(sorted(lengths.items()))})
         return Prepared(self.name, made, key, self.edge.note)
 
-    def loaded(self, stages: Stages) -> SymbolicModel:
+    def loaded(self, stages: api.Stages) -> api.SymbolicModel:
         """What the compiler makes of it."""
         low = {register.name: register.low for register in self.source.registers}
         waiting: list[onnx.ModelProto] = []
 
         @cache
-        def following() -> OpenAxes:
+        def following() -> api.OpenAxes:
             """Told by the lower end, where the compiler will look too."""
             waiting.append(self.at(low).proto)
-            return following_lengths([self.edge.proto, *waiting], self.name, stages)
+            return api.following_lengths([self.edge.proto, *waiting], self.name, stages)
 
         def at(lengths: Mapping[str, int]) -> ir.Model | None:
             axes = following()
@@ -135,9 +128,9 @@ class PreparedSymbolicModel:
                 if self.source.inside(lengths):
                     raise
                 return None
-            return prepared(proto, self.name, stages, following=axes)
+            return api.prepared(proto, self.name, stages, following=axes)
 
-        return SymbolicModel(self.source.registers, at, run_node, self._constants_at_lengths)
+        return api.SymbolicModel(self.source.registers, at, run_node, self._constants_at_lengths)
 
     def _constants_at_lengths(
         self, names: Collection[str], lengths: Mapping[str, int]
@@ -152,7 +145,7 @@ def prepare_symbolic_model(
     source: SourceFamily,
     dtype: str,
     calibration: Mapping[str, Array] | None = None,
-    stages: Stages | None = None,
+    stages: api.Stages | None = None,
 ) -> PreparedSymbolicModel:
     """`source` for element type `dtype`; arguments and errors as of `prepare`."""
     shorter = (
@@ -200,12 +193,12 @@ class CachedModel:
 class Models:
     """The last models that points needed, prepared and loaded."""
 
-    def __init__(self, load: Callable[[onnx.ModelProto, str, Stages], Any]) -> None:
+    def __init__(self, load: Callable[[onnx.ModelProto, str, api.Stages], Any]) -> None:
         self._load = load
         self._kept = Recent[CachedModel](_KEPT_MODELS)
-        self._last: tuple[tuple[Any, ...], tuple[PreparedSymbolicModel, SymbolicModel]] | None = (
-            None
-        )
+        self._last: (
+            tuple[tuple[Any, ...], tuple[PreparedSymbolicModel, api.SymbolicModel]] | None
+        ) = None
 
     def of(self, point: Point) -> CachedModel:
         """The model of `point`. Raises ModelError, or DoesNotFit for its inputs alone."""
@@ -237,7 +230,7 @@ class Models:
         with step(f"loading {model.name}"):
             return CachedModel(model, self._load(model.proto, model.name, stages), opened)
 
-    def _family(self, point: Point) -> tuple[PreparedSymbolicModel, SymbolicModel]:
+    def _family(self, point: Point) -> tuple[PreparedSymbolicModel, api.SymbolicModel]:
         """The network of `point` for all lengths of its ranges; the last one is kept."""
         ranges, stages = dict(point.ranges), point.scheduling.stages
         dims = {name: size for name, size in point.dims if name not in ranges}

@@ -15,17 +15,9 @@ from typing import Literal, TypeVar
 import numpy as np
 import pandas as pd
 
-from archgen.outcomes import fronts
+from archgen.outcomes import estimated, fronts
 from archgen.outcomes.axes import StudyAxis, axes, axis_of, workload
 from archgen.outcomes.columns import MORE_IS_BETTER
-from archgen.outcomes.estimated import (
-    ESTIMATED,
-    by_merit,
-    has_figures,
-    like_with_like,
-    runs,
-    runs_first,
-)
 from archgen.outcomes.figures import ORDERS, SHORT, amount, split_condition
 from archgen.outcomes.frame import Frame, is_wrong, number, records
 from archgen.outcomes.points import FIELD
@@ -157,7 +149,7 @@ def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     rising = [not name.startswith("-") for name in names]
     if not columns:
         return frame
-    return runs_first(frame.sort_values(columns, ascending=rising, kind="stable"))
+    return estimated.runs_first(frame.sort_values(columns, ascending=rising, kind="stable"))
 
 
 def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.Series:
@@ -217,7 +209,7 @@ _SHOWN = 4
 
 def results(frame: Frame) -> Frame:
     """The points with figures, but for those whose outputs are wrong."""
-    good = [has_figures(row) and not is_wrong(row) for row in records(frame)]
+    good = [estimated.has_figures(row) and not is_wrong(row) for row in records(frame)]
     return frame[good]
 
 
@@ -232,7 +224,7 @@ def best(frame: Frame, by: str, count: int = 1, ascending: bool | None = None) -
     loads = [workload(row) for row in records(rows)]
     places = {load: place for place, load in enumerate(dict.fromkeys(loads))}
     placed = rows.assign(_load=[places[load] for load in loads])
-    ordered = by_merit(placed, name, rising)
+    ordered = estimated.by_merit(placed, name, rising)
     found = ordered.groupby("_load", sort=False).head(count)
     return frame.loc[found.sort_values("_load", kind="stable").index]
 
@@ -240,8 +232,8 @@ def best(frame: Frame, by: str, count: int = 1, ascending: bool | None = None) -
 def _compared(frame: Frame, names: Sequence[str]) -> Frame:
     """The results with all of some columns, as they are compared: what estimates do not know, of
     runs."""
-    like = like_with_like(frame)
-    return results(like if {*names} <= {*like} else runs(frame)).dropna(subset=names)
+    like = estimated.like_with_like(frame)
+    return results(like if {*names} <= {*like} else estimated.runs(frame)).dropna(subset=names)
 
 
 def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
@@ -286,7 +278,7 @@ def described(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:
     lines += [f"  swept     {axis.label}: {_axis_values_text(axis)}" for axis in every]
     quickest = best(frame, "latency_ms") if "latency_ms" in frame else frame.iloc[:0]
     for row in records(quickest)[:_SHOWN]:
-        said = " as estimated" if row["status"] == ESTIMATED else ""
+        said = " as estimated" if row["status"] == estimated.ESTIMATED else ""
         time = f"{row['latency_ms']:.4g} ms{said}"
         lines.append(f"  quickest  {workload(row)}: {time} on {row['arch']}")
     lines.append("  .frame, .layers, .spans, .levels; .filter, .query, .best, .pareto, .pivot")

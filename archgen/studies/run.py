@@ -19,46 +19,18 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from archgen.check import reference, verify
 from archgen.check.quantize import Unquantized, quantization_error
 from archgen.check.quantizer_input import PRODUCTS
-from archgen.check.reference import (
-    cached_reference,
-    check_declared,
-    content_key,
-    run_node,
-    sample_inputs,
-)
-from archgen.check.verify import (
-    Comparison,
-    as_named,
-    compare,
-    cut,
-    end_to_end,
-    feedable,
-    run_cut,
-    with_losses,
-    with_outputs,
-    with_stored,
-)
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.models.load import ModelError
+from archgen.outcomes import rows
 from archgen.outcomes.bottleneck import DETAIL, bottleneck_row, plain
 from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.points import Outcome, Point, Row
-from archgen.outcomes.rows import (
-    area_row,
-    bound_row,
-    energy_row,
-    layer_rows,
-    merit_row,
-    metrics_row,
-    traffic_row,
-    waterfall_row,
-    working_set_row,
-)
 from archgen.outcomes.timeline import tables
 from archgen.perfetto import compressed, trace_bytes
 from archgen.process.cache import Recent, cache_dir, code_version, content_hash
@@ -70,21 +42,7 @@ from archgen.scheduling import DEFAULT
 from archgen.studies.prepare import CachedModel, Models, Prepared
 from archgen.studies.store import StudyScheduleCache
 from archgen.toolchain import STANDARD, Compiled, MeasuredSchedule, Request, Toolchain
-from compiler.api import (
-    CompileOptions,
-    Decisions,
-    DoesNotFit,
-    ExpectedValue,
-    ExpectedValues,
-    Memo,
-    NetworkEstimate,
-    QuickEstimator,
-    Stages,
-    UnsupportedModel,
-    compute_expected_values,
-    host_error,
-    prepared,
-)
+from compiler import api
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, Impossible, NoSuchRow
 from simmodel.trace import Trace
@@ -106,9 +64,9 @@ def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
             activate(point.extensions)
             with blaming():
                 return work()
-    except DoesNotFit as answer:
+    except api.DoesNotFit as answer:
         return _refused(point, "does_not_fit", str(answer))
-    except (UnsupportedModel, ModelError, MissingSource) as answer:
+    except (api.UnsupportedModel, ModelError, MissingSource) as answer:
         return _refused(point, "unsupported", str(answer))
     except (ExtensionError, HostFailed, NoSuchRow) as mistake:
         return failure(point, str(mistake))
@@ -126,9 +84,9 @@ class Workbench:
         self._models = Models(tools.load)
         self._stagewise = Recent[dict[str, Array]]()
         self._unquantized = Unquantized()
-        self._memo = Memo()
-        self._bucket: tuple[Request, Compiled | DoesNotFit | UnsupportedModel] | None = None
-        self._decisions: dict[tuple[Extension, ...], Decisions] = {}
+        self._memo = api.Memo()
+        self._bucket: tuple[Request, Compiled | api.DoesNotFit | api.UnsupportedModel] | None = None
+        self._decisions: dict[tuple[Extension, ...], api.Decisions] = {}
 
     def run(self, point: Point) -> Outcome:
         """What becomes of `point`; never raises for anything about the point itself."""
@@ -163,19 +121,19 @@ class Workbench:
             metrics = tools.measure(trace, program, arch, point.batch)
         costs = costs_of(arch)
         energy = energy_of(trace, program, arch, costs)
-        row |= {"status": "ok", **metrics_row(metrics, program, arch)}
-        row |= traffic_row(trace, program, arch)
-        row |= bound_row(compiled.bound, trace.cycles)
-        row |= working_set_row(compiled.working_set)
-        row |= waterfall_row(waterfall(trace, program, arch), trace.cycles)
+        row |= {"status": "ok", **rows.metrics_row(metrics, program, arch)}
+        row |= rows.traffic_row(trace, program, arch)
+        row |= rows.bound_row(compiled.bound, trace.cycles)
+        row |= rows.working_set_row(compiled.working_set)
+        row |= rows.waterfall_row(waterfall(trace, program, arch), trace.cycles)
         if point.schedule_from is not None:
             row["schedule_from"] = point.schedule_from.name
-        row |= energy_row(energy, costs.area)
-        row |= merit_row(row) | bottleneck_row(row)
+        row |= rows.energy_row(energy, costs.area)
+        row |= rows.merit_row(row) | bottleneck_row(row)
         row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
         row |= checked
         row["note"] = "; ".join(filter(None, notes)) or None
-        layers = [point.identity() | layer for layer in layer_rows(trace, energy.layers)]
+        layers = [point.identity() | layer for layer in rows.layer_rows(trace, energy.layers)]
         details = {
             "report": compiled.report,
             "traffic": dict(trace.traffic),
@@ -219,24 +177,24 @@ class Workbench:
         if self._bucket is None or self._bucket[0] != request:
             try:
                 self._bucket = request, self.tools.compile(request)
-            except (DoesNotFit, UnsupportedModel) as answer:
+            except (api.DoesNotFit, api.UnsupportedModel) as answer:
                 self._bucket = request, answer
         known = self._bucket[1]
         if isinstance(known, Exception):
             raise known
         at = known.at
         if at is None:
-            raise UnsupportedModel("this toolchain has no programs for ranges of sizes")
+            raise api.UnsupportedModel("this toolchain has no programs for ranges of sizes")
         return at(point.lengths)
 
-    def _decided_with(self, extensions: tuple[Extension, ...]) -> Decisions:
+    def _decided_with(self, extensions: tuple[Extension, ...]) -> api.Decisions:
         """The compiler's decisions, which are others with other extensions."""
         if extensions not in self._decisions:
             folder = self.tools.decisions
             contents = [each.content for each in extensions]
             salt = content_hash({"code": code_version(), "extensions": contents})
             shelf = None if folder is None else StudyScheduleCache(folder)
-            self._decisions[extensions] = Decisions(shelf, salt)
+            self._decisions[extensions] = api.Decisions(shelf, salt)
         return self._decisions[extensions]
 
     def _simulated(self, compiled: Compiled, arch: Arch) -> tuple[Trace, float]:
@@ -245,26 +203,28 @@ class Workbench:
             return compiled.trace, compiled.simulate_s
         return _timed(lambda: self.tools.simulate(compiled.program, arch))
 
-    def _verify(self, point: Point, kept: CachedModel, compiled: Compiled) -> Comparison:
+    def _verify(self, point: Point, kept: CachedModel, compiled: Compiled) -> verify.Comparison:
         """The verdict on every value of the program; errors of outputs are end to end."""
         model = kept.model
-        inputs = sample_inputs(model.proto)
+        inputs = reference.sample_inputs(model.proto)
         with step(f"running {model.name} in ONNX Runtime"):
-            whole = cached_reference(model.proto, model.key, inputs, cache_dir())
+            whole = reference.cached_reference(model.proto, model.key, inputs, cache_dir())
         made_as = {port.name: port.shape for port in compiled.program.outputs}
-        check_declared(model.proto, made_as, whole)
+        reference.check_declared(model.proto, made_as, whole)
         tools = self.tools
-        run = tools.execute(compiled.program, inputs, point.arch, run_node, compiled.probes)
+        run = tools.execute(
+            compiled.program, inputs, point.arch, reference.run_node, compiled.probes
+        )
         made = self._recomputed(compiled, model.proto, inputs, run.probed)
-        own = feedable(made.observed)
-        cut_model = cut(model.proto, own)
+        own = verify.feedable(made.observed)
+        cut_model = verify.cut(model.proto, own)
         expected = self._stagewise_reference(model, cut_model, made.inputs, own)
         rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
-        verdict = compare({**rest, **made.made}, expected, whole)
-        verdict = with_stored(verdict, made.stored)
-        verdict = with_outputs(verdict, run.outputs, {**made.not_handed_on, **own})
-        verdict = with_losses(verdict, made.losses, run.outputs, whole)
-        verdict = replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
+        verdict = verify.compare({**rest, **made.made}, expected, whole)
+        verdict = verify.with_stored(verdict, made.stored)
+        verdict = verify.with_outputs(verdict, run.outputs, {**made.not_handed_on, **own})
+        verdict = verify.with_losses(verdict, made.losses, run.outputs, whole)
+        verdict = replace(verdict, max_abs_error=verify.end_to_end(run.outputs, whole))
         if point.dtype != "int8":
             return verdict
         with step(f"running {model.name} in ONNX Runtime as it was"):
@@ -277,12 +237,12 @@ class Workbench:
         proto: onnx.ModelProto,
         inputs: Mapping[str, Array],
         probed: Mapping[str, Array],
-    ) -> ExpectedValues:
+    ) -> api.ExpectedValues:
         """The model's values as the program had them, and what it stored beside what it should."""
         if compiled.recipe is None:
-            return ExpectedValues(dict(inputs), {}, {}, [])
-        recipe = as_named(compiled.recipe, proto)
-        return compute_expected_values(recipe, inputs, probed, self._memo, run_node)
+            return api.ExpectedValues(dict(inputs), {}, {}, [])
+        recipe = verify.as_named(compiled.recipe, proto)
+        return api.compute_expected_values(recipe, inputs, probed, self._memo, reference.run_node)
 
     def _stagewise_reference(
         self,
@@ -292,9 +252,11 @@ class Workbench:
         own: Mapping[str, Array],
     ) -> dict[str, Array]:
         """`run_cut`, remembered: machines that compute the same integers need it once."""
-        key = f"{model.key} {content_key(inputs)} {content_key(own)}"
+        key = f"{model.key} {reference.content_key(inputs)} {reference.content_key(own)}"
         with step(f"running parts of {model.name} in ONNX Runtime"):
-            return self._stagewise.get(key, lambda: run_cut(cut_model, model.proto, inputs, own))
+            return self._stagewise.get(
+                key, lambda: verify.run_cut(cut_model, model.proto, inputs, own)
+            )
 
 
 def _products_elsewhere(compiled: Compiled) -> str:
@@ -308,20 +270,20 @@ def _products_elsewhere(compiled: Compiled) -> str:
     return f"{counted} {first['operator']} {first['node']!r}: {first['reason']}"
 
 
-def _as_given(compiled: Compiled, name: str, values: Array) -> ExpectedValue:
+def _as_given(compiled: Compiled, name: str, values: Array) -> api.ExpectedValue:
     """An output that no operator makes: a constant or an input, as its type in memory holds it."""
     if compiled.recipe is None:  # whoever made the program says nothing of its operators
-        return ExpectedValue(values, host_error(values))
+        return api.ExpectedValue(values, api.host_error(values))
     tensor = compiled.recipe.graph.tensors.get(name)
     if tensor is None:
-        return ExpectedValue(values, None)
+        return api.ExpectedValue(values, None)
     unsure = np.any(tensor.uncertain)
     error = np.broadcast_to(tensor.uncertain, values.shape) if unsure else None
     rounded = None if name in compiled.recipe.graph.codes else tensor.dtype
-    return ExpectedValue(values, error, rounded)
+    return api.ExpectedValue(values, error, rounded)
 
 
-def _verdict_row(verdict: Comparison) -> Row:
+def _verdict_row(verdict: verify.Comparison) -> Row:
     errors = {
         "operator_error": verdict.excess,
         "max_step_error": verdict.max_step_error,
@@ -387,25 +349,25 @@ EFFORT = 0
 class Estimator:
     """A compiler as far as its cost model."""
 
-    load: Callable[[onnx.ModelProto, str, Stages], Any]
+    load: Callable[[onnx.ModelProto, str, api.Stages], Any]
     """As that of a toolchain."""
-    estimate: Callable[[Request], NetworkEstimate]
+    estimate: Callable[[Request], api.NetworkEstimate]
     """Raises CompilerError where the machine is refused."""
     name: str = "estimated"
     """What keeps its outcomes apart from those of others."""
 
 
-def quick_estimate(request: Request) -> NetworkEstimate:
+def quick_estimate(request: Request) -> api.NetworkEstimate:
     """What `request` should take, layer by layer, without any schedule. CompilerError where an
     operator can run nowhere."""
     stages = replace(request.scheduling, effort=EFFORT).stages
-    network: QuickEstimator = request.model
-    return network.on(request.arch, CompileOptions(request.dtype, request.host, stages))
+    network: api.QuickEstimator = request.model
+    return network.on(request.arch, api.CompileOptions(request.dtype, request.host, stages))
 
 
-def quick_estimator(proto: onnx.ModelProto, name: str, stages: Stages) -> QuickEstimator:
+def quick_estimator(proto: onnx.ModelProto, name: str, stages: api.Stages) -> api.QuickEstimator:
     """A network that keeps what its estimates on several machines share."""
-    return QuickEstimator(prepared(proto, name, stages))
+    return api.QuickEstimator(api.prepared(proto, name, stages))
 
 
 OUTLOOK = Estimator(quick_estimator, quick_estimate, "outlook")
@@ -448,7 +410,7 @@ class EstimateBench:
             "latency_ms": milliseconds,
             "throughput_ips": point.batch / milliseconds * 1e3 if milliseconds else None,
             "host_ops": found.host_ops,
-            **bound_row(found.bound, round(found.cycles)),
-            **area_row(costs_of(arch).area),
+            **rows.bound_row(found.bound, round(found.cycles)),
+            **rows.area_row(costs_of(arch).area),
         }
-        return Outcome(point.key, point.label, row | merit_row(row))
+        return Outcome(point.key, point.label, row | rows.merit_row(row))

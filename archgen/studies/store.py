@@ -16,15 +16,7 @@ from pathlib import Path
 
 from archgen.outcomes.frame import layers_frame, table_bytes
 from archgen.outcomes.points import Outcome, Point
-from archgen.process.files import (
-    FOLDER,
-    Locks,
-    damaged,
-    read_sealed,
-    seal_of,
-    write_bytes,
-    write_sealed,
-)
+from archgen.process import files
 
 _FORMAT = 5
 TRACE = "trace"
@@ -55,7 +47,7 @@ class Store:
         self.folder = folder / "runs"
         self.decisions = folder / "decisions"
         """What the compiler has decided on the way."""
-        self._claims = Locks(self.folder / FOLDER)
+        self._claims = files.Locks(self.folder / files.FOLDER)
 
     def claim(self, key: str) -> bool:
         """Take the point `key`; False while another process has it. A process that ends, even by
@@ -111,13 +103,13 @@ class Store:
             for name, table in tables.items():
                 path = _table_path(stem, name)
                 if isinstance(table, bytes):
-                    write_bytes(path, table)
-                seals[name] = seal_of(path, path.read_bytes())
+                    files.write_bytes(path, table)
+                seals[name] = files.seal_of(path, path.read_bytes())
             own = ("key", "label", "row", "details", "network", "layers")
             content = {name: getattr(outcome, name) for name in own}
             stored = {"format": _FORMAT, **content, "tables": seals}
             text = json.dumps(stored, indent=1, allow_nan=False)
-            write_sealed(Path(f"{stem}.json"), text.encode())
+            files.write_sealed(Path(f"{stem}.json"), text.encode())
         return replace(outcome, tables={name: _table_path(stem, name) for name in outcome.tables})
 
 
@@ -127,7 +119,7 @@ def _reported(outcome: Outcome, stem: Path) -> Outcome:
     if not report:
         return outcome
     path = Path(f"{stem}.error.txt")
-    write_bytes(path, report.encode())
+    files.write_bytes(path, report.encode())
     reason = f"{outcome.row['reason']}; please report it with {path}"
     return replace(outcome, row=outcome.row | {"reason": reason})
 
@@ -137,7 +129,7 @@ def _table_path(stem: Path, name: str) -> Path:
 
 
 def _read_outcome(stem: Path) -> Outcome | None:
-    content = read_sealed(Path(f"{stem}.json"))
+    content = files.read_sealed(Path(f"{stem}.json"))
     stored = {} if content is None else json.loads(content)
     if stored.get("format") != _FORMAT:
         return None
@@ -152,11 +144,11 @@ def _read_outcome(stem: Path) -> Outcome | None:
 def _is_sealed(path: Path, seal: str) -> bool:
     """Whether the table is as it was written; otherwise that is said."""
     try:
-        why = "" if seal_of(path, path.read_bytes()) == seal else "it is not what was written"
+        why = "" if files.seal_of(path, path.read_bytes()) == seal else "it is not what was written"
     except OSError as mistake:
         why = mistake.strerror or str(mistake)
     if why:
-        damaged(path, why)
+        files.damaged(path, why)
     return not why
 
 
@@ -184,13 +176,13 @@ class StudyScheduleCache:
 
     def get(self, name: str) -> str | None:
         """The text of a file; None where there is none, or where it is damaged, which is said."""
-        content = read_sealed(self.folder / f"{name}.json")
+        content = files.read_sealed(self.folder / f"{name}.json")
         return None if content is None else content.decode()
 
     def put(self, name: str, text: str) -> None:
         """A file of that text, where it can be written."""
         with suppress(OSError):
-            write_sealed(self.folder / f"{name}.json", text.encode())
+            files.write_sealed(self.folder / f"{name}.json", text.encode())
             self._written += 1
             if self._written > self.most // 10:  # files are counted now and then
                 self._evict_oldest()

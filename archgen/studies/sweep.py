@@ -7,14 +7,16 @@ it is finished, and a later study with the same folder takes stored points inste
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
 from archgen.extensions import foreign
-from archgen.outcomes.points import Outcome, Point, StudyMetadata
+from archgen.outcomes.estimated import COSTS, OFF, SelectedPoint
+from archgen.outcomes.fronts import covering
+from archgen.outcomes.points import FIELD, Outcome, Point, StudyMetadata
 from archgen.process.cache import cache_dir
 from archgen.process.files import tidy
 from archgen.report.tried_levers import POINTS
@@ -29,7 +31,8 @@ from archgen.studies.options import (
     StudyOptions,
     study_records,
 )
-from archgen.studies.results import Study, about, write_manifest
+from archgen.studies.results import Study, about, expected, write_manifest
+from archgen.studies.run import OUTLOOK, to_estimate
 from archgen.studies.schedule_transfer import (
     ScheduleTransfer,
     reported_outcomes,
@@ -105,30 +108,20 @@ def run_study(
     design = replace(design, timeout=running.timeout or design.timeout)
     wanted = _traced(points(design), among, running)
     said = about(design, wanted, running.command)
-    store = store_in(running.out)
-    tools = remembering(_trying(tools, running, len(wanted)), store, running)
-    workers = workers_for(running, design, tools, len(wanted))
-    _say(running, said, design, wanted)
+    # Changes of machines are tried as far as a study of so many points is to.
+    anew = tools.anew and len(wanted) <= POINTS
+    tools = replace(tools, tries=tools.tries and running.tries, anew=anew)
     finished: dict[str, Outcome] = {}
     loans: dict[ScheduleTransfer, Outcome] = {}
-    asked: set[str] = set()
 
     def so_far() -> Study:
         taken = reported_outcomes(finished, loans)
         done = tuple(taken[point.key] for point in wanted if point.key in taken)
         return Study(done, design.archs, said, tuple(loans))
 
-    def run(points: Sequence[Point]) -> Iterator[Outcome]:
-        before = len(asked)
-        asked.update(point.key for point in points)
-        outcomes = stored_or_run(points, workers, store, running, design.timeout)
-        for number, outcome in enumerate(outcomes, before + 1):
-            yield outcome  # kept first: an observer may be where a study is interrupted
-            if observe is not None:
-                observe(outcome, number, len(asked))
-
     try:
-        with closing(workers):
+        with _point_runner(design, running, tools, len(wanted), observe) as run:
+            _say(running, said, design, wanted)
             for outcome in run(wanted):
                 finished[outcome.key] = outcome
             if not design.isolated:
@@ -144,15 +137,34 @@ def run_study(
         with suppress(StoreError):  # what interrupted the study is what has to be told
             _save(so_far(), running)
         raise
-    finally:
-        if store is not None:
-            store.close()
     return result
 
 
-def _trying(tools: Toolchain, running: Running, count: int) -> Toolchain:
-    """`tools` that try changes of machines as far as a study of `count` points is to."""
-    return replace(tools, tries=tools.tries and running.tries, anew=tools.anew and count <= POINTS)
+@contextmanager
+def _point_runner(
+    design: Design, running: Running, tools: Tools, count: int, observe: Observer | None
+) -> Iterator[Callable[[Sequence[Point]], Iterator[Outcome]]]:
+    """Within, runs at most `count` points of `design`, and told to who watches."""
+    store = store_in(running.out)
+    asked: set[str] = set()
+
+    def run(points: Sequence[Point]) -> Iterator[Outcome]:
+        before = len(asked)
+        asked.update(point.key for point in points)
+        outcomes = stored_or_run(points, workers, store, running, design.timeout)
+        for number, outcome in enumerate(outcomes, before + 1):
+            yield outcome  # kept first: an observer may be where a study is interrupted
+            if observe is not None:
+                observe(outcome, number, len(asked))
+
+    try:
+        if isinstance(tools, Toolchain):
+            tools = remembering(tools, store, running)
+        with closing(workers_for(running, design, tools, count)) as workers:
+            yield run
+    finally:
+        if store is not None:
+            store.close()
 
 
 def _traced(
@@ -261,3 +273,103 @@ def stored_or_run(
             missing.append(point)
     limit = running.timeout or timeout
     yield from run_points(missing, workers, store, limit, running.fresh)
+
+
+# Studies by estimates: every point in a fraction of a second, and the best of them run in full. An
+# estimate says which machines are worth a run, never which one is best; so it is marked as such
+# wherever it stands, and a few, the fastest and those along the front, are replaced by what was
+# compiled, executed, checked and simulated.
+
+_OF_MACHINE = ("arch", "family")
+"""Columns that say which machine a point is about; where no element type is asked for, that is one
+of them."""
+
+
+def estimate(
+    archs: Several[Named | Arch | Variant],
+    models: Several[Named | Workload],
+    batches: Several[int] | None = None,
+    dtype: str | None = None,
+    *,
+    best: int = 0,
+    options: StudyOptions = StudyOptions(),
+    running: Running = Running(),
+    observe: Observer | None = None,
+    tools: Toolchain = STANDARD,
+    **fields: Unpack[StudyFields],
+) -> Study:
+    """What every model at every batch should take on every architecture, layer by layer and without
+    a program: milliseconds for each point of a sweep. Rows have the status `estimated`.
+
+    `best` points of each network are run in full, with `tools`: the one of the least estimate, then
+    points along the front of estimated latency and area. Other arguments and errors are those of
+    `archgen.study`: `estimate("archs/*.yaml", "resnet50", best=3, out="quick")`.
+    """
+    options, running = study_records(options, running, fields)
+    design = designed(archs, models, batches, dtype, options)
+    return run_estimated(design, running, observe, best, tools)
+
+
+def run_estimated(
+    design: Design,
+    running: Running = Running(),
+    observe: Observer | None = None,
+    best: int = 0,
+    tools: Toolchain = STANDARD,
+) -> Study:
+    """The study of `design` by the prices of layers alone; of each network `best` points are run in
+    full and stand first: the fastest (of equals the smallest, then by name), and others that cover
+    the front of latency and area.
+
+    Raises StudyError with every mistake in the design, before anything runs.
+    """
+    wanted = points(design)
+    guesses = {point.key: to_estimate(point, OUTLOOK) for point in wanted}
+    with _point_runner(design, running, OUTLOOK, len(wanted), observe) as estimated:
+        guessed = {outcome.key: outcome for outcome in estimated(list(guesses.values()))}
+    machine = _OF_MACHINE if design.dtypes else (*_OF_MACHINE, "dtype")
+    expectations = {key: guessed[guess.key] for key, guess in guesses.items()}
+    chosen = _points_to_run(wanted, expectations, best, machine)
+    run = [point for point in wanted if point.key in chosen]
+    rest = [guesses[point.key] for point in wanted if point.key not in chosen]
+    full, loans = dict[str, Outcome](), tuple[ScheduleTransfer, ...]()
+    if run:
+        found = run_study(
+            design, replace(running, plots=False, levers=running.tries), observe, tools, chosen
+        )
+        # An outcome by a borrowed schedule has a key of its own, so they go by their order.
+        full = dict(zip((point.key for point in run), found.outcomes, strict=True))
+        loans = found.loans
+    outcomes = (*expected(full, chosen).values(), *(guessed[guess.key] for guess in rest))
+    said = about(design, wanted, running.command)
+    result = Study(outcomes, design.archs, said, loans)
+    if running.out is not None:
+        folder = Path(running.out)
+        with writing(folder):
+            write_manifest(folder, said, design.archs, [*run, *rest], loans, chosen)
+            result.save(folder, running.plots)
+    return result
+
+
+def _points_to_run(
+    wanted: Sequence[Point], guessed: Mapping[str, Outcome], count: int, machine: Sequence[str]
+) -> dict[str, SelectedPoint]:
+    """By key the points to run: `count` for each network in each of its sizes and ways to compile.
+    Columns of `machine` say which machine a point is about."""
+    by_case: dict[tuple[object, ...], list[tuple[Point, list[float]]]] = {}
+    own = {point.key: point for point in wanted}
+    for point in sorted(own.values(), key=lambda point: point.arch.name):
+        row = guessed[point.key].row
+        costs = [value for name in COSTS if isinstance(value := row.get(name), float)]
+        if len(costs) == len(COSTS):
+            case = tuple(
+                v
+                for name, v in point.identity().items()
+                if name not in machine and not name.startswith(FIELD)
+            )
+            by_case.setdefault(case, []).append((point, costs))
+    return {
+        found[index][0].key: SelectedPoint(found[index][1][0], why)
+        for found in by_case.values()
+        for index, why in covering([costs for _, costs in found], count, OFF)
+    }

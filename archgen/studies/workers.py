@@ -22,19 +22,10 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessP
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import BaseContext
-from typing import Protocol
 
 from archgen.outcomes.points import Outcome, Point
+from archgen.process import guard
 from archgen.process.files import say_plainly
-from archgen.process.guard import (
-    LEAST,
-    become_worker,
-    collect_rarely,
-    fork_context,
-    grant,
-    one_thread_each,
-    resident,
-)
 from archgen.process.steps import Board, ProcessStep, overdue, step_of
 from archgen.studies.run import EstimateBench, Estimator, Workbench, failure
 from archgen.studies.store import Store
@@ -46,20 +37,25 @@ _FULL = 0.5
 _own = threading.local()
 
 
-class Workers(Protocol):
+class Workers:
     """Takes points and gives outcomes."""
 
     def room(self) -> int:
         """How many points may be under way."""
+        return 1
 
     def at_hand(self) -> list[Point]:
-        """Buckets (`Point.bucket`) whose programs somebody has made who is free."""
+        """Buckets (`Point.range_point`) whose programs somebody has made who is free; none where
+        that is not known."""
+        return []
 
     def submit(self, point: Point) -> Future[Outcome]:
         """Start on a point. The future raises `WorkerDied` when the worker does."""
+        raise NotImplementedError
 
     def at(self, future: Future[Outcome]) -> ProcessStep | None:
         """The step that the process which has the point of `future` is at, where that is known."""
+        return None
 
     def abandon(self, future: Future[Outcome]) -> None:
         """Stop working on what `future` stands for, by force."""
@@ -97,19 +93,15 @@ def run_here(point: Point, tools: Tools) -> Outcome:
 
 def can_guard() -> bool:
     """Whether a single worker process costs next to nothing, and asks nothing of scripts."""
-    return fork_context() is not None
+    return guard.fork_context() is not None
 
 
-class InProcess:
+class InProcess(Workers):
     """Runs points in this process, each before `submit` returns."""
 
     def __init__(self, tools: Tools) -> None:
         self.bench = bench_for(tools)
         self._last: list[Point] = []
-
-    def room(self) -> int:
-        """One."""
-        return 1
 
     def at_hand(self) -> list[Point]:
         """That of the last point."""
@@ -122,28 +114,18 @@ class InProcess:
         self._last = [point.range_point] if point.range_point is not None else []
         return future
 
-    def at(self, future: Future[Outcome]) -> ProcessStep | None:
-        """Nothing: it is done."""
-        return None
 
-    def abandon(self, future: Future[Outcome]) -> None:
-        """Nothing: it is done."""
-
-    def close(self) -> None:
-        """Nothing is left running."""
-
-
-class LocalProcesses:
+class LocalProcesses(Workers):
     """Worker processes of this machine, each with a bound on its memory."""
 
     def __init__(self, tools: Tools, jobs: int, memory: int | None = None) -> None:
         """`memory`: bytes that the data of each worker may take; None: its share. Raises
         WorkersGone for less than a worker takes before its first point."""
-        if memory is not None and memory < LEAST:
-            said = f"a worker process takes {show_bytes(LEAST)} before its first point"
+        if memory is not None and memory < guard.LEAST:
+            said = f"a worker process takes {show_bytes(guard.LEAST)} before its first point"
             raise WorkersGone(f"{show_bytes(memory)} for each worker (--memory, --jobs): {said}")
-        one_thread_each()
-        self.jobs, self._tools, self._memory = jobs, tools, grant(memory, jobs)
+        guard.one_thread_each()
+        self.jobs, self._tools, self._memory = jobs, tools, guard.grant(memory, jobs)
         self._context = _context(jobs)
         self._full = _FULL * (self._memory or float("inf"))
         self._idle: list[_WorkerProcess] = []
@@ -193,7 +175,7 @@ class LocalProcesses:
 
     def _recycle_process(self, process: _WorkerProcess) -> None:
         """Keep a process for the next point, unless what it has kept from others is too much."""
-        if (resident(process.pid) or 0) > self._full:
+        if (guard.resident(process.pid) or 0) > self._full:
             process.executor.shutdown(wait=False)
         else:
             self._idle.append(process)
@@ -236,7 +218,7 @@ class _WorkerProcess:
 def _context(jobs: int) -> BaseContext:
     """A single worker is a fork of this process, which has the imports. Several are forked from a
     clean server, because this process has threads once it watches the first of them."""
-    fork = fork_context()
+    fork = guard.fork_context()
     if fork is not None and jobs == 1:
         return fork
     if "forkserver" not in multiprocessing.get_all_start_methods():
@@ -249,9 +231,9 @@ def _context(jobs: int) -> BaseContext:
 def _start(tools: Tools, memory: int | None, board: Board, environment: Mapping[str, str]) -> None:
     """`environment`: of the study; that of the server which forks is older."""
     os.environ.update(environment)
-    collect_rarely()
+    guard.collect_rarely()
     say_plainly()
-    become_worker(memory, board)
+    guard.become_worker(memory, board)
     _own.bench = bench_for(tools)
 
 

@@ -303,34 +303,23 @@ class ZooTensor:
         """Elementwise sum of two tensors of one shape."""
         return self.apply("Add", name, other, moments=self.moments.plus(other.moments))
 
-    def max_pool(
-        self, name: str, kernel: int, stride: int, padding: int = 0, ceil: bool = False
-    ) -> ZooTensor:
-        """MaxPool over (N, C, H, W) with a square window."""
-        moments = self.moments.maximum(kernel * kernel)
-        return self._pooled("MaxPool", name, kernel, stride, padding, ceil, moments)
-
-    def average_pool(self, name: str, kernel: int, stride: int) -> ZooTensor:
-        """AveragePool over (N, C, H, W) with a square window and no padding."""
-        moments = self.moments.averaged(kernel * kernel)
-        return self._pooled("AveragePool", name, kernel, stride, 0, False, moments)
-
-    def _pooled(
+    def pool(
         self,
-        kind: str,
         name: str,
         kernel: int,
         stride: int,
-        padding: int,
-        ceil: bool,
-        moments: Moments,
+        padding: int = 0,
+        ceil: bool = False,
+        kind: str = "MaxPool",
     ) -> ZooTensor:
+        """MaxPool or AveragePool over (N, C, H, W) with a square window."""
+        combined = self.moments.maximum if kind == "MaxPool" else self.moments.averaged
         spatial = self._extents(name, kernel, stride, padding, ceil)
         return self.apply(
             kind,
             name,
             shape=(*self.shape[:2], *spatial),
-            moments=moments,
+            moments=combined(kernel * kernel),
             kernel_shape=[kernel] * 2,
             strides=[stride] * 2,
             pads=[padding] * 4,

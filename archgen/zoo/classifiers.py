@@ -23,7 +23,7 @@ def resnet(
     """Appends ResNet-``depth`` on (batch, 3, image, image)."""
     x = net.input("input", (batch, 3, image, image))
     x = x.conv_bn("conv1", scaled_channels(64, width), 7, 2, norm="bn1").relu()
-    x = x.max_pool("maxpool", 3, 2, 1)
+    x = x.pool("maxpool", 3, 2, 1)
     for stage, count in enumerate((_BASIC | _BOTTLENECK_STAGES)[depth]):
         channels = scaled_channels(64 << stage, width)
         for index in range(count):
@@ -70,7 +70,7 @@ def vgg16(
     for stage, layers in enumerate(_VGG16_STAGES, 1):
         for index, channels in enumerate(layers, 1):
             x = x.conv(f"conv{stage}_{index}", scaled_channels(channels, width), 3).relu()
-        x = x.max_pool(f"pool{stage}", 2, 2)
+        x = x.pool(f"pool{stage}", 2, 2)
     x = x.flatten("flatten").gemm("fc6", hidden).relu().gemm("fc7", hidden).relu()
     x.gemm("fc8", classes).output("logits")
 
@@ -81,7 +81,7 @@ def squeezenet(net: NetworkBuilder, *, batch: int, image: int, classes: int, wid
     x = x.conv("conv1", scaled_channels(64, width), 3, 2, 0).relu()
     index = 1
     for stage, fires in enumerate(_FIRE_STAGES, 1):
-        x = x.max_pool(f"pool{stage}", 3, 2, ceil=True)
+        x = x.pool(f"pool{stage}", 3, 2, ceil=True)
         for squeeze, expand in fires:
             index += 1
             name, wide = f"fire{index}", scaled_channels(expand, width)
@@ -101,7 +101,7 @@ def densenet121(net: NetworkBuilder, *, batch: int, image: int, classes: int, gr
     """Appends DenseNet-121 with ``growth`` channels per layer on (batch, 3, image, image)."""
     x = net.input("input", (batch, 3, image, image))
     x = x.conv_bn("conv0", scaled_channels(64, growth / 32), 7, 2, norm="norm0").relu()
-    x = x.max_pool("pool0", 3, 2, 1)
+    x = x.pool("pool0", 3, 2, 1)
     for block, layers in enumerate(_LAYERS, 1):
         for index in range(1, layers + 1):
             name = f"denseblock{block}.denselayer{index}"
@@ -113,7 +113,7 @@ def densenet121(net: NetworkBuilder, *, batch: int, image: int, classes: int, gr
             name = f"transition{block}"
             x = x.batch_norm(f"{name}.norm").relu()
             x = x.conv(f"{name}.conv", x.shape[1] // 2, 1, bias=False)
-            x = x.average_pool(f"{name}.pool", 2, 2)
+            x = x.pool(f"{name}.pool", 2, 2, kind="AveragePool")
     x.batch_norm("norm5").relu().flat_average().gemm("classifier", classes).output("logits")
 
 
@@ -137,13 +137,13 @@ def googlenet(net: NetworkBuilder, *, batch: int, image: int, classes: int, widt
     """Appends GoogLeNet on (batch, 3, image, image)."""
     x = net.input("input", (batch, 3, image, image))
     x = _conv_unit(x, "conv1", scaled_channels(64, width), 7, 2)
-    x = x.max_pool("maxpool1", 3, 2, ceil=True)
+    x = x.pool("maxpool1", 3, 2, ceil=True)
     x = _conv_unit(x, "conv2", scaled_channels(64, width), 1)
     x = _conv_unit(x, "conv3", scaled_channels(192, width), 3)
-    x = x.max_pool("maxpool2", 3, 2, ceil=True)
+    x = x.pool("maxpool2", 3, 2, ceil=True)
     for stage, modules in enumerate(_INCEPTIONS, 3):
         if stage > 3:
-            x = x.max_pool(f"maxpool{stage}", 3 if stage == 4 else 2, 2, ceil=True)
+            x = x.pool(f"maxpool{stage}", 3 if stage == 4 else 2, 2, ceil=True)
         for name, channels in modules.items():
             wide = [scaled_channels(count, width) for count in channels]
             x = _inception(x, f"inception{name}", wide)
@@ -156,7 +156,7 @@ def _inception(x: ZooTensor, name: str, channels: list[int]) -> ZooTensor:
     for branch, first, last in ((2, reduced, three), (3, third_reduced, third)):
         y = _conv_unit(x, f"{name}.branch{branch}.0", first, 1)
         branches.append(_conv_unit(y, f"{name}.branch{branch}.1", last, 3))
-    y = x.max_pool(f"{name}.branch4.0", 3, 1, 1, ceil=True)
+    y = x.pool(f"{name}.branch4.0", 3, 1, 1, ceil=True)
     branches.append(_conv_unit(y, f"{name}.branch4.1", projection, 1))
     return concatenated(f"{name}.concat", branches)
 
@@ -176,7 +176,7 @@ def shufflenet_v2(
 ) -> None:
     """Appends ShuffleNetV2 1x with ``width`` multiplier on (batch, 3, image, image)."""
     x = net.input("input", (batch, 3, image, image))
-    x = x.conv_bn("conv1", scaled_channels(24, width), 3, 2).relu().max_pool("maxpool", 3, 2, 1)
+    x = x.conv_bn("conv1", scaled_channels(24, width), 3, 2).relu().pool("maxpool", 3, 2, 1)
     for stage, (channels, units) in enumerate(_SHUFFLE_STAGES, 2):
         half = scaled_channels(channels, width) // 2
         for index in range(units):

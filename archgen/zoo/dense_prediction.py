@@ -27,7 +27,7 @@ def unet(net: NetworkBuilder, *, batch: int, image: int, classes: int, width: fl
     for level, channels in enumerate(_CHANNELS):
         if level:
             beside.append(x)
-            x = x.max_pool(f"pool{level}", 2, 2)
+            x = x.pool(f"pool{level}", 2, 2)
         x = _twice(x, f"down{level}", scaled_channels(channels, width))
     for level, left in reversed([*enumerate(beside)]):
         x = _doubled(x, f"up{level}.transposed", left.shape[1])
@@ -175,7 +175,7 @@ def _pooled_wide(x: ZooTensor, name: str) -> ZooTensor:
     """Three pools of 5x5 in a chain, all side by side (fast spatial pyramid pooling)."""
     parts = [_conv_swish(x, f"{name}.cv1", x.shape[1] // 2, 1)]
     for index in range(3):
-        parts.append(parts[-1].max_pool(f"{name}.pool{index}", 5, 1, 2))
+        parts.append(parts[-1].pool(f"{name}.pool{index}", 5, 1, 2))
     return _conv_swish(concatenated(f"{name}.concat", parts), f"{name}.cv2", x.shape[1], 1)
 
 

@@ -45,7 +45,7 @@ class Moments:
         )
 
     def split(self, parts: int) -> list[Moments]:
-        """Of equal ``parts`` of the channels, the inverse of ``joined``."""
+        """Of equal ``parts`` of the channels, the inverse of ``concatenated``."""
         pairs = zip(np.split(self.mean, parts), np.split(self.variance, parts), strict=True)
         return [Moments(mean, variance) for mean, variance in pairs]
 

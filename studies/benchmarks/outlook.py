@@ -28,10 +28,9 @@ from tables import table
 
 from archgen.schema.load import shipped_names
 from archgen.studies.design import Design
-from archgen.studies.estimated import run_estimated
 from archgen.studies.options import Running
 from archgen.studies.plan import load_study
-from archgen.studies.sweep import run_study
+from archgen.studies.sweep import run_estimated, run_study
 
 KEPT = Path(__file__).with_suffix(".csv")
 SMALL = ["mobilenet_v2:image=96", "resnet18:image=64"]

@@ -14,10 +14,10 @@ from pandas.testing import assert_frame_equal
 
 from archgen.cli.main import cli
 from archgen.studies.design import designed
-from archgen.studies.estimated import run_estimated
 from archgen.studies.options import Running, StudyOptions
 from archgen.studies.results import open_study
 from archgen.studies.run import ESTIMATED
+from archgen.studies.sweep import run_estimated
 
 NETWORK = "squeezenet:image=32"
 OPTIONS = StudyOptions(effort=0, verify=False)

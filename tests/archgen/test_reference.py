@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check import reference
+from archgen.check.exact_products import with_exact_products
 from archgen.check.reference import (
     cached_reference,
     run_node,
@@ -20,6 +24,7 @@ from archgen.check.reference import (
 from archgen.models.load import ModelError
 from archgen.process.files import DamagedFile
 from archgen.zoo.catalog import build
+from simmodel.errors import NoPayload
 
 
 def network(weight: float = 2.0) -> onnx.ModelProto:
@@ -201,3 +206,94 @@ def test_what_draws_has_no_reference_by_definition() -> None:
     model.graph.node.insert(0, helper.make_node("Bernoulli", ["x"], ["r"]))
     with pytest.raises(ModelError, match="Bernoulli gives another value at each run"):
         run_reference(model, {"x": np.ones(4, np.float32)})
+
+
+# Products of bytes add up without loss, whichever processor runs them.
+
+Array = NDArray[Any]
+LEFT = np.full((2, 4), 255, np.uint8)
+RIGHT = np.full((4, 2), 127, np.int8)
+SUMS = LEFT.astype(int) @ RIGHT.astype(int)
+ONE = np.float32(1)
+
+
+def model(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> onnx.ModelProto:
+    """A network of `node` alone, with an input for each of `feeds`."""
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in feeds.items()
+    ]
+    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=node.output[0])])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, ir_version=10, opset_imports=imports)
+
+
+CASES: dict[str, tuple[list[str], dict[str, Array], Array]] = {
+    "MatMulInteger": (["a", "b"], {"a": LEFT, "b": RIGHT}, SUMS),
+    "ConvInteger": (
+        ["b", "a"],
+        {"b": RIGHT.T[..., None, None], "a": LEFT[..., None, None]},
+        SUMS.T[..., None, None],
+    ),
+    "QLinearMatMul": (
+        ["a", "s", "za", "b", "s", "zb", "t", "za"],
+        {"a": LEFT, "b": RIGHT, "s": ONE, "t": np.float32(1000), "za": np.uint8(0),
+         "zb": np.int8(0)},
+        np.round(SUMS / 1000),
+    ),
+    "QLinearConv": (
+        ["a", "s", "za", "b", "s", "zb", "t", "za"],
+        {"a": LEFT[..., None, None], "b": RIGHT.T[..., None, None], "s": ONE,
+         "t": np.float32(1000), "za": np.uint8(0), "zb": np.zeros(2, np.int8)},
+        np.round(SUMS / 1000)[..., None, None],
+    ),
+    "QGemm": (
+        ["a", "s", "za", "b", "s", "zb"],
+        {"a": LEFT, "b": RIGHT, "s": ONE, "za": np.uint8(0), "zb": np.int8(0)},
+        SUMS,
+    ),
+    "MatMulIntegerToFloat": (
+        ["a", "b", "s", "s"], {"a": LEFT, "b": RIGHT, "s": ONE}, SUMS,
+    ),
+    "DynamicQuantizeMatMul": (
+        ["x", "b", "s"], {"x": LEFT.astype(np.float32), "b": RIGHT, "s": ONE}, SUMS,
+    ),
+}  # fmt: skip
+"""By operator: what it reads, their values, and its result."""
+
+
+@pytest.mark.parametrize("operator", CASES)
+def test_pairs_of_products_do_not_saturate(operator: str) -> None:
+    reads, feeds, expected = CASES[operator]
+    feeds = {name: np.asarray(array) for name, array in feeds.items()}
+    domain = "" if onnx.defs.has(operator) else "com.microsoft"
+    proto = model(helper.make_node(operator, reads, ["y"], domain=domain), feeds)
+    assert "Cast" in {node.op_type for node in with_exact_products(proto).graph.node}
+    assert np.array_equal(run_reference(proto, feeds)["y"], expected)
+    (on_host,) = run_node(proto.SerializeToString(), list(feeds.values()))
+    assert np.array_equal(on_host, expected)
+
+
+def test_inside_of_a_branch_too() -> None:
+    feeds = {"c": np.asarray(True), "a": LEFT, "b": RIGHT}
+    product = helper.make_node("MatMulInteger", ["a", "b"], ["p"])
+    output = helper.make_tensor_value_info("p", TensorProto.INT32, [2, 2])
+    body = helper.make_graph([product], "body", [], [output])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+    assert np.array_equal(run_reference(model(node, feeds), feeds)["y"], SUMS)
+
+
+def test_what_cannot_saturate_is_left_alone() -> None:
+    feeds = {"a": LEFT, "b": RIGHT.view(np.uint8)}
+    proto = model(helper.make_node("MatMulInteger", ["a", "b"], ["y"]), feeds)
+    assert [node.op_type for node in with_exact_products(proto).graph.node] == ["MatMulInteger"]
+
+
+@pytest.mark.parametrize("operator", ["MatMulInteger", "QGemm"])
+def test_what_is_wrong_is_left_to_onnx_runtime(operator: str) -> None:
+    domain = "" if onnx.defs.has(operator) else "com.microsoft"
+    proto = model(helper.make_node(operator, ["a"], ["y"], domain=domain), {"a": LEFT})
+    with pytest.raises(ModelError, match="ONNX Runtime cannot run"):
+        run_reference(proto, {"a": LEFT})
+    with pytest.raises(NoPayload, match="no model for ONNX Runtime"):
+        run_node(b"\xff" + operator.encode(), [LEFT])

@@ -10,20 +10,28 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pandas as pd
 import pytest
+import yaml
+from click.testing import CliRunner
 from host_only import HOST_ONLY, small_model
 from role_nets import LEFT_OVER, STREAMING, net, saved
 
+import archgen
+from archgen.cli.main import cli
 from archgen.cli.summary import reasons
 from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, column
 from archgen.outcomes.frame import records
 from archgen.outcomes.points import Outcome
 from archgen.process.cache import code_version
 from archgen.process.files import DamagedFile
+from archgen.scheduling import Choices, Scheduling
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
+from archgen.studies.file import StudyFile, read_study, study_schema
+from archgen.studies.options import Running, RunningFields, StudyFields, StudyOptions
 from archgen.studies.results import Study
 from archgen.studies.store import Store
 from archgen.studies.sweep import study
@@ -307,3 +315,105 @@ def test_the_shipped_toolchain_computes_what_the_reference_computes(tmp_path: Pa
     assert result.frame["verified"].tolist() == [True, True]
     assert result.frame["macs"].tolist() == [8 * 16, 2 * 8 * 16]
     assert result.layers["macs"].sum() >= 3 * 8 * 16
+
+
+# Options and ways of running, as records and by name.
+
+ARCH = "ascend-310-like"
+SPACE = {
+    "archs": ARCH,
+    "models": "squeezenet:image=32",
+    "explore": {"parameters": {"memories.dram.bandwidth": ["8 GB/s", "32 GB/s"]}},
+}
+
+
+def test_every_field_of_a_record_is_a_keyword_of_its_type() -> None:
+    assert get_type_hints(RunningFields) == get_type_hints(Running)
+    assert get_type_hints(StudyFields) == get_type_hints(Running) | get_type_hints(StudyOptions)
+    assert get_type_hints(Choices).items() <= get_type_hints(Scheduling).items()
+
+
+def test_keywords_overrule_records(tmp_path: Path) -> None:
+    net, out = small_model(tmp_path / "small.onnx"), tmp_path / "out"
+    options, running = StudyOptions(effort=0, fusion="none"), Running(out=out, plots=False)
+    first = study(ARCH, net, options=options, running=running, tools=HOST_ONLY)
+    same = study(ARCH, net, effort=0, fusion="none", out=out, plots=False, tools=HOST_ONLY)
+    other = study(ARCH, net, options=options, running=running, fusion="line", tools=HOST_ONLY)
+    assert (first.reused, same.reused, other.reused) == (0, 1, 0)
+    assert [*first.frame["fusion"], *other.frame["fusion"]] == ["none", "line"]
+    assert (
+        study(ARCH, net, options=options, running=running, fresh=True, tools=HOST_ONLY).reused == 0
+    )
+
+
+def test_a_keyword_that_is_none_is_refused_with_the_nearest() -> None:
+    with pytest.raises(TypeError, match="'efort'; did you mean 'effort'"):
+        archgen.study(ARCH, "squeezenet:image=32", efort=0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'job'; did you mean 'jobs'"):
+        archgen.explore(SPACE, job=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'effort'"):
+        archgen.explore(SPACE, effort=0)  # type: ignore[call-arg]
+
+
+# Study files: what is written is what is read, and every mistake at once.
+
+STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
+FULL: dict[str, Any] = {
+    "name": "full",
+    "description": "every field",
+    "archs": [
+        "soma-edge",
+        {"extends": "tpu-v1", "name": "t-{cores}", "set": {"clock": "1 GHz"},
+         "sweep": {"cores": [1, 2]}, "cases": [{"memories.local.size": "1 MiB"}]},
+    ],
+    "models": ["resnet50", {"model": "n.onnx", "batches": [1], "dims": {"n": 2}}],
+    "batches": [1, 2],
+    "dtypes": ["int8"],
+    "compiler": {"fusion": ["none"], "effort": [0], "passes": {"keep.share": 0.5}},
+    "only": [{"batch": 1}],
+    "skip": [{"arch": "t*"}],
+    "verify": False,
+    "host": False,
+    "dims": {"n": 1},
+    "calibration": "samples.npz",
+    "timeout": 10,
+}  # fmt: skip
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "full.yaml"
+    path.write_text(yaml.safe_dump(FULL), encoding="utf-8")
+    first, _, mistakes = read_study(path, "full.yaml")
+    assert first is not None, mistakes
+    path.write_text(yaml.safe_dump(json.loads(first.model_dump_json(exclude_unset=True))))
+    second, _, _ = read_study(path, "full.yaml")
+    assert second == first
+
+
+def test_the_json_schema_has_every_field_and_says_what_it_is() -> None:
+    printed = CliRunner().invoke(cli, ["schema", "--study"])
+    assert printed.exit_code == 0
+    schema = json.loads(printed.output)
+    assert schema == study_schema()
+    assert set(schema["properties"]) == set(StudyFile.model_fields)
+    assert schema["required"] == ["archs", "models"]
+    assert "Seconds that a point may take" in schema["properties"]["timeout"]["description"]
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_shipped_studies_are_right(path: Path) -> None:
+    found, _, mistakes = read_study(path, path.name)
+    assert found is not None, mistakes
+
+
+def dry_run(folder: Path, text: str, name: str = "study.yaml") -> str:
+    (folder / name).write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(cli, ["study", str(folder / name), "--dry-run"])
+    assert isinstance(result.exception, StudyError), result.output
+    return str(result.exception)
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "a/b", ".."])
+def test_the_name_of_a_study_stays_below_its_folder(tmp_path: Path, name: str) -> None:
+    text = f"name: {name}\narchs: mcu-npu\nmodels: squeezenet\n"
+    assert f"1:7: study.name: {name!r} cannot name the folder" in dry_run(tmp_path, text)

@@ -5,13 +5,30 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from nest_reader import constants, parse_graph, payloads
 from onnx import TensorProto, helper, numpy_helper
 
+import archgen
 from archgen.check.reference import run_reference, sample_inputs
+from archgen.schema import load_arch
 from archgen.zoo.builder import ACTIVATIONS
 from archgen.zoo.catalog import CATALOG, Option, build, count
 from archgen.zoo.moments import Moments
 from archgen.zoo.shapes import known_shapes
+from compiler.context import CompileOptions, Context
+from compiler.decisions.group_costs import GroupCosts
+from compiler.decisions.text.extract import extract_tree, remarks_of
+from compiler.decisions.text.text import parse_tree, print_tree
+from compiler.pipeline import bind, fuse_tails, nests, prepared
+from compiler.schedule.fusion.greedy import Line
+from compiler.schedule_ir.group import Group
+from compiler.tensor_ir.text import print_graph
+
+
+class _Flat(GroupCosts):
+    def price(self, group: Group) -> float:
+        return 1.0
+
 
 _CONV: dict[str, Option] = {"image": 64, "classes": 10, "width": 0.25}
 _VIT: dict[str, Option] = {
@@ -206,3 +223,39 @@ def test_counting_knows_groups_transposition_and_recurrence() -> None:
     recurrent = _model([gru], {"x": [7, 1, 3]}, w=np.ones((1, 12, 3), np.float32),
                        r=np.ones((1, 12, 4), np.float32))  # fmt: skip
     assert count(recurrent).macs == 7 * 12 * (3 + 4)
+
+
+# Every network as nests, bound to engines and as groups: what is printed reads back.
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_nests_and_groups_read_back(name: str) -> None:
+    arch = load_arch("ascend-310-like")
+    ctx = Context(arch, CompileOptions(dtype="fp16"))
+    graph = nests(prepared(build(name, **SMALL[name]), name), ctx)
+    text = print_graph(graph)
+    assert print_graph(parse_graph(text, constants(graph), payloads(graph))) == text
+    parts = bind(fuse_tails(graph, ctx), ctx).parts
+    groups = Line(max_layers=3).apply(parts, graph, _Flat(arch, ctx.stages))
+    tree = extract_tree(name, groups)
+    assert parse_tree(print_tree(tree, remarks_of(tree, groups))) == tree
+
+
+# The smallest networks with run-time indices and recurrence go the whole way.
+
+_WHOLE_WAY = [
+    "dlrm:rows=20,hidden=16,tables=3,width=8",
+    "lstm_kws:frames=4,features=8,hidden=16,classes=4",
+]
+
+
+@pytest.mark.parametrize("name", _WHOLE_WAY)
+def test_a_small_network_computes_what_onnx_runtime_computes(name: str) -> None:
+    arch = archgen.load_arch("ascend-310-like")
+    model = archgen.load_model(name)
+    inputs = sample_inputs(model.proto)
+    program = archgen.compile_model(model, arch, effort=0)
+    made = archgen.execute(program, inputs, arch)
+    for output, values in run_reference(model.proto, inputs).items():
+        assert np.std(values) > 0.05 or values.size == 1
+        np.testing.assert_allclose(made[output], values, atol=0.03, err_msg=output)

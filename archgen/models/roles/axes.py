@@ -63,16 +63,12 @@ class _AxisMoves:
 
     node: onnx.NodeProto
     net: Net
-    kept: list[tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=list)
-    """From (slot, axis) of an operand to (index, axis) of a result."""
+    kept: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Slot and axis of an operand, index and axis of a result."""
     mixed: dict[tuple[int, int], str] = field(default_factory=dict)
     """How positions along an axis meet, as a verb that the node is the subject of."""
     batch: list[tuple[int, int]] = field(default_factory=list)
     """Axes that the operator's definition names the batch."""
-
-    def slots(self) -> list[int]:
-        """Slots that have an operand of known rank."""
-        return [s for s, name in enumerate(self.node.input) if self.net.rank(name) is not None]
 
     def rank(self, slot: int) -> int:
         """Rank of an operand; 0 where there is none or it is not known."""
@@ -82,6 +78,10 @@ class _AxisMoves:
         """Extents of an operand; none where they are not known."""
         given = self.node.input
         return self.net.shapes.get(given[slot], ()) if slot < len(given) else ()
+
+    def result(self) -> Dims | None:
+        """Extents of the first result; None where they are not known."""
+        return self.net.shapes.get(self.node.output[0])
 
     def numbers(self, slot: int, name: str) -> list[int] | None:
         """Whole numbers that an operand or, in older operator sets, an attribute has."""
@@ -101,7 +101,7 @@ class _AxisMoves:
         """`axis` of an operand becomes axis `to` of the results, of all where none are named."""
         if 0 <= axis < self.rank(slot):
             into = range(len(self.node.output)) if results is None else results
-            self.kept += [((slot, axis), (result, to)) for result in into]
+            self.kept += [(slot, axis, result, to) for result in into]
 
     def mix(self, slot: int, axis: int, how: str) -> None:
         """Positions along `axis` of an operand meet."""
@@ -109,7 +109,7 @@ class _AxisMoves:
             self.mixed[slot, axis] = how
 
     def spread(
-        self, slot: int, over: Collection[int], how: str, gone: Collection[int] = ()
+        self, slot: int, over: Collection[int] = (), how: str = "", gone: Collection[int] = ()
     ) -> None:
         """Axes `over` are mixed; of all others those that are not `gone` are kept, in order."""
         for axis in range(self.rank(slot)):
@@ -157,27 +157,24 @@ def _record(moves: _AxisMoves, lying: dict[str, Places], flow: AxisFlow) -> None
 def _carried(moves: _AxisMoves, lying: dict[str, Places], flow: AxisFlow) -> dict[str, Places]:
     """The tokens of each result; what is stretched over a longer axis, or meets a constant that
     has a value of its own for each position, does not go on."""
-    landing: dict[tuple[int, int], list[tuple[Dim, frozenset[Token], bool]]] = {}
-    for (slot, axis), to in moves.kept:
-        name = moves.node.input[slot]
-        tokens = lying.get(name, {}).get(axis, frozenset())
-        own = name in moves.net.weights
-        landing.setdefault(to, []).append((moves.dims(slot)[axis], tokens, own))
+    node, net = moves.node, moves.net
+    landing: dict[tuple[str, int], list[tuple[Dim, str, frozenset[Token]]]] = {}
+    for slot, axis, result, to in moves.kept:
+        if result < len(node.output):
+            tokens = lying.get(node.input[slot], {}).get(axis, frozenset())
+            part = moves.dims(slot)[axis], node.input[slot], tokens
+            landing.setdefault((node.output[result], to), []).append(part)
     found: dict[str, Places] = {}
-    for (index, axis), parts in landing.items():
-        if index >= len(moves.node.output):
-            continue
-        name = moves.node.output[index]
-        after = moves.net.shapes.get(name, ())[axis : axis + 1]
-        extents = [*(extent for extent, _, _ in parts), *(e for e in after if isinstance(e, int))]
+    for (name, axis), parts in landing.items():
+        extents = [extent for extent, _, _ in parts]
+        extents += [e for e in net.shapes.get(name, ())[axis : axis + 1] if isinstance(e, int)]
         longer = any(extent != _MANY for extent in extents)
-        lists = [tokens for extent, tokens, _ in parts if not (longer and extent == _MANY)]
+        lists = [tokens for extent, _, tokens in parts if not (longer and extent == _MANY)]
         arrived = frozenset[Token]().union(*lists)
-        if any(own and isinstance(e, int) and e > _MANY for e, _, own in parts):
+        own = (extent for extent, operand, _ in parts if operand in net.weights)
+        if any(isinstance(extent, int) and extent > _MANY for extent in own):
             for token in arrived:
-                flow.mixed.setdefault(
-                    token, f"{node_label(moves.node)} has a constant for each position"
-                )
+                flow.mixed.setdefault(token, f"{node_label(node)} has a constant for each position")
         elif arrived:
             flow.join(arrived)
             found.setdefault(name, {})[axis] = arrived
@@ -189,8 +186,9 @@ def _carried(moves: _AxisMoves, lying: dict[str, Places], flow: AxisFlow) -> dic
 
 def _aligned(moves: _AxisMoves) -> None:
     """Element by element, broadcast; some have scales, limits and sizes behind the first."""
-    slots = moves.slots()[:1] if moves.node.op_type in _FIRST_ALONE else moves.slots()
-    after = moves.net.shapes.get(moves.node.output[0])
+    slots = [s for s, name in enumerate(moves.node.input) if moves.net.rank(name) is not None]
+    slots = slots[:1] if moves.node.op_type in _FIRST_ALONE else slots
+    after = moves.result()
     if after is None or any(moves.rank(slot) > len(after) for slot in slots):
         return
     for slot in slots:
@@ -221,7 +219,7 @@ def _image(moves: _AxisMoves) -> None:
 
 def _batch_norm(moves: _AxisMoves) -> None:
     moves.batch.append((0, 0))
-    moves.spread(0, (), "")
+    moves.spread(0)
 
 
 def _matmul(moves: _AxisMoves) -> None:
@@ -258,10 +256,10 @@ def _along(moves: _AxisMoves) -> None:
     """Along one axis, which results have as well."""
     kind = moves.node.op_type
     default, how = _ALONG[kind]
-    for slot in moves.slots() if kind == "Concat" else (0,):
-        said = moves.numbers(1, "axis") if kind == "CumSum" else None
-        axis = said[0] % moves.rank(slot) if said and moves.rank(slot) else None
-        moves.spread(slot, (moves.axis(slot, default) if axis is None else axis,), how)
+    for slot in range(len(moves.node.input)) if kind == "Concat" else (0,):
+        stated = moves.numbers(1, "axis") if kind == "CumSum" else None
+        axis = stated[0] if stated else moves.axis(slot, default)
+        moves.spread(slot, (axis % max(moves.rank(slot), 1),), how)
 
 
 def _reduction(moves: _AxisMoves) -> None:
@@ -271,7 +269,7 @@ def _reduction(moves: _AxisMoves) -> None:
     if not axes and len(moves.node.input) > 1 and moves.node.input[1]:
         return  # axes that are computed
     if not axes and attribute(moves.node, "noop_with_empty_axes", 0):
-        moves.spread(0, (), "")
+        moves.spread(0)
         return
     over = {axis % rank for axis in axes} if axes and rank else set(range(rank))
     moves.spread(0, over, "reduces it", () if attribute(moves.node, "keepdims", 1) else over)
@@ -301,7 +299,7 @@ def _transpose(moves: _AxisMoves) -> None:
 def _reshape(moves: _AxisMoves) -> None:
     """Equal extents from the front, then from the back; of a block in between the first axis of
     either side stands for all of it: in memory it is the outermost."""
-    before, after = moves.dims(0), moves.net.shapes.get(moves.node.output[0])
+    before, after = moves.dims(0), moves.result()
     if after is None:
         return
     copied = moves.numbers(1, "shape") or []
@@ -322,9 +320,8 @@ def _reshape(moves: _AxisMoves) -> None:
 
 def _squeeze(moves: _AxisMoves) -> None:
     axes = moves.numbers(1, "axes")
-    if axes is None:
-        axes = [axis for axis, extent in enumerate(moves.dims(0)) if extent == 1]
-    moves.spread(0, (), "", {axis % max(moves.rank(0), 1) for axis in axes})
+    axes = [a for a, e in enumerate(moves.dims(0)) if e == 1] if axes is None else axes
+    moves.spread(0, gone={axis % max(moves.rank(0), 1) for axis in axes})
 
 
 def _unsqueeze(moves: _AxisMoves) -> None:
@@ -342,7 +339,7 @@ _ALL = 10**8
 
 def _slice(moves: _AxisMoves) -> None:
     """Mixed are axes of which a part is cut, by the limits or by the extents."""
-    rank, after = moves.rank(0), moves.net.shapes.get(moves.node.output[0], ())
+    rank, after = moves.rank(0), moves.result() or ()
     starts, ends = moves.numbers(1, "starts"), moves.numbers(2, "ends")
     axes = moves.numbers(3, "axes") or list(range(len(starts or ends or [])))
     cut = {axis % rank: number for number, axis in enumerate(axes)} if rank else {}
@@ -383,8 +380,8 @@ def _recurrent(moves: _AxisMoves) -> None:
 
 def _attention(moves: _AxisMoves) -> None:
     """Operators of whole blocks: the first axis of what they read is the batch."""
-    for slot in moves.slots():
-        if moves.rank(slot) > 2 and moves.node.input[slot] not in moves.net.weights:
+    for slot, name in enumerate(moves.node.input):
+        if moves.rank(slot) > 2 and name not in moves.net.weights:
             moves.batch.append((slot, 0))
             moves.keep(slot, 0, 0)
 
