@@ -49,8 +49,8 @@ from simmodel.arch.record import Encoding
 from simmodel.errors import HostFailed, NoPayload, NoSuchRow
 from simmodel.isa import Loop
 from simmodel.program.assembly import print_item, print_program
-from simmodel.program.command_fields import End
-from simmodel.program.encoding import Command, EncodingError, codes, control_words
+from simmodel.program.command_fields import Command, End
+from simmodel.program.encoding import EncodingError, codes, control_words
 from simmodel.program.loadable import LoadableError
 from simmodel.program.program import Program
 from simmodel.program.sizes import LengthError, lengths_of, most, specialize
