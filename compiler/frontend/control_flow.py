@@ -457,14 +457,14 @@ def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     axes = [axis % len(shape) for axis, shape in zip(axes, shapes, strict=True)]
     backwards = _each(node, "scan_input_directions", scanned)
 
-    def given(step: int, states: Sequence[ir.Value | None]) -> list[ir.Value | None]:
+    def round_inputs(step: int, states: Sequence[ir.Value | None]) -> list[ir.Value | None]:
         elements = [
             made.one("Gather", value, made.constant(steps - 1 - step if back else step), axis=axis)
             for value, axis, back in zip(over, axes, backwards, strict=True)
         ]
         return [*states, *elements]
 
-    results, columns = made.repeated(steps, node.inputs[:count], given, 0)
+    results, columns = made.repeated(steps, node.inputs[:count], round_inputs, 0)
     names = ("scan_output_axes", "scan_output_directions")
     where = zip(*(_each(node, name, len(node.outputs) - count) for name in names), strict=True)
     for column, (axis, back) in zip(columns, where, strict=True):

@@ -104,7 +104,7 @@ Rule = Callable[[UnmergedNode], Results | None]
 """None: the operator cannot be computed apart."""
 
 
-def _kept(
+def _with_axes_of_first(
     step: UnmergedNode, parameters: Sequence[ir.Value | None], **changed: AttrValue
 ) -> Results:
     """Results of the axes of the first operand, of that and these other inputs."""
@@ -193,7 +193,7 @@ def _quantization(step: UnmergedNode) -> Results | None:
     axis = 0 if prod(scale) == 1 else step.first.at(int_attr(step.node, "axis", 1))
     if axis is None:
         return None
-    return _kept(step, parameters, axis=axis)
+    return _with_axes_of_first(step, parameters, axis=axis)
 
 
 # Products.
@@ -237,7 +237,7 @@ def _vectors(step: UnmergedNode) -> Results | None:
     others = step.beside()
     if step.first.at(-1) is None or others is None:
         return None
-    return _kept(step, others)
+    return _with_axes_of_first(step, others)
 
 
 # What works along some axes.
@@ -275,7 +275,7 @@ def _trailing_axes_rule(step: UnmergedNode) -> Results | None:
     at, others = step.first.at(axis), step.beside()
     if at is None or others is None or any(len(each) > 1 for each in step.first.axes[axis:]):
         return None
-    return _kept(step, others, axis=at)
+    return _with_axes_of_first(step, others, axis=at)
 
 
 def _reduction(step: UnmergedNode) -> Results | None:
@@ -305,7 +305,7 @@ def _slice(step: UnmergedNode) -> Results | None:
     at = [place for axis in axes if (place := step.first.at(axis)) is not None]
     if len(at) < len(axes) or (len(others) > 2 and others[2] is not None and chosen is None):
         return None
-    return _kept(step, [*others[:2], step.make.axes(at), *others[3:]])
+    return _with_axes_of_first(step, [*others[:2], step.make.axes(at), *others[3:]])
 
 
 def _gather(step: UnmergedNode) -> Results | None:
