@@ -123,15 +123,9 @@ def host_cycles(node: HostNode, tensors: Mapping[str, Tensor], arch: Arch) -> in
     """Cycles of the core's clock from the call to its last byte; none where nobody is called."""
     if node.pick is not None:
         return 0
-
-    def whole(names: Iterable[str]) -> tuple[Operand, ...]:
-        found = (tensors[name] for name in names)
-        return tuple(
-            Operand("dram", Address(0), t.shape, t.storage.strides, t.dtype) for t in found
-        )
-
-    call = HostCall(
-        payload=0, inputs=whole(node.inputs), outputs=whole(node.outputs),
-        operations=node.operations,
-    )  # fmt: skip
+    inputs, outputs = (
+        tuple(Operand("dram", Address(0), t.shape, t.storage.strides, t.dtype) for t in side)
+        for side in (map(tensors.__getitem__, names) for names in (node.inputs, node.outputs))
+    )
+    call = HostCall(payload=0, inputs=inputs, outputs=outputs, operations=node.operations)
     return call.startup(arch) + call.cycles(arch)

@@ -104,36 +104,26 @@ def _taken(demands: _Bound, arch: Arch, options: CompileOptions, cores: int) -> 
     numbers = range(len(computing))
     new, maps = [crossing.new(n) for n in numbers], [crossing.read(n) for n in numbers]
     divided = parts.of(computing, new, maps)
-    moved = [crossing.of(number, parts) for number in numbers]
-    free = np.array([room(arch, cores) - each.held for each in moved]).clip(0.0)
+    moved = np.array([crossing.of(number, parts) for number in numbers]).reshape(-1, 2)
+    cycles, free = moved[:, 0].tolist(), (room(arch, cores) - moved[:, 1]).clip(0.0)
     # The first result of a layer goes through both engines before it can go on.
     first = arch.vector.startup.cycles(arch.clock)
     first += product_startup(arch) if arch.matrix.present else 0
-    return _in_turn(divided, moved, first, _KEPT * parts.ahead(free))
-
-
-@dataclass(frozen=True)
-class _LayerTraffic:
-    """What one layer moves besides constants that come first."""
-
-    maps: float
-    """Cycles of what crosses DRAM, both ways."""
-    held: float
-    """Bytes on the chip, of maps and constants, while it runs."""
+    return _in_turn(divided, cycles, first, _KEPT * parts.ahead(free))
 
 
 def _in_turn(
-    parts: Sequence[LayerPartition], moved: Sequence[_LayerTraffic], first: float, space: Any
+    parts: Sequence[LayerPartition], crossing: Sequence[float], first: float, space: Any
 ) -> float:
-    """Cycles of layers one after another: while one computes, constants of those behind it arrive,
-    as many bytes as there is `space` for."""
+    """Cycles of layers one after another, whose maps are `crossing` DRAM for so long: while one
+    computes, constants of those behind it arrive, as many bytes as there is `space` for."""
     held = np.cumsum([0.0, *(part.held for part in parts)])
     loading = np.cumsum([0.0, *(part.loading for part in parts)])
     most = np.interp(held[1:] + space, held, loading) - loading[1:]
     total = ahead = 0.0
-    for part, layer, limit in zip(parts, moved, most.tolist(), strict=True):
+    for part, maps, limit in zip(parts, crossing, most.tolist(), strict=True):
         here = min(ahead, part.loading)
-        wanted = part.loading - here + layer.maps
+        wanted = part.loading - here + maps
         time = max(first + part.computing, wanted)
         ahead = min(ahead - here + time - wanted, limit)
         total += time + part.passing
@@ -158,8 +148,9 @@ class _Crossing:
         self._last = {name: at for at, layer in enumerate(self._layers) for name in layer.inputs}
         self._seen: set[str] = set()
 
-    def of(self, number: int, parts: CorePartition) -> _LayerTraffic:
-        """Of one layer."""
+    def of(self, number: int, parts: CorePartition) -> tuple[float, float]:
+        """Cycles in which maps of one layer cross DRAM, both ways, and bytes of maps and constants
+        on the chip while it runs."""
         layer = self._layers[number]
         maps = [*self._maps(layer), layer.result.name]
         names = [name for name in maps if self._crosses(name)]
@@ -168,7 +159,7 @@ class _Crossing:
         given = (name for name in layer.inputs if name in self._given)
         entering = max((parts.input_load_cycles(layer, name) for name in given), default=0.0)
         held = sum(map(self._row_bytes, maps)) + self._constants[number]
-        return _LayerTraffic(max(cycles, entering), held)
+        return max(cycles, entering), held
 
     def _again(self, number: int) -> float:
         """Bytes that a layer loads again, whose operands both take more than half of the room: all

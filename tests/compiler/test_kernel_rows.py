@@ -83,7 +83,7 @@ def test_a_row_of_the_kernel_costs_a_third_of_the_weights() -> None:
     layer, head = head_of(arch, two((3, 3)))
     found = roles(head)
     source = frozenset({head.operands[0].tensor})
-    problem = TilingProblem(layer, arch, found, head.shape, Cores(1), 2, held=source)
+    problem = TilingProblem(layer, arch, head.shape, Cores(1), 2, held=source)
     assert problem.rows == found.taps[0].dim
     b, y, x, n, k = (
         np.array([problem.extent(d)] * 2) for d in (found.b, found.y, found.x, found.col, found.k)
@@ -93,10 +93,8 @@ def test_a_row_of_the_kernel_costs_a_third_of_the_weights() -> None:
     )
     assert (whole, row) == (False, True)
     roomy = machine(weights=1 << 16, accumulators=8192, matrix=GEMM | {"rows": 16, "cols": 12})
-    assert TilingProblem(layer, roomy, found, head.shape, Cores(1), 2, held=source).rows is None
-    assert (
-        TilingProblem(layer, arch, found, head.shape, Cores(1), 2).rows is None
-    )  # which is loaded
+    assert TilingProblem(layer, roomy, head.shape, Cores(1), 2, held=source).rows is None
+    assert TilingProblem(layer, arch, head.shape, Cores(1), 2).rows is None  # which is loaded
 
 
 def test_the_search_takes_rows_where_the_array_is_full_with_them() -> None:

@@ -79,20 +79,13 @@ def _residents(parts: Sequence[Part]) -> Iterator[Home]:
     groups = [_group_of(part) for part in parts if not isinstance(part, HostNode)]
     makers = {layer.result.name: layer for group in groups for layer in group.layers}
     for group in groups:
-        kept = [
-            Home(home.whole, "local", home.address, _slices(home, makers), home.passed)
-            for home in group.residents.values()
-        ]
+        kept = [_local_home(home, makers) for home in group.residents.values()]
         shared = [
             Home(group.tensors[name].storage.buffer, "shared", home.address)
             for name, home in group.shared.items()
         ]
-        pinned = [
-            Home(name, cast(Memory, home.memory), home.address)
-            for name, home in group.pinned.items()
-        ]
-        for constant in pinned:
-            order.add(constant)
+        for name, home in group.pinned.items():
+            order.add(Home(name, cast(Memory, home.memory), home.address))
         for homes in map(list, map(dict.fromkeys, (kept, shared))):
             for first, second in zip((None, *homes), homes, strict=False):
                 order.add(second, *([first] if first is not None else []))
@@ -119,9 +112,10 @@ def _nests(layer: Layer) -> tuple[str, ...]:
     return tuple(nest.tensor for nest in layer.nests)
 
 
-def _slices(home: ResidentTensor, makers: Mapping[str, Layer]) -> tuple[tuple[Span, ...], ...]:
-    """What every core keeps; nothing where there is one."""
-    return tuple(_cut_spans(makers[home.whole], part) for part in home.cut)
+def _local_home(home: ResidentTensor, makers: Mapping[str, Layer]) -> Home:
+    """Where a tensor stays, with what every core keeps; nothing where there is one."""
+    cores = tuple(_cut_spans(makers[home.whole], part) for part in home.cut)
+    return Home(home.whole, "local", home.address, cores, home.passed)
 
 
 def _cut_spans(layer: Layer, part: Box) -> tuple[Span, ...]:

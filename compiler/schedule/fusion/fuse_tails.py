@@ -140,16 +140,12 @@ def _result(step: Step) -> str:
 
 def _seen_outside(parts: list[list[Nest] | HostNode]) -> set[str]:
     """Tensors inside a group that another part reads: nobody would ever store them."""
-    home = {
-        nest.tensor: number
-        for number, part in enumerate(parts)
-        if not isinstance(part, HostNode)
-        for nest in part[:-1]
-    }
+    steps = [*enumerate([part] if isinstance(part, HostNode) else part for part in parts)]
+    home = {writes_of(step)[0]: number for number, part in steps for step in part[:-1]}
     return {
         name
-        for number, part in enumerate(parts)
-        for step in ([part] if isinstance(part, HostNode) else part)
+        for number, part in steps
+        for step in part
         for name in reads_of(step)
         if home.get(name, number) != number
     }

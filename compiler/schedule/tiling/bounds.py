@@ -17,7 +17,6 @@ from compiler.schedule.tiling.layer_price import TilingProblem, in_one_piece, pr
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate
-from compiler.target.array_mapping import roles
 from simmodel.arch.record import Arch
 
 Sizes = tuple[int, ...]
@@ -80,7 +79,7 @@ class LowerBounds:
         return matrix, 0.0 if layer.copies else vector
 
     def _problem(self, layer: Layer, sizes: Sizes) -> TilingProblem:
-        return TilingProblem(layer, self.arch, roles(layer.head), sizes, Cores(1), self.slots)
+        return TilingProblem(layer, self.arch, sizes, Cores(1), self.slots)
 
     def engine_cycles(self, layer: Layer) -> tuple[float, float]:
         """Cycles of the matrix and of the vector engine for all of a layer on one core."""

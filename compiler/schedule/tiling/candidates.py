@@ -55,9 +55,7 @@ def search(
         if not allowed(parts):
             continue
         largest = tuple(max(part[d][1] for part in parts) for d in range(head.rank))
-        problem = TilingProblem(
-            layer, arch, found, largest, Cores.of(parts, way), slots, shared=near
-        )
+        problem = TilingProblem(layer, arch, largest, Cores.of(parts, way), slots, shared=near)
         yield from _cheapest(problem, parts, columns, kept)
 
 

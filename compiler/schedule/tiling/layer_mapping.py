@@ -21,7 +21,6 @@ from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, pric
 from compiler.schedule.tracking import Hashed, TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
-from compiler.target.array_mapping import roles
 from compiler.target.group_facts import LayerFacts
 from compiler.target.product_tiles import TileSizes, chosen
 from simmodel.arch.record import Arch
@@ -176,10 +175,8 @@ class MappingCache:
         self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str],
         resident: bool,
     ) -> TilingProblem:  # fmt: skip
-        cores, found = self._of(layer), roles(layer.head)
-        return TilingProblem(
-            layer, self.arch, found, sizes, cores, self.slots, held, resident, shared
-        )
+        cores = self._of(layer)
+        return TilingProblem(layer, self.arch, sizes, cores, self.slots, held, resident, shared)
 
     def _constants(self, layer: Layer, resident: bool) -> frozenset[str]:
         """Those that stay for the group."""

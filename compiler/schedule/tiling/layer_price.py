@@ -22,7 +22,7 @@ from compiler.cost.work import array_work
 from compiler.geometry.boxes import keys_of
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate
-from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks
+from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks, roles
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import left_order, links_of, loaded_of, loaded_once, room_of
 from compiler.target.machine import temporary_type
@@ -130,7 +130,6 @@ class TilingProblem:
 
     layer: Layer
     arch: Arch
-    found: Roles
     box: tuple[int, ...]
     """Sizes of the largest core's part of the result."""
     cores: Cores
@@ -141,6 +140,11 @@ class TilingProblem:
     """Constants are on chip as well."""
     shared: frozenset[str] = frozenset()
     """Tensors that are loaded from shared memory, or stored there; all others: DRAM."""
+
+    @cached_property
+    def found(self) -> Roles:
+        """What the loops of the product are for."""
+        return roles(self.layer.head)
 
     def home(self, name: str) -> str:
         """Where a tensor is loaded from or stored to: dram or shared."""

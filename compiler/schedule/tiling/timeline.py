@@ -108,11 +108,7 @@ class GroupTimeline:
                 before = self.end
                 self._run_tile(done)
             self._skip((run.count - followed) * (self.end - before))
-        once = self.end
-        if walked.repeats > 1:
-            busiest = max(self.free.values(), default=0.0)
-            return once + (walked.repeats - 1) * busiest
-        return once
+        return self.end + (walked.repeats - 1) * self.end
 
     @property
     def end(self) -> float:
