@@ -197,22 +197,17 @@ def check_declared(
 
 
 def cached_reference(
-    proto: onnx.ModelProto,
-    key: str,
-    inputs: Mapping[str, Array],
-    cache_dir: Path,
-    intermediates: Sequence[str] = (),
+    proto: onnx.ModelProto, key: str, inputs: Mapping[str, Array], cache_dir: Path
 ) -> dict[str, Array]:
     """``run_reference``, remembered in ``cache_dir`` by ``key`` (the model's content key), the
-    inputs' content, the values asked for and the version of ONNX Runtime. Where operators are a
-    user's, whose functions are not in that key, nothing is remembered."""
+    inputs' content and the version of ONNX Runtime. Where operators are a user's, whose functions
+    are not in that key, nothing is remembered."""
     if has_own(proto):
-        return run_reference(proto, inputs, intermediates)
-    what = f"{key} {onnxruntime.__version__} exact products {sorted(intermediates)}"
-    digest = hashlib.sha256(what.encode())
-    digest.update(content_key(inputs).encode())
-    path = cache_dir / f"reference-{digest.hexdigest()[:32]}.npz"
-    packed = remembered(path, lambda: _pack_arrays(run_reference(proto, inputs, intermediates)))
+        return run_reference(proto, inputs)
+    what = f"{key} {onnxruntime.__version__} exact products {content_key(inputs)}"
+    digest = hashlib.sha256(what.encode()).hexdigest()[:32]
+    path = cache_dir / f"reference-{digest}.npz"
+    packed = remembered(path, lambda: _pack_arrays(run_reference(proto, inputs)))
     with np.load(BytesIO(packed), allow_pickle=False) as stored:
         return {str(name): stored[str(index)] for index, name in enumerate(stored["names"])}
 

@@ -80,7 +80,6 @@ def open_model(
     spec: str | Path,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    options: Mapping[str, Option] | None = None,
     roles: Mapping[str, str] | None = None,
     ranges: Mapping[str, object] | None = None,
 ) -> SourceModel:
@@ -89,15 +88,14 @@ def open_model(
 
     ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; those
     of a zoo network are its options and ``batch``. The axes of inputs that carry the batch are
-    ``batch`` (where free, 1 unless it is given). ``roles``
-    say of inputs what they are, such as ``state`` or ``batch:1`` (`archgen.models.roles`).
-    ``options`` are options of a zoo network beside those in ``spec``. Messages name ``ranges`` that
-    some of ``dims`` are in. Raises ``ModelError``, and nothing else, for any mistake; it is a
+    ``batch`` (where free, 1 unless it is given). ``roles`` say of inputs what they are, such as
+    ``state`` or ``batch:1`` (`archgen.models.roles`). Messages name ``ranges`` that some of
+    ``dims`` are in. Raises ``ModelError``, and nothing else, for any mistake; it is a
     ``BatchError`` where the model runs, but not at this batch.
     """
     if batch is not None and batch < 1:
         raise ModelError(f"batch {batch} must be positive")
-    name, proto, free, known = _resolve_spec(spec, batch, dims or {}, options or {})
+    name, proto, free, known = _resolve_spec(spec, batch, dims or {})
     bind(proto, batch, free, roles or {}, str(spec), known, ranges)
     return SourceModel(name, proto)
 
@@ -109,7 +107,7 @@ def roles_of(
 ) -> InferredRoles:
     """Inputs and outputs of the network that ``spec`` names, and the role of each input; arguments
     as for `open_model`, but what ``dims`` leave free stays free. Raises ``ModelError``."""
-    _, proto, free, known = _resolve_spec(spec, None, dims or {}, {}, weights=False)
+    _, proto, free, known = _resolve_spec(spec, None, dims or {}, weights=False)
     return partially_bound_roles(proto, free, roles or {}, str(spec), known)
 
 
@@ -117,29 +115,23 @@ def without_weights(
     spec: str | Path, batch: int | None, dims: Mapping[str, int], roles: Mapping[str, str]
 ) -> onnx.ModelProto:
     """As `open_model`, but initializers may be without data: for what follows from shapes."""
-    _, proto, free, known = _resolve_spec(spec, batch, dims, {}, weights=False)
+    _, proto, free, known = _resolve_spec(spec, batch, dims, weights=False)
     bind(proto, batch, free, roles, str(spec), known)
     return proto
 
 
 def _resolve_spec(
-    spec: str | Path,
-    batch: int | None,
-    dims: Mapping[str, int],
-    options: Mapping[str, Option],
-    weights: bool = True,
+    spec: str | Path, batch: int | None, dims: Mapping[str, int], weights: bool = True
 ) -> tuple[str, onnx.ModelProto, Mapping[str, int], Collection[str]]:
     """The name of a model, what is in it, as it is in its file, dimensions to be bound, and those
     that are options of it."""
     if isinstance(spec, Path) or _is_path(spec):
-        if options:
-            raise ModelError(f"{spec} is a file: it takes no options ({', '.join(options)})")
         path, values = file_and_values(str(spec))
         proto = _load(Path(path))
         set_values(proto, values, str(spec))
         return Path(path).stem, proto, dims, ()
     name, _, text = spec.partition(":")
-    merged: dict[str, Any] = {**_parsed_options(name, text), **options}
+    merged = _parsed_options(name, text)
     if "weights" in merged:
         raise ModelError(f"{name}: a model to be opened keeps its weights")
     given = merged if batch is None else {**merged, _BATCH: batch}

@@ -39,14 +39,7 @@ from archgen.studies.schedule_transfer import (
     transfer_schedules,
 )
 from archgen.studies.store import Store, StoreError, writing
-from archgen.studies.workers import (
-    InProcess,
-    LocalProcesses,
-    Tools,
-    Workers,
-    can_guard,
-    run_points,
-)
+from archgen.studies.workers import InProcess, LocalProcesses, Tools, Workers, can_guard, run_points
 from archgen.toolchain import STANDARD, Toolchain
 from simmodel.arch.record import Arch
 

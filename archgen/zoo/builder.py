@@ -332,9 +332,9 @@ class ZooTensor:
         moments = self.moments.averaged(height * width)
         return self.apply("GlobalAveragePool", name, shape=(batch, channels, 1, 1), moments=moments)
 
-    def flat_average(self, name: str = "avgpool") -> ZooTensor:
+    def flat_average(self) -> ZooTensor:
         """GlobalAveragePool and Flatten: (N, C, H, W) -> (N, C)."""
-        return self.averaged(name).flatten(f"{name}.flatten")
+        return self.averaged("avgpool").flatten("avgpool.flatten")
 
     def flatten(self, name: str) -> ZooTensor:
         """(N, C, H, W) -> (N, C * H * W)."""
@@ -382,13 +382,13 @@ def concatenated(name: str, parts: Sequence[ZooTensor]) -> ZooTensor:
     return first.apply("Concat", name, *others, shape=shape, moments=moments, axis=1)
 
 
-def scaled_channels(channels: int, width: float, divisor: int = 8) -> int:
-    """``channels * width`` rounded to a multiple of ``divisor``, losing at most a tenth."""
+def scaled_channels(channels: int, width: float) -> int:
+    """``channels * width`` rounded to a multiple of 8, losing at most a tenth."""
     if width == 1:
         return channels
     wanted = channels * width
-    rounded = max(divisor, int(wanted + divisor / 2) // divisor * divisor)
-    return rounded + divisor if rounded < 0.9 * wanted else rounded
+    rounded = max(8, int(wanted + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * wanted else rounded
 
 
 def _extent(size: int, kernel: int, stride: int, padding: int, ceil: bool) -> int:

@@ -104,13 +104,13 @@ def test_weights_read_inside_a_branch_alone_are_kept() -> None:
 
 
 def test_results_are_remembered_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = cached_reference(network(), "a", {"x": X}, tmp_path, ["p"])
-    cached_reference(network(), "a", {"x": X + 1}, tmp_path, ["p"])
-    cached_reference(network(3.0), "b", {"x": X}, tmp_path, ["p"])
+    first = cached_reference(network(), "a", {"x": X}, tmp_path)
+    cached_reference(network(), "a", {"x": X + 1}, tmp_path)
+    cached_reference(network(3.0), "b", {"x": X}, tmp_path)
     assert len(list(tmp_path.glob("*.npz"))) == 3
     with monkeypatch.context() as patch:
         patch.setattr(reference, "run_reference", None)  # a second run would fail
-        again = cached_reference(network(), "a", {"x": X}, tmp_path, ["p"])
+        again = cached_reference(network(), "a", {"x": X}, tmp_path)
     assert list(again) == list(first)
     assert all(np.array_equal(again[name], first[name]) for name in first)
 
