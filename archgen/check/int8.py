@@ -25,11 +25,12 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from onnx import version_converter
-from onnxruntime.quantization import QDQQuantizer, QuantType
+from onnxruntime.quantization import QuantType
 from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
 from archgen.check import quantizer_input
 from archgen.check.calibration import Ranges, give_states_one_scale, observed, touched
+from archgen.check.linear_quantizer import LinearQuantizer
 from archgen.check.reference import ORT_ERRORS
 from archgen.models.load import ModelError
 from archgen.process.guard import is_refusal
@@ -179,7 +180,7 @@ def _unscaled_operators(
 def _quantize_static(proto: onnx.ModelProto, ranges: Ranges, excluded: Set[str]) -> onnx.ModelProto:
     wanted = [n for n in proto.graph.node if n.op_type in _TYPES and n.name not in excluded]
     read = {name for node in wanted for name in (*node.input, *node.output)}
-    quantizer = QDQQuantizer(
+    quantizer = LinearQuantizer(
         copied(proto),  # it changes what it is given
         per_channel=True,
         reduce_range=False,

@@ -262,7 +262,7 @@ class Fragile:
     """Quantizes until it meets one of some nodes; counts its attempts."""
 
     def __init__(self, *bad: str) -> None:
-        self.bad, self.calls, self.real = set(bad), 0, recipe.QDQQuantizer
+        self.bad, self.calls, self.real = set(bad), 0, recipe.LinearQuantizer
 
     def __call__(self, proto: onnx.ModelProto, **more: Any) -> Any:
         self.calls += 1
@@ -284,7 +284,7 @@ def test_failing_operators_are_found_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fragile = Fragile("n2", "n6")
-    monkeypatch.setattr(recipe, "QDQQuantizer", fragile)
+    monkeypatch.setattr(recipe, "LinearQuantizer", fragile)
     note = quantize(chain(8), None, tmp_path).note
     reason = "(AssertionError: Graph is not a DAG)"
     assert note.endswith(f"MatMul 'n2' {reason}, MatMul 'n6' {reason}")
@@ -377,7 +377,7 @@ def test_nothing_is_printed_or_left_behind(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         quantize(source, None, tmp_path)
-        monkeypatch.setattr(recipe, "QDQQuantizer", Fragile(*(f"n{i}" for i in range(12))))
+        monkeypatch.setattr(recipe, "LinearQuantizer", Fragile(*(f"n{i}" for i in range(12))))
         with pytest.raises(ModelError, match="Graph is not a DAG"):
             quantize(failing, None, tmp_path)
     assert not list(scratch.iterdir())
