@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from nest_reader import constants, parse_graph, payloads
+from nest_reader import read_again
 from test_zoo import SMALL
 
 from archgen.schema import load_arch
@@ -21,8 +21,7 @@ def test_nests_and_groups_read_back(name: str) -> None:
     arch = load_arch("ascend-310-like")
     ctx = Context(arch, CompileOptions(dtype="fp16"))
     graph = nests(prepared(build(name, **SMALL[name]), name), ctx)
-    text = print_graph(graph)
-    assert print_graph(parse_graph(text, constants(graph), payloads(graph))) == text
+    assert print_graph(read_again(graph)) == print_graph(graph)
     parts = bind(fuse_tails(graph, ctx), ctx).parts
     groups = Line(max_layers=3).apply(parts, graph, lambda group: 1.0)
     tree = extract_tree(name, groups)
