@@ -11,19 +11,16 @@ from typing import TypeVar
 
 from compiler.tensor_ir import nest as ir
 from compiler.tensor_ir.nest import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Tensor
-from compiler.tensor_ir.text import LineTokens
+from compiler.tensor_ir.text import LineTokens, print_graph
 
 T = TypeVar("T")
 
 
-def constants(graph: NestGraph) -> dict[str, Array]:
-    """The raw values of every constant, which the text leaves out."""
-    return {name: t.data for name, t in graph.tensors.items() if t.data is not None}
-
-
-def payloads(graph: NestGraph) -> dict[str, bytes]:
-    """The payload of every host node by the name of its first output."""
-    return {s.outputs[0]: s.payload for s in graph.steps if isinstance(s, HostNode)}
+def read_again(graph: NestGraph) -> NestGraph:
+    """The graph that the text of `graph` describes, with its constants and payloads beside it."""
+    data = {name: t.data for name, t in graph.tensors.items() if t.data is not None}
+    hosts = (step for step in graph.steps if isinstance(step, HostNode))
+    return parse_graph(print_graph(graph), data, {s.outputs[0]: s.payload for s in hosts})
 
 
 class _Line(LineTokens):

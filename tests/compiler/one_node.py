@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import networks
 import numpy as np
 import onnx
-import onnxruntime
-from networks import cleaned
 from onnx import helper, numpy_helper
 
 from archgen.check.reference import run_node
@@ -81,7 +80,7 @@ def sample(shape: tuple[int, ...], node: Case) -> Array:
 
 
 def lowered(model: onnx.ModelProto) -> NestGraph:
-    graph = lower(cleaned(load(model, "g")), "fp32")
+    graph = lower(networks.cleaned(load(model, "g")), "fp32")
     reasons = [step.reason for step in graph.steps if isinstance(step, HostNode)]
     assert not reasons, reasons
     return graph
@@ -101,12 +100,7 @@ def check(model: onnx.ModelProto, feeds: dict[str, Array], atol: float = 2e-6) -
 
 def reference(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
     """What ONNX Runtime computes without optimizations."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    data = model.SerializeToString()
-    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    results: list[Array] = session.run(None, feeds)
-    return results
+    return [*networks.reference(model, feeds).values()]
 
 
 def ints(*values: int) -> Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
+from one_node import reference
 from onnx import TensorProto, helper
 
 from archgen.check.reference import run_node
@@ -17,7 +17,6 @@ from compiler.api import CompileOptions, compile_model
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import load
 from compiler.options import stages_for
-from compiler.tensor_ir.nest import Array
 from simmodel.execute import run
 from simmodel.verify import verify
 
@@ -96,12 +95,8 @@ def test_operators_of_onnx_runtime_run_on_the_host(name: str) -> None:
         for value in proto.graph.input
     }
     got = run(made.program, inputs, arch, run_node).outputs
-    for output, want in zip(proto.graph.output, by_runtime(proto, inputs), strict=True):
+    for output, want in zip(proto.graph.output, reference(proto, inputs), strict=True):
         np.testing.assert_allclose(got[output.name], want, rtol=1e-5, atol=1e-5)
-
-
-def by_runtime(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:
-    return list(onnxruntime.InferenceSession(proto.SerializeToString()).run(None, inputs))
 
 
 def refused(proto: onnx.ModelProto) -> str:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import machine, machines
-from nest_reader import constants, parse_graph
+from nest_reader import read_again
 from networks import Net, check, refused
 
 from compiler.context import CompileOptions, Context
@@ -23,7 +23,6 @@ from compiler.options import Stages
 from compiler.pipeline import nests, prepared
 from compiler.target.group_depthwise import GroupDepthwise
 from compiler.tensor_ir.nest import Nest
-from compiler.tensor_ir.text import print_graph
 from simmodel.arch.record import Arch
 
 SLOW = 256
@@ -58,7 +57,7 @@ def grouped(arch: Arch, dtype: str, channels: int) -> Nest:
         Context(arch, replace(options, dtype=dtype)),
     )
     (nest,) = (s for s in graph.steps if isinstance(s, Nest) and s.function == "mul" and s.reduce)
-    assert parse_graph(print_graph(graph), constants(graph)) == graph
+    assert read_again(graph) == graph
     return nest
 
 

@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
-from machines import NAMED, crossed
+from machines import NAMED, crossed, machine
 from networks import Net, check
+from one_node import executed
+
+from archgen.backend.base import DEFAULT
+from archgen.check.reference import run_reference
+from archgen.schema import load_arch
+from compiler.api import CompileOptions
 
 Grow = Callable[[Net], str]
 
@@ -244,3 +251,43 @@ def test_quantized_networks(name: str, arch: Any) -> None:
 def test_half_precision_networks(name: str) -> None:
     net = Net()
     check(net.model(NETWORKS[name](net)), NAMED["interlocked"], "fp16")
+
+
+@pytest.mark.parametrize("extents", [(), (1,), (16,)])
+@pytest.mark.parametrize("engine", ["stcp920", "tpu-v3-like", str(DEFAULT)])
+def test_one_bias_for_all_columns(engine: str, extents: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((6, 32), (32, 16)))
+    net = Net()
+    biased = net.op("Add", net.op("MatMul", net.input(6, 32), net.const(w)),
+                    net.const(random.standard_normal(extents).astype(np.float32)))  # fmt: skip
+    model = net.model(biased)
+    arch = load_arch(engine)  # the default's matrix engine adds a bias of real values itself
+    _, got = executed(model, {"x0": x}, arch, CompileOptions(arch.types[0]))
+    (expected,) = run_reference(model, {"x0": x}).values()
+    np.testing.assert_allclose(got[biased], expected, 0.1, 0.2)
+
+
+CUBE = {"kind": "cube", "rows": 4, "cols": 16, "depth": 16, "im2col": False, "depthwise": True}
+
+
+@pytest.mark.parametrize(
+    ("banks", "turned"),
+    [
+        (1, True),  # four times 1024 reads of 16 B at 16 B/cycle are 4096 cycles
+        (8, False),  # 512
+    ],
+)
+def test_planes_are_read_as_they_are_where_that_takes_less(banks: int, turned: bool) -> None:
+    """The array takes 16 of 64 columns at a time, and all pixels for each. With channels last, a
+    load of 1024 elements is as many pieces; by planes it is 2048 B, 128 cycles."""
+    net = Net()
+    x = net.input(1, 16, 8, 8)
+    model = net.model(net.op("Conv", x, net.weight(64, 16, 1, 1)))
+    arch = machine(
+        types=("fp16",), matrix=CUBE, vector={"lanes": 1},
+        local={"size": 1 << 16, "banks": banks, "bank_width": 16, "mapping": "interleaved"},
+    )  # fmt: skip
+    made = check(model, arch, "fp16")
+    (load,) = (e.busy for e in made.trace.engines if e.engine == "load")
+    assert (load >= 1024) == turned

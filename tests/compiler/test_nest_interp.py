@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.tensor_ir.bounds import needed
 from compiler.tensor_ir.interpreter import run, run_nest
 from compiler.tensor_ir.nest import (
     Access,
@@ -157,8 +156,3 @@ def test_host_nodes_go_through_the_host() -> None:
         run(graph, {"x": x})
     with pytest.raises(ValueError, match="input x needs an array of"):
         run(graph, {"x": x[:1]}, lambda _, arrays: arrays)
-
-
-def test_needed_and_the_interpreter_agree_on_the_border() -> None:
-    nest = reduction("move", "max")
-    assert needed(nest.operands[0], [(0, 3), (0, 3)]) == ((-1, 7),)

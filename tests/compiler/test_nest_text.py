@@ -7,7 +7,7 @@ import math
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nest_reader import constants, parse_graph, payloads
+from nest_reader import read_again
 
 from compiler.tensor_ir.nest import Access, Affine, Dim, HostNode, Nest, NestGraph, Storage, Tensor
 from compiler.tensor_ir.text import print_graph
@@ -83,8 +83,8 @@ def graphs(draw: st.DrawFn) -> NestGraph:
 @settings(max_examples=60)
 @given(graphs())
 def test_round_trip(graph: NestGraph) -> None:
-    text = print_graph(graph)
-    parsed = parse_graph(text, constants(graph), payloads(graph))
+    parsed = read_again(graph)
     assert parsed == graph
-    assert {n for n, t in parsed.tensors.items() if t.data is not None} == set(constants(graph))
-    assert print_graph(parsed) == text
+    constants = [{n for n, t in g.tensors.items() if t.data is not None} for g in (graph, parsed)]
+    assert constants[0] == constants[1]
+    assert print_graph(parsed) == print_graph(graph)

@@ -17,6 +17,7 @@ from networks import cleaned
 from one_node import Case, case, check, ints, lowered, model_of, real, reference
 from onnx import helper, numpy_helper
 
+from archgen.check.reference import run_node
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import load
 from compiler.lowering.lower import TABLE, lower
@@ -200,10 +201,7 @@ def test_operator(node: Case) -> None:
 
 
 def test_silu_is_found_in_its_spelling() -> None:
-    nodes = [
-        helper.make_node("Sigmoid", ["x"], ["s"]),
-        helper.make_node("Mul", ["x", "s"], ["y"]),
-    ]
+    nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
     model = chain(nodes, (3, 5), [])
     graph = lowered(model)
     assert [step.kind for step in graph.steps] == ["Silu"]
@@ -265,12 +263,6 @@ def test_chains_of_views(data: st.DataObject) -> None:
     check(chain(nodes, start, weights), {"x": real(*start)})
 
 
-def on_host(payload: bytes, arrays: list[Array]) -> list[Array]:
-    model = onnx.load_from_string(payload)
-    names = [value.name for value in model.graph.input]
-    return reference(model, dict(zip(names, arrays, strict=True)))
-
-
 @pytest.mark.parametrize(
     ("node", "reason"),
     [
@@ -287,7 +279,7 @@ def test_what_no_nest_says_runs_on_the_host(node: Case, reason: str) -> None:
     (step,) = graph.steps
     assert isinstance(step, HostNode) and reason in step.reason
     assert graph.tensors.keys() >= {*graph.inputs, *graph.outputs}
-    got = run(graph, feeds, on_host)
+    got = run(graph, feeds, run_node)
     for values, expected in zip(got.values(), reference(model, feeds), strict=True):
         np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
 
@@ -308,7 +300,7 @@ def test_host_payloads_hold_what_branches_capture() -> None:
     assert [step.kind for step in graph.steps] == ["Neg", "If"]
     for chosen in (True, False):
         feeds = {"c": np.array(chosen), "x": real(3)}
-        got = run(graph, feeds, on_host)
+        got = run(graph, feeds, run_node)
         np.testing.assert_array_equal(got["y"], reference(model, feeds)[0])
 
 
@@ -393,7 +385,7 @@ def test_a_quantized_product_on_the_host_is_made_of_standard_operators(
     graph = lower(cleaned(load(model, "g")), "fp32")
     assert "QConvTranspose" in [step.kind for step in graph.steps if isinstance(step, HostNode)]
     feeds = {"x": 2 * real(1, 4, 6, 5)}
-    got, want = run(graph, feeds, on_host)["y"], reference(model, feeds)[0]
+    got, want = run(graph, feeds, run_node)["y"], reference(model, feeds)[0]
     np.testing.assert_array_equal(got, want)
 
 

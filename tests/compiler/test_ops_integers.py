@@ -46,13 +46,13 @@ def model_of(
     constants: dict[str, Array] | None = None,
 ) -> onnx.ModelProto:  # fmt: skip
     """A model that computes `outputs` from `feeds`."""
-    ports = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in feeds.items()
-    ]
-    weights = [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()]
-    results = [onnx.ValueInfoProto(name=name) for name in outputs]
-    graph = helper.make_graph(nodes, "net", ports, results, weights)
+    kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in feeds.items()}
+    graph = helper.make_graph(
+        nodes, "net",
+        [helper.make_tensor_value_info(n, kinds[n], a.shape) for n, a in feeds.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()],
+    )  # fmt: skip
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
     return onnx.shape_inference.infer_shapes(model, strict_mode=True)
 

@@ -125,10 +125,7 @@ class Stacked(PlaceBuffers):
     ("stages", "said"),
     [
         (Stages(partition=Forgetful()), r"forgetful \(ensures\): .* is lost"),
-        (
-            Stages(alloc=Stacked()),
-            r"stacked \(ensures\): .* share bytes of local",
-        ),
+        (Stages(alloc=Stacked()), r"stacked \(ensures\): .* share bytes of local"),
     ],
 )
 def test_a_stage_that_breaks_its_promise_is_named(stages: Stages, said: str) -> None:
