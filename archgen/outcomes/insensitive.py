@@ -108,7 +108,8 @@ def _insensitive_sentence(own: Sequence[_Flat], swept: set[str], guessed: bool) 
     mine = [row for row in rows if _cause(row, guessed) == cause]
     shares = sorted(number(row, column) for row in mine)
     ends = " to ".join(dict.fromkeys(f"{100 * share:.0f}" for share in (shares[0], shares[-1])))
-    mostly = f" on {len(mine)} of {len(rows)} points" if len(mine) < len(rows) else ""
+    few = 2 * len(mine) <= len(rows)
+    mostly = f" on {len(mine)} of {len(rows)} points" if few else ""
     why = _why(cause, f"{ends} % of it{mostly}", swept)
     rest = _BLIND if guessed and shares[0] < _SURE else ""
     fields = " and ".join(f"{flat.axis.label} {_text_span(flat)}" for flat in own)
