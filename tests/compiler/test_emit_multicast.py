@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +18,12 @@ from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
 from compiler.options import Stages
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
-from simmodel.isa import Copy, Item
+from simmodel.isa import Copy, Instruction, Item, Loop
 from simmodel.isa.region import Address, Operand, contiguous
 from simmodel.machine.run import simulate
 from simmodel.program.assembly import print_item
 from simmodel.program.program import Program
+from simmodel.verify import findings
 from simmodel.verify.happens_before import random_order
 
 ALONE = CompileOptions(stages=Stages(share=ShareLoads(enabled=False)))
@@ -206,6 +208,43 @@ def compiled(among: str, sync: str) -> tuple[Program, Arch, dict[str, Any]]:
     arch = between(among, cores=3, types=("int8",), sync=sync)
     made = compile_model(prepared(model, "net"), arch, CompileOptions(dtype="int8"))
     return made.program, arch, feeds_of(model)
+
+
+def places(items: tuple[Item, ...], path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Where in a stream something is said to, or heard from, another core."""
+    for number, item in enumerate(items):
+        if isinstance(item, Loop):
+            yield from places(item.body, (*path, number))
+        elif item.notifies or any("@" in name for name, _ in item.waits):
+            yield (*path, number)
+
+
+def without(items: tuple[Item, ...], path: tuple[int, ...]) -> tuple[Item, ...]:
+    """A stream whose instruction at `path` tells and asks other cores nothing."""
+    at, *deeper = path
+    item = items[at]
+    if isinstance(item, Loop):
+        changed: Item = replace(item, body=without(item.body, tuple(deeper)))
+    else:
+        assert isinstance(item, Instruction)
+        waits = tuple(wait for wait in item.waits if "@" not in wait[0])
+        changed = replace(item, notifies=(), waits=waits)
+    return (*items[:at], changed, *items[at + 1 :])
+
+
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+@pytest.mark.parametrize("among", WAYS)
+def test_without_any_one_signal_between_cores_the_verifier_objects(among: str, sync: str) -> None:
+    program, arch, _ = compiled(among, sync)
+    assert not findings(program, arch)
+    tried = 0
+    for core, stream in enumerate(program.cores):
+        for path in places(stream):
+            cores = list(program.cores)
+            cores[core] = without(stream, path)
+            assert findings(replace(program, cores=tuple(cores)), arch), path
+            tried += 1
+    assert tried > 6
 
 
 @pytest.mark.parametrize("sync", ["tokens", "interlock"])

@@ -6,6 +6,9 @@ of its neighbour's, so each core keeps 9 rows of the first one's result and make
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -27,6 +30,8 @@ from compiler.schedule.residency.activations import Slices, slicings
 from compiler.schedule_ir.group import Group
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
+from simmodel.isa import Copy, Instruction, Item, Loop, Sync
+from simmodel.isa.region import Operand
 from simmodel.machine.run import simulate
 from simmodel.program.program import Program
 from simmodel.verify import findings
@@ -156,6 +161,57 @@ def test_cores_pass_each_other_the_rows_that_they_need() -> None:
         text = print_tree(extract_tree("net", made.steps))
         assert f"home {FIRST} local at " in text and " passed\n  core h = 0:9\n" in text
         assert print_tree(extract_tree("net", compiled(model, text, arch).steps)) == text
+
+
+def test_rows_that_are_not_passed_or_not_waited_for_are_caught() -> None:
+    tree = home("h = 0:9", "h = 7:16").replace("local", "local passed")
+    made = compiled(network(), tree, PASSING)
+    for gone in ("copies", "waits"):
+        cores = tuple(tuple(without(stream, gone)) for stream in made.program.cores)
+        assert findings(replace(made.program, cores=cores), PASSING), gone
+
+
+def without(items: tuple[Item, ...], gone: str) -> Iterator[Item]:
+    """`items` without the copies to other cores, or without waiting for what others copy here."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield replace(item, body=tuple(without(item.body, gone)))
+        elif gone == "copies" and isinstance(item, Copy) and item.dst.cores:
+            yield Sync(
+                engine=item.engine, waits=item.waits, signals=item.signals, notifies=item.notifies
+            )
+        elif gone == "waits":
+            assert isinstance(item, Instruction)
+            yield replace(item, waits=tuple(w for w in item.waits if not w[0].startswith("sent@")))
+        else:
+            yield item
+
+
+def test_a_slice_that_is_moved_is_caught() -> None:
+    """Every core's first layer writes a row further on: the second one reads what nobody wrote."""
+    made = compiled(network(), home())
+    (kept,) = groups(made)[1].residents.values()
+    row = kept.padded[3] * PIXEL
+    low, high = kept.address, kept.address + kept.padded[2] * row
+    assert not findings(made.program, TWO)
+    cores = tuple(tuple(moved(stream, low, high, row)) for stream in made.program.cores)
+    assert findings(replace(made.program, cores=cores), TWO)
+
+
+def moved(items: tuple[Item, ...], low: int, high: int, by: int) -> Iterator[Item]:
+    """`items`, which write `by` bytes further on between `low` and `high` of local memory."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield replace(item, body=tuple(moved(item.body, low, high, by)))
+        elif isinstance(item, Instruction) and inside(getattr(item, "dst", None), low, high):
+            there = item.dst.address.plus(by)  # type: ignore[attr-defined]
+            yield replace(item, dst=replace(item.dst, address=there))  # type: ignore[attr-defined]
+        else:
+            yield item
+
+
+def inside(operand: Operand | None, low: int, high: int) -> bool:
+    return operand is not None and operand.memory == "local" and low <= operand.address.base < high
 
 
 def right(program: Program, model: onnx.ModelProto, arch: Arch) -> None:

@@ -8,13 +8,14 @@ Two cores, 16 channels of 16 x 16 pixels, of which the array makes 8 at once.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import onnx
 import pytest
 from blocks import conv
 from machines import machine
 from networks import Net
-from test_slices import compiled, groups, right
+from test_slices import compiled, groups, right, without
 
 from compiler.context import CompileResult
 from compiler.cost.multicast import Handover, handover_cycles, handovers
@@ -30,6 +31,7 @@ from compiler.tensor_ir.bounds import Box
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Item, Loop
 from simmodel.machine.run import simulate
+from simmodel.verify import findings
 
 CHANNELS, SIDE = 16, 16
 FIRST, SECOND = "t4", "t8"
@@ -100,6 +102,13 @@ def handed(made: CompileResult) -> list[Copy]:
 def flat(items: tuple[Item, ...]) -> Iterator[Item]:
     for item in items:
         yield from flat(item.body) if isinstance(item, Loop) else (item,)
+
+
+@pytest.mark.parametrize("gone", ["copies", "waits"])
+def test_channels_that_are_not_handed_on_or_not_waited_for_are_caught(gone: str) -> None:
+    made = compiled(network(), WHOLE, several())
+    cores = tuple(tuple(without(stream, gone)) for stream in made.program.cores)
+    assert findings(replace(made.program, cores=cores), several())
 
 
 @pytest.mark.parametrize("arch", [several(), several(among=""), several(sync="interlock")])
