@@ -37,8 +37,6 @@ class Code(Enum):
     RECORD = auto()
 
 
-_PLAIN = {int: Code.INT, bool: Code.INT, float: Code.FLOAT, str: Code.TEXT}
-_TAKEN: dict[Code, Any] = {Code.INT: int, Code.FLOAT: (int, float), Code.TEXT: str}
 _ANY = object()
 """Whatever value a field may have."""
 
@@ -50,10 +48,17 @@ class ValueType:
     code: Code
     parts: tuple[ValueType, ...] = ()
     record: Any = None
-    """The class of a record."""
+    """The class of a record; of plain values their types in Python."""
 
     def __str__(self) -> str:
-        return self.record.__name__ if self.record else self.code.name.lower()
+        return self.record.__name__ if self.code is Code.RECORD else self.code.name.lower()
+
+
+_INT = ValueType(Code.INT, (), int)
+_PLAIN = {
+    int: _INT, bool: _INT, float: ValueType(Code.FLOAT, (), (int, float)),
+    str: ValueType(Code.TEXT, (), str),
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +94,9 @@ def _kind(hint: Any, field: str) -> ValueType:
     """The kind of a field, from its annotation."""
     origin, args = get_origin(hint), get_args(hint)
     if hint in _PLAIN:
-        return ValueType(_PLAIN[hint])
+        return _PLAIN[hint]
     if origin is Literal and all(isinstance(each, str) for each in args):
-        return ValueType(Code.TEXT)
+        return _PLAIN[str]
     if origin in (Union, UnionType) and len(args) == 2 and args[1] is NoneType:
         return ValueType(Code.OPTIONAL, (_kind(args[0], field),))
     if origin is tuple and args[-1:] == (Ellipsis,):
@@ -105,16 +110,13 @@ def _kind(hint: Any, field: str) -> ValueType:
 
 def fits(value: Any, kind: ValueType) -> bool:
     """Whether `value` is of `kind`."""
-    code = kind.code
-    if code in _TAKEN:
-        return isinstance(value, _TAKEN[code])
-    if code is Code.RECORD:
+    if kind.record is not None:
         return isinstance(value, kind.record)
-    if code is Code.OPTIONAL:
+    if kind.code is Code.OPTIONAL:
         return value is None or fits(value, kind.parts[0])
     if not isinstance(value, tuple):
         return False
-    parts = kind.parts if code is Code.ROW else kind.parts * len(value)
+    parts = kind.parts if kind.code is Code.ROW else kind.parts * len(value)
     return len(value) == len(parts) and all(map(fits, value, parts))
 
 

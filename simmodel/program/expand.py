@@ -99,9 +99,9 @@ def expand(stream: tuple[Item, ...]) -> Expansion:
         TooLong: that are more than can be listed.
     """
     for instruction, loops in instructions(stream):
-        never = [f"loop {name} runs {count} times" for name, count in loops if count < 1]
-        if never:
-            raise NotRunnable(never[0])
+        for name, count in loops:
+            if count < 1:
+                raise NotRunnable(f"loop {name} runs {count} times")
         if instruction.breaches:
             said = instruction.breaches[0][1]
             raise NotRunnable(f"{instruction.MNEMONIC} on {instruction.engine}: {said}")
