@@ -87,10 +87,10 @@ def fields_of(cls: Any) -> Mapping[str, ValueType]:
     """
     hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls) if (cls, f.name) != (Loop, "body")]
-    return {name: _kind(hints[name], f"{cls.__name__}.{name}") for name in names}
+    return {name: _value_type(hints[name], f"{cls.__name__}.{name}") for name in names}
 
 
-def _kind(hint: Any, field: str) -> ValueType:
+def _value_type(hint: Any, field: str) -> ValueType:
     """The kind of a field, from its annotation."""
     origin, args = get_origin(hint), get_args(hint)
     if hint in _PLAIN:
@@ -98,11 +98,11 @@ def _kind(hint: Any, field: str) -> ValueType:
     if origin is Literal and all(isinstance(each, str) for each in args):
         return _PLAIN[str]
     if origin in (Union, UnionType) and len(args) == 2 and args[1] is NoneType:
-        return ValueType(Code.OPTIONAL, (_kind(args[0], field),))
+        return ValueType(Code.OPTIONAL, (_value_type(args[0], field),))
     if origin is tuple and args[-1:] == (Ellipsis,):
-        return ValueType(Code.LIST, (_kind(args[0], field),))
+        return ValueType(Code.LIST, (_value_type(args[0], field),))
     if origin is tuple:
-        return ValueType(Code.ROW, tuple(_kind(each, field) for each in args))
+        return ValueType(Code.ROW, tuple(_value_type(each, field) for each in args))
     if dataclasses.is_dataclass(hint):
         return ValueType(Code.RECORD, (), hint)
     raise TypeError(f"{field}: no command holds {hint}")
