@@ -9,6 +9,7 @@ types of ports alone: in memory such numbers lie in a larger type that holds all
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -115,6 +116,7 @@ def product_type(name: str) -> str:
     return "int8" if name == "uint8" else name
 
 
+@cache
 def limits(name: str) -> tuple[int, int]:
     """Smallest and largest value of the integer type `name`; of bool false and true."""
     if name == "bool":
@@ -130,6 +132,7 @@ def real_limits(name: str) -> tuple[float, float]:
     return float(low), most if most <= high else math.nextafter(most, 0.0)
 
 
+@cache
 def largest(name: str) -> float:
     """Largest finite value of the floating-point type `name`."""
     return float(ml_dtypes.finfo(NUMPY[name]).max)  # type: ignore[no-untyped-call]

@@ -71,17 +71,18 @@ class Instruction(ABC):
 
     def reads(self) -> tuple[Operand, ...]:
         """Operands that it reads: of all its fields but `dst`."""
-        return self._sources
+        # Kept by hand: a `cached_property` locks when it is first asked, and most are asked twice.
+        found: tuple[Operand, ...] | None = self.__dict__.get("_sources")
+        if found is None:
+            every = [getattr(self, name) for name in operand_fields(type(self)) if name != "dst"]
+            found = tuple([operand for operand in every if operand is not None])
+            self.__dict__["_sources"] = found
+        return found
 
     def writes(self) -> tuple[Operand, ...]:
         """Operands that it writes: `dst`."""
         dst: Operand | None = getattr(self, "dst", None)
         return () if dst is None else (dst,)
-
-    @cached_property
-    def _sources(self) -> tuple[Operand, ...]:
-        found = [getattr(self, name) for name in operand_fields(type(self)) if name != "dst"]
-        return tuple([operand for operand in found if operand is not None])
 
     def operands(self) -> tuple[Operand, ...]:
         """All operands, reads first."""

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from simmodel.arch.dtype import NAMES, SIZES, size_of
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.isa.base import instructions
-from simmodel.isa.region import Address, Limit, Operand, Terms, contiguous
+from simmodel.isa.region import Address, Operand, Terms, contiguous
 from simmodel.program.assembly_reader import (
     APART,
     PLAIN,
@@ -49,7 +49,7 @@ from simmodel.program.assembly_reader import (
     parse_items,
     parse_program,
 )
-from simmodel.program.program import Constant, Program
+from simmodel.program.program import Program
 
 __all__ = [
     "ParseError", "constant_data", "parse_items", "parse_program", "print_fields",
@@ -75,7 +75,10 @@ def print_program(program: Program, constants: str = "") -> str:
     lines += [f"barrier {_quote_name(name)} {count}" for name, count in program.barriers.items()]
     lines += [f'payload "{base64.b64encode(data).decode()}"' for data in program.payloads]
     lines += [f"constants {json.dumps(constants)}"] if constants else []
-    lines += [_print_constant(constant) for constant in program.constants]
+    for each in program.constants:
+        head = f"constant {_quote_name(each.name)} {each.address:#x}"
+        kind = f"{NAMES[np.dtype(each.data.dtype)]}[{','.join(map(str, each.data.shape))}]"
+        lines.append(f'{head} {kind} used {each.used} hash "{digest(each.data)}"')
     for core, (tokens, stream) in enumerate(zip(program.tokens, program.cores, strict=True)):
         lines.append(f"core {core}")
         lines += [f"{INDENT}token {_quote_name(name)} {count}" for name, count in tokens.items()]
@@ -93,13 +96,6 @@ def constant_data(program: Program) -> dict[str, NDArray[Any]]:
     if len(data) < len(program.constants):
         raise ValueError(f"program {program.name!r} has constants of the same name")
     return data
-
-
-def _print_constant(constant: Constant) -> str:
-    shape = ",".join(map(str, constant.data.shape))
-    kind = NAMES[np.dtype(constant.data.dtype)]
-    head = f"constant {_quote_name(constant.name)} {constant.address:#x} {kind}[{shape}]"
-    return f'{head} used {constant.used} hash "{digest(constant.data)}"'
 
 
 def _commented(stream: tuple[Item, ...], program: Program) -> Iterator[str]:
@@ -182,13 +178,10 @@ def print_operand(operand: Operand) -> str:
     if operand.zero:
         text += f"{operand.zero:+d}"
     if operand.limits:
-        text += "?{" + ", ".join(map(_limit, operand.limits)) + "}"
+        sums = (" + ".join([str(each.base), *_print_terms(each.terms)]) for each in operand.limits)
+        axes = ("none" if each.axis is None else str(each.axis) for each in operand.limits)
+        text += "?{" + ", ".join(map("{}: {}".format, axes, sums)) + "}"
     return text + _print_cores(operand.cores)
-
-
-def _limit(limit: Limit) -> str:
-    axis = "none" if limit.axis is None else str(limit.axis)
-    return f"{axis}: " + " + ".join([str(limit.base), *_print_terms(limit.terms)])
 
 
 def _print_cores(cores: tuple[int, ...]) -> str:

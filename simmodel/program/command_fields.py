@@ -37,8 +37,6 @@ class Code(Enum):
     RECORD = auto()
 
 
-_PLAIN = {int: Code.INT, bool: Code.INT, float: Code.FLOAT, str: Code.TEXT}
-_TAKEN: dict[Code, Any] = {Code.INT: int, Code.FLOAT: (int, float), Code.TEXT: str}
 _ANY = object()
 """Whatever value a field may have."""
 
@@ -50,10 +48,17 @@ class ValueType:
     code: Code
     parts: tuple[ValueType, ...] = ()
     record: Any = None
-    """The class of a record."""
+    """The class of a record; of plain values their types in Python."""
 
     def __str__(self) -> str:
-        return self.record.__name__ if self.record else self.code.name.lower()
+        return self.record.__name__ if self.code is Code.RECORD else self.code.name.lower()
+
+
+_INT = ValueType(Code.INT, (), int)
+_PLAIN = {
+    int: _INT, bool: _INT, float: ValueType(Code.FLOAT, (), (int, float)),
+    str: ValueType(Code.TEXT, (), str),
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,22 +87,22 @@ def fields_of(cls: Any) -> Mapping[str, ValueType]:
     """
     hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls) if (cls, f.name) != (Loop, "body")]
-    return {name: _kind(hints[name], f"{cls.__name__}.{name}") for name in names}
+    return {name: _value_type(hints[name], f"{cls.__name__}.{name}") for name in names}
 
 
-def _kind(hint: Any, field: str) -> ValueType:
+def _value_type(hint: Any, field: str) -> ValueType:
     """The kind of a field, from its annotation."""
     origin, args = get_origin(hint), get_args(hint)
     if hint in _PLAIN:
-        return ValueType(_PLAIN[hint])
+        return _PLAIN[hint]
     if origin is Literal and all(isinstance(each, str) for each in args):
-        return ValueType(Code.TEXT)
+        return _PLAIN[str]
     if origin in (Union, UnionType) and len(args) == 2 and args[1] is NoneType:
-        return ValueType(Code.OPTIONAL, (_kind(args[0], field),))
+        return ValueType(Code.OPTIONAL, (_value_type(args[0], field),))
     if origin is tuple and args[-1:] == (Ellipsis,):
-        return ValueType(Code.LIST, (_kind(args[0], field),))
+        return ValueType(Code.LIST, (_value_type(args[0], field),))
     if origin is tuple:
-        return ValueType(Code.ROW, tuple(_kind(each, field) for each in args))
+        return ValueType(Code.ROW, tuple(_value_type(each, field) for each in args))
     if dataclasses.is_dataclass(hint):
         return ValueType(Code.RECORD, (), hint)
     raise TypeError(f"{field}: no command holds {hint}")
@@ -105,16 +110,13 @@ def _kind(hint: Any, field: str) -> ValueType:
 
 def fits(value: Any, kind: ValueType) -> bool:
     """Whether `value` is of `kind`."""
-    code = kind.code
-    if code in _TAKEN:
-        return isinstance(value, _TAKEN[code])
-    if code is Code.RECORD:
+    if kind.record is not None:
         return isinstance(value, kind.record)
-    if code is Code.OPTIONAL:
+    if kind.code is Code.OPTIONAL:
         return value is None or fits(value, kind.parts[0])
     if not isinstance(value, tuple):
         return False
-    parts = kind.parts if code is Code.ROW else kind.parts * len(value)
+    parts = kind.parts if kind.code is Code.ROW else kind.parts * len(value)
     return len(value) == len(parts) and all(map(fits, value, parts))
 
 

@@ -43,7 +43,7 @@ from simmodel.program.program import Program
 # Instruction words: neighbours in a stream that are fetched and issued as one.
 
 
-def _joined(engines: Iterable[str | None], bundle: int) -> Iterator[bool]:
+def _shares_word(engines: Iterable[str | None], bundle: int) -> Iterator[bool]:
     """Of each instruction's engine, whether it is in the same word as the one before; None ends
     straight-line code."""
     word: set[str] = set()
@@ -64,14 +64,14 @@ def joins_previous_word(sites: Sequence[Site], bundle: int) -> list[bool]:
         engines += [None] if site.repeats or site.loops != around else []
         engines += [site.instruction.engine, *([None] if site.repeats else [])]
         around = site.loops
-    return list(_joined(engines, bundle))
+    return list(_shares_word(engines, bundle))
 
 
 def words(items: Sequence[Item], bundle: int) -> int:
     """Words of a stream; a loop counts as one, beside those of its body."""
     engines = [None if isinstance(item, Loop) else item.engine for item in items]
     loops = [1 + words(item.body, bundle) for item in items if isinstance(item, Loop)]
-    return sum(loops) + sum(not beside for beside in _joined(engines, bundle))
+    return sum(loops) + sum(not beside for beside in _shares_word(engines, bundle))
 
 
 FIXED = 16

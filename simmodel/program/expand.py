@@ -78,10 +78,10 @@ class Expansion:
     @cached_property
     def occurrence(self) -> NDArray[np.int64]:
         """For every entry of `order`, its occurrence number at its site."""
-        result = np.empty(len(self.order), np.int64)
-        for site in range(len(self.sites)):
-            where = np.flatnonzero(self.order == site)
-            result[where] = np.arange(len(where))
+        order = np.argsort(self.order, kind="stable")
+        counts = np.bincount(self.order, minlength=len(self.sites))
+        result = np.empty(len(order), np.int64)
+        result[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         return result
 
     @cached_property
@@ -99,9 +99,9 @@ def expand(stream: tuple[Item, ...]) -> Expansion:
         TooLong: that are more than can be listed.
     """
     for instruction, loops in instructions(stream):
-        never = [f"loop {name} runs {count} times" for name, count in loops if count < 1]
-        if never:
-            raise NotRunnable(never[0])
+        for name, count in loops:
+            if count < 1:
+                raise NotRunnable(f"loop {name} runs {count} times")
         if instruction.breaches:
             said = instruction.breaches[0][1]
             raise NotRunnable(f"{instruction.MNEMONIC} on {instruction.engine}: {said}")

@@ -14,7 +14,6 @@ import hashlib
 import math
 import struct
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -92,12 +91,17 @@ def to_bytes(loadable: Loadable) -> bytes:
         text = print_program(program)
     except ValueError as mistake:
         raise LoadableError(str(mistake)) from None
-    places, data = _laid(arrays.items())
+    places: dict[str, tuple[str, tuple[int, ...], int]] = {}
+    data = bytearray()
+    for name, array in arrays.items():
+        data += bytes(-len(data) % ALIGNMENT)
+        places[name] = NAMES[np.dtype(array.dtype)], array.shape, len(data)
+        data += np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     document = _Document(
         maker=loadable.maker, machine=loadable.machine, states=loadable.states,
         ports=loadable.ports, constants=places, program=text,
     ).model_dump_json().encode()  # fmt: skip
-    return packed(document, data)
+    return packed(document, bytes(data))
 
 
 def packed(document: bytes, data: bytes) -> bytes:
@@ -106,18 +110,6 @@ def packed(document: bytes, data: bytes) -> bytes:
     rest = text + bytes(-(_HEADER.size + len(text)) % ALIGNMENT) + data
     rest += bytes(max(0, -(-len(document) // EXPANDS) - _HEADER.size - len(rest)))
     return _HEADER.pack(MAGIC, VERSION, zlib.crc32(rest), len(text), len(document)) + rest
-
-
-def _laid(
-    arrays: Iterable[tuple[str, NDArray[Any]]],
-) -> tuple[dict[str, tuple[str, tuple[int, ...], int]], bytes]:
-    """Arrays one behind the other, and the offset of each."""
-    places, data = {}, bytearray()
-    for name, array in arrays:
-        data += bytes(-len(data) % ALIGNMENT)
-        places[name] = NAMES[np.dtype(array.dtype)], array.shape, len(data)
-        data += np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    return places, bytes(data)
 
 
 def from_bytes(data: bytes) -> Loadable:
@@ -187,8 +179,3 @@ def _array(
         return data[offset:end].view(NUMPY[dtype]).reshape(shape)
     except ValueError as mistake:
         raise LoadableError(f"constant {name!r}: {mistake}") from None
-
-
-# The loadable: a program as one file that runs alone, and back, the same program.
-
-__all__ = ["MAGIC", "Loadable", "LoadableError", "from_bytes", "to_bytes"]

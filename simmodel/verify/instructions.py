@@ -152,8 +152,10 @@ def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
             for message in _outside(operand.memory, *span, arch):
                 yield found_at(line.program, "range", message, core, site.instruction)
             size = operand.itemsize
-            steps = [s for n, s in zip(*operand.bytewise, strict=True) if n > 1]
-            if size > 1 and ((at % size).any() or any(s % size for s in steps)):
+            if size == 1:
+                continue
+            odd = int(at[0]) % size or (len(at) > 1 and (at % size).any())
+            if odd or any(s % size for n, s in zip(*operand.bytewise, strict=True) if n > 1):
                 message = f"{operand.memory} address is no multiple of {size}"
                 yield found_at(line.program, "alignment", message, core, site.instruction)
 
