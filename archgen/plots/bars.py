@@ -73,8 +73,10 @@ def _with_bars(
     Red and hatched where outputs were wrong, pale where estimated, with what a run gave inside."""
     for axes, panel in panels:
         done = [(place, row) for place, row in panel if has_figures(row)]
-        ends = [end for _, row in done for end in (number(row, column), bound(row)) if end >= 0]
-        _value_axis(axes, ends)
+        ends = [number(row, column) for _, row in done]
+        ends += [bound(row) for _, row in done]
+        ends += [number(run, column) for _, row in done if (run := run_of(row)) is not None]
+        _value_axis(axes, [end for end in ends if end >= 0])
         for place, row in done:
             if math.isnan(number(row, column)):
                 write_instead(axes, place, "no value")

@@ -44,17 +44,15 @@ Lane = tuple[int, str]
 
 
 @rc_context(SETTINGS)
-def gantt_figure(
-    spans: Frame, archs: Mapping[str, Arch], cores: Sequence[int] | None = None
-) -> Figure:
+def gantt_figure(spans: Frame, archs: Mapping[str, Arch]) -> Figure:
     """Lanes of one point's `spans` over time, below a ruler of its groups.
 
-    `cores`: which to draw; by default the first, as many as 48 lanes show. Engines that never work
-    have no lane. Raises ValueError for the rows of several points.
+    Of many cores the first, as many as 48 lanes show. Engines that never work have no lane. Raises
+    ValueError for the rows of several points.
     """
     text = point_title(spans)
     arch = archs[str(spans["arch"].iloc[0])]
-    lanes, left_out = _lanes(spans, arch, cores)
+    lanes, left_out = _lanes(spans, arch)
     end = int(spans["end_cycle"].max())
     height = 1.5 + _LANE * max(4, len(lanes))
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -75,13 +73,11 @@ def gantt_figure(
     return figure
 
 
-def _lanes(spans: Frame, arch: Arch, cores: Sequence[int] | None) -> tuple[list[Lane], int]:
+def _lanes(spans: Frame, arch: Arch) -> tuple[list[Lane], int]:
     """Lanes in order, the host last, and how many cores there was no room for."""
     used = set(zip(spans["core"].astype(int), spans["engine"].astype(str), strict=True))
     order = [*arch.engines(), *sorted({engine for _, engine in used} - set(arch.engines()))]
     lanes = sorted(used, key=lambda lane: (lane[0] == HOST, lane[0], order.index(lane[1])))
-    if cores is not None:
-        return [lane for lane in lanes if lane[0] in (*cores, HOST)], 0
     ends = {core: n for n, (core, _) in enumerate(lanes, 1) if core != HOST}
     first = [core for n, (core, end) in enumerate(ends.items()) if not n or end <= _MOST_LANES]
     drawn = [lane for lane in lanes if lane[0] in (*first, HOST)]

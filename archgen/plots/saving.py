@@ -83,7 +83,7 @@ Archs = Mapping[str, Arch]
 Named = Iterator[tuple[str, Figure]]
 
 
-def overview_figures(frame: Frame, archs: Archs, sensitivity: Frame | None = None) -> Named:
+def overview_figures(frame: Frame, archs: Archs) -> Named:
     """Name and figure of everything that compares points, as far as the frames say it."""
     yield from sweep_figures(frame, archs)
     compared, ran = like_with_like(frame), runs(frame)
@@ -94,8 +94,6 @@ def overview_figures(frame: Frame, archs: Archs, sensitivity: Frame | None = Non
         words = f": the {count} quickest of {known}{noun}" if count < known else ""
         yield from _extended(figures(drawn, archs), words)
     yield from cloud_figures(frame, archs)
-    if sensitivity is not None and not sensitivity.empty:
-        yield "tornado", tornado_figure(sensitivity)
 
 
 def _extended(figures: Named, words: str) -> Named:
@@ -229,7 +227,6 @@ def save_plots(
     layers: Frame | None = None,
     spans: Frame | None = None,
     levels: Frame | None = None,
-    sensitivity: Frame | None = None,
     details: bool = False,
     formats: Sequence[str] = ("png",),
 ) -> list[Path]:
@@ -240,7 +237,6 @@ def save_plots(
         archs: every architecture of the frames by name.
         folder: where overviews go; details of a point go into a folder of their own below it.
         layers, spans, levels: the study's other frames, as far as there are any.
-        sensitivity: changes by parameter, as `tornado_figure` wants them.
         details: whether to draw what happened within each point.
         formats: of `FORMATS`; a file for each.
 
@@ -252,7 +248,7 @@ def save_plots(
         raise ValueError(f"format {', '.join(unknown)}: must be one of {', '.join(FORMATS)}")
     inside = detail_figures(archs, layers, spans, levels) if details else ()
     paths = []
-    for name, figure in chain(overview_figures(frame, archs, sensitivity), inside):
+    for name, figure in chain(overview_figures(frame, archs), inside):
         for suffix in formats:
             path = folder / f"{name}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)

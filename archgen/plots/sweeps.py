@@ -142,7 +142,8 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
             if need is not None:
                 signs.add("need")
                 panel.axvline(need, color=line.colour, zorder=1.2, **_NEED)
-        values = [metric.of(row) for row in rows if not math.isnan(metric.of(row))]
+        values = [v for row in rows for v in (metric.of(row), *_run_values(row, metric))]
+        values = [value for value in values if not math.isnan(value)]
         if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
             logarithmic(panel, "y")
         elif min(values) >= 0:
