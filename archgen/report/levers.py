@@ -1,7 +1,8 @@
 """What to change about a machine first, by what is known of each change.
 
-The one idea: what was tried comes first, by its gain: simulated with the same program or with one
-that was made for the change, or estimated where that was not made. What has a bound alone comes
+The one idea: what was tried comes first, by its gain: measured where the study has the changed
+machine, simulated with the same program or with one that was made for the change, or estimated
+where that was not made. What has a bound alone comes
 after, because a bound of waits is seldom reached; a change that was tried and gains nothing is no
 lever, and is named as such.
 """
@@ -9,7 +10,7 @@ lever, and is named as such.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from archgen.energy import EnergyCosts, costs_of
@@ -18,6 +19,7 @@ from archgen.outcomes.rows import per_area
 from archgen.report.account import Account
 from archgen.report.lever_rules import LeverRule, rules_for
 from archgen.report.points import PointView
+from archgen.report.ranking import MeasuredGain
 from archgen.report.sheet import geometric_mean
 from archgen.report.tried_levers import WORTH
 from archgen.schema.rewritten import Fields, changed
@@ -102,31 +104,56 @@ class Lever:
     how: str
     """How a bound follows from the figures."""
     price: ChangeCost = field(default=UNKNOWN)
+    measured: MeasuredGain | None = None
+    """What the study itself says of it."""
 
     @property
     def per_mm2(self) -> float:
         """Share of the time that each square millimetre saves; NaN where it takes hardly any, or
         where nobody knows what is saved but that it is no more than a bound."""
-        if self.way == AT_MOST:
+        if self.is_bound:
             return math.nan
         more, share = self.price.area, self.price.area_share
-        return per_area(self.gain, more, more / share) if share > 0 else math.nan
+        return per_area(self.effective_gain, more, more / share) if share > 0 else math.nan
+
+    @property
+    def effective_gain(self) -> float:
+        """The share of the time that it saves where the study has measured it, else its gain."""
+        return self.gain if self.measured is None else self.measured.gain
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether nobody has tried it."""
+        return self.way == AT_MOST and self.measured is None
 
 
-def levers(arch: Arch, accounts: Sequence[Account]) -> list[Lever]:
-    """What makes the runs in `accounts`, all on `arch`, faster; what was tried comes first."""
+def levers(
+    arch: Arch,
+    accounts: Sequence[Account],
+    measure: Callable[[Fields], MeasuredGain | None] = lambda fields: None,
+) -> list[Lever]:
+    """What makes the runs in `accounts`, all on `arch`, faster; `measure` says what the study
+    has found of a change. What was tried comes first, each kind by what is known of its gain: a
+    measurement is of the compiler's own program at the study's effort, so it counts before all."""
+    found = (replace(lever, measured=measure(lever.fields)) for lever in _all(arch, accounts))
     kept = [
         lever
-        for lever in _all(arch, accounts)
-        if lever.gain >= (WORTH if lever.way == AT_MOST else LEAST) and _lawful(arch, lever)
+        for lever in found
+        if lever.effective_gain >= (WORTH if lever.is_bound else LEAST) and _lawful(arch, lever)
     ]
-    return sorted(kept, key=lambda lever: (lever.way == AT_MOST, -lever.gain))
+    return sorted(kept, key=lambda lever: (lever.is_bound, -lever.effective_gain))
 
 
-def without_gain(arch: Arch, accounts: Sequence[Account]) -> list[str]:
-    """What was tried, as its bound promised something, and gains nothing: in words."""
-    tried = [each for each in _all(arch, accounts) if each.way in (SIMULATED, ANEW)]
-    return [lever.title for lever in tried if lever.gain < LEAST]
+def without_gain(
+    arch: Arch,
+    accounts: Sequence[Account],
+    measure: Callable[[Fields], MeasuredGain | None] = lambda fields: None,
+) -> list[str]:
+    """What was tried, by the study itself or as its bound promised something, and gains nothing:
+    in words."""
+    found = (replace(lever, measured=measure(lever.fields)) for lever in _all(arch, accounts))
+    tried = [each for each in found if each.measured or each.way in (SIMULATED, ANEW)]
+    return [lever.title for lever in tried if lever.effective_gain < LEAST]
 
 
 def _all(arch: Arch, accounts: Sequence[Account]) -> list[Lever]:

@@ -7,7 +7,7 @@ here by plain functions, so a test can look at the values before they are text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
 from archgen.report.levers import Lever, levers, without_gain
 from archgen.report.points import PointView, ReportSubject, views
-from archgen.report.ranking import Ranking, Standing, alike, rank
+from archgen.report.ranking import MeasuredGain, Ranking, Standing, alike, measured, rank
+from archgen.report.ranking import content as machine_content
 from archgen.report.sheet import counted, listed, percent, short, signed, times
 from archgen.report.summary import sentences
 from archgen.report.tables import (
@@ -53,7 +54,7 @@ from archgen.report.tables import (
     waterfall_sheet,
     yaml_anchor,
 )  # fmt: skip
-from archgen.schema.rewritten import fields_of
+from archgen.schema.rewritten import Fields, fields_of
 
 REPORT = "report.html"
 MOST = 9_500_000
@@ -118,7 +119,14 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         for each in ran[:MOST_ROWS]
     }
     groups = alike(ran)
-    found = {own[0].name: levers(own[0].arch, accounts[own[0].name]) for own in groups[:MACHINES]}
+    known = {machine_content(own[0].arch): own for own in groups}
+    measures = {
+        own[0].name: partial(measured, standing=own[0], known=known) for own in groups[:MACHINES]
+    }
+    found = {
+        own[0].name: levers(own[0].arch, accounts[own[0].name], measures[own[0].name])
+        for own in groups[:MACHINES]
+    }
     shown = chosen_details([own[0] for own in groups], ranking.workloads)
     detailed, machine_card = {point.index for point in shown}, _machine_cards(ranking, groups)
     # A point leads to what says most of it: its details, what bounds its machine, or its file.
@@ -142,7 +150,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
         "waterfall": waterfall_sheet([points[i] for i in rows if points[i].has_run]),
         "reviews": [
-            _review(own, points, accounts[own[0].name], found[own[0].name], study)
+            _review(own, points, accounts[own[0].name], found[own[0].name], measures, study)
             for own in groups[:MACHINES]
         ],
         "distinct": len(groups),
@@ -177,6 +185,7 @@ def _review(
     points: Sequence[PointView],
     own: Sequence[Account],
     changes: Sequence[Lever],
+    measures: Mapping[str, Callable[[Fields], MeasuredGain | None]],
     study: ReportSubject,
 ) -> dict[str, Any]:
     """What bounds one machine, whatever it is called, and what could be changed about it."""
@@ -188,7 +197,7 @@ def _review(
         "waits": _waits(own),
         "accounts": own,
         "levers": changes,
-        "without": without_gain(standing.arch, own),
+        "without": without_gain(standing.arch, own, measures[standing.name]),
     }
 
 

@@ -9,11 +9,12 @@ and of equals the smallest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from archgen.report.points import PointView, best_by_workload
 from archgen.report.sheet import geometric_mean
+from archgen.schema.rewritten import Fields, changed
 from simmodel.arch.record import Arch
 
 _DIGITS = 9
@@ -127,10 +128,52 @@ def _inverse(value: float) -> float:
     return 1 / value if value > 0 else math.nan
 
 
+# Machines that are the same in all but their names, and what a study has measured of a change.
+
+_SAID = {"name", "description"}
+"""What is said of a machine and does not make it another one."""
+
+
+def content(arch: Arch) -> str:
+    """What `arch` is, whatever it is called; equal for machines that are the same."""
+    return arch.model_dump_json(exclude=_SAID)
+
+
 def alike(standings: Iterable[Standing]) -> list[tuple[Standing, ...]]:
-    """`standings` in their order, those of machines that differ in their names alone together."""
-    groups: dict[str, list[Standing]] = {}
+    """`standings` in their order, those of the same machine together."""
+    found: dict[str, list[Standing]] = {}
     for standing in standings:
-        content = standing.arch.model_dump_json(exclude={"name", "description"})
-        groups.setdefault(content, []).append(standing)
-    return [tuple(own) for own in groups.values()]
+        found.setdefault(content(standing.arch), []).append(standing)
+    return [tuple(own) for own in found.values()]
+
+
+@dataclass(frozen=True)
+class MeasuredGain:
+    """What a change has brought where the study has the changed machine."""
+
+    machine: str
+    gain: float
+    """Share of the time that it saves, over common workloads geometrically; below 0: it takes."""
+    workloads: int
+
+
+def measured(
+    fields: Fields, standing: Standing, known: Mapping[str, Sequence[Standing]]
+) -> MeasuredGain | None:
+    """What `fields` have brought on the machine of `standing`; None where nobody has run it.
+
+    Args:
+        fields: what is changed about it.
+        standing: the machine as it is.
+        known: the machines of the study that have results, by `content`.
+    """
+    made = changed(standing.arch, fields) if fields else None
+    if made is None:
+        return None
+    for other in known.get(content(made), ()):
+        common = [name for name in standing.best if name in other.best]
+        times = [(standing.best[n].time, other.best[n].time) for n in common]
+        if common:
+            kept = geometric_mean([after / before for before, after in times])
+            return MeasuredGain(other.name, 1 - kept, len(common))
+    return None

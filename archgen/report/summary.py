@@ -27,6 +27,7 @@ from simmodel.arch.units import show_bytes
 _CLOSE = 0.01
 _EQUAL = 0.0005
 """Leads below it would read as 1.00."""
+LEAST_SHARE = 0.0005
 _VERBS = {
     "does_not_fit": ("does not fit", "do not fit"),
     "unsupported": ("is not supported", "are not supported"),
@@ -214,8 +215,12 @@ def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iter
     first = next((standing.name for standing in ranking.ranked), "")
     chosen = next(iter(found.get(first, ())), None)
     if chosen is not None:
-        saves = _SAVES[chosen.way].format(percent(chosen.gain))
-        yield f"What to change first on {first}: {chosen.title}, which saves {saves}."
+        text = f"What to change first on {first}: {chosen.title}"
+        if chosen.measured is None:
+            yield f"{text}, which saves {_SAVES[chosen.way].format(percent(chosen.gain))}."
+        else:
+            said = f"{chosen.measured.machine} has it, and takes {_less(chosen.measured.gain)}"
+            yield f"{text}; {said}."
 
 
 _SAVES = {
@@ -224,6 +229,13 @@ _SAVES = {
     ESTIMATED: "about {} of the time, as estimated",
     AT_MOST: "at most {} of the time with the same program",
 }
+
+
+def _less(gain: float) -> str:
+    """Of the time of a machine, against another's."""
+    if abs(gain) < LEAST_SHARE:
+        return "as long"
+    return f"{percent(abs(gain))} {'less' if gain > 0 else 'more'}"
 
 
 def _refused(points: Sequence[PointView]) -> Iterator[str]:

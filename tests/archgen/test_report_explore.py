@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from browser import Page, browser, chromium
 from conv_net import conv_net
-from many_points import NETWORKS, sweep
+from many_points import BANDWIDTH, NETWORKS, sweep
 
 from archgen.report import page as pages
 from archgen.report import report_html, write_report
 from archgen.report.explorer import Explorer, explorer
 from archgen.report.points import views
-from archgen.report.ranking import rank
+from archgen.report.ranking import content, measured, rank
 from archgen.report.sheet import Cell, ComputedColumn, Heading, sheet
 from archgen.report.tables import points_sheet, swept
 from archgen.studies.results import Study
@@ -204,6 +204,20 @@ def test_a_thousand_points_are_a_page_of_ten_megabytes(one_run: Study) -> None:
     made = sweep(one_run, 25, 20)
     assert len(made.outcomes) == 1000
     assert len(report_html(made).encode()) < MOST
+
+
+def test_what_a_change_brings_is_measured_where_the_study_has_it(one_run: Study) -> None:
+    made = sweep(one_run, 1, 2)
+    ranking = rank(views(made), made.archs)
+    known = {content(each.arch): (each,) for each in ranking.ranked}
+    slow = ranking.ranked[-1]
+    found = measured({BANDWIDTH: "8 GB/s"}, slow, known)
+    assert found is not None
+    # 64 KiB: 9 ms become 5, of the other network 17 become 9: the geometric mean of both.
+    assert found.gain == pytest.approx(1 - (5 / 9 * 9 / 17) ** 0.5)
+    assert (found.machine, found.workloads) == (made.archs[1].name, 2)
+    assert measured({BANDWIDTH: "16 GB/s"}, slow, known) is None
+    assert measured({}, slow, known) is None
 
 
 def plots_of(made: Study) -> Explorer | None:
