@@ -22,8 +22,8 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 97_706, "files": 463, "thin files": 11, "lines of tests": 39_990,
-    "types of one name": 3, "vague names": 13, "helpers of one name": 2,
+    "lines": 88_232, "files": 414, "thin files": 3, "lines of tests": 39_684,
+    "types of one name": 3, "vague names": 10, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here."""
 THIN = 60

@@ -119,10 +119,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         for each in ran[:MOST_ROWS]
     }
     groups = alike(ran)
-    known = {machine_content(own[0].arch): own for own in groups}
-    measures = {
-        own[0].name: partial(measured, standing=own[0], known=known) for own in groups[:MACHINES]
-    }
+    measures = _measures(groups)
     found = {
         own[0].name: levers(own[0].arch, accounts[own[0].name], measures[own[0].name])
         for own in groups[:MACHINES]
@@ -169,6 +166,15 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "limits": {"bars": MOST_ROWS, "details": DETAILS, "machines": MACHINES},
         "count": len(points),
     }
+
+
+def _measures(
+    groups: Sequence[tuple[Standing, ...]],
+) -> dict[str, Callable[[Fields], MeasuredGain | None]]:
+    """By machine what the study itself has measured of a change."""
+    known = {machine_content(own[0].arch): own for own in groups}
+    firsts = (own[0] for own in groups[:MACHINES])
+    return {each.name: partial(measured, standing=each, known=known) for each in firsts}
 
 
 def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Callable[[str], str]:
