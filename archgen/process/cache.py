@@ -21,7 +21,7 @@ import compiler
 import simmodel
 
 Value = TypeVar("Value")
-_DRAWN = ("cli", "exploration", "plots", "report")
+_DRAWN = ("cli", "exploration", "plots")
 """Folders of archgen that decide which results there are and how they look, not what they are."""
 
 

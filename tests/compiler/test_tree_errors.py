@@ -144,7 +144,7 @@ def test_constants_stay_for_groups_that_read_them_in_any_order() -> None:
         ),
         (
             THREE.replace("net\n", "net\nhome t8 local\n"),
-            ["line 2: t8 cannot stay on chip between these steps"],
+            ["line 2: t8 cannot stay in local memory between these steps"],
         ),
         (
             THREE.replace("net\n", "net\nhome t8 shared\n"),

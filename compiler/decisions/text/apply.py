@@ -70,6 +70,11 @@ def _homed(
         for home, names in zip(tree.homes, known, strict=True)
         if home.tensor not in names
     ]
+    mistakes += [
+        f"line {home.line}: {home.tensor}: {costs.arch.name} has no {home.memory} memory"
+        for home in tree.homes
+        if home.memory not in costs.arch.memories.on_chip()
+    ]
     if mistakes:
         raise TreeError(mistakes)
     slicings = {home: slicing_of(home, groups, costs.arch, mistakes) for home in tree.homes}
