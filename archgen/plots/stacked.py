@@ -235,7 +235,7 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     for axes, panel in grid:
         axes.set_xscale("log", base=2)
         axes.set_xlim(min(amounts) / (4 * _ROOM), max(amounts) * _ROOM)
-        axes.xaxis.set_major_locator(LogLocator(base=2, numticks=6))
+        axes.xaxis.set_major_locator(LogLocator(base=2, numticks=5))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(lambda value, _: show_bytes(value))
         for place, row in _runs(panel):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
 import onnx_ir as ir
 
 from compiler.frontend.canonicalize.fold_constants import POINTWISE
@@ -296,6 +297,93 @@ def _reduction(step: UnmergedNode) -> Results | None:
     return [(made[0], tuple(left))]
 
 
+def _windows(step: UnmergedNode) -> Results | None:
+    """Images that are of two axes: windows in one dimension more, along which nothing slides.
+
+    Conv of [(batch, seq), c, h, w]    =>    Conv of [batch, c, seq, h, w], a kernel of 1 along seq
+    """
+    images, others = step.first.axes[0], step.beside()
+    rank = len(step.first.axes)
+    if others is None or len(images) != 2 or step.first.at(-1) is None or rank > 4:
+        return None
+    if any(len(pieces) > 1 for pieces in step.first.axes[1:]) or len(step.node.outputs) > 1:
+        return None
+    make, order = step.make, (0, 2, 1, *range(3, rank + 1))
+    x = _turned(make, step.first.value, order)
+    if step.node.op_type == "Conv":
+        others[0] = make.op("Unsqueeze", [required(step.node, 1), make.axes([2])])
+    again = step.again([x, *others], **_upright(step.node))
+    made = make.op("Transpose", [again[0]], {"perm": order})
+    axes = (images, *((piece,) for piece in pieces_of(static_shape(made)[2:], ())))
+    return [(made, axes)]
+
+
+def _turned(make: Rewriter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
+    """`value` with two axes exchanged, which may be how it was before."""
+    maker = value.producer()
+    if maker is not None and is_op(maker, "Transpose") and ints_attr(maker, "perm") == [*order]:
+        made = required(maker, 0)
+    else:
+        made = make.op("Transpose", [value], {"perm": order})
+    say_open(made, {order.index(axis) for axis in open_of(value)})
+    return made
+
+
+def _upright(node: ir.Node) -> dict[str, AttrValue]:
+    """Attributes of windows with a dimension in front, along which nothing slides."""
+    changed: dict[str, AttrValue] = {}
+    for name, value in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("pads", 0)):
+        given = ints_attr(node, name)
+        if given is not None and name == "pads":
+            half = len(given) // 2
+            changed[name] = (0, *given[:half], 0, *given[half:])
+        elif given is not None:
+            changed[name] = (value, *given)
+    return changed
+
+
+def _global(reduction: str) -> Rule:
+    """What each channel of images that may be merged comes to."""
+
+    def rule(step: UnmergedNode) -> Results | None:
+        if any(len(pieces) > 1 for pieces in step.first.axes[1:]):
+            return None
+        rank, kept = len(static_shape(step.first.value)), {"keepdims": 1}
+        behind = range(rank - len(step.first.axes) + 2, rank)
+        made = step.make.op(reduction, [step.first.value, step.make.axes(behind)], kept)
+        ones = ((piece,) for piece in pieces_of([1] * len(behind), ()))
+        return [(made, (*step.first.axes[:2], *ones))]
+
+    return rule
+
+
+def _running(step: UnmergedNode) -> Results | None:
+    """Along all that an axis is made of: what there is so far along the fastest of them, and what
+    there is in all before that.
+
+        CumSum(x, (batch, seq))  =  CumSum(x, seq) + CumSum <exclusive=1> (ReduceSum(x, seq), batch)
+    """
+    chosen, make = const(input_of(step.node, 1)), step.make
+    if chosen is None:
+        return None
+    axis = int(chosen.reshape(-1)[0]) % len(step.first.axes)
+
+    def along(value: ir.Value, place: int, exclusive: int) -> ir.Value:
+        inputs = [value, make.constant(np.asarray(place, np.int64))]
+        return step.again(inputs, exclusive=exclusive)[0]
+
+    *slower, place = step.first.places(axis)
+    value = step.first.value
+    result = along(value, place, int_attr(step.node, "exclusive", 0))
+    for outer in reversed(slower):
+        left = open_of(value) - {place}
+        value = make.op("ReduceSum", [value, make.axes([place])], {"keepdims": 1})
+        say_open(value, left)
+        result = make.op("Add", [result, along(value, outer, 1)])
+        place = outer
+    return [(result, step.first.axes)]
+
+
 def _slice(step: UnmergedNode) -> Results | None:
     starts, chosen = const(input_of(step.node, 1)), const(input_of(step.node, 3))
     others = step.beside()
@@ -352,6 +440,7 @@ _ELEMENTWISE = POINTWISE | {
     "Ceil", "Round", "Add", "Sub", "Mul", "Div", "Sqrt", "Sum", "Mean", "Not", "And", "Or", "Xor",
     "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf", "Swish",
 }  # fmt: skip
+_IMAGES = ("Conv", "MaxPool", "AveragePool", "BatchNormalization")
 RULES: dict[tuple[str, str], Rule] = {
     **{("", name): rule for name, rule in _ALONG.items()},
     **{("", name): _pointwise for name in _ELEMENTWISE},
@@ -364,6 +453,10 @@ RULES: dict[tuple[str, str], Rule] = {
     },
     **{(MICROSOFT, name): _pointwise for name in ("Gelu", "QuickGelu", "FastGelu", "BiasGelu")},
     ("", "Gemm"): _gemm,
+    ("", "CumSum"): _running,
+    **{("", name): _windows for name in _IMAGES},
+    ("", "GlobalAveragePool"): _global("ReduceMean"),
+    ("", "GlobalMaxPool"): _global("ReduceMax"),
     ("", "Slice"): _slice,
     ("", "Gather"): _gather,
     ("", "Transpose"): _transpose,
