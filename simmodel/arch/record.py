@@ -285,7 +285,10 @@ class Isa(FrozenModel):
         found = FORM_LIMITS.get(form, NO_LIMITS)
         for pattern, limits in self.limits.items():
             if fnmatchcase(form, pattern):
-                found = found.model_copy(update=limits.model_dump(exclude_none=True))
+                # Field by field: what a compilation reads of a machine is noted, and a dump is not.
+                said = {name: getattr(limits, name) for name in FormLimits.model_fields}
+                said = {name: value for name, value in said.items() if value is not None}
+                found = found.model_copy(update=said)
         return found
 
 
