@@ -67,12 +67,6 @@ CASES: dict[str, tuple[Any, Arch, str, CompileOptions]] = {
         image, machine(cores=5, among="peer", local=ROOM, sync="interlock"), "fp32",
         CompileOptions(stages=Stages(keep=Clinging())),
     ),
-    "staged, tokens": (
-        image, machine(cores=3, shared={"banks": 8}), "int8", CompileOptions(),
-    ),
-    "staged, interlock": (
-        tokens, machine(cores=2, shared={"banks": 8}, sync="interlock"), "int8", CompileOptions(),
-    ),
     "nothing but barriers": (
         partial(image, width=16), machine(cores=2), "fp32", CompileOptions(),
     ),
