@@ -46,10 +46,10 @@ def _optuna() -> Any:
 
 
 def _journal_study_name(exploration: Exploration, identity: str) -> str:
-    """What the study is called in the journal: `edge 0123abcd texts`. Those of older versions,
-    which held places in lists or amounts, have other names and stay as they are: their machines
-    are proposed anew, and their results are found in the store."""
-    return f"{exploration.design.name or 'explore'} {identity} texts"
+    """What the study is called in the journal: `edge 0123abcd places`. Those of older versions,
+    which held amounts, have other names and stay as they are: their machines are proposed anew, and
+    their results are found in the store."""
+    return f"{exploration.design.name or 'explore'} {identity} places"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,6 @@ class ExplorationTrials:
             backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
             storage = optuna.storages.JournalStorage(backend)
         ways = ["maximize" if o.more else "minimize" for o in exploration.objectives]
-        self._texts = {p.name: p.texts for p in self.space.parameters}
         self._study = optuna.create_study(
             storage=storage, study_name=_journal_study_name(exploration, identity), directions=ways,
             load_if_exists=True,
@@ -258,19 +257,28 @@ class ExplorationTrials:
         return content_hash({"exploration": self._name, "trial": number})
 
     def _choice(self, trial: Any) -> Indices:
-        return tuple(texts.index(trial.params[name]) for name, texts in self._texts.items())
+        return tuple(
+            trial.params[p.name] if p.ordered else p.texts.index(trial.params[p.name])
+            for p in self.space.parameters
+        )
 
-    def _params(self, choice: Indices) -> dict[str, str]:
-        pairs = zip(self._texts.items(), choice, strict=True)
-        return {name: texts[index] for (name, texts), index in pairs}
+    def _params(self, choice: Indices) -> dict[str, int | str]:
+        pairs = zip(self.space.parameters, choice, strict=True)
+        return {p.name: index if p.ordered else p.texts[index] for p, index in pairs}
 
     def _is_whole(self, trial: Any) -> bool:
         """Whether all parameters were asked for before whoever asked was gone."""
         return len(trial.params) == len(self.space.parameters)
 
     def _distributions(self) -> dict[str, Any]:
-        categorical = self._optuna.distributions.CategoricalDistribution
-        return {name: categorical(texts) for name, texts in self._texts.items()}
+        """Amounts by their places in the list, so that samplers know which are neighbours."""
+        kinds = self._optuna.distributions
+        return {
+            p.name: kinds.IntDistribution(0, len(p.texts) - 1)
+            if p.ordered
+            else kinds.CategoricalDistribution(p.texts)
+            for p in self.space.parameters
+        }
 
     def _sampler(self, seed: int) -> Any:
         """Seeded anew for each batch, so that one that goes on proposes what it would have."""

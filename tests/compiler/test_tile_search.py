@@ -94,6 +94,16 @@ def test_a_price_below_a_limit_is_that_of_the_best_schedule(objective: str, loca
         assert found is None or search.score(found) == best
 
 
+def test_no_schedule_is_below_the_floor_of_its_loops() -> None:
+    group = chain(3, 24, 8)
+    search = GroupCosts(machine(), Stages()).search
+    pricer = search.pricer(group)
+    for schedule in search.schedules(group):
+        floor = pricer.floor(schedule.parts, schedule.loops, search.bounds)
+        assert 0 < floor.matrix <= schedule.estimate.matrix
+        assert floor.total <= schedule.estimate.total
+
+
 def test_each_objective_is_best_at_what_it_asks_for() -> None:
     group = chain(4, 32, 8)
     best: dict[str, Estimate] = {}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import onnx
 import pytest
-from blocks import conv
 from machines import machine
 from networks import Net
+from test_tree import ROOMY, THREE, compiled
 
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.decisions.text.extract import extract_tree
@@ -36,35 +35,6 @@ def test_every_line_that_cannot_be_read_is_told() -> None:
         "line 9: expected 'every' at the end",
         "line 3: this step has no layer",
     ]
-
-
-def network() -> onnx.ModelProto:
-    """Three convolutions in a row on 16 x 16 pixels: 8, 16 and 8 channels."""
-    net = Net()
-    x = net.input(1, 8, 16, 16)
-    for channels in (8, 16, 8):
-        x = net.op("Relu", conv(net, x, channels, (3, 3)))
-    return net.model(x)
-
-
-ROOMY = machine(name="roomy", local={"size": 1 << 18, "banks": 4})
-THREE = """\
-tree net
-step
-  core
-  for h 4 rolling
-  layer t4: resident
-  layer t8: resident
-  layer t12: for o 4
-"""
-"""Three layers in one step, with no more said than is needed."""
-
-
-def compiled(text: str | None, arch: Arch = ROOMY) -> CompileResult:
-    """The program of `network` on `arch`, by a tree or by the search."""
-    tree = None if text is None else parse_tree(text)
-    options = CompileOptions("fp32", tree=tree)
-    return compile_model(prepared(network(), "net"), arch, options)
 
 
 def told(text: str, arch: Arch = ROOMY) -> list[str]:

@@ -326,6 +326,42 @@ def test_a_finding_names_place_text_and_node() -> None:
     assert finding.text.startswith("copy store dst=dram[") and finding.node == "node"
 
 
+def slices(first: int, second: int, width: int = 4) -> Program:
+    """Two cores store channel slices of the same pixels: rows of 8 channels, 4 rows of 2."""
+
+    def stream(start: int) -> tuple[Instruction, ...]:
+        load = Copy(
+            engine="load",
+            dst=at("local", 0, (8 * width,)),
+            src=at("dram", 0, (8 * width,)),
+            signals=(("in", 1),),
+        )
+        store = Copy(
+            engine="store",
+            src=at("local", 0, (8, width)),
+            dst=at("dram", 4096 + start, (8, width), strides=(8, 1)),
+            waits=(("in", 1),),
+        )
+        return load, store
+
+    return program(
+        stream(first),
+        stream(second),
+        tokens=({"in": 0}, {"in": 0}),
+        inputs=(port("x", at("dram", 0, (64,))),),
+    )
+
+
+def test_interleaved_channel_slices_do_not_race() -> None:
+    verify(slices(0, 4), machine(cores=2))
+
+
+@pytest.mark.parametrize("start", [1, 2, 3])
+def test_slices_that_share_one_channel_race(start: int) -> None:
+    found = findings(slices(0, start), machine(cores=2))
+    assert {finding.rule for finding in found} == {"race"}
+
+
 def test_an_interlock_orders_one_core_but_not_two() -> None:
     assert not findings(pipeline("interlock"), machine("interlock"))
     bare = pipeline("interlock")

@@ -106,7 +106,8 @@ def _put(
 ) -> None:
     """A row for a candidate, at the address that is wanted, as is quickest."""
     memory, grain = table.prices.arch.memories.on_chip()[home.memory], table.grain(home.memory)
-    sizes = candidate.sizes(table, slicing)
+    ways = candidate.slicings(table) if slicing is None else [slicing]
+    sizes = [candidate.sliced_bytes(each) for each in ways]
     places = list(candidate.places(table, memory.size, home.address, slicing))
     if home.address is not None and home.address % grain:
         said = f"{home.tensor} at {home.address}: must be a multiple of {grain} B"

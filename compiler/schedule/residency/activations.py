@@ -107,31 +107,20 @@ class KeptBuffer(ResidencyCandidate):
         passing = between_cores(prices.arch) is not None
         return list(slicings(self.name, readers, prices.arch, prices.cores, passing=passing))
 
-    def sizes(self, table: ResidencyTable, slicing: Slicing | None = None) -> list[int]:
-        """Bytes that a core needs, for each way in which cores can keep it."""
-        found = self.slicings(table) if slicing is None else [slicing]
-        return [self._sliced_bytes(each) for each in found]
-
-    def _sliced_bytes(self, slicing: Slicing) -> int:
+    def sliced_bytes(self, slicing: Slicing) -> int:
+        """Bytes that a core needs."""
         if not slicing.slices:
             return self.bytes
         cut = replace(self.kept[self.name], cut=slicing.slices)
         return math.prod(cut.padded) * size_of(self.joint.whole.dtype)
 
-    def places(
-        self, table: ResidencyTable, limit: int,
-        address: int | None = None, slicing: Slicing | None = None,
-    ) -> Iterator[Placement]:  # fmt: skip
-        """Where it can be kept, for all ways for which there is room."""
-        for each in self.slicings(table) if slicing is None else [slicing]:
-            row = table.free_row(self, limit, address, self._sliced_bytes(each))
-            if row is not None:
-                changed = {
-                    position: self._beside(part, position, each, row, table)
-                    for position in range(self.first, self.last + 1)
-                    if isinstance(part := table.parts[position], Group)
-                }
-                yield [row], changed
+    def groups_beside(self, row: Row, table: ResidencyTable, slicing: Slicing) -> dict[int, Group]:
+        """All groups from the one that makes it to its last reader."""
+        return {
+            position: self._beside(part, position, slicing, row, table)
+            for position in range(self.first, self.last + 1)
+            if isinstance(part := table.parts[position], Group)
+        }
 
     def _beside(
         self, group: Group, position: int, slicing: Slicing, row: Row, table: ResidencyTable

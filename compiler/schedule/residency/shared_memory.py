@@ -19,10 +19,10 @@ from compiler.passes import Share
 from compiler.schedule.residency.table import (
     OptimisticPrices,
     Part,
-    Placement,
     Prices,
     ResidencyCandidate,
     ResidencyTable,
+    Row,
     Slicing,
 )
 from compiler.schedule_ir.group import Group, Shared
@@ -38,20 +38,14 @@ class SharedBuffer(ResidencyCandidate):
     names: Mapping[int, tuple[str, ...]]
     """Position -> tensors of the buffer that the group there reads or stores."""
 
-    def places(
-        self, table: ResidencyTable, limit: int,
-        address: int | None = None, slicing: Slicing | None = None,
-    ) -> Iterator[Placement]:  # fmt: skip
-        """As all candidates do: there is one."""
+    def groups_beside(self, row: Row, table: ResidencyTable, slicing: Slicing) -> dict[int, Group]:
+        """The groups that read or store it: others have nothing in shared memory to be moved."""
         del slicing
-        row = table.free_row(self, limit, address)
-        if row is not None:
-            home = Shared(row.address, self.bytes, self.instances)
-            changed = {
-                position: table.group(position).beside(dict.fromkeys(names, home), {})
-                for position, names in self.names.items()
-            }
-            yield [row], changed
+        home = Shared(row.address, self.bytes, self.instances)
+        return {
+            position: table.group(position).beside(dict.fromkeys(names, home), {})
+            for position, names in self.names.items()
+        }
 
 
 @dataclass(frozen=True)

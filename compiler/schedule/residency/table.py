@@ -14,6 +14,7 @@ one group sees.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -54,7 +55,7 @@ class Slicing:
 
 
 @dataclass(frozen=True)
-class ResidencyCandidate:
+class ResidencyCandidate(ABC):
     """A tensor or a buffer that could lie in a memory on chip for several parts of a network."""
 
     name: str
@@ -85,12 +86,24 @@ class ResidencyCandidate:
     ) -> Iterator[Placement]:  # fmt: skip
         """Where it can lie: as is said, and as is quickest where nothing is; see
         `ResidencyTable.free_row`."""
-        raise NotImplementedError
+        for each in self.slicings(table) if slicing is None else [slicing]:
+            row = table.free_row(self, limit, address, self.sliced_bytes(each))
+            if row is not None:
+                yield [row], self.groups_beside(row, table, each)
 
-    def sizes(self, table: ResidencyTable, slicing: Slicing | None = None) -> list[int]:
-        """Bytes that it can take, as `places` has it."""
-        del table, slicing
-        return [self.bytes]
+    @abstractmethod
+    def groups_beside(self, row: Row, table: ResidencyTable, slicing: Slicing) -> dict[int, Group]:
+        """The groups of a table that change if it lies in `row`, by position."""
+
+    def slicings(self, table: ResidencyTable) -> list[Slicing]:
+        """How cores can keep it for its readers, as these are now."""
+        del table
+        return [Slicing()]
+
+    def sliced_bytes(self, slicing: Slicing) -> int:
+        """Bytes that it takes of each memory, kept in one way."""
+        del slicing
+        return self.bytes
 
 
 class Prices(Protocol):

@@ -38,24 +38,14 @@ class SharedConstant(ResidencyCandidate):
     reader: int
     """Number of the first layer that reads it."""
 
-    def places(
-        self, table: ResidencyTable, limit: int,
-        address: int | None = None, slicing: Slicing | None = None,
-    ) -> Iterator[Placement]:  # fmt: skip
-        """As all candidates do: there is one."""
+    def groups_beside(self, row: Row, table: ResidencyTable, slicing: Slicing) -> dict[int, Group]:
+        """All groups from its first reader to its last."""
         del slicing
-        row = table.free_row(self, limit, address)
-        if row is not None:
-            yield self.place_at(row, table)
-
-    def place_at(self, row: Row, table: ResidencyTable) -> Placement:
-        """The groups of a table that change if the constant lies in `row`."""
-        changed = {
+        return {
             position: self.beside(part, row, table, loads=position == self.first)
             for position in range(self.first, self.last + 1)
             if isinstance(part := table.parts[position], Group)
         }
-        return [row], changed
 
     def beside(self, group: Group, row: Row, table: ResidencyTable, *, loads: bool) -> Group:
         """A group while the constant lies in `row`; whether it `loads` it, if it reads it."""
@@ -133,7 +123,7 @@ class PinConstants(Omittable):
 def _joint_places(
     rows: Iterable[tuple[SharedConstant, Row]], table: ResidencyTable
 ) -> Iterator[Placement]:
-    return (constant.place_at(row, table) for constant, row in rows)
+    return (([row], each.groups_beside(row, table, Slicing())) for each, row in rows)
 
 
 def _constant_load_bytes(parts: Sequence[Part]) -> int:
