@@ -106,8 +106,10 @@ def keys(colours: Mapping[str, str]) -> list[Patch]:
 
 
 def folded(text: str, letters: int) -> str:
-    """`text` in lines of at most as many letters, broken at spaces and hyphens where it can be."""
-    return textwrap.fill(text, letters)
+    """`text` in lines of at most as many letters, broken at spaces, hyphens and commas where it can
+    be."""
+    apart = re.sub(r",(?=\S)", ",\0 ", text)  # options of a network have no spaces between them
+    return textwrap.fill(apart, letters).replace("\0 ", "").replace("\0", "")
 
 
 def legend(figure: Figure, handles: Sequence[Any], text: str = "", most: int = 6) -> None:
