@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from archgen.exploration.plan import Exploration
-from archgen.exploration.space import Indices
+from archgen.exploration.space import Indices, Listed, only_listed
 from archgen.process.cache import content_hash
 from archgen.schema.variants import Variant
 from archgen.studies.store import Store
@@ -46,10 +46,10 @@ def _optuna() -> Any:
 
 
 def _journal_study_name(exploration: Exploration, identity: str) -> str:
-    """What the study is called in the journal: `edge 0123abcd places`. Those of older versions,
-    which held amounts, have other names and stay as they are: their machines are proposed anew, and
-    their results are found in the store."""
-    return f"{exploration.design.name or 'explore'} {identity} places"
+    """What the study is called in the journal: `edge 0123abcd values`. Those of older versions,
+    which held places in lists, have other names and stay as they are: their machines are proposed
+    anew, and their results are found in the store."""
+    return f"{exploration.design.name or 'explore'} {identity} values"
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class ExplorationTrials:
             backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
             storage = optuna.storages.JournalStorage(backend)
         ways = ["maximize" if o.more else "minimize" for o in exploration.objectives]
+        self._listed = {p.name: Listed(p) for p in self.space.parameters}
         self._study = optuna.create_study(
             storage=storage, study_name=_journal_study_name(exploration, identity), directions=ways,
             load_if_exists=True,
@@ -257,31 +258,26 @@ class ExplorationTrials:
         return content_hash({"exploration": self._name, "trial": number})
 
     def _choice(self, trial: Any) -> Indices:
-        return tuple(
-            trial.params[p.name] if p.ordered else p.texts.index(trial.params[p.name])
-            for p in self.space.parameters
-        )
+        return tuple(held.index(trial.params[name]) for name, held in self._listed.items())
 
-    def _params(self, choice: Indices) -> dict[str, int | str]:
-        pairs = zip(self.space.parameters, choice, strict=True)
-        return {p.name: index if p.ordered else p.texts[index] for p, index in pairs}
+    def _params(self, choice: Indices) -> dict[str, float | str]:
+        pairs = zip(self._listed.items(), choice, strict=True)
+        return {name: held.values[index] for (name, held), index in pairs}
 
     def _is_whole(self, trial: Any) -> bool:
         """Whether all parameters were asked for before whoever asked was gone."""
         return len(trial.params) == len(self.space.parameters)
 
     def _distributions(self) -> dict[str, Any]:
-        """Amounts by their places in the list, so that samplers know which are neighbours."""
         kinds = self._optuna.distributions
-        return {
-            p.name: kinds.IntDistribution(0, len(p.texts) - 1)
-            if p.ordered
-            else kinds.CategoricalDistribution(p.texts)
-            for p in self.space.parameters
-        }
+        return {name: held.distribution(kinds) for name, held in self._listed.items()}
 
     def _sampler(self, seed: int) -> Any:
         """Seeded anew for each batch, so that one that goes on proposes what it would have."""
+        base = self._optuna.samplers.BaseSampler
+        return only_listed(base, self._proposing(seed), self._listed)
+
+    def _proposing(self, seed: int) -> Any:
         asked, samplers = self.exploration.asked, self._optuna.samplers
         if asked.sampler == "random":
             return samplers.RandomSampler(seed=seed)

@@ -7,9 +7,11 @@ from pathlib import Path
 import optuna
 from test_exploration import found, means
 
+from archgen.exploration.space import base_value
+
 
 def test_the_journal_holds_what_machines_have(tmp_path: Path) -> None:
-    """Values as the file spells them, objectives by name, each machine in words."""
+    """Amounts in base units and words as they are, objectives by name, each machine in words."""
     out = tmp_path / "out"
     result = found(tmp_path, means(out), trials=8, batch=4)
     backend = optuna.storages.journal.JournalFileBackend(str(out / "explore.journal"))
@@ -24,4 +26,4 @@ def test_the_journal_holds_what_machines_have(tmp_path: Path) -> None:
     assert {trial.user_attrs["name"] for trial in done} <= set(fields)
     for trial in done:
         said = dict(part.split(" ", 1) for part in trial.user_attrs["machine"].split(", "))
-        assert said == trial.params
+        assert {name: base_value(text)[0] for name, text in said.items()} == trial.params

@@ -50,6 +50,7 @@ def test_a_product_behind_which_the_model_rounds_is_right(
     ]
     path = saved(tmp_path, nodes, {"w": weights}, 60, TensorProto.FLOAT, made=10)
     row = study([arch], [path], 4, dtype, effort=0).frame.iloc[0]
+    assert row["status"] == "ok", row["reason"]
     assert row["verified"], row["note"]
 
 
