@@ -169,7 +169,8 @@ def judge(name: str, made: api.ExpectedValue, reference: Array) -> WorstDeviatio
     # that type could come nearer.
     if made.rounded is not None:
         excused = _rounded_error(reference, excused, NUMPY[made.rounded])
-        reference = reference.astype(NUMPY[made.rounded]).astype(reference.dtype)
+        with np.errstate(over="ignore"):
+            reference = reference.astype(NUMPY[made.rounded]).astype(reference.dtype)
     elif reference.dtype == np.float64:
         excused = _rounded_error(reference, excused, np.dtype(np.float32))
         excused = np.where(api.beyond_fp32(reference), np.inf, excused)
