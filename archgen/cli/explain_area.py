@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from archgen.cli.terminal import PlainTable, plain_table, show
 from archgen.energy import costs_of
+from archgen.energy.area import Area
 from archgen.energy.area_of_parts import has_own
+from archgen.energy.price import price_of
 from archgen.energy.ranges import UncertainValue, area_of_speed, easy_clock, energy_of_speed
 from archgen.energy.sensitivity import effects
 from archgen.energy.table import shipped_table
@@ -36,6 +38,7 @@ def _sums(arch: Arch) -> Iterator[str]:
     yield f"{arch.name}, {arch.energy.node:g} nm: {_sized(area.core)} without interface to DRAM"
     yield f"{' ' * len(arch.name)}  with it: {_sized(area.total)}; it is {own}"
     yield from _speed(arch)
+    yield from _price(arch, area)
     for part, whole in area.parts.items():
         share = whole.value / area.total.value if area.total.value else 0.0
         yield f"\n{part:{_NAMES}} {share:6.1%}  {_sized(whole)}"
@@ -44,6 +47,21 @@ def _sums(arch: Arch) -> Iterator[str]:
                 yield f"  {term.what:{_NAMES}} {term.mm2.value:9.4g}  {term.formula}"
                 said = ", ".join(_brace_fields(term.fields)) or "no field"
                 yield from textwrap.wrap(said, _WIDTH, initial_indent=_IN, subsequent_indent=_IN)
+
+
+def _price(arch: Arch, area: Area) -> Iterator[str]:
+    """What a chip costs, where the file says what a wafer does."""
+    ends = [price_of(arch, mm2) for mm2 in (area.total.value, area.total.low, area.total.high)]
+    if arch.price is None:
+        return
+    if ends[0] is None:
+        yield f"no die of this size fits on a wafer of {arch.price.diameter:g} mm"
+        return
+    found, spread = ends[0], " to ".join(f"{each.chip:.3g}" for each in ends[1:] if each)
+    yield (
+        f"a chip costs {found.chip:.3g} USD ({spread}): {found.dies} dies on a wafer, of which "
+        f"{found.good:.0%} work; {found.system:.3g} USD with its DRAM"
+    )
 
 
 def _speed(arch: Arch) -> Iterator[str]:

@@ -132,5 +132,6 @@ ELSEWHERE: Mapping[str, str] = {
     "encoding.numbers": "other numbers in as many bits",
     "encoding.order": "other places in as many bits",
     "energy.source": "whose figures are taken",
+    "price.*": "dollars, which change neither the chip nor its time",
 }
 """Fields that change neither price nor time."""

@@ -24,17 +24,18 @@ ESTIMABLE = frozenset(
         "throughput_high_per_mm2",
     }
 )
-"""Measures that estimates give; those of area too."""
+"""Measures that estimates give; those that need no run too."""
+_PRICES = frozenset({"die_yield", "chip_usd", "chip_low_usd", "chip_high_usd", "system_usd"})
 
 
 def is_estimable(name: str) -> bool:
-    """Whether a measure is known without a run."""
-    return name in ESTIMABLE or is_area(name)
+    """Whether a measure is known from an estimate."""
+    return name in ESTIMABLE or needs_no_run(name)
 
 
-def is_area(name: str) -> bool:
-    """Whether a measure is an area, which is exact before any run."""
-    return name.startswith("area_") or name == "core_mm2"
+def needs_no_run(name: str) -> bool:
+    """Whether a measure is an area or what a chip of it costs, which no run changes."""
+    return name.startswith("area_") or name == "core_mm2" or name in _PRICES
 
 
 def upwards(name: str) -> bool:

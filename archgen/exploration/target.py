@@ -12,14 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from archgen.energy import costs_of
+from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
 from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools, Judge
 from archgen.exploration.measures import (
     AREA,
     Constraint,
-    is_area,
     is_estimable,
     measure_column,
+    needs_no_run,
     parse_constraint,
     upwards,
 )
@@ -101,7 +102,7 @@ def smallest(
             spared += len(some) - len(hopeful)
             tried += judge.run(hopeful)
             best = _least(tried, constraints, size)
-            if best is not None and is_area(by):
+            if best is not None and needs_no_run(by):
                 break
         judge.transfer_schedules()
         tried = [judge.full[each.machine.arch.name] for each in tried]
@@ -130,7 +131,7 @@ def _ordered(exploration: Exploration, by: str) -> list[Variant]:
             area = costs_of(machine.arch).area
         except MissingSource as mistake:
             raise StudyError([str(mistake)]) from None
-        row = area_row(area)
+        row = {**area_row(area), **price_row(machine.arch, area)}
         found.append((float(row.get(by) or row[AREA] or 0), choice, machine))
     return [machine for _, _, machine in sorted(found, key=lambda each: each[:2])]
 
@@ -145,7 +146,7 @@ def _hopeful(
 ) -> list[Variant]:
     """Machines whose estimates do not miss a constraint by more than `margin`. A machine that the
     estimate refuses is run: the compiler may know a way."""
-    area = [c for c in constraints if is_area(c.measure)]
+    area = [c for c in constraints if needs_no_run(c.measure)]
     known = area if math.isinf(margin) else [c for c in constraints if is_estimable(c.measure)]
     if not known:
         return list(machines)
@@ -159,7 +160,7 @@ def _hopeful(
 
 def _margin(constraint: Constraint, margin: float) -> float:
     """What an estimate may be off; areas are exact."""
-    return 1.0 if is_area(constraint.measure) else margin
+    return 1.0 if needs_no_run(constraint.measure) else margin
 
 
 def _least(

@@ -190,7 +190,7 @@ _ROUNDS = 3
 
 _STAND_INS: dict[str, Plain] = {
     "name": "stand-in", "clock": 1e9, "size": "1 GiB", "bandwidth": 1, "kind": "systolic",
-    "rows": 1, "cols": 1, "lanes": 1, "from": ["dram"], "to": ["local"],
+    "rows": 1, "cols": 1, "lanes": 1, "wafer": 1, "from": ["dram"], "to": ["local"],
     "memories": {}, "dram": {}, "local": {}, "matrix": {}, "vector": {}, "copy": {"stand-in": {}},
 }  # fmt: skip
 

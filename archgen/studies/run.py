@@ -24,6 +24,7 @@ from archgen.check.quantize import Unquantized, quantization_error
 from archgen.check.quantizer_input import PRODUCTS
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
+from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.models.load import ModelError
@@ -129,6 +130,8 @@ class Workbench:
         if point.schedule_from is not None:
             row["schedule_from"] = point.schedule_from.name
         row |= rows.energy_row(energy, costs.area)
+        joules = energy.total.value * 1e-3 / point.batch
+        row |= price_row(arch, costs.area, metrics.throughput, joules)
         row |= rows.merit_row(row) | bottleneck_row(row)
         row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
         row |= checked
@@ -399,14 +402,17 @@ class EstimateBench:
         request = Request(name, kept.loaded, arch, point.dtype, point.host, point.scheduling)
         found = self.tools.estimate(request)
         milliseconds = found.cycles / arch.clock * 1e3
+        throughput = point.batch / milliseconds * 1e3 if milliseconds else None
+        area = costs_of(arch).area
         row: Row = {
             **point.identity(),
             "status": ESTIMATED,
             "latency_cycles": round(found.cycles),
             "latency_ms": milliseconds,
-            "throughput_ips": point.batch / milliseconds * 1e3 if milliseconds else None,
+            "throughput_ips": throughput,
             "host_ops": found.host_ops,
             **rows.bound_row(found.bound, round(found.cycles)),
-            **rows.area_row(costs_of(arch).area),
+            **rows.area_row(area),
+            **price_row(arch, area, throughput),
         }
         return Outcome(point.key, point.label, row | rows.merit_row(row))

@@ -1,11 +1,26 @@
-"""Energies and areas stated in a machine's file, in place of the cost table's."""
+"""Energies and areas stated in a machine's file, in place of the cost table's; and prices."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from simmodel.arch.base import ElementType, FrozenModel, MemoryRole
-from simmodel.arch.units import Area, Energy, EnergyPerByte, Node, Power, Voltage
+from simmodel.arch.units import (
+    Area,
+    DefectDensity,
+    Dollars,
+    DollarsPerGib,
+    DollarsPerKwh,
+    Energy,
+    EnergyPerByte,
+    Millimetres,
+    Node,
+    Power,
+    Voltage,
+    Years,
+)
 
 
 class VectorEnergy(FrozenModel):
@@ -67,3 +82,25 @@ class EnergyTable(FrozenModel):
     leakage: Power | None = None
     """Of the whole chip."""
     area: AreaTable = AreaTable()
+
+
+class Price(FrozenModel):
+    """What a chip costs to make and to run, in dollars of whoever writes the file."""
+
+    wafer: Dollars
+    """Of a processed wafer."""
+    diameter: Millimetres = 300.0
+    """Of the wafer."""
+    defects: DefectDensity = 0.1
+    """Fatal defects for each cm2."""
+    clustering: Annotated[float, Field(gt=0)] = 3.0
+    """How far defects lie together (alpha of the negative binomial yield); large: anywhere."""
+    yield_: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, alias="yield")
+    """Share of dies that work, where it is known; default: of `defects` and the area."""
+    package: Dollars = 0.0
+    """Package, assembly and test of one chip."""
+    dram: DollarsPerGib = 0.0
+    """Of the memory behind the chip."""
+    electricity: DollarsPerKwh = 0.0
+    lifetime: Years = 3.0
+    """Years of work without pause that pay for chip and DRAM."""

@@ -24,7 +24,7 @@ from simmodel.arch.base import (
     StorageType,
     Writeback,
 )
-from simmodel.arch.costs import EnergyTable
+from simmodel.arch.costs import EnergyTable, Price
 from simmodel.arch.units import Bandwidth, Bytes, Delay, Hertz, Operations
 
 
@@ -461,6 +461,8 @@ class Arch(FrozenModel):
     """Default: instructions of one size, whatever they hold."""
     host: Host = Host()
     energy: EnergyTable = EnergyTable()
+    price: Price | None = None
+    """Default: nothing has a price."""
 
     @property
     def core_count(self) -> int:

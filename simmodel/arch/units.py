@@ -2,7 +2,7 @@
 
 Each kind is a pydantic-ready annotated type, so a field's type says which units it takes. A bare
 number is accepted only in the base unit of its kind (bytes, bytes per cycle, cycles, hertz, pJ,
-pJ per byte, mW, square millimetres, nanometres, volts).
+pJ per byte, mW, square millimetres, nanometres, volts, dollars).
 Decimal prefixes are powers of 1000, binary ones (`Ki`) powers of 1024.
 """
 
@@ -36,6 +36,9 @@ _MILLIWATTS = {"uW": 1e-3, "mW": 1.0, "W": 1e3}
 _SQUARE_MILLIMETRES = {"um2": 1e-6, "mm2": 1.0}
 _NANOMETRES = {"nm": 1.0, "um": 1e3}
 _VOLTS = {"mV": 1e-3, "V": 1.0}
+_DOLLARS = {"USD": 1.0, "kUSD": 1e3}
+_DOLLARS_PER_GIB = {"USD/GiB": 1.0, "USD/GB": 2**30 / 1e9}
+_PER_CM2 = {"/cm2": 1.0, "/mm2": 100.0}
 _PER_BYTE = {f"{name}/{per}": value * bits for name, value in _PICOJOULES.items()
              for per, bits in (("B", 1), ("bit", 8))}  # fmt: skip
 _RATES = {f"{name}/{per}": size for per in ("s", "cycle") for name, size in _BYTES.items()}
@@ -258,6 +261,18 @@ Node = Annotated[
 Voltage = Annotated[
     float, _Spelled("0.8 V", _reader(_VOLTS, "'0.8 V'", "0.3 V to 1.5 V", 0.3, 1.5))
 ]
+Dollars = Annotated[float, _not_negative("9000 USD", _DOLLARS, "a price")]
+DollarsPerGib = Annotated[float, _not_negative("4 USD/GiB", _DOLLARS_PER_GIB, "a price")]
+DollarsPerKwh = Annotated[float, _not_negative("0.15 USD/kWh", {"USD/kWh": 1.0}, "a price")]
+DefectDensity = Annotated[float, _not_negative("0.1 /cm2", _PER_CM2, "a density")]
+Millimetres = Annotated[
+    float, _Spelled("300 mm", _reader({"mm": 1.0}, "'300 mm'", "25 mm to 450 mm", 25.0, 450.0))
+]
+Years = Annotated[
+    float,
+    _Spelled("3 years", _reader({"years": 1.0, "year": 1.0, "days": 1 / 365.25}, "'3 years'",
+                                "a positive time", _TINY)),
+]  # fmt: skip
 Operations = Annotated[
     float,
     _Spelled("10 GOPS", _reader(_OPERATIONS, "'10 GOPS'", "a positive rate of operations", _TINY)),
