@@ -16,7 +16,12 @@ from compiler.codegen.issue_order.order import OrderInstructions
 from compiler.codegen.multicast import ShareLoads
 from compiler.codegen.split_loads import SplitLoads
 from compiler.frontend.canonicalize.fold_constants import FoldConstants
-from compiler.frontend.canonicalize.fold_linear import FoldAffine, FoldBatchNorm, FoldPad
+from compiler.frontend.canonicalize.fold_linear import (
+    FoldAffine,
+    FoldBatchNorm,
+    FoldPad,
+    FoldSpaceToDepth,
+)
 from compiler.frontend.canonicalize.fuse_activations import FuseActivations
 from compiler.frontend.canonicalize.normalize import (
     GroupHeads,
@@ -110,6 +115,7 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     IntegerOperators(),
     GroupHeads(),  # after integer-operators, whose products it knows
     FoldPad(),  # again: a Pad that became integer fits a QConv by its zero point
+    FoldSpaceToDepth(),  # behind all that moves padding and quantization to its convolution
     FoldConstants(),  # the weights that stayed float
     FuseActivations(),  # before decompositions blur the spellings
     DecomposeAttention(),

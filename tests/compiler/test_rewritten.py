@@ -89,6 +89,12 @@ OF_RUNTIME = {
        uint8[3] u = {2,2,2}, int32[3] b = {9,-8,7}> {
       y = com.microsoft.QGemm <transB = 1> (x, s, z, w, t, u, b, s, z)
       f = com.microsoft.QGemm <transB = 1, alpha = 2.0> (x, s, z, w, t, u) }""",
+    "products of codes as real numbers": """g (uint8[2,2] x, float[2,2] r)
+      => (float[2,3] y, float[2,3] f)
+      <float s = {0.5}, uint8 z = {7}, int8[2,3] w = {1,2,-3,4,5,6}, float[3] t = {0.25,0.5,1},
+       int8[3] u = {2,2,2}, float[3] b = {9,-8,7}> {
+      y = com.microsoft.MatMulIntegerToFloat (x, w, s, t, z, u, b)
+      f = com.microsoft.DynamicQuantizeMatMul (r, w, t, u) }""",
 }
 
 

@@ -4,6 +4,8 @@ padding into the window operator behind it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -279,3 +281,115 @@ def _legal(node: ir.Node, pad: ir.Node, pads: list[int]) -> bool:
     smaller = all(max(pads[i], pads[i + len(kernel)]) < n for i, n in enumerate(kernel))
     source = required(pad, 0).producer()
     return value == 0 and smaller and is_op(source, *NON_NEGATIVE)
+
+
+# Pixels of blocks as channels, which a convolution of the image itself sees as a larger kernel.
+
+
+@dataclass(frozen=True)
+class FoldSpaceToDepth(GraphPass, Omittable):
+    """A convolution of blocks of pixels side by side as channels is one of the pixels.
+
+        a = Slice(x, steps [2, 2]); ... d = Slice(x, steps [2, 2])
+        c = Concat <axis=1> (a, b, c, d)
+        y = Conv <kernel_shape=[3, 3]> (c, w)
+     =>
+        y = Conv <kernel_shape=[6, 6], strides=[2, 2]> (x, v)
+
+    Of SpaceToDepth too, and of QConv. The kernel's places and channels are the same numbers in
+    another order.
+    """
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Fold what makes blocks of the input of `node`."""
+        if not (is_op(node, "Conv") or is_op(node, "QConv", domain=ARCHGEN)):
+            return False
+        weights = required(node, 1)
+        blocks, numbers = required(node, 0).producer(), const(weights)
+        if blocks is None or numbers is None or numbers.ndim != 4 or int_attr(node, "group", 1) > 1:
+            return False
+        found = _blocks(blocks)
+        if found is None or {*(ints_attr(node, "dilations") or [1])} != {1}:
+            return False
+        image, steps, places = found
+        if any(n % step for n, step in zip(static_shape(image)[2:], steps, strict=True)):
+            return False
+
+        def spread(parts: Array) -> Array:
+            """Numbers by output, part, row and column as those by output, channel, row, column."""
+            made, count, rows, columns = parts.shape
+            wide = np.empty(
+                (made, count // prod(steps), rows, steps[0], columns, steps[1]), parts.dtype
+            )
+            channel, row, column = places.T
+            wide[:, channel, :, row, :, column] = np.moveaxis(parts, 1, 0)
+            return wide.reshape(made, -1, rows * steps[0], columns * steps[1])
+
+        terms = terms_of(weights)
+        more = spread(terms) if isinstance(terms, np.ndarray) and terms.ndim == 4 else terms
+        made = Rewriter(node).like(spread(numbers), weights, more)
+        node.replace_input_with(0, image)
+        node.replace_input_with(1, made)
+        set_attrs(node, {"kernel_shape": static_shape(made)[2:]})
+        for name in ("strides", "pads"):
+            own = ints_attr(node, name) or [1, 1]
+            set_attrs(node, {name: [n * steps[i % 2] for i, n in enumerate(own)]})
+        node.metadata_props[ORIGIN] = origin_of(blocks, node)
+        return True
+
+
+def _blocks(node: ir.Node) -> tuple[ir.Value, list[int], Array] | None:
+    """The image whose pixels `node` lays side by side as channels, rows and columns of a block, and
+    for each channel that it makes the image's channel and pixel of the block: each once. None of
+    another node."""
+    if is_op(node, "SpaceToDepth"):
+        image, size = required(node, 0), int_attr(node, "blocksize", 1)
+        places = np.argwhere(np.ones((size, size, static_shape(image)[1])))
+        return image, [size, size], places[:, [2, 0, 1]]
+    if is_op(node, "Gather") and int_attr(node, "axis", 0) in (1, -3):
+        before, order = required(node, 0).producer(), const(input_of(node, 1))
+        found = None if before is None or order is None else _blocks(before)
+        if found is None or order is None or order.ndim != 1:
+            return None
+        image, steps, places = found
+        once = np.array_equal(np.sort(order % len(places)), np.arange(len(places)))
+        return (image, steps, places[order]) if once else None
+    if not is_op(node, "Concat") or int_attr(node, "axis", 0) not in (1, -3):
+        return None
+    parts = [_pixels(value) for value in node.inputs if value is not None]
+    alike = [part for part in parts if part is not None and part[:2] == (parts[0] or ())[:2]]
+    if not alike or len(alike) < len(parts):
+        return None
+    image, steps, _ = alike[0]
+    pixels = [pixel for *_, pixel in alike]
+    if prod(steps) == 1 or sorted(pixels) != [*product(range(steps[0]), range(steps[1]))]:
+        return None
+    channels = range(static_shape(image)[1])
+    return image, steps, np.array([(channel, *pixel) for pixel in pixels for channel in channels])
+
+
+def _pixels(value: ir.Value) -> tuple[ir.Value, list[int], tuple[int, int]] | None:
+    """The image of which `value` is one pixel of each block, the block, and the pixel."""
+    steps, starts = [1, 1, 1, 1], [0, 0, 0, 0]
+    while is_op(value.producer(), "Slice"):
+        node = value.producer()
+        assert node is not None
+        source = required(node, 0)
+        numbers = [const(each) for each in node.inputs[1:]]
+        given = [each for each in numbers if each is not None]
+        extents = static_shape(source)
+        if len(extents) != 4 or len(given) < 3 or len(given) < len(numbers):
+            return None
+        stride = given[3] if len(given) > 3 else np.ones(len(given[0]), np.int64)
+        for begin, end, axis, step in zip(*given[:3], stride, strict=True):
+            place, extent = int(axis) % 4, extents[int(axis) % 4]
+            positions = range(*slice(int(begin), int(end), int(step)).indices(extent))
+            # One pixel of each block: none is left out at an end.
+            if not 0 <= positions.start < step or len(positions) * step != extent:
+                return None
+            starts[place] = positions.start + positions.step * starts[place]
+            steps[place] *= positions.step
+        value = source
+    if len(static_shape(value)) != 4 or steps[:2] != [1, 1]:
+        return None
+    return value, steps[2:], (starts[2], starts[3])

@@ -142,6 +142,28 @@ def fused_matmul(
     return made if alpha == 1 else made * alpha
 
 
+@_fused("MatMulIntegerToFloat")
+def matmul_integer_to_float(
+    b: Body, x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, x_zero: Tensor | None = None,
+    w_zero: Tensor | None = None, bias: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """A product of integers, as real numbers."""
+    whole = b.one("MatMulInteger", x, w, x_zero, w_zero)
+    made = b.cast(whole, x_scale.dtype) * (x_scale * w_scale)
+    return made if bias is None else made + bias
+
+
+@_fused("DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(
+    b: Body, x: Tensor, w: Tensor, w_scale: Tensor, w_zero: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """A product with integers, in the steps that the left side spans."""
+    whole, scale, zero = b.op("DynamicQuantizeLinear", x, outputs=3)
+    made: Tensor = matmul_integer_to_float(b, whole, w, scale, w_scale, zero, w_zero, bias)
+    return made
+
+
 @_fused("MatMulNBits")
 def matmul_n_bits(
     b: Body, x: Tensor, weights: Tensor, scales: Tensor, points: Tensor | None = None,

@@ -25,13 +25,22 @@ from math import prod
 from operator import add
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
 from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.composites import every
 from compiler.frontend.operators.definitions import Decompose, Table, defines
-from compiler.frontend.rewrite import ARCHGEN, const, int_attr, ints_attr, is_op, static_shape
+from compiler.frontend.rewrite import (
+    ARCHGEN,
+    const,
+    int_attr,
+    ints_attr,
+    is_op,
+    scalar,
+    static_shape,
+)
 
 WINDOWS: Table = {}
 """Pools and convolutions of three dimensions, and LpPool."""
@@ -212,6 +221,52 @@ def deep_conv_transpose(
     total = b.reshape(reduce(add, parts), (batch * deep, made, rows, columns))
     result = _deep(b, total, batch, deep)
     return result if bias is None else result + b.reshape(bias, (made, 1, 1, 1))
+
+
+@defines(WINDOWS, "Resize")
+def whole_enlargement(
+    b: Body, x: Tensor, roi: Tensor | None = None, scales: Tensor | None = None,
+    sizes: Tensor | None = None, *, mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel", **given: Any,
+) -> Tensor:  # fmt: skip
+    """Integers enlarged twice or four times by interpolation: a transposed convolution of each
+    channel, whose weights are whole in parts of 4 or 8, around which the edge goes on."""
+    maker = x.ir.producer()
+    if maker is None or not is_op(maker, "DequantizeLinear") or not _has_one_scale(maker):
+        raise Declined("its input is no 8-bit integers of one scale")
+    usual = coordinate_transformation_mode in ("half_pixel", "pytorch_half_pixel")
+    if mode != "linear" or not usual or given.get("exclude_outside"):
+        raise Declined("it does not weigh the nearest pixels by their distance")
+    before, after = x.shape, static_shape(b.node.outputs[0])
+    factors = [made / extent for made, extent in zip(after, before, strict=True)]
+    if len(before) != 4 or factors[:2] != [1, 1] or not {*factors[2:]} <= {1, 2, 4}:
+        raise Declined("it does not enlarge images twice or four times")
+    steps = [int(factor) for factor in factors[2:]]
+    along = [_WHOLE_WEIGHTS[step] for step in steps]
+    weights = np.multiply.outer(*along)
+    kernel = b.one(
+        "DequantizeLinear",
+        b.constant(np.broadcast_to(weights, (before[1], 1, *weights.shape)), np.int8),
+        b.constant(prod(steps) / weights.sum(), x.dtype),
+    )
+    edges = [int(step > 1) for step in steps]
+    padded = b.one("Pad", x, [0, 0, *edges, 0, 0, *edges], mode="edge")
+    crop = [3 * step // 2 if step > 1 else 0 for step in steps]
+    return b.one(
+        "ConvTranspose", padded, kernel, group=before[1], kernel_shape=weights.shape,
+        strides=steps, pads=[*crop, *crop], dilations=[1, 1], output_padding=[0, 0],
+    )  # fmt: skip
+
+
+_WHOLE_WEIGHTS = {1: [1], 2: [1, 3, 3, 1], 4: [1, 3, 5, 7, 7, 5, 3, 1]}
+"""What each place of a row takes of a pixel, in parts of twice the enlargement (of 1: whole)."""
+
+
+def _has_one_scale(dequantize: ir.Node) -> bool:
+    integers, scale = dequantize.inputs[0], dequantize.inputs[1]
+    assert integers is not None
+    narrow = integers.dtype in (ir.DataType.INT8, ir.DataType.UINT8)
+    return narrow and scalar(scale) is not None
 
 
 # Weights that are computed.

@@ -23,6 +23,7 @@ from compiler.frontend.quantization.move_quantize import (
 )
 from compiler.frontend.rewrite import (
     ARCHGEN,
+    Array,
     AttrValue,
     GraphPass,
     Rewriter,
@@ -30,6 +31,7 @@ from compiler.frontend.rewrite import (
     float_attr,
     input_of,
     int_attr,
+    ints_attr,
     is_op,
     required,
     scalar,
@@ -215,17 +217,24 @@ def _zero_points(value: ir.Value | None) -> list[int] | None:
 
 
 def _conv_integer(node: ir.Node) -> bool:
-    """ConvInteger; with a zero point known at run time only, by way of float32 numbers."""
+    """ConvInteger; a zero point of `x` known at run time only is multiplied out, as that of a
+    product, and one of computed weights goes by way of float32 numbers."""
     x, w = required(node, 0), required(node, 1)
     x_zero, w_zero = _zero_points(input_of(node, 2)), _zero_points(input_of(node, 3))
-    make, window = Rewriter(node), _window(node)
-    if x_zero is not None and w_zero is not None and len(x_zero) == 1:
+    make, window, weights = Rewriter(node), _window(node), const(w)
+    late = x_zero is None and weights is not None
+    if w_zero is not None and (late or (x_zero is not None and len(x_zero) == 1)):
         attributes = window | {
-            "x_zero": x_zero[0], "x_scale": 1.0, "w_zero": w_zero, "w_scale": [1.0],
-            "y_type": "int32",
+            "x_zero": 0 if x_zero is None else x_zero[0], "x_scale": 1.0,
+            "w_zero": w_zero, "w_scale": [1.0], "y_type": "int32",
         }  # fmt: skip
         out = (ir.DataType.INT32, static_shape(node.outputs[0]))
-        make.replace(make.op("QConv", [x, w], attributes, domain=ARCHGEN, out=out))
+        made = make.op("QConv", [x, w], attributes, domain=ARCHGEN, out=out)
+        if late and weights is not None:
+            zero = np.asarray(w_zero, np.int32).reshape(-1, *(1,) * (weights.ndim - 1))
+            sums = _sums_of_weights(node, weights.astype(np.int32) - zero)
+            made = _without_zero_point(make, made, required(node, 2), sums)
+        make.replace(made)
         return True
     one = make.constant(np.float32(1))
     real = [
@@ -234,6 +243,31 @@ def _conv_integer(node: ir.Node) -> bool:
     ]
     make.replace(make.op("Cast", [make.op("Conv", real, window)], {"to": int(ir.DataType.INT32)}))
     return True
+
+
+def _sums_of_weights(node: ir.Node, weights: Array) -> Array:
+    """What each place of a convolution's result sees of its weights, beyond which is the border:
+    [channels, ...]; of extent 1 along axes without a border."""
+    extents, made = static_shape(required(node, 0))[2:], static_shape(node.outputs[0])[2:]
+    rank, sums = len(extents), np.asarray(weights.sum(1))
+    pads, strides, dilations = (
+        ints_attr(node, name) or [default] * (2 * rank)
+        for name, default in (("pads", 0), ("strides", 1), ("dilations", 1))
+    )
+    for axis, (extent, count) in enumerate(zip(extents, made, strict=True)):
+        taps = np.arange(sums.shape[1]) * dilations[axis] - pads[axis]
+        places = np.arange(count)[:, None] * strides[axis] + taps
+        inside = (places >= 0) & (places < extent)
+        # The axis of taps, the first of those that are left, becomes the last one, of places.
+        sums = np.asarray(np.tensordot(sums, inside[:1] if inside.all() else inside, ((1,), (1,))))
+    return sums
+
+
+def _without_zero_point(make: Rewriter, made: ir.Value, zero: ir.Value, sums: Array) -> ir.Value:
+    """`made`, a product of integers counted from 0, of the same counted from `zero`: less `zero`
+    times `sums` of the weights."""
+    whole = make.op("Cast", [zero], {"to": int(ir.DataType.INT32)})
+    return make.op("Sub", [made, make.op("Mul", [whole, make.constant(sums.astype(np.int32))])])
 
 
 def _matmul_integer(node: ir.Node) -> bool:
@@ -256,9 +290,7 @@ def _matmul_integer(node: ir.Node) -> bool:
     out = (ir.DataType.INT32, matmul_shape(static_shape(a), static_shape(b)))
     made = make.op("QMatMul", [a, b], attributes, domain=ARCHGEN, out=out)
     if late and weights is not None:
-        zero = make.op("Cast", [required(node, 2)], {"to": int(ir.DataType.INT32)})
         numbers = weights.astype(np.int32) - np.asarray(b_zero, np.int32)
-        sums = make.constant(numbers.sum(-2, keepdims=True, dtype=np.int32))
-        made = make.op("Sub", [made, make.op("Mul", [zero, sums])])
+        made = _without_zero_point(make, made, required(node, 2), numbers.sum(-2, keepdims=True))
     make.replace(made)
     return True

@@ -153,9 +153,13 @@ def works_on_integers(node: ir.Node) -> bool:
         )
     if is_op(node, "Pad"):
         value = input_of(node, 2)
-        zero = value is None or scalar(value) == 0
-        return zero and str_attr(node, "mode", "constant") == "constant"
+        return not _pads_a_constant(node) or value is None or scalar(value) == 0
     return True
+
+
+def _pads_a_constant(node: ir.Node) -> bool:
+    """Whether a Pad has a border of one value, not of its input's own elements."""
+    return is_op(node, "Pad") and str_attr(node, "mode", "constant") == "constant"
 
 
 def moved_axis(node: ir.Node, axis: int, back: bool = False) -> int | None:
@@ -178,7 +182,7 @@ def moved_axis(node: ir.Node, axis: int, back: bool = False) -> int | None:
 def _on_integers(make: Rewriter, data: list[ir.Value], zero: int) -> ir.Node:
     """The mover that `make` stands at, of integers among which `zero` stands for 0."""
     inputs = [*data, *make.anchor.inputs[len(data) :]]
-    if is_op(make.anchor, "Pad"):
+    if _pads_a_constant(make.anchor):
         inputs[2:3] = [make.like(np.asarray(zero), data[0])]
     return make.again(inputs)
 
