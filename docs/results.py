@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 import archgen
+from archgen.outcomes.bottleneck import verdict
 from archgen.plots import gantt_figure, save_plots
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +27,7 @@ _SECTION = re.compile(r"(?<=^## Results\n).*?(?=^## )", re.M | re.S)
 
 def table(study: archgen.Study) -> str:
     """The main figures of each machine, in Markdown."""
-    lines = ["| machine | TOPS | latency | images/s | of bound | bound by | on chip | energy |",
+    lines = ["| machine | TOPS | latency | images/s | of bound | held by | on chip | energy |",
              "|---|--:|--:|--:|--:|---|--:|--:|"]  # fmt: skip
     for row in study.frame.to_dict("records"):
         arch = study.by_name[row["arch"]]
@@ -44,7 +45,7 @@ def table(study: archgen.Study) -> str:
         places = 1 if rate < 100 else 0
         lines.append(
             f"{head} {row['latency_ms']:.3g} ms | {rate:,.{places}f} | "
-            f"{row['of_bound']:.0%} | {row['bound_by']} | {memory / 2**10:,.0f} KiB | "
+            f"{row['of_bound']:.0%} | {verdict(row).words} | {memory / 2**10:,.0f} KiB | "
             f"{row['energy_low_mj']:.2g} - {row['energy_high_mj']:.2g} mJ |"
         )
     return "\n".join(lines)

@@ -274,6 +274,10 @@ calibration_option = click.option(
     "--calibration", type=click.Path(dir_okay=False),
     help="Samples for int8 quantization: .npz with one array per input [default: seeded noise].",
 )  # fmt: skip
+all_option = click.option(
+    "--all", "everything", is_flag=True,
+    help="Print every point; else of more than twenty the quickest of each network.",
+)  # fmt: skip
 host_option = click.option(
     "--host/--no-host", default=True, help="Whether operators may be left to the host processor."
 )

@@ -13,10 +13,11 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.gates import budget_option, judge, junit_option
-from archgen.cli.options import FILE, EveryMistake, csv_option, names_of, reads
-from archgen.cli.summary import host_lines, reasons, results_table
+from archgen.cli.options import FILE, EveryMistake, all_option, csv_option, names_of, reads
+from archgen.cli.summary import host_lines, reasons, results_table, screenful
 from archgen.cli.terminal import ExitCode, plain_table, show
 from archgen.comparison.budgets import read_budgets
+from archgen.outcomes.answer import answer
 from archgen.outcomes.frame import records
 from archgen.report import REPORT, write_report
 from archgen.report.sheet import plain
@@ -43,13 +44,14 @@ _FOLDER = click.Path(path_type=Path)
 )  # fmt: skip
 @csv_option
 @click.option("--parquet", type=FILE, metavar="FILE", help="Also write the points as Parquet.")
+@all_option
 @click.option("--json", "as_json", is_flag=True, help="Print the points as JSON, not as a table.")
 @budget_option
 @junit_option
 def results(
     folder: Path, conditions: tuple[str, ...], order: tuple[str, ...] | None,
     columns: tuple[str, ...] | None, csv: Path | None, parquet: Path | None, as_json: bool,
-    budget_files: tuple[Path, ...], junit: Path | None,
+    budget_files: tuple[Path, ...], junit: Path | None, everything: bool,
 ) -> None:  # fmt: skip
     """List the finished points of a study, also of one that runs or was interrupted.
 
@@ -79,10 +81,12 @@ def results(
     if as_json:
         click.echo(json.dumps(plain_rows(chosen), indent=1))
     else:
-        table = _chosen_table(chosen) if columns else results_table(frame)
+        shown, left = screenful(frame, everything, bool(order))
+        table = _chosen_table(chosen.loc[shown.index]) if columns else results_table(shown)
         hosts = () if columns else host_lines(study.outcomes[place] for place in frame.index)
+        found = answer(frame, study.by_name)
         said = _progress(study, folder, len(frame))
-        show([table], (*hosts, *reasons(frame, study.by_name), said))
+        show([table], (*left, *hosts, *reasons(frame, study.by_name), *found, said))
     sys.exit(min(judge(study, budgets, junit), default=ExitCode.GOOD))
 
 

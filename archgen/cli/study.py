@@ -14,6 +14,7 @@ from archgen.cli.compile import scheduling_options
 from archgen.cli.gates import budget_option, judge, junit_option
 from archgen.cli.options import (
     EveryMistake,
+    all_option,
     batches_of,
     calibration_option,
     dims_option,
@@ -26,7 +27,13 @@ from archgen.cli.options import (
     set_option,
 )
 from archgen.cli.running import OUT, implausible, running, running_options, save_page, watched
-from archgen.cli.summary import host_lines, points_table, results_table, summary_lines
+from archgen.cli.summary import (
+    host_lines,
+    points_table,
+    results_table,
+    screenful,
+    summary_lines,
+)
 from archgen.cli.terminal import ExitCode, show
 from archgen.comparison.budgets import read_budgets
 from archgen.models.constants import with_values
@@ -89,6 +96,7 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
     help="With --estimate: run K points of each network in full: the fastest, then points spread "
     "over the front of latency and area.",
 )  # fmt: skip
+@all_option
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
 @budget_option
 @junit_option
@@ -96,6 +104,7 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
 def study(
     context: click.Context, /, archs: tuple[str, ...] | None, out: Path | None, dry_run: bool,
     budget_files: tuple[Path, ...] | None, junit: Path | None, estimate: bool, best: int | None,
+    everything: bool,
     **given: Any,
 ) -> None:  # fmt: skip
     """Compile, check and simulate models on architectures, and compare them.
@@ -144,7 +153,8 @@ def study(
     save_page(result, folder, asked.plots)
     lines = [*host_lines(result.outcomes), *summary_lines(result, folder, asked.plots)]
     lines += [*_range_gap_notes(design), *implausible(design)]
-    show([results_table(result.frame)], lines)
+    shown, left = screenful(result.frame, everything)
+    show([results_table(shown)], [*left, *lines])
     codes = judge(result, budgets, junit)
     sys.exit(min(codes if result.good else {*codes, ExitCode.BAD}, default=ExitCode.GOOD))
 

@@ -11,6 +11,8 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
+from archgen.outcomes.answer import answer
+from archgen.outcomes.columns import LIMITS
 from archgen.outcomes.estimated import ESTIMATED, chosen_words, has_figures
 from archgen.outcomes.frame import (
     Record,
@@ -31,12 +33,15 @@ from simmodel.arch.record import Arch
 
 _KIB = 1024
 _SPARE = (
-    "host ops", "write MB", "local KiB", "matrix use", "of roofline", "DRAM read MB", "bound by",
+    "host ops", "write MB", "local KiB", "matrix use", "of roofline", "DRAM read MB",
     "held by", "samples/s", "schedule from", "of bound", "fusion", "halo", "objective", "effort",
     "chosen as", "status",
 )  # fmt: skip
 """Columns that a narrow terminal may leave out, those that are missed least first."""
 _LINES, _LONGEST_LINE = 4, 180
+_SCREEN = 20
+"""Points that a table shows without being asked for all."""
+_ALL = "--all prints every one"
 _REASONS = 3
 """Reasons that are said for operators on the host."""
 
@@ -53,13 +58,34 @@ _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("matrix_utilization", "matrix use", _percent),
     ("efficiency", "of roofline", _percent),
     ("of_bound", "of bound", _percent),
-    ("bound_by", "bound by", str),
-    ("held_by", "held by", str),
+    ("held_by", "held by", lambda cause: LIMITS[cause].words if cause in LIMITS else cause),
     ("dram_read_bytes", "DRAM read MB", lambda v: f"{v / 1e6:.2f}"),
     ("dram_write_bytes", "write MB", lambda v: f"{v / 1e6:.2f}"),
     ("peak_local_bytes", "local KiB", lambda v: f"{v / _KIB:.0f}"),
     ("host_ops", "host ops", str),
 )
+
+
+def screenful(
+    frame: pd.DataFrame, everything: bool, ordered: bool = False
+) -> tuple[pd.DataFrame, list[str]]:
+    """The points that a table shows, and a sentence where these are not all.
+
+    Args:
+        frame: `Study.frame`, or some of its rows.
+        everything: all of them, however many.
+        ordered: the first are shown; else of more than a screen of points the quickest of each
+            network.
+    """
+    if everything or len(frame) <= _SCREEN:
+        return frame, []
+    if ordered:
+        return frame.head(_SCREEN), [f"the first {_SCREEN} of {len(frame)} points ({_ALL})"]
+    networks = {name: at for at, name in enumerate(frame["model"].unique())}
+    quickest = frame.sort_values("latency_ms", kind="stable").groupby("model", sort=False)
+    shown = quickest.head(max(1, _SCREEN // len(networks)))
+    shown = shown.sort_values("model", key=lambda held: held.map(networks), kind="stable")
+    return shown, [f"the quickest {len(shown)} of {len(frame)} points ({_ALL})"]
 
 
 def results_table(frame: pd.DataFrame) -> PlainTable:
@@ -132,6 +158,7 @@ def summary_lines(study: Study, out: Path, plots: bool = True) -> Iterator[str]:
         )
     if chosen := chosen_words(records(frame)):
         yield f"{chosen} (column chosen_as)"
+    yield from answer(frame, study.by_name)
     again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
     what = "results and plots" if plots else "results"
     yield f"{total} points{again if reused else ''}; {what} are in {out}"

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from archgen.outcomes.columns import LIMITS
 from archgen.outcomes.points import Row
 from simmodel.arch.record import Arch
 
@@ -34,12 +35,33 @@ def bottleneck_row(row: Row) -> Row:
     return {"held_by": held} if longest else {}
 
 
-def bottleneck_words(held: str) -> str:
-    """The answer as tables of reports head its column: `waits: data`, `products again`."""
-    for part, said in zip(_PARTS, ("waits: ", ""), strict=True):
-        if held.startswith(part):
-            return said + held.removeprefix(part).replace("_", " ")
-    return held
+@dataclass(frozen=True)
+class Verdict:
+    """What holds a run up: the one answer to "what bounds it?"."""
+
+    cause: str
+    """Value of the column `held_by`: a resource, `stall_<cause>` or `work_<part>`; may be empty."""
+    share: float
+    """Of the run's time: of a resource the least that it needs, else the time that goes there."""
+
+    @property
+    def words(self) -> str:
+        """As a cell of a table: `DRAM bandwidth`, `waits for data`."""
+        return LIMITS[self.cause].words if self.cause else ""
+
+    @property
+    def sentence(self) -> str:
+        """`DRAM traffic takes 92 % of the time`; a loss has its share of the engines' time."""
+        whose = "the matrix engines' time" if self.cause.startswith(_PARTS) else "the time"
+        return f"{LIMITS[self.cause].phrase} takes {100 * self.share:.0f} % of {whose}"
+
+
+def verdict(row: Row) -> Verdict:
+    """What holds up the run, or the estimate, in `row` of the frame of points."""
+    known = (row.get(name) for name in ("held_by", "bound_by"))
+    cause = next((each for each in known if isinstance(each, str) and each in LIMITS), "")
+    column = cause if cause.startswith(_PARTS) else "of_bound"
+    return Verdict(cause, _number_or_zero(row.get(column)) if cause else 0.0)
 
 
 def _number_or_zero(value: object) -> float:

@@ -43,6 +43,18 @@ class Stall:
     levers: str
 
 
+@dataclass(frozen=True)
+class Limit:
+    """What may hold a run up."""
+
+    words: str
+    """As a cell of a table: `DRAM bandwidth`."""
+    phrase: str
+    """In a sentence, before "takes 92 % of the time": `DRAM traffic`."""
+    fields: list[str]
+    """Of a machine, that move it."""
+
+
 _COLUMNS = read_packaged(Path(__file__).with_name("columns.yaml"))
 _WORDS = read_packaged(Path(__file__).with_name("words.yaml"))
 
@@ -65,6 +77,8 @@ HEADINGS: Mapping[str, tuple[str, str]] = _WORDS["headings"]
 _MEANINGS = {name: said for names, (_, said) in HEADINGS.items() for name in names.split(" / ")}
 STALLS = {cause: Stall(*row) for cause, row in _WORDS["stalls"].items()}
 """Causes for which an engine did not compute."""
+LIMITS = {cause: Limit(*row) for cause, row in _WORDS["limits"].items()}
+"""What holds a run up, by values of the column `held_by`."""
 
 
 def heading_meaning(text: str) -> str:

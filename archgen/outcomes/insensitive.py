@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from archgen.outcomes.axes import Slice, StudyAxis, axes, slices
-from archgen.outcomes.bottleneck import bottleneck_words
-from archgen.outcomes.columns import STALLS
+from archgen.outcomes.bottleneck import verdict
+from archgen.outcomes.columns import LIMITS, STALLS
 from archgen.outcomes.estimated import has_figures, is_estimated, like_with_like
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.outcomes.points import FIELD
@@ -30,14 +30,6 @@ _MOST = 3
 """Notes; what is flat on most lines comes first."""
 _LISTED = 3
 """Values that a note names one by one."""
-_ROOFS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "matrix": ("work of the matrix engines", ("cores", "matrix.cols", "matrix.rows")),
-    "vector": ("work of the vector engines", ("cores", "vector.lanes")),
-    "bandwidth": ("DRAM traffic", ("memories.dram.bandwidth",)),
-    "weights": ("loading weights", ("memories.dram.bandwidth", "memories.local.size")),
-    "host": ("the host", ("host.compute", "host.bandwidth")),
-}
-"""By what `bound_by` names: what takes the time, and fields that move it."""
 _STALL = "stall_"
 
 
@@ -51,7 +43,7 @@ class _Flat:
     rows: tuple[Record, ...]
     """Their points."""
     causes: Counter[str]
-    """A resource or a column of stalls or work -> points that it holds up most."""
+    """What holds points up (`held_by`) -> how many."""
 
     @property
     def cause(self) -> str:
@@ -67,7 +59,7 @@ def flat_notes(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     found: dict[tuple[str, str], list[_Flat]] = {}
     for axis in every:
         if axis.ordered and axis.column.startswith(FIELD):
-            flat = _flat(axis, slices(rows, every, [axis]), guessed)
+            flat = _flat(axis, slices(rows, every, [axis]))
             if flat is not None and flat.cause:
                 found.setdefault((flat.cause, flat.where), []).append(flat)
     ranked = sorted(found.values(), key=lambda own: -sum(len(flat.rows) for flat in own))
@@ -75,7 +67,7 @@ def flat_notes(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     return [_insensitive_sentence(own, swept, guessed) for own in ranked[:_MOST]]
 
 
-def _flat(axis: StudyAxis, lines: Sequence[Slice], guessed: bool) -> _Flat | None:
+def _flat(axis: StudyAxis, lines: Sequence[Slice]) -> _Flat | None:
     """The lines of an axis that do not move, where they are half of all and more."""
     still = []
     for line in lines:
@@ -86,13 +78,7 @@ def _flat(axis: StudyAxis, lines: Sequence[Slice], guessed: bool) -> _Flat | Non
         return None
     rows = tuple(row for line in still for row in line.rows)
     where = "" if len(still) == len(lines) else f" on {len(still)} of {len(lines)} lines"
-    return _Flat(axis, where, rows, Counter(_cause(row, guessed) for row in rows))
-
-
-def _cause(row: Record, guessed: bool) -> str:
-    """What holds a point up; empty where nobody knows."""
-    found = row.get("bound_by" if guessed else "held_by")
-    return found if isinstance(found, str) else ""
+    return _Flat(axis, where, rows, Counter(verdict(row).cause for row in rows))
 
 
 def _any_of(texts: Sequence[str]) -> str:
@@ -104,9 +90,8 @@ def _any_of(texts: Sequence[str]) -> str:
 def _insensitive_sentence(own: Sequence[_Flat], swept: set[str], guessed: bool) -> str:
     """What fields that are flat in the same places for one reason have in common."""
     cause, rows = own[0].cause, [row for flat in own for row in flat.rows]
-    column = "of_bound" if cause in _ROOFS else cause
-    mine = [row for row in rows if _cause(row, guessed) == cause]
-    shares = sorted(number(row, column) for row in mine)
+    mine = [found for row in rows if (found := verdict(row)).cause == cause]
+    shares = sorted(found.share for found in mine)
     ends = " to ".join(dict.fromkeys(f"{100 * share:.0f}" for share in (shares[0], shares[-1])))
     few = 2 * len(mine) <= len(rows)
     mostly = f" on {len(mine)} of {len(rows)} points" if few else ""
@@ -127,11 +112,9 @@ def _text_span(flat: _Flat) -> str:
 
 def _why(cause: str, share: str, swept: set[str]) -> str:
     """What takes the time, and what would move that and is not swept yet."""
-    if cause in _ROOFS:
-        what, fields = _ROOFS[cause]
-        levers = [field for field in fields if field not in swept]
-        return f"{what} takes {share}{'; sweep ' * bool(levers)}{_any_of(levers)}"
+    found = LIMITS[cause]
+    said = f"{found.phrase} takes {share}"
     if cause.startswith(_STALL):
-        stall = STALLS[cause.removeprefix(_STALL)]
-        return f"matrix engines wait {share}, as {stall.meaning}; {stall.levers} would help"
-    return f"{bottleneck_words(cause)} takes {share}"
+        return f"{said}; {STALLS[cause.removeprefix(_STALL)].levers} would help"
+    levers = [field for field in found.fields if field not in swept]
+    return f"{said}{'; sweep ' * bool(levers)}{_any_of(levers)}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from archgen.energy import costs_of
 from archgen.energy.area import Area
 from archgen.outcomes.axes import axis_of
-from archgen.outcomes.bottleneck import bottleneck_words
+from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import dimensions, size_heading
@@ -238,9 +238,8 @@ def waterfall_sheet(points: Sequence[PointView]) -> Sheet:
         *_NAMES,
         values("Cycles", "latency_cycles", cell=count),
         values("Least", "bound_cycles", "cycles", cell=count),
-        words("Set by", lambda p: p.text("bound_by")),
         values("Of least", "of_bound", cell=bar),
-        words("Held by", lambda p: bottleneck_words(p.text("held_by"))),
+        words("Held by", lambda p: verdict(p.row).words),
         *(
             values(text[0].upper() + text[1:], name, "", title, key.replace(" ", "_"), bar)
             for text, name, key, title in parts

@@ -415,4 +415,5 @@ class EstimateBench:
             **rows.area_row(area),
             **price_row(arch, area, throughput),
         }
-        return Outcome(point.key, point.label, row | rows.merit_row(row))
+        row |= rows.merit_row(row) | bottleneck_row(row)
+        return Outcome(point.key, point.label, row)

@@ -48,12 +48,14 @@ def test_what_held_runs_up_is_named_with_what_would_help() -> None:
     found = [outcome(cores, 4, 16, 0.3, **ran) for cores in (1, 2, 4)]
     (note,) = notes(found)
     assert note.startswith(
-        "cores 1 to 4 changes nothing (latency within 1 %): matrix engines wait 60 % of it, as the "
-        "instruction had not been issued; coarser instructions (matrix.granularity)"
+        "cores 1 to 4 changes nothing (latency within 1 %): waiting for instructions to be issued "
+        "takes 60 % of it; coarser instructions (matrix.granularity)"
     )
     padded = [outcome(c, 4, 16, 0.3, **ran | {"held_by": "work_padding", "work_padding": 0.5})
               for c in (1, 2)]  # fmt: skip
-    assert notes(padded)[0].endswith("padding takes 50 % of it")
+    assert notes(padded)[0].endswith(
+        "array padding takes 50 % of it; sweep matrix.rows or matrix.cols"
+    )
 
 
 def test_what_failed_or_is_unknown_says_nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from archgen.outcomes.bottleneck import bottleneck_row, bottleneck_words
+from archgen.outcomes.bottleneck import bottleneck_row, verdict
 from archgen.outcomes.points import Row
 
 NEAR: Row = {
@@ -16,22 +16,26 @@ NEAR: Row = {
 @pytest.mark.parametrize(
     ("more", "held", "words"),
     [
-        ({}, "bandwidth", "bandwidth"),
-        ({"of_bound": 0.5}, "bandwidth", "bandwidth"),  # it explains as much as the waits
-        ({"bound_by": "matrix", "of_bound": 0.19}, "stall_data", "waits: data"),
+        ({}, "bandwidth", "DRAM bandwidth"),
+        ({"of_bound": 0.5}, "bandwidth", "DRAM bandwidth"),  # it explains as much as the waits
+        ({"bound_by": "matrix", "of_bound": 0.19}, "stall_data", "waits for data"),
         ({"bound_by": "matrix", "of_bound": 0.4, "stall_data": 0.1, "stall_conflict": 0.42},
-         "stall_conflict", "waits: conflict"),
+         "stall_conflict", "bank conflicts"),
         ({"of_bound": 0.2, "stall_data": 0.1, "work_products_again": 0.3},
-         "work_products_again", "products again"),
-        ({"of_bound": 0.3, "stall_data": 0.2, "work_products": 0.7}, "bandwidth", "bandwidth"),
-        ({"of_bound": 0.92, "stall_data": 0.95}, "bandwidth", "bandwidth"),  # that is why they wait
-        ({"of_bound": 0.3, "stall_data": 0.95}, "stall_data", "waits: data"),
-        ({"bound_by": None, "of_bound": None}, "stall_data", "waits: data"),  # no bound is known
+         "work_products_again", "repeated products"),
+        ({"of_bound": 0.3, "stall_data": 0.2, "work_products": 0.7}, "bandwidth", "DRAM bandwidth"),
+        # That is why they wait.
+        ({"of_bound": 0.92, "stall_data": 0.95}, "bandwidth", "DRAM bandwidth"),
+        ({"of_bound": 0.3, "stall_data": 0.95}, "stall_data", "waits for data"),
+        ({"bound_by": None, "of_bound": None}, "stall_data", "waits for data"),  # no bound is known
     ],
 )  # fmt: skip
 def test_the_longest_share_of_the_time_holds_a_run(more: Row, held: str, words: str) -> None:
-    assert bottleneck_row(NEAR | more) == {"held_by": held}
-    assert bottleneck_words(held) == words
+    row = NEAR | more
+    assert bottleneck_row(row) == {"held_by": held}
+    found = verdict(row | {"held_by": held})
+    assert found.words == words
+    assert found.share == row["of_bound" if held == "bandwidth" else held]
 
 
 def test_a_program_without_instructions_is_held_by_nothing() -> None:

@@ -1,0 +1,162 @@
+"""What a study answers, in five sentences at most: the best machine, the smallest that is nearly as
+good, what limits the best, what the study could not see, and what to ask next.
+
+The one idea: every sentence follows from rows of the frame, so terminal, report and notebook say
+the same. Over several networks machines are compared by geometric means of their best points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from archgen.outcomes.axes import StudyAxis, axes, workload
+from archgen.outcomes.bottleneck import verdict
+from archgen.outcomes.estimated import by_merit, has_figures, is_estimated, like_with_like
+from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
+from archgen.outcomes.points import FIELD
+from simmodel.arch.record import Arch
+
+NEARLY = 0.10
+"""Share of the time by which a smaller machine may be slower and still be nearly as good."""
+_EQUAL = 0.0005
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A machine over all networks of the study."""
+
+    name: str
+    time: float
+    """Geometric mean of the latencies of its best points, ms."""
+    area: float
+    """mm2; NaN where it is not known."""
+    best: Mapping[str, Record]
+    """Network -> its quickest point."""
+
+
+def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
+    """The sentences about the points of `frame`; none where nothing has figures.
+
+    Args:
+        frame: `Study.frame`, or some of its rows.
+        archs: machines by name.
+    """
+    compared = like_with_like(frame)
+    every = axes(frame, archs)
+    rows = [row for row in records(by_merit(compared, "latency_ms")) if _counts(row)]
+    found = _candidates(rows)
+    if not found:
+        return []
+    guessed = is_estimated(frame)
+    return [
+        *_best(found, guessed),
+        *_smaller(found),
+        *_limit(found[0]),
+        *_unseen(found, every, guessed),
+    ]
+
+
+def _counts(row: Record) -> bool:
+    return has_figures(row) and not is_wrong(row) and number(row, "latency_ms") > 0
+
+
+def _candidates(rows: Sequence[Record]) -> list[_Candidate]:
+    """Machines that have a point of every network that any has, the quickest first; `rows` are in
+    order of their latencies."""
+    best: dict[str, dict[str, Record]] = {}
+    for row in rows:
+        best.setdefault(str(row["arch"]), {}).setdefault(workload(row), row)
+    most = max(map(len, best.values()), default=0)
+    found = []
+    for name, own in best.items():
+        times = [number(row, "latency_ms") for row in own.values()]
+        mean = math.exp(math.fsum(map(math.log, times)) / len(times))
+        if len(own) == most:
+            found.append(_Candidate(name, mean, number(next(iter(own.values())), "area_mm2"), own))
+    return sorted(found, key=lambda each: each.time)
+
+
+def _best(found: Sequence[_Candidate], guessed: bool) -> Iterator[str]:
+    first = found[0]
+    said = " as estimated" if guessed else ""
+    if len(first.best) == 1:
+        ((network, row),) = first.best.items()
+        takes = f"{_digits(first.time)} ms{said} for {network}"
+        takes += f", {_digits(number(row, 'throughput_ips'))} samples/s"
+    else:
+        takes = f"{_digits(first.time)} ms{said}, geometric mean of {len(first.best)} networks"
+    if len(found) == 1:
+        yield f"{first.name} takes {takes}."
+        return
+    lead, second = found[1].time / first.time - 1, found[1].name
+    behind = "is as quick" if lead < _EQUAL else f"takes {_more(lead)}"
+    yield f"Fastest is {first.name}: {takes}; the next, {second}, {behind}."
+
+
+def _smaller(found: Sequence[_Candidate]) -> Iterator[str]:
+    """The smallest machine that is nearly as quick as the first; else what less area costs."""
+    first, *others = [each for each in found if math.isfinite(each.area)]
+    smaller = [each for each in others if each.area < first.area * (1 - NEARLY)]
+    if not smaller or math.isnan(found[0].area):
+        return
+    near = [each for each in smaller if each.time <= first.time * (1 + NEARLY)]
+    chosen = min(near, key=lambda each: each.area) if near else smaller[0]
+    saved = f"{_digits(chosen.area)} mm2 instead of {_digits(first.area)}"
+    slower = chosen.time / first.time - 1
+    if near:
+        yield (
+            f"The smallest within {100 * NEARLY:.0f} % of it is {chosen.name}: {saved}, "
+            f"{'as quick' if slower < _EQUAL else _more(slower)}."
+        )
+    else:
+        yield f"Less area costs time: {chosen.name} has {saved} and takes {_more(slower)}."
+
+
+def _limit(first: _Candidate) -> Iterator[str]:
+    row = max(first.best.values(), key=lambda each: number(each, "latency_ms"))
+    where = f" on {workload(row)}" if len(first.best) > 1 else ""
+    found = verdict(row)
+    if found.cause:
+        yield f"What holds {first.name} up{where}: {found.sentence}."
+
+
+def _unseen(
+    found: Sequence[_Candidate], every: Sequence[StudyAxis], guessed: bool
+) -> Iterator[str]:
+    """What the study does not show of its best machine: what lies beyond the ends of its sweeps,
+    and what estimates do not know."""
+    if guessed:
+        yield "Estimates know no bank conflicts and no waits: --best 5 runs the best of them."
+    ends = [each for axis in every if (each := _end(found, axis))]
+    if ends:
+        beyond = " and ".join(ends[:2])
+        yield f"The best lies at an end of what was tried: {beyond}; try values beyond."
+
+
+def _end(found: Sequence[_Candidate], axis: StudyAxis) -> str:
+    """`banks 16`, where the best machine has the last value of a swept field that still helps."""
+    if not (axis.ordered and axis.column.startswith(FIELD)) or len(axis.values) < 2:
+        return ""
+    value = axis.value(next(iter(found[0].best.values())))
+    ordered = axis.values[::-1] if axis.less_is_more else axis.values
+    others = [
+        each.time for each in found if axis.value(next(iter(each.best.values()))) == ordered[-2]
+    ]
+    if value != ordered[-1] or min(others, default=0.0) < (1 + _HELPS) * found[0].time:
+        return ""
+    return f"{axis.label} {axis.shown(value)}"
+
+
+_HELPS = 0.02
+"""Share of the time that the last step of a sweep saves, where more of it may be worth trying."""
+
+
+def _digits(value: float) -> str:
+    return f"{value:.4g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _more(share: float) -> str:
+    """`12 % longer`, `3.1 times as long`."""
+    return f"{100 * share:.0f} % longer" if share < 1 else f"{1 + share:.2g} times as long"
