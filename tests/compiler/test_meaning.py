@@ -102,12 +102,6 @@ def transposed_dilated(net: Net) -> str:
     return net.op("ConvTranspose", x, net.weight(6, 7, 3, 2), strides=[2, 2], dilations=[3, 2])
 
 
-def transposed_volume(net: Net) -> str:
-    x = net.op("Relu", net.input(1, 3, 3, 4, 2))
-    w = net.weight(3, 4, 3, 2, 2)
-    return net.op("ConvTranspose", x, w, strides=[2, 2, 1], pads=[1, 0, 0, 0, 1, 0])
-
-
 def resized(net: Net) -> str:
     scales = net.const([1, 1, 2, 2], "f4")
     up = net.op(
@@ -198,7 +192,6 @@ NETWORKS: dict[str, Grow] = {
     ),
     "lp-pool": one("LpPool", 1, 5, 9, 8, kernel_shape=[3, 3], pads=[1, 1, 0, 1]),
     "conv-3d": conv((2, 3, 5, 6, 5), (4, 3, 3, 3, 2), pads=[1, 1, 0, 1, 1, 1], strides=[2, 1, 1]),
-    "conv-transposed-3d": transposed_volume,
     "conv-transposed-dilated": transposed_dilated,
     "global-average": one("GlobalAveragePool", 2, 13, 7, 5),
     "global-max": one("GlobalMaxPool", 1, 5, 6, 7),

@@ -31,7 +31,6 @@ from compiler.frontend.operators.definitions import (
 from compiler.frontend.operators.expression import TEMPLATES
 from compiler.frontend.operators.microsoft import FUSED
 from compiler.frontend.operators.recurrent import RECURRENT
-from compiler.frontend.operators.windows import KERNELS
 from compiler.frontend.reference_types import type_proto
 from compiler.frontend.rewrite import (
     COMPOSITE,
@@ -176,11 +175,10 @@ class DecomposeOperators(Decompose):
         m = ReduceMax(x, [-1]); d = Sub(x, m); e = Exp(d)
         s = ReduceSum(e, [-1]); r = Reciprocal(s); y = Mul(e, r)
 
-    Convolutions with computed weights become products of matrices; Flatten, Squeeze and Unsqueeze
-    become Reshape to a constant shape.
+    Flatten, Squeeze and Unsqueeze become Reshape to a constant shape.
     """
 
-    table: ClassVar[Table] = {**COMPOSITES, **KERNELS}
+    table: ClassVar[Table] = COMPOSITES
     leaves_none_of: ClassVar[frozenset[str]] = frozenset(
         {"Softmax", "LogSoftmax", "GlobalAveragePool", "GlobalMaxPool", "Flatten", "Squeeze",
          "Unsqueeze", "LayerNormalization", "InstanceNormalization", "Sum", "Mean",

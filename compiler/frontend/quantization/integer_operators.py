@@ -77,7 +77,8 @@ def _between_conversions(node: ir.Node) -> bool:
     x, w, bias = dequantized(node.inputs[0]), dequantized(node.inputs[1]), input_of(node, 2)
     if not (_are_bytes(x) and _are_bytes(w, axis)) or x is None or w is None:
         return False
-    if not (_may_be_computed(w[0], w[1], bias, groups, axis) if window else _is_unscaled(node)):
+    computed, deep = const(w[0]) is None, bool(axis) and len(static_shape(w[0])) > 4
+    if computed or deep if window else not _is_unscaled(node):
         return False
     how = w[1]
     if axis and groups > 1 and not how.per_tensor:  # weights have the channels of one group
@@ -126,16 +127,6 @@ def _are_bytes(found: tuple[ir.Value, Quantization] | None, axis: int | None = N
     if found is None or found[1].dtype not in BYTES:
         return False
     return found[1].per_tensor or found[1].axis == axis
-
-
-def _may_be_computed(
-    weights: ir.Value, how: Quantization, bias: ir.Value | None, groups: int, axis: int
-) -> bool:
-    """Whether weights of a convolution are constants, or become columns of a product of
-    matrices."""
-    if const(weights) is not None:
-        return True
-    return not axis and (groups == 1 or (how.per_tensor and bias is None))
 
 
 def _is_unscaled(node: ir.Node) -> bool:
@@ -215,11 +206,11 @@ def _zero_points(value: ir.Value | None) -> list[int] | None:
 
 
 def _conv_integer(node: ir.Node) -> bool:
-    """ConvInteger; with a zero point known at run time only, by way of float32 numbers."""
+    """ConvInteger; with weights or a zero point known at run time only, by way of float32."""
     x, w = required(node, 0), required(node, 1)
     x_zero, w_zero = _zero_points(input_of(node, 2)), _zero_points(input_of(node, 3))
     make, window = Rewriter(node), _window(node)
-    if x_zero is not None and w_zero is not None and len(x_zero) == 1:
+    if const(w) is not None and w_zero is not None and x_zero is not None and len(x_zero) == 1:
         attributes = window | {
             "x_zero": x_zero[0], "x_scale": 1.0, "w_zero": w_zero, "w_scale": [1.0],
             "y_type": "int32",
