@@ -124,7 +124,7 @@ def deep_conv(
         planes = b.one("Pad", planes, pads, 0.0, mode="constant")
     shape = (batch, depth, group, across, prod(plane))
     step, stride = window["dilations"][0], window["strides"][0]
-    shifted = (every(b, planes, 1, tap * step, depth, stride) for tap in range(taps))
+    shifted = [every(b, planes, 1, tap * step, depth, stride) for tap in range(taps)]
     joined = b.concat([b.reshape(each, shape) for each in shifted], 3)
     images = b.reshape(joined, (batch * depth, group * taps * across, *plane))
     kernel = b.reshape(b.transpose(w, *DEPTH_LAST), (w.shape[0], taps * across, *w.shape[3:]))

@@ -131,7 +131,7 @@ the first two, for TensorScatter).
 
 MaxPool is one of them because quantization and dequantization are monotonic."""
 
-_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def data_inputs(node: ir.Node) -> int:
@@ -165,7 +165,7 @@ def moved_axis(node: ir.Node, axis: int, back: bool = False) -> int | None:
     if is_op(node, "Transpose"):
         perm = ints_attr(node, "perm") or list(reversed(range(len(shapes[0]))))
         return perm[axis] if back else perm.index(axis)
-    if is_op(node, *_VIEWS):  # the axis of as many elements, and as many before it
+    if is_op(node, *VIEWS):  # the axis of as many elements, and as many before it
         source, target = shapes[::-1] if back else shapes
         before, prod = math.prod(source[:axis]), math.prod
         same = (i for i, n in enumerate(target) if n == source[axis] and prod(target[:i]) == before)
