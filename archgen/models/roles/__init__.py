@@ -16,16 +16,6 @@ models FILE` shows all of it.
 """
 
 from archgen.models.roles.infer import InferredRoles, infer_roles
-from archgen.models.roles.kinds import KINDS, Fill, Kind, Role, StatedRole, parse_roles, state_roles
+from archgen.models.roles.kinds import Role, parse_roles, state_roles
 
-__all__ = [
-    "KINDS",
-    "Fill",
-    "InferredRoles",
-    "Kind",
-    "Role",
-    "StatedRole",
-    "infer_roles",
-    "parse_roles",
-    "state_roles",
-]
+__all__ = ["InferredRoles", "Role", "infer_roles", "parse_roles", "state_roles"]

@@ -54,27 +54,21 @@ def einsum(*operands: Shaped, equation: str) -> str:
     if any(len(set(term)) < len(term) for term in terms) or len(terms) != len(operands):
         raise Declined("its equation takes a diagonal")
     counts = Counter("".join(terms))
-    extents = {(i, n) for each, t in zip(operands, terms, strict=True)
-               for i, n in zip(t, each.shape, strict=False)}  # fmt: skip
-    if len(extents) > len(counts):
+    pairs = [*zip(operands, terms, strict=True)]
+    if len({each for x, term in pairs for each in zip(term, x.shape, strict=False)}) > len(counts):
         raise Declined("it repeats an extent of 1")
     if not arrow:
         result = "".join(sorted(index for index, count in counts.items() if count == 1))
     if not result:
         raise Declined("its result is a single number")
-    product = " * ".join(
-        f"{each.name}[{', '.join(term)}]" for each, term in zip(operands, terms, strict=True)
-    )
+    product = " * ".join(f"{x.name}[{', '.join(term)}]" for x, term in pairs)
     over = [index for index in counts if index not in result]
     value = f"sum(({', '.join(over)},), {product})" if over else product
     return f"y[{', '.join(result)}] = {value}"
 
 
 _EINSUM = Expressed("", "Einsum", einsum, Signature.of(einsum, 0))
-DEFINED: Table = Registry(
-    "defined operator",
-    {**FUSED, **RECURRENT, _EINSUM.name: _EINSUM},
-)
+DEFINED: Table = Registry("defined operator", {**FUSED, **RECURRENT, _EINSUM.name: _EINSUM})
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 
 Function = Callable[..., Any]
@@ -98,8 +92,7 @@ def rewrite(
     """
 
     def register(function: Function) -> Function:
-        made = Rewrite(domain, op_type, function, Signature.of(function, 1), reference)
-        enter(made, replace)
+        enter(Rewrite(domain, op_type, function, Signature.of(function, 1), reference), replace)
         return function
 
     return register
@@ -128,10 +121,8 @@ def expression(
         raise ValueError(f"template {template!r}, expected one of {', '.join(TEMPLATES)}")
 
     def register(function: Function) -> Function:
-        signature = Signature.of(function, 0)
-        enter(
-            Expressed(domain, op_type, function, signature, reference, template=template), replace
-        )
+        made = Signature.of(function, 0)
+        enter(Expressed(domain, op_type, function, made, reference, template=template), replace)
         return function
 
     return register
@@ -159,11 +150,6 @@ def expression_in(node: ir.Node) -> Expressed | None:
     """The definition of `node` as a tensor expression, which has not declined it."""
     found = definition_of(node)
     return found if isinstance(found, Expressed) and REASON not in node.metadata_props else None
-
-
-def is_defined(op_type: str, domain: str) -> bool:
-    """Whether a function defines an operator."""
-    return operator_name(op_type, domain) in DEFINED
 
 
 @dataclass(frozen=True)

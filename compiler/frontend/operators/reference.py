@@ -64,7 +64,9 @@ def compute_own(
     if isinstance(definition, Expressed):
         infer_expressed(first, definition)
         if definition.reference is None:
-            return [_evaluated(first, definition, inputs)]
+            given = zip(definition.signature.names(len(inputs)), inputs, strict=True)
+            tensors = {name: array for name, array in given if array is not None}
+            return [_converted(evaluate(expressed(first, definition), tensors), first.outputs[0])]
     if definition.reference is None:
         _expand_all(model)
         return list(run(ir.to_proto(model).SerializeToString(), feeds))
@@ -74,13 +76,9 @@ def compute_own(
     return [_suiting(definition, a, v) for a, v in zip(made, model.graph.outputs, strict=False)]
 
 
-def _evaluated(node: ir.Node, definition: Expressed, inputs: Sequence[Array | None]) -> Array:
-    """The expression of `node` in numpy, in the type of its result."""
-    given = zip(definition.signature.names(len(inputs)), inputs, strict=True)
-    tensors = {name: array for name, array in given if array is not None}
-    dtype = node.outputs[0].dtype
-    assert dtype is not None
-    return evaluate(expressed(node, definition), tensors).astype(dtype.numpy())
+def _converted(made: Array, value: ir.Value) -> Array:
+    assert value.dtype is not None
+    return made.astype(value.dtype.numpy())
 
 
 def _single_node_model(
@@ -149,5 +147,4 @@ def _suiting(definition: Rewrite, made: Array, value: ir.Value) -> Array:
             f"{definition.name}, defined at {definition.place}: the reference gives "
             f"{list(made.shape)}, the body {list(static_shape(value))}"
         )
-    assert value.dtype is not None
-    return made.astype(value.dtype.numpy())
+    return _converted(made, value)

@@ -9,7 +9,6 @@ quantization is monotonic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,8 +84,8 @@ def _between_conversions(node: ir.Node) -> bool:
         how = replace(how, scales=np.tile(how.scales, groups), zeros=np.tile(how.zeros, groups))
     integers = _integer_bias(bias, x[1], how)
     extra = bias if integers is None else None
-    tail = _tail(node) if extra is None else _Tail((node,))
-    make = Rewriter(tail.nodes[-1], tail.nodes)
+    nodes, dtype, result = _tail(node) if extra is None else ([node], ir.DataType.FLOAT, _REAL)
+    make = Rewriter(nodes[-1], nodes)
     right = w[0]
     if not window and not axis:
         right = make.op("Transpose", [right], {"perm": [1, 0]})
@@ -95,7 +94,7 @@ def _between_conversions(node: ir.Node) -> bool:
     made = make.op(
         f"Q{node.op_type}" if window else "QMatMul",
         [x[0], right] if integers is None else [x[0], right, integers],
-        window | attributes | tail.attributes, domain=ARCHGEN, out=(tail.dtype, shape),
+        window | attributes | result, domain=ARCHGEN, out=(dtype, shape),
     )  # fmt: skip
     if extra is not None:
         if window:
@@ -146,34 +145,13 @@ def _integer_bias(value: ir.Value | None, x: Quantization, w: Quantization) -> i
     return found[0] if matches and len(static_shape(found[0])) == 1 else None
 
 
-@dataclass(frozen=True)
-class _Tail:
-    """An operator and what follows and goes into it: the last of `nodes` is replaced."""
-
-    nodes: Sequence[ir.Node]
-    how: Quantization | None = None
-    bounds: tuple[float, float] = (-np.inf, np.inf)
-
-    @property
-    def attributes(self) -> Attributes:
-        """What the result is."""
-        how = self.how
-        if how is None:
-            return {"y_type": "float32"}
-        low, high = map(how.quantize, self.bounds)
-        return {
-            "y_type": how.dtype.name.lower(), "y_scale": how.scale, "y_zero": how.zero,
-            "clip_lo": low, "clip_hi": high,
-        }  # fmt: skip
-
-    @property
-    def dtype(self) -> ir.DataType:
-        """Element type of the result."""
-        return ir.DataType.FLOAT if self.how is None else self.how.dtype
+_REAL: Attributes = {"y_type": "float32"}
+"""Of an operator whose result is not quantized."""
 
 
-def _tail(node: ir.Node) -> _Tail:
-    """Follow the result of `node` to its quantization, through at most one clamp."""
+def _tail(node: ir.Node) -> tuple[list[ir.Node], ir.DataType, Attributes]:
+    """`node` and what goes into it up to the quantization of its result, at most one clamp between;
+    type and attributes of what the last of them makes."""
     nodes = [node]
     follower = sole_consumer(node.outputs[0])
     bounds = _clamp(follower)
@@ -182,8 +160,13 @@ def _tail(node: ir.Node) -> _Tail:
         follower = sole_consumer(follower.outputs[0])
     how = quantization_of(follower) if is_op(follower, "QuantizeLinear") else None
     if follower is None or how is None or not how.per_tensor or how.dtype not in BYTES:
-        return _Tail((node,))
-    return _Tail((*nodes, follower), how, bounds or (-np.inf, np.inf))
+        return [node], ir.DataType.FLOAT, _REAL
+    low, high = map(how.quantize, bounds or (-np.inf, np.inf))
+    attributes: Attributes = {
+        "y_type": how.dtype.name.lower(), "y_scale": how.scale, "y_zero": how.zero,
+        "clip_lo": low, "clip_hi": high,
+    }  # fmt: skip
+    return [*nodes, follower], how.dtype, attributes
 
 
 def _clamp(node: ir.Node | None) -> tuple[float, float] | None:
