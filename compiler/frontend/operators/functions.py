@@ -192,16 +192,12 @@ _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 def inline(node: ir.Node, version: int) -> bool:
     """Put the definition of `node` behind it and remove it; whether there is one.
 
-    Args:
-        node: in a graph; types and shapes of its inputs are known.
-        version: operator set of the model. The nodes that are put in say of which they are.
-
-    Raises ValueError where the definition needs an input that `node` leaves out.
+    Types and shapes of its inputs are known; `version` is the operator set of the model. Raises
+    ValueError where the definition needs an input that `node` leaves out.
     """
     graph = node.graph
     domain = "" if node.domain == "ai.onnx" else node.domain
-    name = f"{domain}.{node.op_type}" if domain else node.op_type
-    if name not in BY_DEFINITION or graph is None:
+    if operator_name(node.op_type, domain) not in BY_DEFINITION or graph is None:
         return False
     if node.op_type in SIZED and const(node.inputs[1]) is None:
         return False
@@ -242,12 +238,8 @@ def inline(node: ir.Node, version: int) -> bool:
 def _captures(function: onnx.FunctionProto) -> bool:
     """Whether the body reads what neither it nor its caller gives: a value around the node, in a
     body that the node has and that stands in this one."""
-    known = {"", *function.input}
-    for inner in function.node:
-        if not known.issuperset(inner.input):
-            return True
-        known.update(inner.output)
-    return False
+    known = {"", *function.input}.union(*(inner.output for inner in function.node))
+    return not all(known.issuperset(inner.input) for inner in function.node)
 
 
 def _completed(node: ir.Node, domain: str, version: int) -> onnx.NodeProto:
@@ -255,9 +247,9 @@ def _completed(node: ir.Node, domain: str, version: int) -> onnx.NodeProto:
     proto = ir.serde.serialize_node(node)
     schema = schema_of(node.op_type, domain, version)
     given = {attribute.name for attribute in proto.attribute}
-    for name, attribute in ({} if schema is None else schema.attributes).items():
-        if name not in given and attribute.default_value.name:
-            proto.attribute.append(attribute.default_value)
+    every = [] if schema is None else schema.attributes.values()
+    defaults = [attribute.default_value for attribute in every if attribute.name not in given]
+    proto.attribute.extend(default for default in defaults if default.name)
     return proto
 
 
@@ -273,13 +265,14 @@ def _definition(
     if not versions:
         return None
     newest = max((v for v in versions if v <= version), default=min(versions))
-    if by_types:
-        types = [type_proto(value) or onnx.TypeProto() for value in node.inputs]
-        data = schema.get_context_dependent_function_with_opset_version(
-            newest, proto.SerializeToString(), [kind.SerializeToString() for kind in types]
+    types = [(type_proto(each) or onnx.TypeProto()).SerializeToString() for each in node.inputs]
+    data = (
+        schema.get_context_dependent_function_with_opset_version(
+            newest, proto.SerializeToString(), types
         )
-    else:
-        data = schema.get_function_with_opset_version(newest)
+        if by_types
+        else schema.get_function_with_opset_version(newest)
+    )
     return onnx.FunctionProto.FromString(data) if data else None
 
 
