@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from archgen.zoo.shapes import Shape, known_shapes, without_data
 
@@ -46,42 +46,33 @@ def count(model: onnx.ModelProto) -> Counts:
 def _node_macs(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> int:
     if node.op_type not in _MACS:
         return 0
-    (left, right), macs = _MACS[node.op_type]
-    names = (node.input[left], node.input[right], node.output[0] or node.output[-1])
+    names = (node.input[0], node.input[3 if "QLinear" in node.op_type else 1])
+    names = (*names, node.output[0] or node.output[-1])
     if not shapes.keys() >= {*names}:
         return 0
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    x, weight, output = (shapes[name] for name in names)
-    return macs(x, weight, output, attributes)
+    return _MACS[node.op_type](*(shapes[name] for name in names))
 
 
-Formula = Callable[[Shape, Shape, Shape, Mapping[str, object]], int]
-
-
-def _conv_macs(x: Shape, weight: Shape, output: Shape, _: Mapping[str, object]) -> int:
+def _conv_macs(x: Shape, weight: Shape, output: Shape) -> int:
     return math.prod(output) * math.prod(weight[1:])
 
 
-def _matmul_macs(left: Shape, right: Shape, output: Shape, _: Mapping[str, object]) -> int:
+def _matmul_macs(left: Shape, right: Shape, output: Shape) -> int:
     return math.prod(output) * left[-1]
 
 
-def _recurrent_macs(x: Shape, weight: Shape, output: Shape, _: Mapping[str, object]) -> int:
+def _recurrent_macs(x: Shape, weight: Shape, output: Shape) -> int:
     directions, rows, features = weight
     return x[0] * x[1] * directions * rows * (features + output[-1])
 
 
-# Operator -> positions of its two operands, formula of their shapes, the output's and attributes.
-_MACS: dict[str, tuple[tuple[int, int], Formula]] = {
-    "Conv": ((0, 1), _conv_macs),
-    "ConvInteger": ((0, 1), _conv_macs),
-    "QLinearConv": ((0, 3), _conv_macs),
-    "ConvTranspose": ((0, 1), lambda x, weight, _, __: math.prod(x) * math.prod(weight[1:])),
-    "MatMul": ((0, 1), _matmul_macs),
-    "MatMulInteger": ((0, 1), _matmul_macs),
-    "QLinearMatMul": ((0, 3), _matmul_macs),
-    "Gemm": ((0, 1), lambda x, _, y, form: math.prod(y) * x[0 if form.get("transA") else 1]),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), ((0, 1), _recurrent_macs)),
+# Operator -> formula of the shapes of data, weights and result.
+_MACS: dict[str, Callable[[Shape, Shape, Shape], int]] = {
+    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _conv_macs),
+    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul_macs),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent_macs),
+    "ConvTranspose": lambda x, weight, _: math.prod(x) * math.prod(weight[1:]),
+    "Gemm": lambda *sides: math.isqrt(math.prod(map(math.prod, sides))),
 }
 
 

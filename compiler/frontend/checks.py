@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from compiler.errors import UnsupportedModel, at_node, operator_name
 from compiler.frontend.control_flow import reads
-from compiler.frontend.operators.functions import is_defined
+from compiler.frontend.operators.functions import DEFINED
 from compiler.frontend.reference_types import nodes_within, operators_of_runtime, outside
 from compiler.frontend.rewrite import ARCHGEN, const, input_of, is_op, label_of
 from compiler.frontend.shapes import RULES
@@ -63,7 +63,7 @@ def _refused(
 def _reason(op_type: str, given: str) -> str | None:
     """Why an operator cannot be compiled, and what would help; None: it may be."""
     domain = "" if given == "ai.onnx" else given
-    if is_defined(op_type, domain):
+    if operator_name(op_type, domain) in DEFINED:
         return None
     refused = outside(op_type, domain)
     if refused is not None:

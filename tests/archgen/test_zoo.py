@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 from nest_reader import read_again
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
+from role_nets import net
 
 import archgen
 from archgen.check.reference import run_reference, sample_inputs
@@ -179,50 +180,35 @@ def test_moments_of_activations_and_products_are_those_of_samples() -> None:
     np.testing.assert_allclose(product.variance, (values * other).var(axis=0), rtol=0.05)
 
 
-def _model(nodes: list[onnx.NodeProto], inputs: dict[str, list[int]], **tensors: np.ndarray):
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
-        [onnx.ValueInfoProto(name=nodes[-1].output[0])],
-        [numpy_helper.from_array(array, name) for name, array in tensors.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-
-
 def test_counting_follows_shapes_that_the_graph_computes() -> None:
-    nodes = [
-        helper.make_node("Shape", ["x"], ["shape"]),
-        helper.make_node("Gather", ["shape", "zero"], ["rows"]),
-        helper.make_node("Slice", ["table", "zero1", "rows1"], ["part"]),
-        helper.make_node("Unsqueeze", ["rows", "zero1"], ["rows1"]),
-        helper.make_node("MatMul", ["part", "weight"], ["y"]),
-    ]
-    nodes[2], nodes[3] = nodes[3], nodes[2]
-    proto = _model(
-        nodes,
-        {"x": [5, 2]},
-        zero=np.array(0),
-        zero1=np.array([0]),
-        table=np.ones((2000, 8), np.float32),
-        weight=np.ones((8, 3), np.float32),
-    )
+    proto = net("""g (float[5, 2] x) => (y)
+      <int64 zero = {0}, int64[1] first = {0}, float[2000, 8] table, float[8, 3] weight> {
+        shape = Shape (x)
+        rows = Gather (shape, zero)
+        end = Unsqueeze (rows, first)
+        part = Slice (table, first, end)
+        y = MatMul (part, weight) }""")
     assert known_shapes(proto)["y"] == (5, 3)
     assert count(proto).macs == 5 * 8 * 3
     assert count(proto).parameters == 2000 * 8 + 8 * 3
 
 
-def test_counting_knows_groups_transposition_and_recurrence() -> None:
-    weight = np.ones((8, 2, 3, 3), np.float32)
-    grouped = _model([helper.make_node("Conv", ["x", "w"], ["y"], group=2)], {"x": [1, 4, 5, 5]},
-                     w=weight)  # fmt: skip
-    assert count(grouped).macs == 8 * 3 * 3 * 2 * 9
-    up = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
-    assert count(_model([up], {"x": [1, 8, 5, 5]}, w=weight)).macs == 8 * 25 * 2 * 9
-    gru = helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=4)
-    recurrent = _model([gru], {"x": [7, 1, 3]}, w=np.ones((1, 12, 3), np.float32),
-                       r=np.ones((1, 12, 4), np.float32))  # fmt: skip
-    assert count(recurrent).macs == 7 * 12 * (3 + 4)
+@pytest.mark.parametrize(
+    ("operands", "node", "macs"),
+    [
+        ("[1, 4, 5, 5] x|[8, 2, 3, 3] w", "Conv <group = 2> (x, w)", 8 * 3 * 3 * 2 * 9),
+        ("[1, 8, 5, 5] x|[8, 2, 3, 3] w", "ConvTranspose <strides = [2, 2]> (x, w)",
+         8 * 25 * 2 * 9),
+        ("[7, 1, 3] x|[1, 12, 3] w, float[1, 12, 4] r", "GRU <hidden_size = 4> (x, w, r)",
+         7 * 12 * (3 + 4)),
+        ("[5, 7] x|[5, 3] w", "Gemm <transA = 1> (x, w)", 7 * 5 * 3),
+    ],
+)  # fmt: skip
+def test_counting_knows_groups_transposition_and_recurrence(
+    operands: str, node: str, macs: int
+) -> None:
+    data, weights = operands.split("|")
+    assert count(net(f"g (float{data}) => (y) <float{weights}> {{ y = {node} }}")).macs == macs
 
 
 # Every network as nests, bound to engines and as groups: what is printed reads back.

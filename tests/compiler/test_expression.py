@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 from one_node import executed
-from onnx import TensorProto, helper
 
 from archgen.check.reference import run_node
 from compiler.api import CompileOptions
@@ -27,6 +26,7 @@ from compiler.tensor_ir.build import NestGraphBuilder
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import HostNode, Nest
 
+HEAD = '<ir_version: 10, opset_import: ["" : 21, "my" : 1]>'
 SHAPES = {"x": (3, 10), "w": (4, 5), "v": (10,)}
 
 
@@ -94,11 +94,7 @@ def test_what_is_wrong_with_a_text_is_said_in_words(text: str, said: str) -> Non
 def expressed_model(template: str, gives: object) -> onnx.ModelProto:
     """y = my.Own(x), whose function gives `gives`."""
     registered("my", "Own", template=template)(lambda x: gives)
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 10]) for n in "xy"]
-    nodes = [helper.make_node("Own", ["x"], ["y"], domain="my")]
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("my", 1)]
-    graph = helper.make_graph(nodes, "own", ports[:1], ports[1:])
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return onnx.parser.parse_model(f"{HEAD} own (float[3, 10] x) => (y) {{ y = my.Own (x) }}")
 
 
 WINDOW = "y[b, i:10] = sum(k[3], pad(x[b, i + k - 1], 0)) + 1"
@@ -123,20 +119,14 @@ EINSUMS = {
 @pytest.mark.parametrize("equation", EINSUMS)
 def test_einsum_is_an_expression_or_is_left_to_the_host(equation: str) -> None:
     shapes = EINSUMS[equation]
-    names = [f"t{index}" for index in range(len(shapes))]
-    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
-              for n, s in zip(names, shapes, strict=True)]  # fmt: skip
-    node = helper.make_node("Einsum", names, ["y"], "e", equation=equation)
     random = np.random.default_rng(0)
-    feeds = {n: random.normal(size=s).astype(np.float32)
-             for n, s in zip(names, shapes, strict=True)}  # fmt: skip
-    wanted = np.einsum(equation, *feeds.values())
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, wanted.shape)
-    graph = helper.make_graph([node], "net", inputs, [output])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    feeds = {f"t{n}": random.normal(size=s).astype(np.float32) for n, s in enumerate(shapes)}
+    ports = ", ".join(f"float{[*values.shape]} {name}" for name, values in feeds.items())
+    node = f'y = Einsum <equation = "{equation}"> ({", ".join(feeds)})'
+    proto = onnx.parser.parse_model(f"{HEAD} net ({ports}) => (y) {{ {node} }}")
     lowered = lower(load(proto, "net"), "fp32")
     made = run(lowered, feeds, run_node)["y"]
-    assert np.allclose(made, wanted, atol=1e-5)
+    assert np.allclose(made, np.einsum(equation, *feeds.values()), atol=1e-5)
     host = [step.reason for step in lowered.steps if isinstance(step, HostNode)]
     left = {"ij,jk->ik": "it repeats an extent of 1", "ii->i": "its equation takes a diagonal",
             "...i,i->...": "its equation has an ellipsis"}  # fmt: skip
@@ -172,13 +162,8 @@ def network(text: str) -> onnx.ModelProto:
     def own(x: Any, w: Any, v: Any) -> str:
         return text
 
-    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in SHAPES.items()]
-    shape = expression(text, SHAPES).shape
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
-    node = helper.make_node("Own", list(SHAPES), ["y"], "own", domain="my")
-    graph = helper.make_graph([node], "net", inputs, [output])
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("my", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    ports = ", ".join(f"float{[*shape]} {name}" for name, shape in SHAPES.items())
+    return onnx.parser.parse_model(f"{HEAD} net ({ports}) => (y) {{ y = my.Own (x, w, v) }}")
 
 
 FEEDS = {n: np.random.default_rng(len(n)).normal(size=s).astype(np.float32)

@@ -70,19 +70,14 @@ def network(
     order = ["w", "r", "b", "lengths", "h", "c", "p"][: 7 if kind == "LSTM" else 5]
     names = [name if given.get(name, True) else "" for name in order]
     outputs = ["y", "last", "cell"][: 3 if kind == "LSTM" else 2]
-    node = helper.make_node(kind, ["x", *names], outputs, name="cell", **attributes)
-    free = ["w", "r"] if computed else []
-    kept = [name for name in names if name and name not in free]
+    ports = {"x": (STEPS, BATCH, SIZE), **({n: shapes[n] for n in "wr"} if computed else {})}
     graph = helper.make_graph(
-        [node],
+        [helper.make_node(kind, ["x", *names], outputs, name="cell", **attributes)],
         "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [STEPS, BATCH, SIZE])]
-        + [helper.make_tensor_value_info(n, TensorProto.FLOAT, shapes[n]) for n in free],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(arrays[name], name) for name in kept],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in ports.items()],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+        [numpy_helper.from_array(arrays[n], n) for n in names if n and n not in ports],
     )
-    for value in graph.output:
-        value.type.tensor_type.elem_type = TensorProto.FLOAT
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 

@@ -35,19 +35,16 @@ WITHOUT = WITH.model_copy(
 
 def network(past: tuple[int, ...], rows: int, given: bool, **attributes: Any) -> onnx.ModelProto:
     """One TensorScatter, by default along the second axis from the end."""
-    axis = attributes.get("axis", -2)
-    new = list(past)
+    axis, mode = attributes.get("axis", -2), attributes.get("mode", "linear")
+    shape, new = [*past], [*past]
     new[axis] = rows
-    ports = [
-        helper.make_tensor_value_info("past", TensorProto.FLOAT, past),
-        helper.make_tensor_value_info("new", TensorProto.FLOAT, new),
-    ]
-    if given:
-        ports.append(helper.make_tensor_value_info("at", TensorProto.INT64, [past[0]]))
-    node = helper.make_node("TensorScatter", [port.name for port in ports], ["y"], **attributes)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, past)
-    graph = helper.make_graph([node], "g", ports, [y])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
+    at, ports = (", at", f", int64[{past[0]}] at") if given else ("", "")
+    return onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 24]>
+        g (float{shape} past, float{new} new{ports}) => (float{shape} y) {{
+            y = TensorScatter <axis = {axis}, mode = "{mode}"> (past, new{at})
+        }}"""
+    )
 
 
 def feeds_of(proto: onnx.ModelProto, seed: int, last: int) -> dict[str, np.ndarray]:

@@ -76,8 +76,7 @@ class _AxisMoves:
 
     def dims(self, slot: int) -> Dims:
         """Extents of an operand; none where they are not known."""
-        given = self.node.input
-        return self.net.shapes.get(given[slot], ()) if slot < len(given) else ()
+        return self.net.shapes.get(self.node.input[slot], ()) if slot < len(self.node.input) else ()
 
     def result(self) -> Dims | None:
         """Extents of the first result; None where they are not known."""

@@ -131,12 +131,9 @@ def _new_role(kind: Kind, evidence: str, fill: Fill = "noise", low: int = 0, hig
 
 
 _FILLS: dict[Kind, Fill] = {
-    "data": "noise",
-    "state": "small noise",
-    "index": "range",
-    "mask": "ones",
+    "data": "noise", "state": "small noise", "index": "range", "mask": "ones",
     "parameter": "positive",
-}
+}  # fmt: skip
 
 
 def _as_stated(found: Role, stated: StatedRole | None) -> Role:
@@ -171,9 +168,13 @@ class _Axes:
 
     def settled(self) -> dict[str, Answer]:
         """The batch axis of each input, or None, and why."""
-        for decide in (self._certain, self._fellow, self._data, self._fellow, self._axis_by_flow):
+        states = {name for name, role in self.roles.items() if role.kind == "state"}
+        for decide, later in (
+            (self._certain, ()), (self._fellow, ()), (self._axis_by_flow, states),
+            (self._fellow, ()), (self._axis_by_flow, ()),
+        ):  # fmt: skip
             for name, port in self.net.inputs.items():
-                if name not in self.found and (answer := decide(port)) is not None:
+                if name not in {*self.found, *later} and (answer := decide(port)) is not None:
                     self.found[name] = answer
         lost = [port for name, port in self.net.inputs.items() if name not in self.found]
         return self.found | {port.name: self._convention(port, lost) for port in lost}
@@ -208,9 +209,6 @@ class _Axes:
                 if self.flow.group(token) == group and token not in self.flow.mixed:
                     return axis, f"its axis {axis} meets axis {place} of {other!r}"
         return None
-
-    def _data(self, port: ModelPort) -> Answer | None:
-        return None if self.roles[port.name].kind == "state" else self._axis_by_flow(port)
 
     def _axis_by_flow(self, port: ModelPort) -> Answer | None:
         """The first axis, by where it goes."""

@@ -83,14 +83,10 @@ def mask(net: Net, port: ModelPort) -> tuple[str, bool] | None:
 
 _UPDATES = op_types("Concat ScatterND ScatterElements Slice")
 _MEMORIES: dict[str, dict[int, int]] = {
-    "TensorScatter": {0: 0},
-    "LSTM": {5: 1, 6: 2},
-    "GRU": {5: 1},
-    "RNN": {5: 1},
-    "Attention": {4: 1, 5: 2},
-    "MultiHeadAttention": {6: 1, 7: 2},
+    "TensorScatter": {0: 0}, "LSTM": {5: 1, 6: 2}, "GRU": {5: 1}, "RNN": {5: 1},
+    "Attention": {4: 1, 5: 2}, "MultiHeadAttention": {6: 1, 7: 2},
     "GroupQueryAttention": {3: 1, 4: 2},
-}
+}  # fmt: skip
 """For operators with a memory: slot of the state, index of the result that it becomes."""
 _MARKS = re.compile(
     r"(past|present|prev|previous|next|new|old|last|init|initial|output|input|out|in|updated|cur)"

@@ -71,8 +71,7 @@ class Net:
         found: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
         for node in self.nodes:
             for slot, name in enumerate(node.input):
-                if name:
-                    found.setdefault(name, []).append((node, slot))
+                found.setdefault(name, []).append((node, slot))
         return found
 
     @cached_property
@@ -136,24 +135,20 @@ def read_net(proto: onnx.ModelProto) -> Net:
     use_stand_ins(light.graph)
     graph = light.graph
     given = {tensor.name for tensor in graph.initializer}
-    ports = [_model_port(value) for value in graph.input if value.name not in given]
-    for value, port in zip((v for v in graph.input if v.name not in given), ports, strict=True):
-        _name_dims(value, port)
+    ports = []
+    for value in (value for value in graph.input if value.name not in given):
+        ports.append(port := _model_port(value))
+        for dim, known in zip(value.type.tensor_type.shape.dim, port.dims, strict=True):
+            if isinstance(known, str):  # so that shape inference carries its name on
+                dim.dim_param = known
     nodes = tuple(_flat(graph))
     constants, weights = _small_constants(graph, nodes)
     shapes, types = _inferred(light)
     versions = [o.version for o in light.opset_import if o.domain in ("", "ai.onnx")]
-    return Net(
-        proto,
-        nodes,
-        {port.name: port for port in ports},
-        {value.name: _model_port(value) for value in graph.output},
-        shapes,
-        types,
-        constants,
-        weights,
-        max(versions, default=1),
-    )
+    inputs = {port.name: port for port in ports}
+    outputs = {value.name: _model_port(value) for value in graph.output}
+    opset = max(versions, default=1)
+    return Net(proto, nodes, inputs, outputs, shapes, types, constants, weights, opset)
 
 
 def _model_port(value: onnx.ValueInfoProto) -> ModelPort:
@@ -166,13 +161,6 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value > 0 else None
     return None if dim.dim_param in ANONYMOUS else str(dim.dim_param)
-
-
-def _name_dims(value: onnx.ValueInfoProto, port: ModelPort) -> None:
-    """Gives each free dimension its name, so that shape inference carries it on."""
-    for dim, known in zip(value.type.tensor_type.shape.dim, port.dims, strict=True):
-        if isinstance(known, str):
-            dim.dim_param = known
 
 
 def _inferred(light: onnx.ModelProto) -> tuple[dict[str, Dims], dict[str, int]]:

@@ -6,7 +6,7 @@ of the merged axis alone, until the Reshape that splits it again: both together 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -24,6 +24,7 @@ from compiler.frontend.canonicalize.symbolic_axes import (
     say_open,
 )
 from compiler.frontend.operators.upgrade import REDUCTIONS
+from compiler.frontend.quantization.move_quantize import VIEWS
 from compiler.frontend.rewrite import (
     MICROSOFT,
     AttrValue,
@@ -143,13 +144,13 @@ def _fitting(operand: UnmergedOperand, axes: Axes, own: int = 0) -> tuple[int, .
 
 
 def _all_shaped(
-    make: Rewriter, given: Sequence[tuple[ir.Value, tuple[int, ...]]]
+    make: Rewriter, values: Sequence[ir.Value], shapes: Sequence[tuple[int, ...]]
 ) -> list[ir.Value]:
     """Values in shapes that broadcast as those beside them do: one of them has all axes."""
-    made = [_shaped(make, value, shape) for value, shape in given]
-    longest = max(range(len(given)), key=lambda number: len(given[number][1]))
-    if max(len(static_shape(value)) for value in made) < len(given[longest][1]):
-        made[longest] = _reshaped(make, *given[longest])
+    made = [_shaped(make, *each) for each in zip(values, shapes, strict=True)]
+    longest = max(range(len(shapes)), key=lambda number: len(shapes[number]))
+    if max(len(static_shape(value)) for value in made) < len(shapes[longest]):
+        made[longest] = _reshaped(make, values[longest], shapes[longest])
     return made
 
 
@@ -164,35 +165,25 @@ def _reshaped(make: Rewriter, value: ir.Value, shape: tuple[int, ...]) -> ir.Val
     return value if shape == static_shape(value) else make.op("Reshape", [value, make.axes(shape)])
 
 
-def _fitted(step: UnmergedNode, axes: Axes) -> list[ir.Value | None] | None:
-    """All inputs, broadcast to `axes`."""
-    present = [each for each in step.operands if each is not None]
-    shapes = [_fitting(each, axes) for each in present]
-    given = [
-        (e.value, shape) for e, shape in zip(present, shapes, strict=True) if shape is not None
-    ]
-    if len(given) < len(present):
-        return None
-    made = iter(_all_shaped(step.make, given))
-    return [None if each is None else next(made) for each in step.operands]
-
-
 # Functions of single elements.
 
 
 def _pointwise(step: UnmergedNode) -> Results | None:
-    axes = _broadcast([each.axes for each in step.operands if each is not None])
-    inputs = _fitted(step, axes)
-    return None if inputs is None else [(step.again(inputs)[0], axes)]
+    present = [each for each in step.operands if each is not None]
+    axes = _broadcast([each.axes for each in present])
+    shapes = [shape for each in present if (shape := _fitting(each, axes)) is not None]
+    if len(shapes) < len(present):
+        return None
+    made = iter(_all_shaped(step.make, [each.value for each in present], shapes))
+    inputs = [None if each is None else next(made) for each in step.operands]
+    return [(step.again(inputs)[0], axes)]
 
 
 def _quantization(step: UnmergedNode) -> Results | None:
     """Per tensor, or per position of an axis that is not merged."""
     parameters, scale = step.beside(), static_shape(required(step.node, 1))
-    if parameters is None or int_attr(step.node, "block_size", 0):
-        return None
     axis = 0 if prod(scale) == 1 else step.first.at(int_attr(step.node, "axis", 1))
-    if axis is None:
+    if parameters is None or axis is None or int_attr(step.node, "block_size", 0):
         return None
     return _with_axes_of_first(step, parameters, axis=axis)
 
@@ -217,7 +208,7 @@ def _matmul(step: UnmergedNode) -> Results | None:
         return None
     if len(others) > 2:  # rows that are several axes are matrices themselves
         others = (*others[:-2], *[1] * (len(rows) - 1), *others[-2:])
-    inputs = _all_shaped(step.make, [(left.value, matrices), (right.value, others)])
+    inputs = _all_shaped(step.make, [left.value, right.value], [matrices, others])
     made = step.again([*inputs, *parameters])
     return [(made[0], (*axes, rows, right.axes[-1]))]
 
@@ -255,13 +246,12 @@ def _along(default: int, count: int = 1) -> Rule:
         if others is None or any(each.at(axis) is None for each in data):
             return None
         axes = _broadcast([each.axes for each in data])
-        values = []
+        inputs = []
         for each in data:
-            own = (*axes[:axis], each.axes[axis], *axes[axis + 1 :])
-            values.append((each.value, _fitting(each, own)))
-        inputs = [_reshaped(step.make, v, shape) for v, shape in values if shape is not None]
-        if len(inputs) < len(data):
-            return None
+            shape = _fitting(each, (*axes[:axis], each.axes[axis], *axes[axis + 1 :]))
+            if shape is None:
+                return None
+            inputs.append(_reshaped(step.make, each.value, shape))
         made = step.again([*inputs, *others], axis=sum(map(len, axes[:axis])))
         if len(static_shape(step.node.outputs[0])) < rank:  # of ArgMax without it
             axes = (*axes[:axis], *axes[axis + 1 :])
@@ -270,13 +260,10 @@ def _along(default: int, count: int = 1) -> Rule:
     return rule
 
 
-def _trailing_axes_rule(step: UnmergedNode) -> Results | None:
+def _trailing(step: UnmergedNode) -> Results | None:
     """Over all axes from one on."""
     axis = int_attr(step.node, "axis", -1) % len(step.first.axes)
-    at, others = step.first.at(axis), step.beside()
-    if at is None or others is None or any(len(each) > 1 for each in step.first.axes[axis:]):
-        return None
-    return _with_axes_of_first(step, others, axis=at)
+    return None if _merges(step.first.axes[axis:]) else _along(-1)(step)
 
 
 def _reduction(step: UnmergedNode) -> Results | None:
@@ -306,7 +293,7 @@ def _windows(step: UnmergedNode) -> Results | None:
     rank = len(step.first.axes)
     if others is None or len(images) != 2 or step.first.at(-1) is None or rank > 4:
         return None
-    if any(len(pieces) > 1 for pieces in step.first.axes[1:]) or len(step.node.outputs) > 1:
+    if _merges(step.first.axes[1:]) or len(step.node.outputs) > 1:
         return None
     make, order = step.make, (0, 2, 1, *range(3, rank + 1))
     x = _turned(make, step.first.value, order)
@@ -331,14 +318,13 @@ def _turned(make: Rewriter, value: ir.Value, order: tuple[int, ...]) -> ir.Value
 
 def _upright(node: ir.Node) -> dict[str, AttrValue]:
     """Attributes of windows with a dimension in front, along which nothing slides."""
-    changed: dict[str, AttrValue] = {}
-    for name, value in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("pads", 0)):
-        given = ints_attr(node, name)
-        if given is not None and name == "pads":
-            half = len(given) // 2
-            changed[name] = (0, *given[:half], 0, *given[half:])
-        elif given is not None:
-            changed[name] = (value, *given)
+    names = ("kernel_shape", "strides", "dilations")
+    given = {name: ints_attr(node, name) for name in names}
+    changed: dict[str, AttrValue] = {n: (1, *each) for n, each in given.items() if each is not None}
+    pads = ints_attr(node, "pads")
+    if pads is not None:
+        half = len(pads) // 2
+        changed["pads"] = (0, *pads[:half], 0, *pads[half:])
     return changed
 
 
@@ -346,7 +332,7 @@ def _global(reduction: str) -> Rule:
     """What each channel of images that may be merged comes to."""
 
     def rule(step: UnmergedNode) -> Results | None:
-        if any(len(pieces) > 1 for pieces in step.first.axes[1:]):
+        if _merges(step.first.axes[1:]):
             return None
         rank, kept = len(static_shape(step.first.value)), {"keepdims": 1}
         behind = range(rank - len(step.first.axes) + 2, rank)
@@ -429,44 +415,38 @@ def _expand(step: UnmergedNode) -> Results | None:
     return [(step.again(inputs)[0], wanted)]
 
 
-_ALONG: dict[str, Rule] = {
-    "Softmax": _along(-1), "LogSoftmax": _along(-1), "Hardmax": _along(-1), "TopK": _along(-1),
-    "LpNormalization": _along(-1), "Split": _along(0), "Concat": _along(0, 0),
-    "ArgMax": _along(0), "ArgMin": _along(0), "GatherElements": _along(0, 2),
-    "ScatterElements": _along(0, 3),
-}  # fmt: skip
 _ELEMENTWISE = POINTWISE | {
     "Identity", "Cast", "Neg", "Abs", "Relu", "Min", "Max", "Clip", "Where", "Sign", "Floor",
     "Ceil", "Round", "Add", "Sub", "Mul", "Div", "Sqrt", "Sum", "Mean", "Not", "And", "Or", "Xor",
     "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf", "Swish",
 }  # fmt: skip
-_IMAGES = ("Conv", "MaxPool", "AveragePool", "BatchNormalization")
-RULES: dict[tuple[str, str], Rule] = {
-    **{("", name): rule for name, rule in _ALONG.items()},
-    **{("", name): _pointwise for name in _ELEMENTWISE},
-    **{("", name): _reduction for name in REDUCTIONS},
-    **{("", name): _quantization for name in ("QuantizeLinear", "DequantizeLinear")},
-    **{("", name): _matmul for name in ("MatMul", "MatMulInteger")},
-    **{
-        ("", name): _trailing_axes_rule
-        for name in ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
-    },
+_RULES: Mapping[tuple[str, ...], Rule] = {
+    tuple(_ELEMENTWISE): _pointwise,
+    REDUCTIONS: _reduction,
+    ("Softmax", "LogSoftmax", "Hardmax", "TopK", "LpNormalization"): _along(-1),
+    ("Split", "ArgMax", "ArgMin"): _along(0),
+    ("Concat",): _along(0, 0),
+    ("GatherElements",): _along(0, 2),
+    ("ScatterElements",): _along(0, 3),
+    ("QuantizeLinear", "DequantizeLinear"): _quantization,
+    ("MatMul", "MatMulInteger"): _matmul,
+    ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"): _trailing,
+    ("Gemm",): _gemm,
+    ("CumSum",): _running,
+    ("Conv", "MaxPool", "AveragePool", "BatchNormalization"): _windows,
+    ("GlobalAveragePool",): _global("ReduceMean"),
+    ("GlobalMaxPool",): _global("ReduceMax"),
+    ("Slice",): _slice,
+    ("Gather",): _gather,
+    ("Transpose",): _transpose,
+    ("Expand",): _expand,
+}
+RULES: Mapping[tuple[str, str], Rule] = {
+    **{("", name): rule for names, rule in _RULES.items() for name in names},
     **{(MICROSOFT, name): _pointwise for name in ("Gelu", "QuickGelu", "FastGelu", "BiasGelu")},
-    ("", "Gemm"): _gemm,
-    ("", "CumSum"): _running,
-    **{("", name): _windows for name in _IMAGES},
-    ("", "GlobalAveragePool"): _global("ReduceMean"),
-    ("", "GlobalMaxPool"): _global("ReduceMax"),
-    ("", "Slice"): _slice,
-    ("", "Gather"): _gather,
-    ("", "Transpose"): _transpose,
-    ("", "Expand"): _expand,
     (MICROSOFT, "MatMulNBits"): _vectors,
 }
 """By domain and operator."""
-
-
-_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 @dataclass(frozen=True)
@@ -487,7 +467,7 @@ class KeepAxesApart(GraphPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Let one operator work on axes that are apart."""
-        if is_op(node, *_VIEWS):
+        if is_op(node, *VIEWS):
             return _view(node)
         rule = RULES.get((node.domain, node.op_type))
         operands = [None if value is None else _unmerged_operand(value) for value in node.inputs]
@@ -497,14 +477,14 @@ class KeepAxesApart(GraphPass):
         results = rule(UnmergedNode(make, operands))
         if results is None:
             return False
-        made = [*zip(node.outputs, results, strict=True)]
-        for old, (value, axes) in made:
+        again = []
+        for old, (value, axes) in zip(node.outputs, results, strict=True):
             _say_apart(value, old, axes)
-        again = [_restore_shape(make, old, value, axes) for old, (value, axes) in made]
+            again.append(_restore_shape(make, old, value, axes))
         make.replace(*again)
-        for old, (value, axes) in zip(again, results, strict=True):
-            if old is not value and not old.is_graph_output():
-                hand_names(old, value, [len(pieces) for pieces in axes])
+        for new, (value, axes) in zip(again, results, strict=True):
+            if new is not value and not new.is_graph_output():
+                hand_names(new, value, [len(pieces) for pieces in axes])
         return True
 
 
@@ -532,7 +512,7 @@ def _view(node: ir.Node) -> bool:
 def _unmerged_operand(value: ir.Value) -> UnmergedOperand:
     """`value` apart, where it is made by a Reshape that merges open axes and does nothing else."""
     node = value.producer()
-    if node is not None and is_op(node, *_VIEWS):
+    if node is not None and is_op(node, *VIEWS):
         source = required(node, 0)
         axes = merged(_axis_pieces(source), _axis_pieces(value))
         if axes is not None and extents(axes) == static_shape(source) and _merges(axes):

@@ -218,12 +218,10 @@ def _filling(b: Body, past: Tensor | None, shape: tuple[int, ...], lengths: Tens
     room = static_shape(b.node.outputs[1])[2]
     before = 0 if past is None else past.shape[2]
     numbers = lengths.value
-    known: int | None = None
-    if past is None:
-        known = 0
-    elif numbers is not None and len(set(numbers.ravel().tolist())) == 1:
+    known = 0 if past is None else None
+    if past is not None and numbers is not None and len(set(numbers.ravel().tolist())) == 1:
         known = max(int(numbers.ravel()[0]) + 1 - tokens, 0)
-    elif room > before and batch == 1:
+    elif past is not None and room > before and batch == 1:
         known = before  # a cache that grows is full
     if known is not None:
         begin = b.constant(np.full((batch, 1, 1, 1), known), INDEX)
@@ -287,16 +285,6 @@ def grouped_attention(
 # Every head with keys of its own.
 
 
-def _padding(b: Body, mask: Tensor, total: int, like: Tensor, hidden: float) -> Tensor:
-    """The bias of a mask over all tokens of each sequence."""
-    shape = mask.shape
-    if len(shape) not in (2, 3, 4) or shape[-1] != total:
-        raise Declined("its mask is none over all tokens")
-    between = {2: (1, 1), 3: (1, shape[1]), 4: shape[1:3]}[len(shape)]
-    each = _reshape(b, b.cast(mask, INDEX), shape[0], *between, total)
-    return _bias(b, b.Greater(each, 0), like, hidden)
-
-
 def _weighed(
     b: Body, parts: Sequence[Tensor], mask: Tensor | None, bias: Tensor | None,
     scale: float = 0.0, unidirectional: int = 0, mask_filter_value: float = -10000.0,
@@ -307,7 +295,11 @@ def _weighed(
     tokens, total = query.shape[2], key.shape[2]
     biases = [] if bias is None else [bias]
     if mask is not None:
-        biases.append(_padding(b, mask, total, query, mask_filter_value))
+        shape = mask.shape
+        if len(shape) not in (2, 3, 4) or shape[-1] != total:
+            raise Declined("its mask is none over all tokens")
+        each = _reshape(b, b.cast(mask, INDEX), shape[0], *(1, 1, *shape[1:-1])[-2:], total)
+        biases.append(_bias(b, b.Greater(each, 0), query, mask_filter_value))
     if unidirectional:  # tokens see none behind themselves, the last of `total`
         late = np.arange(total) > np.arange(total - tokens, total)[:, None]
         biases.append(b.constant(np.where(late, HIDDEN, 0.0)[None, None], query.dtype))

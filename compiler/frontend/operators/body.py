@@ -28,13 +28,9 @@ from compiler.frontend.shapes import STANDARD_RULES, schema_of
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def _sign(op_type: str, turned: bool = False) -> Callable[[Tensor, Operand], Tensor]:
-    """What an operator sign makes; `turned`: of the other side's value first."""
-
-    def applied(self: Tensor, other: Operand) -> Tensor:
-        return self.body.one(op_type, *((other, self) if turned else (self, other)))
-
-    return applied
+def _sign(op_type: str, order: int = 1) -> Callable[[Tensor, Operand], Tensor]:
+    """What an operator sign makes; of the other side's value first where `order` is -1."""
+    return lambda self, other: self.body.one(op_type, *(self, other)[::order])
 
 
 class Tensor:
@@ -66,10 +62,10 @@ class Tensor:
         """The numbers of a constant; None where they are computed while the network runs."""
         return const(self.ir)
 
-    __add__, __radd__ = _sign("Add"), _sign("Add", turned=True)
-    __sub__, __rsub__ = _sign("Sub"), _sign("Sub", turned=True)
-    __mul__, __rmul__ = _sign("Mul"), _sign("Mul", turned=True)
-    __truediv__, __rtruediv__ = _sign("Div"), _sign("Div", turned=True)
+    __add__, __radd__ = _sign("Add"), _sign("Add", -1)
+    __sub__, __rsub__ = _sign("Sub"), _sign("Sub", -1)
+    __mul__, __rmul__ = _sign("Mul"), _sign("Mul", -1)
+    __truediv__, __rtruediv__ = _sign("Div"), _sign("Div", -1)
     __matmul__ = _sign("MatMul")
 
     def __neg__(self) -> Tensor:
@@ -97,10 +93,6 @@ class _Place(Rewriter):
         node.version = self.graph.opset_imports[""]
         self.graph.insert_after(self.made[-1] if self.made else self.anchor, node)
         self.made.append(node)
-
-    def remove_last(self) -> None:
-        """Take what was inserted last out of the graph again."""
-        self.graph.remove(self.made.pop(), safe=True)
 
 
 @dataclass
@@ -165,7 +157,11 @@ class Body:
         read = self._input_values(schema, inputs)
         while read and read[-1] is None:
             read.pop()
-        said = {k: _spelled(v) for k, v in attributes.items() if v is not None}
+        said: dict[str, Any] = {
+            name: int(ir.DataType.from_numpy(np.dtype(value)))
+            if isinstance(value, np.dtype | type) else value
+            for name, value in attributes.items() if value is not None
+        }  # fmt: skip
         node = self._make.node(op_type, read, said, domain, outputs, out)
         results = self._folded(node) or [Tensor(self, value) for value in node.outputs]
         return results[0] if outputs == 1 else results
@@ -190,7 +186,7 @@ class Body:
         found = folded(node, self._make.graph.opset_imports)
         if found is None:
             return None
-        self._make.remove_last()
+        self._make.graph.remove(self._make.made.pop(), safe=True)
         made = [self._make.constant(each.values) for each in found]
         for value, each in zip(made, found, strict=True):
             value.meta[TERMS] = each.terms
@@ -285,13 +281,12 @@ class Body:
         self, schema: onnx.defs.OpSchema | None, inputs: Sequence[Operand | None]
     ) -> list[ir.Value | None]:
         """Inputs as values of the graph; numbers take the type that the definition asks for."""
-        formal = [] if schema is None else list(schema.inputs)
+        formal = [] if schema is None else [each.type_str for each in schema.inputs]
         if schema is not None and not schema.min_input <= len(inputs) <= schema.max_input:
             counts = dict.fromkeys((schema.min_input, schema.max_input))
             takes = " to ".join(map(str, counts))
             raise ValueError(f"{schema.name} takes {takes} inputs, here are {len(inputs)}")
-        taken = [formal[min(i, len(formal) - 1)] if formal else None for i in range(len(inputs))]
-        names = [None if parameter is None else parameter.type_str for parameter in taken]
+        names = [formal[min(i, len(formal) - 1)] if formal else None for i in range(len(inputs))]
         types: dict[str | None, np.dtype[Any]] = {}
         for kind in (Tensor, np.ndarray):
             for name, given in zip(names, inputs, strict=True):
@@ -333,13 +328,6 @@ def _dtype_of(numbers: float | Sequence[float] | Array) -> np.dtype[Any]:
         return numbers.dtype
     whole = np.asarray(numbers).dtype.kind in "iu" or np.size(numbers) == 0
     return np.dtype(np.int64 if whole else np.float32)
-
-
-def _spelled(value: Any) -> AttrValue:
-    """An attribute as ONNX spells it: element types are numbers."""
-    if isinstance(value, np.dtype | type):
-        return int(ir.DataType.from_numpy(np.dtype(value)))
-    return value  # type: ignore[no-any-return]
 
 
 class Declined(Exception):

@@ -9,7 +9,7 @@ what it says stands in the node's place and is compiled like anything else. A de
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -121,12 +121,12 @@ def _attribute_value(attribute: ir.Attr) -> Any:
     return list(value) if several else value
 
 
-def given_inputs(node: ir.Node) -> list[ir.Value | None]:
-    """The inputs of `node` without those that are left out at its end."""
-    inputs = list(node.inputs)
-    while inputs and inputs[-1] is None:
-        inputs.pop()
-    return inputs
+def without_absent_end(inputs: Iterable[Any]) -> list[Any]:
+    """`inputs` without those that are left out at their end."""
+    given = list(inputs)
+    while given and given[-1] is None:
+        given.pop()
+    return given
 
 
 REASON = "archgen.reason"
@@ -189,7 +189,7 @@ def _called(
     node: ir.Node, definition: Rewrite, operand: Callable[[str, ir.Value], Any], *first: Body
 ) -> Any:
     """What the function gives for `node`: of inputs as `operand` makes them of name and value."""
-    inputs = given_inputs(node)
+    inputs = without_absent_end(node.inputs)
     with _defined_at(definition):
         definition.signature.check_inputs(inputs)
         attributes = definition.signature.bound(attributes_of(node))
@@ -297,14 +297,9 @@ class Decompose(GraphPass):
 def expand(node: ir.Node, definition: Rewrite, body: Body | None = None) -> bool:
     """Put the body of `node` behind it and remove it; whether its definition covers it.
 
-    Args:
-        node: in a graph; types and shapes of its inputs are known.
-        definition: of its operator.
-        body: the builder; default: one whose scans unfold into any number of operators.
-
-    Raises:
-        ValueError: the function does not suit the node.
-        OperatorFailed: it failed.
+    Types and shapes of its inputs are known; the default builder unfolds scans into any number of
+    operators. Raises ValueError where the function does not suit the node, OperatorFailed where it
+    failed.
     """
     body = body or Body(node)
     try:

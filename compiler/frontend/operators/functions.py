@@ -31,7 +31,6 @@ from compiler.frontend.operators.definitions import (
 from compiler.frontend.operators.expression import TEMPLATES
 from compiler.frontend.operators.microsoft import FUSED
 from compiler.frontend.operators.recurrent import RECURRENT
-from compiler.frontend.operators.windows import KERNELS
 from compiler.frontend.reference_types import type_proto
 from compiler.frontend.rewrite import (
     COMPOSITE,
@@ -55,27 +54,21 @@ def einsum(*operands: Shaped, equation: str) -> str:
     if any(len(set(term)) < len(term) for term in terms) or len(terms) != len(operands):
         raise Declined("its equation takes a diagonal")
     counts = Counter("".join(terms))
-    extents = {(i, n) for each, t in zip(operands, terms, strict=True)
-               for i, n in zip(t, each.shape, strict=False)}  # fmt: skip
-    if len(extents) > len(counts):
+    pairs = [*zip(operands, terms, strict=True)]
+    if len({each for x, term in pairs for each in zip(term, x.shape, strict=False)}) > len(counts):
         raise Declined("it repeats an extent of 1")
     if not arrow:
         result = "".join(sorted(index for index, count in counts.items() if count == 1))
     if not result:
         raise Declined("its result is a single number")
-    product = " * ".join(
-        f"{each.name}[{', '.join(term)}]" for each, term in zip(operands, terms, strict=True)
-    )
+    product = " * ".join(f"{x.name}[{', '.join(term)}]" for x, term in pairs)
     over = [index for index in counts if index not in result]
     value = f"sum(({', '.join(over)},), {product})" if over else product
     return f"y[{', '.join(result)}] = {value}"
 
 
 _EINSUM = Expressed("", "Einsum", einsum, Signature.of(einsum, 0))
-DEFINED: Table = Registry(
-    "defined operator",
-    {**FUSED, **RECURRENT, _EINSUM.name: _EINSUM},
-)
+DEFINED: Table = Registry("defined operator", {**FUSED, **RECURRENT, _EINSUM.name: _EINSUM})
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 
 Function = Callable[..., Any]
@@ -99,8 +92,7 @@ def rewrite(
     """
 
     def register(function: Function) -> Function:
-        made = Rewrite(domain, op_type, function, Signature.of(function, 1), reference)
-        enter(made, replace)
+        enter(Rewrite(domain, op_type, function, Signature.of(function, 1), reference), replace)
         return function
 
     return register
@@ -129,10 +121,8 @@ def expression(
         raise ValueError(f"template {template!r}, expected one of {', '.join(TEMPLATES)}")
 
     def register(function: Function) -> Function:
-        signature = Signature.of(function, 0)
-        enter(
-            Expressed(domain, op_type, function, signature, reference, template=template), replace
-        )
+        made = Signature.of(function, 0)
+        enter(Expressed(domain, op_type, function, made, reference, template=template), replace)
         return function
 
     return register
@@ -162,11 +152,6 @@ def expression_in(node: ir.Node) -> Expressed | None:
     return found if isinstance(found, Expressed) and REASON not in node.metadata_props else None
 
 
-def is_defined(op_type: str, domain: str) -> bool:
-    """Whether a function defines an operator."""
-    return operator_name(op_type, domain) in DEFINED
-
-
 @dataclass(frozen=True)
 class DecomposeOperators(Decompose):
     """Operators that are a few simpler ones: normalizations, Softmax, global pools, places, ranks.
@@ -176,11 +161,10 @@ class DecomposeOperators(Decompose):
         m = ReduceMax(x, [-1]); d = Sub(x, m); e = Exp(d)
         s = ReduceSum(e, [-1]); r = Reciprocal(s); y = Mul(e, r)
 
-    Convolutions with computed weights become products of matrices; Flatten, Squeeze and Unsqueeze
-    become Reshape to a constant shape.
+    Flatten, Squeeze and Unsqueeze become Reshape to a constant shape.
     """
 
-    table: ClassVar[Table] = {**COMPOSITES, **KERNELS}
+    table: ClassVar[Table] = COMPOSITES
     leaves_none_of: ClassVar[frozenset[str]] = frozenset(
         {"Softmax", "LogSoftmax", "GlobalAveragePool", "GlobalMaxPool", "Flatten", "Squeeze",
          "Unsqueeze", "LayerNormalization", "InstanceNormalization", "Sum", "Mean",
@@ -208,16 +192,12 @@ _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 def inline(node: ir.Node, version: int) -> bool:
     """Put the definition of `node` behind it and remove it; whether there is one.
 
-    Args:
-        node: in a graph; types and shapes of its inputs are known.
-        version: operator set of the model. The nodes that are put in say of which they are.
-
-    Raises ValueError where the definition needs an input that `node` leaves out.
+    Types and shapes of its inputs are known; `version` is the operator set of the model. Raises
+    ValueError where the definition needs an input that `node` leaves out.
     """
     graph = node.graph
     domain = "" if node.domain == "ai.onnx" else node.domain
-    name = f"{domain}.{node.op_type}" if domain else node.op_type
-    if name not in BY_DEFINITION or graph is None:
+    if operator_name(node.op_type, domain) not in BY_DEFINITION or graph is None:
         return False
     if node.op_type in SIZED and const(node.inputs[1]) is None:
         return False
@@ -258,12 +238,8 @@ def inline(node: ir.Node, version: int) -> bool:
 def _captures(function: onnx.FunctionProto) -> bool:
     """Whether the body reads what neither it nor its caller gives: a value around the node, in a
     body that the node has and that stands in this one."""
-    known = {"", *function.input}
-    for inner in function.node:
-        if not known.issuperset(inner.input):
-            return True
-        known.update(inner.output)
-    return False
+    known = {"", *function.input}.union(*(inner.output for inner in function.node))
+    return not all(known.issuperset(inner.input) for inner in function.node)
 
 
 def _completed(node: ir.Node, domain: str, version: int) -> onnx.NodeProto:
@@ -271,9 +247,9 @@ def _completed(node: ir.Node, domain: str, version: int) -> onnx.NodeProto:
     proto = ir.serde.serialize_node(node)
     schema = schema_of(node.op_type, domain, version)
     given = {attribute.name for attribute in proto.attribute}
-    for name, attribute in ({} if schema is None else schema.attributes).items():
-        if name not in given and attribute.default_value.name:
-            proto.attribute.append(attribute.default_value)
+    every = [] if schema is None else schema.attributes.values()
+    defaults = [attribute.default_value for attribute in every if attribute.name not in given]
+    proto.attribute.extend(default for default in defaults if default.name)
     return proto
 
 
@@ -289,13 +265,14 @@ def _definition(
     if not versions:
         return None
     newest = max((v for v in versions if v <= version), default=min(versions))
-    if by_types:
-        types = [type_proto(value) or onnx.TypeProto() for value in node.inputs]
-        data = schema.get_context_dependent_function_with_opset_version(
-            newest, proto.SerializeToString(), [kind.SerializeToString() for kind in types]
+    types = [(type_proto(each) or onnx.TypeProto()).SerializeToString() for each in node.inputs]
+    data = (
+        schema.get_context_dependent_function_with_opset_version(
+            newest, proto.SerializeToString(), types
         )
-    else:
-        data = schema.get_function_with_opset_version(newest)
+        if by_types
+        else schema.get_function_with_opset_version(newest)
+    )
     return onnx.FunctionProto.FromString(data) if data else None
 
 

@@ -244,16 +244,12 @@ def qlinear_gemm(b: Body, *given: Tensor | None, alpha: float = 1.0, **turned: A
     return made if len(given) < 8 else _coded(b, made, given, 7)
 
 
-@_fused("QLinearAdd", "QLinearMul")
-def binary(b: Body, *given: Tensor | None) -> Tensor:
-    """A function of two tensors."""
-    return _coded(b, b.one(_plain(b), _real(b, given, 0), _real(b, given, 3)), given, 6)
-
-
-@_fused("QLinearSigmoid", "QLinearLeakyRelu")
-def unary(b: Body, *given: Tensor | None, **attributes: Any) -> Tensor:
-    """A function of one tensor."""
-    return _coded(b, b.one(_plain(b), _real(b, given, 0), **attributes), given, 3)
+@_fused("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu")
+def elementwise(b: Body, *given: Tensor | None, **attributes: Any) -> Tensor:
+    """A function of one tensor or of two."""
+    end = 6 if b.node.op_type in ("QLinearAdd", "QLinearMul") else 3
+    operands = [_real(b, given, at) for at in range(0, end, 3)]
+    return _coded(b, b.one(_plain(b), *operands, **attributes), given, end)
 
 
 @_fused("QLinearAveragePool", "QLinearGlobalAveragePool")

@@ -11,7 +11,7 @@ their end, by masks: a reversed one begins at its own end that way. Values are l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,19 +39,19 @@ def activations_of(
 ) -> list[Activation]:
     """Activations in order; each takes the next of the parameters that it has, or its default."""
     rest = {"alpha": iter(alphas), "beta": iter(betas)}
-    return [_activation(b, name, rest) for name in names]
 
+    def function(name: str) -> Activation:
+        op_type = _SPELLED.get(name.lower())
+        if op_type is None:
+            raise Contradicted(f"activation {name!r} is unknown; there are {', '.join(_SPELLED)}")
+        given = {key: next(rest[key], value) for key, value in _FORMS[op_type].items()}
+        if op_type == "Affine":
+            return lambda x: x * given["alpha"] + given["beta"]
+        if op_type == "ScaledTanh":
+            return lambda x: b.one("Tanh", x * given["beta"]) * given["alpha"]
+        return lambda x: b.one(op_type, x, **given)
 
-def _activation(b: Body, name: str, rest: dict[str, Iterator[float]]) -> Activation:
-    op_type = _SPELLED.get(name.lower())
-    if op_type is None:
-        raise Contradicted(f"activation {name!r} is unknown; there are {', '.join(_SPELLED)}")
-    given = {key: next(rest[key], value) for key, value in _FORMS[op_type].items()}
-    if op_type == "Affine":
-        return lambda x: x * given["alpha"] + given["beta"]
-    if op_type == "ScaledTanh":
-        return lambda x: b.one("Tanh", x * given["beta"]) * given["alpha"]
-    return lambda x: b.one(op_type, x, **given)
+    return [function(name) for name in names]
 
 
 # The steps of the three operators.

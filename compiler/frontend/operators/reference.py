@@ -8,6 +8,7 @@ then has to agree with it about shapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,6 +24,7 @@ from compiler.frontend.operators.definitions import (
     expand,
     expressed,
     infer_expressed,
+    without_absent_end,
 )
 from compiler.frontend.operators.expression import evaluate
 from compiler.frontend.operators.functions import DEFINED, definition_of
@@ -47,40 +49,31 @@ def is_own(node: onnx.NodeProto) -> bool:
 def compute_own(
     node: onnx.NodeProto, inputs: Sequence[Array | None], constant: Collection[str], run: Run
 ) -> list[Array]:
-    """Results of `node`, which `is_own`.
+    """Results of `node`, which `is_own`, from its inputs, None where one is left out.
 
-    Args:
-        node: of the model.
-        inputs: its inputs, None where one is left out.
-        constant: names of those that are constants of the model.
-        run: runs the body where there is no reference.
-
-    Raises:
-        OperatorFailed: a function of the operator fails, or its reference gives other shapes than
-            its body.
+    `constant`: names of those that are constants of the model. `run` runs the body where there is
+    no reference. Raises OperatorFailed where a function of the operator fails, or its reference
+    gives other shapes than its body.
     """
     model, feeds = _single_node_model(node, inputs, constant)
     definition, first = DEFINED[operator_name(node.op_type, node.domain)], model.graph.node(0)
     if isinstance(definition, Expressed):
         infer_expressed(first, definition)
         if definition.reference is None:
-            return [_evaluated(first, definition, inputs)]
+            given = zip(definition.signature.names(len(inputs)), inputs, strict=True)
+            tensors = {name: array for name, array in given if array is not None}
+            return [_converted(evaluate(expressed(first, definition), tensors), first.outputs[0])]
     if definition.reference is None:
         _expand_all(model)
         return list(run(ir.to_proto(model).SerializeToString(), feeds))
-    attributes = definition.signature.bound(attributes_of(first))
-    made = _called(definition, first, inputs, attributes)
+    made = _called(definition, definition.reference, first, inputs)
     _expand_all(model)
     return [_suiting(definition, a, v) for a, v in zip(made, model.graph.outputs, strict=False)]
 
 
-def _evaluated(node: ir.Node, definition: Expressed, inputs: Sequence[Array | None]) -> Array:
-    """The expression of `node` in numpy, in the type of its result."""
-    given = zip(definition.signature.names(len(inputs)), inputs, strict=True)
-    tensors = {name: array for name, array in given if array is not None}
-    dtype = node.outputs[0].dtype
-    assert dtype is not None
-    return evaluate(expressed(node, definition), tensors).astype(dtype.numpy())
+def _converted(made: Array, value: ir.Value) -> Array:
+    assert value.dtype is not None
+    return made.astype(value.dtype.numpy())
 
 
 def _single_node_model(
@@ -112,28 +105,23 @@ def _expand_all(model: ir.Model) -> None:
     """Bodies in place of all nodes that functions define and ONNX Runtime does not know."""
     for node in model.graph:
         definition = definition_of(node)
-        if (
-            definition is not None
-            and not isinstance(definition, Expressed)
-            and is_own(ir.to_proto(node))
-        ):
-            expand(node, definition)
+        if isinstance(definition, Expressed) or not is_own(ir.to_proto(node)):
+            continue
+        assert definition is not None
+        expand(node, definition)
 
 
 def _called(
     definition: Rewrite,
+    reference: Callable[..., Any],
     node: ir.Node,
     inputs: Sequence[Array | None],
-    attributes: dict[str, object],
 ) -> list[Array]:
     """What the reference makes of `inputs`."""
-    assert definition.reference is not None
-    given = list(inputs)
-    while given and given[-1] is None:
-        given.pop()
+    attributes = definition.signature.bound(attributes_of(node))
     try:
         with np.errstate(all="ignore"):
-            made = definition.reference(*given, **attributes)
+            made = reference(*without_absent_end(inputs), **attributes)
     except Exception as mistake:  # whatever a user's function does
         raise OperatorFailed(
             f"{at_node(node.name, definition.name)}: its reference failed: "
@@ -149,5 +137,4 @@ def _suiting(definition: Rewrite, made: Array, value: ir.Value) -> Array:
             f"{definition.name}, defined at {definition.place}: the reference gives "
             f"{list(made.shape)}, the body {list(static_shape(value))}"
         )
-    assert value.dtype is not None
-    return made.astype(value.dtype.numpy())
+    return _converted(made, value)

@@ -9,7 +9,6 @@ quantization is monotonic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,15 +78,16 @@ def _between_conversions(node: ir.Node) -> bool:
     x, w, bias = dequantized(node.inputs[0]), dequantized(node.inputs[1]), input_of(node, 2)
     if not (_are_bytes(x) and _are_bytes(w, axis)) or x is None or w is None:
         return False
-    if not (_may_be_computed(w[0], w[1], bias, groups, axis) if window else _is_unscaled(node)):
+    computed, deep = const(w[0]) is None, bool(axis) and len(static_shape(w[0])) > 4
+    if computed or deep if window else not _is_unscaled(node):
         return False
     how = w[1]
     if axis and groups > 1 and not how.per_tensor:  # weights have the channels of one group
         how = replace(how, scales=np.tile(how.scales, groups), zeros=np.tile(how.zeros, groups))
     integers = _integer_bias(bias, x[1], how)
     extra = bias if integers is None else None
-    tail = _tail(node) if extra is None else _Tail((node,))
-    make = Rewriter(tail.nodes[-1], tail.nodes)
+    nodes, dtype, result = _tail(node) if extra is None else ([node], ir.DataType.FLOAT, _REAL)
+    make = Rewriter(nodes[-1], nodes)
     right = w[0]
     if not window and not axis:
         right = make.op("Transpose", [right], {"perm": [1, 0]})
@@ -96,7 +96,7 @@ def _between_conversions(node: ir.Node) -> bool:
     made = make.op(
         f"Q{node.op_type}" if window else "QMatMul",
         [x[0], right] if integers is None else [x[0], right, integers],
-        window | attributes | tail.attributes, domain=ARCHGEN, out=(tail.dtype, shape),
+        window | attributes | result, domain=ARCHGEN, out=(dtype, shape),
     )  # fmt: skip
     if extra is not None:
         if window:
@@ -130,16 +130,6 @@ def _are_bytes(found: tuple[ir.Value, Quantization] | None, axis: int | None = N
     return found[1].per_tensor or found[1].axis == axis
 
 
-def _may_be_computed(
-    weights: ir.Value, how: Quantization, bias: ir.Value | None, groups: int, axis: int
-) -> bool:
-    """Whether weights of a convolution are constants, or become columns of a product of
-    matrices."""
-    if const(weights) is not None:
-        return True
-    return not axis and (groups == 1 or (how.per_tensor and bias is None))
-
-
 def _is_unscaled(node: ir.Node) -> bool:
     """Whether a MatMul or Gemm is one product of matrices, unscaled."""
     if min(len(static_shape(required(node, i))) for i in (0, 1)) < 2:
@@ -157,34 +147,13 @@ def _integer_bias(value: ir.Value | None, x: Quantization, w: Quantization) -> i
     return found[0] if matches and len(static_shape(found[0])) == 1 else None
 
 
-@dataclass(frozen=True)
-class _Tail:
-    """An operator and what follows and goes into it: the last of `nodes` is replaced."""
-
-    nodes: Sequence[ir.Node]
-    how: Quantization | None = None
-    bounds: tuple[float, float] = (-np.inf, np.inf)
-
-    @property
-    def attributes(self) -> Attributes:
-        """What the result is."""
-        how = self.how
-        if how is None:
-            return {"y_type": "float32"}
-        low, high = map(how.quantize, self.bounds)
-        return {
-            "y_type": how.dtype.name.lower(), "y_scale": how.scale, "y_zero": how.zero,
-            "clip_lo": low, "clip_hi": high,
-        }  # fmt: skip
-
-    @property
-    def dtype(self) -> ir.DataType:
-        """Element type of the result."""
-        return ir.DataType.FLOAT if self.how is None else self.how.dtype
+_REAL: Attributes = {"y_type": "float32"}
+"""Of an operator whose result is not quantized."""
 
 
-def _tail(node: ir.Node) -> _Tail:
-    """Follow the result of `node` to its quantization, through at most one clamp."""
+def _tail(node: ir.Node) -> tuple[list[ir.Node], ir.DataType, Attributes]:
+    """`node` and what goes into it up to the quantization of its result, at most one clamp between;
+    type and attributes of what the last of them makes."""
     nodes = [node]
     follower = sole_consumer(node.outputs[0])
     bounds = _clamp(follower)
@@ -193,8 +162,13 @@ def _tail(node: ir.Node) -> _Tail:
         follower = sole_consumer(follower.outputs[0])
     how = quantization_of(follower) if is_op(follower, "QuantizeLinear") else None
     if follower is None or how is None or not how.per_tensor or how.dtype not in BYTES:
-        return _Tail((node,))
-    return _Tail((*nodes, follower), how, bounds or (-np.inf, np.inf))
+        return [node], ir.DataType.FLOAT, _REAL
+    low, high = map(how.quantize, bounds or (-np.inf, np.inf))
+    attributes: Attributes = {
+        "y_type": how.dtype.name.lower(), "y_scale": how.scale, "y_zero": how.zero,
+        "clip_lo": low, "clip_hi": high,
+    }  # fmt: skip
+    return [*nodes, follower], how.dtype, attributes
 
 
 def _clamp(node: ir.Node | None) -> tuple[float, float] | None:
@@ -218,19 +192,18 @@ def _zero_points(value: ir.Value | None) -> list[int] | None:
 
 def _conv_integer(node: ir.Node) -> bool:
     """ConvInteger; a zero point of `x` known at run time only is multiplied out, as that of a
-    product, and one of computed weights goes by way of float32 numbers."""
+    product, and computed weights or their zero points go by way of float32."""
     x, w = required(node, 0), required(node, 1)
     x_zero, w_zero = _zero_points(input_of(node, 2)), _zero_points(input_of(node, 3))
     make, window, weights = Rewriter(node), _window(node), const(w)
-    late = x_zero is None and weights is not None
-    if w_zero is not None and (late or (x_zero is not None and len(x_zero) == 1)):
+    if weights is not None and w_zero is not None and (x_zero is None or len(x_zero) == 1):
         attributes = window | {
             "x_zero": 0 if x_zero is None else x_zero[0], "x_scale": 1.0,
             "w_zero": w_zero, "w_scale": [1.0], "y_type": "int32",
         }  # fmt: skip
         out = (ir.DataType.INT32, static_shape(node.outputs[0]))
         made = make.op("QConv", [x, w], attributes, domain=ARCHGEN, out=out)
-        if late and weights is not None:
+        if x_zero is None:
             zero = np.asarray(w_zero, np.int32).reshape(-1, *(1,) * (weights.ndim - 1))
             sums = _sums_of_weights(node, weights.astype(np.int32) - zero)
             made = _without_zero_point(make, made, required(node, 2), sums)

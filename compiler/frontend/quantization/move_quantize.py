@@ -100,14 +100,10 @@ def quantization_of(node: ir.Node | None) -> Quantization | None:
         return None
     if scales.ndim > 1 or int_attr(node, "block_size", 0):
         return None
-    axis = int_attr(node, "axis", 1)
-    points = np.zeros(scales.size) if zeros is None else zeros
-    return Quantization(
-        scales.reshape(-1).astype(np.float32),
-        points.reshape(-1).astype(np.int64),
-        integers.dtype,
-        axis % max(1, len(integers.shape)),
-    )
+    axis = int_attr(node, "axis", 1) % max(1, len(integers.shape))
+    points = np.zeros(scales.size) if zeros is None else zeros.reshape(-1)
+    numbers = scales.reshape(-1).astype(np.float32), points.astype(np.int64)
+    return Quantization(*numbers, integers.dtype, axis)
 
 
 def dequantized(value: ir.Value | None) -> tuple[ir.Value, Quantization] | None:
@@ -131,7 +127,7 @@ the first two, for TensorScatter).
 
 MaxPool is one of them because quantization and dequantization are monotonic."""
 
-_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def data_inputs(node: ir.Node) -> int:
@@ -169,7 +165,7 @@ def moved_axis(node: ir.Node, axis: int, back: bool = False) -> int | None:
     if is_op(node, "Transpose"):
         perm = ints_attr(node, "perm") or list(reversed(range(len(shapes[0]))))
         return perm[axis] if back else perm.index(axis)
-    if is_op(node, *_VIEWS):  # the axis of as many elements, and as many before it
+    if is_op(node, *VIEWS):  # the axis of as many elements, and as many before it
         source, target = shapes[::-1] if back else shapes
         before, prod = math.prod(source[:axis]), math.prod
         same = (i for i, n in enumerate(target) if n == source[axis] and prod(target[:i]) == before)
@@ -276,7 +272,12 @@ def _quantize(make: Rewriter, value: ir.Value, like: ir.Node, wanted: Quantizati
     if not wanted.per_tensor:
         attributes["axis"] = wanted.axis
     made = make.node("QuantizeLinear", [value, *like.inputs[1:]], attributes)
-    _move_behind(make.graph, made, value.producer())
+    make.graph.remove(made)
+    producer = value.producer()
+    if producer is not None:
+        make.graph.insert_after(producer, made)
+    else:  # before whatever else reads an input
+        make.graph.insert_before(make.graph[0], made)
     for twin in twins:
         _replace(twin, made.outputs[0], make)
 
@@ -296,15 +297,6 @@ def _twins(value: ir.Value, wanted: Quantization) -> Iterator[ir.Node]:
         inside = use.node.graph is value.graph and not use.node.outputs[0].is_graph_output()
         if how is not None and how.same_as(wanted) and inside:
             yield use.node
-
-
-def _move_behind(graph: ir.Graph, node: ir.Node, producer: ir.Node | None) -> None:
-    """Let `node` stand right behind `producer`, or first: before whatever else reads its input."""
-    graph.remove(node)
-    if producer is not None:
-        graph.insert_after(producer, node)
-    else:
-        graph.insert_before(graph[0], node)
 
 
 # Data movement on integers: DequantizeLinear moves below what only rearranges elements.
