@@ -66,10 +66,8 @@ def _reason(op_type: str, given: str) -> str | None:
     if is_defined(op_type, domain):
         return None
     refused = outside(op_type, domain)
-    if refused is not None:
+    if refused is not None or domain == ARCHGEN or is_known(op_type, domain):
         return refused
-    if domain == ARCHGEN or is_known(op_type, domain):
-        return None
     if domain not in operators_of_runtime() and not domain.startswith("ai.onnx"):
         return f"the domain is unknown here and to ONNX Runtime; {_REMEDY}"
     return f"neither this compiler nor ONNX Runtime has this operator; {_REMEDY}"

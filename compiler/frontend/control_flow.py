@@ -75,11 +75,10 @@ def infer_body(node: ir.Node, opsets: Opsets) -> bool:
 
     `opsets` are those of the bodies. Raises ValueError where a body contradicts an operator.
     """
-    rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    if rule is None:
+    if not is_op(node, *_RULES):
         return False
     with _as_before(*bodies(node)):
-        rule(node, opsets)
+        _RULES[node.op_type](node, opsets)
     return True
 
 
@@ -137,15 +136,12 @@ def _filled(found: Dims, declared: Dims) -> Dims:
     return tuple(b if a is None else a for a, b in zip(found, declared, strict=True))
 
 
-def _give(value: ir.Value, dims: Dims) -> None:
+def _give(value: ir.Value, dims: Dims, given: ir.Value | None = None) -> None:
+    """Let a value be of the shape `dims`, and of the type of what is `given` where the file says
+    none."""
     value.shape = None if dims is None else ir.Shape(dims)
-
-
-def _type(values: Sequence[ir.Value], outer: Sequence[ir.Value | None]) -> None:
-    """Let inputs of a body of which the file says no type have that of what they are given."""
-    for value, given in zip(values, outer, strict=False):
-        if value.type is None and given is not None:
-            value.type = given.type
+    if value.type is None and given is not None:
+        value.type = given.type
 
 
 def _take(value: ir.Value, made: ir.Value, dims: Dims, why: str) -> None:
@@ -156,37 +152,22 @@ def _take(value: ir.Value, made: ir.Value, dims: Dims, why: str) -> None:
         value.meta[_WHY] = why
 
 
-# If.
-
-
-_BRANCHES = ("then_branch", "else_branch")
-
-
-def _branch_results(node: ir.Node, opsets: Opsets) -> list[tuple[ir.Value, ir.Value]]:
-    """The results of both branches, with types and shapes."""
-    made = (_infer_body_values(node.attributes[n].as_graph(), opsets) for n in _BRANCHES)
-    return list(zip(*made, strict=True))
+def _branches(node: ir.Node) -> list[ir.Graph]:
+    return [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
 
 
 def _infer_if(node: ir.Node, opsets: Opsets) -> None:
-    pairs = _branch_results(node, opsets)
-    for value, (one, other) in zip(node.outputs, pairs, strict=True):
+    results = (_infer_body_values(branch, opsets) for branch in _branches(node))
+    for value, one, other in zip(node.outputs, *results, strict=True):
         _take(value, one, _common(_dims(one), _dims(other)), "its branches differ in it")
-
-
-# Loop.
 
 
 def _infer_loop(node: ir.Node, opsets: Opsets) -> None:
     body = node.attributes["body"].as_graph()
-    for value in body.inputs[:2]:
-        value.shape = value.shape or ir.Shape(())
     for value, kind in zip(body.inputs, (ir.DataType.INT64, ir.DataType.BOOL), strict=False):
-        value.dtype = value.dtype or kind
-    _type(body.inputs[2:], node.inputs[2:])
-    given = [_dims(value) for value in node.inputs[2:]]
+        value.dtype, value.shape = value.dtype or kind, value.shape or ir.Shape(())
     rounds = rounds_of(node, body)
-    states, elements = _settled(body, given, rounds, opsets)
+    states, elements = _settled(body, node.inputs[2:], rounds, opsets)
     changed = "its rounds change it, and how many there are depends on data"
     often = "how many rounds there are depends on data"
     shapes = [
@@ -198,15 +179,15 @@ def _infer_loop(node: ir.Node, opsets: Opsets) -> None:
 
 
 def _settled(
-    body: ir.Graph, given: Sequence[Dims], rounds: int | None, opsets: Opsets
+    body: ir.Graph, given: Sequence[ir.Value | None], rounds: int | None, opsets: Opsets
 ) -> tuple[list[Dims], list[Dims]]:
     """Shapes of the states after all rounds, and of what one round adds to the other results."""
-    states = list(given)
-    declared = _declared(body, given)
+    states = [_dims(value) for value in given]
+    declared = _declared(body, states)
     counted = rounds if rounds is not None and rounds <= _ROUNDS else None
     for turn in count():
-        for value, dims in zip(body.inputs[2:], states, strict=True):
-            _give(value, dims)
+        for each in zip(body.inputs[2:], states, given, strict=True):
+            _give(*each)
         _, *results = _infer_body_values(body, opsets)
         found = [_filled(_dims(v), d) for v, d in zip(results, declared, strict=True)]
         made, elements = found[: len(states)], found[len(states) :]
@@ -252,9 +233,6 @@ def _goes_on(body: ir.Graph) -> bool:
     return value is not None
 
 
-# Scan.
-
-
 def _infer_scan(node: ir.Node, opsets: Opsets) -> None:
     """Before opset 9 lengths come first, and each value has an axis of samples in front."""
     batched = opsets.get("", 9) < 9
@@ -263,20 +241,19 @@ def _infer_scan(node: ir.Node, opsets: Opsets) -> None:
     body = node.attributes["body"].as_graph()
     scanned = int_attr(node, "num_scan_inputs", 0)
     count = len(given) - scanned
-    axes = ints_attr(node, "scan_input_axes", [0] * scanned) or []
+    axes = _each(node, "scan_input_axes", scanned)
     rounds: int | None = None
-    _type(body.inputs, given)
     for index, (value, outer) in enumerate(zip(body.inputs, given, strict=True)):
         dims = _dims(outer)
         dims = None if dims is None else dims[len(samples) :]
         if index >= count and dims is not None:
             axis = axes[index - count] % len(dims)
             rounds, dims = dims[axis], dims[:axis] + dims[axis + 1 :]
-        _give(value, dims)
+        _give(value, dims, outer)
     _infer_body_values(body, opsets)
     for value, outer, inner in zip(node.outputs, given[:count], body.outputs, strict=False):
         _take(value, inner, _dims(outer), "")
-    to = ints_attr(node, "scan_output_axes", [0] * (len(node.outputs) - count)) or []
+    to = _each(node, "scan_output_axes", len(node.outputs) - count)
     for value, inner, axis in zip(node.outputs[count:], body.outputs[count:], to, strict=True):
         dims = _dims(inner)
         if dims is not None:
@@ -307,12 +284,12 @@ def unfold(node: ir.Node, version: int, unfolding: Unfolding) -> bool:
         version: operator set of its bodies.
         unfolding: operators that its rounds may have.
     """
-    rule = {"Loop": _unfold_loop, "Scan": _unfold_scan, "If": _unfold_if}.get(node.op_type)
-    if rule is None or node.domain not in ("", "ai.onnx") or node.graph is None:
+    rules = {"Loop": _unfold_loop, "Scan": _unfold_scan, "If": _unfold_if}
+    if not is_op(node, *rules):
         return False
     made = _Rounds(node, version)
     try:
-        results = rule(made, unfolding)
+        results = rules[node.op_type](made, unfolding)
     except Declined as why:
         node.metadata_props[REASON] = str(why)
         return False
@@ -480,8 +457,7 @@ def _each(node: ir.Node, name: str, count: int) -> Sequence[int]:
 def _unfold_if(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     del unfolding
     node, condition = made.node, required(made.node, 0)
-    both = [node.attributes[name].as_graph() for name in _BRANCHES]
-    known = const(condition)
+    both, known = _branches(node), const(condition)
     if known is not None:
         made.origin = ""  # what is taken is what it was
         return made.copied(both[0 if known.any() else 1], [])
@@ -491,16 +467,16 @@ def _unfold_if(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
             f"its branches have {size} operators; of at most {MOST_SELECTED} both are computed"
         )
     with _as_before(*both):
-        pairs = _branch_results(node, {**made.graph.opset_imports, "": made.version})
-        agree = all(
-            is_static(one) and _dims(one) == _dims(other) and one.type == other.type
-            for one, other in pairs
+        opsets = {**made.graph.opset_imports, "": made.version}
+        one, other = (
+            [(value.type, _dims(value)) for value in _infer_body_values(branch, opsets)]
+            for branch in both
         )
-    if not agree:
+    if one != other or any(dims is None or None in dims for _, dims in one):
         raise Declined("its branches make tensors of different shapes or types")
     scalar = made.one("Reshape", condition, made.constant([]))
-    one, other = (made.copied(branch, []) for branch in both)
-    return [made.one("Where", scalar, a, b) for a, b in zip(one, other, strict=True)]
+    pairs = zip(*(made.copied(branch, []) for branch in both), strict=True)
+    return [made.one("Where", scalar, *pair) for pair in pairs]
 
 
 def _node_count(graph: ir.Graph) -> int:
@@ -519,12 +495,8 @@ def resolve_sequence(node: ir.Node) -> bool:
     Every value that `node` reads has a static shape. SequenceConstruct is left for readers to look
     through, and is dead behind the last of them.
     """
-    if is_op(node, "SplitToSequence"):
-        made = _bundle_of_parts(node)
-    elif is_op(node, "SequenceAt"):
-        made = _element(node)
-    else:
-        return False
+    rules = {"SplitToSequence": _bundle_of_parts, "SequenceAt": _element}
+    made = rules[node.op_type](node) if is_op(node, *rules) else None
     if made is not None:
         replace_outputs(node, [made])
     return made is not None
@@ -545,9 +517,8 @@ def _bundle_of_parts(node: ir.Node) -> ir.Value | None:
         size = int(given)
         lengths = [min(size, extent - start) for start in range(0, extent, size)]
     make = Rewriter(node)
-    parts: list[ir.Value] = list(
-        make.node("Split", [x, make.axes(lengths)], {"axis": axis}, "", len(lengths)).outputs
-    )
+    split_up = make.node("Split", [x, make.axes(lengths)], {"axis": axis}, "", len(lengths))
+    parts = [*split_up.outputs]
     if split is None and not int_attr(node, "keepdims", 1):
         parts = [make.op("Squeeze", [part, make.axes([axis])]) for part in parts]
     return make.op("SequenceConstruct", parts)

@@ -47,11 +47,9 @@ SIZED = "archgen.sized"
 """Key, in the metadata of a model, of its outputs of unknown size: name -> that of its extents."""
 _PREFIX = "tail."
 _PRODUCTS = frozenset(
-    (
-        *("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "Gemm", "MatMul"),
-        *("MatMulInteger", "QLinearMatMul", "Einsum", "LSTM", "GRU", "RNN", "Attention"),
-    )
-)
+    ["Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "Gemm", "MatMul",
+     "MatMulInteger", "QLinearMatMul", "Einsum", "LSTM", "GRU", "RNN", "Attention"]
+)  # fmt: skip
 _PADDED = frozenset(["FLOAT", "DOUBLE", "INT64", "INT32", "INT8", "UINT8", "BOOL"])
 """Element types that ONNX Runtime pads."""
 Shapes = list[tuple[int, ...]]
@@ -143,15 +141,15 @@ def _data_dependent_tail(graph: ir.Graph) -> _HostTail | None:
     made: set[ir.Value] = set()
     first: list[ir.Node] = []
     for node in graph:
-        inside = any(value in made for value in reads(node))
-        begins = not inside and is_op(node, *MOST) and not all(map(is_static, node.outputs))
-        if begins:
+        inside = not made.isdisjoint(reads(node))
+        if not inside and all(map(is_static, node.outputs)):
+            continue
+        if not inside:
+            if not is_op(node, *MOST):
+                return None
             first.append(node)
-        if begins or inside:
-            nodes.append(node)
-            made.update(node.outputs)
-        elif not all(map(is_static, node.outputs)):
-            return None
+        nodes.append(node)
+        made.update(node.outputs)
     read: dict[str, ir.Value] = {}
     constants: dict[str, ir.Value] = {}
     for value in (v for node in nodes for v in reads(node) if v not in made):
