@@ -27,7 +27,6 @@ from compiler.symbolic.constants import (
 from compiler.tensor_ir.nest import (
     ZERO,
     Access,
-    Affine,
     Dim,
     HostNode,
     Nest,
@@ -39,7 +38,7 @@ from compiler.tensor_ir.nest import (
 from compiler.tensor_ir.registers import (
     Count,
     Point,
-    counted,
+    count_of,
     edge_of,
     fitted,
     from_where,
@@ -53,7 +52,6 @@ from simmodel.isa.region import Register, Terms
 
 _SHOWN = 12
 """Reasons in a message; more are only counted."""
-_PRODUCT = "is no sum of multiples of the lengths"
 
 
 def merge_graphs(
@@ -124,36 +122,30 @@ class _GraphMerge:
 
     def count(self, known: Mapping[Point, int], what: str) -> Count | None:
         """A number of positions as a function of lengths; None: it is constant."""
-        found = counted(known, self.registers)
-        if found is None:
-            self.mistakes.append(f"{what} {_PRODUCT}: {self._values_text(known)}")
+        registers, terms = self.registers, self.terms(known, what)
+        if not terms:
             return None
-        shrinking = [name for name, factor in found.terms if factor < 0]
-        low = tuple(register.low for register in lengths_among(self.registers))
-        least = found.at({register.name: register.low for register in self.registers})
+        found = count_of(terms, known, registers)
+        shrinking = [name for name, factor in terms if factor < 0]
+        low = tuple(register.low for register in lengths_among(registers))
+        least = found.at({register.name: register.low for register in registers})
         if shrinking:
             self.mistakes.append(f"{what} becomes less where {shrinking[0]} becomes more")
         elif least < 0:
             there = from_where(
-                lambda point: found.at(values_at_point(self.registers, point)) > 0,
-                self.registers,
-                low,
+                lambda point: found.at(values_at_point(registers, point)) > 0, registers, low
             )
-            at = point_text(self.registers, low)
+            at = point_text(registers, low)
             self.mistakes.append(f"{what} follows from longer inputs as {least} at {at}{there}")
-        return found if found.terms else None
+        return found
 
     def terms(self, known: Mapping[Point, int], what: str) -> Terms:
         """A number as a linear function of registers."""
         found = fitted(known, self.registers)
         if found is None:
-            self.mistakes.append(f"{what} {_PRODUCT}: {self._values_text(known)}")
+            seen = [f"{n} at {point_text(self.registers, point)}" for point, n in known.items()]
+            self.mistakes.append(f"{what} is no sum of multiples of the lengths: {', '.join(seen)}")
         return found or ()
-
-    def _values_text(self, known: Mapping[Point, int]) -> str:
-        return ", ".join(
-            f"{value} at {point_text(self.registers, point)}" for point, value in known.items()
-        )
 
     # Tensors.
 
@@ -295,27 +287,19 @@ class _GraphMerge:
             self.mistakes.append(f"{what}, its pad or scale depends on the length")
         index = []
         for axis, affine in enumerate(edge.index):
+            place = f"{what} along axis {axis}"
             along = {point: access.index[axis] for point, access in seen.items()}
-            self._check_coefficients(along, nests, f"{what} along axis {axis}")
+            for d, dim in enumerate(dims):  # of a loop with several iterations
+                walking = [point for point in along if nests[point].dims[d].extent > 1]
+                if len({along[point].coefficient(d) for point in walking}) > 1:
+                    said = f"{place}, the step of loop {dim.name} depends on the length"
+                    self.mistakes.append(said)
             terms = self.terms(
                 {point: each.constant for point, each in along.items()},
                 f"{what}, the position along axis {axis}",
             )
             index.append(replace(affine, registers=terms))
         return replace(edge, index=tuple(index))
-
-    def _check_coefficients(
-        self, along: Mapping[Point, Affine], nests: Mapping[Point, Nest], what: str
-    ) -> None:
-        """Check that steps of loops with several iterations do not depend on a length."""
-        for d, dim in enumerate(nests[self.edge].dims):
-            steps = {
-                affine.coefficient(d)
-                for point, affine in along.items()
-                if nests[point].dims[d].extent > 1
-            }
-            if len(steps) > 1:
-                self.mistakes.append(f"{what}, the step of loop {dim.name} depends on the length")
 
 
 _NUMBERS = ("parameters", "low", "high", "scale", "zero", "sparse")
