@@ -156,8 +156,8 @@ def _each_part(
         if isinstance(part, HostNode):
             yield f"{number} {print_step(part)}"
             continue
-        layer = isinstance(part, Layer)
-        yield f"layer {number}" if layer else f"group {number}: {part.plan.schedule.group.name}"
+        of_group = isinstance(part, PlacedGroup) and part.plan.schedule.group.name
+        yield f"group {number}: {of_group}" if of_group else f"layer {number}"
         yield from (f"  {line}" for line in lines(part))
 
 

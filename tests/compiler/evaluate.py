@@ -38,7 +38,10 @@ class _Product(OpRun):
     def _run(self, x: Array, w: Array, b: Array | None = None, **_: object) -> tuple[Array]:
         given = {a.name: helper.get_attribute_value(a) for a in self.onnx_node.attribute}
         one, other = self.prefixes
-        zeros, scales = np.asarray(given[f"{other}_zero"]), np.float32(given[f"{other}_scale"])
+        zeros, scales = (
+            np.asarray(given[f"{other}_zero"]),
+            np.asarray(given[f"{other}_scale"], "f4"),
+        )
         operator = self.onnx_node.op_type.removeprefix("Q")
         operands = {"a": x.astype("f4") - given[f"{one}_zero"], "b": self.centred(w, zeros, given)}
         window = {name: given[name] for name in WINDOW if name in given}
@@ -57,7 +60,7 @@ class _Product(OpRun):
         kind = given["y_type"].decode()
         if kind == "int32":
             return (total.astype(np.int32),)
-        factor = np.float32(given[f"{one}_scale"]) * scales
+        factor: Array = np.float32(given[f"{one}_scale"]) * scales
         if kind == "float32":
             return (total.astype(np.float32) * factor.reshape(channel),)
         factor = (factor / np.float32(given["y_scale"])).astype(np.float32).reshape(channel)
