@@ -19,7 +19,7 @@ from compiler.errors import UnsupportedModel
 from compiler.symbolic.borders import with_borders
 from compiler.symbolic.buffer_views import unwritten
 from compiler.symbolic.ceil_div import with_ceil_div_registers
-from compiler.symbolic.constants import Constants, no_constants, with_host_constants
+from compiler.symbolic.constants import Constants, with_host_constants
 from compiler.symbolic.merge import merge_graphs, other_structure, refusal
 from compiler.symbolic.specialize import at_length
 from compiler.tensor_ir.interpreter import Host, run
@@ -48,7 +48,7 @@ class SymbolicModel:
     have the same constants, except those that depend on the lengths."""
     host: Host = field(repr=False)
     """Runs operators that are left to the host."""
-    constants: Constants = field(default=no_constants, repr=False)
+    constants: Constants | None = field(default=None, repr=False)
     """Values of constants that depend on the lengths."""
 
     def at(self, values: Mapping[str, int]) -> ir.Model | None:
@@ -79,7 +79,7 @@ _SHARE = 0.05
 
 
 def for_lengths(
-    make: Make, registers: tuple[Register, ...], host: Host, constants: Constants = no_constants,
+    make: Make, registers: tuple[Register, ...], host: Host, constants: Constants | None = None,
     real: str = "fp32",
 ) -> NestGraph:  # fmt: skip
     """The nest graph for all lengths of `registers`.

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 
 from compiler.errors import UnsupportedModel, at_node
 from compiler.symbolic.buffer_views import OtherBox, moves
+from compiler.symbolic.ceil_div import extents_at
 from compiler.symbolic.constants import (
     Constants,
     begins_alike,
     is_mean,
     mean_scale_of,
     tables_of,
-    with_scale,
 )
 from compiler.tensor_ir.nest import (
     ZERO,
@@ -55,7 +55,7 @@ _SHOWN = 12
 
 
 def merge_graphs(
-    graphs: Mapping[Point, NestGraph], registers: tuple[Register, ...], constants: Constants,
+    graphs: Mapping[Point, NestGraph], registers: tuple[Register, ...], constants: Constants | None,
     real: str = "fp32",
 ) -> NestGraph:  # fmt: skip
     """The symbolic graph for all lengths of `registers`.
@@ -98,7 +98,7 @@ class _GraphMerge:
     graphs: Mapping[Point, NestGraph]
     registers: tuple[Register, ...]
     edge: Point
-    constants: Constants
+    constants: Constants | None
     real: str
     mistakes: list[str] = field(default_factory=list)
     tables: dict[str, Tensor] = field(default_factory=dict)
@@ -154,10 +154,9 @@ class _GraphMerge:
         offsets = self._offsets()
         made = {}
         for name, tensor in edge.tensors.items():
-            seen = {point: graph.tensors[name] for point, graph in self.graphs.items()}
             counts = tuple(
                 self.count(
-                    {point: each.shape[axis] for point, each in seen.items()},
+                    extents_at(self.graphs, name, axis),
                     f"{self._whose(name)}: the extent of {name} along axis {axis}",
                 )
                 for axis in range(len(tensor.shape))
@@ -253,7 +252,11 @@ class _GraphMerge:
         )  # fmt: skip
         share = self._mean_scale(step, dims, where) if is_mean(seen) else None
         if share is not None:
-            seen = {point: with_scale(nest, step) for point, nest in seen.items()}
+            scale = step.operands[0].scale
+            seen = {
+                point: replace(nest, operands=(replace(nest.operands[0], scale=scale),))
+                for point, nest in seen.items()
+            }
         reads = [
             self._access(dict(zip(seen, each, strict=True)), seen, dims, where)
             for each in zip(*(nest.reads for nest in seen.values()), strict=True)

@@ -38,10 +38,7 @@ class _Product(OpRun):
     def _run(self, x: Array, w: Array, b: Array | None = None, **_: object) -> tuple[Array]:
         given = {a.name: helper.get_attribute_value(a) for a in self.onnx_node.attribute}
         one, other = self.prefixes
-        zeros, scales = (
-            np.asarray(given[f"{other}_zero"]),
-            np.asarray(given[f"{other}_scale"], "f4"),
-        )
+        zeros = np.asarray(given[f"{other}_zero"])
         operator = self.onnx_node.op_type.removeprefix("Q")
         operands = {"a": x.astype("f4") - given[f"{one}_zero"], "b": self.centred(w, zeros, given)}
         window = {name: given[name] for name in WINDOW if name in given}
@@ -60,7 +57,9 @@ class _Product(OpRun):
         kind = given["y_type"].decode()
         if kind == "int32":
             return (total.astype(np.int32),)
-        factor: Array = np.float32(given[f"{one}_scale"]) * scales
+        factor: Array = np.float32(given[f"{one}_scale"]) * np.asarray(
+            given[f"{other}_scale"], "f4"
+        )
         if kind == "float32":
             return (total.astype(np.float32) * factor.reshape(channel),)
         factor = (factor / np.float32(given["y_scale"])).astype(np.float32).reshape(channel)

@@ -44,9 +44,7 @@ def absorbing_producer(value: ir.Value) -> ir.Node | None:
     bias = input_of(node, 2)
     if const(input_of(node, 1)) is None or (bias is not None and const(bias) is None):
         return None
-    if node.op_type == "Gemm" and (
-        float_attr(node, "alpha", 1.0) != 1.0 or float_attr(node, "beta", 1.0) != 1.0
-    ):
+    if node.op_type == "Gemm" and {float_attr(node, n, 1.0) for n in ("alpha", "beta")} != {1.0}:
         return None
     return node if sole_consumer(value) is not None else None
 
@@ -106,18 +104,14 @@ class FoldAffine(GraphPass, Omittable):
         """Rewrite one element-wise node behind a Conv, ConvTranspose or Gemm."""
         if not is_op(node, "Add", "Sub", "Mul", "Div") or len(node.inputs) != 2:
             return False
-        for position in (0, 1):
-            data, other = node.inputs[position], node.inputs[1 - position]
-            if data is None or (position and node.op_type == "Div"):
-                continue
+        for position in (0,) if node.op_type == "Div" else (0, 1):
+            data, other = required(node, position), node.inputs[1 - position]
             linear = absorbing_producer(data)
             operand = None if linear is None else _per_channel(linear, other)
-            if linear is None or operand is None:
-                continue
-            if static_shape(node.outputs[0]) != static_shape(data):
-                continue
-            absorb(linear, *_affine_of_operand(node.op_type, operand, position), source=node)
-            return True
+            same = static_shape(node.outputs[0]) == static_shape(data)
+            if linear is not None and operand is not None and same:
+                absorb(linear, *_affine_of_operand(node.op_type, operand, position), source=node)
+                return True
         return False
 
 
@@ -249,9 +243,8 @@ def _spatial_pads(pad: ir.Node) -> list[int] | None:
     rank = len(static_shape(required(pad, 0)))
     where = list(range(rank)) if axes is None else [int(axis) % rank for axis in axes]
     begins, ends = [0] * rank, [0] * rank
-    for position, axis in enumerate(where):
-        begins[axis] = int(amounts[position])
-        ends[axis] = int(amounts[position + len(where)])
+    for axis, before, after in zip(where, *np.split(amounts, 2), strict=True):
+        begins[axis], ends[axis] = int(before), int(after)
     # Windows have no pads in batch and channels, and negative ones would crop.
     if any(begins[:2]) or any(ends[:2]) or min(begins + ends) < 0:
         return None

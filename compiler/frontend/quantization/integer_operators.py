@@ -77,9 +77,13 @@ def _between_conversions(node: ir.Node) -> bool:
     x, w, bias = dequantized(node.inputs[0]), dequantized(node.inputs[1]), input_of(node, 2)
     if not (_are_bytes(x) and _are_bytes(w, axis)) or x is None or w is None:
         return False
-    if not (_may_be_computed(w[0], w[1], bias, groups, axis) if window else _is_unscaled(node)):
-        return False
     how = w[1]
+    if window and const(w[0]) is None:  # what is computed becomes columns of a product of matrices
+        able = not axis and (groups == 1 or (how.per_tensor and bias is None))
+    else:
+        able = bool(window) or _is_unscaled(node)
+    if not able:
+        return False
     if axis and groups > 1 and not how.per_tensor:  # weights have the channels of one group
         how = replace(how, scales=np.tile(how.scales, groups), zeros=np.tile(how.zeros, groups))
     integers = _integer_bias(bias, x[1], how)
@@ -126,16 +130,6 @@ def _are_bytes(found: tuple[ir.Value, Quantization] | None, axis: int | None = N
     if found is None or found[1].dtype not in BYTES:
         return False
     return found[1].per_tensor or found[1].axis == axis
-
-
-def _may_be_computed(
-    weights: ir.Value, how: Quantization, bias: ir.Value | None, groups: int, axis: int
-) -> bool:
-    """Whether weights of a convolution are constants, or become columns of a product of
-    matrices."""
-    if const(weights) is not None:
-        return True
-    return not axis and (groups == 1 or (how.per_tensor and bias is None))
 
 
 def _is_unscaled(node: ir.Node) -> bool:
@@ -201,10 +195,8 @@ def _clamp(node: ir.Node | None) -> tuple[float, float] | None:
         return None
     if is_op(node, "Relu"):
         return 0.0, np.inf
-    lo, hi = (
-        default if value is None else scalar(value)
-        for value, default in ((input_of(node, 1), -np.inf), (input_of(node, 2), np.inf))
-    )
+    ends = zip((input_of(node, 1), input_of(node, 2)), (-np.inf, np.inf), strict=True)
+    lo, hi = (default if value is None else scalar(value) for value, default in ends)
     return None if lo is None or hi is None or lo > hi else (lo, hi)
 
 
