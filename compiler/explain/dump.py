@@ -26,6 +26,7 @@ from compiler.context import CompileOptions, CompileResult, ScheduledNetwork
 from compiler.decisions.text.extract import extract_tree, remarks_of
 from compiler.decisions.text.text import print_tree
 from compiler.errors import CompilerError
+from compiler.frontend.importer import NUMBERS
 from compiler.geometry.tile_trace import Repeat, TileTrace
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
@@ -42,7 +43,6 @@ from simmodel.program.program import Program
 
 _SHOWN = 8
 """Elements up to which a constant's values are written out."""
-_VALUES = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _ELSEWHERE = re.compile(r' = \["location": "\.\.\."\]')
 
 
@@ -141,7 +141,7 @@ def _graph(model: ir.Model) -> str:
     proto = ir.to_proto(model)
     for tensor in proto.graph.initializer:
         if math.prod(tensor.dims) > _SHOWN:
-            for field in _VALUES:
+            for field in NUMBERS:
                 tensor.ClearField(field)
             tensor.data_location = onnx.TensorProto.EXTERNAL
             tensor.external_data.add(key="location", value="...")

@@ -73,6 +73,9 @@ from compiler.frontend.rewrite import (
 from compiler.frontend.shapes import infer_node, schema_of
 from compiler.passes import Count, run_pass
 
+NUMBERS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+"""Fields of a tensor of a file, one of which holds its elements."""
+
 
 @dataclass(frozen=True)
 class Load:
@@ -398,5 +401,4 @@ def _needed_subgraph(
 
 
 def _has_numbers(tensor: onnx.TensorProto) -> bool:
-    values = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-    return not math.prod(tensor.dims) or any(getattr(tensor, field) for field in values)
+    return not math.prod(tensor.dims) or any(getattr(tensor, field) for field in NUMBERS)
