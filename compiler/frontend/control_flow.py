@@ -16,13 +16,12 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.frontend.canonicalize.fold_constants import constant_tensor, folded
-from compiler.frontend.operators.body import Declined, Unfolding
+from compiler.frontend.operators.body import Declined, NodesBehind, Unfolding
 from compiler.frontend.operators.definitions import REASON
 from compiler.frontend.reference_types import DECLARED, Dims, declared
 from compiler.frontend.rewrite import (
     ORIGIN,
     Rewriter,
-    add_constant,
     bodies,
     const,
     fresh_name,
@@ -123,7 +122,6 @@ def _dims(value: ir.Value | None) -> Dims:
 
 
 def _common(one: Dims, other: Dims) -> Dims:
-    """What two shapes have in common."""
     if one is None or other is None or len(one) != len(other):
         return None
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
@@ -293,7 +291,7 @@ def unfold(node: ir.Node, version: int, unfolding: Unfolding) -> bool:
     except Declined as why:
         node.metadata_props[REASON] = str(why)
         return False
-    replace_outputs(node, results, lambda result: made.one("Identity", result))
+    replace_outputs(node, results, lambda result: made.op("Identity", [result]))
     for body in bodies(node):
         _read_no_more(body)
     return True
@@ -308,15 +306,12 @@ def _read_no_more(body: ir.Graph) -> None:
             _read_no_more(graph)
 
 
-class _Rounds:
+class _Rounds(NodesBehind):
     """Nodes behind one that has bodies."""
 
     def __init__(self, node: ir.Node, version: int) -> None:
-        assert node.graph is not None
-        self.node, self.graph, self.version = node, node.graph, version
-        self._last = node
-        self.body = next(bodies(node))
-        self.origin = node.metadata_props.get(ORIGIN, str(node.name))
+        super().__init__(node)
+        self.version, self.body, self.origin = version, next(bodies(node)), self.props[ORIGIN]
 
     def copied(self, body: ir.Graph, given: Sequence[ir.Value | None]) -> list[ir.Value]:
         """The nodes of `body`, reading what is `given` in the place of its inputs; its results."""
@@ -354,7 +349,7 @@ class _Rounds:
 
     def _adopt(self, inner: ir.Node) -> None:
         """Give `inner`, and all in it, names that nothing else has."""
-        inner.name = fresh_name(self.graph, f"{self.node.name}_{inner.op_type}")
+        inner.name = fresh_name(self.graph, f"{self.stem}_{inner.op_type}")
         inner.metadata_props[ORIGIN] = self.origin or inner.metadata_props.get(ORIGIN, inner.name)
         forget_shapes(inner)
         for value in inner.outputs:
@@ -366,22 +361,10 @@ class _Rounds:
             for each in graph:
                 self._adopt(each)
 
-    def _insert_after(self, inner: ir.Node, version: int = 0) -> None:
+    def _insert_after(self, inner: ir.Node) -> None:
         self._adopt(inner)
-        inner.version = version or self.version
-        self.graph.insert_after(self._last, inner)
-        self._last = inner
-
-    def one(self, op_type: str, *inputs: ir.Value | None, **attributes: int) -> ir.Value:
-        """The result of another node, in the loader's own form."""
-        inner = ir.node(op_type, inputs, attributes=attributes)
-        inner.outputs[0].name = f"{self.node.name}_{op_type}"
-        self._insert_after(inner, self.graph.opset_imports[""])
-        return inner.outputs[0]
-
-    def constant(self, numbers: object, dtype: type[np.generic] = np.int64) -> ir.Value:
-        """Numbers as a value."""
-        return add_constant(self.graph, f"{self.node.name}_const", np.asarray(numbers, dtype))
+        self.insert(inner)
+        inner.version = self.version
 
     def repeated(
         self, rounds: int, states: Sequence[ir.Value | None],
@@ -398,27 +381,28 @@ class _Rounds:
 
     def stacked(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
         """Results of all rounds along a new axis."""
-        wide = [self.one("Unsqueeze", value, self.constant([axis])) for value in values]
-        return wide[0] if len(wide) == 1 else self.one("Concat", *wide, axis=axis)
+        wide = [self.op("Unsqueeze", [value, self.axes([axis])]) for value in values]
+        return wide[0] if len(wide) == 1 else self.op("Concat", wide, {"axis": axis})
 
 
 def _unfold_loop(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
-    node, body = made.node, made.body
+    node, body = made.anchor, made.body
     rounds = rounds_of(node, body)
     if rounds is None:
         raise Declined("how many rounds it has depends on data")
     if not rounds:
         raise Declined("it has no rounds")
     unfolding.take(rounds, rounds * _node_count(body))
-    goes_on = made.constant(True, np.bool_)
+    goes_on = made.constant(np.bool_(True))
     states, columns = made.repeated(
-        rounds, node.inputs[2:], lambda number, now: [made.constant(number), goes_on, *now], 1
-    )
+        rounds, node.inputs[2:],
+        lambda number, now: [made.constant(np.int64(number)), goes_on, *now], 1,
+    )  # fmt: skip
     return [*states, *(made.stacked(column, 0) for column in columns)]
 
 
 def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
-    node, body = made.node, made.body
+    node, body = made.anchor, made.body
     if made.version < 9:
         raise Declined("before opset 9 a Scan goes over a batch as well")
     scanned = int_attr(node, "num_scan_inputs", 0)
@@ -435,9 +419,10 @@ def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     backwards = _each(node, "scan_input_directions", scanned)
 
     def round_inputs(step: int, states: Sequence[ir.Value | None]) -> list[ir.Value | None]:
+        steps_of = (made.constant(np.int64(steps - 1 - step if b else step)) for b in backwards)
         elements = [
-            made.one("Gather", value, made.constant(steps - 1 - step if back else step), axis=axis)
-            for value, axis, back in zip(over, axes, backwards, strict=True)
+            made.op("Gather", [value, at], {"axis": axis})
+            for value, at, axis in zip(over, steps_of, axes, strict=True)
         ]
         return [*states, *elements]
 
@@ -456,7 +441,7 @@ def _each(node: ir.Node, name: str, count: int) -> Sequence[int]:
 
 def _unfold_if(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     del unfolding
-    node, condition = made.node, required(made.node, 0)
+    node, condition = made.anchor, required(made.anchor, 0)
     both, known = _branches(node), const(condition)
     if known is not None:
         made.origin = ""  # what is taken is what it was
@@ -474,9 +459,9 @@ def _unfold_if(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
         )
     if one != other or any(dims is None or None in dims for _, dims in one):
         raise Declined("its branches make tensors of different shapes or types")
-    scalar = made.one("Reshape", condition, made.constant([]))
+    scalar = made.op("Reshape", [condition, made.axes([])])
     pairs = zip(*(made.copied(branch, []) for branch in both), strict=True)
-    return [made.one("Where", scalar, *pair) for pair in pairs]
+    return [made.op("Where", [scalar, *pair]) for pair in pairs]
 
 
 def _node_count(graph: ir.Graph) -> int:

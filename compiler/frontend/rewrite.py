@@ -87,28 +87,23 @@ def required(node: ir.Node, index: int) -> ir.Value:
 
 def int_attr(node: ir.Node, name: str, default: int) -> int:
     """An integer attribute or its default."""
-    attr = node.attributes.get(name)
-    return default if attr is None else attr.as_int()
+    return node.attributes.get_int(name, default)
 
 
 def float_attr(node: ir.Node, name: str, default: float) -> float:
     """A float attribute or its default."""
-    attr = node.attributes.get(name)
-    return default if attr is None else attr.as_float()
+    return node.attributes.get_float(name, default)
 
 
 def str_attr(node: ir.Node, name: str, default: str) -> str:
     """A string attribute or its default."""
-    attr = node.attributes.get(name)
-    return default if attr is None else attr.as_string()
+    return node.attributes.get_string(name, default)
 
 
 def ints_attr(node: ir.Node, name: str, default: Sequence[int] | None = None) -> list[int] | None:
     """A list attribute, or a copy of its default."""
-    attr = node.attributes.get(name)
-    if attr is None:
-        return None if default is None else list(default)
-    return list(attr.as_ints())
+    found = node.attributes.get_ints(name, default)
+    return None if found is None else list(found)
 
 
 def has_body(node: ir.Node) -> bool:
