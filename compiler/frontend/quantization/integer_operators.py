@@ -88,17 +88,19 @@ def _between_conversions(node: ir.Node) -> bool:
         how = replace(how, scales=np.tile(how.scales, groups), zeros=np.tile(how.zeros, groups))
     integers = _integer_bias(bias, x[1], how)
     extra = bias if integers is None else None
-    tail = _tail(node) if extra is None else _Tail((node,))
-    make = Rewriter(tail.nodes[-1], tail.nodes)
+    nodes, result, dtype = _tail(node) if extra is None else ([node], _REAL, ir.DataType.FLOAT)
+    make = Rewriter(nodes[-1], nodes)
     right = w[0]
     if not window and not axis:
         right = make.op("Transpose", [right], {"perm": [1, 0]})
-    attributes = _operands("xw" if window else "ab", (x[1].zero, x[1].scale), how)
+    attributes = _operands(
+        "xw" if window else "ab", x[1].zero, how.zeros.tolist(), x[1].scale, how.scales.tolist()
+    )
     shape = static_shape(node.outputs[0])
     made = make.op(
         f"Q{node.op_type}" if window else "QMatMul",
         [x[0], right] if integers is None else [x[0], right, integers],
-        window | attributes | tail.attributes, domain=ARCHGEN, out=(tail.dtype, shape),
+        window | attributes | result, domain=ARCHGEN, out=(dtype, shape),
     )  # fmt: skip
     if extra is not None:
         if window:
@@ -112,17 +114,13 @@ def _window(node: ir.Node) -> Attributes:
     return {name: node.attributes[name].value for name in WINDOW if name in node.attributes}
 
 
-def _operands(names: str, first: tuple[int, float], second: Quantization) -> Attributes:
+def _operands(
+    names: str, zero: int, zeros: list[int], scale: float = 1.0, scales: Sequence[float] = (1.0,)
+) -> Attributes:
     """How both operands are quantized: zero points as one number where all are equal."""
     x, w = names[0], names[1]
-    return {
-        f"{x}_zero": first[0], f"{x}_scale": first[1],
-        f"{w}_zero": _shortest(second.zeros.tolist()), f"{w}_scale": second.scales.tolist(),
-    }  # fmt: skip
-
-
-def _shortest(zeros: list[int]) -> list[int]:
-    return zeros[:1] if len(set(zeros)) == 1 else zeros
+    zeros = zeros[:1] if len(set(zeros)) == 1 else zeros
+    return {f"{x}_zero": zero, f"{x}_scale": scale, f"{w}_zero": zeros, f"{w}_scale": [*scales]}
 
 
 def _are_bytes(found: tuple[ir.Value, Quantization] | None, axis: int | None = None) -> bool:
@@ -149,52 +147,34 @@ def _integer_bias(value: ir.Value | None, x: Quantization, w: Quantization) -> i
     return found[0] if matches and len(static_shape(found[0])) == 1 else None
 
 
-@dataclass(frozen=True)
-class _Tail:
-    """An operator and what follows and goes into it: the last of `nodes` is replaced."""
-
-    nodes: Sequence[ir.Node]
-    how: Quantization | None = None
-    bounds: tuple[float, float] = (-np.inf, np.inf)
-
-    @property
-    def attributes(self) -> Attributes:
-        """What the result is."""
-        how = self.how
-        if how is None:
-            return {"y_type": "float32"}
-        low, high = map(how.quantize, self.bounds)
-        return {
-            "y_type": how.dtype.name.lower(), "y_scale": how.scale, "y_zero": how.zero,
-            "clip_lo": low, "clip_hi": high,
-        }  # fmt: skip
-
-    @property
-    def dtype(self) -> ir.DataType:
-        """Element type of the result."""
-        return ir.DataType.FLOAT if self.how is None else self.how.dtype
-
-
-def _tail(node: ir.Node) -> _Tail:
-    """Follow the result of `node` to its quantization, through at most one clamp."""
-    nodes = [node]
+def _tail(node: ir.Node) -> tuple[list[ir.Node], Attributes, ir.DataType]:
+    """`node`, what follows it to its quantization, through at most one clamp, and what the last of
+    them makes; floats of `node` alone where no such quantization follows."""
+    nodes, bounds = [node], (-np.inf, np.inf)
     follower = sole_consumer(node.outputs[0])
-    bounds = _clamp(follower)
-    if follower is not None and bounds is not None:
-        nodes.append(follower)
+    if follower is not None and (clamp := _clamp(follower)) is not None:
+        nodes, bounds = [node, follower], clamp
         follower = sole_consumer(follower.outputs[0])
     how = quantization_of(follower) if is_op(follower, "QuantizeLinear") else None
     if follower is None or how is None or not how.per_tensor or how.dtype not in BYTES:
-        return _Tail((node,))
-    return _Tail((*nodes, follower), how, bounds or (-np.inf, np.inf))
+        return [node], _REAL, ir.DataType.FLOAT
+    low, high = map(how.quantize, bounds)
+    made: Attributes = {
+        "y_type": how.dtype.name.lower(), "y_scale": how.scale, "y_zero": how.zero,
+        "clip_lo": low, "clip_hi": high,
+    }  # fmt: skip
+    return [*nodes, follower], made, how.dtype
 
 
-def _clamp(node: ir.Node | None) -> tuple[float, float] | None:
+_REAL: Attributes = {"y_type": "float32"}
+
+
+def _clamp(node: ir.Node) -> tuple[float, float] | None:
     """The bounds of a Relu or of a Clip by constants."""
-    if node is None or not is_op(node, "Relu", "Clip"):
-        return None
     if is_op(node, "Relu"):
         return 0.0, np.inf
+    if not is_op(node, "Clip"):
+        return None
     ends = zip((input_of(node, 1), input_of(node, 2)), (-np.inf, np.inf), strict=True)
     lo, hi = (default if value is None else scalar(value) for value, default in ends)
     return None if lo is None or hi is None or lo > hi else (lo, hi)
@@ -203,7 +183,10 @@ def _clamp(node: ir.Node | None) -> tuple[float, float] | None:
 def _zero_points(value: ir.Value | None) -> list[int] | None:
     """Constant zero points as an attribute, [0] where the input is absent, None if computed."""
     numbers = np.zeros(1) if value is None else const(value)
-    return None if numbers is None else _shortest([int(n) for n in numbers.reshape(-1)])
+    if numbers is None:
+        return None
+    zeros = [int(n) for n in numbers.reshape(-1)]
+    return zeros[:1] if len(set(zeros)) == 1 else zeros
 
 
 def _conv_integer(node: ir.Node) -> bool:
@@ -212,10 +195,7 @@ def _conv_integer(node: ir.Node) -> bool:
     x_zero, w_zero = _zero_points(input_of(node, 2)), _zero_points(input_of(node, 3))
     make, window = Rewriter(node), _window(node)
     if x_zero is not None and w_zero is not None and len(x_zero) == 1:
-        attributes = window | {
-            "x_zero": x_zero[0], "x_scale": 1.0, "w_zero": w_zero, "w_scale": [1.0],
-            "y_type": "int32",
-        }  # fmt: skip
+        attributes = window | _operands("xw", x_zero[0], w_zero) | {"y_type": "int32"}
         out = (ir.DataType.INT32, static_shape(node.outputs[0]))
         make.replace(make.op("QConv", [x, w], attributes, domain=ARCHGEN, out=out))
         return True
@@ -241,10 +221,7 @@ def _matmul_integer(node: ir.Node) -> bool:
     if (weights is None) if a_zero is None else len(a_zero) > 1:
         return False
     make = Rewriter(node)
-    attributes: Attributes = {
-        "a_zero": a_zero[0] if a_zero else 0, "a_scale": 1.0, "b_zero": b_zero, "b_scale": [1.0],
-        "y_type": "int32",
-    }  # fmt: skip
+    attributes = _operands("ab", a_zero[0] if a_zero else 0, b_zero) | {"y_type": "int32"}
     out = (ir.DataType.INT32, matmul_shape(static_shape(a), static_shape(b)))
     made = make.op("QMatMul", [a, b], attributes, domain=ARCHGEN, out=out)
     if late and weights is not None:
