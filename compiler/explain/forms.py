@@ -100,19 +100,14 @@ def engine_report(nest: Nest, layer: Layer, way: Binding, arch: Arch) -> FormRep
     priced = list(_engines(nest, layer, arch))
     own = next(cycles for name, cycles, _ in priced if name == way.finisher or name == way.engine)
     cycles = math.nan if own is None else own
-    others = [
-        RejectedOption(name, takes, cycles, why or _why(takes, cycles))
-        for name, takes, why in priced
-        if name != way.engine
-    ]
+    others = []
+    for name, takes, why in priced:
+        if takes and cheaper(takes, cycles):
+            why = why or "taken only where no other engine can"
+        if name != way.engine:
+            others.append(RejectedOption(name, takes, cycles, why))
     finished = ", finished by vector" if way.engine == "matrix" and not way.direct else ""
     return FormReport(nest.origin, "engine", f"{way.engine}{finished}", cycles, _sorted(others))
-
-
-def _why(cycles: float | None, against: float) -> str:
-    if cycles is None or not cheaper(cycles, against):
-        return ""
-    return "taken only where no other engine can"
 
 
 def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float | None, str]]:

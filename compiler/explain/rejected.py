@@ -131,19 +131,16 @@ class Neighbours:
         """Why `groups` were not taken although they look cheaper."""
         if self.reason:
             return self.reason
-        placed = all(self._fits_whole(group) for group in groups)
+        try:
+            placed = all(len(place_in_pieces(self.costs, each, None)) == 1 for each in groups)
+        except CompilerError:
+            placed = False
         if why := _beyond_cycles(self.costs, placed, bool(self.judged.intersection(steps))):
             return why
         plain, chosen = map(self.net.group, masks), (self.net.group(self.masks[s]) for s in steps)
         if not cheaper(self._sum(plain), self._sum(chosen)):
             return "cheaper only with the tensors that were kept on chip afterwards"
         return UNSEEN
-
-    def _fits_whole(self, group: Group) -> bool:
-        try:
-            return len(place_in_pieces(self.costs, group, None)) == 1
-        except CompilerError:
-            return False
 
     def _group_with_residency(self, mask: int, steps: tuple[int, ...]) -> Group:
         """A group with what is kept on chip around those that were chosen."""

@@ -289,16 +289,12 @@ class Fallback:
         others = [step for step in self.graph.steps if not inside.issuperset(writes_of(step))]
         names = [*self.graph.outputs, *(name for step in others for name in reads_of(step))]
         seen = set(map(self.graph.buffer_of, names))
-        found: dict[str, None] = {}
+        found, tensors = dict[str, None](), self.graph.tensors
         for nest in nests:
             buffer = self.graph.buffer_of(nest.tensor)
-            name = nest.tensor if nest.tensor in self.values else self._covering(buffer)
-            if buffer in seen and name is not None:
-                found[name] = None
+            own = [nest.tensor] if nest.tensor in self.values else self.named.get(buffer, [])
+            size = self.graph.buffers[buffer]
+            covering = [n for n in own if n == nest.tensor or tensors[n].elements == size]
+            if buffer in seen and covering:
+                found[covering[0]] = None
         return tuple(found)
-
-    def _covering(self, buffer: str) -> str | None:
-        """The first value of the model that covers `buffer`."""
-        size = self.graph.buffers[buffer]
-        names = self.named.get(buffer, ())
-        return next((n for n in names if self.graph.tensors[n].elements == size), None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from compiler.errors import UnsupportedModel, at_node
 from compiler.symbolic.buffer_views import OtherBox, moves
@@ -177,7 +178,9 @@ class _GraphMerge:
         for buffer, names in shared.items():
             sizes = {point: graph.buffers[buffer] for point, graph in self.graphs.items()}
             views = {p: [g.tensors[name] for name in names] for p, g in self.graphs.items()}
-            if all(_same_storage(seen, views[self.edge]) for seen in views.values()):
+            pairs = (zip(seen, views[self.edge], strict=True) for seen in views.values())
+            if all(a.shape == b.shape and (a.storage == b.storage or not a.elements)
+                   for a, b in chain.from_iterable(pairs)):  # fmt: skip
                 continue
             try:
                 found |= moves(views, sizes, self.registers)
@@ -250,13 +253,19 @@ class _GraphMerge:
             ))
             for d, dim in enumerate(step.dims)
         )  # fmt: skip
-        share = self._mean_scale(step, dims, where) if is_mean(seen) else None
-        if share is not None:
-            scale = step.operands[0].scale
-            seen = {
-                point: replace(nest, operands=(replace(nest.operands[0], scale=scale),))
-                for point, nest in seen.items()
-            }
+        share = None
+        if is_mean(seen):
+            found = mean_scale_of(step.tensor, dims[step.rank :], self.registers, self.real)
+            if isinstance(found, str):
+                self.mistakes.append(f"{where}: {found}")
+            else:
+                self.tables |= {tensor.name: tensor for tensor in found}
+                share = Access(found[-1].name, (ZERO,))
+                scale = step.operands[0].scale
+                seen = {
+                    point: replace(nest, operands=(replace(nest.operands[0], scale=scale),))
+                    for point, nest in seen.items()
+                }
         reads = [
             self._access(dict(zip(seen, each, strict=True)), seen, dims, where)
             for each in zip(*(nest.reads for nest in seen.values()), strict=True)
@@ -270,15 +279,6 @@ class _GraphMerge:
             bias=None if step.bias is None else next(more),
             multiplier=share if step.multiplier is None else next(more),
         )
-
-    def _mean_scale(self, step: Nest, dims: tuple[Dim, ...], where: str) -> Access | None:
-        """Multiplier of a mean over fewer positions than at the maximum."""
-        found = mean_scale_of(step.tensor, dims[step.rank :], self.registers, self.real)
-        if isinstance(found, str):
-            self.mistakes.append(f"{where}: {found}")
-            return None
-        self.tables |= {tensor.name: tensor for tensor in found}
-        return Access(found[-1].name, (ZERO,))
 
     def _access(
         self, seen: Mapping[Point, Access], nests: Mapping[Point, Nest], dims: tuple[Dim, ...],
@@ -307,14 +307,6 @@ class _GraphMerge:
 
 _NUMBERS = ("parameters", "low", "high", "scale", "zero", "sparse")
 """Fields of a nest that do not depend on a length."""
-
-
-def _same_storage(seen: Sequence[Tensor], edge: Sequence[Tensor]) -> bool:
-    """Whether the tensors of a buffer have the same offsets and sizes as at the maximum."""
-    return all(
-        a.shape == b.shape and (a.storage == b.storage or not a.elements)
-        for a, b in zip(seen, edge, strict=True)
-    )
 
 
 def other_structure(edge: NestGraph, graph: NestGraph) -> str | None:

@@ -207,7 +207,10 @@ class FoldPad(GraphPass, Omittable):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fold the Pad that feeds `node`."""
-        if not _takes_pads(node):
+        pads_once = len(node.outputs) == 1 and not int_attr(node, "ceil_mode", 0)
+        windows = is_op(node, "Conv", "AveragePool", "MaxPool") and pads_once
+        explicit = str_attr(node, "auto_pad", "NOTSET") == "NOTSET"
+        if not (windows and explicit) and not is_op(node, "QConv", domain=ARCHGEN):
             return False
         pad = required(node, 0).producer()
         if pad is None or not is_op(pad, "Pad") or str_attr(pad, "mode", "constant") != "constant":
@@ -222,17 +225,6 @@ class FoldPad(GraphPass, Omittable):
         node.metadata_props[ORIGIN] = origin_of(pad, node)
         node.replace_input_with(0, required(pad, 0))
         return True
-
-
-def _takes_pads(node: ir.Node) -> bool:
-    if is_op(node, "QConv", domain=ARCHGEN):
-        return True
-    return (
-        is_op(node, "Conv", "AveragePool", "MaxPool")
-        and len(node.outputs) == 1
-        and not int_attr(node, "ceil_mode", 0)
-        and str_attr(node, "auto_pad", "NOTSET") == "NOTSET"
-    )
 
 
 def _spatial_pads(pad: ir.Node) -> list[int] | None:

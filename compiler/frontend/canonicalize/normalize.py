@@ -46,7 +46,10 @@ class NormalizeAxes(GraphPass):
         """Normalize one node."""
         if node.domain or not node.inputs or node.inputs[0] is None:
             return False
-        changed = _normalize_axis(node)
+        changed, default = False, AXIS_DEFAULTS.get(node.op_type)
+        if default is not None:
+            rank = max(1, len(static_shape(node.inputs[0])))
+            changed = set_attrs(node, {"axis": int_attr(node, "axis", default) % rank})
         normalize = NORMALIZERS.get(node.op_type)
         return (normalize is not None and normalize(node)) or changed
 
@@ -55,14 +58,6 @@ AXIS_DEFAULTS = {
     "Hardmax": -1, "TopK": -1, "ArgMax": 0, "ArgMin": 0, "Concat": 0, "Gather": 0,
     "GatherElements": 0, "ScatterElements": 0, "Split": 0,
 }  # fmt: skip
-
-
-def _normalize_axis(node: ir.Node) -> bool:
-    default = AXIS_DEFAULTS.get(node.op_type)
-    if default is None:
-        return False
-    rank = max(1, len(static_shape(required(node, 0))))
-    return set_attrs(node, {"axis": int_attr(node, "axis", default) % rank})
 
 
 def _set_constant(node: ir.Node, index: int, numbers: Sequence[int]) -> bool:
@@ -206,7 +201,9 @@ def _normalize_pool(node: ir.Node) -> bool:
     if own is not None:
         more[own] = int_attr(node, own, 0)
     changed = _normalize(node, kernel, more)
-    if not more["ceil_mode"] or more.get("count_include_pad") or _by_length(node):
+    # At each length of an open axis the padding is another one; LpPool becomes what counts it.
+    by_length = node.op_type != "LpPool" and any(a > 1 for a in open_of(required(node, 0)))
+    if not more["ceil_mode"] or more.get("count_include_pad") or by_length:
         return changed
     strides, pads = ints_attr(node, "strides") or [], ints_attr(node, "pads") or []
     windows = _windows(kernel, ints_attr(node, "dilations") or [])
@@ -216,12 +213,6 @@ def _normalize_pool(node: ir.Node) -> bool:
         pads[len(kernel) + i] = max(pads[len(kernel) + i], reach)
     set_attrs(node, {"pads": pads, "ceil_mode": 0})
     return True
-
-
-def _by_length(node: ir.Node) -> bool:
-    """Whether the padding of `ceil_mode` is another one at each length. What LpPool becomes counts
-    all of it."""
-    return node.op_type != "LpPool" and any(axis > 1 for axis in open_of(required(node, 0)))
 
 
 # Gemm as a MatMul with a [K, N] right operand and an Add.

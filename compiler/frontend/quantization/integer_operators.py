@@ -80,8 +80,11 @@ def _between_conversions(node: ir.Node) -> bool:
     how = w[1]
     if window and const(w[0]) is None:  # what is computed becomes columns of a product of matrices
         able = not axis and (groups == 1 or (how.per_tensor and bias is None))
-    else:
-        able = bool(window) or _is_unscaled(node)
+    else:  # one product of matrices, unscaled
+        ranks = [len(static_shape(required(node, i))) for i in (0, 1)]
+        scales = {float_attr(node, name, 1.0) for name in ("alpha", "beta")}
+        plain = min(ranks) > 1 and scales == {1.0} and not int_attr(node, "transA", 0)
+        able = bool(window) or plain
     if not able:
         return False
     if axis and groups > 1 and not how.per_tensor:  # weights have the channels of one group
@@ -128,14 +131,6 @@ def _are_bytes(found: tuple[ir.Value, Quantization] | None, axis: int | None = N
     if found is None or found[1].dtype not in BYTES:
         return False
     return found[1].per_tensor or found[1].axis == axis
-
-
-def _is_unscaled(node: ir.Node) -> bool:
-    """Whether a MatMul or Gemm is one product of matrices, unscaled."""
-    if min(len(static_shape(required(node, i))) for i in (0, 1)) < 2:
-        return False
-    scales = (float_attr(node, name, 1.0) for name in ("alpha", "beta"))
-    return not int_attr(node, "transA", 0) and all(scale == 1.0 for scale in scales)
 
 
 def _integer_bias(value: ir.Value | None, x: Quantization, w: Quantization) -> ir.Value | None:
