@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from types import MappingProxyType
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB")
@@ -63,16 +64,12 @@ def quantity(amount: int, unit: str) -> str:
     """`amount` for a reader: bytes in the largest binary unit that keeps two digits exact."""
     if unit != "B" or amount < 1024:
         return f"{amount} {unit}"
-    size, index = float(amount), 0
-    while size >= 1024 and index < len(_BYTE_UNITS) - 1:
-        size, index = size / 1024, index + 1
-    return (
-        f"{size:.10g} {_BYTE_UNITS[index]}"
-        if size == int(size)
-        else (f"{size:.1f} {_BYTE_UNITS[index]}")
-    )
+    power = min((int(amount).bit_length() - 1) // 10, len(_BYTE_UNITS) - 1)
+    size = amount / (1 << 10 * power)
+    return f"{size:.{0 if size == int(size) else 1}f} {_BYTE_UNITS[power]}"
 
 
+@dataclass(unsafe_hash=True, repr=False)
 class DoesNotFit(CompilerError):
     """`demand` exceeds `bound`, both in `unit`; `terms` add up to the demand.
 
@@ -80,32 +77,15 @@ class DoesNotFit(CompilerError):
     the input that would make it fit.
     """
 
-    def __init__(
-        self,
-        demand: int,
-        bound: int,
-        unit: str,
-        terms: tuple[tuple[str, int], ...],
-        levers: tuple[str, ...],
-        where: str,
-    ) -> None:
-        super().__init__(demand, bound, unit, terms, levers, where)
-        self.demand = demand
-        self.bound = bound
-        self.unit = unit
-        self.terms = terms
-        self.levers = levers
-        self.where = where
+    demand: int
+    bound: int
+    unit: str
+    terms: tuple[tuple[str, int], ...]
+    levers: tuple[str, ...]
+    where: str
 
     def __reduce__(self) -> tuple[Callable[..., DoesNotFit], tuple[object, ...]]:
-        fields = (self.demand, self.bound, self.unit, self.terms, self.levers, self.where)
-        return type(self), fields
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DoesNotFit) and self.__reduce__() == other.__reduce__()
-
-    def __hash__(self) -> int:
-        return hash(self.__reduce__()[1])
+        return type(self), astuple(self)
 
     def __str__(self) -> str:
         need, have = quantity(self.demand, self.unit), quantity(self.bound, self.unit)

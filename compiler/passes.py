@@ -12,7 +12,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Concatenate, Generic, ParamSpec, Protocol, TypeVar
@@ -140,7 +140,7 @@ def ensured(apply: Callable[Concatenate[Stage, P], Made]) -> Callable[Concatenat
 Observer = Callable[[Pass[IR], Result[IR]], None]
 
 
-def run_pass(step: Pass[IR], ir: IR, before: tuple[str, ...] = ()) -> Result[IR]:
+def run_pass(step: Pass[IR], ir: IR, before: Sequence[str] = ()) -> Result[IR]:
     """Run one pass between its two checks.
 
     One that is left out changes nothing. Raises `PassFailed`, chained to the cause; a
@@ -172,11 +172,11 @@ def run_passes(
     steps: Iterable[Pass[IR]], ir: IR, observe: Observer[IR] | None = None
 ) -> Result[IR]:
     """Run `steps` in order; `observe(step, result)` is called after each (printing, statistics)."""
-    changed = False
-    done: tuple[str, ...] = ()
+    made, done = Result(ir, changed=False), list[str]()
     for step in steps:
-        result = run_pass(step, ir, done)
-        ir, changed, done = result.ir, changed or result.changed, (*done, step.name)
+        result = run_pass(step, made.ir, done)
+        made = Result(result.ir, made.changed or result.changed)
+        done.append(step.name)
         if observe is not None:
             observe(step, result)
-    return Result(ir, changed)
+    return made

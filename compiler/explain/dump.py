@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -25,6 +26,7 @@ from compiler.context import CompileOptions, CompileResult, ScheduledNetwork
 from compiler.decisions.text.extract import extract_tree, remarks_of
 from compiler.decisions.text.text import print_tree
 from compiler.errors import CompilerError
+from compiler.frontend.importer import NUMBERS
 from compiler.geometry.tile_trace import Repeat, TileTrace
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
@@ -41,34 +43,28 @@ from simmodel.program.program import Program
 
 _SHOWN = 8
 """Elements up to which a constant's values are written out."""
-_VALUES = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _ELSEWHERE = re.compile(r' = \["location": "\.\.\."\]')
 
 
-def numbered(names: Iterable[str]) -> tuple[str, ...]:
-    """`names` with `.2`, `.3` behind those that come again."""
-    seen: Counter[str] = Counter()
-    found = []
-    for name in names:
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}.{seen[name]}")
-    return tuple(found)
+def _turn(stage: str, turns: Counter[str]) -> str:
+    """The name of a stage's next turn: with `.2`, `.3` behind it where it comes again."""
+    turns[stage] += 1
+    return stage if turns[stage] == 1 or stage in CHOSEN else f"{stage}.{turns[stage]}"
 
 
 CHOSEN = ("fuse", "pin", "keep", "homes", "tree", "tile", "plan", "layout", "emit", "order")
 """Stages whose forms differ between the programs that are tried."""
 PLACED = ("tree", "tile", "plan", "layout")
 """Those among them that print the steps of a program."""
-FORMS = numbered(
-    (
-        *(
-            pass_name(type(step))
-            for known in takewhile(lambda known: known.name != "partition", fields(Stages))
-            for held in [getattr(Stages(), known.name)]
-            for step in (held if isinstance(held, tuple) else [held])
-        ),
-        *CHOSEN,
-    )
+_TURNS: Counter[str] = Counter()
+FORMS = (
+    *(
+        _turn(pass_name(type(step)), _TURNS)
+        for known in takewhile(lambda known: known.name != "partition", fields(Stages))
+        for held in [getattr(Stages(), known.name)]
+        for step in (held if isinstance(held, tuple) else [held])
+    ),
+    *CHOSEN,
 )
 """Everything that can be printed, in order: graphs, nests, groups, schedules, plans, programs."""
 
@@ -105,37 +101,25 @@ def form_after(
     if stage == "emit":  # as it is emitted: before it is put in order
         stages = replace(options.stages, order=replace(options.stages.order, enabled=False))
         options, stage = replace(options, stages=stages), "order"
-    observe = _Observer(stage, name)
+    text, turns = "", Counter[str]()
+
+    def observe(reached: str, form: object) -> None:
+        nonlocal text
+        if stage == _turn(reached, turns):
+            text = text_of(reached, form, name)
+            if reached not in CHOSEN:
+                raise _Reached
+
     try:
         compile_model(prepared(proto, name, options.stages, observe), arch, options, observe)
     except _Reached:
         pass
     except CompilerError:
-        if observe.text is None:
+        if not text:
             raise
-    if observe.text is None:
+    if not text:
         raise ValueError(f"no stage {stage!r}; there are: {', '.join(FORMS)}")
-    return observe.text
-
-
-@dataclass
-class _Observer:
-    """Keeps the form of one stage as text."""
-
-    wanted: str
-    network: str
-    text: str | None = None
-
-    def __post_init__(self) -> None:
-        self._seen: Counter[str] = Counter()
-
-    def __call__(self, stage: str, form: object) -> None:
-        self._seen[stage] += 1
-        again = stage in CHOSEN or self._seen[stage] == 1
-        if self.wanted == (stage if again else f"{stage}.{self._seen[stage]}"):
-            self.text = text_of(stage, form, self.network)
-            if stage not in CHOSEN:
-                raise _Reached
+    return text
 
 
 def text_of(stage: str, form: Any, network: str) -> str:
@@ -157,36 +141,35 @@ def _graph(model: ir.Model) -> str:
     proto = ir.to_proto(model)
     for tensor in proto.graph.initializer:
         if math.prod(tensor.dims) > _SHOWN:
-            for field in _VALUES:
+            for field in NUMBERS:
                 tensor.ClearField(field)
             tensor.data_location = onnx.TensorProto.EXTERNAL
             tensor.external_data.add(key="location", value="...")
     return _ELSEWHERE.sub("", onnx.printer.to_text(proto)) + "\n"
 
 
-def _layers(parts: Sequence[Layer | HostNode]) -> Iterator[str]:
+def _each_part(
+    parts: Sequence[Layer | PlacedGroup | HostNode], lines: Callable[[Any], Iterator[str]]
+) -> Iterator[str]:
+    """Calls of the host in a line, and the `lines` of layers or groups below their names."""
     for number, part in enumerate(parts):
         if isinstance(part, HostNode):
             yield f"{number} {print_step(part)}"
             continue
-        yield f"layer {number}"
-        yield from (f"  {print_step(nest)}" for nest in part.nests)
+        of_group = isinstance(part, PlacedGroup) and part.plan.schedule.group.name
+        yield f"group {number}: {of_group}" if of_group else f"layer {number}"
+        yield from (f"  {line}" for line in lines(part))
 
 
-def _tile_lines(parts: Sequence[PlacedGroup | HostNode]) -> Iterator[str]:
+def _tile_lines(step: PlacedGroup) -> Iterator[str]:
     """The sequence of tiles of each core: runs that are alike but for where they lie, and what each
     layer computes in them."""
-    for number, part in enumerate(parts):
-        if isinstance(part, HostNode):
-            yield f"{number} {print_step(part)}"
-            continue
-        yield f"group {number}: {part.plan.schedule.group.name}"
-        for core, walked in enumerate(part.plan.walked):
-            turns = f", {walked.repeats} times" if walked.repeats > 1 else ""
-            yield f"  core {core}: {len(walked.moments)} tiles{turns}"
-            yield from (
-                f"    {line}" for run in walked.alike for line in _repeat_lines(run, walked, part)
-            )
+    for core, walked in enumerate(step.plan.walked):
+        turns = f", {walked.repeats} times" if walked.repeats > 1 else ""
+        yield f"core {core}: {len(walked.moments)} tiles{turns}"
+        yield from (
+            f"  {line}" for run in walked.alike for line in _repeat_lines(run, walked, step)
+        )
 
 
 def _repeat_lines(run: Repeat, walked: TileTrace, step: PlacedGroup) -> Iterator[str]:
@@ -199,15 +182,6 @@ def _repeat_lines(run: Repeat, walked: TileTrace, step: PlacedGroup) -> Iterator
     for layer, box in zip(step.plan.schedule.group.layers, work, strict=True):
         made = "nothing new" if box is None else ", ".join(f"{at}:{at + n}" for at, n in box)
         yield f"  {layer.result.name}: {made}"
-
-
-def _plans(parts: Sequence[PlacedGroup | HostNode]) -> Iterator[str]:
-    for number, part in enumerate(parts):
-        if isinstance(part, HostNode):
-            yield f"{number} {print_step(part)}"
-            continue
-        yield f"group {number}: {part.plan.schedule.group.name}"
-        yield from (f"  {line}" for line in _plan(part))
 
 
 def _plan(step: PlacedGroup) -> Iterator[str]:
@@ -233,7 +207,9 @@ def _step_lines(layer: LayerPlan) -> Iterator[str]:
 
 
 _WRITERS: dict[str, Callable[[Any], Iterator[str]]] = {
-    "fuse-tails": _layers, "bind": print_bound, "plan": _plans,
-    "tile": _tile_lines,
-}  # fmt: skip
+    "fuse-tails": partial(_each_part, lines=lambda layer: map(print_step, layer.nests)),
+    "bind": print_bound,
+    "tile": partial(_each_part, lines=_tile_lines),
+    "plan": partial(_each_part, lines=_plan),
+}
 """Stages whose forms are neither graphs nor trees -> how these become lines."""

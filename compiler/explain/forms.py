@@ -18,6 +18,7 @@ from compiler.cost.work import array_work
 from compiler.explain.rejected import RejectedOption, cheaper
 from compiler.geometry.boxes import needs
 from compiler.plan.make_plan import Compute, LayerPlan, symbolic
+from compiler.schedule.wording import array_text
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import Mapping as Lies
 from compiler.target.array_mapping import joining, mapping, pixel_blocks, roles
@@ -59,8 +60,11 @@ class FormReport:
     """Quickest first, then what is impossible."""
 
 
-def forms_of(plan: LayerPlan, first: int, works: Works, arch: Arch) -> Iterator[FormReport]:
-    """Engines, forms and loops of all operators of a layer.
+def forms_of(
+    plan: LayerPlan, first: int, works: Works, arch: Arch
+) -> tuple[tuple[FormReport, ...], str]:
+    """Engines, forms and loops of all operators of a layer, and how the largest tile of each of its
+    products lies on the array.
 
     Args:
         plan: of the layer.
@@ -68,18 +72,27 @@ def forms_of(plan: LayerPlan, first: int, works: Works, arch: Arch) -> Iterator[
         works: of the program.
         arch: the machine.
     """
-    layer = plan.tiled.layer
+    layer, made, arrays = plan.tiled.layer, list[FormReport](), list[str]()
     extents = needs(layer, *symbolic(plan.tiled)).loops
     for compute in plan.computes:
         nest, sizes = compute.nest, [span.size for span in extents[compute.position]]
-        yield engine_report(nest, layer, compute.binding, arch)
-        if compute.binding.engine == "matrix":
-            yield _on_array(compute, layer, sizes, arch)
+        made.append(engine_report(nest, layer, compute.binding, arch))
+        if compute.binding.engine == "matrix" and nest.depthwise and arch.matrix.depthwise:
+            cycles, *_ = depthwise_each(nest, layer.tensors, arch)
+            made.append(FormReport(nest.origin, "matrix.depthwise", _box(sizes), cycles, ()))
+        elif compute.binding.engine == "matrix":
+            depth = 1 if (k := roles(nest).k) is None else sizes[k]
+            kind = layer.tensors[nest.operands[0].tensor].dtype
+            lies = mapping(nest, arch.matrix, kind, depth, (compute.steps[0], compute.steps[1]))
+            one = "one channel after another, " if nest.depthwise and nest.beside is None else ""
+            arrays.append(one + array_text(lies, nest, arch.matrix, sizes))
+            made.append(_on_array(nest, lies, sizes, kind, arch))
         elif arch.vector.window and form_of(nest).startswith("vector.window"):
-            yield _windows(compute, layer, sizes[: nest.rank], arch)
+            made.append(_windows(compute, layer, sizes[: nest.rank], arch))
         for (origin, form), (work, cover) in works.items():
             if origin == first + compute.position:
-                yield _form_report(nest, form, work, cover)
+                made.append(_form_report(nest, form, work, cover))
+    return tuple(made), "; ".join(arrays)
 
 
 def engine_report(nest: Nest, layer: Layer, way: Binding, arch: Arch) -> FormReport:
@@ -87,19 +100,14 @@ def engine_report(nest: Nest, layer: Layer, way: Binding, arch: Arch) -> FormRep
     priced = list(_engines(nest, layer, arch))
     own = next(cycles for name, cycles, _ in priced if name == way.finisher or name == way.engine)
     cycles = math.nan if own is None else own
-    others = [
-        RejectedOption(name, takes, cycles, why or _why(takes, cycles))
-        for name, takes, why in priced
-        if name != way.engine
-    ]
+    others = []
+    for name, takes, why in priced:
+        if takes and cheaper(takes, cycles):
+            why = why or "taken only where no other engine can"
+        if name != way.engine:
+            others.append(RejectedOption(name, takes, cycles, why))
     finished = ", finished by vector" if way.engine == "matrix" and not way.direct else ""
     return FormReport(nest.origin, "engine", f"{way.engine}{finished}", cycles, _sorted(others))
-
-
-def _why(cycles: float | None, against: float) -> str:
-    if cycles is None or not cheaper(cycles, against):
-        return ""
-    return "taken only where no other engine can"
 
 
 def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float | None, str]]:
@@ -149,19 +157,12 @@ def _windows(compute: Compute, layer: Layer, sizes: list[int], arch: Arch) -> Fo
     return FormReport(nest.origin, form_of(nest), f"[all of {kernel}]", float(work.cycles), ())
 
 
-def _on_array(compute: Compute, layer: Layer, sizes: list[int], arch: Arch) -> FormReport:
+def _on_array(nest: Nest, lies: Lies, sizes: list[int], kind: str, arch: Arch) -> FormReport:
     """What one instruction of the array takes, and whether kernel positions join its reduction."""
-    nest, matrix = compute.nest, arch.matrix
-    if nest.depthwise and matrix.depthwise:
-        whole, *_ = depthwise_each(nest, layer.tensors, arch)
-        return FormReport(nest.origin, "matrix.depthwise", _box(sizes), whole, ())
-    found, kind = roles(nest), layer.tensors[nest.operands[0].tensor].dtype
-    depth = 1 if found.k is None else sizes[found.k]
-    lies = mapping(nest, matrix, kind, depth, (compute.steps[0], compute.steps[1]))
+    found, others = roles(nest), []
     taps = tuple(tap.dim for tap in found.taps)
     form, text, cycles = _products(nest, lies, sizes, kind, arch)
-    others = []
-    tap = joining(nest, matrix)
+    tap = joining(nest, arch.matrix)
     if tap is not None:
         apart = Lies(found.rows, found.cols, found.inner, taps)
         rest = tuple(dim for dim in taps if dim != tap.dim)

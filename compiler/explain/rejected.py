@@ -10,7 +10,7 @@ looking up.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.context import GroupDecision, ScheduleSearch
@@ -51,11 +51,11 @@ class RejectedOption:
 
 def best(options: Sequence[RejectedOption]) -> RejectedOption | None:
     """The option that came closest to being chosen; an impossible one where all are."""
-    return min(options, key=_loss, default=None)
 
+    def loss(option: RejectedOption) -> float:
+        return math.inf if option.cycles is None else option.cycles - option.against
 
-def _loss(option: RejectedOption) -> float:
-    return math.inf if option.cycles is None else option.cycles - option.against
+    return min(options, key=loss, default=None)
 
 
 class Neighbours:
@@ -121,7 +121,7 @@ class Neighbours:
     def _option(self, what: str, masks: Sequence[int], steps: tuple[int, ...]) -> RejectedOption:
         """Groups of `masks` instead of those of `steps`."""
         groups = [self._group_with_residency(mask, steps) for mask in masks]
-        cycles, against = sum(map(self._estimated_cycles, groups)), self._against(steps)
+        cycles, against = self._sum(groups), self._against(steps)
         if math.isinf(cycles):
             return RejectedOption(what, None, against, "does not fit")
         why = self._why(groups, masks, steps) if cheaper(cycles, against) else ""
@@ -131,20 +131,16 @@ class Neighbours:
         """Why `groups` were not taken although they look cheaper."""
         if self.reason:
             return self.reason
-        placed = all(self._fits_whole(group) for group in groups)
+        try:
+            placed = all(len(place_in_pieces(self.costs, each, None)) == 1 for each in groups)
+        except CompilerError:
+            placed = False
         if why := _beyond_cycles(self.costs, placed, bool(self.judged.intersection(steps))):
             return why
-        plain = sum(self._estimated_cycles(self.net.group(mask)) for mask in masks)
-        chosen = sum(self._estimated_cycles(self.net.group(self.masks[step])) for step in steps)
-        if not cheaper(plain, chosen):
+        plain, chosen = map(self.net.group, masks), (self.net.group(self.masks[s]) for s in steps)
+        if not cheaper(self._sum(plain), self._sum(chosen)):
             return "cheaper only with the tensors that were kept on chip afterwards"
         return UNSEEN
-
-    def _fits_whole(self, group: Group) -> bool:
-        try:
-            return len(place_in_pieces(self.costs, group, None)) == 1
-        except CompilerError:
-            return False
 
     def _group_with_residency(self, mask: int, steps: tuple[int, ...]) -> Group:
         """A group with what is kept on chip around those that were chosen."""
@@ -154,15 +150,20 @@ class Neighbours:
         reserved = reserving(*(other.reserved for other in around))
         return replace(group, residency=rows, reserved=reserved)
 
+    def _sum(self, groups: Iterable[Group]) -> float:
+        return sum(estimated_cycles(self.costs, group) for group in groups)
+
     def _against(self, steps: tuple[int, ...]) -> float:
         return sum(self.made[step].schedule.estimate.total for step in steps)
 
-    def _estimated_cycles(self, group: Group) -> float:
-        try:
-            found = self.costs.schedules(group)
-        except DoesNotFit:
-            return math.inf
-        return found[0].estimate.total if found else math.inf
+
+def estimated_cycles(costs: GroupCosts, group: Group) -> float:
+    """Cycles of the best schedule of a group; infinite where it has none."""
+    try:
+        found = costs.schedules(group)
+    except DoesNotFit:
+        return math.inf
+    return found[0].estimate.total if found else math.inf
 
 
 def _beyond_cycles(costs: GroupCosts, placed: bool, judged: bool) -> str:
@@ -208,8 +209,6 @@ class Others:
     def halo(self) -> RejectedOption | None:
         """The best with the other policy."""
         mine = halo_of(self.made)
-        if mine == "none":
-            return None
         other = "recompute" if mine == "rolling" else "rolling"
         found = self._best_other(
             lambda s: halo_of(s) == other, lambda s: f"{other}, {sizes_text(s)}"
@@ -227,11 +226,9 @@ class Others:
         group, what = self.made.group, "through memory"
         if not group.residents and not group.reserved:
             return None
-        try:
-            found = self.costs.schedules(replace(group, residency=group.shared, reserved={}))
-        except DoesNotFit:
+        plain = replace(group, residency=group.shared, reserved={})
+        if math.isinf(cycles := estimated_cycles(self.costs, plain)):
             return RejectedOption(what, None, self.cost, "does not fit")
-        cycles = found[0].estimate.total
         why = "other groups gain more" if cheaper(cycles, self.cost) else ""
         return RejectedOption(what, cycles, self.cost, why)
 

@@ -14,16 +14,14 @@ from compiler.context import CompileResult, GroupDecision
 from compiler.cost.overlap import HOST_CALL, in_turn
 from compiler.explain.forms import FormReport, forms_of
 from compiler.explain.rejected import Neighbours, Others, RejectedOption, best
-from compiler.geometry.boxes import needs
 from compiler.options import Trial
-from compiler.plan.make_plan import LayerPlan, Plan, symbolic
+from compiler.plan.make_plan import LayerPlan, Plan
 from compiler.schedule.fusion.dependence import dependences
 from compiler.schedule.fusion.reorder import Reorder
 from compiler.schedule.residency.buffer import TileBuffer
-from compiler.schedule.wording import array_text, cores_text, halo_of, loops_text, sizes_text
+from compiler.schedule.wording import cores_text, halo_of, loops_text, sizes_text
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Estimate
-from compiler.target.array_mapping import mapping, roles
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
@@ -203,45 +201,28 @@ def _layers(made: GroupDecision, result: CompileResult, arch: Arch) -> Iterator[
     origins = (n for n, o in enumerate(result.program.origins) if o.group == made.step)
     first = next(origins, 0)  # one for each operator, in order
     for plan in made.plan.layers:
-        forms = tuple(forms_of(plan, first, result.works, arch))
-        yield _layer_report(plan, made, arch, forms)
+        yield _layer_report(plan, made, *forms_of(plan, first, result.works, arch))
         first += len(plan.tiled.layer.nests)
 
 
 def _layer_report(
-    plan: LayerPlan, made: GroupDecision, arch: Arch, forms: tuple[FormReport, ...]
+    plan: LayerPlan, made: GroupDecision, forms: tuple[FormReport, ...], array: str
 ) -> LayerReport:
-    layer = plan.tiled.layer
-    engines = dict.fromkeys(c.binding.engine for c in plan.computes) or {"copy": None}
-    finishing = [c for c in plan.computes if c.binding.engine == "matrix" and not c.binding.direct]
-    names = dict.fromkeys([*engines, *(["vector"] if finishing else [])])
+    layer, routes = plan.tiled.layer, [compute.binding for compute in plan.computes]
+    names = dict.fromkeys(way.engine for way in routes) or {"copy": None}
+    if any(way.engine == "matrix" and not way.direct for way in routes):
+        names["vector"] = None
     return LayerReport(
         nodes=tuple(dict.fromkeys(nest.origin for nest in layer.nests)),
         operator="+".join(dict.fromkeys(nest.kind for nest in layer.nests if nest.kind)),
         engine="+".join(names),
-        array="; ".join(_on_array(plan, arch)),
+        array=array,
         loops=loops_text(plan.tiled),
         shape=layer.result.shape,
         scope=_scope(made.group, made.plan, layer.result.name),
         constants=tuple(_constants_by_memory(plan, made)),
         forms=forms,
     )
-
-
-def _on_array(plan: LayerPlan, arch: Arch) -> Iterator[str]:
-    """How the largest tile of each product lies on the array."""
-    layer, matrix = plan.tiled.layer, arch.matrix
-    loops = needs(layer, *symbolic(plan.tiled)).loops
-    for compute in plan.computes:
-        nest = compute.nest
-        if compute.binding.engine != "matrix" or (nest.depthwise and matrix.depthwise):
-            continue
-        sizes = [span.size for span in loops[compute.position]]
-        dtype, k = layer.tensors[nest.operands[0].tensor].dtype, roles(nest).k
-        depth = 1 if k is None else sizes[k]
-        lies = mapping(nest, matrix, dtype, depth, (compute.steps[0], compute.steps[1]))
-        one = "one channel after another, " if nest.depthwise and nest.beside is None else ""
-        yield one + array_text(lies, nest, matrix, sizes)
 
 
 def _scope(group: Group, plan: Plan, name: str) -> str:
@@ -279,9 +260,8 @@ def _is_constant(buffer: TileBuffer, made: GroupDecision) -> bool:
 
 
 def _buffers(made: GroupDecision) -> Iterator[BufferReport]:
-    purposes = _purposes(made)
+    purposes, last = _purposes(made), len(made.group.layers) - 1
     for buffer in made.plan.buffers.values():
-        last = len(made.group.layers) - 1
         span = (0, last) if buffer.lasting else (buffer.first, buffer.last)
         yield BufferReport(
             buffer.name, buffer.role, purposes[buffer.name], buffer.bytes, buffer.slots,

@@ -17,7 +17,12 @@ from onnx import TensorProto
 from compiler.errors import UnsupportedModel, at_node, operator_name
 from compiler.frontend.control_flow import reads
 from compiler.frontend.operators.functions import DEFINED
-from compiler.frontend.reference_types import nodes_within, operators_of_runtime, outside
+from compiler.frontend.reference_types import (
+    nodes_within,
+    operators_of_runtime,
+    outside,
+    type_proto,
+)
 from compiler.frontend.rewrite import ARCHGEN, const, input_of, is_op, label_of
 from compiler.frontend.shapes import RULES
 
@@ -66,10 +71,8 @@ def _reason(op_type: str, given: str) -> str | None:
     if operator_name(op_type, domain) in DEFINED:
         return None
     refused = outside(op_type, domain)
-    if refused is not None:
+    if refused is not None or domain == ARCHGEN or is_known(op_type, domain):
         return refused
-    if domain == ARCHGEN or is_known(op_type, domain):
-        return None
     if domain not in operators_of_runtime() and not domain.startswith("ai.onnx"):
         return f"the domain is unknown here and to ONNX Runtime; {_REMEDY}"
     return f"neither this compiler nor ONNX Runtime has this operator; {_REMEDY}"
@@ -148,7 +151,7 @@ def other_values(graph: ir.Graph) -> list[str]:
         f"{label_of(node)} makes {value.name!r}, {kind}"
         for node in graph
         for value in node.outputs
-        if (kind := _kind_of(value))
+        if (kind := _non_tensor_kind(type_proto(value)))
     ]
     return [*lines, REMEDY] if lines else []
 
@@ -158,19 +161,13 @@ def _node_label(node: onnx.NodeProto, index: int) -> str:
     return at_node(label, operator_name(node.op_type, node.domain))
 
 
-def _non_tensor_kind(given: onnx.TypeProto) -> str:
+def _non_tensor_kind(given: onnx.TypeProto | None) -> str:
     """What a value is that is no tensor of numbers; empty where it is one, or nothing is said."""
+    if given is None:
+        return ""
     if given.HasField("tensor_type"):
         return "text" if given.tensor_type.elem_type == TensorProto.STRING else ""
     return _KINDS.get(given.WhichOneof("value") or "", "")
-
-
-def _kind_of(value: ir.Value) -> str:
-    if isinstance(value.type, ir.SequenceType):
-        return "a sequence"
-    if isinstance(value.type, ir.OptionalType):
-        return "an optional value"
-    return "text" if value.dtype == ir.DataType.STRING else ""
 
 
 # Inputs of a graph whose numbers decide what a node makes.

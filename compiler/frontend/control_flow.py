@@ -16,13 +16,12 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.frontend.canonicalize.fold_constants import constant_tensor, folded
-from compiler.frontend.operators.body import Declined, Unfolding
+from compiler.frontend.operators.body import Declined, NodesBehind, Unfolding
 from compiler.frontend.operators.definitions import REASON
 from compiler.frontend.reference_types import DECLARED, Dims, declared
 from compiler.frontend.rewrite import (
     ORIGIN,
     Rewriter,
-    add_constant,
     bodies,
     const,
     fresh_name,
@@ -75,11 +74,10 @@ def infer_body(node: ir.Node, opsets: Opsets) -> bool:
 
     `opsets` are those of the bodies. Raises ValueError where a body contradicts an operator.
     """
-    rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    if rule is None:
+    if not is_op(node, *_RULES):
         return False
     with _as_before(*bodies(node)):
-        rule(node, opsets)
+        _RULES[node.op_type](node, opsets)
     return True
 
 
@@ -124,7 +122,6 @@ def _dims(value: ir.Value | None) -> Dims:
 
 
 def _common(one: Dims, other: Dims) -> Dims:
-    """What two shapes have in common."""
     if one is None or other is None or len(one) != len(other):
         return None
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
@@ -137,15 +134,12 @@ def _filled(found: Dims, declared: Dims) -> Dims:
     return tuple(b if a is None else a for a, b in zip(found, declared, strict=True))
 
 
-def _give(value: ir.Value, dims: Dims) -> None:
+def _give(value: ir.Value, dims: Dims, given: ir.Value | None = None) -> None:
+    """Let a value be of the shape `dims`, and of the type of what is `given` where the file says
+    none."""
     value.shape = None if dims is None else ir.Shape(dims)
-
-
-def _type(values: Sequence[ir.Value], outer: Sequence[ir.Value | None]) -> None:
-    """Let inputs of a body of which the file says no type have that of what they are given."""
-    for value, given in zip(values, outer, strict=False):
-        if value.type is None and given is not None:
-            value.type = given.type
+    if value.type is None and given is not None:
+        value.type = given.type
 
 
 def _take(value: ir.Value, made: ir.Value, dims: Dims, why: str) -> None:
@@ -156,37 +150,22 @@ def _take(value: ir.Value, made: ir.Value, dims: Dims, why: str) -> None:
         value.meta[_WHY] = why
 
 
-# If.
-
-
-_BRANCHES = ("then_branch", "else_branch")
-
-
-def _branch_results(node: ir.Node, opsets: Opsets) -> list[tuple[ir.Value, ir.Value]]:
-    """The results of both branches, with types and shapes."""
-    made = (_infer_body_values(node.attributes[n].as_graph(), opsets) for n in _BRANCHES)
-    return list(zip(*made, strict=True))
+def _branches(node: ir.Node) -> list[ir.Graph]:
+    return [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
 
 
 def _infer_if(node: ir.Node, opsets: Opsets) -> None:
-    pairs = _branch_results(node, opsets)
-    for value, (one, other) in zip(node.outputs, pairs, strict=True):
+    results = (_infer_body_values(branch, opsets) for branch in _branches(node))
+    for value, one, other in zip(node.outputs, *results, strict=True):
         _take(value, one, _common(_dims(one), _dims(other)), "its branches differ in it")
-
-
-# Loop.
 
 
 def _infer_loop(node: ir.Node, opsets: Opsets) -> None:
     body = node.attributes["body"].as_graph()
-    for value in body.inputs[:2]:
-        value.shape = value.shape or ir.Shape(())
     for value, kind in zip(body.inputs, (ir.DataType.INT64, ir.DataType.BOOL), strict=False):
-        value.dtype = value.dtype or kind
-    _type(body.inputs[2:], node.inputs[2:])
-    given = [_dims(value) for value in node.inputs[2:]]
+        value.dtype, value.shape = value.dtype or kind, value.shape or ir.Shape(())
     rounds = rounds_of(node, body)
-    states, elements = _settled(body, given, rounds, opsets)
+    states, elements = _settled(body, node.inputs[2:], rounds, opsets)
     changed = "its rounds change it, and how many there are depends on data"
     often = "how many rounds there are depends on data"
     shapes = [
@@ -198,15 +177,15 @@ def _infer_loop(node: ir.Node, opsets: Opsets) -> None:
 
 
 def _settled(
-    body: ir.Graph, given: Sequence[Dims], rounds: int | None, opsets: Opsets
+    body: ir.Graph, given: Sequence[ir.Value | None], rounds: int | None, opsets: Opsets
 ) -> tuple[list[Dims], list[Dims]]:
     """Shapes of the states after all rounds, and of what one round adds to the other results."""
-    states = list(given)
-    declared = _declared(body, given)
+    states = [_dims(value) for value in given]
+    declared = _declared(body, states)
     counted = rounds if rounds is not None and rounds <= _ROUNDS else None
     for turn in count():
-        for value, dims in zip(body.inputs[2:], states, strict=True):
-            _give(value, dims)
+        for each in zip(body.inputs[2:], states, given, strict=True):
+            _give(*each)
         _, *results = _infer_body_values(body, opsets)
         found = [_filled(_dims(v), d) for v, d in zip(results, declared, strict=True)]
         made, elements = found[: len(states)], found[len(states) :]
@@ -252,9 +231,6 @@ def _goes_on(body: ir.Graph) -> bool:
     return value is not None
 
 
-# Scan.
-
-
 def _infer_scan(node: ir.Node, opsets: Opsets) -> None:
     """Before opset 9 lengths come first, and each value has an axis of samples in front."""
     batched = opsets.get("", 9) < 9
@@ -263,20 +239,19 @@ def _infer_scan(node: ir.Node, opsets: Opsets) -> None:
     body = node.attributes["body"].as_graph()
     scanned = int_attr(node, "num_scan_inputs", 0)
     count = len(given) - scanned
-    axes = ints_attr(node, "scan_input_axes", [0] * scanned) or []
+    axes = _each(node, "scan_input_axes", scanned)
     rounds: int | None = None
-    _type(body.inputs, given)
     for index, (value, outer) in enumerate(zip(body.inputs, given, strict=True)):
         dims = _dims(outer)
         dims = None if dims is None else dims[len(samples) :]
         if index >= count and dims is not None:
             axis = axes[index - count] % len(dims)
             rounds, dims = dims[axis], dims[:axis] + dims[axis + 1 :]
-        _give(value, dims)
+        _give(value, dims, outer)
     _infer_body_values(body, opsets)
     for value, outer, inner in zip(node.outputs, given[:count], body.outputs, strict=False):
         _take(value, inner, _dims(outer), "")
-    to = ints_attr(node, "scan_output_axes", [0] * (len(node.outputs) - count)) or []
+    to = _each(node, "scan_output_axes", len(node.outputs) - count)
     for value, inner, axis in zip(node.outputs[count:], body.outputs[count:], to, strict=True):
         dims = _dims(inner)
         if dims is not None:
@@ -307,16 +282,16 @@ def unfold(node: ir.Node, version: int, unfolding: Unfolding) -> bool:
         version: operator set of its bodies.
         unfolding: operators that its rounds may have.
     """
-    rule = {"Loop": _unfold_loop, "Scan": _unfold_scan, "If": _unfold_if}.get(node.op_type)
-    if rule is None or node.domain not in ("", "ai.onnx") or node.graph is None:
+    rules = {"Loop": _unfold_loop, "Scan": _unfold_scan, "If": _unfold_if}
+    if not is_op(node, *rules):
         return False
     made = _Rounds(node, version)
     try:
-        results = rule(made, unfolding)
+        results = rules[node.op_type](made, unfolding)
     except Declined as why:
         node.metadata_props[REASON] = str(why)
         return False
-    replace_outputs(node, results, lambda result: made.one("Identity", result))
+    replace_outputs(node, results, lambda result: made.op("Identity", [result]))
     for body in bodies(node):
         _read_no_more(body)
     return True
@@ -331,15 +306,12 @@ def _read_no_more(body: ir.Graph) -> None:
             _read_no_more(graph)
 
 
-class _Rounds:
+class _Rounds(NodesBehind):
     """Nodes behind one that has bodies."""
 
     def __init__(self, node: ir.Node, version: int) -> None:
-        assert node.graph is not None
-        self.node, self.graph, self.version = node, node.graph, version
-        self._last = node
-        self.body = next(bodies(node))
-        self.origin = node.metadata_props.get(ORIGIN, str(node.name))
+        super().__init__(node)
+        self.version, self.body, self.origin = version, next(bodies(node)), self.props[ORIGIN]
 
     def copied(self, body: ir.Graph, given: Sequence[ir.Value | None]) -> list[ir.Value]:
         """The nodes of `body`, reading what is `given` in the place of its inputs; its results."""
@@ -377,7 +349,7 @@ class _Rounds:
 
     def _adopt(self, inner: ir.Node) -> None:
         """Give `inner`, and all in it, names that nothing else has."""
-        inner.name = fresh_name(self.graph, f"{self.node.name}_{inner.op_type}")
+        inner.name = fresh_name(self.graph, f"{self.stem}_{inner.op_type}")
         inner.metadata_props[ORIGIN] = self.origin or inner.metadata_props.get(ORIGIN, inner.name)
         forget_shapes(inner)
         for value in inner.outputs:
@@ -389,22 +361,10 @@ class _Rounds:
             for each in graph:
                 self._adopt(each)
 
-    def _insert_after(self, inner: ir.Node, version: int = 0) -> None:
+    def _insert_after(self, inner: ir.Node) -> None:
         self._adopt(inner)
-        inner.version = version or self.version
-        self.graph.insert_after(self._last, inner)
-        self._last = inner
-
-    def one(self, op_type: str, *inputs: ir.Value | None, **attributes: int) -> ir.Value:
-        """The result of another node, in the loader's own form."""
-        inner = ir.node(op_type, inputs, attributes=attributes)
-        inner.outputs[0].name = f"{self.node.name}_{op_type}"
-        self._insert_after(inner, self.graph.opset_imports[""])
-        return inner.outputs[0]
-
-    def constant(self, numbers: object, dtype: type[np.generic] = np.int64) -> ir.Value:
-        """Numbers as a value."""
-        return add_constant(self.graph, f"{self.node.name}_const", np.asarray(numbers, dtype))
+        self.insert(inner)
+        inner.version = self.version
 
     def repeated(
         self, rounds: int, states: Sequence[ir.Value | None],
@@ -421,27 +381,28 @@ class _Rounds:
 
     def stacked(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
         """Results of all rounds along a new axis."""
-        wide = [self.one("Unsqueeze", value, self.constant([axis])) for value in values]
-        return wide[0] if len(wide) == 1 else self.one("Concat", *wide, axis=axis)
+        wide = [self.op("Unsqueeze", [value, self.axes([axis])]) for value in values]
+        return wide[0] if len(wide) == 1 else self.op("Concat", wide, {"axis": axis})
 
 
 def _unfold_loop(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
-    node, body = made.node, made.body
+    node, body = made.anchor, made.body
     rounds = rounds_of(node, body)
     if rounds is None:
         raise Declined("how many rounds it has depends on data")
     if not rounds:
         raise Declined("it has no rounds")
     unfolding.take(rounds, rounds * _node_count(body))
-    goes_on = made.constant(True, np.bool_)
+    goes_on = made.constant(np.bool_(True))
     states, columns = made.repeated(
-        rounds, node.inputs[2:], lambda number, now: [made.constant(number), goes_on, *now], 1
-    )
+        rounds, node.inputs[2:],
+        lambda number, now: [made.constant(np.int64(number)), goes_on, *now], 1,
+    )  # fmt: skip
     return [*states, *(made.stacked(column, 0) for column in columns)]
 
 
 def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
-    node, body = made.node, made.body
+    node, body = made.anchor, made.body
     if made.version < 9:
         raise Declined("before opset 9 a Scan goes over a batch as well")
     scanned = int_attr(node, "num_scan_inputs", 0)
@@ -458,9 +419,10 @@ def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     backwards = _each(node, "scan_input_directions", scanned)
 
     def round_inputs(step: int, states: Sequence[ir.Value | None]) -> list[ir.Value | None]:
+        steps_of = (made.constant(np.int64(steps - 1 - step if b else step)) for b in backwards)
         elements = [
-            made.one("Gather", value, made.constant(steps - 1 - step if back else step), axis=axis)
-            for value, axis, back in zip(over, axes, backwards, strict=True)
+            made.op("Gather", [value, at], {"axis": axis})
+            for value, at, axis in zip(over, steps_of, axes, strict=True)
         ]
         return [*states, *elements]
 
@@ -479,9 +441,8 @@ def _each(node: ir.Node, name: str, count: int) -> Sequence[int]:
 
 def _unfold_if(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     del unfolding
-    node, condition = made.node, required(made.node, 0)
-    both = [node.attributes[name].as_graph() for name in _BRANCHES]
-    known = const(condition)
+    node, condition = made.anchor, required(made.anchor, 0)
+    both, known = _branches(node), const(condition)
     if known is not None:
         made.origin = ""  # what is taken is what it was
         return made.copied(both[0 if known.any() else 1], [])
@@ -491,16 +452,16 @@ def _unfold_if(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
             f"its branches have {size} operators; of at most {MOST_SELECTED} both are computed"
         )
     with _as_before(*both):
-        pairs = _branch_results(node, {**made.graph.opset_imports, "": made.version})
-        agree = all(
-            is_static(one) and _dims(one) == _dims(other) and one.type == other.type
-            for one, other in pairs
+        opsets = {**made.graph.opset_imports, "": made.version}
+        one, other = (
+            [(value.type, _dims(value)) for value in _infer_body_values(branch, opsets)]
+            for branch in both
         )
-    if not agree:
+    if one != other or any(dims is None or None in dims for _, dims in one):
         raise Declined("its branches make tensors of different shapes or types")
-    scalar = made.one("Reshape", condition, made.constant([]))
-    one, other = (made.copied(branch, []) for branch in both)
-    return [made.one("Where", scalar, a, b) for a, b in zip(one, other, strict=True)]
+    scalar = made.op("Reshape", [condition, made.axes([])])
+    pairs = zip(*(made.copied(branch, []) for branch in both), strict=True)
+    return [made.op("Where", [scalar, *pair]) for pair in pairs]
 
 
 def _node_count(graph: ir.Graph) -> int:
@@ -519,12 +480,8 @@ def resolve_sequence(node: ir.Node) -> bool:
     Every value that `node` reads has a static shape. SequenceConstruct is left for readers to look
     through, and is dead behind the last of them.
     """
-    if is_op(node, "SplitToSequence"):
-        made = _bundle_of_parts(node)
-    elif is_op(node, "SequenceAt"):
-        made = _element(node)
-    else:
-        return False
+    rules = {"SplitToSequence": _bundle_of_parts, "SequenceAt": _element}
+    made = rules[node.op_type](node) if is_op(node, *rules) else None
     if made is not None:
         replace_outputs(node, [made])
     return made is not None
@@ -545,9 +502,8 @@ def _bundle_of_parts(node: ir.Node) -> ir.Value | None:
         size = int(given)
         lengths = [min(size, extent - start) for start in range(0, extent, size)]
     make = Rewriter(node)
-    parts: list[ir.Value] = list(
-        make.node("Split", [x, make.axes(lengths)], {"axis": axis}, "", len(lengths)).outputs
-    )
+    split_up = make.node("Split", [x, make.axes(lengths)], {"axis": axis}, "", len(lengths))
+    parts = [*split_up.outputs]
     if split is None and not int_attr(node, "keepdims", 1):
         parts = [make.op("Squeeze", [part, make.axes([axis])]) for part in parts]
     return make.op("SequenceConstruct", parts)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
@@ -47,11 +47,9 @@ SIZED = "archgen.sized"
 """Key, in the metadata of a model, of its outputs of unknown size: name -> that of its extents."""
 _PREFIX = "tail."
 _PRODUCTS = frozenset(
-    (
-        *("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "Gemm", "MatMul"),
-        *("MatMulInteger", "QLinearMatMul", "Einsum", "LSTM", "GRU", "RNN", "Attention"),
-    )
-)
+    ["Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "Gemm", "MatMul",
+     "MatMulInteger", "QLinearMatMul", "Einsum", "LSTM", "GRU", "RNN", "Attention"]
+)  # fmt: skip
 _PADDED = frozenset(["FLOAT", "DOUBLE", "INT64", "INT32", "INT8", "UINT8", "BOOL"])
 """Element types that ONNX Runtime pads."""
 Shapes = list[tuple[int, ...]]
@@ -101,8 +99,8 @@ class _HostTail:
     nodes: Sequence[ir.Node]
     first: Sequence[ir.Node]
     """Those with which it begins."""
-    read: Mapping[str, ir.Value] = field(default_factory=dict)
-    constants: Mapping[str, ir.Value] = field(default_factory=dict)
+    read: Mapping[str, ir.Value]
+    constants: Mapping[str, ir.Value]
 
 
 def set_tail_apart(model: ir.Model, load: Callable[[onnx.ModelProto, str], ir.Model]) -> str | None:
@@ -143,15 +141,15 @@ def _data_dependent_tail(graph: ir.Graph) -> _HostTail | None:
     made: set[ir.Value] = set()
     first: list[ir.Node] = []
     for node in graph:
-        inside = any(value in made for value in reads(node))
-        begins = not inside and is_op(node, *MOST) and not all(map(is_static, node.outputs))
-        if begins:
+        inside = not made.isdisjoint(reads(node))
+        if not inside and all(map(is_static, node.outputs)):
+            continue
+        if not inside:
+            if not is_op(node, *MOST):
+                return None
             first.append(node)
-        if begins or inside:
-            nodes.append(node)
-            made.update(node.outputs)
-        elif not all(map(is_static, node.outputs)):
-            return None
+        nodes.append(node)
+        made.update(node.outputs)
     read: dict[str, ir.Value] = {}
     constants: dict[str, ir.Value] = {}
     for value in (v for node in nodes for v in reads(node) if v not in made):
@@ -167,13 +165,16 @@ def _largest(
     load: Callable[[onnx.ModelProto, str], ir.Model],
 ) -> dict[str, tuple[int, ...]]:
     """The largest shape of each of `ends`: as inferred where the first operators make the most."""
-    found: dict[str, tuple[int, ...]] = {}
-    ports = [_info(str(v.name), v.dtype, static_shape(v)) for v in part.read.values()]
-    for node in part.first:
-        for value, shape in zip(node.outputs, MOST[node.op_type](node), strict=False):
-            if value.name:
-                found[value.name] = shape
-                ports.append(_info(value.name, value.dtype, shape))
+    made = [pair for n in part.first for pair in zip(n.outputs, MOST[n.op_type](n), strict=False)]
+    found = {value.name: shape for value, shape in made if value.name}
+    given = [*((value, static_shape(value)) for value in part.read.values()), *made]
+    ports = [
+        helper.make_tensor_value_info(
+            value.name, (value.dtype or ir.DataType.UNDEFINED).value, shape
+        )
+        for value, shape in given
+        if value.name
+    ]
     later = [node for node in part.nodes if node not in part.first]
     rest = [value for value in ends if value.name not in found]
     if rest:
@@ -187,13 +188,9 @@ def _largest(
             again = [label_of(node) for node in later if is_op(node, *MOST)]
             raise UnsupportedModel(f"sizes behind it depend on data again, at {', '.join(again)}")
         found |= {str(value.name): static_shape(value) for value in tail.graph.outputs}
-        for value, made in zip(rest, tail.graph.outputs, strict=True):
-            value.type = made.type
+        for value, end in zip(rest, tail.graph.outputs, strict=True):
+            value.type = end.type
     return found
-
-
-def _info(name: str, kind: ir.DataType | None, shape: Sequence[int]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, (kind or ir.DataType.UNDEFINED).value, shape)
 
 
 def _initializers(part: _HostTail) -> list[onnx.TensorProto]:
@@ -216,20 +213,20 @@ def _replace(
     body = helper.make_graph(nodes, "tail", [], [], _initializers(part))
     around = {name: _PREFIX + name for name in (*part.read, *part.constants)}
     add_prefix_graph(body, _PREFIX, inplace=True, name_map=around)  # no other node has such names
-    outputs: list[ir.Value] = []
+    made: dict[str, ir.Value] = {}
     sized: dict[str, str] = {}
     inside: list[str] = []
     for value in ends:
         name, shape = str(value.name), shapes[str(value.name)]
         size = [math.prod(shape)] if shape else []
-        outputs.append(ir.Value(name=name, type=value.type, shape=ir.Shape(size)))
+        made[name] = ir.Value(name=name, type=value.type, shape=ir.Shape(size))
         inside.append(f"{name}.padded" if shape else name)
         if shape:
-            inside.append(name + EXTENTS)
             sized[name] = name + EXTENTS
+            inside.append(sized[name])
             rank, kind = ir.Shape([len(shape)]), ir.TensorType(ir.DataType.INT64)
-            outputs.append(ir.Value(name=sized[name], type=kind, shape=rank))
-    for value in outputs:
+            made[sized[name]] = ir.Value(name=sized[name], type=kind, shape=rank)
+    for value in made.values():
         forget_names(value)
     node = ir.node(
         TAIL,
@@ -240,11 +237,10 @@ def _replace(
             MADE: [_PREFIX + name for name in inside],
         },
         domain=ARCHGEN,
-        outputs=outputs,
+        outputs=list(made.values()),
         name=f"{part.first[0].name}.tail",
         metadata_props={ORIGIN: origin_of(*part.nodes), REASON: _reason(part, shapes)},
     )
-    made = {str(value.name): value for value in outputs}
     kept = [made.get(str(value.name), value) for value in graph.outputs]
     for value in ends:
         value.name = f"{value.name}.inside"

@@ -73,6 +73,9 @@ from compiler.frontend.rewrite import (
 from compiler.frontend.shapes import infer_node, schema_of
 from compiler.passes import Count, run_pass
 
+NUMBERS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+"""Fields of a tensor of a file, one of which holds its elements."""
+
 
 @dataclass(frozen=True)
 class Load:
@@ -117,7 +120,14 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     for node in graph:
         forget_shapes(node)  # they may be of other extents
     options = options or Load()
-    _load_nodes(model, version, options, Unfolding(options.unroll))
+    unfolding = Unfolding(options.unroll)
+    for node in graph:
+        place = label_of(node)
+        try:
+            with on(place):
+                _take_node(model, node, node.version or version, options, unfolding)
+        except ValueError as error:
+            raise Undecided(f"{name}: {place}: {error}", deciders([node])) from error
     remove_dead(graph)
     _refuse(name, other_values(graph))
     _refuse_unknown_shapes(graph, set_tail_apart(model, load))
@@ -191,16 +201,6 @@ def _name_nodes(graph: ir.Graph) -> None:
         node.metadata_props[ORIGIN] = name
 
 
-def _load_nodes(model: ir.Model, version: int, options: Load, unfolding: Unfolding) -> None:
-    for node in model.graph:
-        place = label_of(node)
-        try:
-            with on(place):
-                _take_node(model, node, version, options, unfolding)
-        except ValueError as error:
-            raise Undecided(f"{model.graph.name}: {place}: {error}", deciders([node])) from error
-
-
 def _take_node(
     model: ir.Model, node: ir.Node, version: int, options: Load, unfolding: Unfolding
 ) -> None:
@@ -211,7 +211,6 @@ def _take_node(
     if is_op(node, "Identity"):
         _drop_identity(node)
         return
-    version = node.version or version
     if inline(node, version):
         return
     definition = definition_of(node)
@@ -358,36 +357,33 @@ def constant_values(
     found: dict[str, Array] = {}
     for name in names:
         part = _needed_subgraph(proto, name, makers, data)
-        values = None if part is None else _evaluate_model(part, name)
-        if part is not None and part.graph.node and values is not None and compute is not None:
-            values = compute(part)
+        values = None if part is None else _evaluate_model(part, name, compute)
         if values is not None:
             found[name] = values
     return found
 
 
-def _evaluate_model(part: onnx.ModelProto, name: str) -> Array | None:
+def _evaluate_model(part: onnx.ModelProto, name: str, compute: Compute | None) -> Array | None:
     if not part.graph.node:
         held = {tensor.name: tensor for tensor in part.graph.initializer}
         return numpy_helper.to_array(held[name]) if name in held else None
     try:
-        (output,) = load(part, name).graph.outputs
+        values = const(load(part, name).graph.outputs[0])
     except CompilerError:
         return None
-    return const(output)
+    return values if values is None or compute is None else compute(part)
 
 
 def _needed_subgraph(
     proto: onnx.ModelProto, name: str, makers: dict[str, onnx.NodeProto], data: Data
 ) -> onnx.ModelProto | None:
     """The network of just what a value depends on; None where a number is unknown."""
-    needed, waiting = {name}, [name]
+    needed, waiting = set[str](), [name]
     while waiting:
-        node = makers.get(waiting.pop())
-        for given in node.input if node is not None else ():
-            if given not in needed:
-                needed.add(given)
-                waiting.append(given)
+        given = waiting.pop()
+        if given not in needed:
+            needed.add(given)
+            waiting += makers[given].input if given in makers else ()
     made = onnx.ModelProto(ir_version=proto.ir_version)
     made.opset_import.extend(proto.opset_import)
     made.functions.extend(proto.functions)
@@ -396,9 +392,7 @@ def _needed_subgraph(
     graph.node.extend(n for n in proto.graph.node if not needed.isdisjoint(n.output))
     graph.input.extend(value for value in proto.graph.input if value.name in needed)
     graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
-    for tensor in proto.graph.initializer:
-        if tensor.name not in needed:
-            continue
+    for tensor in (each for each in proto.graph.initializer if each.name in needed):
         full = tensor if _has_numbers(tensor) else data(tensor.name)
         if full is None:
             return None
@@ -407,5 +401,4 @@ def _needed_subgraph(
 
 
 def _has_numbers(tensor: onnx.TensorProto) -> bool:
-    values = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-    return not math.prod(tensor.dims) or any(getattr(tensor, field) for field in values)
+    return not math.prod(tensor.dims) or any(getattr(tensor, field) for field in NUMBERS)

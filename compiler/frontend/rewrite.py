@@ -87,33 +87,28 @@ def required(node: ir.Node, index: int) -> ir.Value:
 
 def int_attr(node: ir.Node, name: str, default: int) -> int:
     """An integer attribute or its default."""
-    attr = node.attributes.get(name)
-    return default if attr is None else attr.as_int()
+    return node.attributes.get_int(name, default)
 
 
 def float_attr(node: ir.Node, name: str, default: float) -> float:
     """A float attribute or its default."""
-    attr = node.attributes.get(name)
-    return default if attr is None else attr.as_float()
+    return node.attributes.get_float(name, default)
 
 
 def str_attr(node: ir.Node, name: str, default: str) -> str:
     """A string attribute or its default."""
-    attr = node.attributes.get(name)
-    return default if attr is None else attr.as_string()
+    return node.attributes.get_string(name, default)
 
 
 def ints_attr(node: ir.Node, name: str, default: Sequence[int] | None = None) -> list[int] | None:
     """A list attribute, or a copy of its default."""
-    attr = node.attributes.get(name)
-    if attr is None:
-        return None if default is None else list(default)
-    return list(attr.as_ints())
+    found = node.attributes.get_ints(name, default)
+    return None if found is None else list(found)
 
 
 def has_body(node: ir.Node) -> bool:
     """Whether `node` has a graph of its own among its attributes."""
-    return any(True for _ in bodies(node))
+    return next(bodies(node), None) is not None
 
 
 def bodies(node: ir.Node) -> Iterator[ir.Graph]:
@@ -127,14 +122,11 @@ def bodies(node: ir.Node) -> Iterator[ir.Graph]:
 
 def set_attrs(node: ir.Node, attrs: Mapping[str, AttrValue]) -> bool:
     """Set attributes; whether any of them differed."""
-    changed = False
-    for name, value in attrs.items():
-        new = _attribute(name, value)
-        old = node.attributes.get(name)
-        if old is None or old.value != new.value:
-            node.attributes[name] = new
-            changed = True
-    return changed
+    made = {name: _attribute(name, value) for name, value in attrs.items()}
+    known = node.attributes
+    new = {n: attr for n, attr in made.items() if n not in known or known[n].value != attr.value}
+    known.update(new)
+    return bool(new)
 
 
 def _attribute(name: str, value: AttrValue) -> ir.Attr:
@@ -321,10 +313,7 @@ class Rewriter:
     def replace(self, *new: ir.Value | None) -> None:
         """Let `new` take the place of the anchor's outputs, and remove the anchor; None for what
         nobody reads."""
-        for old, value in zip(self.anchor.outputs, new, strict=False):
-            if value is not None:
-                replace_value(old, value, self.anchor, self.props)
-        self.graph.remove(self.anchor, safe=True)
+        replace_outputs(self.anchor, new, props=self.props)
 
 
 def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[str, str]) -> None:
@@ -337,20 +326,18 @@ def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[
     graph = anchor.graph
     if graph is None:
         raise ValueError(f"{anchor.name} is in no graph")
-    name = old.name
-    if new.is_graph_output() or new.is_graph_input():
-        copy = ir.node(
-            "Identity", [new], name=fresh_name(graph, f"{name}_copy"), metadata_props=dict(props)
-        )
-        copy.outputs[0].type, copy.outputs[0].shape = new.type, new.shape
+    name, source = old.name, new
+    if source.is_graph_output() or source.is_graph_input():
+        stem = fresh_name(graph, f"{name}_copy")
+        copy = ir.node("Identity", [source], name=stem, metadata_props=dict(props))
+        (new,) = copy.outputs
+        new.type, new.shape = source.type, source.shape
         graph.insert_before(anchor, copy)
-        new = copy.outputs[0]
-    elif new.const_value is not None:  # a tensor of the file would be renamed there as well
-        numbers = ir.tensor(new.const_value.numpy(), dtype=new.dtype)
-        held = ir.val(fresh_name(graph, f"{new.name}_copy"), const_value=numbers)
-        held.meta.update(new.meta)
-        graph.register_initializer(held)
-        new = held
+    elif source.const_value is not None:  # a tensor of the file would be renamed there as well
+        numbers = ir.tensor(source.const_value.numpy(), dtype=source.dtype)
+        new = ir.val(fresh_name(graph, f"{source.name}_copy"), const_value=numbers)
+        new.meta.update(source.meta)
+        graph.register_initializer(new)
     new.meta[_NAMES] = names
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     old.name = fresh_name(graph, f"{name}_old")
@@ -361,15 +348,17 @@ def replace_outputs(
     node: ir.Node,
     results: Sequence[ir.Value | None],
     copy: Callable[[ir.Value], ir.Value] | None = None,
+    props: Mapping[str, str] | None = None,
 ) -> None:
     """Let `results`, None for what nobody reads, take the place of the outputs of `node`, and
-    remove it; `copy` makes another value of one that has to keep its name."""
+    remove it; `copy` makes another value of one that has to keep its name, `props` are the metadata
+    of one that is made here."""
     for output, result in zip(node.outputs, results, strict=False):
         if result is None or not output.name:
             continue
         named = result.is_graph_input() or result.is_graph_output()
         own = copy(result) if copy and named and output.is_graph_output() else result
-        replace_value(output, own, node, node.metadata_props)
+        replace_value(output, own, node, node.metadata_props if props is None else props)
     if node.graph is not None:
         node.graph.remove(node, safe=True)
 
@@ -408,10 +397,9 @@ class GraphPass(Pass[ir.Model]):
         graph = ir.graph
         changed = False
         for node in reversed(graph) if self.backwards else graph:
-            if node.graph is not graph:
-                continue
-            with on(label_of(node)):
-                changed |= self.rewrite(node)
+            if node.graph is graph:
+                with on(label_of(node)):
+                    changed |= self.rewrite(node)
         if changed:
             remove_dead(graph)
         return Result(ir, changed)
@@ -423,11 +411,9 @@ class GraphPass(Pass[ir.Model]):
     def ensures(self, ir: ir.Model) -> None:
         """The contract of every graph, without the operators that this pass removes."""
         check_graph(ir.graph)
-        left = sorted(
-            {n.op_type for n in ir.graph if not n.domain and n.op_type in self.leaves_none_of}
-        )
+        left = {n.op_type for n in ir.graph if not n.domain} & self.leaves_none_of
         if left:
-            raise ContractBroken(f"{', '.join(left)} should be gone")
+            raise ContractBroken(f"{', '.join(sorted(left))} should be gone")
 
 
 def check_graph(graph: ir.Graph) -> None:
@@ -445,9 +431,7 @@ def check_graph(graph: ir.Graph) -> None:
                 raise ContractBroken(f"{node.name}: {value.name} is read before it is made")
         for value in node.outputs:
             known.add(value)
-            if value.name and (
-                value.dtype is None or value.shape is None or not value.shape.is_static()
-            ):
+            if not is_static(value) or (value.name and value.dtype is None):
                 raise ContractBroken(f"{node.name}: {value.name} has no static shape or type")
     for value in graph.outputs:
         if value not in known:

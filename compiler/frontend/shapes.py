@@ -17,7 +17,8 @@ import onnx_ir as ir
 
 from compiler.frontend.reference_types import declared, infer_by_runtime, small_constant, type_proto
 
-Rule = Callable[[ir.Node], tuple[ir.DataType, tuple[int, ...]]]
+Rule = Callable[[ir.Node], list[tuple[int, ...]]]
+"""The shapes of an operator's results, all of its first input's element type."""
 
 
 @cache
@@ -51,26 +52,22 @@ POOLS = frozenset(("AveragePool", "LpPool", "MaxPool"))
 def _without_windows_of_border(node: ir.Node) -> None:
     """Pools that round up have no window that begins behind the input, in the border at its end:
     ONNX's operators say so, its inference counts them."""
-    source = node.inputs[0]
-    ceil, pads, strides, auto = (
-        node.attributes.get(name) for name in ("ceil_mode", "pads", "strides", "auto_pad")
-    )
-    if source is None or source.shape is None or ceil is None or not ceil.as_int():
+    source, given = node.inputs[0], node.attributes
+    if source is None or source.shape is None or not given.get_int("ceil_mode", 0):
         return
-    if auto is not None and auto.as_string().startswith("SAME"):
+    if given.get_string("auto_pad", "").startswith("SAME"):
         return
     sizes = source.shape.dims[2:]
-    before = [0] * len(sizes) if pads is None else pads.as_ints()[: len(sizes)]
-    steps = [1] * len(sizes) if strides is None else strides.as_ints()
+    pads = given.get_ints("pads", [0] * 2 * len(sizes))
+    steps = given.get_ints("strides", [1] * len(sizes))
     for value in node.outputs:
         if value.shape is None or len(value.shape) != len(source.shape):
             continue
         made = list(value.shape.dims)
-        for axis, (size, step, pad) in enumerate(zip(sizes, steps, before, strict=True), 2):
+        for axis, (size, step, pad) in enumerate(zip(sizes, steps, pads, strict=False), 2):
             windows = made[axis]
-            known = isinstance(size, int) and isinstance(windows, int)
-            if known and (windows - 1) * step >= size + pad:  # type: ignore[operator]
-                made[axis] = windows - 1
+            if isinstance(size, int) and isinstance(windows, int):
+                made[axis] = windows - ((windows - 1) * step >= size + pad)
         value.shape = ir.Shape(made)
 
 
@@ -92,10 +89,6 @@ def _dtype(node: ir.Node, index: int) -> ir.DataType:
     if value is None or value.dtype is None:
         raise ValueError(f"{node.op_type} {node.name}: type of input {index} is unknown")
     return value.dtype
-
-
-def _as_first(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
-    return _dtype(node, 0), _shape(node, 0)
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -130,17 +123,20 @@ def _grouped_attention(node: ir.Node) -> list[tuple[int, ...]]:
     return [(batch, tokens, hidden), cache, cache]
 
 
-SEVERAL: dict[tuple[str, str], Callable[[ir.Node], list[tuple[int, ...]]]] = {
-    ("com.microsoft", "GroupQueryAttention"): _grouped_attention,
-}
-"""Operators of several results, all of the first input's element type, whose shapes ONNX Runtime
-does not say."""
+def _as_first(node: ir.Node) -> list[tuple[int, ...]]:
+    return [_shape(node, 0)]
+
 
 STANDARD_RULES: dict[str, Rule] = dict.fromkeys(
     ("GroupNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization"), _as_first
 )
 """Standard operators without a rule in ONNX, and those that ONNX Runtime alone defines."""
-RULES: dict[str, dict[str, Rule]] = {"": STANDARD_RULES, "archgen": {"Silu": _as_first}}
+RULES: dict[str, dict[str, Rule]] = {
+    "": STANDARD_RULES,
+    "archgen": {"Silu": _as_first},
+    "com.microsoft": {"GroupQueryAttention": _grouped_attention},
+}
+"""Rules by domain and operator, of those whose shapes nobody else says."""
 
 
 def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
@@ -148,16 +144,10 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
 
     Raises ValueError where the inputs contradict the operator's definition.
     """
-    several = SEVERAL.get((node.domain, node.op_type))
-    if several is not None:
-        for value, shape in zip(node.outputs, several(node), strict=False):
-            value.dtype, value.shape = _dtype(node, 0), ir.Shape(shape)
-        return
     rule = RULES.get(node.domain, {}).get(node.op_type)
     if rule is not None:
-        value = node.outputs[0]
-        value.dtype, shape = rule(node)
-        value.shape = ir.Shape(shape)
+        for value, shape in zip(node.outputs, rule(node), strict=False):
+            value.dtype, value.shape = _dtype(node, 0), ir.Shape(shape)
         return
     domain = "" if node.domain == "ai.onnx" else node.domain
     schema = schema_of(node.op_type, domain, opsets.get(domain, 1))
@@ -176,15 +166,13 @@ def _check_channels(node: ir.Node) -> None:
     ONNX's inference does not ask."""
     if node.domain or node.op_type not in ("Conv", "ConvTranspose"):
         return
-    known = [value.shape for value in node.inputs[:2] if value is not None]
-    if len(known) < 2 or any(shape is None or not shape.is_static() for shape in known):
+    known = [value.shape for value in node.inputs[:2] if value is not None and value.shape]
+    if len(known) < 2 or not all(shape.is_static() for shape in known):
         return
-    data, weights = (_shape(node, index) for index in (0, 1))
-    given = node.attributes.get("group")
-    groups = 1 if given is None else given.as_int()
+    data, weights = (shape.numpy() for shape in known)
+    groups = node.attributes.get_int("group", 1)
     taken = weights[0] if node.op_type == "ConvTranspose" else weights[1] * groups
-    made = weights[0]
-    if data[1] != taken or groups < 1 or made % groups:
+    if data[1] != taken or groups < 1 or weights[0] % groups:
         raise ValueError(
             f"weights {list(weights)} in {groups} groups take {taken} channels; "
             f"the input {list(data)} has {data[1]}"

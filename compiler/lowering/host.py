@@ -20,7 +20,7 @@ from compiler.frontend.control_flow import reads
 from compiler.frontend.host_tail import TAIL, written_tail
 from compiler.frontend.operators.functions import expression_in
 from compiler.frontend.quantization.integer_operators import WINDOW
-from compiler.frontend.rewrite import ARCHGEN, has_body, static_shape
+from compiler.frontend.rewrite import ARCHGEN, has_body, int_attr, static_shape
 from compiler.lowering.expression import ExpressionWriter, NodeWriter
 from compiler.lowering.node import nest_shape
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
@@ -47,14 +47,12 @@ class _Quantized(NodeWriter):
         groups that share an axis share what stands on it."""
         value = self.input(position)
         assert value.dtype is not None
-        extent = static_shape(value)[axis]
-        scale = np.asarray(self.attribute(f"{prefix}_scale", 1.0), np.float32).reshape(-1)[:extent]
-        zero = np.asarray(self.attribute(f"{prefix}_zero", 0), np.int64).reshape(-1)[:extent]
-        count = max(scale.size, zero.size)
-        shape = () if count == 1 else (count,)
-        scale = np.broadcast_to(scale, count).reshape(shape)
-        zero = np.broadcast_to(zero, count).reshape(shape).astype(value.dtype.numpy())
-        parameters = [self.constant(scale), self.constant(zero)]
+        kinds = {"scale": np.float32, "zero": value.dtype.numpy()}
+        given = [np.atleast_1d(self.attribute(f"{prefix}_{n}", n == "scale")) for n in kinds]
+        pair = np.broadcast_arrays(*(numbers[: static_shape(value)[axis]] for numbers in given))
+        shape = () if pair[0].size == 1 else (-1,)
+        numbers = zip(pair, kinds.values(), strict=True)
+        parameters = [self.constant(each.reshape(shape), kind) for each, kind in numbers]
         return self.op("DequantizeLinear", [str(value.name), *parameters], axis=axis)
 
     def bias(self, prefixes: tuple[str, str]) -> str:
@@ -95,30 +93,23 @@ def standard(node: ir.Node) -> tuple[list[NodeProto], list[TensorProto]]:
     if node.op_type == "Silu":
         x = str(write.input(0).name)
         write.op("Mul", [x, write.op("Sigmoid", [x])], write.out)
-    elif node.op_type == "QMatMul":
-        _write_matmul(write)
     else:
-        _write_window(write)
+        write.finish(_product(write))
     return write.nodes, write.constants
 
 
-def _write_window(write: _Quantized) -> None:
+def _product(write: _Quantized) -> str:
+    """Real numbers of a product, with its bias."""
     kind = write.node.op_type.removeprefix("Q")
-    operands = [write.dequantized(0, "x", 1), write.dequantized(1, "w", int(kind != "Conv"))]
-    if len(write.node.inputs) > 2:
-        operands.append(write.bias(("x", "w")))
-    window = {name: write.attribute(name) for name in WINDOW}
-    given = {name: value for name, value in window.items() if value is not None}
-    write.finish(write.op(kind, operands, **given))
-
-
-def _write_matmul(write: _Quantized) -> None:
-    columns = len(static_shape(write.input(1))) - 1
-    operands = [write.dequantized(0, "a", 1), write.dequantized(1, "b", columns)]
-    product = write.op("MatMul", operands)
-    if len(write.node.inputs) > 2:
-        product = write.op("Add", [product, write.bias(("a", "b"))])
-    write.finish(product)
+    columns = {"Conv": 0, "ConvTranspose": 1}.get(kind, len(static_shape(write.input(1))) - 1)
+    one, other = names = ("a", "b") if kind == "MatMul" else ("x", "w")
+    operands = [write.dequantized(0, one, 1), write.dequantized(1, other, columns)]
+    bias = [write.bias(names)] if len(write.node.inputs) > 2 else []
+    if kind == "MatMul":
+        made = write.op(kind, operands)
+        return write.op("Add", [made, *bias]) if bias else made
+    window = {name: value for name in WINDOW if (value := write.attribute(name)) is not None}
+    return write.op(kind, [*operands, *bias], **window)
 
 
 # Payloads: nodes of a model cut out as a small model of their own, for the host to run.
@@ -194,30 +185,20 @@ def _initializer(value: ir.Value) -> onnx.TensorProto:
 
 def operations(node: ir.Node) -> int:
     """Arithmetic operations of a node: two per multiply-accumulate, else one per element."""
-    elements = sum(_elements(output) for output in node.outputs if output.name)
-    if node.op_type in ("LSTM", "GRU", "RNN"):
-        x, w, r = (node.inputs[position] for position in range(3))
-        assert x is not None and w is not None and r is not None
-        steps = math.prod(nest_shape(x)[:2])
-        return 2 * steps * (_elements(w) + _elements(r))
-    if node.op_type in ("Conv", "QConv", "ConvInteger", "ConvTranspose", "QConvTranspose"):
-        w = node.inputs[1]
-        assert w is not None
-        pixels = node.inputs[0] if node.op_type.endswith("Transpose") else node.outputs[0]
-        assert pixels is not None
-        return 2 * _elements(pixels) * (_elements(w) // max(1, nest_shape(w)[0]))
-    if node.op_type in ("MatMul", "QMatMul", "MatMulInteger", "Gemm"):
-        a = node.inputs[0]
-        assert a is not None
-        transposed = node.op_type == "Gemm" and "transA" in node.attributes
-        depth = nest_shape(a)[0 if transposed and node.attributes["transA"].value else -1]
-        return 2 * elements * depth
-    inputs = (value for value in node.inputs if value is not None and value.const_value is None)
-    return max([elements, *(_elements(value) for value in inputs if value.shape is not None)])
-
-
-def _elements(value: ir.Value) -> int:
-    return math.prod(nest_shape(value))
+    made = sum(math.prod(nest_shape(output)) for output in node.outputs if output.name)
+    values = [value for value in node.inputs if value is not None and value.shape is not None]
+    shapes, kind = [nest_shape(value) for value in values], node.op_type.removeprefix("Q")
+    if kind in ("LSTM", "GRU", "RNN"):
+        x, *weights = shapes[:3]
+        return 2 * math.prod(x[:2]) * sum(map(math.prod, weights))
+    if kind in ("Conv", "ConvInteger", "ConvTranspose"):
+        pixels = math.prod(shapes[0]) if kind == "ConvTranspose" else made
+        return 2 * pixels * math.prod(shapes[1][1:])
+    if kind in ("MatMul", "MatMulInteger", "Gemm"):
+        transposed = kind == "Gemm" and int_attr(node, "transA", 0)
+        return 2 * made * shapes[0][0 if transposed else -1]
+    pairs = zip(values, shapes, strict=True)
+    return max([made, *(math.prod(shape) for value, shape in pairs if value.const_value is None)])
 
 
 class Fallback:
@@ -238,15 +219,10 @@ class Fallback:
     def host_node(self, nest: Nest) -> tuple[HostNode, tuple[Nest, ...]] | None:
         """A host node and the nests that it replaces, including `nest`; None: there is none."""
         nests = self._connected_nests(nest)
-        outputs = self._outputs(nests)
-        mine = {self.graph.buffer_of(n.tensor) for n in nests}
-        stop = {
-            name
-            for n in nests
-            for access in n.reads
-            for name in self.named.get(self.graph.buffer_of(access.tensor), ())
-            if self.graph.buffer_of(access.tensor) not in mine
-        }
+        outputs, buffer_of = self._outputs(nests), self.graph.buffer_of
+        read = {buffer_of(access.tensor) for n in nests for access in n.reads}
+        outside = read - {buffer_of(n.tensor) for n in nests}
+        stop = {name for buffer in outside for name in self.named.get(buffer, ())}
         host = self._call(outputs, stop, (nest.origin, nest.kind, "")) if outputs else None
         return None if host is None else (host, nests)
 
@@ -287,22 +263,18 @@ class Fallback:
         nests = [step for step in self.graph.steps if isinstance(step, Nest)]
         members = {nest.tensor}
         while True:
-            shared = self._unnamed([step for step in nests if step.tensor in members])
+            inside = [step for step in nests if step.tensor in members]
+            shared = {buffer for step in inside for buffer in self._unnamed_reads(step)}
+            shared |= set(map(self.graph.buffer_of, members - self.values.keys()))
             more = {
                 step.tensor
                 for step in nests
                 if self.graph.buffer_of(step.tensor) in shared
-                or any(buffer in shared for buffer in self._unnamed_reads(step))
+                or not shared.isdisjoint(self._unnamed_reads(step))
             }
             if more <= members:
-                return tuple(step for step in nests if step.tensor in members)
+                return tuple(inside)
             members |= more
-
-    def _unnamed(self, members: Sequence[Nest]) -> set[str]:
-        """Buffers that `members` share with nests that must join them."""
-        made = {step.tensor for step in members if step.tensor not in self.values}
-        read = {buffer for step in members for buffer in self._unnamed_reads(step)}
-        return read | set(map(self.graph.buffer_of, made))
 
     def _unnamed_reads(self, step: Nest) -> Iterator[str]:
         """Buffers that `step` reads and that hold no value of the model."""
@@ -315,18 +287,14 @@ class Fallback:
         """The model's values of `nests` that others read."""
         inside = {nest.tensor for nest in nests}
         others = [step for step in self.graph.steps if not inside.issuperset(writes_of(step))]
-        seen = {self.graph.buffer_of(name) for step in others for name in reads_of(step)}
-        seen |= {self.graph.buffer_of(name) for name in self.graph.outputs}
-        found: dict[str, None] = {}
+        names = [*self.graph.outputs, *(name for step in others for name in reads_of(step))]
+        seen = set(map(self.graph.buffer_of, names))
+        found, tensors = dict[str, None](), self.graph.tensors
         for nest in nests:
             buffer = self.graph.buffer_of(nest.tensor)
-            name = nest.tensor if nest.tensor in self.values else self._covering(buffer)
-            if buffer in seen and name is not None:
-                found[name] = None
+            own = [nest.tensor] if nest.tensor in self.values else self.named.get(buffer, [])
+            size = self.graph.buffers[buffer]
+            covering = [n for n in own if n == nest.tensor or tensors[n].elements == size]
+            if buffer in seen and covering:
+                found[covering[0]] = None
         return tuple(found)
-
-    def _covering(self, buffer: str) -> str | None:
-        """The first value of the model that covers `buffer`."""
-        size = self.graph.buffers[buffer]
-        names = self.named.get(buffer, ())
-        return next((n for n in names if self.graph.tensors[n].elements == size), None)

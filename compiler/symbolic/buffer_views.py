@@ -19,6 +19,7 @@ import numpy as np
 from compiler.tensor_ir.interpreter import over_loops, view_of
 from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Step, Tensor, dense
 from compiler.tensor_ir.registers import Point, edge_of, fitted
+from compiler.tensor_ir.rewrite import writes_of
 from simmodel.isa.region import Register, Terms
 
 
@@ -171,7 +172,8 @@ def _check_inside(scale: _Scale, tensor: Tensor) -> None:
 
 def unwritten(graph: NestGraph) -> str | None:
     """The first step, or output, of `graph` at one length that reads unwritten elements."""
-    written = _nothing(graph)
+    buffers = {name: np.zeros(size, np.bool_) for name, size in graph.buffers.items()}
+    written = {n: view_of(t, buffers[t.storage.buffer]) for n, t in graph.tensors.items()}
     for name, tensor in graph.tensors.items():
         if tensor.data is not None or name in graph.inputs:
             written[name][...] = True
@@ -179,19 +181,10 @@ def unwritten(graph: NestGraph) -> str | None:
         missing = _unwritten_read(step, written)
         if missing is not None:
             return f"{step.origin} reads positions of {missing} that are not there"
-        for name in (step.tensor,) if isinstance(step, Nest) else step.outputs:
+        for name in writes_of(step):
             written[name][...] = True
     missing = next((name for name in graph.outputs if not written[name].all()), None)
     return None if missing is None else f"parts of the output {missing} are never made"
-
-
-def _nothing(graph: NestGraph) -> dict[str, Array]:
-    """For each tensor a mask of written elements, all false."""
-    buffers = {name: np.zeros(size, np.bool_) for name, size in graph.buffers.items()}
-    return {
-        name: view_of(tensor, buffers[tensor.storage.buffer])
-        for name, tensor in graph.tensors.items()
-    }
 
 
 def _unwritten_read(step: Step, written: Mapping[str, Array]) -> str | None:

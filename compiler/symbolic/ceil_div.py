@@ -14,6 +14,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import lt
 
 import onnx
 
@@ -45,6 +46,11 @@ class StridedWindows:
     """Whether they may leave the tensor."""
 
 
+def extents_at(graphs: Mapping[Point, NestGraph], name: str, axis: int) -> dict[Point, int]:
+    """How long a tensor is along an axis, at each point."""
+    return {point: graph.tensors[name].shape[axis] for point, graph in graphs.items()}
+
+
 def strided_windows(graphs: Mapping[Point, NestGraph], edge: Point) -> Iterator[StridedWindows]:
     """Those along dimensions that differ, in the order of operators."""
     for number, step in enumerate(graphs[edge].steps):
@@ -67,10 +73,7 @@ def _of_view(graphs: Mapping[Point, NestGraph], edge: Point, name: str) -> Itera
         apart = zip(whole.storage.strides, view.storage.strides, strict=True)
         for axis, (unit, step) in enumerate(apart):
             if unit and step % unit == 0:
-                windows, positions = (
-                    {point: graph.tensors[n].shape[axis] for point, graph in graphs.items()}
-                    for n in (name, whole.name)
-                )
+                windows, positions = (extents_at(graphs, n, axis) for n in (name, whole.name))
                 yield StridedWindows(windows, positions, step // unit, bordered=False)
 
 
@@ -78,10 +81,9 @@ def _of_nest(
     graphs: Mapping[Point, NestGraph], edge: Nest, number: int
 ) -> Iterator[StridedWindows]:
     nests = {p: n for p, g in graphs.items() if isinstance(n := g.steps[number], Nest)}
-    for operand, access in enumerate(edge.operands):
-        tensors = {p: graphs[p].tensors[n.operands[operand].tensor] for p, n in nests.items()}
+    for access in edge.operands:
         for axis, affine in enumerate(access.index):
-            positions = {point: tensor.shape[axis] for point, tensor in tensors.items()}
+            positions = extents_at(graphs, access.tensor, axis)
             for dim, factor in affine.terms:
                 if dim < edge.rank:
                     windows = {point: nest.dims[dim].extent for point, nest in nests.items()}
@@ -95,15 +97,10 @@ def _of_host(graphs: Mapping[Point, NestGraph], call: HostNode) -> Iterator[Stri
     nodes = onnx.load_model_from_string(call.payload).graph.node
     given = [a.ints for node in nodes for a in node.attribute if a.name == "strides"]
     strides = [math.prod(steps) for steps in zip(*given, strict=False)]
-    read, made = (
-        {point: graph.tensors[names[0]].shape for point, graph in graphs.items()}
-        for names in (call.inputs, call.outputs)
-    )
-    rank = min(len(shape) for shape in (*read.values(), *made.values()))
+    ends = (call.outputs[0], call.inputs[0])
+    rank = min(len(graph.tensors[name].shape) for graph in graphs.values() for name in ends)
     for axis, step in enumerate(strides[: max(0, rank - _SPATIAL)], _SPATIAL):
-        windows, positions = (
-            {point: shape[axis] for point, shape in shapes.items()} for shapes in (made, read)
-        )
+        windows, positions = (extents_at(graphs, name, axis) for name in ends)
         yield StridedWindows(windows, positions, step, bordered=False)
 
 
@@ -155,10 +152,9 @@ def _there(
 ) -> tuple[Point, ...]:
     """Those of `points` that are possible, below the range of a length last."""
 
-    def short(point: Point) -> bool:
-        return any(value < length.low for value, length in zip(point, lengths, strict=True))
-
-    return tuple(sorted((p for p in points if p not in lost and min(p) > 0), key=short))
+    low = [length.low for length in lengths]
+    able = (point for point in points if point not in lost and min(point) > 0)
+    return tuple(sorted(able, key=lambda point: any(map(lt, point, low))))
 
 
 def _for_sums(
@@ -170,7 +166,7 @@ def _for_sums(
     if not shares or len(graphs) > len(registers) + 1:
         return ()
     extents = (
-        {point: graph.tensors[name].shape[axis] for point, graph in graphs.items()}
+        extents_at(graphs, name, axis)
         for name, tensor in graphs[edge].tensors.items()
         for axis in range(len(tensor.shape))
     )
@@ -185,8 +181,7 @@ def _for_sums(
 def _division(walk: StridedWindows, registers: tuple[Register, ...]) -> _Division | None:
     """The division between windows and positions; None if they are proportional, or no division
     fits."""
-    positions = counted(walk.positions, registers)
-    windows = counted(walk.windows, registers)
+    positions, windows = (counted(n, registers) for n in (walk.positions, walk.windows))
     if positions is None:
         return None
     if windows is not None:  # always exactly so many times fewer than positions?

@@ -42,12 +42,6 @@ _MOST_ROWS = 1 << 12
 """Of a table for several lengths, each of which the network is looked at for."""
 
 
-def no_constants(names: Collection[str], values: Mapping[str, int]) -> Mapping[str, Array]:
-    """No values."""
-    del names, values
-    return {}
-
-
 TableRow = tuple[Tensor, Storage]
 """A table, and where a constant lies in it."""
 
@@ -71,7 +65,7 @@ def tables_of(
     varying: Mapping[str, Mapping[Point, Tensor]],
     edge: NestGraph,
     registers: Sequence[Register],
-    constants: Constants,
+    constants: Constants | None,
 ) -> dict[str, TableRow | str]:
     """For each constant of `varying` the table and its row, or a reason in words."""
     found: dict[str, TableRow | str] = {}
@@ -124,14 +118,14 @@ def _refusal(seen: Mapping[Point, Tensor], edge: NestGraph, on: Sequence[Registe
 
 def _values_per_size(
     names: Sequence[str], on: Sequence[Register], registers: Sequence[Register],
-    constants: Constants,
+    constants: Constants | None,
 ) -> dict[str, list[Array | None]]:  # fmt: skip
     """Values of each constant at each length of `on`, the last of which changes first."""
     edge = {each.name: each.high for each in registers}
     found: dict[str, list[Array | None]] = {name: [] for name in names}
     for lengths in product(*(range(each.low, each.high + 1) for each in on)):
         at = dict(zip((each.name for each in on), lengths, strict=True))
-        made = constants(names, edge | at)
+        made = {} if constants is None else constants(names, edge | at)
         for name in names:
             found[name].append(made.get(name))
     return found
@@ -247,22 +241,13 @@ _NEAR = 1e-6
 
 def is_mean(seen: Mapping[Point, Nest]) -> bool:
     """Whether a nest divides by a number of elements that differs between points."""
-    for nest in seen.values():
-        plain = nest.reduce == "sum" and nest.function == "move" and nest.multiplier is None
-        if not plain or nest.operands[0].scale is None:
-            return False
-    totals = [
-        (nest.operands[0].scale or 0) * math.prod(dim.extent for dim in nest.dims[nest.rank :])
-        for nest in seen.values()
-    ]
-    scales = {nest.operands[0].scale for nest in seen.values()}
-    return len(scales) > 1 and max(totals) - min(totals) <= _NEAR * max(totals)
-
-
-def with_scale(nest: Nest, edge: Nest) -> Nest:
-    """`nest` scaled by the number at the maximum."""
-    read, like = nest.operands[0], edge.operands[0]
-    return replace(nest, operands=(replace(read, scale=like.scale),))
+    if any((n.reduce, n.function, n.multiplier) != ("sum", "move", None) for n in seen.values()):
+        return False
+    scales = [nest.operands[0].scale or 0 for nest in seen.values()]
+    sizes = (math.prod(dim.extent for dim in nest.dims[nest.rank :]) for nest in seen.values())
+    totals = [scale * size for scale, size in zip(scales, sizes, strict=True)]
+    near = max(totals) - min(totals) <= _NEAR * max(totals)
+    return all(scales) and len({*scales}) > 1 and near
 
 
 def mean_scale_of(

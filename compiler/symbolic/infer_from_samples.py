@@ -19,7 +19,7 @@ from compiler.errors import UnsupportedModel
 from compiler.symbolic.borders import with_borders
 from compiler.symbolic.buffer_views import unwritten
 from compiler.symbolic.ceil_div import with_ceil_div_registers
-from compiler.symbolic.constants import Constants, no_constants, with_host_constants
+from compiler.symbolic.constants import Constants, with_host_constants
 from compiler.symbolic.merge import merge_graphs, other_structure, refusal
 from compiler.symbolic.specialize import at_length
 from compiler.tensor_ir.interpreter import Host, run
@@ -48,7 +48,7 @@ class SymbolicModel:
     have the same constants, except those that depend on the lengths."""
     host: Host = field(repr=False)
     """Runs operators that are left to the host."""
-    constants: Constants = field(default=no_constants, repr=False)
+    constants: Constants | None = field(default=None, repr=False)
     """Values of constants that depend on the lengths."""
 
     def at(self, values: Mapping[str, int]) -> ir.Model | None:
@@ -79,7 +79,7 @@ _SHARE = 0.05
 
 
 def for_lengths(
-    make: Make, registers: tuple[Register, ...], host: Host, constants: Constants = no_constants,
+    make: Make, registers: tuple[Register, ...], host: Host, constants: Constants | None = None,
     real: str = "fp32",
 ) -> NestGraph:  # fmt: skip
     """The nest graph for all lengths of `registers`.
@@ -186,17 +186,16 @@ def _with_shares(
             graphs[point] = graph
     if found.untold:
         raise refusal(edge.name, registers, [lost[point] for point in found.untold])
-    empty = [_empty(register, registers) for register in found.registers if register.low < 1]
+    low = tuple(register.low for register in registers)
+    empty = [
+        f"at {point_text(registers, low)} steps of {part.parts} leave no window"
+        + from_where(lambda at, p=part: p.share(sizes_at(registers, at)) > 0, registers, low)
+        for part in found.registers
+        if part.low < 1
+    ]
     if empty:
         raise refusal(edge.name, registers, empty)
     return found.registers
-
-
-def _empty(part: Register, lengths: Sequence[Register]) -> str:
-    """Message: a share is empty where all lengths are minimal."""
-    low = tuple(register.low for register in lengths)
-    there = from_where(lambda point: part.share(sizes_at(lengths, point)) > 0, lengths, low)
-    return f"at {point_text(lengths, low)} steps of {part.parts} leave no window{there}"
 
 
 def _checked(registers: Sequence[Register]) -> Iterator[Point]:
@@ -205,15 +204,13 @@ def _checked(registers: Sequence[Register]) -> Iterator[Point]:
     lengths = lengths_among(registers)
     yield tuple(register.low for register in lengths)
     steps = {name: each.parts for each in registers for name, _ in each.terms}
+    above = []
+    for each in lengths:
+        step = steps.get(each.name)
+        value = each.low if step is None else each.low + step + 1
+        above.append(min(value + bool(step and (each.high - value) % step == 0), each.high))
     if steps:
-        yield tuple(_above_low(register, steps.get(register.name)) for register in lengths)
-
-
-def _above_low(register: Register, step: int | None) -> int:
-    if step is None:
-        return register.low
-    value = register.low + step + 1
-    return min(value + ((register.high - value) % step == 0), register.high)
+        yield tuple(above)
 
 
 def _check_reads(made: NestGraph, lengths: Sequence[Register], point: Point) -> None:

@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from compiler.errors import UnsupportedModel, at_node
 from compiler.symbolic.buffer_views import OtherBox, moves
+from compiler.symbolic.ceil_div import extents_at
 from compiler.symbolic.constants import (
     Constants,
     begins_alike,
     is_mean,
     mean_scale_of,
     tables_of,
-    with_scale,
 )
 from compiler.tensor_ir.nest import (
     ZERO,
     Access,
-    Affine,
     Dim,
     HostNode,
     Nest,
@@ -39,7 +39,7 @@ from compiler.tensor_ir.nest import (
 from compiler.tensor_ir.registers import (
     Count,
     Point,
-    counted,
+    count_of,
     edge_of,
     fitted,
     from_where,
@@ -53,11 +53,10 @@ from simmodel.isa.region import Register, Terms
 
 _SHOWN = 12
 """Reasons in a message; more are only counted."""
-_PRODUCT = "is no sum of multiples of the lengths"
 
 
 def merge_graphs(
-    graphs: Mapping[Point, NestGraph], registers: tuple[Register, ...], constants: Constants,
+    graphs: Mapping[Point, NestGraph], registers: tuple[Register, ...], constants: Constants | None,
     real: str = "fp32",
 ) -> NestGraph:  # fmt: skip
     """The symbolic graph for all lengths of `registers`.
@@ -100,7 +99,7 @@ class _GraphMerge:
     graphs: Mapping[Point, NestGraph]
     registers: tuple[Register, ...]
     edge: Point
-    constants: Constants
+    constants: Constants | None
     real: str
     mistakes: list[str] = field(default_factory=list)
     tables: dict[str, Tensor] = field(default_factory=dict)
@@ -124,36 +123,30 @@ class _GraphMerge:
 
     def count(self, known: Mapping[Point, int], what: str) -> Count | None:
         """A number of positions as a function of lengths; None: it is constant."""
-        found = counted(known, self.registers)
-        if found is None:
-            self.mistakes.append(f"{what} {_PRODUCT}: {self._values_text(known)}")
+        registers, terms = self.registers, self.terms(known, what)
+        if not terms:
             return None
-        shrinking = [name for name, factor in found.terms if factor < 0]
-        low = tuple(register.low for register in lengths_among(self.registers))
-        least = found.at({register.name: register.low for register in self.registers})
+        found = count_of(terms, known, registers)
+        shrinking = [name for name, factor in terms if factor < 0]
+        low = tuple(register.low for register in lengths_among(registers))
+        least = found.at({register.name: register.low for register in registers})
         if shrinking:
             self.mistakes.append(f"{what} becomes less where {shrinking[0]} becomes more")
         elif least < 0:
             there = from_where(
-                lambda point: found.at(values_at_point(self.registers, point)) > 0,
-                self.registers,
-                low,
+                lambda point: found.at(values_at_point(registers, point)) > 0, registers, low
             )
-            at = point_text(self.registers, low)
+            at = point_text(registers, low)
             self.mistakes.append(f"{what} follows from longer inputs as {least} at {at}{there}")
-        return found if found.terms else None
+        return found
 
     def terms(self, known: Mapping[Point, int], what: str) -> Terms:
         """A number as a linear function of registers."""
         found = fitted(known, self.registers)
         if found is None:
-            self.mistakes.append(f"{what} {_PRODUCT}: {self._values_text(known)}")
+            seen = [f"{n} at {point_text(self.registers, point)}" for point, n in known.items()]
+            self.mistakes.append(f"{what} is no sum of multiples of the lengths: {', '.join(seen)}")
         return found or ()
-
-    def _values_text(self, known: Mapping[Point, int]) -> str:
-        return ", ".join(
-            f"{value} at {point_text(self.registers, point)}" for point, value in known.items()
-        )
 
     # Tensors.
 
@@ -162,10 +155,9 @@ class _GraphMerge:
         offsets = self._offsets()
         made = {}
         for name, tensor in edge.tensors.items():
-            seen = {point: graph.tensors[name] for point, graph in self.graphs.items()}
             counts = tuple(
                 self.count(
-                    {point: each.shape[axis] for point, each in seen.items()},
+                    extents_at(self.graphs, name, axis),
                     f"{self._whose(name)}: the extent of {name} along axis {axis}",
                 )
                 for axis in range(len(tensor.shape))
@@ -186,7 +178,9 @@ class _GraphMerge:
         for buffer, names in shared.items():
             sizes = {point: graph.buffers[buffer] for point, graph in self.graphs.items()}
             views = {p: [g.tensors[name] for name in names] for p, g in self.graphs.items()}
-            if all(_same_storage(seen, views[self.edge]) for seen in views.values()):
+            pairs = (zip(seen, views[self.edge], strict=True) for seen in views.values())
+            if all(a.shape == b.shape and (a.storage == b.storage or not a.elements)
+                   for a, b in chain.from_iterable(pairs)):  # fmt: skip
                 continue
             try:
                 found |= moves(views, sizes, self.registers)
@@ -259,9 +253,19 @@ class _GraphMerge:
             ))
             for d, dim in enumerate(step.dims)
         )  # fmt: skip
-        share = self._mean_scale(step, dims, where) if is_mean(seen) else None
-        if share is not None:
-            seen = {point: with_scale(nest, step) for point, nest in seen.items()}
+        share = None
+        if is_mean(seen):
+            found = mean_scale_of(step.tensor, dims[step.rank :], self.registers, self.real)
+            if isinstance(found, str):
+                self.mistakes.append(f"{where}: {found}")
+            else:
+                self.tables |= {tensor.name: tensor for tensor in found}
+                share = Access(found[-1].name, (ZERO,))
+                scale = step.operands[0].scale
+                seen = {
+                    point: replace(nest, operands=(replace(nest.operands[0], scale=scale),))
+                    for point, nest in seen.items()
+                }
         reads = [
             self._access(dict(zip(seen, each, strict=True)), seen, dims, where)
             for each in zip(*(nest.reads for nest in seen.values()), strict=True)
@@ -276,15 +280,6 @@ class _GraphMerge:
             multiplier=share if step.multiplier is None else next(more),
         )
 
-    def _mean_scale(self, step: Nest, dims: tuple[Dim, ...], where: str) -> Access | None:
-        """Multiplier of a mean over fewer positions than at the maximum."""
-        found = mean_scale_of(step.tensor, dims[step.rank :], self.registers, self.real)
-        if isinstance(found, str):
-            self.mistakes.append(f"{where}: {found}")
-            return None
-        self.tables |= {tensor.name: tensor for tensor in found}
-        return Access(found[-1].name, (ZERO,))
-
     def _access(
         self, seen: Mapping[Point, Access], nests: Mapping[Point, Nest], dims: tuple[Dim, ...],
         where: str,
@@ -295,8 +290,13 @@ class _GraphMerge:
             self.mistakes.append(f"{what}, its pad or scale depends on the length")
         index = []
         for axis, affine in enumerate(edge.index):
+            place = f"{what} along axis {axis}"
             along = {point: access.index[axis] for point, access in seen.items()}
-            self._check_coefficients(along, nests, f"{what} along axis {axis}")
+            for d, dim in enumerate(dims):  # of a loop with several iterations
+                walking = [point for point in along if nests[point].dims[d].extent > 1]
+                if len({along[point].coefficient(d) for point in walking}) > 1:
+                    said = f"{place}, the step of loop {dim.name} depends on the length"
+                    self.mistakes.append(said)
             terms = self.terms(
                 {point: each.constant for point, each in along.items()},
                 f"{what}, the position along axis {axis}",
@@ -304,30 +304,9 @@ class _GraphMerge:
             index.append(replace(affine, registers=terms))
         return replace(edge, index=tuple(index))
 
-    def _check_coefficients(
-        self, along: Mapping[Point, Affine], nests: Mapping[Point, Nest], what: str
-    ) -> None:
-        """Check that steps of loops with several iterations do not depend on a length."""
-        for d, dim in enumerate(nests[self.edge].dims):
-            steps = {
-                affine.coefficient(d)
-                for point, affine in along.items()
-                if nests[point].dims[d].extent > 1
-            }
-            if len(steps) > 1:
-                self.mistakes.append(f"{what}, the step of loop {dim.name} depends on the length")
-
 
 _NUMBERS = ("parameters", "low", "high", "scale", "zero", "sparse")
 """Fields of a nest that do not depend on a length."""
-
-
-def _same_storage(seen: Sequence[Tensor], edge: Sequence[Tensor]) -> bool:
-    """Whether the tensors of a buffer have the same offsets and sizes as at the maximum."""
-    return all(
-        a.shape == b.shape and (a.storage == b.storage or not a.elements)
-        for a, b in zip(seen, edge, strict=True)
-    )
 
 
 def other_structure(edge: NestGraph, graph: NestGraph) -> str | None:

@@ -180,11 +180,13 @@ def _right(terms: Terms, known: Mapping[Point, int], registers: Sequence[Registe
 def counted(known: Mapping[Point, int], registers: Sequence[Register]) -> Count | None:
     """The same as a number of positions."""
     terms = fitted(known, registers)
-    if terms is None:
-        return None
-    high = values_at_point(registers, edge_of(registers))
-    base = known[edge_of(registers)] - sum(factor * high[name] for name, factor in terms)
-    return Count(base, terms)
+    return None if terms is None else count_of(terms, known, registers)
+
+
+def count_of(terms: Terms, known: Mapping[Point, int], registers: Sequence[Register]) -> Count:
+    """The number with `terms` that is at the maximum as it is known."""
+    edge = edge_of(registers)
+    return Count(known[edge] - Count(0, terms).at(values_at_point(registers, edge)), terms)
 
 
 # What the host runs, for tensors of any length.

@@ -15,20 +15,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import pytest
 from evaluate import evaluate
 from networks import cleaned
+from one_node import reference
 
 from compiler.frontend.canonicalize.symbolic_axes import mark_open, open_axes
 from compiler.frontend.importer import load
 from compiler.frontend.rewrite import ARCHGEN, COMPOSITE, ORIGIN, Array, GraphPass
 from compiler.options import GRAPH_PASSES
-from compiler.passes import (
-    PassFailed,
-    run_pass,
-    run_passes,
-)
+from compiler.passes import PassFailed, run_pass, run_passes
 
 CASES = Path(__file__).parents[1] / "cases"
 PASSES = {step.name: step for step in GRAPH_PASSES}
@@ -85,10 +81,7 @@ def outputs(model: ir.Model, inputs: dict[str, Array]) -> list[Array]:
     """What a model computes: by ONNX Runtime, where it knows all operators."""
     if any(node.domain == ARCHGEN for node in model.graph):
         return list(evaluate(model, inputs).values())
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), options)
-    return list(session.run(None, inputs))
+    return reference(ir.to_proto(model), inputs)
 
 
 def assert_same(want: list[Array], got: list[Array]) -> None:

@@ -8,17 +8,17 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir as ir
-import onnxruntime
 import pytest
 from evaluate import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import cleaned
+from one_node import reference
 from onnx.reference import ReferenceEvaluator
 
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import load
-from compiler.frontend.rewrite import ORIGIN, Array
+from compiler.frontend.rewrite import ORIGIN
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
@@ -29,13 +29,6 @@ def model_of(text: str, opset: int) -> onnx.ModelProto:
 
 def ops(model: ir.Model) -> list[str]:
     return [node.op_type for node in model.graph]
-
-
-def by_runtime(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return list(session.run(None, inputs))
 
 
 OLD_FORMS = {
@@ -72,8 +65,8 @@ def test_old_forms_keep_their_meaning(name: str) -> None:
     model = load(model_of(text, opset), name)
     shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
     inputs = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
-    want = by_runtime(proto, inputs)
-    for got in (by_runtime(ir.to_proto(model), inputs), evaluate(cleaned(model), inputs).values()):
+    want = reference(proto, inputs)
+    for got in (reference(ir.to_proto(model), inputs), evaluate(cleaned(model), inputs).values()):
         for a, b in zip(want, got, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -198,7 +191,7 @@ def test_definitions_know_defaults_absent_inputs_and_constants(name: str) -> Non
         for index, value in enumerate(proto.graph.input)
     }
     got = evaluate(model, inputs).values()
-    for a, b in zip(by_runtime(proto, inputs), got, strict=True):
+    for a, b in zip(reference(proto, inputs), got, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     assert {node.metadata_props[ORIGIN] for node in model.graph} == {
         f"{proto.graph.node[0].op_type}_0"
@@ -335,7 +328,7 @@ def test_random_chains_keep_their_meaning(data: st.DataObject) -> None:
     body = "\n".join([*lines, f"y = Abs ({value})"])
     text = f"g (float[1,2,3,3] x) => (float[1,2,3,3] y) <{', '.join(weights)}> {{ {body} }}"
     inputs = {"x": np.random.default_rng(0).standard_normal((1, 2, 3, 3)).astype(np.float32)}
-    want = by_runtime(model_of(text, 17), inputs)[0]
+    want = reference(model_of(text, 17), inputs)[0]
     got = evaluate(cleaned(load(model_of(text, 17), "chain")), inputs)["y"]
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * max(1.0, float(want.max())))
 

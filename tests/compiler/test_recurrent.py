@@ -11,6 +11,7 @@ from evaluate import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
+from networks import feeds_of
 from one_node import executed
 from onnx import TensorProto, helper, numpy_helper
 
@@ -81,16 +82,6 @@ def network(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def samples(proto: onnx.ModelProto) -> dict[str, Any]:
-    random = np.random.default_rng(1)
-    return {
-        port.name: random.normal(
-            size=[dim.dim_value for dim in port.type.tensor_type.shape.dim]
-        ).astype(np.float32)
-        for port in proto.graph.input
-    }
-
-
 def agree(made: dict[str, Any], wanted: dict[str, Any]) -> None:
     for name, values in wanted.items():
         assert made[name].shape == values.shape
@@ -103,7 +94,7 @@ def agree(made: dict[str, Any], wanted: dict[str, Any]) -> None:
 @settings(max_examples=60)
 @given(recurrent())
 def test_graph_and_nests_compute_what_onnx_runtime_does(proto: onnx.ModelProto) -> None:
-    feeds = samples(proto)
+    feeds = feeds_of(proto)
     wanted = run_reference(proto, feeds)
     model = load(proto, "net")
     assert not {node.op_type for node in model.graph} & set(GATES)
@@ -119,7 +110,7 @@ def test_programs_compute_what_onnx_runtime_does_without_the_host(kind: str) -> 
     proto = network(kind, 2, attributes, given, computed=False)
     arch = machine(local={"size": "1 MiB"})
     options = CompileOptions("fp32", stages=stages_for(0, Stages(partition=Unfused())))
-    feeds = samples(proto)
+    feeds = feeds_of(proto)
     made, outputs = executed(proto, feeds, arch, options)
     assert not made.host
     agree(outputs, run_reference(proto, feeds))
@@ -134,7 +125,7 @@ def test_more_steps_than_may_unfold_are_left_to_the_host_with_the_reason() -> No
     assert host.reason == (
         "its 4 steps have 51 operators, those of a network unfold into at most 50 (load: unroll)"
     )
-    feeds = samples(proto)
+    feeds = feeds_of(proto)
     agree(run(lower(model, "fp32"), feeds, run_node), run_reference(proto, feeds))
 
 

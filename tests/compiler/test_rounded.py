@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import onnx
 import pytest
-from test_united import node, one, value
+from test_united import one
 
 from archgen.check.reference import run_node
 from compiler.symbolic.infer_from_samples import for_lengths
@@ -20,60 +19,56 @@ from simmodel.isa.region import Register
 HALF = Register("n/2", 1, 15, 2, 0, (("n", 1),))
 
 
-def pools(*given: Mapping[str, object]) -> Callable[[Mapping[str, int]], NestGraph]:
+def pools(*given: str) -> Callable[[Mapping[str, int]], NestGraph]:
     """Pools one behind the other over n positions."""
-    names = [*(f"p{number}" for number in range(len(given) - 1)), "y"]
-    nodes = [
-        node("MaxPool", read, made, **attributes)
-        for read, made, attributes in zip(["x", *names], names, given, strict=False)
-    ]
-    for number, each in enumerate(nodes):
-        each.name = f"pool{number}"
-    return one(lambda n: nodes, lambda n: [value("x", 1, 2, n)])
+    names = ["x", *(f"p{number}" for number in range(len(given) - 1)), "y"]
+    steps = zip(names[1:], given, names, strict=False)
+    nodes = " ".join(f"{made} = MaxPool <{said}> ({read})" for made, said, read in steps)
+    return one(lambda n: f"(float[1,2,{n}] x) => (float y) {{ {nodes} }}")
 
 
 @pytest.mark.parametrize(
     ("given", "low", "windows", "seen"),
     [
         pytest.param(
-            [{"kernel_shape": [3], "strides": [2], "pads": [1, 1]}],
+            ["kernel_shape = [3], strides = [2], pads = [1, 1]"],
             1, ["n/2"], [30, 29, 28, 1, 5], id="a border on both sides",
         ),
         pytest.param(
-            [{"kernel_shape": [3], "strides": [2]}],
+            ["kernel_shape = [3], strides = [2]"],
             3, ["n-2/2"], [30, 29, 28, 3, 7], id="no border",
         ),
         pytest.param(
-            [{"kernel_shape": [3], "strides": [2], "ceil_mode": 1}],
+            ["kernel_shape = [3], strides = [2], ceil_mode = 1"],
             3, ["n-1/2"], [30, 29, 28, 3, 7], id="the last window may be cut short",
         ),
         pytest.param(
-            [{"kernel_shape": [3], "strides": [3], "dilations": [2], "pads": [0, 1]}],
+            ["kernel_shape = [3], strides = [3], dilations = [2], pads = [0, 1]"],
             5, ["n-3/3"], [30, 29, 28, 27, 5, 10], id="gaps, and three steps to the next change",
         ),
         pytest.param(
-            [{"kernel_shape": [2], "strides": [4]}],
+            ["kernel_shape = [2], strides = [4]"],
             2, ["n-1/4"], [30, 29, 28, 26, 2, 7], id="windows apart from each other",
         ),
         pytest.param(
-            [{"kernel_shape": [3], "strides": [2], "pads": [1, 1]},
-             {"kernel_shape": [3], "strides": [3], "pads": [1, 1]},
-             {"kernel_shape": [2], "strides": [2], "pads": [0, 1]}],
+            ["kernel_shape = [3], strides = [2], pads = [1, 1]",
+             "kernel_shape = [3], strides = [3], pads = [1, 1]",
+             "kernel_shape = [2], strides = [2], pads = [0, 1]"],
             1, ["n/2", "n/6", "n/12"], [30, 29, 28, 24, 26, 25, 18, 1, 14],
             id="three in a row are rounded once",
         ),
         pytest.param(
-            [{"kernel_shape": [2], "strides": [2]}, {"kernel_shape": [2]}],
+            ["kernel_shape = [2], strides = [2]", "kernel_shape = [2]"],
             4, ["n-1/2"], [30, 29, 28, 4, 7], id="what is in steps of one follows",
         ),
         pytest.param(
-            [{"kernel_shape": [16], "strides": [16]}],
+            ["kernel_shape = [16], strides = [16]"],
             16, [], [30, 29, 28, 16], id="one window at all lengths",
         ),
     ],
 )  # fmt: skip
 def test_windows_are_a_share_of_the_length_rounded_up(
-    given: Sequence[Mapping[str, object]], low: int, windows: list[str], seen: list[int]
+    given: Sequence[str], low: int, windows: list[str], seen: list[int]
 ) -> None:
     make, looked = pools(*given), []
 
@@ -97,13 +92,10 @@ def test_windows_are_a_share_of_the_length_rounded_up(
 def test_every_so_many_positions_are_a_share(
     first: int, step: int, low: int, shares: list[str]
 ) -> None:
-    nodes = [
-        node("Slice", "x from end axes steps", "part"),
-        node("MaxPool", "part", kernel_shape=[3], pads=[1, 1]),
-    ]
-    numbers = {"from": first, "end": 2**31, "axes": 2, "steps": step}
-    given = {name: np.array([number]) for name, number in numbers.items()}
-    make = one(lambda n: nodes, lambda n: [value("x", 1, 2, n)], lambda n: given)
+    numbers = zip("abcd", (first, 2**31, 2, step), strict=True)
+    cut = f"<{', '.join(f'int64[1] {name} = {{{number}}}' for name, number in numbers)}>"
+    nodes = "p = Slice (x, a, b, c, d) y = MaxPool <kernel_shape = [3], pads = [1, 1]> (p)"
+    make = one(lambda n: f"(float[1,2,{n}] x) => (float y) {cut} {{ {nodes} }}")
     graph = for_lengths(make, (Register("n", low, 30),), run_node)
     assert [register.name for register in graph.registers[1:]] == shares
     for n in range(low, 31):
@@ -113,14 +105,10 @@ def test_every_so_many_positions_are_a_share(
 
 
 def test_steps_through_what_windows_left_are_rounded_once() -> None:
-    pool = {"kernel_shape": [2], "strides": [2], "pads": [0, 1]}
-    nodes = [
-        node("MaxPool", "x", "half", **pool), node("Slice", "half from end axes steps", "sixth"),
-        node("Relu", "sixth"),
-    ]  # fmt: skip
-    numbers = {"from": 0, "end": 2**31, "axes": 2, "steps": 3}
-    given = {name: np.array([number]) for name, number in numbers.items()}
-    make = one(lambda n: nodes, lambda n: [value("x", 1, 2, n)], lambda n: given)
+    nodes = """<int64[1] a = {0}, int64[1] b = {2147483648}, int64[1] c = {2}, int64[1] d = {3}> {
+      half = MaxPool <kernel_shape = [2], strides = [2], pads = [0, 1]> (x)
+      sixth = Slice (half, a, b, c, d) y = Relu (sixth) }"""
+    make = one(lambda n: f"(float[1,2,{n}] x) => (float y) {nodes}")
     graph = for_lengths(make, (Register("n", 1, 30),), run_node)
     assert [register.name for register in graph.registers[1:]] == ["n/2", "n/6"]
     assert graph.tensors["y"].counts == (None, None, Count(0, (("n/6", 1),)))
@@ -128,13 +116,10 @@ def test_steps_through_what_windows_left_are_rounded_once() -> None:
 
 def test_windows_of_two_lengths_one_behind_the_other() -> None:
     def make(values: Mapping[str, int]) -> NestGraph:
-        nodes: list[onnx.NodeProto] = [
-            node("Concat", "past new", "x", axis=2),
-            node("MaxPool", "x", kernel_shape=[2], strides=[2]),
-        ]
-        n, m = values["n"], values["m"]
-        given = [value("past", 1, 2, n), value("new", 1, 2, m)]
-        return one(lambda _: nodes, lambda _: given)({"n": 0})
+        text = f"""(float[1,2,{values["n"]}] past, float[1,2,{values["m"]}] new) => (float y)
+          {{ x = Concat <axis = 2> (past, new)
+             y = MaxPool <kernel_shape = [2], strides = [2]> (x) }}"""
+        return one(lambda _: text)({})
 
     graph = for_lengths(make, (Register("n", 1, 9), Register("m", 1, 4)), run_node)
     assert graph.registers[2:] == (Register("n+m-1/2", 1, 6, 2, -1, (("n", 1), ("m", 1))),)

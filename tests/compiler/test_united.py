@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from one_node import lowered
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from archgen.check.reference import run_node, sample_inputs
 from archgen.schema import load_arch
@@ -76,24 +76,18 @@ def test_a_graph_for_all_lengths_computes_what_one_for_each_does(
 # What numbers become.
 
 
-def value(name: str, *shape: int) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-
 def one(
-    nodes: Callable[[int], list[onnx.NodeProto]],
-    given: Callable[[int], list[onnx.ValueInfoProto]],
+    text: Callable[[int], str],
     constants: Callable[[int], dict[str, np.ndarray]] = lambda n: {},  # type: ignore[type-arg]
 ) -> Callable[[Mapping[str, int]], NestGraph]:
-    """A network of `nodes` that gives `y`, at length n."""
+    """A network that gives `y`, at length n; types of what it makes are inferred."""
 
     def make(values: Mapping[str, int]) -> NestGraph:
-        n = values["n"]
+        n = values.get("n", 0)
+        proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> net {text(n)}')
         weights = [numpy_helper.from_array(a, name) for name, a in constants(n).items()]
-        graph = helper.make_graph(nodes(n), "net", given(n), [], weights)
-        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-        graph.output.append(helper.make_empty_tensor_value_info("y"))
-        proto.graph.output.extend(graph.output)
+        proto.graph.initializer.extend(weights)
+        proto.graph.output[0].ClearField("type")
         return JoinConcat().apply(lowered(onnx.shape_inference.infer_shapes(proto))).ir
 
     return make
@@ -102,14 +96,12 @@ def one(
 LENGTH = (Register("n", 1, 8),)
 
 
-def node(op: str, inputs: str, output: str = "y", **attributes: object) -> onnx.NodeProto:
-    return helper.make_node(op, inputs.split(), [output], f"the_{op.lower()}", **attributes)
-
-
 def test_a_cache_grows_at_a_place_that_moves_in_the_layout_of_the_edge() -> None:
     make = one(
-        lambda n: [node("Relu", "new", "r"), node("Concat", "past r", axis=1)],
-        lambda n: [value("past", 2, n, 4), value("new", 2, 1, 4)],
+        lambda n: (
+            f"""(float[2,{n},4] past, float[2,1,4] new) => (float y)
+        {{ r = Relu (new) y = Concat <axis = 1> (past, r) }}"""
+        )
     )
     graph = for_lengths(make, LENGTH, run_node)
     count = Count(1, (("n", 1),))
@@ -125,8 +117,7 @@ def test_a_cache_grows_at_a_place_that_moves_in_the_layout_of_the_edge() -> None
 def test_constants_that_begin_alike_are_those_of_the_edge() -> None:
     mask = np.tri(8, dtype="f4")
     make = one(
-        lambda n: [node("Mul", "x mask")],
-        lambda n: [value("x", n, n)],
+        lambda n: f"(float[{n},{n}] x) => (float y) {{ y = Mul (x, mask) }}",
         lambda n: {"mask": mask[:n, :n].copy()},
     )
     cut = at_length(for_lengths(make, LENGTH, run_node), {"n": 3})
@@ -135,8 +126,7 @@ def test_constants_that_begin_alike_are_those_of_the_edge() -> None:
 
 def test_a_constant_is_the_beginning_of_one_beyond_the_range() -> None:
     make = one(
-        lambda n: [node("Mul", "x c" if n >= 8 else "c x")],
-        lambda n: [value("x", n)],
+        lambda n: f"(float[{n}] x) => (float y) {{ y = Mul ({'x, c' if n >= 8 else 'c, x'}) }}",
         lambda n: {"c": np.arange(n, dtype="f4")},
     )
     cut = at_length(for_lengths(make, LENGTH, run_node), {"n": 3})
@@ -147,8 +137,8 @@ def test_constants_of_one_length_each_are_rows_of_a_table() -> None:
     def rows(n: int) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
         return {"c": np.full((1, 3), n, "f4")}
 
-    nodes = [node("Mul", "new c", "r"), node("Concat", "past r", axis=0)]
-    make = one(lambda n: nodes, lambda n: [value("past", n, 3), value("new", 1, 3)], rows)
+    nodes = "r = Mul (new, c) y = Concat <axis = 0> (past, r)"
+    make = one(lambda n: f"(float[{n},3] past, float[1,3] new) => (float y) {{ {nodes} }}", rows)
     with pytest.raises(UnsupportedModel, match="c has other values for another n, not just fewer"):
         for_lengths(make, LENGTH, run_node)
     graph = for_lengths(make, LENGTH, run_node, lambda names, values: rows(values["n"]))
@@ -163,12 +153,8 @@ def test_rows_of_a_table_may_be_shorter_and_of_two_lengths() -> None:
 
     def make(values: Mapping[str, int]) -> NestGraph:
         n, past = values["n"], values["past"]
-        net = one(
-            lambda _: [node("Mul", "x c")],
-            lambda _: [value("x", n, past + n)],
-            lambda _: {"c": mask(n, past)},
-        )
-        return net(values)
+        text = f"(float[{n},{past + n}] x) => (float y) {{ y = Mul (x, c) }}"
+        return one(lambda _: text, lambda _: {"c": mask(n, past)})(values)
 
     registers = (Register("n", 1, 4), Register("past", 1, 6))
     graph = for_lengths(make, registers, run_node, lambda _, at: {"c": mask(at["n"], at["past"])})
@@ -182,9 +168,8 @@ def test_rows_of_a_table_may_be_shorter_and_of_two_lengths() -> None:
 
     def scaled(values: Mapping[str, int]) -> NestGraph:
         data = powers(values["n"], values["past"])
-        return one(
-            lambda _: [node("Mul", "x c")], lambda _: [value("x", 2)], lambda _: {"c": data}
-        )(values)
+        text = "(float[2] x) => (float y) { y = Mul (x, c) }"
+        return one(lambda _: text, lambda _: {"c": data})(values)
 
     graph = for_lengths(
         scaled, registers, run_node, lambda _, at: {"c": powers(at["n"], at["past"])}
@@ -196,8 +181,10 @@ def test_rows_of_a_table_may_be_shorter_and_of_two_lengths() -> None:
 
 def test_a_mean_is_that_of_the_edge_times_how_many_times_fewer_there_are() -> None:
     make = one(
-        lambda n: [node("ReduceMean", "x", axes=[0, 1], keepdims=0)],
-        lambda n: [value("x", n, 2 * n, 3)],
+        lambda n: (
+            f"""(float[{n},{2 * n},3] x) => (float y)
+        {{ y = ReduceMean <axes = [0, 1], keepdims = 0> (x) }}"""
+        )
     )
     graph = for_lengths(make, LENGTH, run_node)
     (mean,) = (step for step in graph.steps if isinstance(step, Nest))
@@ -215,8 +202,8 @@ def test_a_mean_is_that_of_the_edge_times_how_many_times_fewer_there_are() -> No
 def test_a_mean_over_two_lengths_has_a_table_with_both() -> None:
     def make(values: Mapping[str, int]) -> NestGraph:
         n, m = values["n"], values["m"]
-        net = one(lambda _: [node("ReduceMean", "x", axes=[0, 1])], lambda _: [value("x", n, m)])
-        return net({"n": 0})
+        text = f"(float[{n},{m}] x) => (float y) {{ y = ReduceMean <axes = [0, 1]> (x) }}"
+        return one(lambda _: text)({})
 
     graph = for_lengths(make, (*LENGTH, Register("m", 2, 5)), run_node)
     assert graph.tensors["y.share"].storage.registers == (("n", 4), ("m", 1))
@@ -227,11 +214,10 @@ def test_a_mean_over_two_lengths_has_a_table_with_both() -> None:
 
 def test_a_border_moves_with_the_end_and_lies_where_windows_read_it() -> None:
     make = one(
-        lambda n: [
-            node("Exp", "x", "e"),
-            node("MaxPool", "e", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        ],
-        lambda n: [value("x", 1, 1, n, 4)],
+        lambda n: (
+            f"""(float[1,1,{n},4] x) => (float y)
+        {{ e = Exp (x) y = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (e) }}"""
+        )
     )
     graph = for_lengths(make, LENGTH, run_node)
     inside, rows = (graph.tensors[name].storage for name in ("e", "e.bordered:-inf.after2"))

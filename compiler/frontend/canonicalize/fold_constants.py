@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -133,13 +133,11 @@ def _known_input(node: ir.Node, value: ir.Value | None) -> Array | None:
     return np.broadcast_to(np.zeros((), kind), value.shape.numpy())
 
 
-@dataclass(frozen=True)
-class FoldedValue:
-    """One result of a node whose inputs are constants."""
+class FoldedValue(NamedTuple):
+    """One result of a node whose inputs are constants, and its terms as of `terms_of`."""
 
     values: Array
-    terms: Array | float = 0.0
-    """See `terms_of`."""
+    terms: Array | float
 
 
 def folded(

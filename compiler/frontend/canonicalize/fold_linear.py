@@ -46,9 +46,7 @@ def absorbing_producer(value: ir.Value) -> ir.Node | None:
     bias = input_of(node, 2)
     if const(input_of(node, 1)) is None or (bias is not None and const(bias) is None):
         return None
-    if node.op_type == "Gemm" and (
-        float_attr(node, "alpha", 1.0) != 1.0 or float_attr(node, "beta", 1.0) != 1.0
-    ):
+    if node.op_type == "Gemm" and {float_attr(node, n, 1.0) for n in ("alpha", "beta")} != {1.0}:
         return None
     return node if sole_consumer(value) is not None else None
 
@@ -108,18 +106,14 @@ class FoldAffine(GraphPass, Omittable):
         """Rewrite one element-wise node behind a Conv, ConvTranspose or Gemm."""
         if not is_op(node, "Add", "Sub", "Mul", "Div") or len(node.inputs) != 2:
             return False
-        for position in (0, 1):
-            data, other = node.inputs[position], node.inputs[1 - position]
-            if data is None or (position and node.op_type == "Div"):
-                continue
+        for position in (0,) if node.op_type == "Div" else (0, 1):
+            data, other = required(node, position), node.inputs[1 - position]
             linear = absorbing_producer(data)
             operand = None if linear is None else _per_channel(linear, other)
-            if linear is None or operand is None:
-                continue
-            if static_shape(node.outputs[0]) != static_shape(data):
-                continue
-            absorb(linear, *_affine_of_operand(node.op_type, operand, position), source=node)
-            return True
+            same = static_shape(node.outputs[0]) == static_shape(data)
+            if linear is not None and operand is not None and same:
+                absorb(linear, *_affine_of_operand(node.op_type, operand, position), source=node)
+                return True
         return False
 
 
@@ -215,7 +209,10 @@ class FoldPad(GraphPass, Omittable):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fold the Pad that feeds `node`."""
-        if not _takes_pads(node):
+        pads_once = len(node.outputs) == 1 and not int_attr(node, "ceil_mode", 0)
+        windows = is_op(node, "Conv", "AveragePool", "MaxPool") and pads_once
+        explicit = str_attr(node, "auto_pad", "NOTSET") == "NOTSET"
+        if not (windows and explicit) and not is_op(node, "QConv", domain=ARCHGEN):
             return False
         pad = required(node, 0).producer()
         if pad is None or not is_op(pad, "Pad") or str_attr(pad, "mode", "constant") != "constant":
@@ -232,17 +229,6 @@ class FoldPad(GraphPass, Omittable):
         return True
 
 
-def _takes_pads(node: ir.Node) -> bool:
-    if is_op(node, "QConv", domain=ARCHGEN):
-        return True
-    return (
-        is_op(node, "Conv", "AveragePool", "MaxPool")
-        and len(node.outputs) == 1
-        and not int_attr(node, "ceil_mode", 0)
-        and str_attr(node, "auto_pad", "NOTSET") == "NOTSET"
-    )
-
-
 def _spatial_pads(pad: ir.Node) -> list[int] | None:
     """Begins, then ends, of the spatial dimensions; None where the Pad does anything else."""
     amounts, axes = const(input_of(pad, 1)), const(input_of(pad, 3))
@@ -251,9 +237,8 @@ def _spatial_pads(pad: ir.Node) -> list[int] | None:
     rank = len(static_shape(required(pad, 0)))
     where = list(range(rank)) if axes is None else [int(axis) % rank for axis in axes]
     begins, ends = [0] * rank, [0] * rank
-    for position, axis in enumerate(where):
-        begins[axis] = int(amounts[position])
-        ends[axis] = int(amounts[position + len(where)])
+    for axis, before, after in zip(where, *np.split(amounts, 2), strict=True):
+        begins[axis], ends[axis] = int(before), int(after)
     # Windows have no pads in batch and channels, and negative ones would crop.
     if any(begins[:2]) or any(ends[:2]) or min(begins + ends) < 0:
         return None

@@ -46,7 +46,10 @@ class NormalizeAxes(GraphPass):
         """Normalize one node."""
         if node.domain or not node.inputs or node.inputs[0] is None:
             return False
-        changed = _normalize_axis(node)
+        changed, default = False, AXIS_DEFAULTS.get(node.op_type)
+        if default is not None:
+            rank = max(1, len(static_shape(node.inputs[0])))
+            changed = set_attrs(node, {"axis": int_attr(node, "axis", default) % rank})
         normalize = NORMALIZERS.get(node.op_type)
         return (normalize is not None and normalize(node)) or changed
 
@@ -55,14 +58,6 @@ AXIS_DEFAULTS = {
     "Hardmax": -1, "TopK": -1, "ArgMax": 0, "ArgMin": 0, "Concat": 0, "Gather": 0,
     "GatherElements": 0, "ScatterElements": 0, "Split": 0,
 }  # fmt: skip
-
-
-def _normalize_axis(node: ir.Node) -> bool:
-    default = AXIS_DEFAULTS.get(node.op_type)
-    if default is None:
-        return False
-    rank = max(1, len(static_shape(required(node, 0))))
-    return set_attrs(node, {"axis": int_attr(node, "axis", default) % rank})
 
 
 def _set_constant(node: ir.Node, index: int, numbers: Sequence[int]) -> bool:
@@ -112,22 +107,18 @@ def _normalize_split(node: ir.Node) -> bool:
 def _slice(node: ir.Node) -> bool:
     """Clamp to the extents; a range running backwards to the start ends at -(extent + 1)."""
     shape = static_shape(required(node, 0))
-    values = [input_of(node, index) for index in range(1, 5)]
-    given = [const(value) for value in values]
-    if any(a is None and value is not None for a, value in zip(given, values, strict=True)):
+    given = {i: const(value) for i in range(1, 5) if (value := input_of(node, i)) is not None}
+    numbers = {i: array.reshape(-1).tolist() for i, array in given.items() if array is not None}
+    if len(numbers) < len(given):
         return False
-    count = 0 if given[0] is None else given[0].size
-    starts, ends, axes, steps = (
-        [int(n) for n in (default if array is None else array.reshape(-1))]
-        for array, default in zip(given, ((), (), range(count), [1] * count), strict=True)
-    )
-    axes = [axis % len(shape) for axis in axes]
-    for index, axis in enumerate(axes):
-        cut = slice(starts[index], ends[index], steps[index])
-        starts[index], stop, _ = cut.indices(shape[axis])
-        ends[index] = stop if stop >= 0 else -shape[axis] - 1
-    numbers = enumerate((starts, ends, axes, steps), 1)
-    return sum(_set_constant(node, index, each) for index, each in numbers) > 0
+    count = len(numbers[1])
+    columns = (numbers[1], numbers[2], numbers.get(3, range(count)), numbers.get(4, [1] * count))
+    cuts = []
+    for start, end, axis, step in zip(*columns, strict=True):
+        first, stop, _ = slice(start, end, step).indices(shape[axis])
+        cuts.append((first, stop if stop >= 0 else -shape[axis] - 1, axis % len(shape), step))
+    wanted = enumerate(zip(*cuts, strict=True) if cuts else [()] * 4, 1)
+    return sum([_set_constant(node, index, each) for index, each in wanted]) > 0
 
 
 NORMALIZERS: dict[str, Callable[[ir.Node], bool]] = {
@@ -210,7 +201,9 @@ def _normalize_pool(node: ir.Node) -> bool:
     if own is not None:
         more[own] = int_attr(node, own, 0)
     changed = _normalize(node, kernel, more)
-    if not more["ceil_mode"] or more.get("count_include_pad") or _by_length(node):
+    # At each length of an open axis the padding is another one; LpPool becomes what counts it.
+    by_length = node.op_type != "LpPool" and any(a > 1 for a in open_of(required(node, 0)))
+    if not more["ceil_mode"] or more.get("count_include_pad") or by_length:
         return changed
     strides, pads = ints_attr(node, "strides") or [], ints_attr(node, "pads") or []
     windows = _windows(kernel, ints_attr(node, "dilations") or [])
@@ -220,12 +213,6 @@ def _normalize_pool(node: ir.Node) -> bool:
         pads[len(kernel) + i] = max(pads[len(kernel) + i], reach)
     set_attrs(node, {"pads": pads, "ceil_mode": 0})
     return True
-
-
-def _by_length(node: ir.Node) -> bool:
-    """Whether the padding of `ceil_mode` is another one at each length. What LpPool becomes counts
-    all of it."""
-    return node.op_type != "LpPool" and any(axis > 1 for axis in open_of(required(node, 0)))
 
 
 # Gemm as a MatMul with a [K, N] right operand and an Add.
@@ -256,11 +243,9 @@ def product_of(make: Rewriter, left: ir.Value) -> ir.Value:
     node = make.anchor
     right = _transposed(make, required(node, 1), bool(int_attr(node, "transB", 0)))
     alpha, beta = float_attr(node, "alpha", 1.0), float_attr(node, "beta", 1.0)
-    bias = input_of(node, 2)
-    if const(right) is not None:
-        made = make.op("MatMul", [left, _scaled(make, right, alpha)])
-    else:
-        made = _scaled(make, make.op("MatMul", [left, right]), alpha)
+    bias, constant = input_of(node, 2), const(right) is not None
+    made = make.op("MatMul", [left, _scaled(make, right, alpha) if constant else right])
+    made = made if constant else _scaled(make, made, alpha)
     if bias is not None and beta != 0:
         made = make.op("Add", [made, _scaled(make, bias, beta)])
     return made

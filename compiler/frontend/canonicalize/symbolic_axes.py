@@ -88,12 +88,8 @@ def extents(axes: Iterable[Pieces]) -> tuple[int, ...]:
 
 def has_gaps(pieces: Pieces) -> bool:
     """Whether a buffer has no single axis for `pieces`: one is open behind another one."""
-    several = False
-    for piece in pieces:
-        if piece.open and several:
-            return True
-        several |= piece.open or piece.extent > 1
-    return False
+    first = next((i for i, piece in enumerate(pieces) if piece.open or piece.extent > 1), 0)
+    return any(piece.open for piece in pieces[first + 1 :])
 
 
 def merged(source: Pieces, target: Pieces) -> tuple[Pieces, ...] | None:
@@ -116,15 +112,11 @@ def _stretches(source: Pieces, target: Pieces) -> Iterator[tuple[Pieces, Pieces]
     while i < len(source) or j < len(target):
         first, start = i, j
         i, j = min(i + 1, len(source)), min(j + 1, len(target))
-        while (ours := _piece_elements(source[first:i])) != (
-            theirs := _piece_elements(target[start:j])
+        while (ours := prod(extents([source[first:i]]))) != (
+            theirs := prod(extents([target[start:j]]))
         ):
             i, j = (i + 1, j) if ours < theirs else (i, j + 1)
         yield source[first:i], target[start:j]
-
-
-def _piece_elements(pieces: Pieces) -> int:
-    return prod(piece.extent for piece in pieces)
 
 
 def _runs(source: Pieces, target: Pieces) -> list[Pieces] | None:

@@ -81,7 +81,7 @@ Step = Callable[..., tuple[Sequence[Tensor], Sequence[Tensor]]]
 """What `scan` repeats: from states and elements to the next states and results."""
 
 
-class _Place(Rewriter):
+class NodesBehind(Rewriter):
     """Puts nodes behind the one that they replace, where the walk of the loader meets them."""
 
     def __init__(self, anchor: ir.Node, composite: str | None = None) -> None:
@@ -120,7 +120,7 @@ class Body:
     of the model's own where that is newer."""
 
     def __init__(self, node: ir.Node, unfolding: Unfolding | None = None) -> None:
-        self._make = _Place(node)
+        self._make = NodesBehind(node)
         self._unfolding = unfolding or Unfolding(sys.maxsize)
         self._unfolded = 0
         self._constants: dict[tuple[object, ...], Tensor] = {}
@@ -310,7 +310,7 @@ class PassBody(Body):
 
     def __init__(self, node: ir.Node, grouped: bool) -> None:
         super().__init__(node)
-        self._make = _Place(node, node.name if grouped else None)
+        self._make = NodesBehind(node, node.name if grouped else None)
 
     def constant(self, numbers: object, dtype: object = np.float32) -> Tensor:
         """Numbers as a value, which remembers what a half-precision type takes from them."""

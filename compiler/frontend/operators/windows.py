@@ -3,8 +3,8 @@
 The one idea: what slides along the depth slides apart from what slides along rows and columns. The
 largest of a box is the largest of rows of planes, its mean the mean of means, for each place counts
 what it counts along its own axis. A convolution over the depth has a plane's channels and those of
-the planes behind it side by side; a transposed one adds up planes that overlap. Depth is part of the channels of a pool and of the batch of a
-convolution, so that rows and columns stay as they are.
+the planes behind it side by side; a transposed one adds up planes that overlap. Depth is part of
+the channels of a pool and of the batch of a convolution, so that rows and columns stay as they are.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ quantization is monotonic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -78,20 +79,27 @@ def _between_conversions(node: ir.Node) -> bool:
     x, w, bias = dequantized(node.inputs[0]), dequantized(node.inputs[1]), input_of(node, 2)
     if not (_are_bytes(x) and _are_bytes(w, axis)) or x is None or w is None:
         return False
-    computed, deep = const(w[0]) is None, bool(axis) and len(static_shape(w[0])) > 4
-    if computed or deep if window else not _is_unscaled(node):
-        return False
     how = w[1]
+    if window:
+        able = const(w[0]) is not None
+    else:  # one product of matrices, unscaled
+        ranks = [len(static_shape(required(node, i))) for i in (0, 1)]
+        scales = {float_attr(node, name, 1.0) for name in ("alpha", "beta")}
+        able = min(ranks) > 1 and scales == {1.0} and not int_attr(node, "transA", 0)
+    if not able:
+        return False
     if axis and groups > 1 and not how.per_tensor:  # weights have the channels of one group
         how = replace(how, scales=np.tile(how.scales, groups), zeros=np.tile(how.zeros, groups))
     integers = _integer_bias(bias, x[1], how)
     extra = bias if integers is None else None
-    nodes, dtype, result = _tail(node) if extra is None else ([node], ir.DataType.FLOAT, _REAL)
+    nodes, result, dtype = _tail(node) if extra is None else ([node], _REAL, ir.DataType.FLOAT)
     make = Rewriter(nodes[-1], nodes)
     right = w[0]
     if not window and not axis:
         right = make.op("Transpose", [right], {"perm": [1, 0]})
-    attributes = _operands("xw" if window else "ab", (x[1].zero, x[1].scale), how)
+    attributes = _operands(
+        "xw" if window else "ab", x[1].zero, how.zeros.tolist(), x[1].scale, how.scales.tolist()
+    )
     shape = static_shape(node.outputs[0])
     made = make.op(
         f"Q{node.op_type}" if window else "QMatMul",
@@ -110,17 +118,13 @@ def _window(node: ir.Node) -> Attributes:
     return {name: node.attributes[name].value for name in WINDOW if name in node.attributes}
 
 
-def _operands(names: str, first: tuple[int, float], second: Quantization) -> Attributes:
+def _operands(
+    names: str, zero: int, zeros: list[int], scale: float = 1.0, scales: Sequence[float] = (1.0,)
+) -> Attributes:
     """How both operands are quantized: zero points as one number where all are equal."""
     x, w = names[0], names[1]
-    return {
-        f"{x}_zero": first[0], f"{x}_scale": first[1],
-        f"{w}_zero": _shortest(second.zeros.tolist()), f"{w}_scale": second.scales.tolist(),
-    }  # fmt: skip
-
-
-def _shortest(zeros: list[int]) -> list[int]:
-    return zeros[:1] if len(set(zeros)) == 1 else zeros
+    zeros = zeros[:1] if len(set(zeros)) == 1 else zeros
+    return {f"{x}_zero": zero, f"{x}_scale": scale, f"{w}_zero": zeros, f"{w}_scale": [*scales]}
 
 
 def _are_bytes(found: tuple[ir.Value, Quantization] | None, axis: int | None = None) -> bool:
@@ -128,14 +132,6 @@ def _are_bytes(found: tuple[ir.Value, Quantization] | None, axis: int | None = N
     if found is None or found[1].dtype not in BYTES:
         return False
     return found[1].per_tensor or found[1].axis == axis
-
-
-def _is_unscaled(node: ir.Node) -> bool:
-    """Whether a MatMul or Gemm is one product of matrices, unscaled."""
-    if min(len(static_shape(required(node, i))) for i in (0, 1)) < 2:
-        return False
-    scales = (float_attr(node, name, 1.0) for name in ("alpha", "beta"))
-    return not int_attr(node, "transA", 0) and all(scale == 1.0 for scale in scales)
 
 
 def _integer_bias(value: ir.Value | None, x: Quantization, w: Quantization) -> ir.Value | None:
@@ -147,60 +143,57 @@ def _integer_bias(value: ir.Value | None, x: Quantization, w: Quantization) -> i
     return found[0] if matches and len(static_shape(found[0])) == 1 else None
 
 
-_REAL: Attributes = {"y_type": "float32"}
-"""Of an operator whose result is not quantized."""
-
-
-def _tail(node: ir.Node) -> tuple[list[ir.Node], ir.DataType, Attributes]:
-    """`node` and what goes into it up to the quantization of its result, at most one clamp between;
-    type and attributes of what the last of them makes."""
-    nodes = [node]
+def _tail(node: ir.Node) -> tuple[list[ir.Node], Attributes, ir.DataType]:
+    """`node`, what follows it to its quantization, through at most one clamp, and what the last of
+    them makes; floats of `node` alone where no such quantization follows."""
+    nodes, bounds = [node], (-np.inf, np.inf)
     follower = sole_consumer(node.outputs[0])
-    bounds = _clamp(follower)
-    if follower is not None and bounds is not None:
-        nodes.append(follower)
+    if follower is not None and (clamp := _clamp(follower)) is not None:
+        nodes, bounds = [node, follower], clamp
         follower = sole_consumer(follower.outputs[0])
     how = quantization_of(follower) if is_op(follower, "QuantizeLinear") else None
     if follower is None or how is None or not how.per_tensor or how.dtype not in BYTES:
-        return [node], ir.DataType.FLOAT, _REAL
-    low, high = map(how.quantize, bounds or (-np.inf, np.inf))
-    attributes: Attributes = {
+        return [node], _REAL, ir.DataType.FLOAT
+    low, high = map(how.quantize, bounds)
+    made: Attributes = {
         "y_type": how.dtype.name.lower(), "y_scale": how.scale, "y_zero": how.zero,
         "clip_lo": low, "clip_hi": high,
     }  # fmt: skip
-    return [*nodes, follower], how.dtype, attributes
+    return [*nodes, follower], made, how.dtype
 
 
-def _clamp(node: ir.Node | None) -> tuple[float, float] | None:
+_REAL: Attributes = {"y_type": "float32"}
+
+
+def _clamp(node: ir.Node) -> tuple[float, float] | None:
     """The bounds of a Relu or of a Clip by constants."""
-    if node is None or not is_op(node, "Relu", "Clip"):
-        return None
     if is_op(node, "Relu"):
         return 0.0, np.inf
-    lo, hi = (
-        default if value is None else scalar(value)
-        for value, default in ((input_of(node, 1), -np.inf), (input_of(node, 2), np.inf))
-    )
+    if not is_op(node, "Clip"):
+        return None
+    ends = zip((input_of(node, 1), input_of(node, 2)), (-np.inf, np.inf), strict=True)
+    lo, hi = (default if value is None else scalar(value) for value, default in ends)
     return None if lo is None or hi is None or lo > hi else (lo, hi)
 
 
 def _zero_points(value: ir.Value | None) -> list[int] | None:
     """Constant zero points as an attribute, [0] where the input is absent, None if computed."""
     numbers = np.zeros(1) if value is None else const(value)
-    return None if numbers is None else _shortest([int(n) for n in numbers.reshape(-1)])
+    if numbers is None:
+        return None
+    zeros = [int(n) for n in numbers.reshape(-1)]
+    return zeros[:1] if len(set(zeros)) == 1 else zeros
 
 
 def _conv_integer(node: ir.Node) -> bool:
     """ConvInteger; a zero point of `x` known at run time only is multiplied out, as that of a
-    product, and computed weights or their zero points go by way of float32."""
+    product; computed weights and zero points of theirs go by way of float32."""
     x, w = required(node, 0), required(node, 1)
     x_zero, w_zero = _zero_points(input_of(node, 2)), _zero_points(input_of(node, 3))
     make, window, weights = Rewriter(node), _window(node), const(w)
     if weights is not None and w_zero is not None and (x_zero is None or len(x_zero) == 1):
-        attributes = window | {
-            "x_zero": 0 if x_zero is None else x_zero[0], "x_scale": 1.0,
-            "w_zero": w_zero, "w_scale": [1.0], "y_type": "int32",
-        }  # fmt: skip
+        first = 0 if x_zero is None else x_zero[0]
+        attributes = window | _operands("xw", first, w_zero) | {"y_type": "int32"}
         out = (ir.DataType.INT32, static_shape(node.outputs[0]))
         made = make.op("QConv", [x, w], attributes, domain=ARCHGEN, out=out)
         if x_zero is None:
@@ -256,10 +249,7 @@ def _matmul_integer(node: ir.Node) -> bool:
     if (weights is None) if a_zero is None else len(a_zero) > 1:
         return False
     make = Rewriter(node)
-    attributes: Attributes = {
-        "a_zero": a_zero[0] if a_zero else 0, "a_scale": 1.0, "b_zero": b_zero, "b_scale": [1.0],
-        "y_type": "int32",
-    }  # fmt: skip
+    attributes = _operands("ab", a_zero[0] if a_zero else 0, b_zero) | {"y_type": "int32"}
     out = (ir.DataType.INT32, matmul_shape(static_shape(a), static_shape(b)))
     made = make.op("QMatMul", [a, b], attributes, domain=ARCHGEN, out=out)
     if late and weights is not None:

@@ -90,9 +90,9 @@ def quantization_of(node: ir.Node | None) -> Quantization | None:
     """
     if node is None or not is_op(node, "QuantizeLinear", "DequantizeLinear"):
         return None
-    quantizes = node.op_type == "QuantizeLinear"
-    real = required(node, 0) if quantizes else node.outputs[0]
-    integers = node.outputs[0] if quantizes else required(node, 0)
+    integers, real = required(node, 0), node.outputs[0]
+    if node.op_type == "QuantizeLinear":
+        integers, real = real, integers
     scales, zeros = const(input_of(node, 1)), const(input_of(node, 2))
     if scales is None or (input_of(node, 2) is not None and zeros is None):
         return None
@@ -109,10 +109,8 @@ def quantization_of(node: ir.Node | None) -> Quantization | None:
 def dequantized(value: ir.Value | None) -> tuple[ir.Value, Quantization] | None:
     """The integers that `value` is dequantized from and how; None where it is not."""
     node = None if value is None else value.producer()
-    if node is None or not is_op(node, "DequantizeLinear"):
-        return None
-    how = quantization_of(node)
-    return None if how is None else (required(node, 0), how)
+    how = quantization_of(node) if is_op(node, "DequantizeLinear") else None
+    return None if node is None or how is None else (required(node, 0), how)
 
 
 # Operators that only move elements.
@@ -222,15 +220,16 @@ class HoistQuantize(GraphPass, Omittable):
 def _quantizers(node: ir.Node) -> list[ir.Node]:
     """The readers of the results of `node`, if all of them quantize alike; none otherwise."""
     readers = [use.node for out in node.outputs for use in out.uses()]
-    kinds = [quantization_of(reader) for reader in readers if is_op(reader, "QuantizeLinear")]
+    kinds = [
+        quantization_of(reader)
+        for reader in readers
+        if is_op(reader, "QuantizeLinear") and reader.graph is node.graph
+    ]
     first = kinds[0] if kinds else None
     if first is None or first.dtype not in BYTES or len(kinds) < len(readers):
         return []
-    if any(out.is_graph_output() for out in node.outputs):
-        return []
     alike = all(how is not None and how.same_as(first) for how in kinds)
-    inside = all(reader.graph is node.graph for reader in readers)
-    return readers if alike and inside else []
+    return readers if alike and not any(out.is_graph_output() for out in node.outputs) else []
 
 
 def _worth_it(node: ir.Node) -> bool:
@@ -244,8 +243,7 @@ def _worth_it(node: ir.Node) -> bool:
 
 def _hoist(node: ir.Node, readers: list[ir.Node], wanted: Quantization) -> None:
     make = Rewriter(node, (node, *readers))
-    count = data_inputs(node)
-    floats = [required(node, i) for i in range(count)]
+    floats = [required(node, i) for i in range(data_inputs(node))]
     for value in dict.fromkeys(floats):
         _quantize(make, value, readers[0], wanted)
     data = [_integers(value, wanted) for value in floats]
@@ -262,10 +260,9 @@ def _replace(reader: ir.Node, new: ir.Value, make: Rewriter) -> None:
 
 
 def _quantize(make: Rewriter, value: ir.Value, like: ir.Node, wanted: Quantization) -> None:
-    """One QuantizeLinear right behind the operator that makes `value`, in place of others like it;
-    none where `value` comes from such integers."""
-    source = dequantized(value)
-    if source is not None and source[1].same_as(wanted):
+    """One QuantizeLinear right behind the operator that makes `value`, or first, in place of others
+    like it; none where `value` comes from such integers."""
+    if _source(value, wanted) is not None:
         return
     twins = list(_twins(value, wanted))
     attributes: dict[str, AttrValue] = {k: attr.value for k, attr in like.attributes.items()}
@@ -273,10 +270,9 @@ def _quantize(make: Rewriter, value: ir.Value, like: ir.Node, wanted: Quantizati
         attributes["axis"] = wanted.axis
     made = make.node("QuantizeLinear", [value, *like.inputs[1:]], attributes)
     make.graph.remove(made)
-    producer = value.producer()
-    if producer is not None:
+    if (producer := value.producer()) is not None:
         make.graph.insert_after(producer, made)
-    else:  # before whatever else reads an input
+    else:
         make.graph.insert_before(make.graph[0], made)
     for twin in twins:
         _replace(twin, made.outputs[0], make)
@@ -285,10 +281,12 @@ def _quantize(make: Rewriter, value: ir.Value, like: ir.Node, wanted: Quantizati
 def _integers(value: ir.Value, wanted: Quantization) -> ir.Value:
     """The integers that `value` comes from, or is quantized to. Asked when all are there: one
     QuantizeLinear may have taken the place of another that `value` comes from."""
+    return _source(value, wanted) or next(_twins(value, wanted)).outputs[0]
+
+
+def _source(value: ir.Value, wanted: Quantization) -> ir.Value | None:
     source = dequantized(value)
-    if source is not None and source[1].same_as(wanted):
-        return source[0]
-    return next(_twins(value, wanted)).outputs[0]
+    return source[0] if source is not None and source[1].same_as(wanted) else None
 
 
 def _twins(value: ir.Value, wanted: Quantization) -> Iterator[ir.Node]:
@@ -334,8 +332,7 @@ class SinkDequantize(GraphPass, Omittable):
 
 def _sink(node: ir.Node) -> bool:
     count = data_inputs(node)
-    found = [dequantized(value) for value in node.inputs[:count]]
-    pairs = [pair for pair in found if pair is not None]
+    pairs = [pair for pair in map(dequantized, node.inputs[:count]) if pair is not None]
     if not pairs or len(pairs) < count or not works_on_integers(node):
         return False
     how, convert = pairs[0][1], required(node, 0).producer()
