@@ -205,20 +205,21 @@ class ProgramCode(OffChip):
         def lacking(name: str, core: int) -> bool:
             return self._pinned[name, core][0] == number
 
-        around = EmissionContext(
-            self.arch, self._cluster_addresses(step.places, 0), self.names, number,
-            len(plan.schedule.loops), self.barriers, awaited, self._picks(number, plan), lacking,
-        )  # fmt: skip
-        follows = self.following[number]
-        emitter = GroupEmitter(around, plan, self.packs[number], origins, follows)
+        picks, follows = self._picks(number, plan), self.following[number]
+        contexts = [
+            EmissionContext(
+                self.arch, self._cluster_addresses(step.places, cluster), self.names, number,
+                len(plan.schedule.loops), self.barriers, awaited, picks, lacking,
+            )
+            for cluster in range(self.arch.clusters)
+        ]  # fmt: skip
         trees = []
         for core in range(len(plan.schedule.parts)):
-            if core and core % self.arch.cores == 0:
-                places = self._cluster_addresses(step.places, core // self.arch.cores)
-                emitter = replace(emitter, around=replace(around, places=places))
-            trees.append(emitter.nodes(core))
+            around = contexts[core // self.arch.cores]
+            emitter = GroupEmitter(around, plan, self.packs[number], origins, follows, core)
+            trees.append(emitter.nodes())
             self._record(number, core, step)
-        return StepCode(self, number, trees, plan, around, origins[-1][-1], follows)
+        return StepCode(self, number, trees, plan, contexts[0], origins[-1][-1], follows)
 
     def _picks(self, number: int, plan: Plan) -> dict[str, int]:
         """Origins of what step `number` reads in tables, by tensor."""

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Annotated
 
 from compiler.errors import CompilerError
-from compiler.geometry.needs import LayerNeeds
+from compiler.geometry.boxes import layer_needs
 from compiler.passes import Share, Within
 from compiler.schedule_ir.group import Group, ResidentTensor
 from compiler.schedule_ir.layer import Layer
@@ -193,15 +193,17 @@ class TraceCache:
     """Needs of layers and boxes, shared by several traces."""
 
     walking: TraceOptions = field(default_factory=TraceOptions)
-    layers: dict[int, LayerNeeds] = field(default_factory=dict)
+    layers: dict[int, tuple[Layer, dict[Box, Mapping[str, Box]]]] = field(default_factory=dict)
+    """By its `id`, a layer and its needs by box."""
     holds: dict[tuple[Box, tuple[int, ...]], TileWindow] = field(default_factory=dict)
 
     def needs(self, layer: Layer, box: Box) -> Mapping[str, Box]:
         """Boxes of the layer's inputs that `box` of its result needs."""
-        found = self.layers.get(id(layer))
+        _, known = self.layers.setdefault(id(layer), (layer, {}))
+        found = known.get(box)
         if found is None:
-            found = self.layers[id(layer)] = LayerNeeds(layer)
-        return found.of(box)
+            found = known[box] = layer_needs(layer, box)
+        return found
 
     def window(self, want: Box, shape: tuple[int, ...]) -> TileWindow:
         """The part of `want` inside a tensor of `shape`, with the border around it."""
