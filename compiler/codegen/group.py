@@ -22,10 +22,11 @@ from compiler.codegen.tile import (
     TilePosition,
     Turn,
     address_of_ranges,
+    in_buffer,
     place_in,
     slot_address,
 )
-from compiler.geometry.boxes import Range, Region, limits, needs, scaled, summed
+from compiler.geometry.boxes import Range, Region, needs, scaled, summed
 from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace
 from compiler.plan.make_plan import Plan, outer
 from compiler.plan.symbolic_parts import STILL, Following
@@ -116,13 +117,11 @@ class GroupEmitter:
 
     @cached_property
     def layers(self) -> tuple[LayerEmitter, ...]:
-        """Emitters of the layers."""
         layers = zip(self.plan.layers, self.packs, self.origins, strict=True)
         return tuple(LayerEmitter(self.around, *fields) for fields in layers)
 
     @cached_property
     def walked(self) -> TileTrace:
-        """The core's tiles."""
         return self.plan.walked[self.number]
 
     def _moving(self, run: Repeat, variables: tuple[str, str] = ("", ""), **fields: Any) -> Moving:
@@ -130,7 +129,6 @@ class GroupEmitter:
         return Moving(self.walked, run, variables, core=self.number, following=following, **fields)
 
     def nodes(self) -> list[Node]:
-        """Everything, in order."""
         schedule = self.plan.schedule
         if not self.plan.walked:
             part = tuple(Range(*span) for span in schedule.parts[self.number])
@@ -283,10 +281,8 @@ class GroupEmitter:
         made = layer.plan.tiled.layer
         whole = tuple(Range(0, extent) for extent in made.result.shape)
         region = needs(made, whole, {}).regions[buffer.key]
-        target = Operand(
-            buffer.role, Address(self.around.places.chip[buffer.name][0]), region.padded,
-            buffer.strides, buffer.dtype, limits=limits(tensor.shape, tensor.counts, region.ranges),
-        )  # fmt: skip
+        address = Address(self.around.places.chip[buffer.name][0])
+        target = in_buffer(buffer, address, region.padded, tensor, region.ranges)
         return layer.loads(buffer, tensor, region, Copy(engine=engine, dst=target, src=target))
 
     def _buffer_box(
@@ -294,13 +290,10 @@ class GroupEmitter:
     ) -> Operand:
         """A box of a held tensor, in its buffer."""
         tile = TilePosition(self.around, self.plan.layers[0], (), {}, (Turn(),), outer=moving.turns)
-        address = slot_address(buffer, tile)
-        origin = moving.buffer_origin(tensor)
+        origin, address = moving.buffer_origin(tensor), slot_address(buffer, tile)
         address = address_of_ranges(address, ranges, origin, buffer.strides)
         shape = tuple(span.size for span in ranges)
-        held = self.plan.schedule.group.tensors[tensor]
-        short = limits(held.shape, held.counts, ranges)
-        return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
+        return in_buffer(buffer, address, shape, self.plan.schedule.group.tensors[tensor], ranges)
 
     def _input(self, buffer: TileBuffer, engine: str, moving: Moving) -> EngineStep:
         """The load of a tile's part of an input, with the border around it."""

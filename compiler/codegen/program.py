@@ -252,20 +252,18 @@ class ProgramCode(OffChip):
         engines |= late | {leaf.engine: None for leaf in _leaves(nodes) if leaf.staged}
         for node in nodes:
             for leaf in node.leaves:
-                for barrier in self._before(core, number, leaf):
-                    self._await(core, leaf.engine, barrier, leaf.origin)
+                for step in self._before(core, number, leaf):
+                    if (core, leaf.engine, step) not in self._awaited:
+                        self._awaited.add((core, leaf.engine, step))
+                        wait = Await(engine=leaf.engine, barrier=f"step{step}", origin=leaf.origin)
+                        waiting = EngineStep(leaf.engine, (wait,), origin=leaf.origin)
+                        self.cores[core].append(waiting)
             self.cores[core].append(node)
         for engine in engines:
             name, origin = f"step{number}", nodes[-1].origin
             arrive = Arrive(engine=engine, barrier=name, origin=origin)
             self.cores[core].append(EngineStep(engine, (arrive,), origin=origin))
             self.barriers[name] = self.barriers.get(name, 0) + 1
-
-    def _await(self, core: int, engine: str, step: int, origin: int) -> None:
-        if (core, engine, step) not in self._awaited:
-            self._awaited.add((core, engine, step))
-            wait = Await(engine=engine, barrier=f"step{step}", origin=origin)
-            self.cores[core].append(EngineStep(engine, (wait,), origin=origin))
 
     def _before(self, core: int, number: int, leaf: EngineStep) -> Iterator[int]:
         """Steps that must be over before `leaf` of step `number` touches memory, without those that
@@ -320,16 +318,13 @@ class ProgramCode(OffChip):
             address = lowest(span, [*homes, *self._stages.values()])
             if address + size <= memory.size:
                 self._stages[span.name] = address, replace(span, first=number)
-                self._record_stage(span.name, address, size, number)
+                every = range(0, self.arch.core_count, self.arch.cores)
+                self.buffers.extend(
+                    Buffer(span.name, "shared", address, size, core, number, number)
+                    for core in (every if memory.level == "cluster" else (None,))
+                )
                 return span.name, address
         return None
-
-    def _record_stage(self, name: str, address: int, size: int, number: int) -> None:
-        memory = self.arch.memories.shared
-        clustered = memory is not None and memory.level == "cluster"
-        firsts = range(0, self.arch.core_count, self.arch.cores) if clustered else (None,)
-        for core in firsts:
-            self.buffers.append(Buffer(name, "shared", address, size, core, number, number))
 
     def _record(self, number: int, core: int, step: PlacedGroup) -> None:
         for buffer in step.plan.buffers.values():
