@@ -14,20 +14,19 @@ from functools import cached_property
 from typing import Any
 
 from compiler.codegen.constants import PackedWeights
-from compiler.codegen.copies import computed, listed, load, store, written
 from compiler.codegen.layer import LayerEmitter
-from compiler.codegen.legalize import legal_copy, legal_vector
+from compiler.codegen.legalize import legal_vector
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, emptied, of_tile
 from compiler.codegen.tile import (
     EmissionContext,
     TilePosition,
     Turn,
     address_of_ranges,
-    far_operand,
+    in_buffer,
     place_in,
     slot_address,
 )
-from compiler.geometry.boxes import Range, Region, limits, needs, scaled, summed
+from compiler.geometry.boxes import Range, Region, needs, scaled, summed
 from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace
 from compiler.plan.make_plan import Plan, outer
 from compiler.plan.symbolic_parts import STILL, Following
@@ -36,36 +35,6 @@ from compiler.tensor_ir.bounds import Box, TileWindow, empty, raw_value
 from simmodel.isa import Copy, Item, Splat, Unary
 from simmodel.isa.region import Address, Operand, Terms
 from simmodel.program.program import TileKind, TileLoop
-
-
-@dataclass(frozen=True)
-class GroupEmitter:
-    """Emits one planned group for any core."""
-
-    around: EmissionContext
-    plan: Plan
-    packs: Sequence[PackedWeights | None]
-    """By layer."""
-    origins: Sequence[tuple[int, ...]]
-    """By layer, origin index of every nest."""
-    following: Following = STILL
-    """How the cores' parts follow lengths."""
-
-    @cached_property
-    def layers(self) -> tuple[LayerEmitter, ...]:
-        """Emitters of the layers."""
-        layers = zip(self.plan.layers, self.packs, self.origins, strict=True)
-        return tuple(LayerEmitter(self.around, *fields) for fields in layers)
-
-    def nodes(self, number: int) -> list[Node]:
-        """Steps of the `number`-th core that takes part."""
-        if not self.plan.walked:
-            schedule = self.plan.schedule
-            part = tuple(Range(*span) for span in schedule.parts[number])
-            out = self.following.work(number, schedule.group.results[-1], part)
-            tile = TilePosition(self.around, self.plan.layers[0], out, {}, (Turn(),))
-            return self.layers[0].nodes(tile)
-        return _GroupCoreEmitter(self, self.plan.walked[number], number).nodes()
 
 
 @dataclass(frozen=True)
@@ -132,26 +101,41 @@ def _origin(hold: TileWindow) -> Box:
 
 
 @dataclass(frozen=True)
-class _GroupCoreEmitter:
-    emitter: GroupEmitter
-    walked: TileTrace
+class GroupEmitter:
+    """Emits one planned group for one core."""
+
+    around: EmissionContext
+    plan: Plan
+    packs: Sequence[PackedWeights | None]
+    """By layer."""
+    origins: Sequence[tuple[int, ...]]
+    """By layer, origin index of every nest."""
+    following: Following
+    """How the cores' parts follow lengths."""
     number: int
+    """Of the core among those that take part."""
 
-    @property
-    def plan(self) -> Plan:
-        return self.emitter.plan
+    @cached_property
+    def layers(self) -> tuple[LayerEmitter, ...]:
+        layers = zip(self.plan.layers, self.packs, self.origins, strict=True)
+        return tuple(LayerEmitter(self.around, *fields) for fields in layers)
 
-    @property
-    def around(self) -> EmissionContext:
-        return self.emitter.around
+    @cached_property
+    def walked(self) -> TileTrace:
+        return self.plan.walked[self.number]
 
     def _moving(self, run: Repeat, variables: tuple[str, str] = ("", ""), **fields: Any) -> Moving:
-        following = self.emitter.following
+        following = self.following
         return Moving(self.walked, run, variables, core=self.number, following=following, **fields)
 
     def nodes(self) -> list[Node]:
-        """Everything, in order."""
-        depth = len(self.plan.schedule.loops)
+        schedule = self.plan.schedule
+        if not self.plan.walked:
+            part = tuple(Range(*span) for span in schedule.parts[self.number])
+            out = self.following.work(self.number, schedule.group.results[-1], part)
+            tile = TilePosition(self.around, self.plan.layers[0], out, {}, (Turn(),))
+            return self.layers[0].nodes(tile)
+        depth = len(schedule.loops)
         if depth == 0:
             return self._tile_nodes(self._moving(Repeat(0, 1)), first=True)
         if depth == 1:
@@ -215,7 +199,7 @@ class _GroupCoreEmitter:
                 nodes += of_tile([load], self._tile_of(buffer.first, moving))
         stores = dict(self.plan.stores)
         origins = self._origins(moving)
-        for position, layer in enumerate(self.emitter.layers):
+        for position, layer in enumerate(self.layers):
             steps = self._constant_loads(position, first=first)
             steps += self._layer_nodes(layer, position, moving, origins)
             result = layer.plan.result
@@ -228,7 +212,7 @@ class _GroupCoreEmitter:
     def _tile_of(self, position: int, moving: Moving) -> TileKind:
         """The tiles of a layer that go with those of the group."""
         work = moving.moment.work[position] or ()
-        origin = self.emitter.layers[position].origin
+        origin = self.layers[position].origin
         return TileKind(origin, moving.path, tuple(size for _, size in work))
 
     def _origins(self, moving: Moving) -> dict[str, tuple[Range, ...]]:
@@ -291,70 +275,49 @@ class _GroupCoreEmitter:
         return nodes if first else [emptied(node) for node in nodes]
 
     def _load_constant(self, buffer: TileBuffer, engine: str) -> Iterator[EngineStep]:
-        layer = self.emitter.layers[buffer.first]
+        layer = self.layers[buffer.first]
         assert buffer.key is not None
         tensor = self.plan.schedule.group.tensors[buffer.key[0]]
         made = layer.plan.tiled.layer
         whole = tuple(Range(0, extent) for extent in made.result.shape)
         region = needs(made, whole, {}).regions[buffer.key]
-        base = Address(self.around.places.chip[buffer.name][0])
-        short = limits(tensor.shape, tensor.counts, region.ranges)
-        target = Operand(
-            buffer.role, base, region.padded, buffer.strides, buffer.dtype, limits=short
-        )
-        if layer.packed is not None and buffer.key[2]:
-            if layer.packed.narrow is not None:
-                yield from layer.widened(buffer, engine, target, region)
-                return
-            source = layer.packed.operand(region, self.around.places)
-        else:
-            source = far_operand(tensor, region.ranges, self.around.places)
-        copy = Copy(engine=engine, origin=layer.origin, dst=target, src=source)
-        items = legal_copy(copy, self.around.arch, self.around.names)
-        yield EngineStep(engine, tuple(items), self.around.uses((), (buffer,)), layer.origin)
+        address = Address(self.around.places.chip[buffer.name][0])
+        target = in_buffer(buffer, address, region.padded, tensor, region.ranges)
+        return layer.loads(buffer, tensor, region, Copy(engine=engine, dst=target, src=target))
 
     def _buffer_box(
         self, buffer: TileBuffer, ranges: Sequence[Range], tensor: str, moving: Moving
     ) -> Operand:
         """A box of a held tensor, in its buffer."""
         tile = TilePosition(self.around, self.plan.layers[0], (), {}, (Turn(),), outer=moving.turns)
-        address = slot_address(buffer, tile)
-        origin = moving.buffer_origin(tensor)
+        origin, address = moving.buffer_origin(tensor), slot_address(buffer, tile)
         address = address_of_ranges(address, ranges, origin, buffer.strides)
         shape = tuple(span.size for span in ranges)
-        held = self.plan.schedule.group.tensors[tensor]
-        short = limits(held.shape, held.counts, ranges)
-        return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
+        return in_buffer(buffer, address, shape, self.plan.schedule.group.tensors[tensor], ranges)
 
     def _input(self, buffer: TileBuffer, engine: str, moving: Moving) -> EngineStep:
         """The load of a tile's part of an input, with the border around it."""
         assert buffer.key is not None
         name = buffer.key[0]
         tensor = self.plan.schedule.group.tensors[name]
-        origin = self.emitter.layers[buffer.first].origin
-        uses = self.around.uses((), (buffer,))
-        read = computed([tensor])
+        layer = self.layers[buffer.first]
         hold = moving.moment.holds.get(name)
         before = moving.run.first - 1
         known = before >= 0 and self.walked.moments[before].holds.get(name) == hold
         if hold is None or known:
-            return EngineStep(engine, (), uses, origin)
+            return EngineStep(engine, (), self.around.uses((), (buffer,)), layer.origin)
         then = None if moving.next is None else moving.next.holds[name].box
         ranges = moving.buffered_ranges(hold.box, then, name)
-        bordered = any(hold.before) or any(hold.after)
         region = Region(ranges, hold.before, hold.after)
         outside = tuple(
             Range(span.start - b, size, span.terms, span.stop)
             for span, b, size in zip(ranges, hold.before, region.padded, strict=True)
         )
         target = self._buffer_box(buffer, outside, name, moving)
-        copy = Copy(
-            engine=engine, origin=self.around.picks.get(name, origin), dst=target, src=target,
-            before=hold.before if bordered else (),
-            fill=self._raw_border(name) if bordered else 0.0,
-        )  # fmt: skip
-        items = load(copy, tensor, region, self.around)
-        return EngineStep(engine, tuple(items), uses, origin, read)
+        fill = self._raw_border(name) if region.bordered else 0.0
+        copy = Copy(engine=engine, dst=target, src=target, fill=fill)
+        (step,) = layer.loads(buffer, tensor, region, copy)
+        return step
 
     def _raw_border(self, name: str) -> float:
         group = self.plan.schedule.group
@@ -397,17 +360,10 @@ class _GroupCoreEmitter:
     def _store(self, layer: LayerEmitter, engine: str, moving: Moving) -> EngineStep:
         """The store of a result that the group holds for its own layers as well."""
         result = layer.plan.tiled.layer.result
-        buffer = self.plan.buffers[layer.plan.result]
-        box = moving.moment.out[result.name]
         then = None if moving.next is None else moving.next.out[result.name]
-        ranges = moving.work(box, then, result.name)
-        source = self._buffer_box(buffer, ranges, result.name, moving)
-        copy = Copy(engine=engine, origin=layer.origins[-1], dst=source, src=source)
-        items = store(copy, result, ranges, self.around)
-        return EngineStep(
-            engine, tuple(items), self.around.uses((buffer,), ()), layer.origins[-1],
-            reads=listed(result), writes=written(result),
-        )  # fmt: skip
+        ranges = moving.work(moving.moment.out[result.name], then, result.name)
+        buffer = self.plan.buffers[layer.plan.result]
+        return layer.store(self._buffer_box(buffer, ranges, result.name, moving), ranges, engine)
 
     def _handing(self, position: int, moving: Moving) -> list[Node]:
         """Moves of what the next tile keeps, behind the last layer that reads it here."""
@@ -417,7 +373,7 @@ class _GroupCoreEmitter:
             if group.internal_readers[name][-1] != position:
                 continue
             buffer = self.plan.buffers[self.plan.held[name]]
-            origin = self.emitter.layers[position].origin
+            origin = self.layers[position].origin
             uses = self.around.uses((buffer,), (buffer,))
             handed = self.walked.handed(moving.run.first).get(name)
             items = [] if handed is None else self._shift(name, buffer, handed, moving)
@@ -439,7 +395,7 @@ class _GroupCoreEmitter:
                 return (*origin[:dim], span, *origin[dim + 1 :])
 
             move = Unary(
-                engine="vector", origin=self.emitter.layers[buffer.first].origin, function="move",
+                engine="vector", origin=self.layers[buffer.first].origin, function="move",
                 dst=self._buffer_box(buffer, rows(start), name, moving),
                 a=self._buffer_box(buffer, rows(start + shift), name, moving),
             )  # fmt: skip

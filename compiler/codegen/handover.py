@@ -13,14 +13,14 @@ Cores meet in the order of their queues, so one token for each pair does for the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.codegen.legalize import legal_copy
 from compiler.codegen.multicast import Meeting
 from compiler.codegen.nodes import EngineStep, Node
-from compiler.codegen.tile import EmissionContext, address_of_ranges
+from compiler.codegen.tile import EmissionContext, address_of_ranges, in_buffer
 from compiler.cost.multicast import Handover, between_cores, copies_of, handovers
-from compiler.geometry.boxes import Range, limits
+from compiler.geometry.boxes import Range
 from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import Following
 from compiler.schedule.residency.buffer import TileBuffer
@@ -101,13 +101,10 @@ class _Handing:
         """What is handed on, in the slice of a core."""
         tensor, buffer, name = self.tensor, self.buffer, self.tensor.name
         before, _ = self.kept.around(core)
-        spans = self.following.work(one.giver, name, [Range(*span) for span in one.box])
+        spans = self.following.work(one.giver, name, tuple(Range(*span) for span in one.box))
         pairs = zip(self.kept.slices[core], before, strict=True)
         firsts = [Range(start - b, size) for (start, size), b in pairs]
         origin = self.following.buffered_box(core, name, firsts)
         address = address_of_ranges(Address(self.kept.address), spans, origin, buffer.strides)
         shape = tuple(size for _, size in one.box)
-        short = limits(tensor.shape, tensor.counts, spans)
-        return Operand(
-            buffer.role, address, shape, buffer.strides, buffer.dtype, cores=cores, limits=short
-        )
+        return replace(in_buffer(buffer, address, shape, tensor, spans), cores=cores)

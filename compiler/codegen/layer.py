@@ -44,6 +44,7 @@ from compiler.plan.make_plan import Compute, LayerPlan, variable
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.equal_engines import columns, cut_dim, shares
 from compiler.tensor_ir.bounds import raw_value
+from compiler.tensor_ir.nest import Tensor
 from simmodel.isa import Await, Copy
 from simmodel.isa.region import Operand
 from simmodel.program.program import TileKind
@@ -67,10 +68,9 @@ class LayerEmitter:
     @cached_property
     def group_tensors(self) -> frozenset[str]:
         """Tensors that the group holds for this layer."""
-        names = zip(self.plan.computes, strict=True)
         return frozenset(
             access.tensor
-            for (compute,) in names
+            for compute in self.plan.computes
             for access, buffer in zip(compute.nest.reads, compute.reads, strict=True)
             if self.plan.buffers[buffer].layer is None
         )
@@ -126,7 +126,7 @@ class LayerEmitter:
 
     def _late(self, buffer: TileBuffer, engine: str, tile: TilePosition) -> EngineStep:
         """A load of the whole layer, in its first piece."""
-        leaf = self._load(buffer, engine, tile)
+        (leaf,) = self._loads(buffer, engine, tile)
         if not tile.first:
             return replace(leaf, items=(), reads=frozenset())
         barriers = dict.fromkeys(b for read in leaf.reads for b in self.around.awaited(read))
@@ -161,46 +161,38 @@ class LayerEmitter:
 
     def _loads(self, buffer: TileBuffer, engine: str, tile: TilePosition) -> Iterator[EngineStep]:
         assert buffer.key is not None
-        if self.packed is None or self.packed.narrow is None or not buffer.key[2]:
-            yield self._load(buffer, engine, tile)
-            return
-        region = tile.needs.regions[buffer.key]
-        tensor = tile.tensor(buffer.key[0])
-        target = inner_operand(buffer, tensor, region, tile)
-        yield from self.widened(buffer, engine, target, region)
-
-    def widened(
-        self, buffer: TileBuffer, engine: str, target: Operand, region: Region
-    ) -> Iterator[EngineStep]:
-        """The loads of weights that memory holds narrow, and what makes them wide."""
-        assert self.packed is not None
-        around, origin = self.around, self.origin
-        head = self.plan.tiled.layer.head
-        way = Widening(around, self.packed, head, buffer, target, region, origin)
-        for items, span in way.loads(engine):
-            uses = (narrowed(use, span) for use in around.uses((), (buffer,)))
-            yield EngineStep(engine, tuple(items), tuple(uses), origin)
-        yield EngineStep("vector", tuple(way.widens()), around.uses((buffer,), (buffer,)), origin)
-
-    def _load(self, buffer: TileBuffer, engine: str, tile: TilePosition) -> EngineStep:
-        assert buffer.key is not None
-        tensor = tile.tensor(buffer.key[0])
-        region = tile.needs.regions[buffer.key]
+        tensor, region = tile.tensor(buffer.key[0]), tile.needs.regions[buffer.key]
         target = inner_operand(buffer, tensor, region, tile)
         fill = raw_border(buffer, self.plan) if region.bordered else 0.0
-        copy = Copy(
-            engine=engine, origin=self.around.picks.get(tensor.name, self.origin), dst=target,
-            src=target,
-            before=region.before if region.bordered else (), fill=fill,
-        )  # fmt: skip
-        around = self.around
-        if self.packed is not None and buffer.key[2]:
-            packed = replace(copy, src=self.packed.operand(region, around.places))
-            items = legal_copy(packed, around.arch, around.names)
+        return self.loads(
+            buffer, tensor, region, Copy(engine=engine, dst=target, src=target, fill=fill)
+        )
+
+    def loads(
+        self, buffer: TileBuffer, tensor: Tensor, region: Region, copy: Copy
+    ) -> Iterator[EngineStep]:
+        """The load of a region, border included, to the target of `copy`, whose source only stands
+        in its place; of weights that memory holds narrow also what makes them wide."""
+        around, engine = self.around, copy.engine
+        packed = self.packed if buffer.key is not None and buffer.key[2] else None
+        uses = around.uses((), (buffer,))
+        if packed is not None and packed.narrow is not None:
+            head = self.plan.tiled.layer.head
+            way = Widening(around, packed, head, buffer, copy.dst, region, self.origin)
+            for items, span in way.loads(engine):
+                parts = tuple(narrowed(use, span) for use in uses)
+                yield EngineStep(engine, tuple(items), parts, self.origin)
+            both = around.uses((buffer,), (buffer,))
+            yield EngineStep("vector", tuple(way.widens()), both, self.origin)
+            return
+        origin = around.picks.get(tensor.name, self.origin)
+        copy = replace(copy, origin=origin, before=region.before if region.bordered else ())
+        if packed is not None:
+            source = packed.operand(region, around.places)
+            items = legal_copy(replace(copy, src=source), around.arch, around.names)
         else:
             items = load(copy, tensor, region, around)
-        uses = self.around.uses((), (buffer,))
-        return EngineStep(engine, tuple(items), uses, self.origin, computed([tensor]))
+        yield EngineStep(engine, tuple(items), uses, self.origin, computed([tensor]))
 
     def _computes(
         self, compute: Compute, tile: TilePosition, *, adds: bool
@@ -279,11 +271,15 @@ class LayerEmitter:
         else:
             region = Region(tile.out, (0,) * len(tile.out), (0,) * len(tile.out))
             source = inner_operand(buffer, result, region, tile)
-        copy = Copy(engine=engine, origin=self.origins[-1], dst=source, src=source)
-        around = self.around
-        items = store(copy, result, tile.out, around)
+        return self.store(source, tile.out, engine)
+
+    def store(self, source: Operand, ranges: tuple[Range, ...], engine: str) -> EngineStep:
+        """The store of a box of the result, from where it lies on chip."""
+        around, result, origin = self.around, self.plan.tiled.layer.result, self.origins[-1]
+        copy = Copy(engine=engine, origin=origin, dst=source, src=source)
+        items, uses = store(copy, result, ranges, around), (self.plan.buffers[self.plan.result],)
         return EngineStep(
-            engine, tuple(items), around.uses((buffer,), ()), self.origins[-1],
+            engine, tuple(items), around.uses(uses, ()), origin,
             reads=listed(result), writes=written(result),
         )  # fmt: skip
 

@@ -62,11 +62,6 @@ Allot = Callable[[str, int], Stage | None]
 """Finds room in shared memory for a buffer's bytes, if there is any."""
 
 
-def nowhere(buffer: str, size: int) -> None:
-    """No room in shared memory."""
-    del buffer, size
-
-
 @dataclass(frozen=True)
 class ShareLoads(Omittable):
     """Read once what several cores load alike.
@@ -89,8 +84,9 @@ class ShareLoads(Omittable):
         return find_multicast_route(arch, self.gain, self.room) if self.enabled else None
 
     def apply(
-        self, trees: Sequence[list[Node]], arch: Arch, names: Names, allot: Allot = nowhere
-    ) -> list[list[Node]]:
+        self, trees: Sequence[list[Node]], arch: Arch, names: Names,
+        allot: Allot = lambda buffer, size: None,
+    ) -> list[list[Node]]:  # fmt: skip
         """The trees of the cores that take part in a step, with shared loads."""
         way = self.multicast_route(arch)
         if way is None or len(trees) < 2:
@@ -288,22 +284,17 @@ class _CoreSharing:
     """Buffer -> the cores that fill it like this one, itself included."""
     means: _Means
 
-    @property
-    def route(self) -> MulticastRoute:
-        """How its loads reach others."""
-        return self.means.way
-
     def rewritten(self, nodes: Sequence[Node], names: Names) -> list[Node]:
         """The same tree with shared loads."""
-        if not self.route.staged:
+        if not self.means.way.staged:
             return [made for node in nodes for made in self._node(node, names)]
         made: list[Node] = []
         run: list[EngineStep] = []
         for node in nodes:
-            if run and not _may_swap(node, run, self.route):
+            if run and not _may_swap(node, run, self.means.way):
                 made += self._loads(run, names)
                 run = []
-            if isinstance(node, EngineStep) and node.engine == self.route.load:
+            if isinstance(node, EngineStep) and node.engine == self.means.way.load:
                 run.append(node)
             else:
                 made += self._node(node, names)
@@ -312,7 +303,7 @@ class _CoreSharing:
     def _loads(self, run: Sequence[EngineStep], names: Names) -> list[Node]:
         """Loads side by side: those that are shared begin first, and end when all others are over
         too, so that others' parts arrive meanwhile."""
-        shared = [leaf for leaf in run if _filled(leaf, self.route) in self.shares]
+        shared = [leaf for leaf in run if _filled(leaf, self.means.way) in self.shares]
         alone = [leaf for leaf in run if leaf not in shared]
         made = [list(self._node(leaf, names)) for leaf in shared]
         first = [step for steps in made for step in steps[:-1]]
@@ -324,18 +315,19 @@ class _CoreSharing:
             counts = (segment.count for segment in node.segments)
             yield SegmentedLoop(node.variable, tuple(map(LoopSegment, counts, bodies)))
             return
-        share = self.shares.get(_filled(node, self.route) or "")
+        way = self.means.way
+        share = self.shares.get(_filled(node, way) or "")
         if share is None:
             yield node
             return
         parts = self.means.parts(node.items, share.cores)
         others = tuple(core for core in share.cores if core != self.number)
-        if self.route.staged:
+        if way.staged:
             yield from self._staged(node, parts, share, others, names)
             return
         own = parts.own[self.number] if parts else None
         ahead = node.items[:-1]
-        if self.route.direct:
+        if way.direct:
             given = [_written_to(own, share.cores)] if own else []
             items = self._met(ahead, given, others, node) if own else node.items
             yield replace(node, items=items)
@@ -344,10 +336,12 @@ class _CoreSharing:
         items = ()
         if own:
             there = _written_to(own, others).dst
-            copy = Copy(engine=self.route.last, origin=node.origin, dst=there, src=own.dst)
+            copy = Copy(engine=way.last, origin=node.origin, dst=there, src=own.dst)
             items = self._met((), legal_copy(copy, self.means.arch, names), others, node)
         read = tuple(replace(use, write=False) for use in node.uses)
-        yield EngineStep(self.route.last, items, (*read, *node.uses), node.origin, tile=node.tile)
+        yield EngineStep(
+            self.means.way.last, items, (*read, *node.uses), node.origin, tile=node.tile
+        )
 
     def _staged(
         self, step: EngineStep, parts: _SplitLoad | None, share: _Share, others: tuple[int, ...],
@@ -355,7 +349,7 @@ class _CoreSharing:
     ) -> Iterator[EngineStep]:  # fmt: skip
         """This core's part of `step`, its store to shared memory, and copies of others' from there;
         they have the same places in the tree where there is nothing to share."""
-        way, (stage, base) = self.route, share.stage
+        way, (stage, base) = self.means.way, share.stage
         stores, fetches = [], []  # type: list[Item], list[Item]
         if parts is not None:
             own, there, axis = parts.own[self.number], parts.staged(base), parts.axis
@@ -397,7 +391,7 @@ class _CoreSharing:
         room, and the wait for theirs."""
         whole = step.items[-1]
         assert isinstance(whole, Copy)
-        meeting = self._meeting(self.route.last, step)
+        meeting = self._meeting(self.means.way.last, step)
         return tuple(_attach_sync(meeting.items(own, others, others, whole.dst, ahead)))
 
 

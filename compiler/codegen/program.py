@@ -205,20 +205,21 @@ class ProgramCode(OffChip):
         def lacking(name: str, core: int) -> bool:
             return self._pinned[name, core][0] == number
 
-        around = EmissionContext(
-            self.arch, self._cluster_addresses(step.places, 0), self.names, number,
-            len(plan.schedule.loops), self.barriers, awaited, self._picks(number, plan), lacking,
-        )  # fmt: skip
-        follows = self.following[number]
-        emitter = GroupEmitter(around, plan, self.packs[number], origins, follows)
+        picks, follows = self._picks(number, plan), self.following[number]
+        contexts = [
+            EmissionContext(
+                self.arch, self._cluster_addresses(step.places, cluster), self.names, number,
+                len(plan.schedule.loops), self.barriers, awaited, picks, lacking,
+            )
+            for cluster in range(self.arch.clusters)
+        ]  # fmt: skip
         trees = []
         for core in range(len(plan.schedule.parts)):
-            if core and core % self.arch.cores == 0:
-                places = self._cluster_addresses(step.places, core // self.arch.cores)
-                emitter = replace(emitter, around=replace(around, places=places))
-            trees.append(emitter.nodes(core))
+            around = contexts[core // self.arch.cores]
+            emitter = GroupEmitter(around, plan, self.packs[number], origins, follows, core)
+            trees.append(emitter.nodes())
             self._record(number, core, step)
-        return StepCode(self, number, trees, plan, around, origins[-1][-1], follows)
+        return StepCode(self, number, trees, plan, contexts[0], origins[-1][-1], follows)
 
     def _picks(self, number: int, plan: Plan) -> dict[str, int]:
         """Origins of what step `number` reads in tables, by tensor."""
@@ -251,20 +252,18 @@ class ProgramCode(OffChip):
         engines |= late | {leaf.engine: None for leaf in _leaves(nodes) if leaf.staged}
         for node in nodes:
             for leaf in node.leaves:
-                for barrier in self._before(core, number, leaf):
-                    self._await(core, leaf.engine, barrier, leaf.origin)
+                for step in self._before(core, number, leaf):
+                    if (core, leaf.engine, step) not in self._awaited:
+                        self._awaited.add((core, leaf.engine, step))
+                        wait = Await(engine=leaf.engine, barrier=f"step{step}", origin=leaf.origin)
+                        waiting = EngineStep(leaf.engine, (wait,), origin=leaf.origin)
+                        self.cores[core].append(waiting)
             self.cores[core].append(node)
         for engine in engines:
             name, origin = f"step{number}", nodes[-1].origin
             arrive = Arrive(engine=engine, barrier=name, origin=origin)
             self.cores[core].append(EngineStep(engine, (arrive,), origin=origin))
             self.barriers[name] = self.barriers.get(name, 0) + 1
-
-    def _await(self, core: int, engine: str, step: int, origin: int) -> None:
-        if (core, engine, step) not in self._awaited:
-            self._awaited.add((core, engine, step))
-            wait = Await(engine=engine, barrier=f"step{step}", origin=origin)
-            self.cores[core].append(EngineStep(engine, (wait,), origin=origin))
 
     def _before(self, core: int, number: int, leaf: EngineStep) -> Iterator[int]:
         """Steps that must be over before `leaf` of step `number` touches memory, without those that
@@ -319,16 +318,13 @@ class ProgramCode(OffChip):
             address = lowest(span, [*homes, *self._stages.values()])
             if address + size <= memory.size:
                 self._stages[span.name] = address, replace(span, first=number)
-                self._record_stage(span.name, address, size, number)
+                every = range(0, self.arch.core_count, self.arch.cores)
+                self.buffers.extend(
+                    Buffer(span.name, "shared", address, size, core, number, number)
+                    for core in (every if memory.level == "cluster" else (None,))
+                )
                 return span.name, address
         return None
-
-    def _record_stage(self, name: str, address: int, size: int, number: int) -> None:
-        memory = self.arch.memories.shared
-        clustered = memory is not None and memory.level == "cluster"
-        firsts = range(0, self.arch.core_count, self.arch.cores) if clustered else (None,)
-        for core in firsts:
-            self.buffers.append(Buffer(name, "shared", address, size, core, number, number))
 
     def _record(self, number: int, core: int, step: PlacedGroup) -> None:
         for buffer in step.plan.buffers.values():

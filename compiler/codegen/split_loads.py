@@ -68,7 +68,9 @@ class SplitLoads(Omittable):
         grain = math.lcm(BURSTS, copy.dst.itemsize)
         size = max(1, math.ceil(self.least * copy.startup(arch) * rate / grain)) * grain
         total = copy.dst.elements * copy.dst.itemsize
-        use = _target_use(leaf, copy)
+        # What it touches of its buffer, which is less where others load the rest of it.
+        low = copy.dst.address.base
+        use = replace(leaf.uses[0], low=low, high=low + total)
         cuts = range(0, max(1, total // size) * size, size)
         ends = (*cuts[1:], total)
         behind = used.last(leaf.engine, use, cuts, ends)
@@ -90,13 +92,6 @@ def _contiguous_constant_load(leaf: EngineStep) -> Copy | None:
         return None
     far, alike = copy.src.memory == "dram", copy.src.shape == copy.dst.shape
     return copy if far and alike and joint_runs(copy.src, copy.dst) == 1 else None
-
-
-def _target_use(leaf: EngineStep, copy: Copy) -> Use:
-    """What a load touches of its buffer, which is less where others load the rest of it."""
-    (use,) = leaf.uses
-    low = copy.dst.address.base
-    return replace(use, low=low, high=low + copy.dst.elements * copy.dst.itemsize)
 
 
 def _piece(leaf: EngineStep, copy: Copy, use: Use, low: int, high: int) -> EngineStep:

@@ -26,7 +26,7 @@ from compiler.geometry.boxes import (
 )
 from compiler.plan.make_plan import Compute, LayerPlan
 from compiler.schedule.residency.buffer import TileBuffer
-from compiler.tensor_ir.nest import Access, Dim, Tensor
+from compiler.tensor_ir.nest import Access, Tensor
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.region import Address, Operand, Ring, Terms
@@ -117,7 +117,6 @@ class TilePosition:
 
     @cached_property
     def needs(self) -> Needs:
-        """Regions that this tile needs."""
         return needs(self.plan.tiled.layer, self.out, self.split)
 
     def loops(self, position: int) -> tuple[Range, ...]:
@@ -130,7 +129,6 @@ class TilePosition:
         return (*whole[:dim], span, *whole[dim + 1 :])
 
     def tensor(self, name: str) -> Tensor:
-        """A tensor of the network."""
         return self.plan.tiled.layer.tensors[name]
 
 
@@ -156,29 +154,22 @@ def slot_address(buffer: TileBuffer, tile: TilePosition) -> Address:
         turn = tile.outer[buffer.level]
     else:
         turn = tile.turns[buffer.level] if buffer.level else tile.outer[-1]
-    if not turn.terms:
-        return Address(base + pitch * (turn.offset % buffer.slots))
+    offset = turn.offset % buffer.slots
     terms = tuple((v, s % buffer.slots) for v, s in turn.terms if s % buffer.slots)
     if not terms:
-        return Address(base + pitch * (turn.offset % buffer.slots))
-    return Address(base, (), Ring(buffer.slots, pitch, turn.offset % buffer.slots, terms))
-
-
-def offset_address(address: Address, offset: int, terms: Terms = ()) -> Address:
-    """`address` plus a constant and terms."""
-    return Address(address.base + offset, summed(address.terms, terms), address.ring)
+        return Address(base + pitch * offset)
+    return Address(base, (), Ring(buffer.slots, pitch, offset, terms))
 
 
 def address_of_ranges(
     address: Address, spans: Sequence[Range], origin: Sequence[Range], strides: Sequence[int]
 ) -> Address:
     """Where `spans` begin in a buffer at `address` whose first element is `origin`."""
+    base, terms = address.base, address.terms
     for span, first, stride in zip(spans, origin, strides, strict=True):
-        terms = summed(span.terms, scaled(first.terms, -1))
-        address = offset_address(
-            address, (span.start - first.start) * stride, scaled(terms, stride)
-        )
-    return address
+        base += (span.start - first.start) * stride
+        terms = summed(terms, scaled(span.terms, stride), scaled(first.terms, -stride))
+    return Address(base, terms, address.ring)
 
 
 def region_origin(tile: TilePosition, key: Key) -> tuple[Range, ...]:
@@ -192,79 +183,67 @@ def region_origin(tile: TilePosition, key: Key) -> tuple[Range, ...]:
 
 def read_operand(compute: Compute, access: Access, index: int, tile: TilePosition) -> Operand:
     """Operand of one access of a nest, with one dimension for each of the nest's loops."""
-    buffer = tile.plan.buffers[compute.reads[index]]
-    loops = tile.loops(compute.position)
-    if access.tensor in tile.plan.tiled.layer.inside:
-        origin = _inside_origin(tile, access.tensor)
+    buffer, layer = tile.plan.buffers[compute.reads[index]], tile.plan.tiled.layer
+    nest, loops = compute.nest, tile.loops(compute.position)
+    if access.tensor in layer.inside:
+        maker = next(n for n, nest in enumerate(layer.nests) if nest.tensor == access.tensor)
+        origin = tile.loops(maker)[: layer.nests[maker].rank]
     elif buffer.layer is None or not buffer.level:
         origin = tile.origins[buffer.name]
     else:
-        origin = region_origin(tile, keys_of(compute.nest)[index])
+        origin = region_origin(tile, keys_of(nest)[index])
     address = slot_address(buffer, tile)
     address = address_of_ranges(address, touched(access, loops), origin, buffer.strides)
-    strides = compute.steps[index]
-    shape = tuple(span.size for span in loops)
-    nest = compute.nest
+    shape, strides = tuple(span.size for span in loops), compute.steps[index]
     # What is added or multiplied at the end knows nothing of the reduction.
     own = nest.dims if index < len(nest.operands) else nest.dims[: nest.rank]
-    short = limits(shape_of(own), [dim.count for dim in own], loops)
+    short = limits([dim.extent for dim in own], [dim.count for dim in own], loops)
     return Operand(
         buffer.role, address, shape, strides, buffer.dtype, access.scale, access.zero, limits=short
     )
 
 
-def shape_of(dims: Sequence[Dim]) -> tuple[int, ...]:
-    """Extents of loops."""
-    return tuple(dim.extent for dim in dims)
-
-
-def _inside_origin(tile: TilePosition, tensor: str) -> tuple[Range, ...]:
-    group = tile.plan.tiled.layer
-    for position, nest in enumerate(group.nests):
-        if nest.tensor == tensor:
-            return tile.loops(position)[: nest.rank]
-    raise KeyError(tensor)
-
-
 def written_operand(compute: Compute, name: str, tile: TilePosition) -> Operand:
     """Operand of what a nest writes: a tile of its own, or its place in the group's buffer."""
-    buffer = tile.plan.buffers[name]
-    ranges = tile.loops(compute.position)[: compute.nest.rank]
+    buffer, rank = tile.plan.buffers[name], compute.nest.rank
+    ranges = tile.loops(compute.position)[:rank]
     shape = tuple(span.size for span in ranges)
-    address = slot_address(buffer, tile)
-    own = tile.needs.loops[compute.position][: compute.nest.rank]
+    own = tile.needs.loops[compute.position][:rank]
     origin = tile.origins[name] if buffer.layer is None else own
-    address = address_of_ranges(address, ranges, origin, buffer.strides)
-    dims = compute.nest.dims[: compute.nest.rank]
-    short = limits(shape_of(dims), [dim.count for dim in dims], ranges)
+    address = address_of_ranges(slot_address(buffer, tile), ranges, origin, buffer.strides)
+    dims = compute.nest.dims[:rank]
+    short = limits([dim.extent for dim in dims], [dim.count for dim in dims], ranges)
     return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
 
 
 def far_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> Operand:
     """Operand of a box of a tensor where it lies between groups: in DRAM or in shared memory."""
-    size = size_of(tensor.dtype)
-    offset = tensor.storage.offset * size
-    terms: Terms = scaled(tensor.storage.registers, size)
-    strides = tuple(s * size for s in tensor.storage.strides)
-    for span, stride in zip(ranges, strides, strict=True):
-        offset += span.start * stride
-        terms = summed(terms, scaled(span.terms, stride))
-    buffer = tensor.storage.buffer
-    home, base = ("dram", places.dram.get(buffer))
-    if base is None:
-        home, base = "shared", places.shared[buffer]
+    size, storage = size_of(tensor.dtype), tensor.storage
+    home = "dram" if storage.buffer in places.dram else "shared"
+    base = (places.dram if home == "dram" else places.shared)[storage.buffer]
+    address = Address(base + storage.offset * size, scaled(storage.registers, size))
+    strides = tuple(s * size for s in storage.strides)
+    first = [Range(0, span.size) for span in ranges]
+    address = address_of_ranges(address, ranges, first, strides)
     shape = tuple(span.size for span in ranges)
     short = limits(tensor.shape, tensor.counts, ranges)
-    return Operand(home, Address(base + offset, terms), shape, strides, tensor.dtype, limits=short)
+    return Operand(home, address, shape, strides, tensor.dtype, limits=short)
 
 
 def inner_operand(
     buffer: TileBuffer, tensor: Tensor, region: Region, tile: TilePosition
 ) -> Operand:
     """Operand of the whole padded region of `tensor` inside a buffer."""
-    address = slot_address(buffer, tile)
-    short = limits(tensor.shape, tensor.counts, region.ranges)
-    return Operand(buffer.role, address, region.padded, buffer.strides, buffer.dtype, limits=short)
+    return in_buffer(buffer, slot_address(buffer, tile), region.padded, tensor, region.ranges)
+
+
+def in_buffer(
+    buffer: TileBuffer, address: Address, shape: tuple[int, ...], tensor: Tensor,
+    ranges: Sequence[Range],
+) -> Operand:  # fmt: skip
+    """Operand of `shape` at an address of a buffer, whose inside is a box of `tensor`."""
+    short = limits(tensor.shape, tensor.counts, ranges)
+    return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
 
 
 @dataclass(frozen=True)
@@ -276,10 +255,8 @@ class TileEmitter:
 
     @property
     def arch(self) -> Arch:
-        """The machine."""
         return self.around.arch
 
     @property
     def names(self) -> Names:
-        """Of loop variables."""
         return self.around.names

@@ -15,7 +15,7 @@ all loops every pair happens once: where tokens are scarce, barriers do as well 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -207,7 +207,7 @@ class Synchronizer:
         for node, taken, given in zip(body, *marks, strict=True):
             if isinstance(node, EngineStep):
                 waits = tuple(taken.get(node.engine, ()))
-                made = _signalling(_waiting(node, waits), node, tuple(given.get(node.engine, ())))
+                made = _with_tokens(node, waits, tuple(given.get(node.engine, ())))
                 made = self._numbered(made, node)
                 if not team.takes(node, waits):
                     items += team.released()
@@ -336,21 +336,18 @@ def together(walk: SegmentedLoop) -> tuple[Touches, ...]:
     return tuple(tuple(dict.fromkeys(t for n in same for t in n.touches)) for same in nodes)
 
 
-def _waiting(node: EngineStep, taken: Tokens) -> list[Item]:
+def _with_tokens(node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
+    """The instructions of a step with what it takes before them and gives behind them."""
     items = list(node.items)
-    if not taken:
-        return items
-    if items and isinstance(items[0], Instruction):
-        return [replace(items[0], waits=(*items[0].waits, *taken)), *items[1:]]
-    return [Sync(engine=node.engine, waits=taken, origin=node.origin), *items]
-
-
-def _signalling(items: list[Item], node: EngineStep, given: Tokens) -> list[Item]:
-    if not given:
-        return items
-    if items and isinstance(items[-1], Instruction):
-        return [*items[:-1], replace(items[-1], signals=(*items[-1].signals, *given))]
-    return [*items, Sync(engine=node.engine, signals=given, origin=node.origin)]
+    if taken and items and isinstance(first := items[0], Instruction):
+        items[0] = replace(first, waits=(*first.waits, *taken))
+    elif taken:
+        items.insert(0, Sync(engine=node.engine, waits=taken, origin=node.origin))
+    if given and items and isinstance(last := items[-1], Instruction):
+        items[-1] = replace(last, signals=(*last.signals, *given))
+    elif given:
+        items.append(Sync(engine=node.engine, signals=given, origin=node.origin))
+    return items
 
 
 @lru_cache(maxsize=1 << 12)
@@ -398,25 +395,20 @@ class _UseTable:
         if len(names) < 2:
             return None
         uses = [use for _, _, use in rows]
-        engine = np.array([names.index(e) for _, e, _ in rows])
-        write = np.array([use.write for use in uses])
-        low, high = (np.array(v) for v in zip(*((u.low, u.high) for u in uses), strict=True))
-        memory, buffer = (_number_names(map(attrgetter(n), uses)) for n in ("memory", "buffer"))
+        node, engine = np.array([(n, names.index(e)) for n, e, _ in rows]).T
+        fields = ("write", "low", "high", "home", "reset", "slots")
+        write, low, high, home, reset, slots = np.array([attrgetter(*fields)(u) for u in uses]).T
+        memory, buffer = (
+            np.unique(list(map(attrgetter(n), uses)), return_inverse=True)[1]
+            for n in ("memory", "buffer")
+        )
         cut, first, last = np.array([u.part or _WHOLE for u in uses]).T
-        meeting = (buffer[:, None] != buffer) | (cut[:, None] != cut)
+        same = buffer[:, None] == buffer
+        meeting = ~same | (cut[:, None] != cut)
         meeting |= (first[:, None] < last) & (first < last[:, None])
         conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
-        conflict &= meeting & (write[:, None] | write) & (engine[:, None] != engine)
-        return cls(
-            names,
-            engine,
-            np.array([n for n, _, _ in rows]),
-            conflict,
-            buffer[:, None] == buffer,
-            np.array([use.home for use in uses]),
-            np.array([use.reset for use in uses]),
-            np.array([use.slots for use in uses]),
-        )
+        conflict &= meeting & ((write[:, None] | write) > 0) & (engine[:, None] != engine)
+        return cls(names, engine, node, conflict, same, home, reset, slots)
 
     def carried(self, depth: int) -> Iterator[tuple[int, NDArray[np.bool_]]]:
         """(distance, pairs) of what one iteration must do before a later one goes on."""
@@ -435,11 +427,6 @@ class _UseTable:
 
 _WHOLE = (-2, 0, 1)
 """No part."""
-
-
-def _number_names(names: Iterable[str]) -> Ints:
-    seen: dict[str, int] = {}
-    return np.array([seen.setdefault(name, len(seen)) for name in names])
 
 
 def _latest(table: _UseTable, mask: NDArray[np.bool_]) -> dict[tuple[str, str], dict[int, int]]:

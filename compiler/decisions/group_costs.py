@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compiler.errors import DoesNotFit
-from compiler.geometry.tile_trace import TraceCache
 from compiler.options import Stages
 from compiler.plan.make_plan import Plan
 from compiler.schedule.fusion.partition import Outline
@@ -38,11 +37,9 @@ class GroupCosts:
     """Shares of layers on any machines."""
 
     def __post_init__(self) -> None:
-        plan = self.stages.plan
         self.way = self.stages.share.multicast_route(self.arch)
-        self.search = self.stages.tile.together(self.arch, plan.slots, self.way)
+        self.search = self.stages.tile.together(self.arch, self.stages.plan.slots, self.way)
         self.search.fronts = self.fronts
-        self.search.memory = TraceCache(plan.walking)  # tiles are walked as they will be planned
         self.cores, self.facts = self.search.cores, self.search.facts
         self._known: dict[Outline, list[Schedule]] = {}
         self._scores: dict[Outline, float] = {}

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
+from compiler.tensor_ir import bounds
+from compiler.tensor_ir.bounds import Box, empty, full, needed, union
 from compiler.tensor_ir.nest import Access, Affine, Nest
 from compiler.tensor_ir.registers import Count
 from simmodel.isa.region import Limit, Terms
@@ -193,3 +196,36 @@ def needs(layer: Layer, out: Sequence[Range], split: Mapping[int, Range]) -> Nee
     shapes = layer.tensors
     regions = {key: clipped(spans, shapes[key[0]].shape) for key, spans in touches.items()}
     return Needs(tuple(reversed(loops)), regions)
+
+
+# The same in plain numbers, as far as boxes of inputs go, borders included.
+
+
+def layer_needs(layer: Layer, box: Box) -> dict[str, Box]:
+    """Boxes of the layer's inputs, borders included, that `box` of its result needs."""
+    wants = {layer.result.name: box}
+    found: dict[str, Box] = {}
+    for nest in reversed(layer.nests):
+        loops = full(nest, wants[nest.tensor])
+        for access in nest.reads:
+            need = needed(access, loops)
+            name = access.tensor
+            if name in layer.inside:
+                need = bounds.clipped(need, layer.tensors[name].shape).box
+                wants[name] = union(wants[name], need) if name in wants else need
+            else:
+                found[name] = union(found[name], need) if name in found else need
+    return found
+
+
+def group_needs(group: Group, made: Mapping[str, Box], *, inside: bool = False) -> dict[str, Box]:
+    """Boxes of every tensor that computing `made` of the results touches, results included; with
+    borders, or only what is `inside` of the tensors."""
+    found = dict(made)
+    for layer in reversed(group.layers):
+        box = found.get(layer.result.name)
+        for name, need in layer_needs(layer, box).items() if box is not None else ():
+            touched = bounds.clipped(need, group.tensors[name].shape).box if inside else need
+            if not (inside and empty(touched)):
+                found[name] = union(found[name], touched) if name in found else touched
+    return found

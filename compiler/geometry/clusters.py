@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from compiler.geometry.needs import group_needs
+from compiler.geometry.boxes import group_needs
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.bounds import Box, union
 from compiler.tensor_ir.nest import Tensor

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
-from compiler.geometry.needs import group_needs
+from compiler.geometry.boxes import group_needs
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.bounds import Box, volume
@@ -75,8 +76,14 @@ def _of_two(layer: Layer) -> bool:
 def _split_dims(group: Group, axis: int) -> list[int] | None:
     """By layer, the dimension of its result in which two positions of the last result along `axis`
     differ; None where there is not just one, or they share work of any layer."""
-    works = zip(group.layers, _works(group, axis, 0), _works(group, axis, 1), strict=True)
-    dims = [_differing_dim(layer, a, b) for layer, a, b in works]
+    last = group.results[-1]
+    whole = tuple((0, extent) for extent in group.tensors[last].shape)
+    one, two = (
+        group_needs(group, {last: (*whole[:axis], (position, 1), *whole[axis + 1 :])})
+        for position in (0, 1)
+    )
+    layers = ((layer, layer.result.name) for layer in group.layers)
+    dims = [_differing_dim(layer, one.get(name), two.get(name)) for layer, name in layers]
     return None if None in dims else [dim for dim in dims if dim is not None]
 
 
@@ -91,15 +98,6 @@ def _differing_dim(layer: Layer, first: Box | None, second: Box | None) -> int |
     (dim,) = moved
     column = layer.head.contraction and not layer.head.operands[0].uses(dim)
     return dim if not column and first[dim][0] + first[dim][1] <= second[dim][0] else None
-
-
-def _works(group: Group, axis: int, position: int) -> list[Box | None]:
-    """Boxes of each layer's nests for one position of the last result along `axis`."""
-    last = group.results[-1]
-    box = [(0, extent) for extent in group.tensors[last].shape]
-    box[axis] = (position, 1)
-    wants = group_needs(group, {last: tuple(box)})
-    return [wants.get(layer.result.name) for layer in group.layers]
 
 
 def channel_axis(rank: int) -> int | None:
@@ -223,20 +221,13 @@ def grids(
             yield dict(grid)
 
 
-def _counts(extent: int, cores: int) -> list[int]:
-    powers = {1 << shift for shift in range(cores.bit_length())} | {cores}
-    return sorted(n for n in powers | {min(cores, extent)} if n <= extent and n <= cores)
-
-
 def boxes(extents: Sequence[int], grid: dict[int, int], grain: dict[int, int]) -> tuple[Box, ...]:
     """The box of each part; cuts along a dimension fall on multiples of its `grain`."""
-    axes: list[list[tuple[int, int]]] = []
-    for dim, extent in enumerate(extents):
-        axes.append(_split_extent(extent, grid.get(dim, 1), grain.get(dim, 1)))
-    parts: list[Box] = [()]
-    for axis in axes:
-        parts = [(*part, piece) for part in parts for piece in axis]
-    return tuple(parts)
+    axes = (
+        _split_extent(extent, grid.get(dim, 1), grain.get(dim, 1))
+        for dim, extent in enumerate(extents)
+    )
+    return tuple(itertools.product(*axes))
 
 
 def _split_extent(extent: int, parts: int, grain: int) -> list[tuple[int, int]]:

@@ -16,25 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated
 
 from compiler.errors import CompilerError
-from compiler.geometry.needs import LayerNeeds
-from compiler.passes import Share, Within
+from compiler.geometry.boxes import layer_needs
 from compiler.schedule_ir.group import Group, ResidentTensor
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import OuterLoop
 from compiler.tensor_ir.bounds import Box, TileWindow, clipped, empty, union
 
-
-@dataclass(frozen=True)
-class TraceOptions:
-    """What becomes of the tiles of a walk."""
-
-    few: Annotated[int, Within(1, 64)] = 4
-    """Tiles in a run that are no loop: one by one, each can be ordered with its neighbours."""
-    mostly: Share = 0.75
-    """A window of at least this part of a tensor becomes room for all of it, which then stays."""
+FEW = 4
+"""Tiles in a run that are no loop: one by one, each can be ordered with its neighbours."""
+MOSTLY = 0.75
+"""A window of at least this part of a tensor becomes room for all of it, which then stays."""
 
 
 class Unwalkable(CompilerError):
@@ -84,8 +77,6 @@ class TileTrace:
     """Tensors whose overlap with the next tile is kept."""
     still: frozenset[str] = frozenset()
     """Tensors that are on chip as a whole in all turns."""
-    few: int = TraceOptions.few
-    """Tiles up to which a run is no loop."""
 
     @cached_property
     def alike(self) -> tuple[Repeat, ...]:
@@ -104,7 +95,7 @@ class TileTrace:
 
         Loops around tiles that are no loop would only multiply their code.
         """
-        few = self.few if self.repeats == 1 else 1
+        few = FEW if self.repeats == 1 else 1
         return tuple(
             single
             for run in self.alike
@@ -192,16 +183,17 @@ def largest(sizes: Iterable[tuple[int, ...]], rank: int) -> tuple[int, ...]:
 class TraceCache:
     """Needs of layers and boxes, shared by several traces."""
 
-    walking: TraceOptions = field(default_factory=TraceOptions)
-    layers: dict[int, LayerNeeds] = field(default_factory=dict)
+    layers: dict[int, tuple[Layer, dict[Box, Mapping[str, Box]]]] = field(default_factory=dict)
+    """By its `id`, a layer and its needs by box."""
     holds: dict[tuple[Box, tuple[int, ...]], TileWindow] = field(default_factory=dict)
 
     def needs(self, layer: Layer, box: Box) -> Mapping[str, Box]:
         """Boxes of the layer's inputs that `box` of its result needs."""
-        found = self.layers.get(id(layer))
+        _, known = self.layers.setdefault(id(layer), (layer, {}))
+        found = known.get(box)
         if found is None:
-            found = self.layers[id(layer)] = LayerNeeds(layer)
-        return found.of(box)
+            found = known[box] = layer_needs(layer, box)
+        return found
 
     def window(self, want: Box, shape: tuple[int, ...]) -> TileWindow:
         """The part of `want` inside a tensor of `shape`, with the border around it."""
@@ -231,11 +223,10 @@ class TileTracer:
         rolled = (
             tuple(n for n in self.group.internal_readers if n not in self.whole) if rolling else ()
         )
-        few = self.memory.walking.few
         still = frozenset(self.group.residents)
         if len(loops) < 2:
             moments = self._trace_tiles(loops[-1] if loops else None, part, part)
-            return TileTrace(moments, rolled=rolled, still=still, few=few).movable()
+            return TileTrace(moments, rolled=rolled, still=still).movable()
         outer, inner = loops
         start, extent = part[outer.axis]
         if extent % outer.size:
@@ -253,7 +244,7 @@ class TileTracer:
         even = {n: tuple((turns - 1) * s for s in step) for n, step in strides.items()}
         if _strides(walks[0], walks[turns - 1], still) != even:
             raise Unwalkable("the outer loop is not regular")
-        return TileTrace(walks[0], turns, strides, rolled, still, few).movable()
+        return TileTrace(walks[0], turns, strides, rolled, still).movable()
 
     def _trace_tiles(self, loop: OuterLoop | None, part: Box, whole: Box) -> tuple[TileStep, ...]:
         """The tiles of `part`: a core's whole part, or one turn's share of it."""
@@ -456,20 +447,21 @@ def trace_parts(
         if group.tensors[n].data is None and loops and n not in group.residents
     )
     plain = [TileTracer(group, inputs, memory=memory, core=c).walk(loops, parts[c]) for c in cores]
-    mostly = memory.walking.mostly if loops and loops[-1].rolling else None
+    rolling = bool(loops) and loops[-1].rolling
     whole = frozenset(
         name
         for name in (*group.internal_readers, *inputs)
-        if name in group.residents or any(_still_or_most(w, group, name, mostly) for w in plain)
+        if name in group.residents
+        or any(_still_or_most(w, group, name, rolling=rolling) for w in plain)
     )
     if not whole or not loops:
         return tuple(plain)
     return tuple(TileTracer(group, inputs, whole, memory, c).walk(loops, parts[c]) for c in cores)
 
 
-def _still_or_most(walked: TileTrace, group: Group, name: str, mostly: float | None) -> bool:
-    """Whether a buffer for the whole tensor is better than one for a tile's part, which rolls if
-    `mostly` is given."""
+def _still_or_most(walked: TileTrace, group: Group, name: str, *, rolling: bool) -> bool:
+    """Whether a buffer for the whole tensor is better than one for a tile's part, which may be
+    `rolling`."""
     if len(walked.moments) < 2:
         return False
     holds = [m.holds[name] for m in walked.moments if name in m.holds]
@@ -477,8 +469,8 @@ def _still_or_most(walked: TileTrace, group: Group, name: str, mostly: float | N
         return False
     if len({hold.origin for hold in holds}) == 1:
         return True
-    if mostly is None or name not in group.producer_positions:
+    if not rolling or name not in group.producer_positions:
         return False
     shape = group.tensors[name].shape
     moved = [d for d in range(len(shape)) if len({hold.origin[d] for hold in holds}) > 1]
-    return any(max(h.box[d][1] for h in holds) >= mostly * shape[d] for d in moved)
+    return any(max(h.box[d][1] for h in holds) >= MOSTLY * shape[d] for d in moved)

@@ -12,15 +12,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.memory.steady_state import SAMPLES, Phase, Stream
-from compiler.passes import Amount, Factor, Share, Within
 from compiler.schedule.residency.buffer import Place, Places, TileBuffer
 from simmodel.arch.record import Memory
 
@@ -29,25 +27,18 @@ from simmodel.arch.record import Memory
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-
-@dataclass(frozen=True)
-class Banks:
-    """How conflicts in banks are judged, and what is tried against them."""
-
-    rare: Share = 0.02
-    """Probability below which a task, or a combination of tasks, is left out."""
-    settling: Annotated[int, Within(0, 32)] = 2
-    """Rounds until it is known how often tasks meet that slow each other down."""
-    hidden: Factor = 0.1
-    """Cycles that one costs that an engine loses while another one is busier."""
-    again: Share = 0.05
-    """Part of a layer's time that is lost where the next tile waits for its place."""
-    rounds: Annotated[int, Within(0, 32)] = 3
-    """Times that every buffer is tried elsewhere."""
-    worth: Annotated[float, Within(1e-3)] = 1.0
-    """Cycles that a step must save."""
-    exchanged: Amount = 3
-    """Buffers, where most cycles are lost, that are exchanged with others in the end."""
+RARE = 0.02
+"""Probability below which a task, or a combination of tasks, is left out."""
+SETTLING = 2
+"""Rounds until it is known how often tasks meet that slow each other down."""
+HIDDEN = 0.1
+"""Cycles that one costs that an engine loses while another one is busier."""
+ROUNDS = 3
+"""Times that every buffer is tried elsewhere."""
+WORTH = 1.0
+"""Cycles that a step must save."""
+EXCHANGED = 3
+"""Buffers, where most cycles are lost, that are exchanged with others in the end."""
 
 
 @dataclass(frozen=True)
@@ -66,74 +57,55 @@ class BankTraffic:
     """Cycles of each task, all its turns in one phase."""
     engines: Floats
     """Engine x task: 1 where the engine runs the task."""
-    banks: Banks
-    """How it is judged."""
 
     @cached_property
     def buffers(self) -> frozenset[str]:
         """Buffers that the streams touch."""
         return frozenset(stream.buffer for _, stream in self.streams)
 
-    @property
-    def columns(self) -> int:
-        """Bank ports: once, or for each direction."""
-        return self.memory.banks * (2 if self.memory.split_ports else 1)
-
     @cached_property
     def ports(self) -> Floats:
-        """Bytes per cycle of each."""
-        banks = self.memory.banks
-        read = [float(self.memory.port_bytes(write=False))] * banks
-        write = [float(self.memory.port_bytes(write=True))] * banks
-        return np.array(read + (write if self.memory.split_ports else []))
+        """Bytes per cycle of each bank's port, or of those to read and then of those to write."""
+        directions = (False, True) if self.memory.split_ports else (False,)
+        rates = [float(self.memory.port_bytes(write=write)) for write in directions]
+        return np.repeat(rates, self.memory.banks)
 
     def demands(self, buffer: str, addresses: Ints, pitches: Ints) -> Floats:
-        """Bytes per cycle (placement x task x moment x port) of one buffer's streams.
-
-        Args:
-            buffer: whose.
-            addresses, pitches: of each placement.
-        """
-        shape = (len(addresses), len(self.times), SAMPLES, self.columns)
-        found = np.zeros(shape)
-        size = self.memory.bank_size
-        bank = np.arange(self.memory.banks)
+        """Bytes per cycle (placement x task x moment x port) of one buffer's streams, by address
+        and pitch of each placement."""
+        found = np.zeros((len(addresses), len(self.times), SAMPLES, len(self.ports)))
+        size, banks = self.memory.bank_size, self.memory.banks
+        bank = np.arange(banks)
         for task, stream in self.streams:
             if stream.buffer != buffer:
                 continue
             low = addresses[:, None] + pitches[:, None] * np.array(stream.slot)
             low = low + np.array(stream.low)
-            first = np.minimum(low // size, self.memory.banks - 1)
-            last = np.minimum((low + stream.length - 1) // size, self.memory.banks - 1)
+            first, last = (
+                np.minimum(end // size, banks - 1) for end in (low, low + stream.length - 1)
+            )
             rate = stream.bytes / max(1.0, self.phase.tasks[task].cycles)
-            part = rate / (last - first + 1)
             inside = (bank >= first[..., None]) & (bank <= last[..., None])
-            start = self.memory.banks if stream.write and self.memory.split_ports else 0
-            found[:, task, :, start : start + self.memory.banks] += inside * part[..., None]
+            start = banks if stream.write and self.memory.split_ports else 0
+            part = rate / (last - first + 1)
+            found[:, task, :, start : start + banks] += inside * part[..., None]
         return found
 
     def lost(self, demands: Floats) -> Floats:
-        """Cycles that each placement loses over all tiles.
-
-        Args:
-            demands: bytes per cycle, placement x task x moment x port.
-        """
-        slowed = self.times * self.slowness(demands)
+        """Cycles that each placement loses over all tiles, see `demands`."""
         before = self.engines @ self.times
-        after = slowed @ self.engines.T
+        after: Floats = (self.times * self.slowness(demands)) @ self.engines.T
         longer = after.max(axis=1) - before.max()
-        return np.asarray(
-            self.phase.times * (longer + self.banks.hidden * (after - before).sum(axis=1)),
-            dtype=float,
-        )
+        lost: Floats = longer + HIDDEN * (after - before).sum(axis=1)
+        return self.phase.times * lost
 
     def settled(self, demands: Floats) -> BankTraffic:
         """The same, after the times of tasks have adapted to these demands (task x moment x port):
         a task that is slowed down meets others less often."""
         found = self
-        for _ in range(self.banks.settling):
+        for _ in range(SETTLING):
             slowed = self.times * found.slowness(demands[None])[0]
-            states, chances = _states(self.phase, slowed, self.banks.rare)
+            states, chances = _states(self.phase, slowed)
             found = replace(found, states=states, chances=chances)
         return found
 
@@ -157,13 +129,11 @@ class BankTraffic:
         return np.where(weight > 0, total / np.where(weight > 0, weight, 1.0), 1.0)
 
 
-def traffic(
-    phases: Sequence[Phase], names: Collection[str], memory: Memory, banks: Banks = Banks()
-) -> list[BankTraffic]:
+def traffic(phases: Sequence[Phase], names: Collection[str], memory: Memory) -> list[BankTraffic]:
     """The phases in one memory, which holds the buffers `names`."""
     found = []
     for whole in phases:
-        least = banks.rare * whole.period
+        least = RARE * whole.period
         phase = Phase(tuple(t for t in whole.tasks if t.time > least), whole.times)
         streams = tuple(
             (number, stream)
@@ -174,16 +144,16 @@ def traffic(
         if streams:
             owner = [[float(t.engine == e) for t in phase.tasks] for e in phase.engines]
             times = np.array([task.time for task in phase.tasks])
-            states, chances = _states(phase, times, banks.rare)
+            states, chances = _states(phase, times)
             found.append(
-                BankTraffic(phase, memory, streams, states, chances, times, np.array(owner), banks)
+                BankTraffic(phase, memory, streams, states, chances, times, np.array(owner))
             )
     return found
 
 
-def _states(phase: Phase, times: Floats, rare: float) -> tuple[NDArray[np.bool_], Floats]:
+def _states(phase: Phase, times: Floats) -> tuple[NDArray[np.bool_], Floats]:
     """Probabilities of the combinations of tasks that run together, if all their turns take these
-    `times`; combinations below `rare` are left out."""
+    `times`; combinations below `RARE` are left out."""
     busy = [
         [number for number, task in enumerate(phase.tasks) if task.engine == engine]
         for engine in phase.engines
@@ -196,14 +166,11 @@ def _states(phase: Phase, times: Floats, rare: float) -> tuple[NDArray[np.bool_]
             idle = max(0.0, 1.0 - float(times[mine].sum()) / period)
             chance *= idle if number is None else float(times[number]) / period
         running = [number for number in combination if number is not None]
-        if running and chance >= rare:
+        if running and chance >= RARE:
             states.append([number in running for number in range(len(phase.tasks))])
             chances.append(chance)
     found = np.array(states, dtype=bool).reshape(-1, len(phase.tasks))
     return found, np.array(chances)
-
-
-_USUAL = Banks()
 
 
 @dataclass(frozen=True)
@@ -231,61 +198,52 @@ class Waits:
 
 def separate(
     places: Places, buffers: Sequence[TileBuffer], traffics: Sequence[BankTraffic],
-    space: BankedMemory,
-    waits: Waits, banks: Banks = _USUAL,
+    space: BankedMemory, waits: Waits,
 ) -> tuple[Places, float]:  # fmt: skip
-    """Places that cost at most as much as the given ones, and their cycles; `traffics` may include
-    other buffers.
+    """Places that cost at most as much as the given ones, and their cycles.
 
     Args:
         places: of `buffers`, and of others that stay where they are.
         buffers: those that may be moved.
-        traffics: what goes on in this memory.
+        traffics: what goes on in this memory, of other buffers too.
         space: the memory.
         waits: the price of bytes that are used again.
-        banks: how much is tried.
     """
-    search = _Search(dict(places), list(buffers), list(traffics), space, waits, banks)
-    if search.lost.sum() >= banks.worth:
+    search = _Search(places, buffers, traffics, space, waits)
+    if search.lost.sum() >= WORTH:
         search.run()
     return search.places, search.cost
 
 
-@dataclass
 class _Search:
-    places: Places
-    buffers: list[TileBuffer]
-    traffics: list[BankTraffic]
-    space: BankedMemory
-    waits: Waits
-    banks: Banks
-    demands: list[dict[str, Floats]] = field(default_factory=list)
-    """Per traffic, demands of each buffer's streams."""
-
-    def __post_init__(self) -> None:
-        self.index = {b.name: n for n, b in enumerate(self.buffers)}
-        count = len(self.buffers)
-        self.price = np.zeros((count, count + len(self.waits.busy)))
-        for n, a in enumerate(self.buffers):
-            for m, b in enumerate(self.buffers[:n]):
-                self.price[n, m] = self.price[m, n] = self.waits.between(a, b)
-            self.price[n, count:] = self.waits.ahead(a)
-        spans = [*(b.span(self.places[b.name]) for b in self.buffers), *self.waits.busy]
-        bounds = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    def __init__(
+        self, places: Places, buffers: Sequence[TileBuffer], traffics: Sequence[BankTraffic],
+        space: BankedMemory, waits: Waits,
+    ) -> None:  # fmt: skip
+        self.places, self.buffers, self.space = dict(places), buffers, space
+        self.index = {b.name: n for n, b in enumerate(buffers)}
+        count = len(buffers)
+        self.price = np.zeros((count, count + len(waits.busy)))
+        for n, a in enumerate(buffers):
+            for m, b in enumerate(buffers[:n]):
+                self.price[n, m] = self.price[m, n] = waits.between(a, b)
+            self.price[n, count:] = waits.ahead(a)
+        spans = [*(b.span(places[b.name]) for b in buffers), *waits.busy]
         # First and last bytes of all buffers, then of what is busy.
-        self.lows, self.highs = bounds[:, 0].copy(), bounds[:, 1].copy()
+        self.lows, self.highs = np.array(spans, dtype=np.int64).reshape(-1, 2).T.copy()
+        # Per traffic, demands of each buffer's streams.
         self.demands = [
             {
-                name: traffic.demands(name, *_addresses_and_pitches([self.places[name]]))[0]
+                name: traffic.demands(name, *_addresses_and_pitches([places[name]]))[0]
                 for name in sorted(traffic.buffers)
             }
-            for traffic in self.traffics
+            for traffic in traffics
         ]
         self.traffics = [
             traffic.settled(np.add.reduce(list(demands.values())))
-            for traffic, demands in zip(self.traffics, self.demands, strict=True)
+            for traffic, demands in zip(traffics, self.demands, strict=True)
         ]
-        self.lost = np.array([self._lost(n) for n in range(len(self.traffics))])
+        self.lost = np.array([self._lost(n) for n in range(len(traffics))])
 
     def _lost(self, number: int) -> float:
         total = np.add.reduce(list(self.demands[number].values()))
@@ -294,14 +252,14 @@ class _Search:
     @property
     def cost(self) -> float:
         """Cycles lost to bank conflicts and to waits for shared bytes."""
-        shared = (self._sharing(b, [self.places[b.name]], self.buffers[:n])[0]
+        shared = (self._sharing(b, [self.places[b.name]], *self.buffers[:n])[0]
                   for n, b in enumerate(self.buffers))  # fmt: skip
         return float(self.lost.sum() + sum(shared))
 
     def run(self) -> None:
         """Take steps until none saves enough."""
-        for _ in range(self.banks.rounds):
-            if sum(self._move(buffer) for buffer in self._hot()) < self.banks.worth:
+        for _ in range(ROUNDS):
+            if sum(self._move(buffer) for buffer in self._hot()) < WORTH:
                 break
         self._exchange()
 
@@ -309,27 +267,27 @@ class _Search:
         """Buffers that lose cycles, the worst first."""
         found: dict[str, float] = {}
         for traffic, lost in zip(self.traffics, self.lost, strict=True):
-            for name in traffic.buffers if lost >= self.banks.worth else ():
+            for name in traffic.buffers if lost >= WORTH else ():
                 found[name] = found.get(name, 0.0) + lost
         mine = [b for b in self.buffers if b.name in found]
         return sorted(mine, key=lambda b: (-found[b.name], b.name))
 
     def _move(self, buffer: TileBuffer) -> float:
         """Gives `buffer` its best place; returns what that saves."""
-        offered = self._offers(buffer, without=())
+        offered = self._offers(buffer)
         if not offered:
             return 0.0
         costs = self._costs(buffer, [self.places[buffer.name], *offered])
         best = int(np.argmin(costs))
         saved = float(costs[0] - costs[best])
-        if saved < self.banks.worth:
+        if saved < WORTH:
             return 0.0
         self._put(buffer, offered[best - 1])
         return saved
 
     def _exchange(self) -> None:
         """Pairs of buffers that take each other's address, one of them among the worst."""
-        for a in self._hot()[: self.banks.exchanged]:
+        for a in self._hot()[:EXCHANGED]:
             for b in self.buffers:
                 if a is not b:
                     self._swap(a, b)
@@ -341,12 +299,12 @@ class _Search:
             place = swapped[x.name]
             if place[0] % self.space.grain(x) or x.span(place)[1] > self.space.size:
                 return
-            if not np.isfinite(self._sharing(x, [place], (other,))[0]):
+            if not np.isfinite(self._sharing(x, [place], other)[0]):
                 return
         before = self._total(a, b)
         self._put(a, swapped[a.name])
         self._put(b, swapped[b.name])
-        if not before - self._total(a, b) >= self.banks.worth:
+        if not before - self._total(a, b) >= WORTH:
             self._put(a, start[a.name])
             self._put(b, start[b.name])
 
@@ -375,10 +333,8 @@ class _Search:
             cost = cost + traffic.lost(rest + traffic.demands(buffer.name, *columns))
         return cost
 
-    def _sharing(
-        self, buffer: TileBuffer, offered: list[Place], without: Sequence[TileBuffer] = ()
-    ) -> Floats:
-        """Cycles waited because `buffer` shares bytes, for each place."""
+    def _sharing(self, buffer: TileBuffer, offered: list[Place], *without: TileBuffer) -> Floats:
+        """Cycles waited because `buffer` shares bytes with all but some, for each place."""
         number = self.index[buffer.name]
         addresses, pitches = _addresses_and_pitches(offered)
         ends = addresses + pitches * (buffer.slots - 1) + buffer.bytes
@@ -386,7 +342,7 @@ class _Search:
         meet[:, [number, *(self.index[b.name] for b in without)]] = False
         return np.asarray(np.where(meet, self.price[number], 0.0).sum(axis=1))
 
-    def _offers(self, buffer: TileBuffer, without: Sequence[TileBuffer]) -> list[Place]:
+    def _offers(self, buffer: TileBuffer) -> list[Place]:
         """Places to try: beside other buffers, at and across borders of banks."""
         grain, bank, size = self.space.grain(buffer), self.space.bank_size, self.space.size
         tight = -(-buffer.bytes // grain) * grain
@@ -411,7 +367,7 @@ class _Search:
             found += [(int(p), pitch) for p in points]
         if not found:
             return []
-        free = np.isfinite(self._sharing(buffer, found, without))
+        free = np.isfinite(self._sharing(buffer, found))
         return [place for place, is_free in zip(found, free, strict=True) if is_free]
 
 

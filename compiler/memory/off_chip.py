@@ -49,7 +49,6 @@ class OffChip:
 
     @property
     def dram(self) -> dict[str, int]:
-        """Address of each buffer in DRAM."""
         return self._layout[0]
 
     @cached_property
@@ -66,22 +65,18 @@ class OffChip:
 
     def memory_map(self) -> list[Buffer]:
         """Everything that lies off chip, as programs say it."""
-        far, near = [], []  # type: list[Buffer], list[Buffer]
-        for span in self.live_ranges:
-            home = self.shared.get(span.name)
-            if home is None:
-                address = self.dram[span.name]
-                far.append(
-                    Buffer(span.name, "dram", address, span.size, None, span.first, span.last)
-                )
-                continue
-            for cluster in range(home.slices):
-                core = cluster * self.arch.cores if home.slices > 1 else None
-                near.append(
-                    Buffer(
-                        span.name, "shared", home.address, home.bytes, core, span.first, span.last
-                    )
-                )
+        cores = self.arch.cores
+        far = (
+            Buffer(s.name, "dram", self.dram[s.name], s.size, None, s.first, s.last)
+            for s in self.live_ranges
+            if s.name not in self.shared
+        )
+        near = (
+            Buffer(s.name, "shared", home.address, home.bytes, core, s.first, s.last)
+            for s in self.live_ranges
+            if (home := self.shared.get(s.name)) is not None
+            for core in (range(0, home.slices * cores, cores) if home.slices > 1 else (None,))
+        )
         last = max(0, len(self.steps) - 1)
         fixed = (
             Buffer(name, "dram", self.dram[name], data.nbytes, None, 0, last)

@@ -15,18 +15,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, product
 from typing import Annotated, Literal
 
 from compiler.cost.overlap import copy_rate
-from compiler.memory.bank_assignment import BankedMemory, Banks, Waits, separate, traffic
-from compiler.memory.packing import PackingSearchOptions, pack
-from compiler.memory.prefetch_addresses import Early, LoadPacing, prefetched
+from compiler.memory.bank_assignment import BankedMemory, Waits, separate, traffic
+from compiler.memory.packing import pack
+from compiler.memory.prefetch_addresses import LAYERS, LoadPacing, prefetched
 from compiler.memory.steady_state import phases
 from compiler.passes import ContractBroken, Within, ensured
 from compiler.plan.make_plan import Plan, too_large
-from compiler.schedule.residency.buffer import LiveRange, Places, TileBuffer, alive, lowest_gap
+from compiler.schedule.residency.buffer import (
+    LiveRange,
+    Places,
+    TileBuffer,
+    alive,
+    in_use,
+    lowest_gap,
+)
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch, Memory
@@ -49,9 +56,16 @@ def check_layout(
         size = plan.schedule.group.room(role, memory.size)
         for buffer in own:
             yield from ((buffer.name, said) for said in _misplaced(buffer, places, memory, size))
-        for a, b in _clashes(own, places, len(plan.layers) - 1):
-            said = f"{a.name} and {b.name} share bytes of {role} memory while both are needed"
-            yield b.name, said
+        lives = ahead(own, len(plan.layers), 0)
+        below: list[tuple[int, str]] = []
+        for buffer in sorted(own, key=lambda b: places[b.name]):
+            start, end = buffer.span(places[buffer.name])
+            below = [each for each in below if each[0] > start]
+            for _, other in below:
+                if lives.meet(other, buffer.name):
+                    said = f"share bytes of {role} memory while both are needed"
+                    yield buffer.name, f"{other} and {buffer.name} {said}"
+            below.append((end, buffer.name))
 
 
 def _misplaced(
@@ -69,22 +83,8 @@ def _misplaced(
         yield f"{name} ends at {end}, {buffer.role} memory at {size}"
 
 
-def _clashes(
-    buffers: list[TileBuffer], places: Mapping[str, tuple[int, int]], last: int
-) -> Iterator[tuple[TileBuffer, TileBuffer]]:
-    """Pairs that overlap in bytes and in layers, found in the order of their addresses."""
-    open_: list[tuple[int, TileBuffer]] = []
-    for buffer in sorted(buffers, key=lambda b: places[b.name]):
-        start, end = buffer.span(places[buffer.name])
-        open_ = [each for each in open_ if each[0] > start]
-        yield from ((o, buffer) for _, o in open_ if _lifetimes_overlap(o, buffer, last))
-        open_.append((end, buffer))
-
-
-def _lifetimes_overlap(a: TileBuffer, b: TileBuffer, last: int) -> bool:
-    first, second = ((0, last) if x.lasting else (x.first, x.last) for x in (a, b))
-    return first[0] <= second[1] and second[0] <= first[1]
-
+AGAIN = 0.05
+"""Part of a layer's time that is lost where the next tile waits for its place."""
 
 # Between which steps of a group each of its buffers takes its bytes.
 
@@ -113,18 +113,14 @@ class Lives:
         return self.steps[name][0] <= 0
 
 
-def in_use(buffers: Sequence[TileBuffer], last: int) -> Lives:
-    """Live ranges while layers use the buffers; `last` is the last layer's step."""
-    return Lives({b.name: _used(b, last) for b in buffers})
-
-
 def together(buffers: Sequence[TileBuffer], last: int) -> Lives:
     """Live ranges over all steps."""
     return Lives({b.name: (0 if b.key is not None and not b.first else 1, last) for b in buffers})
 
 
 def ahead(buffers: Sequence[TileBuffer], last: int, layers: int = 1) -> Lives:
-    """Live ranges in which loads begin some layers before first use."""
+    """Live ranges in which loads begin some layers before first use, 0: with it; `last` is the last
+    layer's step."""
     steps = {}
     for buffer in buffers:
         first, end = _used(buffer, last)
@@ -191,12 +187,6 @@ class PlaceBuffers:
     conflicts: Literal["aware", "blind"] = "aware"
     """Move buffers between banks so that engines lose fewer cycles there, or not; if the program
     is quicker as a whole where none is moved, none is."""
-    banks: Banks = field(default_factory=Banks)
-    """What `aware` means."""
-    early: Early = field(default_factory=Early)
-    """What is loaded how far ahead."""
-    packer: PackingSearchOptions = field(default_factory=PackingSearchOptions)
-    """The search for a packing."""
 
     @ensured
     def apply(self, plan: Plan, arch: Arch, before: tuple[Plan, Places] | None = None) -> Places:
@@ -265,31 +255,25 @@ class _OneMemory:
 
     def places(self, fixed: Places) -> Places:
         """Address and pitch of each buffer, beside those whose places are `fixed`."""
-        made, lives_ahead = self._fitted(turns=self.looped), ahead(self.buffers, self.last)
-        early = self._early(made)
-        if early is not None:
-            made, lives_ahead = early
+        made, early = self._fitted(turns=self.looped), ahead(self.buffers, self.last)
+        if self.options.ahead and self.last >= LAYERS and not self.looped:
+            pace, room = LoadPacing.of(self.plan, self.arch), (self.size, self.grain)
+            found = prefetched(made, self.buffers, pace, room, self.busy)
+            if found is not None:
+                made, early = found[0], Lives(found[1])
         if not self.options.moves_in(self.memory):
             return made
         once = self._fitted(turns=False) if self.looped else made
         starts = (made, once)[: 1 if made == once else 2]
-        return self._separated([fixed | start for start in starts], lives_ahead)
-
-    def _early(self, made: Places) -> tuple[Places, Lives] | None:
-        """Places that let loads begin early enough to save time; None: `made` is as good."""
-        how = self.options.early
-        if not self.options.ahead or self.last < how.layers or self.looped:
-            return None
-        pace, room = LoadPacing.of(self.plan, self.arch), (self.size, self.grain)
-        found = prefetched(made, self.buffers, pace, room, self.busy, how)
-        return None if found is None else (found[0], Lives(found[1]))
+        return self._separated([fixed | start for start in starts], early)
 
     def _fitted(self, *, turns: bool) -> Places:
         """Places for the longest live ranges that go; `turns`: in a tile loop."""
         found = next((places for places in self._attempts(turns) if places is not None), None)
         if found is None:
-            role, demand = self.buffers[0].role, max(*self._demands(), self.size + 1)
-            raise too_large(self.plan, role, demand, self.size)
+            role = self.buffers[0].role
+            demand = max(there[role] for there in in_use(self.buffers, self.last, [role]))
+            raise too_large(self.plan, role, max(demand, self.size + 1), self.size)
         return found
 
     def _attempts(self, turns: bool) -> Iterator[Places | None]:
@@ -301,15 +285,9 @@ class _OneMemory:
             yield self._first_fit(lives, grain, avoided)
         yield self._dense()
         yield self._searched(ahead(self.buffers, self.last), min(effort, 1))
-        needed = in_use(self.buffers, self.last)
+        needed = ahead(self.buffers, self.last, 0)
         yield from (self._first_fit(needed, grain, []) for grain in grains)
         yield self._searched(needed, effort)
-
-    def _demands(self) -> Iterator[int]:
-        """Bytes that are in use while each layer runs."""
-        for position in range(self.last):
-            live = (b for b in self.buffers if alive(b, position, self.last - 1))
-            yield sum(b.bytes * b.slots for b in live)
 
     def _first_fit(
         self, lives: Lives, grain: int, busy: Sequence[tuple[int, int]]
@@ -346,16 +324,16 @@ class _OneMemory:
             )
             for b in self.buffers
         ]  # fmt: skip
-        found = pack(items, self.size, effort, how=self.options.packer)
+        found = pack(items, self.size, effort)
         if found is None:
             return None
         return {b.name: (found.addresses[b.name], b.bytes) for b in self.buffers}
 
     def _separated(self, starts: list[Places], early: Lives) -> Places:
         """The best of `starts` after bank assignment, by cycles in the steady state."""
-        steady, banks, buffers = phases(self.plan, self.arch), self.options.banks, self.buffers
+        steady, buffers = phases(self.plan, self.arch), self.buffers
         names = {b.name for b in self.plan.buffers.values() if b.role == buffers[0].role}
-        lives = in_use(buffers, self.last)
+        lives = ahead(buffers, self.last, 0)
         copies = self.arch.copy_.values()
         rate = max(min(copy_rate(self.arch, e), self.arch.dram_bytes_per_cycle) for e in copies)
         stored = {name for name, _ in self.plan.stores}
@@ -379,17 +357,17 @@ class _OneMemory:
             times = steady[a.first].times
             if early.meet(a.name, b.name):
                 hidden = steady[min(a.first, b.first)].period
-                return times * (max(loading(a), loading(b)) + banks.again * hidden)
+                return times * (max(loading(a), loading(b)) + AGAIN * hidden)
             # In the next tile the earlier one waits until this tile is done with the later one.
             period = min(steady[b.first].period, steady[a.first].period)
-            late = max(behind(a, b), behind(b, a), banks.again * period)
+            late = max(behind(a, b), behind(b, a), AGAIN * period)
             return (times - 1) * late
 
         space = BankedMemory(self.size, self.memory.bank_size, self._grain_of)
         waits = Waits(between, self.busy, lambda b: loading(b) if early.early(b.name) else 0.0)
-        seen = traffic(steady, names, self.memory, banks)
+        seen = traffic(steady, names, self.memory)
         made = (
-            separate({n: p for n, p in s.items() if n in names}, buffers, seen, space, waits, banks)
+            separate({n: p for n, p in s.items() if n in names}, buffers, seen, space, waits)
             for s in starts
         )
         found, _ = min(made, key=lambda each: each[1])

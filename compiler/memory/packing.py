@@ -8,18 +8,15 @@ a result within the capacity, or equal to the lower bound, ends the search, so e
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.passes import Count, Factor, Share, Within
 from compiler.schedule.residency.buffer import LiveRange, lowest_gap
 
 
@@ -40,7 +37,7 @@ def lower_bound(items: Sequence[LiveRange]) -> int:
     for item in items:
         changes[item.first] += item.size
         changes[item.last + 1] -= item.size
-    return max(accumulate(changes[step] for step in sorted(changes)), default=0)
+    return max(itertools.accumulate(changes[step] for step in sorted(changes)), default=0)
 
 
 def grain_of(items: Sequence[LiveRange]) -> int:
@@ -90,7 +87,7 @@ def greedy(items: Sequence[LiveRange], start: int, goal: int) -> dict[str, int]:
     for order in _orders(items):
         for sweep in (_first_fit, _lowest_first):
             found = sweep(items, order, neighbours, start)
-            addresses = {item.name: address for item, address in zip(items, found, strict=True)}
+            addresses = _by_name(items, found)
             end = end_of(items, addresses, start)
             if best is None or end < best[0]:
                 best = end, addresses
@@ -98,6 +95,10 @@ def greedy(items: Sequence[LiveRange], start: int, goal: int) -> dict[str, int]:
                 return addresses
     assert best is not None, "there is at least one order"
     return best[1]
+
+
+def _by_name(items: Sequence[LiveRange], addresses: Sequence[int]) -> dict[str, int]:
+    return {item.name: address for item, address in zip(items, addresses, strict=True)}
 
 
 def _neighbours(items: Sequence[LiveRange]) -> Neighbours:
@@ -168,40 +169,27 @@ NEVER = 1 << 60
 """Higher than any address."""
 UNPLACED = -1
 """Not an address."""
-
-
-@dataclass(frozen=True)
-class PackingSearchOptions:
-    """How long the search goes on, and when it starts anew."""
-
-    nodes: Annotated[int, Within(1, 1_000_000)] = 2_000
-    """Search nodes, some 60 us each; at effort 1 ten times as many, and so on for each effort."""
-    patience: Count = 50
-    """Failures after which an early search starts anew."""
-    slowdown: Count = 20
-    """Restarts after which the patience grows by as much again."""
-    last_dive: Share = 0.3
-    """Part of the nodes that is kept for one search without restarts."""
-    per_limit: Share = 0.125
-    """Part of the nodes that one limit may cost, where the end shall be low."""
-    forgetting: Share = 0.95
-    """What a restart leaves of the weights that failures gave to sections."""
-    noise: Factor = 0.2
-    """Standard deviation of the noise on the logarithm of an item's priority."""
+NODES = 2_000
+"""Search nodes, some 60 us each; at effort 1 ten times as many, and so on for each effort."""
+PATIENCE = 50
+"""Failures after which an early search starts anew."""
+SLOWDOWN = 20
+"""Restarts after which the patience grows by as much again."""
+LAST_DIVE = 0.3
+"""Part of the nodes that is kept for one search without restarts."""
+PER_LIMIT = 0.125
+"""Part of the nodes that one limit may cost, where the end shall be low."""
+FORGETTING = 0.95
+"""What a restart leaves of the weights that failures gave to sections."""
+NOISE = 0.2
+"""Standard deviation of the noise on the logarithm of an item's priority."""
 
 
 @dataclass
 class SearchBudget:
-    """Budget of a search; it counts nodes, so results do not depend on the computer."""
+    """What is left of a search, counted in nodes, so results do not depend on the computer."""
 
     nodes: int
-    deadline: float
-    """In seconds of `time.monotonic`: a safety net, which a sound budget never meets."""
-
-    def spend(self) -> bool:
-        """Take one node, if there is one."""
-        self.nodes -= 1
-        return self.nodes >= 0 and (self.nodes % 256 > 0 or time.monotonic() < self.deadline)
 
 
 @dataclass(frozen=True)
@@ -209,7 +197,7 @@ class PackingResult:
     """Addresses, or none; and whether none is proven impossible."""
 
     addresses: dict[str, int] | None
-    exhausted: bool
+    exhausted: bool = False
 
 
 @dataclass
@@ -245,34 +233,21 @@ class PackingSearch:
     """Exact search for packings of the same items under different limits; it learns from one to the
     next."""
 
-    def __init__(
-        self,
-        items: Sequence[LiveRange],
-        start: int,
-        how: PackingSearchOptions = PackingSearchOptions(),
-    ) -> None:
-        """Prepare a search.
-
-        Args:
-            items: what to pack; at least one, none of size 0.
-            start: the lowest address, in bytes.
-            how: when the search starts anew.
-        """
-        self.how = how
+    def __init__(self, items: Sequence[LiveRange], start: int) -> None:
+        """Prepare to pack at least one item, none of size 0, from the address `start` on."""
         self._items = sorted(items, key=lambda i: (i.first, i.last, i.size, i.name))
+        fields = ((i.first, i.last, i.size, i.align) for i in self._items)
+        first, last, self._size, self._align = np.array(list(fields), np.int64).T
         self._grain = grain_of(items)
         self._start = rounded_up(start, self._grain)
-        self._size = _int_array(item.size for item in self._items)
-        self._padded = _int_array(rounded_up(item.size, self._grain) for item in self._items)
-        self._align = _int_array(item.align for item in self._items)
+        self._padded = -(-self._size // self._grain) * self._grain
         self._mixed = bool((self._align != self._grain).any())
-        self._cut_time()
+        self._cut_time(first, last)
         # Only what lies topmost need not be padded up to the next address.
         self._spare = np.maximum.reduceat((self._padded - self._size)[self._alive], self._offsets)
         self._total = np.add.reduceat(self._padded[self._alive], self._offsets)
-        kinds: dict[tuple[int, ...], int] = {}
-        shapes = np.stack([self._low, self._high, self._size, self._align], axis=1).tolist()
-        self._kind = [kinds.setdefault(tuple(shape), len(kinds)) for shape in shapes]
+        shapes = np.stack([self._low, self._high, self._size, self._align], axis=1)
+        self._kind = np.unique(shapes, axis=0, return_inverse=True)[1].ravel()
         self._weights: Floats = np.ones(self._sections)
         self._random = np.random.default_rng(0)
 
@@ -283,21 +258,19 @@ class PackingSearch:
 
     def fit(self, limit: int, budget: SearchBudget) -> PackingResult:
         """Look for a packing that ends at `limit` or below, until the budget is spent."""
-        kept = int(budget.nodes * self.how.last_dive)
-        restart = 0
-        while budget.nodes > 0 and time.monotonic() < budget.deadline:
-            again = 1 + restart // self.how.slowdown
-            patience = self.how.patience * again if budget.nodes > kept else NEVER
+        last_dive = int(budget.nodes * LAST_DIVE)
+        for restart in itertools.count():
+            if budget.nodes <= 0:
+                break
+            patience = PATIENCE * (1 + restart // SLOWDOWN) if budget.nodes > last_dive else NEVER
             outcome = self._dive(limit, self._priorities(restart), patience, budget)
             if outcome.addresses is not None or outcome.exhausted:
                 return outcome
-            self._weights = 1 + (self._weights - 1) * self.how.forgetting
-            restart += 1
-        return PackingResult(None, exhausted=False)
+            self._weights = 1 + (self._weights - 1) * FORGETTING
+        return PackingResult(None)
 
-    def _cut_time(self) -> None:
+    def _cut_time(self, first: Ints, last: Ints) -> None:
         """Sections, the items of each, and the range of sections of each item."""
-        first, last = (_int_array(getattr(i, at) for i in self._items) for at in ("first", "last"))
         begins = np.unique(first)
         # Between two beginnings where no life ends, the earlier set is part of the later one.
         ended = np.searchsorted(np.sort(last), begins)
@@ -320,7 +293,7 @@ class PackingSearch:
         rule = np.log(rules[(restart + 1) % len(rules)])
         if restart < len(rules):
             return rule
-        return rule + self._random.normal(0, self.how.noise, len(self._items))
+        return rule + self._random.normal(0, NOISE, len(self._items))
 
     def _dive(
         self, limit: int, priorities: Floats, patience: int, budget: SearchBudget
@@ -334,11 +307,12 @@ class PackingSearch:
         )
         stack: list[_Choice] = []
         while True:
-            if not budget.spend() or patience < 0:
-                return PackingResult(None, exhausted=False)
+            budget.nodes -= 1
+            if budget.nodes < 0 or patience < 0:
+                return PackingResult(None)
             if state is not None and self._propagate(state, limit):
                 if not state.remaining.any():
-                    return PackingResult(self._addresses_by_name(state), exhausted=False)
+                    return PackingResult(_by_name(self._items, state.addresses.tolist()))
                 stack.append(self._branch(state, limit, priorities))
             elif state is not None:
                 patience -= 1
@@ -405,10 +379,9 @@ class PackingSearch:
 
     def _distinct(self, items: Ints, priorities: Floats) -> list[int]:
         """Items by rising priority, of those that are alike only one."""
-        kept: dict[int, int] = {}
-        for item in items[np.argsort(-priorities[items], kind="stable")].tolist():
-            kept.setdefault(self._kind[item], item)
-        return list(kept.values())[::-1]
+        ordered = items[np.argsort(-priorities[items], kind="stable")]
+        first = np.unique(self._kind[ordered], return_index=True)[1]
+        return [int(item) for item in ordered[np.sort(first)[::-1]]]
 
     def _next_state(self, choice: _Choice) -> _PackingState | None:
         """The state after the next way to go on, not propagated yet; None if all were tried."""
@@ -426,27 +399,12 @@ class PackingSearch:
         state.remaining[sections] -= self._padded[item]
         return state
 
-    def _addresses_by_name(self, state: _PackingState) -> dict[str, int]:
-        return {
-            item.name: address
-            for item, address in zip(self._items, state.addresses.tolist(), strict=True)
-        }
-
-
-def _int_array(values: Iterable[int]) -> Ints:
-    return np.array(list(values), np.int64)
-
-
-_USUAL = PackingSearchOptions()
-
 
 def pack(
     items: Sequence[LiveRange],
     capacity: int | None,
     effort: int = 1,
     start: int = 0,
-    seconds: float = 600.0,
-    how: PackingSearchOptions = _USUAL,
 ) -> Packing | None:
     """Addresses for all items between `start` and `capacity`, the same for the same arguments.
 
@@ -456,8 +414,6 @@ def pack(
         effort: 0 sweeps greedily, in milliseconds. Where that does not do, 1, 2 and 3 search, for
             up to about one, ten and a hundred seconds.
         start: the lowest address, in bytes.
-        seconds: a safety net: a search that lasts longer ends, whatever else it might do.
-        how: how long the search goes on, and when it starts anew.
 
     Returns:
         A packing, or None if none was found that ends at the capacity or below.
@@ -467,14 +423,14 @@ def pack(
     """
     if len({item.name for item in items}) < len(items):
         raise ValueError("two items have the same name")
-    budget = SearchBudget(how.nodes * 10**effort if effort else 0, time.monotonic() + seconds)
+    budget = SearchBudget(NODES * 10**effort if effort else 0)
     solid = [item for item in items if item.size]
     addresses = {i.name: rounded_up(start, i.align) for i in items if not i.size}
     end = bound = start
     # The group with the highest bound first: its end is low enough for all others.
     for group in sorted(in_separate_times(solid), key=lower_bound, reverse=True):
         goal = end if capacity is None else capacity
-        found, least = _pack_group(group, capacity, goal, start, budget, how)
+        found, least = _pack_group(group, capacity, goal, start, budget)
         addresses |= found
         end, bound = max(end, end_of(group, found, start)), max(bound, least)
         if capacity is not None and end > capacity:
@@ -488,10 +444,9 @@ def _pack_group(
     goal: int,
     start: int,
     budget: SearchBudget,
-    how: PackingSearchOptions,
 ) -> tuple[dict[str, int], int]:
     """Addresses that end at `goal`, or as low as possible; and a lower bound of the end."""
-    search = PackingSearch(group, start, how)
+    search = PackingSearch(group, start)
     goal = max(goal, search.bound)
     addresses = greedy(group, start, goal)
     end = end_of(group, addresses, start)
@@ -512,11 +467,11 @@ def _lowered(
 ) -> tuple[dict[str, int], int]:
     """Search for the lowest end from `goal` on: there first, then by bisection."""
     unit = math.gcd(grain_of(group), *(item.size for item in group))
-    share = int(budget.nodes * search.how.per_limit)
+    share = int(budget.nodes * PER_LIMIT)
     limit = low = goal
     least = search.bound
     while low < (end := end_of(group, addresses, start)) and budget.nodes > 0:
-        part = SearchBudget(min(share, budget.nodes), budget.deadline)
+        part = SearchBudget(min(share, budget.nodes))
         budget.nodes -= part.nodes
         outcome = search.fit(limit, part)
         budget.nodes += max(0, part.nodes)

@@ -17,7 +17,6 @@ import numpy as np
 
 from compiler.cost.overlap import copy_rate
 from compiler.memory.steady_state import phases
-from compiler.passes import Count, Factor, Share
 from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import Place, Places, TileBuffer, earliest
 from simmodel.arch.record import Arch
@@ -26,16 +25,12 @@ Lives = dict[str, tuple[int, int]]
 """Buffer -> steps in which it is alive; 0 is the end of the group before, layers follow from 1."""
 
 
-@dataclass(frozen=True)
-class Early:
-    """When loads of a group get places of their own in time."""
-
-    layers: Count = 3
-    """Layers of a group from which on loads can run farther ahead than the layer before."""
-    gain: Share = 0.01
-    """Part of the group's time that must be saved."""
-    slack: Factor = 1.25
-    """Loads are begun so many times earlier than the work of the layers between asks for."""
+LAYERS = 3
+"""Layers of a group from which on loads can run farther ahead than the layer before."""
+GAIN = 0.01
+"""Part of the group's time that must be saved."""
+SLACK = 1.25
+"""Loads are begun so many times earlier than the work of the layers between asks for."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +52,13 @@ class LoadPacing:
         rates = (min(copy_rate(arch, e), arch.dram_bytes_per_cycle) for e in arch.copy_.values())
         return cls(tuple(work), max(rates))
 
-    def wishes(self, blocks: Sequence[Block], slack: float) -> list[int]:
-        """Latest step in which each load may begin without a wait, with `slack`."""
+    def wishes(self, blocks: Sequence[Block]) -> list[int]:
+        """Latest step in which each load may begin without a wait, with some slack."""
         begins = np.concatenate(([0.0], np.cumsum(self.work)))
         found = []
         latest = math.inf
         for block in reversed(blocks):
-            latest = min(latest, begins[block.first]) - slack * block.bytes / self.rate
+            latest = min(latest, begins[block.first]) - SLACK * block.bytes / self.rate
             layer = int(np.searchsorted(begins, latest, side="right")) - 1
             found.append(max(0, min(layer + 1, block.first)))
         return found[::-1]
@@ -112,8 +107,7 @@ class Block:
 
 def prefetched(
     made: Mapping[str, Place], buffers: Sequence[TileBuffer], pace: LoadPacing,
-    room: tuple[int, int],
-    busy: Sequence[tuple[int, int]], how: Early = Early(),
+    room: tuple[int, int], busy: Sequence[tuple[int, int]],
 ) -> tuple[Places, Lives] | None:  # fmt: skip
     """Addresses and live ranges that let loads begin early; None if they are hardly better than
     those in `made`.
@@ -124,7 +118,6 @@ def prefetched(
         pace: of the group.
         room: bytes of the memory, and what addresses are multiples of.
         busy: bytes that the group before still needs.
-        how: what counts as better, and as early.
     """
     size, grain = room
     blocks = _blocks(buffers, grain)
@@ -133,9 +126,9 @@ def prefetched(
     for block in held:
         for step in range(block.life[0], block.life[1] + 1):
             free[step] -= block.bytes
-    late = pace.wishes(blocks, how.slack)
+    late = pace.wishes(blocks)
     fair = earliest([b.life[0] for b in blocks], [b.bytes for b in blocks], free, late)
-    least = (1 - how.gain) * pace.end(blocks, list(accumulate(_starts(made, blocks, buffers), max)))
+    least = (1 - GAIN) * pace.end(blocks, list(accumulate(_starts(made, blocks, buffers), max)))
     if pace.end(blocks, [0] * len(blocks)) >= least:
         return None
     best: tuple[_PlacementTable, list[int]] | None = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from compiler.cost.overlap import copy_rate
 from compiler.cost.work import depthwise_cycles
@@ -20,7 +21,6 @@ from compiler.plan.make_plan import Compute, LayerPlan, Plan, symbolic
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.array_mapping import roles
 from compiler.target.machine import form_of
-from compiler.tensor_ir.nest import Access, Nest
 from simmodel.arch.dtype import product_type, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.base import granule
@@ -94,55 +94,41 @@ class Phase:
 
 def phases(plan: Plan, arch: Arch) -> list[Phase]:
     """The phases of a plan's steady state, one for each layer."""
+
+    def ahead(name: str, engine: str, *, write: bool = True) -> Task:
+        return _transfer(plan.buffers[name], engine, 1, TILES, arch, write=write)
+
     tiles = max((len(w.moments) * w.repeats for w in plan.walked), default=1)
     found = [Phase(tuple(_Layer(layer, plan, arch).tasks()), tiles) for layer in plan.layers]
-    count = len(found)
     for position, layer in enumerate(plan.layers):
         # What no loop of the layer moves arrives while the layer before runs.
         if position or tiles > 1:
-            early = tuple(_first_loads(layer, plan, arch))
+            early = (ahead(*pair) for pair in layer.loads if not plan.buffers[pair[0]].level)
             behind = found[position - 1]
-            found[position - 1] = replace(behind, tasks=behind.tasks + early)
+            found[position - 1] = replace(behind, tasks=(*behind.tasks, *early))
     if tiles == 1:
         return found
-    periods = [phase.period for phase in found]
-    total = sum(periods) or 1.0
-    shared = tuple(_passing(plan, arch))
-    for position in range(count):
-        part = periods[position] / total
-        tasks = tuple(replace(task, turns=task.turns * part) for task in shared)
-        found[position] = replace(found[position], tasks=found[position].tasks + tasks)
-    return found
-
-
-def _first_loads(layer: LayerPlan, plan: Plan, arch: Arch) -> Iterator[Task]:
-    for name, engine in layer.loads:
-        buffer = plan.buffers[name]
-        if buffer.level == 0:
-            yield _transfer(buffer, engine, 1, tuple(t + 1 for t in TILES), arch)
-
-
-def _passing(plan: Plan, arch: Arch) -> Iterator[Task]:
-    """Loads for the group's next tile, and stores of the previous one."""
-    for name, engine in plan.loads:
-        buffer = plan.buffers[name]
-        if buffer.key is not None and plan.schedule.group.tensors[buffer.key[0]].data is None:
-            yield _transfer(buffer, engine, 1, tuple(t + 1 for t in TILES), arch)
-    for name, engine in plan.stores:
-        turns = tuple(t + 1 for t in TILES)
-        yield _transfer(plan.buffers[name], engine, 1, turns, arch, write=False)
+    # Loads for the group's next tile, and stores of the previous one.
+    tensors, keys = plan.schedule.group.tensors, {n: b.key for n, b in plan.buffers.items()}
+    loads = ((n, e, keys[n]) for n, e in plan.loads)
+    shared = [ahead(n, e) for n, e, key in loads if key and tensors[key[0]].data is None]
+    shared += [ahead(*pair, write=False) for pair in plan.stores]
+    total = sum(phase.period for phase in found) or 1.0
+    return [
+        replace(phase, tasks=(*phase.tasks, *(
+            replace(task, turns=task.turns * (phase.period / total)) for task in shared
+        )))
+        for phase in found
+    ]  # fmt: skip
 
 
 def _transfer(
-    buffer: TileBuffer, engine: str, turns: float, turn: Moments, arch: Arch, *, write: bool = True
+    buffer: TileBuffer, engine: str, turns: float, now: Moments, arch: Arch, *, write: bool = True
 ) -> Task:
-    """A copy of a whole slot to or from DRAM."""
-    copier = arch.copy_[engine]
-    rate = min(copy_rate(arch, copier), arch.dram_bytes_per_cycle)
-    stream = Stream(
-        buffer.name, write, buffer.bytes, tuple(t % buffer.slots for t in turn), (0,) * SAMPLES,
-        buffer.bytes,
-    )  # fmt: skip
+    """A copy of a whole slot to or from DRAM, next to the one that is used `now`."""
+    rate = min(copy_rate(arch, arch.copy_[engine]), arch.dram_bytes_per_cycle)
+    slot, low = tuple((turn + 1) % buffer.slots for turn in now), (0,) * SAMPLES
+    stream = Stream(buffer.name, write, buffer.bytes, slot, low, buffer.bytes)
     return Task(engine, buffer.bytes / rate, turns, (stream,))
 
 
@@ -156,10 +142,9 @@ class _Layer:
 
     def tasks(self) -> Iterator[Task]:
         """All tasks within the layer's own loops."""
-        layer, counts = self.plan, self._counts()
+        layer, counts = self.plan, self.counts
         ranges, split = symbolic(layer.tiled)
         loops = needs(layer.tiled.layer, ranges, split).loops
-        every = math.prod(counts)
         pieces = math.prod(counts[: layer.out_level])
         products = [c for c in layer.computes if c.binding.product]
         # The work behind a product is done alone where there is only one piece of it.
@@ -167,38 +152,29 @@ class _Layer:
         apart = any(c.binding.engine == "matrix" for c in products)
         late = 1 if apart and pieces > 1 else 0
         for compute in products:
-            yield self._product_task(compute, loops[compute.position], every)
+            yield self._product_task(compute, loops[compute.position], math.prod(counts))
         for compute in layer.computes:
             if compute.binding.engine != "matrix" or not compute.binding.direct:
                 yield self._tail(compute, loops[compute.position], pieces, behind, late)
         for name, engine in layer.loads:
             buffer = layer.buffers[name]
             if buffer.level:
-                turn = tuple(t + 1 for t in self._turns(buffer.level))
                 turns = math.prod(counts[: buffer.level])
-                yield _transfer(buffer, engine, turns, turn, self.arch)
+                yield _transfer(buffer, engine, turns, self._turns(buffer.level), self.arch)
         if layer.store is not None:
-            buffer = layer.buffers[layer.result]
-            turn = tuple(t + 1 for t in self._turns(layer.out_level))
-            yield _transfer(buffer, layer.store, pieces, turn, self.arch, write=False)
+            buffer, now = layer.buffers[layer.result], self._turns(layer.out_level)
+            yield _transfer(buffer, layer.store, pieces, now, self.arch, write=False)
 
-    def _counts(self) -> list[int]:
+    @cached_property
+    def counts(self) -> list[int]:
+        """Turns of each loop."""
         tiled = self.plan.tiled
-        head = tiled.layer.head
-        return [
-            -(-extent // loop.size)
+        dims = tiled.layer.head.dims
+        extents = (
+            dims[loop.dim].extent if loop.reduction else max(p[loop.dim][1] for p in tiled.parts)
             for loop in tiled.loops
-            for extent in [
-                head.dims[loop.dim].extent
-                if loop.reduction
-                else max(part[loop.dim][1] for part in tiled.parts)
-            ]
-        ]
-
-    def _iterations(self) -> Moments:
-        """The moments as iterations of all the layer's loops."""
-        total = math.prod(self._counts())
-        return tuple(total * (2 * sample + 1) // (2 * SAMPLES) for sample in range(SAMPLES))
+        )
+        return [-(-n // loop.size) for n, loop in zip(extents, tiled.loops, strict=True)]
 
     def _turns(self, level: int) -> Moments:
         """At each moment, turns of a buffer inside the first `level` loops."""
@@ -206,13 +182,15 @@ class _Layer:
             return TILES
         return INNER if level == len(self.plan.tiled.loops) else OUTER
 
-    def _starts(self) -> list[dict[int, int]]:
+    @cached_property
+    def starts(self) -> list[dict[int, int]]:
         """At each moment, where each loop's dimension begins."""
-        counts = self._counts()
+        loops = list(zip(self.plan.tiled.loops, self.counts, strict=True))[::-1]
         found = []
-        for iteration in self._iterations():
+        for sample in range(SAMPLES):
+            iteration = math.prod(self.counts) * (2 * sample + 1) // (2 * SAMPLES)
             start = {}
-            for loop, count in reversed(list(zip(self.plan.tiled.loops, counts, strict=True))):
+            for loop, count in loops:
                 iteration, index = divmod(iteration, count)
                 start[loop.dim] = index * loop.size
             found.append(start)
@@ -239,15 +217,15 @@ class _Layer:
             cycles = batch * int(product_cycles(matrix, dtype, m, n, k, taps))
             left, right = streams(matrix, m, n, k * taps)
         whole = matrix.granularity == "conv" or nest.depthwise or engine == "vector"
-        a = self._read_stream(compute, 0, loops, 0)
+        a = self._read(compute, 0, loops, 0)
         unrolled = batch * m * k * taps * size_of(dtype)
         moved = [replace(a, bytes=left * (a.bytes if whole else unrolled))]
         if len(nest.operands) > 1:
-            w = self._read_stream(compute, 1, loops, 0)
+            w = self._read(compute, 1, loops, 0)
             moved.append(replace(w, bytes=right * w.bytes))
         cycles = math.ceil(cycles / len(self.arch.units(engine)))
         target = compute.writes if compute.sums is None else compute.sums
-        moved.append(self._write_stream(compute, target, loops, 0))
+        moved.append(self._result(compute, target, loops, 0))
         return Task(engine, cycles, turns, tuple(moved))
 
     def _tail(
@@ -261,59 +239,40 @@ class _Layer:
             form = form_of(nest)
             cost = self.arch.factor(form, cost_of(form))
         cycles = cost * math.ceil(math.prod(sizes) / vector.lanes / vector.units)
-        moved = [self._write_stream(compute, compute.writes, loops, late)]
+        moved = [self._result(compute, compute.writes, loops, late)]
         if product and compute.sums is not None:
-            sums = self._write_stream(compute, compute.sums, loops, late)
-            moved.append(replace(sums, write=False))
+            moved.append(self._result(compute, compute.sums, loops, late, write=False))
         else:
-            moved += [
-                self._read_stream(compute, index, loops, late)
-                for index in range(len(nest.operands))
-            ]
+            operands = range(len(nest.operands))
+            moved += [self._read(compute, index, loops, late) for index in operands]
         return Task(engine, cycles, turns, tuple(moved))
 
-    def _read_stream(
-        self, compute: Compute, index: int, loops: Sequence[Range], late: int
-    ) -> Stream:
-        buffer = self.group.buffers[compute.reads[index]]
-        access: Access = compute.nest.reads[index]
-        sizes = [
-            min(span.size, extent)
-            for span, extent in zip(touched(access, loops), buffer.shape, strict=True)
-        ]
-        return self._stream(buffer, sizes, compute.steps[index], late, write=False)
+    def _read(self, compute: Compute, index: int, loops: Sequence[Range], late: int) -> Stream:
+        buffer, spans = compute.reads[index], touched(compute.nest.reads[index], loops)
+        return self._stream(buffer, spans, compute.steps[index], late, write=False)
 
-    def _write_stream(
-        self, compute: Compute, name: str, loops: Sequence[Range], late: int
+    def _result(
+        self, compute: Compute, name: str, loops: Sequence[Range], late: int, *, write: bool = True
     ) -> Stream:
-        buffer = self.group.buffers[name]
-        nest: Nest = compute.nest
-        sizes = [min(loops[d].size, extent) for d, extent in enumerate(buffer.shape[: nest.rank])]
-        return self._stream(buffer, sizes, buffer.strides, late, write=True)
+        strides = self.group.buffers[name].strides
+        return self._stream(name, loops[: compute.nest.rank], strides, late, write=write)
 
     def _stream(
-        self,
-        buffer: TileBuffer,
-        sizes: Sequence[int],
-        steps: Sequence[int],
-        late: int,
-        *,
-        write: bool,
+        self, name: str, spans: Sequence[Range], steps: Sequence[int], late: int, *, write: bool
     ) -> Stream:
-        operand = Operand(
-            buffer.role, Address(0), tuple(sizes), buffer.strides[: len(sizes)], buffer.dtype
-        )
+        buffer = self.group.buffers[name]
+        sizes = [min(s.size, n) for s, n in zip(spans, buffer.shape, strict=False)]
+        strides = buffer.strides[: len(sizes)]
+        operand = Operand(buffer.role, Address(0), tuple(sizes), strides, buffer.dtype)
         length = min(operand.span[1], buffer.bytes)
+        turns = TILES if buffer.layer is None else self._turns(buffer.level)
         low = [0] * SAMPLES
         if buffer.layer is None:
-            low = [
-                min(
-                    sum(steps[d] * at for d, at in start.items() if d < len(steps)),
-                    buffer.bytes - length,
-                )
-                for start in self._starts()
-            ]
-        turns = TILES if buffer.layer is None else self._turns(buffer.level)
+            moved = (
+                sum(steps[d] * at for d, at in start.items() if d < len(steps))
+                for start in self.starts
+            )
+            low = [min(first, buffer.bytes - length) for first in moved]
         slot = tuple((t - late) % buffer.slots for t in turns)
         amount = operand.traffic(granule(self.arch, buffer.role))
-        return Stream(buffer.name, write, amount, slot, tuple(low), length)
+        return Stream(name, write, amount, slot, tuple(low), length)

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 
 from compiler.errors import DoesNotFit
 from compiler.geometry.boxes import Key, Range, Region, keys_of, needs
-from compiler.geometry.tile_trace import TileTrace, TraceCache, TraceOptions, largest, trace_parts
+from compiler.geometry.tile_trace import TileTrace, TraceCache, largest, trace_parts
 from compiler.passes import Count, Within
 from compiler.schedule.residency.buffer import (
     BufferList,
@@ -354,13 +354,11 @@ class MakePlan:
     """Slots of streamed buffers."""
     attempts: Count = 6
     """Schedules of a group that are planned and placed before it is given up."""
-    walking: TraceOptions = field(default_factory=TraceOptions)
-    """Which tiles are loops, and which buffers hold a whole tensor."""
 
     def apply(self, schedule: Schedule, arch: Arch) -> Plan:
         """The plan; DoesNotFit when buffers that are in use together are larger than a memory,
         Unwalkable or Unholdable where the group's layers do not go together like this."""
-        plan = _plan_group(schedule, arch, self.slots, self.walking)
+        plan = _plan_group(schedule, arch, self.slots)
         for role, memory in arch.memories.on_chip().items():
             size = schedule.group.room(role, memory.size)
             if (demand := demand_of(plan, role)) > size:
@@ -399,12 +397,12 @@ def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
     )
 
 
-def _plan_group(schedule: Schedule, arch: Arch, slots: int, walking: TraceOptions) -> Plan:
+def _plan_group(schedule: Schedule, arch: Arch, slots: int) -> Plan:
     """Buffers of the group, then those of layer after layer."""
     group = schedule.group
     walked: tuple[TileTrace, ...] = ()
     if schedule.loops or not group.alone:
-        walked = trace_parts(group, schedule.loops, schedule.parts, TraceCache(walking))
+        walked = trace_parts(group, schedule.loops, schedule.parts, TraceCache())
     maker = GroupBufferMaker(schedule, slots, Facts(arch))
     held = maker.make_buffers(walked)
     layers = []

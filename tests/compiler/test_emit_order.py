@@ -121,7 +121,7 @@ def test_every_instruction_of_a_burst_needs_a_slot(times: int) -> None:
     trace = traced(program_of(items), arch)
     assert trace.spans is not None
     (begun,) = trace.spans.start[trace.spans.engine == trace.engine_names.index("load")]
-    pricer, clock = Pricer(arch, {}), IssueClock(arch, {}, {}, 0, queues=True)
+    pricer, clock = Pricer(arch, {}), IssueClock(arch, {}, {}, queues=True)
     starts = [clock.play(pricer.issue_unit(item))[0] for item in items]
     assert starts[-1] == pytest.approx(begun, abs=4)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net
 
-from compiler.geometry.needs import layer_needs
+from compiler.geometry.boxes import layer_needs
 from compiler.geometry.tile_trace import (
     TileTrace,
     TileTracer,

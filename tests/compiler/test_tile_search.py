@@ -6,8 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from machines import machine
 from networks import Net
 from test_tile_pieces import convolution
@@ -15,7 +13,6 @@ from test_tile_pieces import convolution
 from compiler.context import CompileOptions, Context
 from compiler.cost.multicast import Cores
 from compiler.decisions.group_costs import GroupCosts
-from compiler.geometry.needs import LayerNeeds, layer_needs
 from compiler.options import Stages
 from compiler.pipeline import bind, fuse_tails, nests, prepared
 from compiler.schedule.fusion.dependence import dependences
@@ -37,22 +34,6 @@ def chain(count: int, side: int, channels: int) -> Group:
     network = bind(fuse_tails(nests(prepared(net.model(x), "chain"), ctx), ctx), ctx)
     tied = dependences(network.parts, network.graph)
     return tied.group(tied.layers)
-
-
-@settings(max_examples=40)
-@given(st.data())
-def test_needs_read_off_the_maps_are_those_found_step_by_step(data: st.DataObject) -> None:
-    kernel = data.draw(st.integers(1, 4))
-    pads = data.draw(st.tuples(*[st.integers(0, kernel - 1)] * 2))
-    layer = convolution(12, kernel, pads, data.draw(st.integers(1, 3)))
-    known = LayerNeeds(layer)
-    for _ in range(3):
-        box = tuple(
-            (start, data.draw(st.integers(1, extent - start)))
-            for extent in layer.result.shape
-            for start in [data.draw(st.integers(0, extent - 1))]
-        )
-        assert dict(known.of(box)) == layer_needs(layer, box)
 
 
 def test_a_share_with_more_room_is_never_slower_and_fits_its_room() -> None:

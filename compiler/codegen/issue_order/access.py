@@ -9,19 +9,11 @@ they are to each other: then the comparison is exact, slots of a ring included.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from simmodel.isa import Item, Loop
-from simmodel.isa.region import Operand, Terms
-
-
-class Slots(NamedTuple):
-    """A ring, its terms combined and sorted."""
-
-    slots: int
-    pitch: int
-    offset: int
-    terms: Terms
+from simmodel.isa.region import Operand, Ring, Terms
 
 
 class ByteAccess(NamedTuple):
@@ -33,27 +25,22 @@ class ByteAccess(NamedTuple):
     high: int
     terms: Terms
     """Combined, sorted, none 0."""
-    ring: Slots | None
+    ring: Ring | None
+    """Its terms as those."""
 
     def at(self, variable: str, value: int) -> ByteAccess:
         """In iteration `value` of `variable`."""
-        return self._by(variable, value, drop=True)
+        moved = self.later(variable, value)
+        ring = moved.ring and replace(moved.ring, terms=_taken(moved.ring.terms, variable)[0])
+        return moved._replace(terms=_taken(self.terms, variable)[0], ring=ring).settled
 
     def later(self, variable: str, by: int) -> ByteAccess:
         """`by` iterations later."""
-        return self._by(variable, by, drop=False)
-
-    def _by(self, variable: str, by: int, *, drop: bool) -> ByteAccess:
-        terms, move = _taken(self.terms, variable)
-        ring = self.ring
+        move, ring = by * _taken(self.terms, variable)[1], self.ring
         if ring is not None:
-            left, turn = _taken(ring.terms, variable)
-            kept = left if drop else ring.terms
-            ring = Slots(ring.slots, ring.pitch, (ring.offset + turn * by) % ring.slots, kept)
-        move *= by
-        kept = terms if drop else self.terms
-        low, high = self.low + move, self.high + move
-        return ByteAccess(self.memory, self.write, low, high, kept, ring).settled
+            turn = by * _taken(ring.terms, variable)[1]
+            ring = replace(ring, offset=(ring.offset + turn) % ring.slots)
+        return self._replace(low=self.low + move, high=self.high + move, ring=ring)
 
     @property
     def settled(self) -> ByteAccess:
@@ -119,13 +106,12 @@ def merged(found: Iterable[ByteAccess]) -> Accesses:
 
 def _access(operand: Operand, write: bool) -> ByteAccess:
     address = operand.address
-    low, high = operand.span
-    ring = None
-    if address.ring is not None:
-        own = address.ring
-        ring = Slots(own.slots, own.pitch, own.offset % own.slots, _combined(own.terms))
-    low, high = low + address.base, high + address.base
-    return ByteAccess(operand.memory, write, low, high, _combined(address.terms), ring).settled
+    ring = address.ring and replace(
+        address.ring, offset=address.ring.offset % address.ring.slots,
+        terms=_combined(address.ring.terms),
+    )  # fmt: skip
+    terms = _combined(address.terms)
+    return ByteAccess(operand.memory, write, *operand.bounds, terms, ring).settled
 
 
 def _combined(terms: Terms) -> Terms:
@@ -154,7 +140,7 @@ def conflict(a: ByteAccess, b: ByteAccess, counts: Mapping[str, int]) -> bool:
     one, two = a.ring, b.ring
     if one is None and two is None:
         return a.low < b.high and b.low < a.high
-    if one is None or two is None or one[:2] != two[:2] or one.terms != two.terms:
+    if one is None or two is None or replace(one, offset=two.offset) != two:
         return a.low < b.high + _reach(two) and b.low < a.high + _reach(one)
     apart = (two.offset - one.offset) % one.slots
     if not apart:
@@ -163,7 +149,7 @@ def conflict(a: ByteAccess, b: ByteAccess, counts: Mapping[str, int]) -> bool:
     return any(a.low < b.high + move and b.low + move < a.high for move in moves)
 
 
-def _reach(ring: Slots | None) -> int:
+def _reach(ring: Ring | None) -> int:
     return 0 if ring is None else ring.pitch * (ring.slots - 1)
 
 

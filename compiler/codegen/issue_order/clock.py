@@ -15,6 +15,8 @@ from compiler.codegen.issue_order.units import Cost, IssueUnit
 from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await
 
+FLYING = 256
+"""Most accesses in flight that are looked through where the hardware interlocks."""
 Depth = Callable[[str], int]
 """Queue entries of an engine."""
 
@@ -27,11 +29,8 @@ class IssueClock:
         arch: Arch,
         tokens: Mapping[str, int],
         loops: Mapping[str, int],
-        flying: int,
         queues: bool = False,
     ) -> None:
-        """At the beginning; at most `flying` accesses in flight are looked through."""
-        self._most = flying
         self._front_end = arch.front_end
         self._interlock = arch.front_end.sync == "interlock"
         self._loops = loops
@@ -122,11 +121,11 @@ class IssueClock:
 
     def _forget(self) -> None:
         """Keep the list short: nothing starts any more before what is dropped has ended."""
-        if len(self._flying) < self._most:
+        if len(self._flying) < FLYING:
             return
         self._flying.sort(key=lambda entry: entry[0])
-        self._floor = max(self._floor, self._flying[self._most // 2 - 1][0])
-        del self._flying[: self._most // 2]
+        self._floor = max(self._floor, self._flying[FLYING // 2 - 1][0])
+        del self._flying[: FLYING // 2]
         self._within.clear()
         for entry in self._flying:
             self._within[entry[1].memory].append(entry)

@@ -24,6 +24,12 @@ from simmodel.isa import Item, Loop
 
 Entry = tuple[int, int]
 """Index into the body, and iterations ahead."""
+GROWTH = 2048
+"""Most instructions and loops that rotating one loop may add to the stream."""
+WINDOW = 6
+"""Iterations of each loop that are played to judge an order."""
+PAYS = 200
+"""A copy of a loop's body has to win one part in so many of the time of what is played."""
 
 
 @dataclass(frozen=True)
@@ -77,32 +83,26 @@ class LoopOrder:
     """Tokens at its entry."""
     loops: Mapping[str, int]
     """Iterations of the loops around it, its own included."""
-    window: int
-    """Iterations that the clock plays."""
-    pays: int
-    """One part in so many of their time is what a copy of the body has to win."""
-    flying: int
-    """Most accesses in flight that the clock looks through."""
     _touched: dict[Entry, Accesses] = field(default_factory=dict)
 
-    def best(self, distance: int, growth: int) -> PacedPipeline:
+    def best(self, distance: int) -> PacedPipeline:
         """The schedule that the coarse clock likes best, and its cycles per iteration.
 
-        Every further copy of the body has to pay: 1 / `pays` of the time of the iterations played.
+        Every further copy of the body has to pay: 1 / `PAYS` of the time of the iterations played.
         """
         plain = SoftwarePipeline(tuple((index, 0) for index in range(len(self.body))))
         cycles, pace = self._played(plain)
-        choice, least = PacedPipeline(plain, pace), cycles * self.pays
+        choice, least = PacedPipeline(plain, pace), cycles * PAYS
         starts, period, bound = self._steady()
-        if (cycles - bound) * self.pays <= cycles:
+        if (cycles - bound) * PAYS <= cycles:
             return choice
         size = sum(atom.cost.size for atom in self.body)
         for schedule in self._candidates(starts, period, distance):
-            fits = schedule.ahead < self.loop.count and schedule.ahead * size <= growth
+            fits = schedule.ahead < self.loop.count and schedule.ahead * size <= GROWTH
             if not fits or not self.legal(schedule):
                 continue
             end, pace = self._played(schedule)
-            price = end * self.pays + schedule.ahead * cycles
+            price = end * PAYS + schedule.ahead * cycles
             if price < least:
                 choice, least = PacedPipeline(schedule, pace), price
         return choice
@@ -148,10 +148,10 @@ class LoopOrder:
 
     def _steady(self) -> tuple[list[int], int, int]:
         """With unlimited queues: starts in a late iteration, its period, the end of all played."""
-        clock = IssueClock(self.arch, self.counts, self.loops, self.flying)
+        clock = IssueClock(self.arch, self.counts, self.loops)
         starts = [
             [self._play(clock, index, turn)[0] for index in range(len(self.body))]
-            for turn in range(min(self.loop.count, self.window))
+            for turn in range(min(self.loop.count, WINDOW))
         ]
         lead = self._lead()
         return starts[-1], max(1, starts[-1][lead] - starts[-2][lead]), clock.now
@@ -193,8 +193,8 @@ class LoopOrder:
 
     def _played(self, schedule: SoftwarePipeline) -> tuple[int, int]:
         """End of a few iterations on the machine's queues, and cycles of each in between."""
-        clock = IssueClock(self.arch, self.counts, self.loops, self.flying, queues=True)
-        count = min(self.loop.count, self.window)
+        clock = IssueClock(self.arch, self.counts, self.loops, queues=True)
+        count = min(self.loop.count, WINDOW)
         ends = [0]
         for first in range(-schedule.ahead, count):
             for index, turn in schedule.turns(count, first, first + 1):

@@ -25,7 +25,7 @@ from compiler.codegen.issue_order.units import (
     remote_waits_of,
     users_of,
 )
-from compiler.passes import Amount, Count, Omittable, Within
+from compiler.passes import Omittable, Within
 from simmodel.arch.record import Arch
 from simmodel.isa import Item, Loop, Sync
 from simmodel.isa.region import Register
@@ -43,14 +43,6 @@ class OrderInstructions(Omittable):
 
     distance: Annotated[int, Within(0, 8)] = 2
     """Most iterations that one instruction of a loop is issued ahead of another."""
-    growth: Amount = 2048
-    """Most instructions and loops that rotating one loop may add to the stream."""
-    window: Annotated[int, Within(2, 64)] = 6
-    """Iterations of each loop that are played to judge an order."""
-    pays: Count = 200
-    """A copy of a loop's body has to win one part in so many of the time of what is played."""
-    flying: Annotated[int, Within(2)] = 256
-    """Most accesses in flight that are looked through where the hardware interlocks."""
     turns: bool = False
     """Whether one engine of a core works at a time, which takes fewest tokens."""
 
@@ -88,7 +80,7 @@ class OrderInstructions(Omittable):
         if not self.enabled or self.turns or not plays(stream, tokens):
             return stream
         atoms, arch = sequence.merged_units(stream, tokens, around), sequence.pricer.arch
-        fresh = partial(IssueClock, arch, tokens, around, self.flying)
+        fresh = partial(IssueClock, arch, tokens, around)
         items = tuple(atom.item for atom in _best_order(atoms, arch, fresh))
         return items if plays(items, tokens) else stream
 
@@ -120,15 +112,11 @@ class _IssueSequence:
         whole = Loop(loop.variable, loop.count, tuple(atom.item for atom in body))
         if loop.count < 2 or any(atom.cost.fence for atom in body):
             return [self.pricer.loop(whole, body)]
-        options = self.options
-        order = LoopOrder(
-            self.pricer.arch, whole, body, counts, inside,
-            options.window, options.pays, options.flying,
-        )  # fmt: skip
+        order = LoopOrder(self.pricer.arch, whole, body, counts, inside)
         key = order.signature
         choice = self.known.get(key)
         if choice is None or not order.legal(choice.schedule):
-            choice = order.best(options.distance, options.growth)
+            choice = order.best(self.options.distance)
             self.known[key] = choice
         return order.issue_units(choice, self.pricer)
 

@@ -15,8 +15,8 @@ from functools import cached_property, partial
 from itertools import groupby
 
 from compiler.cost.multicast import between_cores
+from compiler.geometry.boxes import layer_needs
 from compiler.geometry.cuts import boxes, channel_axis, grain_of, grids, slices_of
-from compiler.geometry.needs import LayerNeeds
 from compiler.geometry.tile_trace import TileTracer, Unwalkable
 from compiler.passes import Omittable, Share
 from compiler.schedule.residency.table import (
@@ -248,7 +248,7 @@ def _border(group: Group, joint: BufferViews, name: str) -> tuple[tuple[int, ...
     for layer in group.layers:
         if name in layer.inputs:
             box = tuple((0, extent) for extent in layer.result.shape)
-            region = clipped(LayerNeeds(layer).of(box)[name], shape)
+            region = clipped(layer_needs(layer, box)[name], shape)
             before = tuple(map(max, before, region.before))
             after = tuple(map(max, after, region.after))
     return before, after

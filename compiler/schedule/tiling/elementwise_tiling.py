@@ -14,8 +14,8 @@ from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import Path, RepeatedTransfer, pitches, traffic
 from compiler.cost.work import depthwise_cycles
+from compiler.geometry.boxes import layer_needs
 from compiler.geometry.cuts import boxes, grids
-from compiler.geometry.needs import layer_needs
 from compiler.schedule.tiling.layer_price import TilePrices
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Tiled, TileLoop
