@@ -60,13 +60,13 @@ def _weight_matrix(node: Node, axis: int) -> Array:
     given, made, rank = node.tensor(0).shape[axis], node.shape()[axis], len(node.shape())
     axes = [int(each) % rank for each in node.attribute("axes", range(rank))]
     place = axes.index(axis) if axis in axes else None
-    crop = (0.0, 1.0)
+    crop = np.array([0, 1])
     if _crops(node) and place is not None:
         crop = node.constant(1)[[place, len(axes) + place]]
     scale = None if place is None or _crops(node) else _scale(node, axes, place)
     feeds: dict[str, Array] = {
         "units": np.eye(given, dtype=np.float32),
-        "crop": np.array([0, crop[0], 1, crop[1]], np.float32),
+        "crop": np.insert(crop.astype(np.float32), [0, 1], [0, 1]),
         "by": np.array([given, made]) if scale is None else np.array([1, scale], np.float32),
     }
     ports = [
@@ -104,7 +104,8 @@ def _fill(node: Node, matrices: list[Array]) -> Array | None:
     value = float(node.attribute("extrapolation_value", 0.0))
     if not _crops(node) or value == 0:
         return None
-    outside: Array = reduce(np.logical_or.outer, [~matrix.any(1) for matrix in matrices])
+    columns = (np.logical_not(matrix.any(1)) for matrix in matrices)
+    outside: Array = reduce(np.logical_or.outer, columns)
     return np.where(outside, value, 0).astype(np.float32) if outside.any() else None
 
 
