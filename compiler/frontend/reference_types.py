@@ -180,7 +180,7 @@ def infer_by_runtime(node: ir.Node, opsets: Mapping[str, int]) -> None:
     both give does not depend on numbers. Raises ValueError with the reason where it refuses.
     """
     proto = _single_node_proto(node, opsets)
-    session = _open_session(proto)
+    session = open_session(proto)
     ports = {port.name: port for port in session.get_outputs()}
     shapes = {name: port.shape for name, port in ports.items()}
     if not all(isinstance(extent, int) for shape in shapes.values() for extent in shape):
@@ -203,7 +203,7 @@ def refusal(payload: bytes) -> str | None:
         graph.input.append(port)
         graph.initializer.remove(tensor)
     try:
-        _open_session(proto)
+        open_session(proto)
     except NoKernel as why:
         try:
             evaluator(proto)
@@ -239,7 +239,8 @@ def _single_node_proto(node: ir.Node, opsets: Mapping[str, int]) -> onnx.ModelPr
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
-def _open_session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
+def open_session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """A session of ONNX Runtime; ValueError with its reason where it refuses `proto`."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -12,12 +12,14 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from compiler.frontend.quantization.narrow_constants import narrow_of
 from compiler.lowering.node import Lowering, Node, NoNest
+from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import (
     ZERO,
     Access,
@@ -27,7 +29,6 @@ from compiler.tensor_ir.nest import (
     Nest,
     Tensor,
     at,
-    row_major,
 )
 from simmodel.arch.dtype import is_float
 
@@ -145,10 +146,8 @@ def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geom
     """A strided 1x1 convolution is a dense one over a view that skips rows and columns."""
     if max(geometry.kernel) > 1 or geometry.padded or max(geometry.strides) == 1:
         return x, geometry
-    shape = (*x.shape[:2], *node.shape()[2:])
-    steps = (*[1] * (len(shape) - len(geometry.strides)), *geometry.strides)
-    strides = [s * k for s, k in zip(x.storage.strides, steps, strict=True)]
-    view = node.build.view(f"{node.out}.sampled", x, shape, strides)
+    cut = (..., *(slice(None, None, stride) for stride in geometry.strides))
+    view = node.build.view(f"{node.out}.sampled", x, itemgetter(cut))
     return view, Geometry(geometry.kernel, None, None, None)
 
 
@@ -174,7 +173,7 @@ def matmul(node: Node) -> None:
     else:
         _lower_matrix_product(node, out, (a, b), codes)
     if vectors:
-        node.build.view(node.out, out, node.shape(), row_major(node.shape()))
+        node.build.view(node.out, out, reshaped(*node.shape()))
 
 
 def _lower_matrix_product(
@@ -194,10 +193,9 @@ def _matrices(node: Node) -> tuple[Tensor, Tensor]:
     """Both operands; a vector becomes a row on the left, a column on the right."""
     a, b = node.tensor(0), node.tensor(1)
     if len(a.shape) == 1:
-        strides = a.shape[0], *a.storage.strides
-        a = node.build.view(f"{node.out}.row", a, (1, *a.shape), strides)
+        a = node.build.view(f"{node.out}.row", a, reshaped(1, *a.shape))
     if len(b.shape) == 1:
-        b = node.build.view(f"{node.out}.column", b, (*b.shape, 1), (*b.storage.strides, 1))
+        b = node.build.view(f"{node.out}.column", b, reshaped(*b.shape, 1))
     return a, b
 
 
@@ -367,12 +365,9 @@ def _lower_phase(
     node: Node, x: Tensor, out: Tensor, kernel: Array, axes: list[_Phase],
     strides: tuple[int, ...], codes: dict[str, Any],
 ) -> None:  # fmt: skip
-    steps = out.storage.strides
     name = ".".join([out.name, "phase", *(str(axis.first) for axis in axes)])
-    shift = sum(axis.first * step for axis, step in zip(axes, steps[2:], strict=True))
-    moved = (*steps[:2], *(step * s for step, s in zip(steps[2:], strides, strict=True)))
-    shape = (*out.shape[:2], *(axis.count for axis in axes))
-    view = node.build.view(name, out, shape, moved, shift)
+    cut = (slice(a.first, a.first + a.count * s, s) for a, s in zip(axes, strides, strict=True))
+    view = node.build.view(name, out, itemgetter((..., *cut)))
     taps = kernel[np.ix_(*map(range, kernel.shape[:2]), *(axis.taps for axis in axes))]
     if taps.size == 0:
         filled(node, view, codes, 1)

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.lowering.node import Lowering, Node, NoNest, numpy_type, port_type
+from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import Array, Tensor
 from simmodel.arch.base import Registry
 from simmodel.arch.dtype import NAMES, NUMPY, is_float, largest, limits
@@ -367,9 +368,8 @@ def _along_axis(node: Node, position: int) -> Tensor:
     if not values.shape:
         return values
     axis = int(node.attribute("axis", 1)) % rank
-    shape, strides = [1] * rank, [0] * rank
-    shape[axis], strides[axis] = values.elements, values.storage.strides[-1]
-    return node.build.view(f"{node.out}.input{position}", values, tuple(shape), strides)
+    shape = (*[1] * axis, values.elements, *[1] * (rank - axis - 1))
+    return node.build.view(f"{node.out}.input{position}", values, reshaped(*shape))
 
 
 TABLE: dict[str, Lowering] = {

@@ -6,29 +6,29 @@ are known (`compiler.tensor_ir.join`), so their producers write there directly.
 
 from __future__ import annotations
 
+from functools import partial
+from operator import itemgetter, methodcaller
+
 import numpy as np
 
 from compiler.lowering.node import Lowering, Node, NoNest
-from compiler.tensor_ir.build import plain, reshaped
-from compiler.tensor_ir.nest import Access, Affine, Array, Tensor, at, row_major
+from compiler.tensor_ir.build import along, plain, reshaped
+from compiler.tensor_ir.nest import Access, Affine, Array, Tensor, at
 
 
 def reshape(node: Node) -> None:
     """The same elements in another shape."""
-    x, shape = node.tensor(0), node.shape()
-    strides = reshaped(x.shape, x.storage.strides, shape)
-    if strides is None:
-        x = node.build.copied(node.build.create(f"{node.out}.dense", x.shape, x.dtype), x)
-        strides = row_major(shape)
-    node.build.view(node.out, x, shape, strides)
+    x, change = node.tensor(0), reshaped(*node.shape())
+    try:
+        node.build.view(node.out, x, change)
+    except ValueError:
+        dense = node.build.create(f"{node.out}.dense", x.shape, x.dtype)
+        node.build.view(node.out, node.build.copied(dense, x), change)
 
 
 def transpose(node: Node) -> None:
     """Axes in another order."""
-    x = node.tensor(0)
-    rank = len(x.shape)
-    order = [int(a) for a in node.attribute("perm", tuple(reversed(range(rank))))]
-    node.build.view(node.out, x, node.shape(), [x.storage.strides[axis] for axis in order])
+    node.build.view(node.out, node.tensor(0), methodcaller("transpose", node.attribute("perm")))
 
 
 def slicing(node: Node) -> None:
@@ -38,7 +38,7 @@ def slicing(node: Node) -> None:
     starts, ends = node.constant(1), node.constant(2)
     axes = node.constant(3) if node.has(3) else np.arange(len(starts))
     steps = node.constant(4) if node.has(4) else np.ones(len(starts), np.int64)
-    shift, strides, shape = 0, list(x.storage.strides), list(x.shape)
+    cut = [slice(None)] * rank
     backwards: dict[int, range] = {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = int(axis) % rank
@@ -46,11 +46,10 @@ def slicing(node: Node) -> None:
         if step < 0 and len(positions) > 1:
             backwards[place] = positions
             continue
-        shift += positions.start * strides[place]
-        strides[place] *= abs(int(step))
-        shape[place] = len(positions)
+        size = abs(int(step))
+        cut[place] = slice(positions.start, positions.start + len(positions) * size, size)
     name = f"{node.out}.forwards" if backwards else node.out
-    x = node.build.view(name, x, tuple(shape), strides, shift)
+    x = node.build.view(name, x, itemgetter(tuple(cut)))
     if len(backwards) > 1:
         node.compose()
     for left, (place, positions) in zip(
@@ -66,19 +65,14 @@ def split(node: Node) -> None:
     axis = int(node.attribute("axis", 0)) % len(x.shape)
     start = 0
     for position, output in enumerate(node.node.outputs):
-        shape = node.shape(position)
-        node.build.view(str(output.name), x, shape, shift=start * x.storage.strides[axis])
-        start += shape[axis]
+        count = node.shape(position)[axis]
+        node.build.view(str(output.name), x, along(axis, start, count))
+        start += count
 
 
 def expand(node: Node) -> None:
     """Repetition along axes of extent 1."""
-    x, shape = node.tensor(0), node.shape()
-    skip = len(shape) - len(x.shape)
-    strides = [0] * len(shape)
-    for axis, extent in enumerate(x.shape):
-        strides[skip + axis] = 0 if extent == 1 else x.storage.strides[axis]
-    node.build.view(node.out, x, shape, strides)
+    node.build.view(node.out, node.tensor(0), partial(np.broadcast_to, shape=node.shape()))
 
 
 def gather(node: Node) -> None:
@@ -90,9 +84,7 @@ def gather(node: Node) -> None:
         raise NoNest("Gather of nothing")
     taken = take(node, x, axis, flat, node.out if indices.ndim == 1 else f"{node.out}.flat")
     if indices.ndim != 1:
-        steps = taken.storage.strides
-        inner = (n * steps[axis] for n in row_major(indices.shape))
-        node.build.view(node.out, taken, node.shape(), (*steps[:axis], *inner, *steps[axis + 1 :]))
+        node.build.view(node.out, taken, reshaped(*node.shape()))
 
 
 def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tensor:
@@ -102,43 +94,32 @@ def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tenso
     """
     runs = _runs([int(p) for p in positions])
     if len(runs) == 1:
-        return _run_of(node, x, axis, runs[0], name)
+        return node.build.view(name, x, along(axis, *runs[0]))
     if len(runs) > node.limits.runs:
         raise NoNest(f"{node.op} of positions in {len(runs)} separate runs")
     shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
     out = node.build.create(name, shape, x.dtype, order_like(x))
     start = 0
     for number, run in enumerate(runs):
-        source = _run_of(node, x, axis, run, f"{name}.from{number}")
-        shift = start * out.storage.strides[axis]
-        node.build.copied(
-            node.build.view(f"{name}.to{number}", out, source.shape, shift=shift), source
-        )
-        start += run[2]
+        source = node.build.view(f"{name}.from{number}", x, along(axis, *run))
+        part = node.build.view(f"{name}.to{number}", out, along(axis, start, run[1]))
+        node.build.copied(part, source)
+        start += run[1]
     return out
 
 
 def _runs(positions: list[int]) -> list[tuple[int, int, int]]:
-    """(first, step, count) of evenly spaced runs that follow each other."""
+    """(first, count, step) of evenly spaced runs that follow each other."""
     runs: list[tuple[int, int, int]] = []
     for position in positions:
-        first, step, count = runs[-1] if runs else (0, 0, 0)
+        first, count, step = runs[-1] if runs else (0, 0, 0)
         if count == 1 and position > first:
-            runs[-1] = (first, position - first, 2)
+            runs[-1] = (first, 2, position - first)
         elif count > 1 and position == first + step * count:
-            runs[-1] = (first, step, count + 1)
+            runs[-1] = (first, count + 1, step)
         else:
             runs.append((position, 1, 1))
     return runs
-
-
-def _run_of(node: Node, x: Tensor, axis: int, run: tuple[int, int, int], name: str) -> Tensor:
-    first, step, count = run
-    strides = list(x.storage.strides)
-    shift = first * strides[axis]
-    strides[axis] *= step
-    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-    return node.build.view(name, x, shape, strides, shift)
 
 
 def concat(node: Node) -> None:
@@ -151,8 +132,8 @@ def concat(node: Node) -> None:
     start = 0
     for position, part in enumerate(parts):
         if part.elements:
-            name, shift = f"{node.out}.part{position}", start * out.storage.strides[axis]
-            node.build.copied(node.build.view(name, out, part.shape, shift=shift), part)
+            place = along(axis, start, part.shape[axis])
+            node.build.copied(node.build.view(f"{node.out}.part{position}", out, place), part)
         start += part.shape[axis]
 
 
@@ -180,12 +161,11 @@ def _cropped(node: Node, x: Tensor, less: list[tuple[int, int]]) -> Tensor:
     """A view of `x` without its first and last elements of each axis; negative: all of them."""
     if max(max(pair) for pair in less) <= 0:
         return x
-    firsts, lasts = zip(*((max(0, a), max(0, b)) for a, b in less), strict=True)
-    shape = tuple(n - a - b for n, a, b in zip(x.shape, firsts, lasts, strict=True))
-    if min(shape) < 1:
+    ends = zip(x.shape, less, strict=True)
+    cut = tuple(slice(max(0, a), n - max(0, b)) for n, (a, b) in ends)
+    if any(kept.start >= kept.stop for kept in cut):
         raise NoNest("Pad that leaves nothing of its input")
-    shift = sum(a * stride for a, stride in zip(firsts, x.storage.strides, strict=True))
-    return node.build.view(f"{node.out}.cropped", x, shape, shift=shift)
+    return node.build.view(f"{node.out}.cropped", x, itemgetter(cut))
 
 
 def _pad_by_positions(node: Node, x: Tensor, pads: list[tuple[int, int]], mode: str) -> None:
@@ -198,7 +178,7 @@ def _pad_by_positions(node: Node, x: Tensor, pads: list[tuple[int, int]], mode: 
         name = node.out if axis == changed[-1] else f"{node.out}.axis{axis}"
         x = take(node, x, axis, positions, name)
     if not changed:
-        node.build.view(node.out, x, x.shape)
+        node.build.view(node.out, x, itemgetter(...))
 
 
 def order_like(x: Tensor) -> tuple[int, ...]:
@@ -212,21 +192,13 @@ def repeated(
     """`x` with each element (`tiled`: each whole axis) repeated `factors` times."""
     shape = tuple(n * f for n, f in zip(x.shape, factors, strict=True))
     out = node.build.create(name, shape, x.dtype, order_like(x))
-    split_shape: list[int] = []
-    strides: list[int] = []
+    split: list[int] = []
     index: list[Affine] = []
-    for axis, (extent, factor) in enumerate(zip(x.shape, factors, strict=True)):
-        stride = out.storage.strides[axis]
-        own, other = (
-            (extent, stride * (1 if tiled else factor)),
-            (factor, stride * (extent if tiled else 1)),
-        )
-        index.append(at(len(split_shape) + (tiled and factor > 1)))
-        for n, s in (other, own) if tiled else (own, other):
-            if factor > 1 or (n, s) == own:
-                split_shape.append(n)
-                strides.append(s)
-    view = node.build.view(f"{name}.split", out, tuple(split_shape), strides)
+    for extent, factor in zip(x.shape, factors, strict=True):
+        index.append(at(len(split) + (tiled and factor > 1)))
+        both = (factor, extent) if tiled else (extent, factor)
+        split += both if factor > 1 else (extent,)
+    view = node.build.view(f"{name}.split", out, reshaped(*split))
     node.build.add(plain(view.name, view.shape, "move", (Access(x.name, tuple(index)),)))
 
 
@@ -246,15 +218,16 @@ def blocks(node: Node) -> None:
     out = node.build.create(node.out, node.shape(), x.dtype, (0, 2, 3, 1))
     deep, wide = (out, x) if deepens else (x, out)
     n, c, h, w = wide.shape
-    shape = (n, c, h // b, b, w // b, b)
-    sn, sc, sh, sw = deep.storage.strides
-    strides = {deep.name: (sn, sc * b * b, sh, sc * b, sw, sc)}
-    if node.attribute("mode", "DCR") == "DCR":
-        strides = {deep.name: (sn, sc, sh, sc * b * c, sw, sc * c)}
-    sn, sc, sh, sw = wide.storage.strides
-    strides[wide.name] = (sn, sc, sh * b, sh, sw * b, sw)
-    source = node.build.view(f"{node.out}.read", x, shape, strides[x.name])
-    node.build.copied(node.build.view(f"{node.out}.written", out, shape, strides[out.name]), source)
+    dcr = node.attribute("mode", "DCR") == "DCR"
+
+    def split_channels(deep: Array) -> Array:
+        if dcr:
+            return reshaped(n, b, b, c, h // b, w // b)(deep).transpose(0, 3, 4, 1, 5, 2)
+        return reshaped(n, c, b, b, h // b, w // b)(deep).transpose(0, 1, 4, 2, 5, 3)
+
+    changes = {deep.name: split_channels, wide.name: reshaped(n, c, h // b, b, w // b, b)}
+    source = node.build.view(f"{node.out}.read", x, changes[x.name])
+    node.build.copied(node.build.view(f"{node.out}.written", out, changes[out.name]), source)
 
 
 def trilu(node: Node) -> None:

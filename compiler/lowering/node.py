@@ -12,7 +12,7 @@ import onnx_ir as ir
 from compiler.frontend.quantization.narrow_constants import narrow_of
 from compiler.frontend.rewrite import UNIT, terms_of
 from compiler.passes import Count
-from compiler.tensor_ir.build import NestGraphBuilder
+from compiler.tensor_ir.build import NestGraphBuilder, reshaped
 from compiler.tensor_ir.nest import Array, Tensor
 from simmodel.arch.dtype import NAMES, NUMPY, WIDER, widened
 
@@ -130,10 +130,8 @@ class Node:
 
     def split_axis(self, x: Tensor, axis: int, parts: int, name: str) -> Tensor:
         """A view of `x` with an axis as `parts` times the rest of it."""
-        each, steps = x.shape[axis] // parts, x.storage.strides
-        shape = (*x.shape[:axis], parts, each, *x.shape[axis + 1 :])
-        strides = (*steps[:axis], steps[axis] * each, *steps[axis:])
-        return self.build.view(name, x, shape, strides)
+        shape = (*x.shape[:axis], parts, x.shape[axis] // parts, *x.shape[axis + 1 :])
+        return self.build.view(name, x, reshaped(*shape))
 
 
 def uncertain(value: ir.Value) -> Array | float:

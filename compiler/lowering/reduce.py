@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import methodcaller
 
 import numpy as np
 
@@ -177,9 +178,7 @@ def _dropped(node: Node, kept: Tensor, axes: set[int]) -> None:
 
 def _without_axes(node: Node, x: Tensor, axes: set[int], name: str) -> Tensor:
     """A view of `x` without axes of extent 1."""
-    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-    shape = tuple(x.shape[axis] for axis in kept)
-    return node.build.view(name, x, shape, [x.storage.strides[axis] for axis in kept])
+    return node.build.view(name, x, methodcaller("squeeze", tuple(axes)))
 
 
 def pool(node: Node) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
+from operator import itemgetter
 
 import numpy as np
 
 from compiler.frontend.operators.attention import COMPARED
 from compiler.lowering.node import Node
+from compiler.tensor_ir.build import along, reshaped
 from compiler.tensor_ir.nest import (
     Access,
     Dim,
@@ -22,7 +24,6 @@ from compiler.tensor_ir.nest import (
     Put,
     Tensor,
     at,
-    row_major,
 )
 
 LONGEST = 1024
@@ -81,9 +82,9 @@ def _nests(node: Node) -> tuple[Nest, ...]:
 
 def _marked(node: Node, index: Tensor, extent: int, behind: int) -> Tensor:
     """Whether each index equals each position of the axis; negative ones count from its end."""
-    shape = (*index.shape, 1, *(1 for _ in range(behind)))
-    strides = (*index.storage.strides, *(1 for _ in range(behind + 1)))
-    places = node.build.view(f"{node.out}.places", index, shape, strides)
+    places = node.build.view(
+        f"{node.out}.places", index, reshaped(*index.shape, *[1] * (behind + 1))
+    )
     column = (extent, *(1 for _ in range(behind)))
     met = []
     for name, first in (("front", 0), ("back", -extent)):
@@ -95,10 +96,8 @@ def _marked(node: Node, index: Tensor, extent: int, behind: int) -> Tensor:
 
 def _masked_rows(node: Node, here: Tensor, table: Tensor, axis: int, places: int) -> Tensor:
     """The table's elements where they are `here`, else zero; booleans as integers, which add up."""
-    ahead, strides = tuple(1 for _ in range(places)), table.storage.strides
-    shape = (*table.shape[:axis], *ahead, *table.shape[axis:])
-    strides = (*strides[:axis], *ahead, *strides[axis:])
-    source = node.build.view(f"{node.out}.table", table, shape, strides)
+    shape = (*table.shape[:axis], *[1] * places, *table.shape[axis:])
+    source = node.build.view(f"{node.out}.table", table, reshaped(*shape))
     kind = "int32" if table.dtype == "bool" else table.dtype
     nothing = node.number("nothing", np.zeros((), np.int32), kind)
     return node.step("chosen", "select", here, source, nothing, dtype=kind)
@@ -130,8 +129,7 @@ def _scatter_nd(node: Node) -> Put | None:
         return None
     if update.dtype != given.dtype or not update.elements:
         return None
-    steps = index.storage.strides[:-1]
-    places = node.build.view(f"{node.out}.places", index, index.shape[:-1], steps)
+    places = node.build.view(f"{node.out}.places", index, itemgetter((..., 0)))
     return Put(node.out, places.name, 0, given.name, update.name)
 
 
@@ -162,9 +160,7 @@ def scatter_by_comparison(node: Node) -> tuple[Nest, ...]:
         mask = own.step(
             f"{part}.here", "equal", places, _row_positions(own, first, number, part), dtype="bool"
         )
-        cut = (*update.shape[:axis], 1, *update.shape[axis + 1 :])
-        shift = number * update.storage.strides[axis]
-        row = own.build.view(f"{own.out}.{part}.new", update, cut, shift=shift)
+        row = own.build.view(f"{own.out}.{part}.new", update, along(axis, number, 1))
         made = own.step("" if number == count - 1 else f"{part}.made", "select", mask, row, made)
     return _nests(own)
 
@@ -175,9 +171,7 @@ def _first_rows(node: Node) -> Tensor:
     column = (shape[0], *(1 for _ in shape[1:]))
     if not node.has(2):
         return node.number("first", np.zeros(column, np.int32))
-    given = node.tensor(2)
-    strides = (given.storage.strides[0], *row_major(column)[1:])
-    rows = node.build.view(f"{node.out}.at", given, column, strides)
+    rows = node.build.view(f"{node.out}.at", node.tensor(2), reshaped(*column))
     return node.step("first", "move", rows, dtype="int32")
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -138,13 +139,12 @@ def _concatenate(build: NestGraphBuilder, key: Key, border: _Wanted, inner: Tens
         done[axis] = (0, shape[axis])
     for part, box in boxes.items():
         extents = tuple(extent for _, extent in box)
-        steps = zip(box, whole.storage.strides, strict=True)
-        shift = sum(start * stride for (start, _), stride in steps)
+        cut = tuple(slice(start, start + extent) for start, extent in box)
         source = inner
         if part != "inside":
             rows = np.full(extents, key[1], NUMPY[inner.dtype])
             source = build.constant(f"{name}.{part}.rows", rows, inner.dtype)
-        build.copied(build.view(f"{name}.{part}", whole, extents, shift=shift), source)
+        build.copied(build.view(f"{name}.{part}", whole, itemgetter(cut)), source)
 
 
 def _bordered_access(

@@ -8,8 +8,10 @@ of the same buffer and cost nothing; convolutions write channels last whatever t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import itemgetter
 
 import ml_dtypes
 import numpy as np
@@ -89,28 +91,20 @@ class NestGraphBuilder:
         )
         return self.tensors[key]
 
-    def view(
-        self,
-        name: str,
-        like: Tensor,
-        shape: tuple[int, ...],
-        strides: Sequence[int] | None = None,
-        shift: int = 0,
-    ) -> Tensor:
-        """Another name and shape for elements of `like`'s buffer, from its element at `shift` on;
-        `strides` default to its own."""
-        own = like.storage
-        steps = own.strides if strides is None else tuple(strides)
-        storage = replace(own, offset=own.offset + shift, strides=steps)
-        data, exact = (
-            None if values is None else _strided_view(values, shape, steps, shift)
-            for values in (like.data, like.exact)
-        )
+    def view(self, name: str, like: Tensor, change: Callable[[Array], Array]) -> Tensor:
+        """Another name for elements of `like`: those that `change`, which copies nothing, leaves of
+        an array that lies as it does, in their order there."""
+        storage = like.storage
+        base = as_strided(np.empty(0, np.int8), like.shape, storage.strides)  # never touched
+        seen = change(base)
+        start, end = (each.__array_interface__["data"][0] for each in (base, seen))
+        offset = storage.offset + (end - start if seen.size else 0)
+        data, exact = (None if v is None else change(v) for v in (like.data, like.exact))
         uncertain = like.uncertain
         if isinstance(uncertain, np.ndarray):
-            each = np.ascontiguousarray(np.broadcast_to(uncertain, like.shape))
-            uncertain = _strided_view(each, shape, steps, shift)
-        self.tensors[name] = Tensor(name, shape, like.dtype, storage, data, exact, uncertain)
+            uncertain = change(np.ascontiguousarray(np.broadcast_to(uncertain, like.shape)))
+        storage = replace(storage, offset=offset, strides=seen.strides)
+        self.tensors[name] = Tensor(name, seen.shape, like.dtype, storage, data, exact, uncertain)
         return self.tensors[name]
 
     def copied(self, target: Tensor, source: Tensor) -> Tensor:
@@ -168,13 +162,6 @@ class NestGraphBuilder:
         )
 
 
-def _strided_view(
-    values: Array, shape: tuple[int, ...], strides: tuple[int, ...], shift: int
-) -> Array:
-    steps = tuple(stride * values.itemsize for stride in strides)
-    return np.ndarray(shape, values.dtype, values, shift * values.itemsize, steps)
-
-
 def rounds(data: Array, raw: Array) -> bool:
     """Whether some of the real values `data` differ in `raw`."""
     if not np.issubdtype(data.dtype, np.floating) or raw.dtype == data.dtype:
@@ -199,16 +186,15 @@ def plain(
     return replace(Nest(out, dims, len(shape), function, accesses), **fields)  # type: ignore[arg-type]
 
 
-def reshaped(
-    shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """Strides of the same elements in shape `new`; None if no strides express it."""
-    seen = as_strided(np.empty(0, np.int8), shape, strides)  # its elements are never touched
-    try:
-        steps = np.reshape(seen, new, copy=False).strides
-    except ValueError:
-        return None
-    return tuple(1 if extent == 1 else step for extent, step in zip(new, steps, strict=True))
+def reshaped(*shape: int) -> Callable[[Array], Array]:
+    """The same elements in `shape`, for a view; raises ValueError if no strides express it."""
+    return partial(np.reshape, shape=shape, copy=False)
+
+
+def along(axis: int, first: int, count: int, step: int = 1) -> Callable[[Array], Array]:
+    """`count` positions of one axis, for a view."""
+    cut = (*[slice(None)] * axis, slice(first, first + count * step, step))
+    return itemgetter(cut)
 
 
 def identity(access: Access, rank: int) -> bool:
