@@ -14,7 +14,7 @@ from archgen.energy.sram import Source, Sram
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
 from archgen.schema.rewritten import instances
-from simmodel.arch.record import Arch, CopyEngine, Link, Memory
+from simmodel.arch.record import Arch, Link, Memory
 from simmodel.arch.units import show_bytes
 from simmodel.program.encoding import typical_bytes
 
@@ -127,20 +127,14 @@ def copy_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
             f"{cores} x a request of {engine.request} B x {known.latch:g} of a register",
             logic.control(logic.registers(held * cores)),
         )  # fmt: skip
-        yield _addresses(arch, name, engine, logic)
-
-
-def _addresses(arch: Arch, name: str, engine: CopyEngine, logic: Logic) -> Term:
-    """What makes addresses: dimensions of both sides, lists of rows, other cores."""
-    path, cores = f"copy.{name}", arch.core_count
-    walked = 2 * engine.rank + (engine.indirect is not None)
-    bits = arch.core_count * engine.broadcast + 32 * engine.peer
-    return Term(
-        "copy", f"{name}: addresses",
-        (f"{path}.rank", f"{path}.indirect", f"{path}.broadcast", f"{path}.peer", *_WHERE),
-        f"{cores} x ({walked} dimensions, {bits} bits of targets)",
-        logic.control((logic.walkers(walked) + logic.registers(bits)) * cores),
-    )  # fmt: skip
+        walked = 2 * engine.rank + (engine.indirect is not None)  # both sides, and lists of rows
+        bits = cores * engine.broadcast + 32 * engine.peer
+        yield Term(
+            "copy", f"{name}: addresses",
+            (f"{path}.rank", f"{path}.indirect", f"{path}.broadcast", f"{path}.peer", *_WHERE),
+            f"{cores} x ({walked} dimensions, {bits} bits of targets)",
+            logic.control((logic.walkers(walked) + logic.registers(bits)) * cores),
+        )  # fmt: skip
 
 
 def link_terms(arch: Arch, logic: Logic) -> Iterator[Term]:
@@ -181,12 +175,9 @@ def memory_terms(
     """One of the machine's memories, all its instances."""
     memory, count, path = arch.memories.on_chip()[role], instances(arch, role), f"memories.{role}"
     where = ("cores", "clusters") if role != "shared" else ("clusters", f"{path}.level")
-    given = arch.energy.memories.items()
-    stated = next((known.area for name, known in given if name == role), None)
-    if stated is not None:
+    if (stated := arch.energy.memory(role).area) is not None:
         text = f"{count} x {stated:.4g} mm2 (energy.memories.{role}.area)"
-        one = UncertainValue(stated, stated, stated, stated=True)
-        yield Term(role, "memory", where, text, one.times(count))
+        yield Term(role, "memory", where, text, UncertainValue.exact(stated).times(count))
         return
     shape = Sram.of(memory, arch.energy.node)
     fit = figures.area.sram
@@ -250,15 +241,18 @@ def has_own(arch: Arch) -> bool:
 
 def interface_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     """Pads with what drives them, and controllers; or a port; or what the file states."""
-    given = arch.energy.memories.items()
-    stated = next((known.area for name, known in given if name == "dram"), None)
-    if stated is not None:
-        one = UncertainValue(stated, stated, stated, stated=True)
-        yield Term(PART, "interface", (), f"{stated:.4g} mm2 (energy.memories.dram.area)", one)
-    elif has_own(arch):
-        yield from _own(arch, figures, logic)
-    else:
-        yield from _dram_port_area(arch, figures, logic)
+    if (stated := arch.energy.memory(PART).area) is not None:
+        text = f"{stated:.4g} mm2 (energy.memories.dram.area)"
+        yield Term(PART, "interface", (), text, UncertainValue.exact(stated))
+        return
+    yield from (_own if has_own(arch) else _dram_port_area)(arch, figures, logic)
+    dram, known = arch.memories.dram, figures.area.channel
+    bits = 8 * dram.burst * known.bursts * dram.channels
+    yield Term(
+        PART, "bursts", ("memories.dram.channels", "memories.dram.burst"),
+        f"{dram.channels} channels x {known.bursts} bursts of {dram.burst} B",
+        logic.control(logic.registers(bits * figures.area.copy_.latch)),
+    )  # fmt: skip
 
 
 def _own(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
@@ -278,7 +272,6 @@ def _own(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         f"{dram.channels} channels x {known.gates:.3g} gates",
         logic.scaled(one * dram.channels, known.low / known.gates, known.high / known.gates),
     )  # fmt: skip
-    yield _bursts(arch, figures, logic)
 
 
 def _dram_port_area(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
@@ -291,15 +284,4 @@ def _dram_port_area(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term
         logic.control(
             logic.muxes(bits) + logic.registers(2 * bits) + logic.gates(figures.area.channel.port)
         ),
-    )  # fmt: skip
-    yield _bursts(arch, figures, logic)
-
-
-def _bursts(arch: Arch, figures: Figures, logic: Logic) -> Term:
-    dram, known = arch.memories.dram, figures.area.channel
-    bits = 8 * dram.burst * known.bursts * dram.channels
-    return Term(
-        PART, "bursts", ("memories.dram.channels", "memories.dram.burst"),
-        f"{dram.channels} channels x {known.bursts} bursts of {dram.burst} B",
-        logic.control(logic.registers(bits * figures.area.copy_.latch)),
     )  # fmt: skip

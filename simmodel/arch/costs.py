@@ -67,3 +67,7 @@ class EnergyTable(FrozenModel):
     leakage: Power | None = None
     """Of the whole chip."""
     area: AreaTable = AreaTable()
+
+    def memory(self, role: str) -> MemoryEnergy:
+        """What is known of the memory in `role`."""
+        return next((m for name, m in self.memories.items() if name == role), MemoryEnergy())
