@@ -15,7 +15,8 @@ from archgen.energy.costs import EnergyCosts
 from archgen.energy.ranges import UncertainValue, total
 from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
-from simmodel.isa import Copy, Instruction, Item, Loop, MatrixInstruction, VectorFamily, Window
+from simmodel.isa import Copy, Instruction, MatrixInstruction, VectorFamily, Window
+from simmodel.isa.base import instructions
 from simmodel.machine.memory import crossed, crossings
 from simmodel.program.program import Program
 from simmodel.trace import Trace
@@ -43,22 +44,15 @@ def count_events(program: Program, trace: Trace, arch: Arch) -> list[Events]:
     """Events of each of `trace.origins`, in that order."""
     found: dict[int, Events] = {}
     for core, stream in enumerate(program.cores):
-        _count_stream(stream, 1, core, arch, found)
+        for item, loops in instructions(stream):
+            if times := math.prod(count for _, count in loops):
+                own = found.setdefault(item.origin, Events())
+                _count_instruction(item, times, core, arch, own)
     events = [found[index] for index in sorted(found)]
     for own, origin in zip(events, trace.origins, strict=True):
         own.read.update(origin.read)
         own.written.update(origin.written)
     return events
-
-
-def _count_stream(
-    items: tuple[Item, ...], times: int, core: int, arch: Arch, found: dict[int, Events]
-) -> None:
-    for item in items if times else ():
-        if isinstance(item, Loop):
-            _count_stream(item.body, times * item.count, core, arch, found)
-        else:
-            _count_instruction(item, times, core, arch, found.setdefault(item.origin, Events()))
 
 
 def _count_instruction(item: Instruction, times: int, core: int, arch: Arch, own: Events) -> None:
@@ -140,12 +134,9 @@ def _sum(counts: Mapping[str, int], costs: Mapping[str, UncertainValue]) -> Unce
 
 def _all(events: Iterable[Events]) -> Events:
     """Everything that happened, whatever for."""
-    joined = Events(Counter(), Counter(), Counter(), Counter(), Counter())
+    joined = Events()
     for own in events:
-        joined.macs.update(own.macs)
-        joined.elements.update(own.elements)
-        joined.read.update(own.read)
-        joined.written.update(own.written)
-        joined.links.update(own.links)
         joined.instructions += own.instructions
+        for name in ("macs", "elements", "read", "written", "links"):
+            getattr(joined, name).update(getattr(own, name))
     return joined

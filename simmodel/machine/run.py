@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -46,8 +47,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
         issued=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
         site_counts=tuple(np.array([w.count for w in core], np.int64) for core in machine.works),
-        spans=None if recorder is None else _spans(recorder.rows(), machine, moved),
-        levels=None if recorder is None else recorder.levels(),
+        spans=None if recorder is None else _spans(recorder, machine, moved),
     )
 
 
@@ -123,12 +123,12 @@ def _origin(origin: Origin, own: list[tuple[Work, Bytes]]) -> OriginTrace:
     )
 
 
-def _spans(rows: Counts, machine: Machine, moved: Sequence[Bytes]) -> Spans:
-    """Spans of `rows` (`Recorder.rows`); what a site tells of all its occurrences is looked up in
-    bulk. `moved` has what one occurrence moves, for each work in order of cores and sites."""
+def _spans(rows: array[int], machine: Machine, moved: Sequence[Bytes]) -> Spans:
+    """Spans of `rows` (`Machine.recorder`); what a site tells of all its occurrences is looked up
+    in bulk. `moved` has what one occurrence moves, for each work in order of cores and sites."""
     known = [work for core in machine.works for work in core]
     first = np.cumsum([0, *(len(core) for core in machine.works)])
-    core, site, occurrence, issue, start, end, gained = rows.T
+    core, site, occurrence, issue, start, end, gained = np.array(rows, np.int64).reshape(-1, 7).T
     which = first[core] + site
 
     def of_site(values: Sequence[int]) -> Counts:
@@ -164,15 +164,13 @@ def _differences(so_far: Counts, which: Counts) -> Counts:
     return result
 
 
-def simulate(program: Program, arch: Arch, trace: bool = False, levels: bool = True) -> Trace:
+def simulate(program: Program, arch: Arch, trace: bool = False) -> Trace:
     """Run `program` on the event model of `arch`.
 
     Args:
         program: what to run; it should have passed the verifier.
         arch: the machine.
-        trace: also keep every instruction's span and every resource's level over time.
-        levels: False leaves the levels out of a trace; they cost a third of the time, the spans
-            next to nothing.
+        trace: also keep every instruction's span, which costs next to nothing.
 
     Returns:
         Cycles, where they went, and bytes moved.
@@ -181,12 +179,12 @@ def simulate(program: Program, arch: Arch, trace: bool = False, levels: bool = T
         NotRunnable: the program asks for an engine, memory, token or barrier that is not there.
         Deadlock: the machine fell silent with work left; the text says who waits for what.
     """
-    machine = Machine(arch, trace, levels)
+    machine = Machine(arch, trace)
     machine.connect(program)
     cycles = machine.run()
     return collect(machine, program, cycles)
 
 
 def traced(program: Program, arch: Arch) -> Trace:
-    """The same with all spans and without levels, which takes hardly longer than neither."""
-    return simulate(program, arch, trace=True, levels=False)
+    """The same with all spans."""
+    return simulate(program, arch, trace=True)
