@@ -65,6 +65,8 @@ class OriginTrace:
     """Bytes read by memory role."""
     written: dict[str, int]
     """Bytes written by memory role; a broadcast counts for each target."""
+    links: dict[str, int]
+    """Bytes by link, in each instance that is crossed."""
     stalls: dict[str, int]
     """Idle cycles by cause, of the engines whose next or running instruction was of this origin."""
 

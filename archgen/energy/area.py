@@ -19,14 +19,12 @@ from archgen.energy.area_of_parts import (
     interface_terms,
     link_terms,
     memory_terms,
-    spans,
 )
 from archgen.energy.engines import matrix_terms, scalar_terms, vector_terms
 from archgen.energy.ranges import UncertainValue, area_of_speed, total
 from archgen.energy.sram import Source
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
-from archgen.schema.rewritten import instances
 from simmodel.arch.record import Arch
 
 # Areas that a file states in the place of terms, and terms of its own.
@@ -56,11 +54,11 @@ def _stated(arch: Arch, term: Term, name: str, what: str) -> Term:
 
 def _stated_instances(arch: Arch, term: Term, name: str) -> int:
     """How many of what is stated the chip has; of all links together there is one."""
-    if term.part in arch.memories.on_chip():
-        return instances(arch, term.part)
+    if term.part in ("dram", *arch.memories.on_chip()):
+        return arch.instances(term.part)
     if term.part == "link" and name != "link":
-        return spans(arch, arch.links[term.what])
-    return 1 if term.part in ("link", "dram") else arch.core_count
+        return arch.scopes(arch.links[term.what].scope)
+    return 1 if term.part == "link" else arch.core_count
 
 
 @dataclass(frozen=True)

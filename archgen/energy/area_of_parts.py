@@ -13,8 +13,7 @@ from archgen.energy.ranges import UncertainValue
 from archgen.energy.sram import Source, Sram
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
-from archgen.schema.rewritten import instances
-from simmodel.arch.record import Arch, Link, Memory
+from simmodel.arch.record import Arch, Memory
 from simmodel.arch.units import show_bytes
 from simmodel.program.encoding import typical_bytes
 
@@ -141,7 +140,9 @@ def link_terms(arch: Arch, logic: Logic) -> Iterator[Term]:
     """Buses and networks: a register and a choice for each memory at either end."""
     for name, link in arch.links.items():
         path, bits = f"links.{name}", 8 * link.bandwidth.at(arch.clock) * (2 if link.duplex else 1)
-        count, ends = spans(arch, link), _link_end_count(arch, link)
+        count = arch.scopes(link.scope)
+        # Memories at both ends of one instance of the link.
+        ends = sum(max(1, math.ceil(arch.instances(r) / count)) for r in {*link.from_, *link.to})
         area = (logic.muxes(bits) + logic.registers(2 * bits)) * ends
         yield Term(
             "link", name,
@@ -150,18 +151,6 @@ def link_terms(arch: Arch, logic: Logic) -> Iterator[Term]:
             f"{count} x {bits:.4g} bits x {ends} ends: a choice and two registers each",
             logic.control(area * count),
         )  # fmt: skip
-
-
-def spans(arch: Arch, link: Link) -> int:
-    """Instances of a link on the chip."""
-    return {"chip": 1, "cluster": arch.clusters, "core": arch.core_count}[link.scope]
-
-
-def _link_end_count(arch: Arch, link: Link) -> int:
-    """Memories at both ends of one instance of a link."""
-    roles = {*link.from_, *link.to}
-    counts = (1 if role == "dram" else instances(arch, role) / spans(arch, link) for role in roles)
-    return sum(max(1, math.ceil(count)) for count in counts)
 
 
 # Area of on-chip memories: their banks, and the switch between banks and those who reach them.
@@ -173,7 +162,7 @@ def memory_terms(
     arch: Arch, role: str, figures: Figures, source: Source, logic: Logic
 ) -> Iterator[Term]:
     """One of the machine's memories, all its instances."""
-    memory, count, path = arch.memories.on_chip()[role], instances(arch, role), f"memories.{role}"
+    memory, count, path = arch.memories.on_chip()[role], arch.instances(role), f"memories.{role}"
     where = ("cores", "clusters") if role != "shared" else ("clusters", f"{path}.level")
     if (stated := arch.energy.memory(role).area) is not None:
         text = f"{count} x {stated:.4g} mm2 (energy.memories.{role}.area)"

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from archgen.energy.area import Area, area_of
-from archgen.energy.area_of_parts import instruction_bytes, spans
+from archgen.energy.area_of_parts import instruction_bytes
 from archgen.energy.engines import vector_type
 from archgen.energy.ranges import UncertainValue, at_node, energy_of_speed
 from archgen.energy.sram import Source, Sram, source_of
@@ -52,15 +52,17 @@ def costs_of(arch: Arch) -> EnergyCosts:
     dram, kind = stated.memory("dram"), figures.dram[stated.dram]
     byte = UncertainValue(8 * kind.energy, 8 * kind.low, 8 * kind.high)
     memories["dram"] = byte.unless(dram.read), byte.unless(dram.write)
-    known = figures.leakage
-    leakage = UncertainValue.within(known.density * area.core.value, known.low, known.high)
+    per_mm2 = figures.leakage
+    leakage = UncertainValue.within(per_mm2.density * area.core.value, per_mm2.low, per_mm2.high)
     return EnergyCosts(
         mac={name: table.mac(name).unless(stated.mac.get(name)) for name in arch.matrix.rate},
         vector={k: table.vector(k).unless(getattr(stated.vector, k)) for k in _KINDS},
         read={role: ends[0] for role, ends in memories.items()},
         write={role: ends[1] for role, ends in memories.items()},
         links={
-            name: table.link(area.core.value / spans(arch, link)).unless(stated.links.get(name))
+            name: table.link(area.core.value / arch.scopes(link.scope)).unless(
+                stated.links.get(name)
+            )
             for name, link in arch.links.items()
         },
         instruction=table.instruction().unless(stated.instruction),

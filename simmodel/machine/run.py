@@ -101,13 +101,13 @@ def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int
 def _origin(origin: Origin, own: list[tuple[Work, Bytes]]) -> OriginTrace:
     works = [work for work, _ in own]
     busy: dict[str, int] = defaultdict(int)
-    through: dict[str, dict[str, int]] = {"read": defaultdict(int), "write": defaultdict(int)}
+    through: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for work, moved in own:
         busy[work.engine.name] += work.busy
         for key, amount in moved.items():
-            role, _, way = key.rpartition(".")
-            if not key.startswith("link."):
-                through[way][role] += work.count * amount
+            first, _, last = key.partition(".")  # a memory's role and direction, or of a link
+            kind, name = (first, last) if first == "link" else (last, first)
+            through[kind][name] += work.count * amount
     return OriginTrace(
         node=origin.node,
         group=origin.group,
@@ -119,6 +119,7 @@ def _origin(origin: Origin, own: list[tuple[Work, Bytes]]) -> OriginTrace:
         busy=dict(busy),
         read=dict(through["read"]),
         written=dict(through["write"]),
+        links=dict(through["link"]),
         stalls=_idle(works),
     )
 
