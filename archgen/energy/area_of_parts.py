@@ -223,18 +223,13 @@ the logic."""
 _FIELDS = ("energy.interface", "energy.dram")
 
 
-def has_own(arch: Arch) -> bool:
-    """Whether pads and controllers stand on the chip for this machine alone."""
-    return arch.energy.interface == "own" and arch.energy.dram != "sram"
-
-
 def interface_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     """Pads with what drives them, and controllers; or a port; or what the file states."""
     if (stated := arch.energy.memory(PART).area) is not None:
         text = f"{stated:.4g} mm2 (energy.memories.dram.area)"
         yield Term(PART, "interface", (), text, UncertainValue.exact(stated))
         return
-    yield from (_own if has_own(arch) else _dram_port_area)(arch, figures, logic)
+    yield from (_own if arch.energy.has_pads else _dram_port_area)(arch, figures, logic)
     dram, known = arch.memories.dram, figures.area.channel
     bits = 8 * dram.burst * known.bursts * dram.channels
     yield Term(

@@ -68,6 +68,11 @@ class EnergyTable(FrozenModel):
     """Of the whole chip."""
     area: AreaTable = AreaTable()
 
+    @property
+    def has_pads(self) -> bool:
+        """Whether pads and controllers stand on the chip for this machine alone."""
+        return self.interface == "own" and self.dram != "sram"
+
     def memory(self, role: str) -> MemoryEnergy:
         """What is known of the memory in `role`."""
         return next((m for name, m in self.memories.items() if name == role), MemoryEnergy())
