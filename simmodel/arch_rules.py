@@ -10,7 +10,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator
 
-from simmodel.arch.area_terms import own_field, parts, terms
 from simmodel.arch.base import Path, Problem, near
 from simmodel.arch.dtype import accumulator_of
 from simmodel.arch.record import Arch
@@ -282,7 +281,7 @@ def _energies(arch: Arch) -> Iterator[Problem]:
 
 def _areas(arch: Arch) -> Iterator[Problem]:
     """Areas of parts that the machine does not have, and areas that are stated twice."""
-    whole, all_terms = tuple(parts(arch)), tuple(terms(arch))
+    whole, all_terms = area_parts(arch), tuple(area_terms(arch))
     given = arch.energy.area.parts
     for name in given:
         at: Path = ("energy", "area", "parts", name)
@@ -291,7 +290,7 @@ def _areas(arch: Arch) -> Iterator[Problem]:
             yield Problem(at, f"the machine has no part {name!r}{_part_meant(arch, name)}")
         elif part in given and name != part:
             yield Problem(at, f"{name!r} is in {part!r}, which is stated as a whole")
-        elif field := own_field(arch, name):
+        elif field := _own_area_field(arch, name):
             yield Problem(at, f"arch.{'.'.join(field)} states it as well", (field,))
     for name in arch.energy.area.extra:
         if name in (*whole, *all_terms):
@@ -305,5 +304,57 @@ def _part_meant(arch: Arch, name: str) -> str:
         return f"; a memory's is arch.energy.memories.{name}.area"
     if name == "other":
         return "; it is arch.energy.area.other"
-    known = (*parts(arch), *terms(arch))
-    return near(name, known) or f"; parts: {', '.join(parts(arch))}; own terms go under extra"
+    known = (*area_parts(arch), *area_terms(arch))
+    return near(name, known) or f"; parts: {', '.join(area_parts(arch))}; own terms go under extra"
+
+
+# Names of area terms. A file may state an area under its name, so these follow from the file alone:
+# `archgen explain area` prints a term `queues` of the part `front_end`, and a file states
+# `front_end queues: 0.02 mm2`.
+
+
+def area_parts(arch: Arch) -> list[str]:
+    """Parts whose area may be stated as a whole; others have fields of their own."""
+    there = {
+        "mac": arch.matrix.present, "vector": True, "scalar": True, "copy": bool(arch.copy_),
+        "link": bool(arch.links), "front_end": True,
+    }  # fmt: skip
+    return [part for part, known in there.items() if known]
+
+
+def area_terms(arch: Arch) -> Iterator[str]:
+    """Every term, after the name of its part."""
+    vector, front_end = arch.vector, arch.front_end
+    lanes, own = arch.energy.area.lane is None, arch.energy.has_pads
+    narrow = (vector.wide_lanes or vector.lanes) < vector.lanes
+    there = {
+        "mac cells": arch.matrix.present,
+        "vector lanes": True, "vector narrow lanes": narrow and lanes, "vector converters": lanes,
+        "vector sums": vector.product_rows, "vector addresses": True,
+        "scalar bookkeeping": True, "scalar arithmetic": arch.scalar.types,
+        "front_end issue": True, "front_end fetch": True, "front_end queues": True,
+        f"front_end {front_end.sync}": True,
+        "front_end loop buffer": front_end.loop_buffer is not None,
+        "dram PHY": own, "dram controllers": own, "dram port": not own, "dram bursts": True,
+    }  # fmt: skip
+    yield from (name for name, known in there.items() if known)
+    if arch.matrix.present:
+        yield from (f"mac write-back {name}" for name in arch.matrix.writeback)
+    for role, memory in arch.memories.on_chip().items():
+        aligned = ("aligners",) if memory.alignment < memory.bank_width else ()
+        yield from (f"{role} {name}" for name in ("banks", "switch", *aligned))
+    for name in arch.copy_:
+        yield from (f"copy {name} {term}" for term in ("requests", "data", "buffer", "addresses"))
+    yield from (f"link {name}" for name in arch.links)
+
+
+def _own_area_field(arch: Arch, name: str) -> tuple[str, ...] | None:
+    """The field that states this part or term instead, if the file has it."""
+    part, energy = name.partition(" ")[0], arch.energy
+    if energy.memory(part).area is not None:
+        return ("energy", "memories", part, "area")
+    if name in ("mac", "mac cells") and energy.area.mac is not None:
+        return ("energy", "area", "mac")
+    if name in ("vector", "vector lanes", "vector narrow lanes") and energy.area.lane is not None:
+        return ("energy", "area", "lane")
+    return None

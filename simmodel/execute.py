@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simmodel.arch.dtype import NUMPY, PACKED, is_float, pack, unpack
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
-from simmodel.isa import Arrive, HostCall, Indirect, Instruction, View
+from simmodel.isa import Arrive, HostCall, Instruction, View
 from simmodel.isa.base import decode, encode
 from simmodel.isa.region import Operand
 from simmodel.program.program import Place, Port, Probe, Program, places
@@ -93,8 +93,14 @@ def run(
     with np.errstate(all="ignore"):  # as the machine does, whose numbers overflow silently
         for site, turn in zip(line.site[sequence_of_sites].tolist(), turns, strict=True):
             step = steps[site]
-            if step is not None:
+            if step is None:
+                continue
+            try:
                 step(turn)
+            except NoSuchRow as wrong:
+                origin = dict(enumerate(program.origins)).get(line.sites[site].instruction.origin)
+                node = "" if origin is None else f"{origin.node} ({origin.kind})"
+                raise NoSuchRow(wrong.index, wrong.rows, node) from None
     outputs = {port.name: _read_output(port, memories) for port in program.outputs}
     return Run(_sized(program, outputs), probed)
 
@@ -168,11 +174,7 @@ def _site_effect(
     spots = [places(arch, operand, core) for operand in operands]
     views = [_array_at(o, memories[s[0]]) for o, s in zip(operands, spots, strict=True)]
     rows = list(zip(*(a.tolist() for a in line.sites[site].addresses), strict=True))
-    effect = (
-        _host_effect(instruction, line.program, host)
-        or _named_effect(instruction, line.program)
-        or instruction.execute
-    )
+    effect = _host_effect(instruction, line.program, host) or instruction.execute
     keys = [id(operand) for operand in operands]
     # What is written to several places, or is no view of the memory.
     copies = [
@@ -236,23 +238,6 @@ def _host_effect(
             )
         for target, values in zip(targets, given, strict=True):
             target[...] = values.reshape(target.shape).astype(target.dtype)
-
-    return effect
-
-
-def _named_effect(instruction: Instruction, program: Program) -> Callable[[View], None] | None:
-    """The effect of an instruction that may refuse its data, with its node in the error."""
-    if not isinstance(instruction, Indirect):
-        return None
-    known = instruction.origin < len(program.origins)
-    origin = program.origins[instruction.origin] if known else None
-    node = "" if origin is None else f"{origin.node} ({origin.kind})"
-
-    def effect(view: View) -> None:
-        try:
-            instruction.execute(view)
-        except NoSuchRow as wrong:
-            raise NoSuchRow(wrong.index, wrong.rows, node) from None
 
     return effect
 

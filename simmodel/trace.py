@@ -30,8 +30,6 @@ CAUSES = (
 DATA, STORE, ENGINE, CORE, FRONT_END, CONFLICT, BANDWIDTH, FILL, NO_WORK = range(len(CAUSES))
 
 Counts = NDArray[np.int64]
-Levels = tuple[Counts, NDArray[np.float64]]
-"""Cycles in which a level changes, and the level from then on."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,8 @@ class OriginTrace:
     """Bytes read by memory role."""
     written: dict[str, int]
     """Bytes written by memory role; a broadcast counts for each target."""
+    links: dict[str, int]
+    """Bytes by link, in each instance that is crossed."""
     stalls: dict[str, int]
     """Idle cycles by cause, of the engines whose next or running instruction was of this origin."""
 
@@ -122,8 +122,6 @@ class Trace:
     """Per core: how often each site of its expansion occurred."""
     spans: Spans | None = None
     """With `trace=True` only."""
-    levels: dict[str, Levels] | None = None
-    """With `trace=True` and `levels=True` only: granted bytes per cycle over time, by resource."""
 
     def idle(self, cause: str, engine: str | None = None) -> int:
         """Idle cycles for `cause`, summed over cores, of one engine name or of all engines."""

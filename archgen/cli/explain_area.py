@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from archgen.cli.terminal import PlainTable, plain_table, show
 from archgen.energy import costs_of
 from archgen.energy.area import Area
-from archgen.energy.area_of_parts import has_own
 from archgen.energy.price import price_of
 from archgen.energy.ranges import UncertainValue, area_of_speed, easy_clock, energy_of_speed
 from archgen.energy.sensitivity import effects
@@ -34,7 +33,7 @@ def explain_area(names: tuple[str, ...], factor: float | None) -> None:
 
 def _sums(arch: Arch) -> Iterator[str]:
     area = costs_of(arch).area
-    own = "its own" if has_own(arch) else "a port of the system's"
+    own = "its own" if arch.energy.has_pads else "a port of the system's"
     yield f"{arch.name}, {arch.energy.node:g} nm: {_sized(area.core)} without interface to DRAM"
     yield f"{' ' * len(arch.name)}  with it: {_sized(area.total)}; it is {own}"
     yield from _speed(arch)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 
 from archgen.energy.area_of_parts import PART as INTERFACE
 from archgen.energy.area_of_parts import (
@@ -17,56 +19,46 @@ from archgen.energy.area_of_parts import (
     interface_terms,
     link_terms,
     memory_terms,
-    spans,
 )
 from archgen.energy.engines import matrix_terms, scalar_terms, vector_terms
 from archgen.energy.ranges import UncertainValue, area_of_speed, total
 from archgen.energy.sram import Source
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
-from archgen.schema.rewritten import instances
 from simmodel.arch.record import Arch
 
 # Areas that a file states in the place of terms, and terms of its own.
 
 EXTRA = "extra"
 """The part of terms that only the file knows."""
-_WHERE = ("cores", "clusters")
 
 
 def as_stated(arch: Arch, terms: Iterable[Term]) -> Iterator[Term]:
     """`terms`, those that the file states replaced."""
-    given, told = arch.energy.area.parts, set[str]()
-    for term in terms:
-        name = f"{term.part} {term.what.replace(':', '')}"
-        if term.part not in given:
+    given = arch.energy.area.parts
+    for part, own in groupby(terms, key=attrgetter("part")):
+        if part in given:
+            yield _stated(arch, next(own), part, "as stated")
+            continue
+        for term in own:
+            name = f"{part} {term.what.replace(':', '')}"
             yield _stated(arch, term, name, term.what) if name in given else term
-        elif term.part not in told:
-            told.add(term.part)
-            yield _stated(arch, term, term.part, "as stated")
-
-
-def extra_terms(arch: Arch) -> Iterator[Term]:
-    """What the file has under names of its own."""
-    for name, area in arch.energy.area.extra.items():
-        text = f"{area:.4g} mm2 (energy.area.extra)"
-        yield Term(EXTRA, name, (), text, UncertainValue(area, area, area, stated=True))
 
 
 def _stated(arch: Arch, term: Term, name: str, what: str) -> Term:
     area, count = arch.energy.area.parts[name], _stated_instances(arch, term, name)
     text = f"{count} x {area:.4g} mm2 (energy.area.parts)"
-    one = UncertainValue(area, area, area, stated=True)
-    return Term(term.part, what, _WHERE if term.part != "dram" else (), text, one.times(count))
+    where = () if term.part == INTERFACE else ("cores", "clusters")
+    return Term(term.part, what, where, text, UncertainValue.exact(area).times(count))
 
 
 def _stated_instances(arch: Arch, term: Term, name: str) -> int:
     """How many of what is stated the chip has; of all links together there is one."""
-    if term.part in arch.memories.on_chip():
-        return instances(arch, term.part)
+    if term.part in ("dram", *arch.memories.on_chip()):
+        return arch.instances(term.part)
     if term.part == "link" and name != "link":
-        return spans(arch, arch.links[term.what])
-    return 1 if term.part in ("link", "dram") else arch.core_count
+        return arch.scopes(arch.links[term.what].scope)
+    return 1 if term.part == "link" else arch.core_count
 
 
 @dataclass(frozen=True)
@@ -98,15 +90,17 @@ def area_of(arch: Arch, figures: Figures, source: Source) -> Area:
     terms = [*as_stated(arch, _listed(arch, figures, source))]
     listed = total(term.mm2 for term in terms).value
     other, stated = figures.area.other, arch.energy.area.other
-    share = UncertainValue.stated_or(
-        stated, lambda: UncertainValue.within(other.share * listed, other.low, other.high)
-    )
+    share = UncertainValue.within(other.share * listed, other.low, other.high).unless(stated)
     text = f"{other.share:.0%} of {listed:.4g} mm2" if stated is None else "energy.area.other"
     terms.append(Term("other", "clock, wires, space", (), text, share))
     # Its clock is DRAM's, or the system's.
     slow = Logic(figures.area, arch.energy.node)
     interface = as_stated(arch, interface_terms(arch, figures, slow))
-    return Area((*terms, *extra_terms(arch), *interface))
+    extra = (
+        Term(EXTRA, name, (), f"{mm2:.4g} mm2 (energy.area.extra)", UncertainValue.exact(mm2))
+        for name, mm2 in arch.energy.area.extra.items()
+    )
+    return Area((*terms, *extra, *interface))
 
 
 def _listed(arch: Arch, figures: Figures, source: Source) -> Iterator[Term]:

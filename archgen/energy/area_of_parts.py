@@ -13,8 +13,7 @@ from archgen.energy.ranges import UncertainValue
 from archgen.energy.sram import Source, Sram
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
-from archgen.schema.rewritten import instances
-from simmodel.arch.record import Arch, CopyEngine, Link, Memory
+from simmodel.arch.record import Arch, Memory
 from simmodel.arch.units import show_bytes
 from simmodel.program.encoding import typical_bytes
 
@@ -127,27 +126,23 @@ def copy_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
             f"{cores} x a request of {engine.request} B x {known.latch:g} of a register",
             logic.control(logic.registers(held * cores)),
         )  # fmt: skip
-        yield _addresses(arch, name, engine, logic)
-
-
-def _addresses(arch: Arch, name: str, engine: CopyEngine, logic: Logic) -> Term:
-    """What makes addresses: dimensions of both sides, lists of rows, other cores."""
-    path, cores = f"copy.{name}", arch.core_count
-    walked = 2 * engine.rank + (engine.indirect is not None)
-    bits = arch.core_count * engine.broadcast + 32 * engine.peer
-    return Term(
-        "copy", f"{name}: addresses",
-        (f"{path}.rank", f"{path}.indirect", f"{path}.broadcast", f"{path}.peer", *_WHERE),
-        f"{cores} x ({walked} dimensions, {bits} bits of targets)",
-        logic.control((logic.walkers(walked) + logic.registers(bits)) * cores),
-    )  # fmt: skip
+        walked = 2 * engine.rank + (engine.indirect is not None)  # both sides, and lists of rows
+        bits = cores * engine.broadcast + 32 * engine.peer
+        yield Term(
+            "copy", f"{name}: addresses",
+            (f"{path}.rank", f"{path}.indirect", f"{path}.broadcast", f"{path}.peer", *_WHERE),
+            f"{cores} x ({walked} dimensions, {bits} bits of targets)",
+            logic.control((logic.walkers(walked) + logic.registers(bits)) * cores),
+        )  # fmt: skip
 
 
 def link_terms(arch: Arch, logic: Logic) -> Iterator[Term]:
     """Buses and networks: a register and a choice for each memory at either end."""
     for name, link in arch.links.items():
         path, bits = f"links.{name}", 8 * link.bandwidth.at(arch.clock) * (2 if link.duplex else 1)
-        count, ends = spans(arch, link), _link_end_count(arch, link)
+        count = arch.scopes(link.scope)
+        # Memories at both ends of one instance of the link.
+        ends = sum(max(1, math.ceil(arch.instances(r) / count)) for r in {*link.from_, *link.to})
         area = (logic.muxes(bits) + logic.registers(2 * bits)) * ends
         yield Term(
             "link", name,
@@ -156,18 +151,6 @@ def link_terms(arch: Arch, logic: Logic) -> Iterator[Term]:
             f"{count} x {bits:.4g} bits x {ends} ends: a choice and two registers each",
             logic.control(area * count),
         )  # fmt: skip
-
-
-def spans(arch: Arch, link: Link) -> int:
-    """Instances of a link on the chip."""
-    return {"chip": 1, "cluster": arch.clusters, "core": arch.core_count}[link.scope]
-
-
-def _link_end_count(arch: Arch, link: Link) -> int:
-    """Memories at both ends of one instance of a link."""
-    roles = {*link.from_, *link.to}
-    counts = (1 if role == "dram" else instances(arch, role) / spans(arch, link) for role in roles)
-    return sum(max(1, math.ceil(count)) for count in counts)
 
 
 # Area of on-chip memories: their banks, and the switch between banks and those who reach them.
@@ -179,14 +162,11 @@ def memory_terms(
     arch: Arch, role: str, figures: Figures, source: Source, logic: Logic
 ) -> Iterator[Term]:
     """One of the machine's memories, all its instances."""
-    memory, count, path = arch.memories.on_chip()[role], instances(arch, role), f"memories.{role}"
+    memory, count, path = arch.memories.on_chip()[role], arch.instances(role), f"memories.{role}"
     where = ("cores", "clusters") if role != "shared" else ("clusters", f"{path}.level")
-    given = arch.energy.memories.items()
-    stated = next((known.area for name, known in given if name == role), None)
-    if stated is not None:
+    if (stated := arch.energy.memory(role).area) is not None:
         text = f"{count} x {stated:.4g} mm2 (energy.memories.{role}.area)"
-        one = UncertainValue(stated, stated, stated, stated=True)
-        yield Term(role, "memory", where, text, one.times(count))
+        yield Term(role, "memory", where, text, UncertainValue.exact(stated).times(count))
         return
     shape = Sram.of(memory, arch.energy.node)
     fit = figures.area.sram
@@ -243,22 +223,20 @@ the logic."""
 _FIELDS = ("energy.interface", "energy.dram")
 
 
-def has_own(arch: Arch) -> bool:
-    """Whether pads and controllers stand on the chip for this machine alone."""
-    return arch.energy.interface == "own" and arch.energy.dram != "sram"
-
-
 def interface_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     """Pads with what drives them, and controllers; or a port; or what the file states."""
-    given = arch.energy.memories.items()
-    stated = next((known.area for name, known in given if name == "dram"), None)
-    if stated is not None:
-        one = UncertainValue(stated, stated, stated, stated=True)
-        yield Term(PART, "interface", (), f"{stated:.4g} mm2 (energy.memories.dram.area)", one)
-    elif has_own(arch):
-        yield from _own(arch, figures, logic)
-    else:
-        yield from _dram_port_area(arch, figures, logic)
+    if (stated := arch.energy.memory(PART).area) is not None:
+        text = f"{stated:.4g} mm2 (energy.memories.dram.area)"
+        yield Term(PART, "interface", (), text, UncertainValue.exact(stated))
+        return
+    yield from (_own if arch.energy.has_pads else _dram_port_area)(arch, figures, logic)
+    dram, known = arch.memories.dram, figures.area.channel
+    bits = 8 * dram.burst * known.bursts * dram.channels
+    yield Term(
+        PART, "bursts", ("memories.dram.channels", "memories.dram.burst"),
+        f"{dram.channels} channels x {known.bursts} bursts of {dram.burst} B",
+        logic.control(logic.registers(bits * figures.area.copy_.latch)),
+    )  # fmt: skip
 
 
 def _own(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
@@ -278,7 +256,6 @@ def _own(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         f"{dram.channels} channels x {known.gates:.3g} gates",
         logic.scaled(one * dram.channels, known.low / known.gates, known.high / known.gates),
     )  # fmt: skip
-    yield _bursts(arch, figures, logic)
 
 
 def _dram_port_area(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
@@ -291,15 +268,4 @@ def _dram_port_area(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term
         logic.control(
             logic.muxes(bits) + logic.registers(2 * bits) + logic.gates(figures.area.channel.port)
         ),
-    )  # fmt: skip
-    yield _bursts(arch, figures, logic)
-
-
-def _bursts(arch: Arch, figures: Figures, logic: Logic) -> Term:
-    dram, known = arch.memories.dram, figures.area.channel
-    bits = 8 * dram.burst * known.bursts * dram.channels
-    return Term(
-        PART, "bursts", ("memories.dram.channels", "memories.dram.burst"),
-        f"{dram.channels} channels x {known.bursts} bursts of {dram.burst} B",
-        logic.control(logic.registers(bits * figures.area.copy_.latch)),
     )  # fmt: skip

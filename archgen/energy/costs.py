@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from archgen.energy.area import Area, area_of
 from archgen.energy.area_of_parts import instruction_bytes
 from archgen.energy.engines import vector_type
-from archgen.energy.ranges import UncertainValue, at_node, energy_of_speed, of_voltage
+from archgen.energy.ranges import UncertainValue, at_node, energy_of_speed
 from archgen.energy.sram import Source, Sram, source_of
-from archgen.energy.table import Figures, Operation, Sum, shipped_table
-from simmodel.arch.costs import MemoryEnergy
-from simmodel.arch.dtype import accumulator_of
+from archgen.energy.table import Figures, Operation, shipped_table
+from archgen.energy.terms import sum_of
 from simmodel.arch.record import Arch
 
 _KINDS = ("simple", "multiply", "divide", "special")
@@ -45,119 +44,90 @@ def costs_of(arch: Arch) -> EnergyCosts:
 
     Raises MissingSource: the architecture asks for a library that is not installed.
     """
-    figures = shipped_table()
-    source = source_of(arch.energy.source, figures)
+    figures, stated = shipped_table(), arch.energy
+    source = source_of(stated.source, figures)
     area = area_of(arch, figures, source)
-    memories = {role: _memory(arch, role, figures, source) for role in arch.memories.on_chip()}
-    memories["dram"] = _dram(arch, figures)
+    table = _TableCosts(arch, figures)
+    memories = {role: _memory(arch, role, table, source) for role in arch.memories.on_chip()}
+    dram, kind = stated.memory("dram"), figures.dram[stated.dram]
+    byte = UncertainValue(8 * kind.energy, 8 * kind.low, 8 * kind.high)
+    memories["dram"] = byte.unless(dram.read), byte.unless(dram.write)
+    per_mm2 = figures.leakage
+    leakage = UncertainValue.within(per_mm2.density * area.core.value, per_mm2.low, per_mm2.high)
     return EnergyCosts(
-        mac={name: _mac(arch, name, figures) for name in arch.matrix.rate},
-        vector={kind: _vector(arch, kind, figures) for kind in _KINDS},
+        mac={name: table.mac(name).unless(stated.mac.get(name)) for name in arch.matrix.rate},
+        vector={k: table.vector(k).unless(getattr(stated.vector, k)) for k in _KINDS},
         read={role: ends[0] for role, ends in memories.items()},
         write={role: ends[1] for role, ends in memories.items()},
-        links={name: _link(arch, name, area.core.value, figures) for name in arch.links},
-        instruction=_instruction_energy(arch, figures),
-        leakage=_leakage(arch, area, figures),
+        links={
+            name: table.link(area.core.value / arch.scopes(link.scope)).unless(
+                stated.links.get(name)
+            )
+            for name, link in arch.links.items()
+        },
+        instruction=table.instruction().unless(stated.instruction),
+        leakage=leakage.unless(stated.leakage),
         area=area,
     )
 
 
-def _supply(arch: Arch, figures: Figures) -> float:
-    return of_voltage(figures.voltage.points, arch.energy.node, arch.energy.voltage)
-
-
-def _multiply(figures: Figures, dtype: Operation, node: float) -> float:
-    return at_node(figures.arithmetic.multiply[dtype], node)
-
-
-def _add(figures: Figures, dtype: Sum, node: float) -> float:
-    return at_node(figures.arithmetic.add[dtype], node)
-
-
-def _mac(arch: Arch, dtype: Operation, figures: Figures) -> UncertainValue:
-    def from_table() -> UncertainValue:
-        node, around = arch.energy.node, figures.datapath
-        kind: Sum = "fp32" if accumulator_of(dtype) == "fp32" else "int32"
-        bare = _multiply(figures, dtype, node) + _add(figures, kind, node)
-        scaled = bare * around.factor * _supply(arch, figures)
-        return UncertainValue.within(scaled, around.low, around.high).by(
-            energy_of_speed(arch, figures)
-        )
-
-    stated = next((energy for name, energy in arch.energy.mac.items() if name == dtype), None)
-    return UncertainValue.stated_or(stated, from_table)
-
-
-def _vector(arch: Arch, kind: str, figures: Figures) -> UncertainValue:
-    def from_table() -> UncertainValue:
-        node, own, mix = arch.energy.node, vector_type(arch), getattr(figures.vector, kind)
-        bare = mix.multiply * _multiply(figures, own, node) + mix.add * _add(figures, own, node)
-        scaled = bare * figures.datapath.factor * _supply(arch, figures)
-        usual = UncertainValue.within(scaled, figures.vector.low, figures.vector.high)
-        return usual.by(energy_of_speed(arch, figures))
-
-    return UncertainValue.stated_or(getattr(arch.energy.vector, kind), from_table)
-
-
-def _stated(arch: Arch, role: str) -> MemoryEnergy:
-    given = arch.energy.memories
-    return next((known for name, known in given.items() if name == role), MemoryEnergy())
-
-
 def _memory(
-    arch: Arch, role: str, figures: Figures, source: Source
+    arch: Arch, role: str, table: _TableCosts, source: Source
 ) -> tuple[UncertainValue, UncertainValue]:
     """Read and write of a byte."""
-    stated, memory = _stated(arch, role), arch.memories.on_chip()[role]
-
-    def from_source(write: bool) -> UncertainValue:
-        made = source(Sram.of(memory, arch.energy.node))
-        scaled = (made.write if write else made.read) * _supply(arch, figures)
-        return UncertainValue.within(scaled, figures.sram.low, figures.sram.high)
-
-    return (
-        UncertainValue.stated_or(stated.read, lambda: from_source(False)),
-        UncertainValue.stated_or(stated.write, lambda: from_source(True)),
+    stated, fit = arch.energy.memory(role), table.figures.sram
+    if stated.read is not None and stated.write is not None:
+        return UncertainValue.exact(stated.read), UncertainValue.exact(stated.write)
+    made = source(Sram.of(arch.memories.on_chip()[role], arch.energy.node))
+    read, write = (
+        UncertainValue.within(each * table.supply, fit.low, fit.high)
+        for each in (made.read, made.write)
     )
+    return read.unless(stated.read), write.unless(stated.write)
 
 
-def _dram(arch: Arch, figures: Figures) -> tuple[UncertainValue, UncertainValue]:
-    stated, kind = _stated(arch, "dram"), figures.dram[arch.energy.dram]
-    table = UncertainValue(8 * kind.energy, 8 * kind.low, 8 * kind.high)
-    return UncertainValue.stated_or(stated.read, lambda: table), UncertainValue.stated_or(
-        stated.write, lambda: table
-    )
+class _TableCosts:
+    """What the table says at the node, voltage and clock of one machine, in pJ."""
 
+    def __init__(self, arch: Arch, figures: Figures) -> None:
+        self.arch, self.figures, self.node = arch, figures, arch.energy.node
+        nominal, given = at_node(figures.voltage.points, self.node), arch.energy.voltage
+        self.supply = 1.0 if given is None else (given / nominal) ** 2
+        """Dynamic energy over that at the nominal voltage."""
+        self.speed = energy_of_speed(arch, figures)
 
-def _link(arch: Arch, name: str, chip: float, figures: Figures) -> UncertainValue:
-    """A byte across the side of what the link spans: the chip, a cluster or a core."""
+    def _bare(self, dtype: Operation, multiplies: float, adds: float) -> float:
+        """Multiplies and adds alone, with the supply."""
+        known = self.figures.arithmetic
+        multiply = at_node(known.multiply[dtype], self.node)
+        return (multiplies * multiply + adds * self._add(dtype, self.node)) * self.supply
 
-    def from_table() -> UncertainValue:
-        spans = {"chip": 1, "cluster": arch.clusters, "core": arch.core_count}
-        length = math.sqrt(chip / spans[arch.links[name].scope])
-        bit = 1e-3 * at_node(figures.wire.points, arch.energy.node) * length
-        scaled = 8 * bit * _supply(arch, figures)
-        return UncertainValue.within(scaled, figures.wire.low, figures.wire.high)
+    def _add(self, dtype: Operation, node: float) -> float:
+        return at_node(self.figures.arithmetic.add[sum_of(dtype)], node)
 
-    return UncertainValue.stated_or(arch.energy.links.get(name), from_table)
+    def mac(self, dtype: Operation) -> UncertainValue:
+        """A multiply-accumulate of the array."""
+        around = self.figures.datapath
+        spent = self._bare(dtype, 1, 1) * around.factor
+        return UncertainValue.within(spent, around.low, around.high).by(self.speed)
 
+    def vector(self, kind: str) -> UncertainValue:
+        """An element of a kind of operation."""
+        known, mix = self.figures.vector, getattr(self.figures.vector, kind)
+        spent = self._bare(vector_type(self.arch), mix.multiply, mix.add)
+        spent *= self.figures.datapath.factor
+        return UncertainValue.within(spent, known.low, known.high).by(self.speed)
 
-def _instruction_energy(arch: Arch, figures: Figures) -> UncertainValue:
-    def from_table() -> UncertainValue:
-        known = figures.instruction
-        smaller = _add(figures, "int32", arch.energy.node) / _add(figures, "int32", known.node)
-        fetch = known.fetch * math.sqrt(instruction_bytes(arch) / 4)
-        scaled = (known.control + fetch) * smaller * _supply(arch, figures)
-        return UncertainValue.within(scaled, known.low, known.high).by(
-            energy_of_speed(arch, figures)
-        )
+    def link(self, spanned: float) -> UncertainValue:
+        """A byte across the side of the `spanned` mm2: of the chip, a cluster or a core."""
+        wire = self.figures.wire
+        bit = 1e-3 * at_node(wire.points, self.node) * math.sqrt(spanned)
+        return UncertainValue.within(8 * bit * self.supply, wire.low, wire.high)
 
-    return UncertainValue.stated_or(arch.energy.instruction, from_table)
-
-
-def _leakage(arch: Arch, area: Area, figures: Figures) -> UncertainValue:
-    known = figures.leakage
-    return UncertainValue.stated_or(
-        arch.energy.leakage,
-        lambda: UncertainValue.within(known.density * area.core.value, known.low, known.high),
-    )
+    def instruction(self) -> UncertainValue:
+        """Fetch, decode and issue of an instruction."""
+        known = self.figures.instruction
+        smaller = self._add("int32", self.node) / self._add("int32", known.node)
+        fetch = known.fetch * math.sqrt(instruction_bytes(self.arch) / 4)
+        spent = (known.control + fetch) * smaller * self.supply
+        return UncertainValue.within(spent, known.low, known.high).by(self.speed)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from archgen.energy.ranges import UncertainValue
-from archgen.energy.table import Figures, Mix, Operation, Sum
-from archgen.energy.terms import Logic, Term, operation, sum_of
+from archgen.energy.table import Figures, Operation, Sum
+from archgen.energy.terms import Logic, Term, sum_of
 from simmodel.arch.dtype import is_float, size_of
 from simmodel.arch.record import Arch, ScalarCost, VectorCost
 
@@ -18,6 +18,8 @@ _WHERE = ("clock", "cores", "clusters")
 _STATIONARY, _MOVING = 2, 1
 """Registers of an operand that waits for its turn while another is in use, and of one that goes
 through."""
+_INTEGERS = ("int8", "uint8", "int16", "int32")
+"""Element types that are computed with as integers."""
 _SHAPE = ("matrix.rows", "matrix.cols", "matrix.depth", "matrix.units", *_WHERE)
 
 
@@ -31,7 +33,7 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         ((cell_of(arch, name, figures) * rate, name) for name, rate in matrix.rate.items()),
         default=(0.0, ""),
     )
-    one = UncertainValue.stated_or(arch.energy.area.mac, lambda: logic.datapath(most))
+    one = logic.datapath(most).unless(arch.energy.area.mac)
     said = "energy.area.mac" if one.stated else f"built for {dtype}"
     yield Term(
         "mac", "cells", (*_SHAPE, "matrix.kind", "matrix.dataflow", "matrix.rate"),
@@ -53,7 +55,7 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         )  # fmt: skip
 
 
-def cell_of(arch: Arch, dtype: str, figures: Figures) -> float:
+def cell_of(arch: Arch, dtype: Operation, figures: Figures) -> float:
     """um2 at 45 nm of a multiply-accumulate of the array and its registers.
 
     In a systolic array each cell passes its operands and its sum on; the products of a cube share
@@ -68,7 +70,7 @@ def cell_of(arch: Arch, dtype: str, figures: Figures) -> float:
         bits = 2 * operand * _MOVING + 2 * result
     else:
         bits = operand * (_STATIONARY + _MOVING) + result
-    arithmetic = area.arithmetic.multiply[operation(dtype)] + area.arithmetic.add[kind]
+    arithmetic = area.arithmetic.multiply[dtype] + area.arithmetic.add[kind]
     return arithmetic + bits * area.register_.bit
 
 
@@ -79,9 +81,8 @@ def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     count, wide = vector.lanes * units, min(vector.lanes, vector.wide_lanes or vector.lanes) * units
     fields = ("vector.lanes", "vector.units", "vector.types", *_WHERE)
     if (stated := arch.energy.area.lane) is not None:
-        one = UncertainValue(stated, stated, stated, stated=True)
         text = f"{count} lanes x {1e6 * stated:.4g} um2 (energy.area.lane)"
-        yield Term("vector", "lanes", fields, text, one.times(count))
+        yield Term("vector", "lanes", fields, text, UncertainValue.exact(stated).times(count))
     else:
         yield from _lanes(arch, figures, logic, {True: wide, False: count - wide})
         casts = len(vector.types) - 1
@@ -107,14 +108,12 @@ def _lanes(
     arch: Arch, figures: Figures, logic: Logic, counts: Mapping[bool, int]
 ) -> Iterator[Term]:
     """Lanes of 4 bytes, and those that only narrower elements use."""
-    vector, mixes = arch.vector, figures.vector
-    kinds = {"simple": mixes.simple, "multiply": mixes.multiply, "divide": mixes.divide,
-             "special": mixes.special}  # fmt: skip
+    vector = arch.vector
     fields = ("vector.lanes", "vector.wide_lanes", "vector.units", "vector.types", "vector.cost.*")
     for full, count in counts.items():
         if not count:
             continue
-        own, text = _lane(vector.types, vector.cost, kinds, full, figures)
+        own, text = _lane(vector.types, vector.cost, full, figures)
         one = logic.datapath(own)
         yield Term(
             "vector", "lanes" if full else "narrow lanes", (*fields, *_WHERE),
@@ -123,44 +122,35 @@ def _lanes(
 
 
 def _lane(
-    types: tuple[str, ...],
-    cost: VectorCost | ScalarCost,
-    kinds: Mapping[str, Mix],
-    full: bool,
-    figures: Figures,
+    types: tuple[str, ...], cost: VectorCost | ScalarCost, full: bool, figures: Figures
 ) -> tuple[float, str]:
-    """um2 at 45 nm of a lane, and its arithmetic in words."""
+    """um2 at 45 nm of a lane, and its arithmetic in words.
+
+    It has as many multipliers and adders as the most demanding kind of operation keeps busy, given
+    the cycles that it may take.
+    """
+    cycles = {kind: getattr(cost, kind) for kind in VectorCost.model_fields}
+    needed = [
+        max(getattr(getattr(figures.vector, kind), part) / n for kind, n in cycles.items())
+        for part in ("multiply", "add")
+    ]
+    integers = any(name in _INTEGERS for name in types)
     costs, register = figures.area.arithmetic, figures.area.register_.bit
     made, said = 3 * register * (32 if full else 16), []
-    if any(is_float(name) for name in types) or not any(is_integer(name) for name in types):
-        multiplies, adds = arithmetic_of(cost, kinds)
+    if any(map(is_float, types)) or not integers:
+        multiplies, adds = needed
         kind: Operation = "fp32" if full else "fp16"
         share = costs.multiply["fp16"] / costs.multiply["fp32"]
         adder = costs.add["fp32"] * (1 if full else share)
         made += multiplies * costs.multiply[kind] + adds * adder
         said.append(f"{multiplies:.3g} multipliers and {adds:.3g} adders of {kind}")
-    if any(is_integer(name) for name in types):
+    if integers:
         whole: Operation = "int32" if full else "int16"
         # Divisions of integers are done in floating point where there is any.
-        multiplies, adds = (
-            arithmetic_of(cost, kinds) if not said else (1 / cost.multiply, 1 / cost.simple)
-        )
+        multiplies, adds = (1 / cost.multiply, 1 / cost.simple) if said else needed
         made += multiplies * costs.multiply[whole] + adds * costs.add["int32"]
         said.append(f"{multiplies:.3g} and {adds:.3g} of {whole}")
     return made, ", ".join(said)
-
-
-def is_integer(name: str) -> bool:
-    """Whether elements of this type are computed with as integers."""
-    return name in ("int8", "uint8", "int16", "int32")
-
-
-def arithmetic_of(cost: VectorCost | ScalarCost, kinds: Mapping[str, Mix]) -> tuple[float, float]:
-    """Multipliers and adders of a lane: as many as the most demanding kind of operation keeps busy,
-    given the cycles that it may take."""
-    cycles = {name: float(getattr(cost, name)) for name in kinds}
-    multipliers = max(mix.multiply / cycles[name] for name, mix in kinds.items())
-    return multipliers, max(mix.add / cycles[name] for name, mix in kinds.items())
 
 
 def vector_type(arch: Arch) -> Sum:
@@ -177,10 +167,7 @@ def scalar_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         logic.control(logic.gates(gates * arch.core_count)),
     )  # fmt: skip
     if arch.scalar.types:
-        mixes = figures.vector
-        kinds = {"simple": mixes.simple, "multiply": mixes.multiply, "divide": mixes.divide,
-                 "special": mixes.special}  # fmt: skip
-        own, text = _lane(arch.scalar.types, arch.scalar.cost, kinds, True, figures)
+        own, text = _lane(arch.scalar.types, arch.scalar.cost, True, figures)
         own += logic.gates(figures.area.converter.gates * len(arch.scalar.types))
         one = logic.datapath(own)
         yield Term(

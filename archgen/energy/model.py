@@ -10,13 +10,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from archgen.energy.costs import EnergyCosts
 from archgen.energy.ranges import UncertainValue, total
 from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
-from simmodel.isa import Copy, Instruction, Item, Loop, MatrixInstruction, VectorFamily, Window
-from simmodel.machine.memory import crossed, crossings
+from simmodel.isa import Instruction, MatrixInstruction, VectorFamily, Window
+from simmodel.isa.base import instructions
 from simmodel.program.program import Program
 from simmodel.trace import Trace
 
@@ -39,39 +40,27 @@ class Events:
     instructions: int = 0
 
 
-def count_events(program: Program, trace: Trace, arch: Arch) -> list[Events]:
+def count_events(program: Program, trace: Trace) -> list[Events]:
     """Events of each of `trace.origins`, in that order."""
     found: dict[int, Events] = {}
-    for core, stream in enumerate(program.cores):
-        _count_stream(stream, 1, core, arch, found)
+    for item, loops in chain.from_iterable(map(instructions, program.cores)):
+        if times := math.prod(count for _, count in loops):
+            _count_instruction(item, times, found.setdefault(item.origin, Events()))
     events = [found[index] for index in sorted(found)]
     for own, origin in zip(events, trace.origins, strict=True):
         own.read.update(origin.read)
         own.written.update(origin.written)
+        own.links.update(origin.links)
+        own.instructions = origin.instructions
     return events
 
 
-def _count_stream(
-    items: tuple[Item, ...], times: int, core: int, arch: Arch, found: dict[int, Events]
-) -> None:
-    for item in items if times else ():
-        if isinstance(item, Loop):
-            _count_stream(item.body, times * item.count, core, arch, found)
-        else:
-            _count_instruction(item, times, core, arch, found.setdefault(item.origin, Events()))
-
-
-def _count_instruction(item: Instruction, times: int, core: int, arch: Arch, own: Events) -> None:
-    own.instructions += times
+def _count_instruction(item: Instruction, times: int, own: Events) -> None:
     if isinstance(item, MatrixInstruction):
         own.macs[product_type(item.a.dtype)] += times * item.macs()
     elif isinstance(item, VectorFamily):
         taps = math.prod(item.kernel) if isinstance(item, Window) else 1
         own.elements[item.cost()] += times * taps * math.prod(item.walked())
-    elif isinstance(item, Copy):
-        for name in crossed(arch, item):
-            lanes = len(crossings(arch, name, item, core))
-            own.links[name] += times * item.source_bytes * lanes
 
 
 _MJ = 1e-9
@@ -111,7 +100,7 @@ class Energy:
 
 def energy_of(trace: Trace, program: Program, arch: Arch, costs: EnergyCosts) -> Energy:
     """Energy of the run in `trace` of `program` on `arch`."""
-    events = count_events(program, trace, arch)
+    events = count_events(program, trace)
     seconds = trace.cycles / arch.clock
     parts = dynamic(_all(events), costs)
     parts["leakage"] = costs.leakage.times(seconds)  # mW and seconds are millijoules
@@ -140,12 +129,9 @@ def _sum(counts: Mapping[str, int], costs: Mapping[str, UncertainValue]) -> Unce
 
 def _all(events: Iterable[Events]) -> Events:
     """Everything that happened, whatever for."""
-    joined = Events(Counter(), Counter(), Counter(), Counter(), Counter())
+    joined = Events()
     for own in events:
-        joined.macs.update(own.macs)
-        joined.elements.update(own.elements)
-        joined.read.update(own.read)
-        joined.written.update(own.written)
-        joined.links.update(own.links)
         joined.instructions += own.instructions
+        for name in ("macs", "elements", "read", "written", "links"):
+            getattr(joined, name).update(getattr(own, name))
     return joined

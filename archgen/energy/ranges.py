@@ -7,7 +7,7 @@ wide, and honest: figures of one table often are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from archgen.energy.table import Figures
@@ -30,11 +30,13 @@ class UncertainValue:
         return UncertainValue(value, value * low, value * high)
 
     @staticmethod
-    def stated_or(stated: float | None, otherwise: Callable[[], UncertainValue]) -> UncertainValue:
-        """What is stated, exactly; else what `otherwise` makes."""
-        return (
-            otherwise() if stated is None else UncertainValue(stated, stated, stated, stated=True)
-        )
+    def exact(value: float) -> UncertainValue:
+        """`value`, which the architecture file gives."""
+        return UncertainValue(value, value, value, stated=True)
+
+    def unless(self, stated: float | None) -> UncertainValue:
+        """What is stated, exactly; else this."""
+        return self if stated is None else UncertainValue.exact(stated)
 
     def times(self, factor: float) -> UncertainValue:
         """Every end times `factor`."""
@@ -70,11 +72,6 @@ def at_node(points: Mapping[float, float], node: float) -> float:
     low, high = known[max(0, above - 1)], known[max(1, above)]
     share = math.log(node / low) / math.log(high / low)
     return math.exp((1 - share) * math.log(points[low]) + share * math.log(points[high]))
-
-
-def of_voltage(points: Mapping[float, float], node: float, voltage: float | None) -> float:
-    """Dynamic energy at `voltage` V over that at the nominal voltage of `node`: its square."""
-    return 1.0 if voltage is None else (voltage / at_node(points, node)) ** 2
 
 
 # What a fast clock costs: area and energy of logic over those at a clock that the node gives.

@@ -39,6 +39,13 @@ class Ranged(Cited):
     high: Annotated[float, Field(ge=1)]
 
 
+class Bounded(Cited):
+    """A figure with the lowest and highest that it may be: figures, not factors."""
+
+    low: Positive
+    high: Positive
+
+
 class Curve(Cited):
     """Figures by node."""
 
@@ -108,33 +115,27 @@ class Wire(Curve, Ranged):
     """fJ per bit and millimetre."""
 
 
-class DramEnergy(Cited):
-    """pJ per bit of a kind of DRAM; low and high are figures, not factors."""
+class DramEnergy(Bounded):
+    """pJ per bit of a kind of DRAM."""
 
     energy: Positive
-    low: Positive
-    high: Positive
 
 
-class Interface(Cited):
-    """An interface to a kind of DRAM; low and high are figures, not factors."""
+class Interface(Bounded):
+    """An interface to a kind of DRAM."""
 
     rate: Positive
     """Gb/s of a data pin."""
     pin: Positive
     """mm2 of a data pin, with its share of addresses and clocks, drivers and receivers."""
-    low: Positive
-    high: Positive
     controller: str
     """Which of the controllers it has."""
 
 
-class Controller(Cited):
-    """Gates of a channel's controller; low and high are figures, not factors."""
+class Controller(Bounded):
+    """Gates of a channel's controller."""
 
     gates: Positive
-    low: Positive
-    high: Positive
 
 
 class InstructionEnergy(Ranged):

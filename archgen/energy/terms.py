@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from archgen.energy.ranges import UncertainValue, at_node
-from archgen.energy.table import AreaFigures, Operation, Sum
+from archgen.energy.table import AreaFigures, Sum
 from simmodel.arch.dtype import is_float
 
-_KNOWN: tuple[Operation, ...] = ("int8", "int16", "int32", "fp16", "bf16", "fp32")
 EASY = UncertainValue(1.0, 1.0, 1.0)
 """Of a clock that is not the machine's, or asks for nothing."""
 
@@ -70,11 +69,6 @@ class Logic:
         """um2 at 45 nm of that many dimensions that addresses walk."""
         walker = self.area.walker
         return count * (self.registers(walker.bits) + self.area.arithmetic.add["int32"])
-
-
-def operation(dtype: str) -> Operation:
-    """The kind of multiplier that `dtype` needs."""
-    return next(name for name in _KNOWN if name == dtype)
 
 
 def sum_of(dtype: str) -> Sum:

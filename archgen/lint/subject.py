@@ -17,7 +17,7 @@ from archgen.energy.area_of_parts import instruction_bytes
 from archgen.energy.ranges import UncertainValue, at_node
 from archgen.energy.table import Speed, shipped_table
 from archgen.lint.rules import Chip, DramKind, published_chips
-from archgen.schema.rewritten import Peaks, instances, peaks
+from archgen.schema.rewritten import Peaks, peaks
 from simmodel.arch.dtype import accumulator_of, size_of
 from simmodel.arch.record import Arch, CopyEngine, Host, Link, Memory
 from simmodel.arch.units import Delay, show_bytes
@@ -265,7 +265,7 @@ class LintedMachine:
     @property
     def role_bytes(self) -> Mapping[str, int]:
         """Bytes of all memories of a role."""
-        return {role: each.size * self.instances(role) for role, each in self.on_chip.items()}
+        return {role: each.size * self.arch.instances(role) for role, each in self.on_chip.items()}
 
     @property
     def largest_role(self) -> str:
@@ -278,10 +278,6 @@ class LintedMachine:
         if isinstance(memory, Memory):
             return memory.bytes_per_cycle(write)
         return self.arch.dram_bytes_per_cycle
-
-    def instances(self, role: str) -> int:
-        """How many memories of this role the chip has."""
-        return 1 if role == "dram" else instances(self.arch, role)
 
     def readers(self, role: str) -> int:
         """Engines that read a memory; sums that are written back by the array are read by it."""
@@ -327,7 +323,7 @@ class LintedMachine:
         return [
             (name, end)
             for name, link in self.arch.links.items()
-            for end in self._ends(link, self._link_instances(link))
+            for end in self._ends(link, self.arch.scopes(link.scope))
         ]
 
     def _ends(self, mover: CopyEngine | Link, sharing: int | None) -> Iterator[PathEnd]:
@@ -335,7 +331,9 @@ class LintedMachine:
         for roles, write, way in ((mover.from_, False, "read"), (mover.to, True, "written")):
             each = {role: self.carried(role, write) for role in roles}
             if sharing is not None:
-                each = {r: own * max(1, self.instances(r) // sharing) for r, own in each.items()}
+                each = {
+                    r: own * max(1, self.arch.instances(r) // sharing) for r, own in each.items()
+                }
             widest = max(each, key=lambda role: each[role])
             carried = each[widest] if sharing is None else sum(each.values())
             if "dram" not in roles:
@@ -357,15 +355,12 @@ class LintedMachine:
             own = self.per_cycle(engine) * self.arch.core_count
             ways = [(source, target) for source in engine.from_ for target in engine.to]
             rates = (
-                min([own] + [self.per_cycle(link) * self._link_instances(link)
+                min([own] + [self.per_cycle(link) * self.arch.scopes(link.scope)
                              for link in links if source in link.from_ and target in link.to])
                 for source, target in ways if "dram" in (source, target)
             )  # fmt: skip
             total += max(rates, default=0.0)
         return total
-
-    def _link_instances(self, link: Link) -> int:
-        return {"chip": 1, "cluster": self.arch.clusters, "core": self.arch.core_count}[link.scope]
 
     @property
     def bursts(self) -> Mapping[str, int]:

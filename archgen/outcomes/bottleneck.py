@@ -78,10 +78,7 @@ def holder(arch: Arch) -> str:
 
 def part_of(working_set: float, arch: Arch) -> float:
     """Bytes of the working set in each memory of that kind; NaN of NaN."""
-    shared = arch.memories.shared
-    if shared is None:
-        return working_set / arch.core_count
-    return working_set / (arch.clusters if shared.level == "cluster" else 1)
+    return working_set / arch.instances(holder(arch))
 
 
 # What is known of a change of a machine before anybody compiles for the changed one.

@@ -25,22 +25,21 @@ from numpy.typing import NDArray
 from archgen.outcomes.columns import COMMAND_COLUMNS
 from archgen.outcomes.frame import Record, records, typed_frame
 from archgen.outcomes.points import Row
-from archgen.outcomes.timeline import spans_of
+from archgen.outcomes.timeline import occurrences_of, spans_of
 from archgen.process.files import write_atomically, write_text
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Claim, Instruction
 from simmodel.isa.region import Operand
 from simmodel.program.assembly import print_fields, print_operand
+from simmodel.program.assembly_reader import APART
 from simmodel.program.encoding import EncodingError, control_words
-from simmodel.program.expand import Site, addresses
+from simmodel.program.expand import Site, addresses, numbered
 from simmodel.program.program import Origin, Place, Program, TileKind, places
+from simmodel.program.substitute import operands_of
 from simmodel.trace import Trace
 from simmodel.verify.happens_before import Timeline, timeline
 
 # What one command says: its control words by name, and how loops around it change them.
-
-APART = frozenset({"engine", "waits", "signals", "notifies", "origin", "tile"})
-"""Fields that are no control words of the engine: columns of their own have them."""
 
 
 def named_words(command: Instruction, addresses: Mapping[str, int] | None = None) -> Any:
@@ -57,7 +56,7 @@ def steps(command: Instruction) -> dict[str, Any]:
     """Operand -> bytes that each loop around it adds to its address with every turn, by the loop's
     name; `ring` has what turns between slots."""
     found = {}
-    for name, operand in _operands(command):
+    for name, operand in operands_of(command).items():
         ring, moves = operand.address.ring, dict[str, Any](operand.address.terms)
         if ring is not None:
             moves["ring"] = {
@@ -67,14 +66,6 @@ def steps(command: Instruction) -> dict[str, Any]:
         if moves:
             found[name] = moves
     return found
-
-
-def _operands(command: Instruction) -> Iterator[tuple[str, Operand]]:
-    """Operands by field."""
-    for each in fields(command):
-        value = getattr(command, each.name)
-        if isinstance(value, Operand):
-            yield each.name, value
 
 
 def _json_value(value: Any, address: int | None) -> Any:
@@ -257,11 +248,7 @@ class _Listing:
     def _ran(self, arch: Arch, trace: Trace) -> _Run:
         """When each occurrence ran."""
         spans, count = spans_of(trace), len(self.line.site)
-        bases = np.cumsum([0, *(len(each.sites) for each in self.program.expanded)])
-        sites = bases[spans.stream] + spans.site
-        order = np.argsort(self.line.site, kind="stable")
-        edges = np.searchsorted(self.line.site[order], np.arange(len(self.line.sites) + 1))
-        where = order[edges[sites] + spans.occurrence]
+        where = occurrences_of(self.line, spans)
         start, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
         start[where], end[where] = spans.start, spans.end
         return _Run(start, end, producers(self.line, arch, start, end))
@@ -276,22 +263,15 @@ class _Listing:
 
     def _tile_numbers(self) -> Ints:
         """Of each occurrence, the place of its tile among those that are alike."""
-        opcodes: dict[str, int] = {}
-        kinds = [
-            (site.instruction.tile, opcodes.setdefault(site.instruction.MNEMONIC, len(opcodes)))
-            for site in self.line.sites
-        ]
-        own = np.array(kinds, np.int64).reshape(-1, 2)[self.line.site]
-        keys = np.column_stack([self.line.queue, own])
-        _, group, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-        group = group.reshape(-1)
-        order = np.argsort(group, kind="stable")
-        rank = np.empty(len(group), np.int64)
-        rank[order] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+        kinds = _alike(self.line)
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+        group = np.array([numbers[kind] for kind in kinds], np.int64)[self.line.site]
         known = self.program.tiles
-        many = np.array([math.prod(n for _, _, n, _, _ in tile.loops) for tile in known] + [1])
-        tiles = np.where((own[:, 0] >= 0) & (own[:, 0] < len(known)), own[:, 0], len(known))
-        found: Ints = rank * many[tiles] // counts[group]
+        many = np.array([
+            math.prod(n for _, _, n, _, _ in known[tile].loops) if 0 <= tile < len(known) else 1
+            for _, tile, _ in numbers
+        ], np.int64)  # fmt: skip
+        found: Ints = numbered(group) * many[group] // np.bincount(group)[group]
         return found
 
     def _shorter(self, whole: Program) -> set[_Alike]:
@@ -325,7 +305,7 @@ class _Listing:
                 loops = (*site.loops, *site.repeats)
                 known[site_number] = [
                     (name, addresses(operand.address, loops))
-                    for name, operand in _operands(site.instruction)
+                    for name, operand in operands_of(site.instruction).items()
                 ]
             told = self._command_row(site, one)
             timed = self._timed(one, np.array([one]), lambda other: int(rows[other]))
@@ -364,13 +344,13 @@ class _Listing:
             return {}
         tile: TileKind = self.program.tiles[command.tile]
         told = (queue, command.tile, command.MNEMONIC) not in self.shorter
-        places: list[int] = []
-        for _, first, count, _, _ in reversed(tile.loops):
-            number, turn = divmod(number, count)
-            places.append(first + turn)
+        turns = np.unravel_index(number, [count for _, _, count, _, _ in tile.loops])
+        numbers = [
+            first + int(turn) for (_, first, *_), turn in zip(tile.loops, turns, strict=True)
+        ]
         return {
             "layer": _origin(self.program, tile.layer).node,
-            "tile": ".".join(map(str, reversed(places))) if told else None,
+            "tile": ".".join(map(str, numbers)) if told else None,
             "tiles": ".".join(str(total) for _, _, _, total, _ in tile.loops),
             "kind": tile.phase,
             "kinds": ".".join(kind for *_, kind in tile.loops),
@@ -394,14 +374,16 @@ class _Listing:
         return row
 
 
+def _alike(line: Timeline) -> list[_Alike]:
+    """By site."""
+    commands = zip(line.owners, (site.instruction for site in line.sites), strict=True)
+    return [((core, each.engine), each.tile, each.MNEMONIC) for core, each in commands]
+
+
 def _counted(line: Timeline) -> Counter[_Alike]:
     """How often each of them runs."""
-    found: Counter[_Alike] = Counter()
-    for site, ran in zip(line.sites, line.occurrences, strict=True):
-        if len(ran):
-            made = site.instruction
-            found[line.queues[line.queue[ran[0]]], made.tile, made.MNEMONIC] += len(ran)
-    return found
+    kinds = _alike(line)
+    return Counter(kinds[site] for site in line.site.tolist())
 
 
 def _site_control_words(program: Program, arch: Arch | None) -> list[str]:

@@ -29,7 +29,6 @@ from archgen.outcomes.points import BUCKET, DIMENSION, Outcome, Row, Scalar
 from archgen.process.files import write_atomically
 from archgen.scheduling import DEFAULT
 
-LayerRow = Row
 Frame = pd.DataFrame
 Record = dict[str, Any]
 """One row of a frame, by column."""

@@ -14,7 +14,8 @@ from archgen.energy.model import Energy
 from archgen.outcomes.points import Row
 from compiler import api
 from simmodel.arch.record import Arch
-from simmodel.isa import Copy, HostCall, Indirect, Item, Loop
+from simmodel.isa import Copy, HostCall, Indirect
+from simmodel.isa.base import instructions
 from simmodel.metrics import Metrics
 from simmodel.program.program import Program
 from simmodel.trace import Trace
@@ -112,14 +113,8 @@ def area_row(area: Area) -> Row:
 
 def host_calls(program: Program) -> int:
     """Operators that `program` leaves to the host: its host calls, loops not unrolled."""
-    return sum(map(_host_calls, program.cores))
-
-
-def _host_calls(items: Sequence[Item]) -> int:
-    return sum(
-        _host_calls(item.body) if isinstance(item, Loop) else isinstance(item, HostCall)
-        for item in items
-    )
+    every = (item for stream in program.cores for item, _ in instructions(stream))
+    return sum(isinstance(item, HostCall) for item in every)
 
 
 def layer_rows(trace: Trace, energies: Sequence[float]) -> list[Row]:

@@ -25,6 +25,7 @@ from simmodel.arch.record import Arch, Memory
 from simmodel.metrics import Instance, by_instance, taken
 from simmodel.program.program import Buffer, Program
 from simmodel.trace import Counts, Spans, Trace
+from simmodel.verify.happens_before import Timeline
 
 BINS = 400
 PAUSES = 2000
@@ -83,6 +84,14 @@ def spans_of(trace: Trace) -> Spans:
     if trace.spans is None:
         raise ValueError(f"the run of {trace.program} was simulated without its trace")
     return trace.spans
+
+
+def occurrences_of(line: Timeline, spans: Spans) -> Counts:
+    """Of each span of a run, the occurrence in `line` that ran."""
+    bases = np.cumsum([0, *(len(each.sites) for each in line.program.expanded)])
+    first = np.cumsum([0, *map(len, line.occurrences)])[bases[spans.stream] + spans.site]
+    every: Counts = np.concatenate([np.empty(0, np.int64), *line.occurrences])
+    return every[first + spans.occurrence]
 
 
 def _names_by_index(names: Sequence[object], which: NDArray[np.int32]) -> NDArray[np.object_]:

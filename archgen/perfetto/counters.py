@@ -7,110 +7,51 @@ bins of equal length, of which each shows its highest level.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archgen.outcomes.timeline import Values, bandwidth, bin_length, occupancy, spans_of
+from archgen.outcomes.timeline import (
+    Values,
+    bandwidth,
+    bin_length,
+    occupancy,
+    occurrences_of,
+    spans_of,
+)
 from simmodel.arch.record import Arch
-from simmodel.isa import Arrive, Await
 from simmodel.metrics import by_instance
-from simmodel.program.expand import Site
 from simmodel.program.program import Program
 from simmodel.trace import Counts, Spans, Trace
+from simmodel.verify.happens_before import TokenUse, barrier_uses, timeline
 
 # Tokens and barriers of a run: their levels over time, and who waited for whom.
 
-Side = list[tuple[Counts, int]]
-"""Spans, by index, and how many tokens each of them gives or takes."""
+
+def tokens_of(program: Program, spans: Spans) -> list[TokenUse]:
+    """Tokens, and barriers as tokens of core -1, that the run used; who gives and takes them are
+    indices of spans."""
+    line = timeline(program)
+    span = np.empty(len(line.site), np.int64)
+    span[occurrences_of(line, spans)] = np.arange(len(spans.start))
+    found = [
+        replace(use, givers=span[use.givers], takers=span[use.takers])
+        for use in line.token_uses
+        if len(use.givers) or len(use.takers)
+    ]
+    for name, uses in barrier_uses(line).items():
+        givers, takers = (span[np.array(each, np.int64)] for each in uses)
+        givers = givers[np.argsort(spans.end[givers], kind="stable")]
+        taken = np.zeros_like(takers)
+        taken[:1] = program.barriers[name]  # whoever takes it needs as many arrivals
+        found.append(TokenUse(-1, name, 0, givers, np.ones_like(givers), takers, taken))
+    return found
 
 
-@dataclass
-class TokenTimeline:
-    """What happens to one counting semaphore, or to one barrier."""
-
-    core: int
-    """-1 for a barrier."""
-    name: str
-    initial: int = 0
-    needed: int = 0
-    """Arrivals that open it, where it is a barrier."""
-    late: int = 0
-    """Cycles from a giver's end until the token is there: of one that another core gives."""
-    givers: Side = field(default_factory=list)
-    takers: Side = field(default_factory=list)
-
-
-def tokens_of(
-    program: Program, spans: Spans, sites: Sequence[Sequence[Site]], late: int = 0
-) -> list[TokenTimeline]:
-    """All tokens and barriers that were used in the run.
-
-    Args:
-        sites: of each core.
-        late: cycles until a core knows of a token that another gives it.
-    """
-    found: dict[tuple[int, str], TokenTimeline] = {}
-    for core, counts in enumerate(program.tokens):
-        for name, initial in counts.items():
-            found[core, name] = TokenTimeline(core, name, initial)
-    for name, needed in program.barriers.items():
-        found[-1, name] = TokenTimeline(-1, name, needed=needed)
-    for core, number, own in _by_site(spans):
-        instruction = sites[core][number].instruction
-        for name, count in instruction.signals:
-            found[core, name].givers.append((own, count))
-        for name, count, cores in instruction.notifies:
-            for target in cores:
-                found[target, name].givers.append((own, count))
-                found[target, name].late = late if target != core else 0
-        for name, count in instruction.waits:
-            found[core, name].takers.append((own, count))
-        if isinstance(instruction, Arrive):
-            found[-1, instruction.barrier].givers.append((own, 1))
-        if isinstance(instruction, Await):
-            found[-1, instruction.barrier].takers.append((own, 1))
-    return [token for token in found.values() if token.givers or token.takers]
-
-
-def _by_site(spans: Spans) -> Iterator[tuple[int, int, Counts]]:
-    """Core and number of each site, and its spans in order of time."""
-    order = np.lexsort((spans.site, spans.stream))
-    stream, site = spans.stream[order], spans.site[order]
-    cuts = np.flatnonzero((np.diff(stream) != 0) | (np.diff(site) != 0)) + 1
-    for own in np.split(order, cuts) if len(order) else ():
-        yield int(spans.stream[own[0]]), int(spans.site[own[0]]), own
-
-
-def _merge_sides(side: Side, times: Counts) -> tuple[Counts, Counts]:
-    """Spans in order of `times`, and how many each gives or takes."""
-    if not side:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    who = np.concatenate([own for own, _ in side])
-    counts = np.repeat([count for _, count in side], [len(own) for own, _ in side])
-    order = np.lexsort((who, times[who]))
-    return who[order], counts[order]
-
-
-def token_changes(token: TokenTimeline, spans: Spans) -> tuple[Counts, Counts]:
-    """Cycles at which a token's level changes, and by how much."""
-    givers, given = _merge_sides(token.givers, spans.end)
-    takers, taken = _merge_sides(token.takers, spans.start)
-    cycles = np.concatenate((spans.end[givers] + token.late, spans.start[takers]))
-    return cycles, np.concatenate((given, -taken))
-
-
-def dependences(token: TokenTimeline, spans: Spans) -> Counts:
+def dependences(use: TokenUse) -> Counts:
     """Rows of giver and taker, as indices of spans: whose end let whom start."""
-    givers, given = _merge_sides(token.givers, spans.end)
-    takers, taken = _merge_sides(token.takers, spans.start)
-    if token.core < 0:
-        wanted = np.full(len(takers), token.needed)
-    else:
-        wanted = np.cumsum(taken) - token.initial
-    position = np.searchsorted(np.cumsum(given), wanted)
-    known = (wanted > 0) & (position < len(givers))
-    return np.stack((givers[position[known]], takers[known]), axis=1)
+    known = (use.needed >= 0) & (use.needed < len(use.givers))
+    return np.stack((use.givers[use.needed[known]], use.takers[known]), axis=1)
 
 
 BINS = 2000
@@ -135,7 +76,7 @@ class Counter:
 
 
 def counters(
-    trace: Trace, program: Program, arch: Arch, tokens: Sequence[TokenTimeline]
+    trace: Trace, program: Program, arch: Arch, tokens: Sequence[TokenUse]
 ) -> Iterator[Counter]:
     """All levels of a run."""
     length = bin_length(trace.cycles, BINS)
@@ -153,12 +94,13 @@ def counters(
     for engine in queues:
         assert engine.core is not None
         yield _queue(trace, arch, engine.core, engine.engine, most)
-    spans = spans_of(trace)
-    for token in tokens:
-        if token.core >= 0:
-            times, changes = token_changes(token, spans)
-            at, levels = _summed(times, changes, token.initial)
-            yield _thinned(Counter(token.core, "tokens", token.name, "tokens", at, levels), most)
+    spans, delay = spans_of(trace), arch.front_end.signal.cycles(arch.clock)
+    for use in tokens:
+        if use.core >= 0:
+            given = spans.end[use.givers] + delay * (spans.stream[use.givers] != use.core)
+            times = np.concatenate((given, spans.start[use.takers]))
+            at, levels = _summed(times, np.concatenate((use.given, -use.taken)), use.initial)
+            yield _thinned(Counter(use.core, "tokens", use.name, "tokens", at, levels), most)
 
 
 def _binned(

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from archgen.outcomes.timeline import Merged, merge, spans_of
-from archgen.perfetto.counters import CHIP, Counter, TokenTimeline, counters, dependences, tokens_of
+from archgen.perfetto.counters import CHIP, Counter, counters, dependences, tokens_of
 from archgen.process.files import write_bytes
 from simmodel.arch.record import Arch
 from simmodel.program.assembly import print_item
 from simmodel.program.program import Origin, Program
 from simmodel.trace import Counts, Spans, Trace
+from simmodel.verify.happens_before import TokenUse
 
 SLICES = 150_000
 """Most slices in a file."""
@@ -57,8 +58,7 @@ def compressed(content: bytes) -> bytes:
 def trace_bytes(trace: Trace, program: Program, arch: Arch) -> bytes:
     """The run as a Perfetto trace, not compressed; ValueError as `write_trace`."""
     spans = spans_of(trace)
-    sites = [stream.sites for stream in program.expanded]
-    tokens = tokens_of(program, spans, sites, arch.front_end.signal.cycles(arch.clock))
+    tokens = tokens_of(program, spans)
     document = _Document(trace, program, arch)
     document.slices(_merge_to_limit(spans, trace.cycles), tokens)
     for counter in counters(trace, program, arch, tokens):
@@ -137,7 +137,7 @@ class _Document:
         self._folders: dict[tuple[int, str], int] = {}
         self._headings: dict[tuple[int, int], dict[str, Any]] = {}
 
-    def slices(self, merged: Merged, tokens: Sequence[TokenTimeline]) -> None:
+    def slices(self, merged: Merged, tokens: Sequence[TokenUse]) -> None:
         """All slices of all engines, with the arrows between them."""
         spans, packets = self._spans, self.packets
         leaving, arriving = self._arrows(merged, tokens)
@@ -202,10 +202,10 @@ class _Document:
             }
         return self._headings[at]
 
-    def _arrows(self, merged: Merged, tokens: Sequence[TokenTimeline]) -> tuple[Arrows, Arrows]:
+    def _arrows(self, merged: Merged, tokens: Sequence[TokenUse]) -> tuple[Arrows, Arrows]:
         """The arrows that leave each slice, and those that end at it: who let whom start."""
         before, behind = _neighbours(self._spans, merged.member)
-        pairs = [dependences(token, self._spans) for token in tokens]
+        pairs = [dependences(use) for use in tokens]
         leaving, arriving = Arrows(), Arrows()
         if not pairs:
             return leaving, arriving

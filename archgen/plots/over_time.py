@@ -145,8 +145,7 @@ def _link_peak(arch: Arch, name: str) -> float:
     """Bytes per cycle of all instances of a link, in both directions where it has two."""
     link = arch.links[name]
     both = link.duplex and not set(link.from_).isdisjoint(link.to)
-    instances = {"chip": 1, "cluster": arch.clusters, "core": arch.core_count}[link.scope]
-    return link.bandwidth.at(arch.clock) * instances * (2 if both else 1)
+    return link.bandwidth.at(arch.clock) * arch.scopes(link.scope) * (2 if both else 1)
 
 
 # What DRAM and each link moved over time, against what they can.

@@ -125,13 +125,10 @@ def account(point: PointView, outcome: Outcome) -> Account:
 
 def _passing(arch: Arch, role: str, traffic: Mapping[str, int]) -> float:
     """Cycles that what is read from and written to a memory takes at the rate of all its banks."""
-    memory, shared = arch.memories.on_chip()[role], arch.memories.shared
-    instances = arch.core_count
-    if role == "shared" and shared is not None:
-        instances = arch.clusters if shared.level == "cluster" else 1
+    memory = arch.memories.on_chip()[role]
     read, written = traffic.get(f"{role}.read", 0), traffic.get(f"{role}.write", 0)
     one = read / memory.bytes_per_cycle() + written / memory.bytes_per_cycle(write=True)
-    return one / instances
+    return one / arch.instances(role)
 
 
 def _taken(point: PointView) -> float:

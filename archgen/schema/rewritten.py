@@ -155,14 +155,6 @@ def peaks(arch: Arch) -> Peaks:
     return Peaks(
         tops={name: 2e-12 * arch.clock * arch.peak_macs(name) for name in arch.types},
         bytes_per_cycle=widths,
-        on_chip=sum(memory.size * instances(arch, role) for role, memory in memories.items()),
+        on_chip=sum(memory.size * arch.instances(role) for role, memory in memories.items()),
         ridge=arch.peak_macs(arch.types[0]) / arch.dram_bytes_per_cycle,
     )
-
-
-def instances(arch: Arch, role: str) -> int:
-    """How many memories of this role the chip has."""
-    shared = arch.memories.shared
-    if role != "shared" or shared is None:
-        return arch.core_count
-    return arch.clusters if shared.level == "cluster" else 1

@@ -83,6 +83,15 @@ class EnergyTable(FrozenModel):
     """Of the whole chip."""
     area: AreaTable = AreaTable()
 
+    @property
+    def has_pads(self) -> bool:
+        """Whether pads and controllers stand on the chip for this machine alone."""
+        return self.interface == "own" and self.dram != "sram"
+
+    def memory(self, role: str) -> MemoryEnergy:
+        """What is known of the memory in `role`."""
+        return next((m for name, m in self.memories.items() if name == role), MemoryEnergy())
+
 
 class Price(FrozenModel):
     """What a chip costs to make and to run, in dollars of whoever writes the file."""

@@ -514,6 +514,17 @@ class Arch(FrozenModel):
         by_class: float = getattr(self.scalar.cost if form.startswith("scalar.") else costs, cost)
         return by_class if own is None else own
 
+    def scopes(self, scope: Literal["chip", "cluster", "core"]) -> int:
+        """How many of its kind the chip has: itself, its clusters or its cores."""
+        return {"chip": 1, "cluster": self.clusters, "core": self.core_count}[scope]
+
+    def instances(self, role: str) -> int:
+        """How many memories of this role the chip has."""
+        shared = self.memories.shared
+        if role == "dram":
+            return 1
+        return self.core_count if role != "shared" or shared is None else self.scopes(shared.level)
+
     def copy_engine(self, source: str, target: str) -> str | None:
         """Name of the first copy engine that moves data from role `source` to role `target`."""
         for name, engine in self.copy_.items():

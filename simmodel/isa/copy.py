@@ -87,6 +87,16 @@ class Copy(Instruction):
         """Bytes that leave the source, each once."""
         return self.src.distinct
 
+    @property
+    def dimensions(self) -> int:
+        """Dimensions that the engine walks."""
+        return len(walk((self.dst, self.src)))
+
+    @property
+    def bordered(self) -> bool:
+        """Whether there is a border to fill."""
+        return self.src.shape != self.dst.shape
+
     def startup(self, arch: Arch) -> int:
         own = engine_of(self, arch).startup.cycles(arch.clock)
         links = link_latency(arch, self.src.memory, self.dst.memory)
@@ -130,9 +140,9 @@ class Copy(Instruction):
         engine = engine_of(self, arch)
         if self.src.memory not in engine.from_ or self.dst.memory not in engine.to:
             return f"{self.engine} has no path {self.src.memory} -> {self.dst.memory}"
-        if len(walk((self.dst, self.src))) > engine.rank:
+        if self.dimensions > engine.rank:
             return f"{self.engine} walks {engine.rank} dimensions"
-        if self.src.shape != self.dst.shape and not engine.pad:
+        if self.bordered and not engine.pad:
             return f"{self.engine} cannot fill borders"
         if self.src.dtype != self.dst.dtype and self.src.dtype not in engine.widens:
             return f"{self.engine} does not widen {self.src.dtype}"
@@ -264,14 +274,13 @@ class Indirect(Copy):
             return f"{self.engine} takes no list of rows"
         if not arch.isa.has(self.form):
             return f"{arch.name} has no {self.form}"
-        if self.src.memory not in engine.from_ or self.dst.memory not in engine.to:
-            return f"{self.engine} has no path {self.src.memory} -> {self.dst.memory}"
         if self.index.memory not in (*engine.from_, *engine.to):
             return f"{self.engine} reads no list of rows in {self.index.memory}"
-        if self.dimensions > engine.rank:
-            return f"{self.engine} walks {engine.rank} dimensions"
-        remote = bool(self.src.cores or self.dst.cores)
-        return unreachable(self.engine, engine, self.dst, remote)
+        return super().unencodable(arch)
+
+    @property
+    def bordered(self) -> bool:
+        return False
 
     @property
     def dimensions(self) -> int:

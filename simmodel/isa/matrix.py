@@ -101,6 +101,11 @@ class MatrixInstruction(Instruction):
         yield from ordered(self.low, self.high)
         yield from distinct(self.dst)
 
+    @property
+    def lead(self) -> int:
+        """Dimensions of surrounding loops, in front of its own."""
+        return len(self.dst.shape) - self.RESULT_RANK
+
     @abstractmethod
     def extents(self) -> tuple[int, int, int, int]:
         """Output pixels, output channels, reduction length per kernel position, positions."""
@@ -111,10 +116,9 @@ class MatrixInstruction(Instruction):
 
     def sums(self, a: Array, w: Array) -> Array:
         """Exact sums of products, in dst's shape without the loops that do not move it."""
-        lead = len(self.dst.shape) - self.RESULT_RANK
-        loops = (letters(operand, lead) for operand in (self.a, self.w, self.dst))
+        loops = (letters(operand, self.lead) for operand in (self.a, self.w, self.dst))
         a_dims, w_dims, out = map(str.__add__, loops, self.PRODUCT)
-        left, right = a[moving(self.a, lead)], w[moving(self.w, lead)]
+        left, right = a[moving(self.a, self.lead)], w[moving(self.w, self.lead)]
         kind = exact_type(left, right, math.prod(w.shape[:-1]))
         left, right = left.astype(kind, "C", copy=False), right.astype(kind, "C", copy=False)
         # Windows of what has been converted: each element is converted once, not once per window.
@@ -153,23 +157,21 @@ class MatrixInstruction(Instruction):
         total = self.sums(centred(view(self.a), self.a), centred(view(self.w), self.w))
         exact = np.float32 if is_float(self.a.dtype) else np.float64
         total = total.astype(exact, copy=False)
-        lead = len(self.dst.shape) - self.RESULT_RANK
         if self.partial is not None:
-            total = total + view(self.partial)[moving(self.dst, lead)].astype(exact)
+            total = total + view(self.partial)[moving(self.dst, self.lead)].astype(exact)
         if self.bias is not None:
             total = total + self._per_channel(self.bias, view).astype(exact)
         if self.multiplier is not None:
             total = total.astype(np.float32) * self._per_channel(self.multiplier, view)
         if self.low > -INFINITY or self.high < INFINITY:
             total = np.clip(total, self.low, self.high)
-        encode(total, self.dst, view(self.dst)[moving(self.dst, lead)])
+        encode(total, self.dst, view(self.dst)[moving(self.dst, self.lead)])
 
     def _per_channel(self, operand: Operand, view: View) -> Array:
         """Values per output channel, reshaped for sums without the loops that do not move dst."""
-        lead = len(self.dst.shape) - self.RESULT_RANK
         values = view(operand)
-        values = values.reshape(*values.shape[:lead], *(1,) * (self.RESULT_RANK - 1), -1)
-        return values[moving(self.dst, lead)]
+        values = values.reshape(*values.shape[: self.lead], *(1,) * (self.RESULT_RANK - 1), -1)
+        return values[moving(self.dst, self.lead)]
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.matrix
@@ -272,8 +274,7 @@ class Windowed(MatrixInstruction):
 
     def windowed(self, a: Array) -> Array:
         """View [..., b, y, x, i, j, c] of the input."""
-        lead = len(self.dst.shape) - self.RESULT_RANK
-        kernel = (self.w.shape[lead], self.w.shape[lead + 1])
+        kernel = (self.w.shape[self.lead], self.w.shape[self.lead + 1])
         rows, cols = self.dst.shape[-3], self.dst.shape[-2]
         return windows(a, rows, cols, kernel, (*self.stride, *self.dilation))
 
@@ -329,8 +330,7 @@ class DepthwiseConv(Windowed):
             for j in range(w.shape[-2]):
                 weights: Array = w[..., None, None, None, i, j, :].astype(exact)
                 total += seen[..., i, j, :].astype(exact) * weights
-        lead = len(self.dst.shape) - self.RESULT_RANK
-        still = tuple(axis for axis, own in enumerate(moving(self.dst, lead)) if own == 0)
+        still = tuple(axis for axis, own in enumerate(moving(self.dst, self.lead)) if own == 0)
         result: Array = total.sum(axis=still, dtype=exact) if still else total
         return result
 

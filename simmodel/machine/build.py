@@ -8,6 +8,7 @@ run        until nothing happens any more; with work left that is a deadlock
 from __future__ import annotations
 
 import gc
+from array import array
 
 from simmodel.arch.record import Arch
 from simmodel.errors import Deadlock, NotRunnable
@@ -15,7 +16,6 @@ from simmodel.isa import HOST
 from simmodel.machine.connect import Sockets, bind
 from simmodel.machine.engine import Engine, Scoreboard, Work
 from simmodel.machine.fabric import Fabric
-from simmodel.machine.flow import Recorder
 from simmodel.machine.front_end import FrontEndProcess, pace
 from simmodel.machine.memory import Links, MemoryInstances
 from simmodel.machine.queue import Barrier, Clock, Token
@@ -26,14 +26,16 @@ from simmodel.program.program import Origin, Program
 class Machine:
     """One chip, ready to run one program once."""
 
-    def __init__(self, arch: Arch, trace: bool = False, levels: bool = False) -> None:
+    def __init__(self, arch: Arch, trace: bool = False) -> None:
         self.arch = arch
         self.env = Clock()
         self.engine_names = (*arch.engines(), HOST)
-        self.recorder = Recorder(levels) if trace else None
+        self.recorder = array("q") if trace else None
+        """Of each ended instruction: core whose stream it is of, site, occurrence, cycles of issue,
+        start and end, and those saved by overlapping, in it and all before it of its site."""
         self.memories = MemoryInstances(self.env, arch)
         self.links = Links(self.env, arch)
-        self._fabric = Fabric(self.env, self.recorder if levels else None)
+        self._fabric = Fabric(self.env)
         self.engines = [
             {name: self._engine(name, core) for name in arch.engines()}
             for core in range(arch.core_count)

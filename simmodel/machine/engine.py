@@ -7,6 +7,7 @@ start-up, cycles and traffic of their instructions.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ from simpy.events import Timeout
 
 from simmodel.isa import Instruction
 from simmodel.machine.fabric import Fabric
-from simmodel.machine.flow import Flow, Recorder, Usage
+from simmodel.machine.flow import Flow, Usage
 from simmodel.machine.queue import Clock, Queue, Token
 from simmodel.trace import BANDWIDTH, CAUSES, CONFLICT, CORE, FILL, FRONT_END
 
@@ -255,7 +256,7 @@ class Engine:
 
     def __init__(
         self, env: Clock, label: tuple[str, int], depth: int, fabric: Fabric,
-        recorder: Recorder | None,
+        recorder: array[int] | None,
     ) -> None:  # fmt: skip
         self.env = env
         self.name, self.core = label
@@ -363,7 +364,9 @@ class Engine:
 
     def _end(self, work: Work, issued: int, start: int, now: int) -> None:
         if self._recorder is not None:
-            self._recorder.span(work.core, work.number, work.count, issued, start, now, work.gained)
+            self._recorder.extend(
+                (work.core, work.number, work.count, issued, start, now, work.gained)
+            )
         work.count += 1
         if work.first < 0:
             work.first = start

@@ -12,7 +12,7 @@ from collections import Counter
 from simpy import Event
 from simpy.events import Timeout
 
-from simmodel.machine.flow import SLACK, Flow, Recorder, Resource, Usage, round_up_cycles
+from simmodel.machine.flow import SLACK, Flow, Resource, Usage, round_up_cycles
 from simmodel.machine.queue import Clock
 
 Binding = dict[Flow, Resource]
@@ -22,9 +22,8 @@ Levels = dict[Resource, float]
 class Fabric:
     """Starts and ends flows, and shares crowded resources among them."""
 
-    def __init__(self, env: Clock, recorder: Recorder | None = None) -> None:
+    def __init__(self, env: Clock) -> None:
         self._env = env
-        self._recorder = recorder
         self._crowded: dict[Resource, None] = {}
         self._changes = 0
         """Number of changes of the set of crowded resources."""
@@ -55,8 +54,6 @@ class Fabric:
                 seeds = [resource] if seeds is None else [*seeds, resource]
         if seeds is not None:
             self._share_bandwidth(seeds, now)
-        if self._recorder is not None:
-            self._record(self._recorder, flow)
         alarm = flow.alarm
         if alarm is None:
             alarm = flow.alarm = Timeout(self._env, round_up_cycles(length))
@@ -82,8 +79,6 @@ class Fabric:
                     self._changes += 1
         if seeds is not None:
             self._share_bandwidth(seeds, now)
-        if self._recorder is not None:
-            self._record(self._recorder, flow)
 
     def _share_bandwidth(self, seeds: list[Resource], now: int) -> None:
         if len(seeds) == 1 and len(self._crowded) <= (seeds[0] in self._crowded):
@@ -160,11 +155,6 @@ class Fabric:
                         resources[resource] = None
                         todo.append(resource)
         return list(flows), list(resources)
-
-    def _record(self, recorder: Recorder, flow: Flow) -> None:
-        flows, _ = self._connected([resource for resource, _ in flow.usage])
-        touched = dict.fromkeys(r for f in (flow, *flows) for r, _ in f.usage)
-        recorder.levels_of(touched, self._env.now)
 
 
 def _level(resource: Resource) -> float:

@@ -12,18 +12,16 @@ flows.
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
-import numpy as np
 from simpy import Event
 from simpy.events import Timeout
 
 from simmodel.machine.queue import Clock
-from simmodel.trace import BANDWIDTH, Counts, Levels
+from simmodel.trace import BANDWIDTH
 
 SLACK = 1 + 1e-9
 """Demand may exceed a limit by this factor before the resource counts as crowded."""
@@ -70,11 +68,6 @@ class Flow:
     ended: bool = False
     lost: list[float] = field(default_factory=lambda: [0.0, 0.0])
     """Cycles lost to on-chip memories, and to DRAM and links."""
-
-    @property
-    def speed(self) -> float:
-        """Cycles of work per cycle, 1.0 when free."""
-        return 1.0 if self.bound is None else self.bound.level / self.demand
 
 
 @dataclass(slots=True, eq=False)
@@ -183,49 +176,6 @@ class Resource:
         if not woken:
             self.arm(now)
 
-    @property
-    def granted(self) -> float:
-        """Bytes per cycle that flow now."""
-        return sum(flow.speed * demand for flow, demand in self.flows.items())
-
 
 Usage = tuple[tuple[Resource, float], ...]
 """Resources and the bytes per cycle that a free flow moves through each."""
-
-
-class Recorder:
-    """Collects one row per ended instruction, and the level of every resource that changes."""
-
-    def __init__(self, levels: bool) -> None:
-        self.wants_levels = levels
-        self._rows = array("q")
-        self._levels: dict[str, tuple[array[int], array[float]]] = {}
-
-    def span(self, *row: int) -> None:
-        """An instruction has ended: core whose stream it is of, site, occurrence, cycles of issue,
-        start and end, and those saved by overlapping, in it and all before it of its site."""
-        self._rows.extend(row)
-
-    def levels_of(self, resources: Iterable[Resource], now: int) -> None:
-        """What `resources` grant may have changed at cycle `now`."""
-        for resource in resources:
-            times, levels = self._levels.setdefault(resource.name, (array("q"), array("d")))
-            granted = resource.granted
-            if times and times[-1] == now:
-                levels[-1] = granted
-            elif not levels or levels[-1] != granted:
-                times.append(now)
-                levels.append(granted)
-
-    def rows(self) -> Counts:
-        """What `span` was told, one row each, in order of the ends."""
-        return np.array(self._rows, np.int64).reshape(-1, 7)
-
-    def levels(self) -> dict[str, Levels] | None:
-        """All levels so far, by resource; None where they are not wanted."""
-        if not self.wants_levels:
-            return None
-        return {
-            name: (np.array(times, np.int64), np.array(levels, np.float64))
-            for name, (times, levels) in self._levels.items()
-        }

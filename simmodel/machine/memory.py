@@ -7,7 +7,7 @@ access of some length meets all of them. With blocked banks each bank is a resou
 
 from __future__ import annotations
 
-from simmodel.arch.record import Arch, Dram, Memory, SharedMemory
+from simmodel.arch.record import Arch, Dram, Memory
 from simmodel.isa import Copy
 from simmodel.isa.region import Operand
 from simmodel.machine.flow import Resource, Usage
@@ -57,24 +57,17 @@ class MemoryInstances:
     """All instances of all memories of the chip."""
 
     def __init__(self, env: Clock, arch: Arch) -> None:
-        self._env = env
         self._arch = arch
         self._instances: dict[tuple[str, int], int] = {}
         self._known: dict[tuple[str, tuple[int, ...], int], tuple[int, ...]] = {}
         """Instances by role, cores named and issuing core."""
         self._ports: list[Ports] = []
-        self._add("dram", 1, arch.memories.dram)
-        for role, memory in arch.memories.on_chip().items():
-            count = arch.core_count
-            if isinstance(memory, SharedMemory):
-                count = arch.clusters if memory.level == "cluster" else 1
-            self._add(role, count, memory)
-
-    def _add(self, role: str, count: int, memory: Memory | Dram) -> None:
-        for index in range(count):
-            self._instances[role, index] = len(self._ports)
-            name = role if count == 1 else f"{role}{index}"
-            self._ports.append(Ports(self._env, name, memory, self._arch))
+        known: dict[str, Memory | Dram] = {"dram": arch.memories.dram, **arch.memories.on_chip()}
+        for role, memory in known.items():
+            for index in range(count := arch.instances(role)):
+                self._instances[role, index] = len(self._ports)
+                name = role if count == 1 else f"{role}{index}"
+                self._ports.append(Ports(env, name, memory, arch))
 
     def instances(self, operand: Operand, core: int) -> tuple[int, ...]:
         """Numbers of the instances that `operand` of an instruction of `core` lies in."""
@@ -133,7 +126,7 @@ def crossings(arch: Arch, name: str, copy: Copy, core: int) -> tuple[Crossing, .
     through those of the cores that receive it; from core to core it does both.
     """
     outward = is_store(copy)
-    size = {"chip": arch.core_count, "cluster": arch.cores, "core": 1}[arch.links[name].scope]
+    size = arch.core_count // arch.scopes(arch.links[name].scope)
     senders = dict.fromkeys(owner // size for owner in copy.src.cores or (core,))
     receivers = dict.fromkeys(owner // size for owner in copy.dst.cores or (core,))
     if outward:
@@ -151,9 +144,8 @@ class Links:
     def __init__(self, env: Clock, arch: Arch) -> None:
         self._arch = arch
         self._lanes: dict[tuple[str, int, bool], Resource] = {}
-        counts = {"chip": 1, "cluster": arch.clusters, "core": arch.core_count}
         for name, link in arch.links.items():
-            for index in range(counts[link.scope]):
+            for index in range(arch.scopes(link.scope)):
                 label = f"link.{name}" if link.scope == "chip" else f"link.{name}{index}"
                 rate = link.bandwidth.at(arch.clock)
                 lanes = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -46,8 +47,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
         issued=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
         site_counts=tuple(np.array([w.count for w in core], np.int64) for core in machine.works),
-        spans=None if recorder is None else _spans(recorder.rows(), machine, moved),
-        levels=None if recorder is None else recorder.levels(),
+        spans=None if recorder is None else _spans(recorder, machine, moved),
     )
 
 
@@ -101,13 +101,13 @@ def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int
 def _origin(origin: Origin, own: list[tuple[Work, Bytes]]) -> OriginTrace:
     works = [work for work, _ in own]
     busy: dict[str, int] = defaultdict(int)
-    through: dict[str, dict[str, int]] = {"read": defaultdict(int), "write": defaultdict(int)}
+    through: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for work, moved in own:
         busy[work.engine.name] += work.busy
         for key, amount in moved.items():
-            role, _, way = key.rpartition(".")
-            if not key.startswith("link."):
-                through[way][role] += work.count * amount
+            first, _, last = key.partition(".")  # a memory's role and direction, or of a link
+            kind, name = (first, last) if first == "link" else (last, first)
+            through[kind][name] += work.count * amount
     return OriginTrace(
         node=origin.node,
         group=origin.group,
@@ -119,16 +119,17 @@ def _origin(origin: Origin, own: list[tuple[Work, Bytes]]) -> OriginTrace:
         busy=dict(busy),
         read=dict(through["read"]),
         written=dict(through["write"]),
+        links=dict(through["link"]),
         stalls=_idle(works),
     )
 
 
-def _spans(rows: Counts, machine: Machine, moved: Sequence[Bytes]) -> Spans:
-    """Spans of `rows` (`Recorder.rows`); what a site tells of all its occurrences is looked up in
-    bulk. `moved` has what one occurrence moves, for each work in order of cores and sites."""
+def _spans(rows: array[int], machine: Machine, moved: Sequence[Bytes]) -> Spans:
+    """Spans of `rows` (`Machine.recorder`); what a site tells of all its occurrences is looked up
+    in bulk. `moved` has what one occurrence moves, for each work in order of cores and sites."""
     known = [work for core in machine.works for work in core]
     first = np.cumsum([0, *(len(core) for core in machine.works)])
-    core, site, occurrence, issue, start, end, gained = rows.T
+    core, site, occurrence, issue, start, end, gained = np.array(rows, np.int64).reshape(-1, 7).T
     which = first[core] + site
 
     def of_site(values: Sequence[int]) -> Counts:
@@ -164,15 +165,13 @@ def _differences(so_far: Counts, which: Counts) -> Counts:
     return result
 
 
-def simulate(program: Program, arch: Arch, trace: bool = False, levels: bool = True) -> Trace:
+def simulate(program: Program, arch: Arch, trace: bool = False) -> Trace:
     """Run `program` on the event model of `arch`.
 
     Args:
         program: what to run; it should have passed the verifier.
         arch: the machine.
-        trace: also keep every instruction's span and every resource's level over time.
-        levels: False leaves the levels out of a trace; they cost a third of the time, the spans
-            next to nothing.
+        trace: also keep every instruction's span, which costs next to nothing.
 
     Returns:
         Cycles, where they went, and bytes moved.
@@ -181,12 +180,12 @@ def simulate(program: Program, arch: Arch, trace: bool = False, levels: bool = T
         NotRunnable: the program asks for an engine, memory, token or barrier that is not there.
         Deadlock: the machine fell silent with work left; the text says who waits for what.
     """
-    machine = Machine(arch, trace, levels)
+    machine = Machine(arch, trace)
     machine.connect(program)
     cycles = machine.run()
     return collect(machine, program, cycles)
 
 
 def traced(program: Program, arch: Arch) -> Trace:
-    """The same with all spans and without levels, which takes hardly longer than neither."""
-    return simulate(program, arch, trace=True, levels=False)
+    """The same with all spans."""
+    return simulate(program, arch, trace=True)

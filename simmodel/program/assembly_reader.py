@@ -34,8 +34,8 @@ WORDS = {"inf": float("inf"), "nan": float("nan"), "none": None}
 """Bare words with a value."""
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 """Names that need no quotes."""
-DIGITS = 300
-"""Most digits of a number, which a float still holds."""
+DIGITS = 250
+"""Most digits of a number: a float holds all with so many, hexadecimal ones too."""
 DEPTH = 16
 """Most nested lists, and most nested loops."""
 APART = frozenset({"engine", "waits", "signals", "notifies", "origin", "tile"})

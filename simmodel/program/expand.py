@@ -67,6 +67,16 @@ class Site:
         return tuple(found)
 
 
+def numbered(keys: NDArray[Any]) -> NDArray[np.int64]:
+    """For every entry of `keys`, whole numbers, how many before it are equal to it."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))  # no key is -1
+    counts = np.diff(starts, append=len(keys))
+    result = np.empty(len(keys), np.int64)
+    result[order] = np.arange(len(keys)) - np.repeat(starts, counts)
+    return result
+
+
 @dataclass(frozen=True)
 class Expansion:
     """Sites of a stream, and the order of their occurrences."""
@@ -78,11 +88,7 @@ class Expansion:
     @cached_property
     def occurrence(self) -> NDArray[np.int64]:
         """For every entry of `order`, its occurrence number at its site."""
-        order = np.argsort(self.order, kind="stable")
-        counts = np.bincount(self.order, minlength=len(self.sites))
-        result = np.empty(len(order), np.int64)
-        result[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return result
+        return numbered(self.order)
 
     @cached_property
     def issued(self) -> int:

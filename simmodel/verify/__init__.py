@@ -12,11 +12,13 @@ Each stage assumes the ones before it, so the first stage that finds something e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simmodel.arch.record import Arch
 from simmodel.errors import TooLong
 from simmodel.program.program import Program
 from simmodel.program.sizes import longest
-from simmodel.verify.finding import Finding, Report, VerifyError
+from simmodel.verify.finding import Finding, VerifyError
 from simmodel.verify.happens_before import Clocks, Stuck, sequence, timeline
 from simmodel.verify.hazards import (
     barrier_findings,
@@ -29,11 +31,11 @@ from simmodel.verify.instructions import operand_bounds, static_findings, storag
 from simmodel.verify.overlap import accesses, legal_edges, rivalries
 from simmodel.verify.symbolic import open_findings
 
-__all__ = ["Finding", "Report", "VerifyError", "check_open", "findings", "verify"]
+__all__ = ["Finding", "VerifyError", "check_open", "findings", "verify"]
 
 
-def verify(program: Program, arch: Arch) -> Report:
-    """Check every rule of `program` on `arch`.
+def verify(program: Program, arch: Arch) -> None:
+    """Return nothing if `program` keeps every rule on `arch`.
 
     A program with registers is checked at the maximum of its lengths; what
     `simmodel.program.sizes.specialize` makes of it is checked separately.
@@ -41,10 +43,7 @@ def verify(program: Program, arch: Arch) -> Report:
     Raises:
         VerifyError: it breaks some; `.findings` lists them.
     """
-    report, found = _inspect(program, arch)
-    if report is None or found:
-        raise VerifyError(program.name, found)
-    return report
+    _refuse(program, findings(program, arch))
 
 
 def check_open(program: Program) -> None:
@@ -53,46 +52,40 @@ def check_open(program: Program) -> None:
     Raises:
         VerifyError: its registers, or what names them, make no sense.
     """
-    found = open_findings(program)
+    _refuse(program, open_findings(program))
+
+
+def _refuse(program: Program, found: Sequence[Finding]) -> None:
     if found:
         raise VerifyError(program.name, tuple(found))
 
 
-def findings(program: Program, arch: Arch) -> tuple[Finding, ...]:
+def findings(program: Program, arch: Arch) -> Sequence[Finding]:
     """The findings of `verify`; empty for a valid program."""
-    return _inspect(program, arch)[1]
-
-
-def _inspect(program: Program, arch: Arch) -> tuple[Report | None, tuple[Finding, ...]]:
-    found = open_findings(program)
-    if found:
-        return None, tuple(found)
+    if found := open_findings(program):
+        return found
     program = longest(program)
-    found = static_findings(program, arch)
-    if found:
-        return None, tuple(found)
+    if found := static_findings(program, arch):
+        return found
     try:
         line = timeline(program)
     except TooLong as long:
-        return None, (Finding("loop", str(long)),)
+        return [Finding("loop", str(long))]
     found = [*operand_bounds(line, arch), *storage_bounds(program, arch)]
     found += [*token_findings(line), *barrier_findings(line)]
     if found:
-        return None, tuple(found)
+        return found
     table = accesses(line, arch)
     try:
         edges = legal_edges(line, arch, table)
         order = sequence(line, edges, arch=arch)
     except Stuck as stuck:
-        return None, (Finding("deadlock", str(stuck)),)
+        return [Finding("deadlock", str(stuck))]
     clocks = Clocks(line, edges, order)
     table = touching(line, table)
     # An interlock orders what one core does; all else only tokens and barriers can order.
     interlock = arch.front_end.sync == "interlock"
     rivals = rivalries(line, table, clocks, of_one_core=False if interlock else None)
-    found = list(race_findings(line, clocks, rivals))
-    if not found:  # with races, one order says nothing about the others
-        found = list(written_findings(line, table, order))
-    issued = sum(line.sites[site].times for site in line.site.tolist())
-    report = Report(issued, len(line.site), len(line.queues), len(rivals.first))
-    return report, tuple(found)
+    # With races, one order says nothing about the others.
+    races = list(race_findings(line, clocks, rivals))
+    return races or list(written_findings(line, table, order))

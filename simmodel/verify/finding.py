@@ -1,4 +1,4 @@
-"""What the verifier reports: findings, each with its rule and place, and the report of a pass."""
+"""What the verifier reports: findings, each with its rule and place, ."""
 
 from __future__ import annotations
 
@@ -41,18 +41,6 @@ def found_at(
     known = 0 <= instruction.origin < len(program.origins)
     node = program.origins[instruction.origin].node if known else ""
     return Finding(rule, message, core, instruction.engine, print_item(instruction), node)
-
-
-@dataclass(frozen=True)
-class Report:
-    """Summary of a program that passed."""
-
-    instructions: int
-    """Instructions issued, all cores."""
-    occurrences: int
-    queues: int
-    ordered_pairs: int
-    """Pairs of groups of conflicting accesses that are proven to be ordered."""
 
 
 class VerifyError(ValueError):

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await
-from simmodel.program.expand import Site
+from simmodel.program.expand import Site, numbered
 from simmodel.program.program import Program
 
 Queue = tuple[int, str]
@@ -112,11 +112,8 @@ def timeline(program: Program) -> Timeline:
         for core, site in zip(owners, sites, strict=True)
     ]
     queue = np.array(of_site, np.int64)[site]
-    position = np.empty(len(site), np.int64)
-    for members in _grouped(queue, len(queues)):
-        position[members] = np.arange(len(members))
     return Timeline(
-        program, tuple(sites), tuple(owners), site, turn, tuple(queues), queue, position
+        program, tuple(sites), tuple(owners), site, turn, tuple(queues), queue, numbered(queue)
     )
 
 

@@ -261,7 +261,7 @@ def test_events_are_those_of_the_trace() -> None:
     arch = machine()
     made = program(arch, turns=5)
     trace = simulate(made, arch)
-    events = count_events(made, trace, arch)
+    events = count_events(made, trace)
     assert sum(own.instructions for own in events) == trace.issued
     assert sum(own.macs["int8"] for own in events) == trace.macs == made.macs
     assert sum(own.links["bus"] for own in events) == trace.traffic["link.bus"]
@@ -277,7 +277,7 @@ def test_a_broadcast_crosses_the_links_of_all_its_targets() -> None:
     load = Copy(engine="load", dst=target, src=at("dram", 0, (1, 1, 4, 16)))
     made = replace(program(arch), cores=((Loop("i", 3, (load,)),), ()), tokens=({}, {}))
     trace = simulate(made, arch)
-    (own,) = count_events(made, trace, arch)
+    (own,) = count_events(made, trace)
     assert own.links["bus"] == trace.traffic["link.bus"] == 2 * 3 * 64
     assert own.written["local"] == 2 * 3 * 64
 
@@ -290,7 +290,7 @@ def test_windows_count_each_tap() -> None:
         engine="vector", function="div", dst=taps["a"], a=taps["a"], b=at("local", 0, (4, 4, 8))
     )
     made = replace(program(arch), cores=((window, divide),))
-    (own,) = count_events(made, simulate(made, arch), arch)
+    (own,) = count_events(made, simulate(made, arch))
     assert own.elements == {"simple": 9 * 32, "divide": 128}
 
 

@@ -15,7 +15,7 @@ from depth_net import depth_net
 import archgen
 from archgen.cli.topics import parts
 from archgen.energy import costs_of
-from archgen.energy.sensitivity import ELSEWHERE, TIME, effects
+from archgen.energy.sensitivity import effects
 from archgen.schema import load_arch
 from archgen.schema.json_schema import arch_view
 from archgen.schema.rewritten import changed
@@ -25,6 +25,16 @@ from simmodel.machine.run import simulate
 from simmodel.program.program import Program
 
 WHOLE = Path(__file__).with_name("whole_machine.yaml")
+PAGE = Path(__file__).parents[2] / "docs" / "energy.md"
+
+
+def unpriced(what: str) -> list[str]:
+    """Fields of the page's table of those that change time alone, or nothing, as patterns."""
+    text = PAGE.read_text(encoding="utf-8").partition(f"<!-- unpriced: {what} -->")[2]
+    return re.findall(r"^\| `(.*?)` \|", text.partition("<!-- unpriced end -->")[0], re.MULTILINE)
+
+
+TIME, ELSEWHERE = unpriced("time"), unpriced("elsewhere")
 STATED = {
     "energy.mac": {"int8": "0.5 pJ"},
     "energy.vector": {"simple": "1 pJ", "multiply": "2 pJ", "divide": "3 pJ", "special": "4 pJ"},

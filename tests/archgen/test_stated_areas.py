@@ -11,8 +11,8 @@ from archgen.energy import costs_of
 from archgen.energy.area import Area
 from archgen.schema import load_arch, load_archs, shipped_names
 from archgen.schema.rewritten import changed
-from simmodel.arch.area_terms import parts, terms
 from simmodel.arch.record import Arch
+from simmodel.arch_rules import area_parts, area_terms
 
 WHOLE = Path(__file__).with_name("whole_machine.yaml")
 APART = {"other", "dram"}
@@ -29,8 +29,8 @@ def test_the_names_that_may_be_stated_are_those_that_are_printed() -> None:
     for arch in [*load_archs(shipped_names()), load_arch(WHOLE)]:
         area = costs_of(arch).area
         shown = {f"{t.part} {t.what.replace(':', '')}" for t in area.terms if t.part != "other"}
-        assert set(terms(arch)) == shown, arch.name
-        assert set(parts(arch)) == area.parts.keys() - arch.memories.on_chip().keys() - APART
+        assert set(area_terms(arch)) == shown, arch.name
+        assert set(area_parts(arch)) == area.parts.keys() - arch.memories.on_chip().keys() - APART
 
 
 def test_a_stated_part_counts_once_for_each_core() -> None:
@@ -59,7 +59,7 @@ def test_a_stated_term_leaves_the_others_of_its_part() -> None:
 
 def test_every_part_of_every_machine_can_be_stated() -> None:
     for arch in load_archs(shipped_names()):
-        names = set(terms(arch))
+        names = set(area_terms(arch))
         each = with_areas(arch, parts=dict.fromkeys(names, "0.5 mm2"), other="2 mm2")
         assert all(term.mm2.stated for term in each.terms), arch.name
         assert each.total.low == each.total.high

@@ -1,4 +1,4 @@
-"""What a trace tells besides its length: layers, bytes, levels; and the metrics made of it."""
+"""What a trace tells besides its length: layers and bytes; and the metrics made of it."""
 
 from __future__ import annotations
 
@@ -43,28 +43,10 @@ def test_origins_add_up_to_the_whole() -> None:
         assert conv.stalls[cause] + act.stalls[cause] == trace.idle(cause)
 
 
-def test_levels_integrate_to_the_traffic() -> None:
-    arch = machine(links={"bus": {"from": "dram", "to": "local", "bandwidth": "12 B/cycle"}})
-    stream = (load(160), store(320, at=KIB), relu(320, at=KIB, to=2 * KIB), load(96))
-    trace = simulate(program(stream), arch, trace=True)
-    assert trace.levels is not None
-    for name, roles in (("dram", ("dram.read", "dram.write")), ("local", ("local.read",))):
-        times, levels = trace.levels[name]
-        moved = float(np.sum(levels[:-1] * np.diff(times)))
-        expected = sum(trace.traffic[role] for role in roles)
-        if name == "local":
-            expected += trace.traffic["local.write"]
-        assert levels[-1] == 0
-        # A flow that ends within a cycle holds its share to the end of that cycle.
-        assert expected <= moved + 1e-6
-        assert moved <= expected + 5 * 256
-    assert trace.traffic["link.bus"] == 160 + 96
-
-
 def test_tracing_changes_nothing() -> None:
     stream = (load(160), store(320, at=KIB), Loop("i", 20, (relu(64, terms=(("i", 64),)), nop(2))))
     plain, traced = (simulate(program(stream), machine(), trace=t) for t in (False, True))
-    assert repr(dataclasses.replace(traced, spans=None, levels=None)) == repr(plain)
+    assert repr(dataclasses.replace(traced, spans=None)) == repr(plain)
 
 
 def test_blocked_banks_follow_the_address_of_each_turn() -> None:

