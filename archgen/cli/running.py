@@ -49,8 +49,7 @@ running_options = together(
     ),
     click.option(
         "--executor", default="local", show_default=True,
-        help="Who runs the points: local, here (this process, without bounds), "
-        "dask:tcp://HOST:PORT, dask:local[:WORKERS].",
+        help="Who runs the points: local (processes), here (this process, without bounds).",
     ),
 )  # fmt: skip
 

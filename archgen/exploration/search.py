@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -173,7 +173,7 @@ def search(exploration: Exploration, means: EvaluationTools) -> ExplorationResul
     asked = exploration.asked
     wanted = min(asked.trials, exploration.space.size)
     shares = asked.screen.keep + (1 if _screens(exploration) else 0)
-    with Judge(exploration.design, means, round(wanted * shares)) as judge:
+    with closing(Judge(exploration.design, means, round(wanted * shares))) as judge:
         trials = _trials(exploration, judge, means)
         try:
             _recall(trials, exploration, judge)

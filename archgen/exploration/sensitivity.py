@@ -9,7 +9,7 @@ depend on each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 
@@ -69,7 +69,7 @@ def sensitivities(asked: SensitivityPlan, means: EvaluationTools) -> Sensitiviti
     together = [choice for _, _, choice in pairs]
     wanted = dict.fromkeys([asked.base, *(c for own in ladders.values() for c in own), *together])
     machines = {c: m for c in wanted if (m := asked.space.machine(c)) is not None}
-    with Judge(asked.design, means, len(machines)) as judge:
+    with closing(Judge(asked.design, means, len(machines))) as judge:
         try:
             judge.run(list(machines.values()))
             judge.transfer_schedules()

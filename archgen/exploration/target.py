@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from archgen.energy import costs_of
@@ -93,7 +94,7 @@ def smallest(
     ahead = max(1, means.running.jobs)
     spared = 0
     margin = float("inf") if exact else exploration.asked.screen.margin
-    with Judge(exploration.design, means, len(ordered)) as judge:
+    with closing(Judge(exploration.design, means, len(ordered))) as judge:
         tried: list[EvaluatedMachine] = []
         best: EvaluatedMachine | None = None
         for some in _portions(ordered, ahead):

@@ -41,7 +41,7 @@ from archgen.report import card_html
 from archgen.studies.design import Design, StudyError
 from archgen.studies.query import best, described, pareto, pivot, queried, where
 from archgen.studies.schedule_transfer import ScheduleTransfer, reported_outcomes
-from archgen.studies.store import Store
+from archgen.studies.store import Store, writing
 from simmodel.arch.record import Arch
 
 MANIFEST = "study.json"
@@ -164,26 +164,29 @@ def about(design: Design, points: Sequence[Point], command: str = "") -> StudyMe
     )
 
 
-def write_manifest(
+def write_study(
+    study: Study,
     folder: Path,
-    said: StudyMetadata,
-    archs: Sequence[Arch],
     points: Sequence[Point],
-    loans: Sequence[ScheduleTransfer] = (),
     picks: Mapping[str, SelectedPoint] = MappingProxyType({}),
+    plots: bool = True,
 ) -> None:
     """Say in `folder` which points the study consists of, what they have borrowed, and which were
-    run because of their estimates (by key)."""
+    run because of their estimates (by key); beside it what is finished of it, with `plots`. Raises
+    StoreError."""
     content = {
         "format": _FORMAT,
-        **{name: getattr(said, name) for name in said.__dataclass_fields__},
-        "archs": [arch.model_dump(mode="json", by_alias=True) for arch in archs],
+        **{name: getattr(study.about, name) for name in study.about.__dataclass_fields__},
+        "archs": [arch.model_dump(mode="json", by_alias=True) for arch in study.archs],
         "points": [{"key": point.key, "label": point.label} for point in points],
-        "loans": [asdict(loan) for loan in loans],
+        "loans": [asdict(loan) for loan in study.loans],
         "estimates": {key: pick.expected for key, pick in picks.items()},
         "chosen": {key: pick.why for key, pick in picks.items()},
     }
-    write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
+    with writing(folder):
+        write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
+        if study.outcomes:
+            study.save(folder, plots)
 
 
 def open_study(folder: str | PathLike[str]) -> Study:

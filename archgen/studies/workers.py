@@ -1,11 +1,11 @@
 """Who runs the points, and many points at once, of which none can take the others down.
 
-The one idea: everybody who runs points is a `concurrent.futures.Executor`: this process, processes
-of this machine, or a cluster. Each process of this machine is an executor of its own, so when one
-dies or hangs it is known which point it had, and no other point suffers. A process ends when the
-study that started it is gone. The loop (`run_points`) knows of each point whether it waits, is
-under way here or in another study that writes the same store, or is finished; it hands out no more
-than there is room for.
+The one idea: everybody who runs points gives a future for each: this process, processes of this
+machine, or an executor of the user's. Each process of this machine is an executor of its own, so
+when one dies or hangs it is known which point it had, and no other point suffers. A process ends
+when the study that started it is gone. The loop (`run_points`) knows of each point whether it
+waits, is under way here or in another study that writes the same store, or is finished; it hands
+out no more than there is room for.
 """
 
 from __future__ import annotations
@@ -18,13 +18,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import BaseContext
 
 from archgen.outcomes.points import Outcome, Point
 from archgen.process import guard
+from archgen.process.cache import code_version
 from archgen.process.files import say_plainly
 from archgen.process.steps import Board, ProcessStep, overdue, step_of
 from archgen.studies.run import EstimateBench, Estimator, Workbench, failure
@@ -82,15 +91,6 @@ def bench_for(tools: Tools) -> Bench:
     return EstimateBench(tools) if isinstance(tools, Estimator) else Workbench(tools)
 
 
-def run_here(point: Point, tools: Tools) -> Outcome:
-    """The outcome of a point, on the bench of this thread, which keeps what points share."""
-    benches: dict[Tools, Bench] = _own.__dict__.setdefault("benches", {})
-    bench = benches.get(tools)
-    if bench is None:
-        bench = benches[tools] = bench_for(tools)
-    return bench.run(point)
-
-
 def can_guard() -> bool:
     """Whether a single worker process costs next to nothing, and asks nothing of scripts."""
     return guard.fork_context() is not None
@@ -113,6 +113,39 @@ class InProcess(Workers):
         future.set_result(self.bench.run(point))
         self._last = [point.range_point] if point.range_point is not None else []
         return future
+
+
+class GivenExecutor(Workers):
+    """Runs points by an executor of the user's, whose processes have archgen: of a cluster, say."""
+
+    def __init__(self, executor: Executor, tools: Tools, jobs: int) -> None:
+        self._executor, self._tools, self._jobs = executor, tools, jobs
+
+    def room(self) -> int:
+        """As many as the user says."""
+        return self._jobs
+
+    def submit(self, point: Point) -> Future[Outcome]:
+        """Hand the point to the executor."""
+        try:
+            return self._executor.submit(_run_there, point, self._tools, code_version())
+        except RuntimeError as why:  # broken, or shut down
+            raise WorkersGone(f"the executor takes no more points: {why}") from why
+
+    def abandon(self, future: Future[Outcome]) -> None:
+        """Ask for it: what runs already may go on."""
+        future.cancel()
+
+
+def _run_there(point: Point, tools: Tools, version: str) -> Outcome:
+    """The outcome of a point, on the bench of this thread, which keeps what points share. Raises
+    WorkersGone where archgen has not the `version` of who asks."""
+    if version != code_version():
+        raise WorkersGone("the processes of the executor have another version of archgen")
+    benches: dict[Tools, Bench] = _own.__dict__.setdefault("benches", {})
+    if tools not in benches:
+        benches[tools] = bench_for(tools)
+    return benches[tools].run(point)
 
 
 class LocalProcesses(Workers):
@@ -350,6 +383,8 @@ class _Loop:
                 outcome = future.result()
             except WorkersGone:
                 raise
+            except (BrokenExecutor, CancelledError) as why:
+                raise WorkersGone("the executor is gone; run again to go on") from why
             except WorkerDied as death:
                 if point is not self.suspect:
                     self._release(point)
