@@ -18,14 +18,13 @@ from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools, Judg
 from archgen.exploration.measures import (
     AREA,
     Constraint,
-    is_area,
     is_estimable,
     measure_column,
     parse_constraint,
-    upwards,
 )
 from archgen.exploration.plan import Exploration, Objective
 from archgen.exploration.space import Indices
+from archgen.outcomes.figures import is_of_machine, more_is_better
 from archgen.outcomes.rows import area_row
 from archgen.schema.variants import Variant
 from archgen.studies.design import StudyError
@@ -102,7 +101,7 @@ def smallest(
             spared += len(some) - len(hopeful)
             tried += judge.run(hopeful)
             best = _least(tried, constraints, size)
-            if best is not None and is_area(by):
+            if best is not None and is_of_machine(by):
                 break
         judge.transfer_schedules()
         tried = [judge.full[each.machine.arch.name] for each in tried]
@@ -116,7 +115,7 @@ def _size_objective(exploration: Exploration, by: str) -> Objective:
         measure_column(by, exploration.design.machines[0].arch)
     except ValueError as mistake:
         raise StudyError([f"smallest: {mistake}"]) from None
-    return Objective(by, upwards(by))
+    return Objective(by, more_is_better(by))
 
 
 def _ordered(exploration: Exploration, by: str) -> list[Variant]:
@@ -146,7 +145,7 @@ def _hopeful(
 ) -> list[Variant]:
     """Machines whose estimates do not miss a constraint by more than `margin`. A machine that the
     estimate refuses is run: the compiler may know a way."""
-    area = [c for c in constraints if is_area(c.measure)]
+    area = [c for c in constraints if is_of_machine(c.measure)]
     known = area if math.isinf(margin) else [c for c in constraints if is_estimable(c.measure)]
     if not known:
         return list(machines)
@@ -160,7 +159,7 @@ def _hopeful(
 
 def _margin(constraint: Constraint, margin: float) -> float:
     """What an estimate may be off; areas are exact."""
-    return 1.0 if is_area(constraint.measure) else margin
+    return 1.0 if is_of_machine(constraint.measure) else margin
 
 
 def _least(
