@@ -33,7 +33,6 @@ from archgen.studies.schedule_transfer import (
 )
 from archgen.studies.store import Store, StoreError
 from archgen.studies.workers import (
-    GivenExecutor,
     InProcess,
     LocalProcesses,
     Tools,
@@ -211,7 +210,7 @@ def _workers_for(running: Running, bounded: bool, tools: Tools, count: int) -> W
         raise StudyError([f"executor {executor!r}: must be {known}"])
     _refuse_foreign(running, jobs)
     if isinstance(executor, Executor):
-        return GivenExecutor(executor, tools, jobs)
+        return Workers(executor, tools, jobs)
     if executor == HERE or (jobs == 1 and not bounded and not can_guard()):
         return InProcess(tools)
     return LocalProcesses(tools, jobs, running.memory)
