@@ -271,22 +271,15 @@ class _Section:
 
 def _with_own(parameter: Parameter, own: Quantity) -> tuple[Parameter, int]:
     """`parameter` with the machine's own value in its place, and which it is."""
-    values = list(parameter.values)
-    amounts = [_amount(value) for value in values]
-    mine = _amount(spelled(own))
+    values, node = list(parameter.values), spelled(own)
+    amounts, mine = list(map(_amount, values)), _amount(node)
     if mine in amounts:
         return parameter, amounts.index(mine)
-    values.append(spelled(own))
+    place = len(values)
     if parameter.ordered and isinstance(mine, float):
-        values.sort(key=_by_amount)
-    texts = [text_of(value) for value in values]
-    made = Parameter(parameter.name, tuple(values), parameter.ordered)
-    return made, texts.index(str(own))
-
-
-def _by_amount(node: Node) -> float:
-    found = _amount(node)
-    return found if isinstance(found, float) else 0.0
+        place = sum(each < mine for each in amounts if isinstance(each, float))
+    values.insert(place, node)
+    return replace(parameter, values=tuple(values)), place
 
 
 def _amount(node: Node) -> float | str:
