@@ -31,7 +31,7 @@ from archgen.cli.terminal import ExitCode, show
 from archgen.comparison.budgets import read_budgets
 from archgen.models.constants import with_values
 from archgen.models.extents import Shape, SizeRange, asked, left_out, shapes
-from archgen.schema.load import load_all
+from archgen.schema.load import load_files
 from archgen.schema.variants import Variant
 from archgen.studies.design import Design, StudyError, Workload, contents_of, designed, points
 from archgen.studies.file import is_study
@@ -199,7 +199,7 @@ def _design(archs: Sequence[str], given: Mapping[str, Any], typed: Set[str]) -> 
     """The design that arguments and options describe, from a study file or without one."""
     files = [Path(name) for name in archs if Path(name).is_file() and is_study(Path(name))]
     if not files and not given["models"]:
-        _, mistakes = load_all(archs)
+        _, mistakes = load_files(archs)
         # What may be meant as a study file is wrong by itself.
         missing = "Missing option '-m' / '--model': which networks?"
         raise StudyError(map(str, mistakes) if mistakes else [missing])

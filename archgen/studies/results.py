@@ -39,7 +39,7 @@ from archgen.process.cache import code_version, revision
 from archgen.process.files import DamagedFile, read_sealed, write_sealed
 from archgen.report import card_html
 from archgen.studies.design import Design, StudyError
-from archgen.studies.query import best, described, pareto, pivot, queried, where
+from archgen.studies.query import best, described, pareto, pivot, where
 from archgen.studies.schedule_transfer import ScheduleTransfer, reported_outcomes
 from archgen.studies.store import Store, writing
 from simmodel.arch.record import Arch
@@ -103,12 +103,6 @@ class Study:
         return replace(
             self, outcomes=outcomes, archs=tuple(arch for arch in self.archs if arch.name in names)
         )
-
-    def query(self, expression: str) -> pd.DataFrame:
-        """Rows of the frame by an expression of pandas, as `DataFrame.query` reads it: names with
-        dots between backquotes, which may be the last words of a field: "`local.size` > 65536".
-        Raises StudyError for what pandas does not understand."""
-        return queried(self.frame, expression, level=1)
 
     def best(
         self, by: str = "latency_ms", n: int = 1, ascending: bool | None = None
