@@ -15,7 +15,7 @@ lint:
 test *what:
     pytest {{what}}
 
-# Documentation, processes, browser, cluster, fuzz, every machine; properties with many examples
+# Documentation, processes, browser, fuzz, every machine; properties with many examples
 slow *what:
     pytest -m slow {{what}}
 

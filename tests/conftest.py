@@ -29,10 +29,9 @@ SLOW = (
     "tests/docs/test_docs.py::test_generated_parts",
     "tests/docs/test_notebook.py::test_a_notebook_runs",
     "tests/docs/test_operators.py::test_rows",
-    # browser, cluster, processes, damage
+    # browser, processes, damage
     "tests/archgen/test_report_browser.py",
     "tests/archgen/test_report_explore.py",
-    "tests/archgen/test_cluster.py",
     "tests/archgen/test_workers.py",
     "tests/archgen/test_locks.py",
     "tests/archgen/test_store.py",
@@ -68,7 +67,7 @@ SLOW = (
     "tests/compiler/test_recompute.py::test_floats",
     "tests/compiler/test_tile_floor.py",
 )
-"""How the names of tests begin that take long, or need processes, a browser or a cluster. Tables
+"""How the names of tests begin that take long, or need processes or a browser. Tables
 of many machines mark in place what the quick tier leaves out (`machines.crossed`)."""
 
 

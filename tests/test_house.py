@@ -175,8 +175,6 @@ def test_no_modules_import_each_other() -> None:
     assert not needs, f"in cycles, or above one: {', '.join(sorted(needs))}"
 
 
-EXTRAS = {"distributed"}
-"""Asked for by an option of its own, which says what to install."""
 DISTRIBUTIONS = {"yaml": "pyyaml", "google": "protobuf"}
 
 
@@ -184,7 +182,7 @@ def test_what_is_imported_comes_with_the_package() -> None:
     """Also what is imported by its name when a verb needs it, so that every verb works."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     given = {re.split(r"[<>=]", each)[0].replace("-", "_") for each in project["dependencies"]}
-    known = {*sys.stdlib_module_names, *PACKAGES, *EXTRAS, *given}
+    known = {*sys.stdlib_module_names, *PACKAGES, *given}
     found = {
         (DISTRIBUTIONS.get(root, root), name)
         for name, tree in SOURCE_TREES.items()

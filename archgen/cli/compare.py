@@ -25,7 +25,7 @@ from archgen.comparison.comparison import (
 )
 from archgen.comparison.comparison import compare as compared
 from archgen.comparison.differences import AREA, Pair
-from archgen.comparison.gates import Judgement, gates_of, judged, usual_gates
+from archgen.comparison.gates import USUAL_GATES, Judgement, gates_of, judged, share_of
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.points import DIMENSION
@@ -33,7 +33,6 @@ from archgen.report.sheet import plain
 from archgen.studies.design import StudyError
 from archgen.studies.store import writing
 
-_USUAL_GATES = "usual"
 _FIGURES = {
     "latency_ms": "latency",
     "energy_mj": "energy",
@@ -48,17 +47,6 @@ _IDLE = "nothing compared"
 _STYLES = {"better": "green", "gained": "green", "worse": "red", "lost": "red", "mixed": "yellow"}
 _MOST = 5
 """Points without a partner that are named."""
-
-
-def share_of(text: str) -> float:
-    """`1%`, `1 %` or `0.01`. Raises ValueError."""
-    try:
-        found = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        raise ValueError(f"{text!r}: expected a share such as 1% or 0.01") from None
-    if not 0 <= found < 1:
-        raise ValueError(f"{text!r}: expected a share of at least 0 and less than 100%")
-    return found
 
 
 @click.command(cls=EveryMistake)
@@ -137,15 +125,10 @@ def _sides(texts: Sequence[str]) -> list[ComparedStudy]:
 
 def _judged(found: StudyComparison, words: Sequence[str], threshold: float) -> Judgement:
     """What the gates of the command line say; nothing where there are none."""
-    parts = [part for word in words for part in word.split(",")]
-    if not parts:
-        return Judgement()
-    named = [part for part in parts if part != _USUAL_GATES]
+    parts = [part.strip() for word in words for part in word.split(",")]
     columns = {name for pair in found.pairs for row in (pair.before, pair.after) for name in row}
-    gates = gates_of(named, threshold, sorted(columns or {known.name for known in COLUMNS}))
-    if len(named) < len(parts):
-        gates = tuple(dict.fromkeys([*gates, *usual_gates(threshold)]))
-    return judged(found, gates, all_needed=bool(named))
+    gates = gates_of(parts, threshold, sorted(columns or {known.name for known in COLUMNS}))
+    return judged(found, gates, {*parts} != {USUAL_GATES}) if gates else Judgement()
 
 
 # How a comparison is told: a table of pairs, reasons, and what stops a pipeline.

@@ -90,17 +90,13 @@ def explore(
     best: tuple[EvaluatedMachine, ...]
     if target is not None:
         found = answer = watched(
-            lambda seen: smallest(plan, target, replace(means, observe=seen), by, exact),
-            folder,
-            at_most=True,
+            lambda seen: smallest(plan, target, replace(means, observe=seen), by, exact), folder
         )
         save_answer(answer, folder)
         best = () if answer.machine is None else (answer.machine,)
         lines = answer_lines(answer, folder)
     else:
-        found = front = watched(
-            lambda seen: search(plan, replace(means, observe=seen)), folder, at_most=True
-        )
+        found = front = watched(lambda seen: search(plan, replace(means, observe=seen)), folder)
         save_found(front, folder, wanted)
         best, lines = front.front, found_lines(front, folder)
     save_page(found.study, folder, wanted, REPORT if target is None else TARGET_REPORT)

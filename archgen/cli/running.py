@@ -7,13 +7,20 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from archgen.cli.options import bounds_options, together
 from archgen.lint import brief, findings
@@ -49,8 +56,7 @@ running_options = together(
     ),
     click.option(
         "--executor", default="local", show_default=True,
-        help="Who runs the points: local, here (this process, without bounds), "
-        "dask:tcp://HOST:PORT, dask:local[:WORKERS].",
+        help="Who runs the points: local (processes), here (this process, without bounds).",
     ),
 )  # fmt: skip
 
@@ -60,71 +66,45 @@ def running(folder: Path, **given: Any) -> Running:
     return Running(out=folder, command=shlex.join(["archgen", *sys.argv[1:]]), **given)
 
 
-# How far a study is: a bar with rate and time left, or lines where there is no terminal.
+# How far a study is: a bar with the time left, or lines where there is no terminal.
 
 _EVERY = 30.0
 """Seconds between lines where there is no terminal."""
+_WINDOW = 3600.0
+"""Seconds whose points tell how long one takes."""
 
 
-class Progress:
-    """Shows the progress of a study on `console` while it is entered."""
+def watched(work: Callable[[Observer], Result], folder: Path) -> Result:
+    """What `work` gives, with its progress shown; an interruption says what is saved and ends."""
+    bar = Progress(
+        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}"), console=Console(stderr=True), transient=True,
+        speed_estimate_period=_WINDOW,
+    )  # fmt: skip
+    bar.add_task("preparing", total=None)
+    (task,) = bar.tasks
+    told = time.monotonic()
 
-    def __init__(self, console: Console, at_most: bool = False) -> None:
-        """`at_most`: the work may end before all points are done."""
-        self.console = console
-        self.done = self.total = 0
-        self._at_most, self._run, self._spent = at_most, 0, 0.0
-        self._told = self._last = time.monotonic()
-        self.bar = Bar(
-            BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            TextColumn("{task.fields[pace]}"), TextColumn("{task.description}"),
-            console=console, transient=True,
-        )  # fmt: skip
-        self._task = self.bar.add_task("preparing", total=None, pace="")
+    def observe(outcome: Outcome, done: int, total: int) -> None:
+        nonlocal told
+        # What is stored says nothing of time, and runs behind estimates take times of their own.
+        counts = bar.reset if outcome.reused or done <= task.completed else bar.update
+        counts(task.id, total=total, completed=done, description=outcome.label)
+        if not bar.console.is_terminal and time.monotonic() - told >= _EVERY and done < total:
+            told = time.monotonic()
+            left = timedelta(seconds=task.time_remaining or 0)
+            bar.console.print(f"{done} of {total} points, {left or '?'} left", highlight=False)
 
-    def observe(self, outcome: Outcome, done: int, total: int) -> None:
-        """Count one more point; of those before it only what was run tells how long one takes."""
-        now = time.monotonic()
-        if done <= self.done:  # what is run behind estimates takes times of its own
-            self._run, self._spent = 0, 0.0
-        if not outcome.reused:
-            self._run, self._spent = self._run + 1, self._spent + now - self._last
-        self.done, self.total, self._last = done, total, now
-        self.bar.update(
-            self._task, completed=done, total=total, description=outcome.label, pace=self.pace()
-        )
-        if not self.console.is_terminal and now - self._told >= _EVERY and done < total:
-            self._told = now
-            self.console.print(f"{done} of {total} points, {self.pace()}", highlight=False)
-
-    def pace(self) -> str:
-        """`12.4 points/min, at most 8 min left`; nothing before a point was run."""
-        if not self._spent:
-            return ""
-        left = self._spent / self._run * (self.total - self.done)
-        most = "at most " if self._at_most else ""
-        return f"{60 * self._run / self._spent:.3g} points/min, {most}{_time_text(left)} left"
-
-
-def _time_text(seconds: float) -> str:
-    """A time in the unit that suits it."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def watched(work: Callable[[Observer], Result], folder: Path, at_most: bool = False) -> Result:
-    """What `work` gives, with its progress shown; an interruption says what is saved and ends.
-    `at_most`: there may be fewer points than are known of."""
-    progress = Progress(Console(stderr=True), at_most)
-    with progress.bar:
+    with bar:
         try:
-            return work(progress.observe)
+            return work(observe)
         except KeyboardInterrupt:
-            progress.bar.stop()
-            shown = f"{progress.done} of {progress.total} points are finished and saved in {folder}"
-            done = f"{shown}; run again to go on" if progress.done else "no point is finished yet"
-            click.echo(f"interrupted: {done}", err=True)
+            bar.stop()
+            said = "no point is finished yet"
+            if task.total:
+                done = f"{task.completed:.0f} of {task.total:.0f} points are finished and saved"
+                said = f"{done} in {folder}; run again to go on"
+            click.echo(f"interrupted: {said}", err=True)
             sys.exit(INTERRUPTED)
 
 

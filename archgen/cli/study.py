@@ -37,8 +37,8 @@ from archgen.cli.summary import (
 from archgen.cli.terminal import ExitCode, show
 from archgen.comparison.budgets import read_budgets
 from archgen.models.constants import with_values
-from archgen.models.extents import Shape, SizeRange, asked, left_out, shapes
-from archgen.schema.load import load_all
+from archgen.models.extents import Shape, asked, shapes
+from archgen.schema.load import load_files
 from archgen.schema.variants import Variant
 from archgen.studies.design import Design, StudyError, Workload, contents_of, designed, points
 from archgen.studies.file import is_study
@@ -143,7 +143,7 @@ def study(
         wanted = points(design)
         table, finished = points_table(wanted, folder)
         said = f"{len(wanted)} points, {finished} of them finished in {folder}"
-        show([table], [said, *_range_gap_notes(design), *implausible(design)])
+        show([table], [said, *implausible(design)])
         return
     asked = running(folder, **means)
     if estimate:
@@ -152,9 +152,8 @@ def study(
         result = watched(lambda seen: run_study(design, asked, seen), folder)
     save_page(result, folder, asked.plots)
     lines = [*host_lines(result.outcomes), *summary_lines(result, folder, asked.plots)]
-    lines += [*_range_gap_notes(design), *implausible(design)]
     shown, left = screenful(result.frame, everything)
-    show([results_table(shown)], [*left, *lines])
+    show([results_table(shown)], [*left, *lines, *implausible(design)])
     codes = judge(result, budgets, junit)
     sys.exit(min(codes if result.good else {*codes, ExitCode.BAD}, default=ExitCode.GOOD))
 
@@ -209,7 +208,7 @@ def _design(archs: Sequence[str], given: Mapping[str, Any], typed: Set[str]) -> 
     """The design that arguments and options describe, from a study file or without one."""
     files = [Path(name) for name in archs if Path(name).is_file() and is_study(Path(name))]
     if not files and not given["models"]:
-        _, mistakes = load_all(archs)
+        _, mistakes = load_files(archs)
         # What may be meant as a study file is wrong by itself.
         missing = "Missing option '-m' / '--model': which networks?"
         raise StudyError(map(str, mistakes) if mistakes else [missing])
@@ -258,15 +257,3 @@ def _changed(load: Workload, said: Mapping[str, Any]) -> Iterator[Workload]:
             calibration=said.get("calibration", load.calibration),
             samples_place="" if "calibration" in said else load.samples_place,
         )
-
-
-def _range_gap_notes(design: Design) -> Iterator[str]:
-    """Lengths between ranges, for which there is no program."""
-    spans: dict[str, set[SizeRange]] = {}
-    for load in design.workloads:
-        for name, span in load.ranges:
-            spans.setdefault(f"{load.model}: {name}", set()).add(span)
-    for name, held in spans.items():
-        gaps = ", ".join(map(str, left_out(held)))
-        if gaps:
-            yield f"note: {name} of {gaps} is in none of the ranges, so no program takes it"

@@ -7,7 +7,6 @@ are worse and whether there was any to be judged.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,9 +15,8 @@ from archgen.comparison.differences import Pair
 from archgen.outcomes.figures import figure_named, figure_of, more_is_better, with_unit
 from archgen.studies.design import StudyError
 
-_FORM = re.compile(r"\s*([A-Za-z][\w.<>-]*)\s*(?::\s*([\d.]+)\s*(%?)\s*)?")
-USUAL = ("latency_ms", "energy_mj")
-"""Figures that are judged where none is named."""
+USUAL_GATES, USUAL = "usual", ("latency_ms", "energy_mj")
+"""Word for figures that are usually judged, and these."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +72,16 @@ class Judgement:
 
 
 def gates_of(words: Iterable[str], threshold: float, columns: Sequence[str]) -> tuple[Gate, ...]:
-    """The gates that `words` say (`latency:2%`, or `latency` at the `threshold`), of results with
-    these columns. Raises StudyError with everything that is wrong with them."""
+    """The gates that `words` say (`latency:2%`, or `latency` at the `threshold`; `usual`), of
+    results with these columns. Raises StudyError with everything that is wrong with them."""
     found: dict[str, Gate] = {}
     wrong: list[str] = []
     for word in words:
-        form = _FORM.fullmatch(word)
+        name, colon, share = word.partition(":")
         try:
-            if form is None:
-                raise ValueError("expected a figure and a share, such as latency:2%")
-            figure = figure_named(form[1], columns)
-            share = threshold if form[2] is None else _parse_share(form[2], form[3])
-            found[figure] = Gate(figure, share)
+            figures = USUAL if word == USUAL_GATES else (figure_named(name, columns),)
+            allowed = share_of(share) if colon else threshold
+            found |= {figure: Gate(figure, allowed) for figure in figures}
         except ValueError as mistake:
             wrong.append(f"{word!r}: {mistake}")
     if wrong:
@@ -93,19 +89,16 @@ def gates_of(words: Iterable[str], threshold: float, columns: Sequence[str]) -> 
     return tuple(found.values())
 
 
-def _parse_share(number: str, percent: str) -> float:
+def share_of(text: str) -> float:
+    """`1%`, `1 %` or `0.01`. Raises ValueError."""
+    number = text.strip()
     try:
-        share = float(number) / (100 if percent else 1)
+        share = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
     except ValueError:
-        raise ValueError(f"{number!r} is no number; expected a share such as 2% or 0.02") from None
-    if share >= 1:
-        raise ValueError(f"expected a share below 100%, such as 2% or 0.02, not {number}{percent}")
+        raise ValueError(f"expected a share such as 2% or 0.02, not {text!r}") from None
+    if not 0 <= share < 1:
+        raise ValueError(f"expected a share below 100%, such as 2% or 0.02, not {number}")
     return share
-
-
-def usual_gates(threshold: float) -> tuple[Gate, ...]:
-    """Those where none is named."""
-    return tuple(Gate(figure, threshold) for figure in USUAL)
 
 
 def judged(found: StudyComparison, gates: Sequence[Gate], all_needed: bool) -> Judgement:

@@ -15,7 +15,7 @@ found.frame
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 from archgen.exploration.evaluate import EvaluationTools
 from archgen.exploration.measures import AREA
@@ -25,7 +25,7 @@ from archgen.exploration.search import ExplorationResult, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
 from archgen.schema.variants import factor_of
-from archgen.studies.options import Running, RunningFields, running_record
+from archgen.studies.options import Running, with_fields
 from archgen.studies.sweep import Observer
 
 
@@ -35,7 +35,7 @@ def explore(
     trials: int | None = None,
     running: Running = Running(),
     observe: Observer | None = None,
-    **fields: Unpack[RunningFields],
+    **fields: Any,
 ) -> ExplorationResult:
     """The machines of a space that no other one beats.
 
@@ -51,7 +51,7 @@ def explore(
         TypeError: a keyword that is no field of `Running`.
     """
     plan = load_exploration(study).with_trials(trials)
-    running = running_record(running, fields)
+    (running,) = with_fields(fields, running)
     found = search(plan, EvaluationTools(running, observe))
     if running.out is not None:
         save_found(found, Path(running.out))
@@ -66,7 +66,7 @@ def smallest_machine(
     exact: bool = False,
     running: Running = Running(),
     observe: Observer | None = None,
-    **fields: Unpack[RunningFields],
+    **fields: Any,
 ) -> Answer:
     """The smallest machine of a space that does what is asked.
 
@@ -78,7 +78,7 @@ def smallest_machine(
 
     The other arguments, and what is raised, are those of `explore`.
     """
-    running = running_record(running, fields)
+    (running,) = with_fields(fields, running)
     answer = smallest(load_exploration(study), target, EvaluationTools(running, observe), by, exact)
     if running.out is not None:
         save_answer(answer, Path(running.out))
@@ -91,7 +91,7 @@ def sensitivity(
     by: str | None = None,
     running: Running = Running(),
     observe: Observer | None = None,
-    **fields: Unpack[RunningFields],
+    **fields: Any,
 ) -> Sensitivities:
     """What each field of a machine is worth, changed alone and two at a time.
 
@@ -103,7 +103,7 @@ def sensitivity(
     The other arguments are those of `explore`. Raises StudyError with every mistake in the study,
     ValueError for a `by` that is no step.
     """
-    running = running_record(running, fields)
+    (running,) = with_fields(fields, running)
     factor = None if by is None else factor_of(by)
     found = sensitivities(load_sensitivity_plan(study, factor), EvaluationTools(running, observe))
     if running.out is not None:

@@ -9,11 +9,11 @@ not judged worse for want of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, geometric_mean
-from types import TracebackType
 
 from archgen.exploration.measures import Constraint, measured
 from archgen.outcomes.estimated import has_figures
@@ -21,16 +21,15 @@ from archgen.outcomes.points import Outcome, Point
 from archgen.schema.variants import Variant
 from archgen.studies.design import Contents, Design, contents_of, points
 from archgen.studies.options import Running
-from archgen.studies.results import Study, about, write_manifest
+from archgen.studies.results import Study, about, write_study
 from archgen.studies.run import OUTLOOK, Estimator, to_estimate
 from archgen.studies.schedule_transfer import (
     ScheduleTransfer,
     reported_outcomes,
     transfer_schedules,
 )
-from archgen.studies.store import writing
-from archgen.studies.sweep import Observer, remembering, store_in, stored_or_run, workers_for
-from archgen.studies.workers import Workers
+from archgen.studies.store import Store
+from archgen.studies.sweep import Observer, PointRunner
 from archgen.toolchain import STANDARD, Toolchain
 
 SCREEN = "screen"
@@ -94,7 +93,7 @@ class EvaluationTools:
 
 
 class Judge:
-    """Judges machines while it is entered."""
+    """Judges machines until it is closed."""
 
     def __init__(self, design: Design, means: EvaluationTools, expected: int) -> None:
         """`expected`: machines that may be asked for, for those who watch."""
@@ -108,23 +107,21 @@ class Judge:
         self._loans: dict[ScheduleTransfer, Outcome] = {}
         self._contents: Contents = contents_of(design)
         self._done = 0
-        out = means.running.out
-        self.store = store_in(out)
-        self.screen = store_in(None if out is None else Path(out) / SCREEN)
-        self._workers: dict[bool, Workers] = {}
+        running, out = means.running, means.running.out
+        untried = replace(means.tools, tries=False)  # fields are changed here anyway
+        below = replace(running, out=None if out is None else Path(out) / SCREEN)
+        self._run = PointRunner(design, running, untried, self.expected, self._tell)
+        self._estimated = PointRunner(design, below, means.estimator, self.expected, self._tell)
 
-    def __enter__(self) -> Judge:
-        return self
+    @property
+    def screen(self) -> Store | None:
+        """The store of estimates."""
+        return self._estimated.store
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        for workers in self._workers.values():
-            workers.close()
-        for store in (self.store, self.screen):
-            if store is not None:
-                store.close()
+    def close(self) -> None:
+        """End who runs points."""
+        self._run.close()
+        self._estimated.close()
 
     def key(self, machine: Variant) -> str:
         """What decides the results of a machine, as text."""
@@ -132,11 +129,31 @@ class Judge:
 
     def run(self, machines: Sequence[Variant]) -> list[EvaluatedMachine]:
         """Each machine compiled, executed, checked and simulated."""
-        return self._judge(machines, self.full, estimate=False)
+        wanted = {m.arch.name: self._points(m) for m in machines if m.arch.name not in self.full}
+        self._own |= self._judge(machines, self.full, self._run, wanted)
+        return [self.full[machine.arch.name] for machine in machines]
 
     def estimate(self, machines: Sequence[Variant]) -> list[EvaluatedMachine]:
         """Each machine as its estimate has it."""
-        return self._judge(machines, self.guessed, estimate=True)
+        wanted = {
+            m.arch.name: [to_estimate(p, self.means.estimator) for p in self._points(m)]
+            for m in machines
+            if m.arch.name not in self.guessed
+        }
+        self._judge(machines, self.guessed, self._estimated, wanted)
+        return [self.guessed[machine.arch.name] for machine in machines]
+
+    def _judge(
+        self, machines: Sequence[Variant], known: dict[str, EvaluatedMachine], run: PointRunner,
+        wanted: Mapping[str, Sequence[Point]],
+    ) -> dict[str, Outcome]:  # fmt: skip
+        """Adds to `known` what becomes of the points `wanted` of machines; their outcomes."""
+        found = {outcome.key: outcome for outcome in run(chain.from_iterable(wanted.values()))}
+        for machine in machines:
+            if own := wanted.get(machine.arch.name):
+                outcomes = tuple(found[point.key] for point in own)
+                known[machine.arch.name] = EvaluatedMachine(machine, outcomes)
+        return found
 
     def transfer_schedules(self) -> None:
         """Let every machine that was run take the schedules of those with no more hardware which
@@ -156,50 +173,13 @@ class Judge:
         """What becomes of points with borrowed schedules, each of which is run once."""
         known = {outcome.key: outcome for outcome in self._loans.values()}
         yield from (known[point.key] for point in wanted if point.key in known)
-        yield from self._ran([p for p in wanted if p.key not in known], estimate=False)
-
-    def _ran(self, wanted: Sequence[Point], estimate: bool) -> Iterator[Outcome]:
-        """What becomes of points, told to who watches."""
-        if not wanted:
-            return
-        running, store = self.means.running, self.screen if estimate else self.store
-        workers, limit = self._crew(estimate), self.design.timeout
-        for outcome in stored_or_run(wanted, workers, store, running, limit):
-            self._tell(outcome)
-            yield outcome
+        yield from self._run(point for point in wanted if point.key not in known)
 
     def _points(self, machine: Variant) -> list[Point]:
-        found = points(replace(self.design, machines=(machine,)), self._contents)
-        return [replace(point, trace=self.means.running.trace) for point in found]
+        return points(replace(self.design, machines=(machine,)), self._contents)
 
-    def _judge(
-        self, machines: Sequence[Variant], known: dict[str, EvaluatedMachine], estimate: bool
-    ) -> list[EvaluatedMachine]:
-        asked = {m.arch.name: self._points(m) for m in machines if m.arch.name not in known}
-        if estimate:
-            asked = {
-                name: [to_estimate(p, self.means.estimator) for p in own]
-                for name, own in asked.items()
-            }
-        wanted = [point for own in asked.values() for point in own]
-        found = {outcome.key: outcome for outcome in self._ran(wanted, estimate)}
-        if not estimate:
-            self._own |= found
-        for machine in machines:
-            name = machine.arch.name
-            if name not in known:
-                known[name] = EvaluatedMachine(machine, tuple(found[p.key] for p in asked[name]))
-        return [known[machine.arch.name] for machine in machines]
-
-    def _crew(self, estimate: bool) -> Workers:
-        if estimate not in self._workers:
-            means = self.means
-            untried = replace(means.tools, tries=False)  # fields are changed here anyway
-            tools = means.estimator if estimate else remembering(untried, self.store, means.running)
-            self._workers[estimate] = workers_for(means.running, self.design, tools, self.expected)
-        return self._workers[estimate]
-
-    def _tell(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: Outcome, done: int, total: int) -> None:
+        """Tell who watches of points that are run and estimated together."""
         self._done += 1
         if self.means.observe is not None:
             self.means.observe(outcome, self._done, max(self.expected, self._done))
@@ -213,12 +193,9 @@ class Judge:
 
     def save(self) -> Study:
         """The same, written into the folder where there is one."""
-        result, out = self.study(), self.means.running.out
-        if out is not None and result.outcomes:
-            with writing(Path(out)):
-                said, archs, loans = result.about, result.archs, tuple(self._loans)
-                write_manifest(Path(out), said, archs, self._finished_points(), loans)
-                result.save(out, self.means.running.plots)
+        result, running = self.study(), self.means.running
+        if running.out is not None and result.outcomes:
+            write_study(result, Path(running.out), self._finished_points(), plots=running.plots)
         return result
 
     @property

@@ -5,42 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, Column, column
-from archgen.outcomes.figures import ORDERS, amount, split_condition
+from archgen.outcomes.columns import COLUMNS, Column, column
+from archgen.outcomes.estimated import RATES, TIMES
+from archgen.outcomes.figures import ORDERS, amount, is_figure, is_of_machine, split_condition
+from archgen.outcomes.frame import number
 from archgen.outcomes.points import Row
 from archgen.schema.tree import guess
 from simmodel.arch.record import Arch
 
 AREA = "area_mm2"
-_INPUTS = frozenset({"batch", "dim.<dimension>", "effort"})
-ESTIMABLE = frozenset(
-    {
-        "latency_cycles",
-        "latency_ms",
-        "throughput_ips",
-        "latency_area",
-        "throughput_per_mm2",
-        "throughput_low_per_mm2",
-        "throughput_high_per_mm2",
-    }
-)
-"""Measures that estimates give; those that need no run too."""
-_PRICES = frozenset({"die_yield", "chip_usd", "chip_low_usd", "chip_high_usd", "system_usd"})
 
 
 def is_estimable(name: str) -> bool:
-    """Whether a measure is known from an estimate."""
-    return name in ESTIMABLE or needs_no_run(name)
-
-
-def needs_no_run(name: str) -> bool:
-    """Whether a measure is an area or what a chip of it costs, which no run changes."""
-    return name.startswith("area_") or name == "core_mm2" or name in _PRICES
-
-
-def upwards(name: str) -> bool:
-    """Whether more of it is better."""
-    return name in MORE_IS_BETTER
+    """Whether a measure is known without a run."""
+    return name in (*TIMES, *RATES) or is_of_machine(name)
 
 
 def measure_column(name: str, arch: Arch) -> Column:
@@ -48,18 +26,16 @@ def measure_column(name: str, arch: Arch) -> Column:
 
     Raises ValueError: there is none, or it is no number.
     """
-    known = _measure_names(arch)
-    found = column(name, COLUMNS)
+    known, found = _measure_names(arch), column(name)
     if found is None or ("<" in found.name and name not in known):
         raise ValueError(f"{name!r} is no column of the results{guess(name, known)}")
-    if found.kind not in ("real", "whole") or found.name in _INPUTS:
+    if not is_figure(name):
         raise ValueError(f"{name!r} is nothing that machines are measured by{guess(name, known)}")
     return found
 
 
 def _measure_names(arch: Arch) -> list[str]:
     """Every measure of the results of `arch`; of families those about its memories."""
-    numeric = [c.name for c in COLUMNS if c.kind in ("real", "whole") and "<" not in c.name]
     roles = arch.memories.on_chip()
     families = [
         *(f"peak_{role}_bytes" for role in ("dram", *roles)),
@@ -69,15 +45,13 @@ def _measure_names(arch: Arch) -> list[str]:
         *(f"energy_{part}_mj" for part in ("mac", "vector", "dram", *roles, "link",
                                            "instruction", "leakage")),
     ]  # fmt: skip
-    return [*(n for n in numeric if n not in _INPUTS), *families]
+    return [*(c.name for c in COLUMNS if "<" not in c.name and is_figure(c.name)), *families]
 
 
 def measured(row: Row, name: str) -> float | None:
     """The measure in a row of the results; None where it has none."""
-    value = row.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None
+    value = number(row, name)
+    return value if math.isfinite(value) else None
 
 
 # What a machine has to keep to: `latency_ms <= 5`, `peak_local_bytes <= 512 KiB`.

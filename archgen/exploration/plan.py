@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
-from archgen.exploration.measures import Constraint, measure_column, parse_constraint, upwards
+from archgen.exploration.measures import Constraint, measure_column, parse_constraint
 from archgen.exploration.space import (
     DesignSpace,
     Indices,
@@ -17,6 +17,7 @@ from archgen.exploration.space import (
     parameter_of,
     spelled_like,
 )
+from archgen.outcomes.figures import more_is_better
 from archgen.schema.rewritten import changed
 from archgen.schema.tree import ListNode, Mistake, Node, ScalarNode, Table, find, plain
 from archgen.schema.tree import Path as TreePath
@@ -125,7 +126,7 @@ def load_sensitivity_plan(given: Given, by: float | None = None) -> SensitivityP
     known = [pair for pair in around if pair is not None]
     space = DesignSpace(base, tuple(parameter for parameter, _ in known))
     own = tuple(index for _, index in known)
-    return SensitivityPlan(design, space, own, Objective(metric, upwards(metric)), asked)
+    return SensitivityPlan(design, space, own, Objective(metric, more_is_better(metric)), asked)
 
 
 def _all_by(asked: Sensitivity, factor: float) -> Sensitivity:
@@ -189,7 +190,7 @@ class _Section:
             named = {entry: ""} if isinstance(entry, str) else entry
             for name, way in named.items():
                 self.measure(("objectives", index), name)
-                found[name] = Objective(name, way == "max" if way else upwards(name))
+                found[name] = Objective(name, way == "max" if way else more_is_better(name))
         return tuple(found.values())
 
     def measure(self, below: TreePath, name: str) -> str:
@@ -270,22 +271,15 @@ class _Section:
 
 def _with_own(parameter: Parameter, own: Quantity) -> tuple[Parameter, int]:
     """`parameter` with the machine's own value in its place, and which it is."""
-    values = list(parameter.values)
-    amounts = [_amount(value) for value in values]
-    mine = _amount(spelled(own))
+    values, node = list(parameter.values), spelled(own)
+    amounts, mine = list(map(_amount, values)), _amount(node)
     if mine in amounts:
         return parameter, amounts.index(mine)
-    values.append(spelled(own))
+    place = len(values)
     if parameter.ordered and isinstance(mine, float):
-        values.sort(key=_by_amount)
-    texts = [text_of(value) for value in values]
-    made = Parameter(parameter.name, tuple(values), parameter.ordered)
-    return made, texts.index(str(own))
-
-
-def _by_amount(node: Node) -> float:
-    found = _amount(node)
-    return found if isinstance(found, float) else 0.0
+        place = sum(each < mine for each in amounts if isinstance(each, float))
+    values.insert(place, node)
+    return replace(parameter, values=tuple(values)), place
 
 
 def _amount(node: Node) -> float | str:

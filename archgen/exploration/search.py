@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools, Judg
 from archgen.exploration.measures import Constraint, is_estimable
 from archgen.exploration.plan import Exploration, Objective
 from archgen.exploration.trials import RAN, REFUSED, SCREENED, ExplorationTrials, Proposal
+from archgen.outcomes.estimated import RATES, TIMES
 from archgen.outcomes.fronts import dominates, front, ranks, spread
 from archgen.process.cache import content_hash
 from archgen.studies.results import Study
@@ -30,16 +31,6 @@ from archgen.studies.store import StoreError
 
 _SLACK = 0.1
 """Relative excess over a bound that an estimate may have and still count as keeping to it."""
-_TIMES = {
-    "latency_cycles": 1,
-    "latency_ms": 1,
-    "latency_area": 1,
-    "throughput_ips": -1,
-    "throughput_per_mm2": -1,
-    "throughput_low_per_mm2": -1,
-    "throughput_high_per_mm2": -1,
-}
-"""Measures that the error of the estimated time changes, and how."""
 
 
 def is_blind(objectives: Sequence[Objective]) -> bool:
@@ -76,7 +67,7 @@ def estimated_costs(
 def corrected(guess: EvaluatedMachine, measure: str, error: float) -> float | None:
     """An estimate, with the time that it rests on times `error`."""
     value = guess.value(measure)
-    return None if value is None else value * error ** _TIMES.get(measure, 0)
+    return None if value is None else value * error ** ((measure in TIMES) - (measure in RATES))
 
 
 def _excess(guess: EvaluatedMachine, constraints: Sequence[Constraint]) -> float:
@@ -173,7 +164,7 @@ def search(exploration: Exploration, means: EvaluationTools) -> ExplorationResul
     asked = exploration.asked
     wanted = min(asked.trials, exploration.space.size)
     shares = asked.screen.keep + (1 if _screens(exploration) else 0)
-    with Judge(exploration.design, means, round(wanted * shares)) as judge:
+    with closing(Judge(exploration.design, means, round(wanted * shares))) as judge:
         trials = _trials(exploration, judge, means)
         try:
             _recall(trials, exploration, judge)

@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 from archgen.schema.record import broken_fields
 from archgen.schema.tree import ListNode, Mistake, Node, Table, plain
@@ -84,21 +87,13 @@ def values_of(given: ValueRange) -> list[Quantity]:
                          f"{given.to}")  # fmt: skip
     if given.steps is not None and given.scale == "powers of two":
         raise ValueError("steps belong to the scales linear and log")
-    inner = [spelled_like(given.from_, base) for base in _inner_values(given, low, high)]
-    return list(dict.fromkeys([given.from_, *inner, given.to]))
-
-
-def _inner_values(given: ValueRange, low: float, high: float) -> Iterator[float]:
-    """What lies between both ends, in base units."""
     if given.scale == "powers of two":
-        count = math.ceil(math.log2(high / low) - _NEAR)
-        yield from (low * 2**power for power in range(1, count))
-        return
-    last = (given.steps or _DEFAULT_STEPS) - 1
-    for step in range(1, last):
-        share = step / last
-        log = given.scale == "log"
-        yield low * (high / low) ** share if log else low + share * (high - low)
+        inner = low * 2.0 ** np.arange(1, math.ceil(math.log2(high / low) - _NEAR))
+    else:
+        spaced = np.geomspace if given.scale == "log" else np.linspace
+        inner = spaced(low, high, given.steps or _DEFAULT_STEPS)[1:-1]
+    spelled_values = (spelled_like(given.from_, base) for base in inner.tolist())
+    return list(dict.fromkeys([given.from_, *spelled_values, given.to]))
 
 
 def spelled_like(example: Quantity, base: float) -> Quantity:
@@ -120,8 +115,7 @@ def is_ordered(values: Sequence[object]) -> bool:
         found = [base_value(value) for value in values]
     except ValueError:
         return False
-    amounts = [amount for amount, _ in found]
-    return len({kind for _, kind in found}) == 1 and amounts == sorted(amounts)
+    return len({kind for _, kind in found}) == 1 and found == sorted(found, key=itemgetter(0))
 
 
 Indices = tuple[int, ...]

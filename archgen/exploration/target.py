@@ -8,7 +8,8 @@ nothing is spared, and the answer is that of trying them all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from archgen.energy import costs_of
@@ -20,12 +21,11 @@ from archgen.exploration.measures import (
     Constraint,
     is_estimable,
     measure_column,
-    needs_no_run,
     parse_constraint,
-    upwards,
 )
 from archgen.exploration.plan import Exploration, Objective
 from archgen.exploration.space import Indices
+from archgen.outcomes.figures import is_of_machine, more_is_better
 from archgen.outcomes.rows import area_row
 from archgen.schema.variants import Variant
 from archgen.studies.design import StudyError
@@ -94,15 +94,16 @@ def smallest(
     ahead = max(1, means.running.jobs)
     spared = 0
     margin = float("inf") if exact else exploration.asked.screen.margin
-    with Judge(exploration.design, means, len(ordered)) as judge:
+    with closing(Judge(exploration.design, means, len(ordered))) as judge:
         tried: list[EvaluatedMachine] = []
         best: EvaluatedMachine | None = None
-        for some in _portions(ordered, ahead):
+        for start in range(0, len(ordered), ahead):
+            some = ordered[start : start + ahead]
             hopeful = _hopeful(judge, some, constraints, margin)
             spared += len(some) - len(hopeful)
             tried += judge.run(hopeful)
             best = _least(tried, constraints, size)
-            if best is not None and needs_no_run(by):
+            if best is not None and is_of_machine(by):
                 break
         judge.transfer_schedules()
         tried = [judge.full[each.machine.arch.name] for each in tried]
@@ -116,7 +117,7 @@ def _size_objective(exploration: Exploration, by: str) -> Objective:
         measure_column(by, exploration.design.machines[0].arch)
     except ValueError as mistake:
         raise StudyError([f"smallest: {mistake}"]) from None
-    return Objective(by, upwards(by))
+    return Objective(by, more_is_better(by))
 
 
 def _ordered(exploration: Exploration, by: str) -> list[Variant]:
@@ -136,31 +137,21 @@ def _ordered(exploration: Exploration, by: str) -> list[Variant]:
     return [machine for _, _, machine in sorted(found, key=lambda each: each[:2])]
 
 
-def _portions(machines: Sequence[Variant], count: int) -> Iterator[list[Variant]]:
-    for start in range(0, len(machines), count):
-        yield list(machines[start : start + count])
-
-
 def _hopeful(
     judge: Judge, machines: Sequence[Variant], constraints: Sequence[Constraint], margin: float
 ) -> list[Variant]:
     """Machines whose estimates do not miss a constraint by more than `margin`. A machine that the
     estimate refuses is run: the compiler may know a way."""
-    area = [c for c in constraints if needs_no_run(c.measure)]
-    known = area if math.isinf(margin) else [c for c in constraints if is_estimable(c.measure)]
+    exact = [c for c in constraints if is_of_machine(c.measure)]
+    known = exact if math.isinf(margin) else [c for c in constraints if is_estimable(c.measure)]
     if not known:
         return list(machines)
     return [
         guess.machine
         for guess in judge.estimate(machines)
-        if all(c.missed_by(value) <= _margin(c, margin) for c in known
+        if all(c.missed_by(value) <= (1.0 if c in exact else margin) for c in known
                for value in guess.values(c.measure))
     ]  # fmt: skip
-
-
-def _margin(constraint: Constraint, margin: float) -> float:
-    """What an estimate may be off; areas are exact."""
-    return 1.0 if needs_no_run(constraint.measure) else margin
 
 
 def _least(

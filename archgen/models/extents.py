@@ -7,7 +7,7 @@ extents is said once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
@@ -98,17 +98,6 @@ def _check_overlaps(spans: Sequence[SizeRange]) -> None:
                     f"{one} and {other} overlap in {SizeRange(other.low, one.high)}; side by side "
                     f"they are {one},{apart}, and as one {all_}"
                 )
-
-
-def left_out(spans: Iterable[SizeRange]) -> list[SizeRange]:
-    """What lies between `spans` and is in none of them."""
-    found: list[SizeRange] = []
-    end: int | None = None
-    for span in sorted(set(spans), key=lambda span: span.low):
-        if end is not None and span.low > end + 1:
-            found.append(SizeRange(end + 1, span.low - 1))
-        end = span.high if end is None else max(end, span.high)
-    return found
 
 
 def _parse_size(text: str) -> int | None:

@@ -30,10 +30,11 @@ good as equal."""
 COSTS = ("latency_ms", "area_mm2")
 """What estimates are chosen by: less is better."""
 _RAN = "ran."
-_TIMES = ("latency_ms", "latency_cycles", "latency_area")
-_RATES = ("throughput_ips", "throughput_per_mm2", "throughput_low_per_mm2",
-          "throughput_high_per_mm2", "of_bound")  # fmt: skip
-"""What grows with the time of a point, and what falls."""
+TIMES = ("latency_ms", "latency_cycles", "latency_area")
+"""What grows with the time of a point."""
+RATES = ("throughput_ips", "throughput_per_mm2", "throughput_low_per_mm2",
+         "throughput_high_per_mm2")  # fmt: skip
+"""What falls with it."""
 _DIGITS = 12
 
 
@@ -98,10 +99,10 @@ def like_with_like(frame: Frame) -> Frame:
         return made
     ran = frame["status"].eq("ok") & frame[GUESS].notna()
     longer = (frame["latency_ms"] / frame[GUESS]).where(ran, 1.0)
-    for name in (name for name in (*_TIMES, *_RATES) if name in made):
+    for name in (name for name in (*TIMES, *RATES, "of_bound") if name in made):
         given = frame[name].astype("float64")
         made[f"{_RAN}{name}"] = given.where(ran)
-        scaled = given / longer if name in _TIMES else given * longer
+        scaled = given / longer if name in TIMES else given * longer
         # To as many digits as a quotient of estimates keeps, so that equal ones stay equal.
         made[name] = scaled.map(lambda value: float(f"{value:.{_DIGITS}g}"))
     return made

@@ -75,8 +75,9 @@ def unit_of(name: str) -> str:
 
 
 def is_of_machine(name: str) -> bool:
-    """Whether a figure is one of the machine alone, which says nothing about outputs: an area."""
-    return unit_of(name) == "mm2"
+    """Whether a figure is one of the machine alone, which says nothing about outputs: an area or a
+    price."""
+    return unit_of(name) in ("mm2", "USD")
 
 
 def with_unit(value: float, name: str) -> str:

@@ -5,7 +5,7 @@ positions), `record` (the tree against the schema), `load` (all of it, for famil
 and shipped names).
 """
 
-from archgen.schema.load import load_all, load_arch, load_archs, shipped_names
+from archgen.schema.load import load_arch, load_archs, shipped_names
 from archgen.schema.tree import ArchError, Mistake
 
-__all__ = ["ArchError", "Mistake", "load_all", "load_arch", "load_archs", "shipped_names"]
+__all__ = ["ArchError", "Mistake", "load_arch", "load_archs", "shipped_names"]

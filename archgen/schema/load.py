@@ -161,10 +161,10 @@ def load_archs(patterns: Iterable[str | PathLike[str]]) -> list[Arch]:
 
     A file that two patterns name is loaded once. Raises ArchError with every mistake of all files.
     """
-    archs, mistakes = load_all(patterns)
+    loaded, mistakes = load_files(patterns)
     if mistakes:
         raise ArchError(mistakes)
-    return archs
+    return [each.arch for each in loaded]
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,8 @@ class LoadedArch:
     path: Path
 
 
-def load_all(patterns: Iterable[str | PathLike[str]]) -> tuple[list[Arch], list[Mistake]]:
-    """The architectures that can be loaded, and the sorted mistakes of those that cannot."""
-    found, mistakes = load_files(patterns)
-    return [loaded.arch for loaded in found], mistakes
-
-
 def load_files(patterns: Iterable[str | PathLike[str]]) -> tuple[list[LoadedArch], list[Mistake]]:
-    """As `load_all`, with the file of each architecture."""
+    """The architectures that can be loaded, and the sorted mistakes of those that cannot."""
     files: dict[Path, Path] = {}
     found: dict[str, LoadedArch] = {}
     mistakes: list[Mistake] = []

@@ -82,15 +82,16 @@ def changed(arch: Arch, fields: Fields) -> Arch | None:
 
 def leaves(arch: Arch) -> Iterator[tuple[str, Any]]:
     """Every field of `arch` that holds no further fields, by its path, and its value as spelled."""
-    return _leaf_fields("", fields_of(arch))
+    return flattened(fields_of(arch))
 
 
-def _leaf_fields(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What stands in nested mappings, by its path."""
     if not isinstance(value, Mapping):
         yield path, value
         return
     for name, below in value.items():
-        yield from _leaf_fields(f"{path}.{name}" if path else name, below)
+        yield from flattened(below, f"{path}.{name}" if path else name)
 
 
 def others(field: str, value: Any, factor: float = TWICE) -> Iterator[Any]:

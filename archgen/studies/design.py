@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from os import PathLike, fspath
 from pathlib import Path
@@ -37,6 +37,8 @@ Pattern = Mapping[str, Any]
 
 _SHOWN = 8
 """Values of a column that a message lists."""
+_KEYED = ("model", "batch", "dtype", "ranges", "verify", "host", "network")
+"""Fields of a point that its key has as they are."""
 
 
 class StudyError(ValueError):
@@ -406,41 +408,22 @@ def _point(
     dtype: str,
     way: Scheduling,
 ) -> Point:
+    point = Point(
+        "", machine.arch, workload.model, content.batch, dtype, workload.dims, workload.ranges,
+        workload.roles, workload.calibration, design.verify, design.host, design.extensions, way,
+        tuple((s.field, s.value) for s in machine.settings), machine.family, content.key,
+    )  # fmt: skip
     samples = Path(workload.calibration) if workload.calibration else None
-    parts = {
+    parts = {name: getattr(point, name) for name in _KEYED} | {
         "code": code_version(),
         "arch": machine.arch.model_dump(mode="json", by_alias=True),
-        "spec": workload.model,
-        "model": content.key,
-        "batch": content.batch,
-        "dtype": dtype,
         "dims": dict(workload.dims),
-        **({"ranges": list(map(str, workload.ranges))} if workload.ranges else {}),
         "roles": dict(workload.roles),
-        "verify": design.verify,
-        "host": design.host,
         "extensions": [each.content for each in design.extensions],
         "scheduling": way.columns,
         "calibration": hashlib.sha256(samples.read_bytes()).hexdigest() if samples else None,
     }
-    return Point(
-        key=content_hash(parts),
-        arch=machine.arch,
-        model=workload.model,
-        batch=content.batch,
-        dtype=dtype,
-        network=content.key,
-        dims=workload.dims,
-        ranges=workload.ranges,
-        roles=workload.roles,
-        calibration=workload.calibration,
-        verify=design.verify,
-        host=design.host,
-        extensions=design.extensions,
-        scheduling=way,
-        settings=tuple((s.field, s.value) for s in machine.settings),
-        family=machine.family,
-    )
+    return replace(point, key=content_hash(parts))
 
 
 def _wanted(row: Row, design: Design) -> bool:

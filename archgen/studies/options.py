@@ -7,10 +7,11 @@ records, or their fields by name, or both: `study(archs, models, running=usual, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
 from os import PathLike
-from typing import Any, TypeAlias, TypedDict, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from archgen.models.extents import Extents
 from archgen.scheduling import DEFAULT, Settings
@@ -69,9 +70,9 @@ class Running:
     take more than ten minutes."""
     memory: int | None = None
     """Bytes that a worker process may take; None: its share of the machine's."""
-    executor: str = "local"
-    """`local`, `here` (in this process, without bounds), or a cluster: `dask:tcp://host:port`,
-    `dask:local`."""
+    executor: str | Executor = "local"
+    """`local`, `here` (in this process, without bounds), or an executor of processes that have this
+    version of archgen, which is given `jobs` points at a time: that of a cluster, say."""
     command: str = ""
     """What was typed, for the record."""
     trace: bool = False
@@ -88,63 +89,13 @@ class Running:
         return self.plots if self.levers is None else self.levers
 
 
-class RunningFields(TypedDict, total=False):
-    """Fields of `Running` as keywords of a call."""
-
-    jobs: int
-    out: Named | None
-    fresh: bool
-    timeout: float | None
-    memory: int | None
-    executor: str
-    command: str
-    trace: bool
-    plots: bool
-    levers: bool | None
-
-
-class StudyFields(RunningFields, total=False):
-    """Fields of `StudyOptions` and `Running` as keywords of a call."""
-
-    fusion: Several[str]
-    halo: Several[str]
-    objective: Several[str]
-    effort: Several[int]
-    passes: Sequence[Settings]
-    verify: bool
-    host: bool
-    dims: Mapping[str, str | Several[int] | Extents] | None
-    roles: Mapping[str, str] | None
-    calibration: Named | None
-    isolated: bool
-    extensions: Several[Named]
-
-
-def study_records(
-    options: StudyOptions, running: Running, given: StudyFields
-) -> tuple[StudyOptions, Running]:
-    """Both records with the fields of `given` in their places.
-
-    Raises TypeError for a field that neither has.
-    """
-    own, other = _field_names(options), _field_names(running)
-    _refuse_unknown(given, own | other)
-    ours: dict[str, Any] = {name: value for name, value in given.items() if name in own}
-    theirs: dict[str, Any] = {name: value for name, value in given.items() if name in other}
-    return replace(options, **ours), replace(running, **theirs)
-
-
-def running_record(running: Running, given: RunningFields) -> Running:
-    """`running` with the fields of `given` in their places. Raises TypeError for others."""
-    _refuse_unknown(given, _field_names(running))
-    return replace(running, **given)
-
-
-def _field_names(record: StudyOptions | Running) -> set[str]:
-    return {field.name for field in fields(record)}
-
-
-def _refuse_unknown(given: Mapping[str, Any], known: set[str]) -> None:
+def with_fields(given: Mapping[str, Any], *records: Any) -> Iterator[Any]:
+    """The records with the fields of `given` in their places. Raises TypeError for a field that
+    none of them has."""
+    names = [{field.name for field in fields(record)} for record in records]
+    known = set().union(*names)
     for name in given:
         if name not in known:
             raise TypeError(f"unexpected keyword argument {name!r}{guess(name, sorted(known))}")
+    for record, own in zip(records, names, strict=True):
+        yield replace(record, **{name: given[name] for name in own & given.keys()})

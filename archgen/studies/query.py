@@ -7,7 +7,6 @@ alternatives.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal, TypeVar
@@ -26,7 +25,6 @@ from archgen.studies.design import StudyError
 from simmodel.arch.record import Arch
 
 _Made = TypeVar("_Made")
-_QUOTED = re.compile("'[^']+'")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -82,29 +80,6 @@ def known_numbers(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
 
 def _is_number(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and values.dtype != "boolean"
-
-
-def queried(frame: pd.DataFrame, expression: str, level: int) -> pd.DataFrame:
-    """Rows by an expression of pandas, in which columns may be named as in conditions; `level`: how
-    many calls up its `@names` are. Raises StudyError where pandas would not understand it."""
-    parts = expression.split("`")
-    # Every second part stands between backquotes.
-    parts[1::2] = every(lambda name: known_column(frame, name), parts[1::2])
-    try:
-        return frame.query("`".join(parts), level=level + 1)
-    except pd.errors.UndefinedVariableError as wrong:
-        found = _QUOTED.search(str(wrong))
-        name = found[0].strip("'") if found else ""
-        if not name or f"@{name}" in expression:
-            raise StudyError([f"{expression!r}: {wrong}"]) from None
-        full = known_column(frame, name)  # or says what it may have been
-        raise StudyError([f"{expression!r}: in expressions {name} is `{full}`"]) from None
-    except AttributeError:
-        said = "names with dots stand between backquotes: `arch.memories.local.size`"
-        raise StudyError([f"{expression!r}: {said}"]) from None
-    except (SyntaxError, KeyError, ValueError, TypeError) as wrong:
-        said = "expected an expression such as \"latency_ms < 5 and model == 'resnet50'\""
-        raise StudyError([f"{expression!r}: {said} ({type(wrong).__name__})"]) from None
 
 
 def every(make: Callable[[str], _Made], given: Iterable[str]) -> list[_Made]:
@@ -281,7 +256,7 @@ def described(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:
         said = " as estimated" if row["status"] == estimated.ESTIMATED else ""
         time = f"{row['latency_ms']:.4g} ms{said}"
         lines.append(f"  quickest  {workload(row)}: {time} on {row['arch']}")
-    lines.append("  .frame, .layers, .spans, .levels; .filter, .query, .best, .pareto, .pivot")
+    lines.append("  .frame, .layers, .spans, .levels; .filter, .best, .pareto, .pivot")
     return "\n".join(lines)
 
 

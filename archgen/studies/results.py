@@ -39,9 +39,9 @@ from archgen.process.cache import code_version, revision
 from archgen.process.files import DamagedFile, read_sealed, write_sealed
 from archgen.report import card_html
 from archgen.studies.design import Design, StudyError
-from archgen.studies.query import best, described, pareto, pivot, queried, where
+from archgen.studies.query import best, described, pareto, pivot, where
 from archgen.studies.schedule_transfer import ScheduleTransfer, reported_outcomes
-from archgen.studies.store import Store
+from archgen.studies.store import Store, writing
 from simmodel.arch.record import Arch
 
 MANIFEST = "study.json"
@@ -104,12 +104,6 @@ class Study:
             self, outcomes=outcomes, archs=tuple(arch for arch in self.archs if arch.name in names)
         )
 
-    def query(self, expression: str) -> pd.DataFrame:
-        """Rows of the frame by an expression of pandas, as `DataFrame.query` reads it: names with
-        dots between backquotes, which may be the last words of a field: "`local.size` > 65536".
-        Raises StudyError for what pandas does not understand."""
-        return queried(self.frame, expression, level=1)
-
     def best(
         self, by: str = "latency_ms", n: int = 1, ascending: bool | None = None
     ) -> pd.DataFrame:
@@ -164,26 +158,29 @@ def about(design: Design, points: Sequence[Point], command: str = "") -> StudyMe
     )
 
 
-def write_manifest(
+def write_study(
+    study: Study,
     folder: Path,
-    said: StudyMetadata,
-    archs: Sequence[Arch],
     points: Sequence[Point],
-    loans: Sequence[ScheduleTransfer] = (),
     picks: Mapping[str, SelectedPoint] = MappingProxyType({}),
+    plots: bool = True,
 ) -> None:
     """Say in `folder` which points the study consists of, what they have borrowed, and which were
-    run because of their estimates (by key)."""
+    run because of their estimates (by key); beside it what is finished of it, with `plots`. Raises
+    StoreError."""
     content = {
         "format": _FORMAT,
-        **{name: getattr(said, name) for name in said.__dataclass_fields__},
-        "archs": [arch.model_dump(mode="json", by_alias=True) for arch in archs],
+        **{name: getattr(study.about, name) for name in study.about.__dataclass_fields__},
+        "archs": [arch.model_dump(mode="json", by_alias=True) for arch in study.archs],
         "points": [{"key": point.key, "label": point.label} for point in points],
-        "loans": [asdict(loan) for loan in loans],
+        "loans": [asdict(loan) for loan in study.loans],
         "estimates": {key: pick.expected for key, pick in picks.items()},
         "chosen": {key: pick.why for key, pick in picks.items()},
     }
-    write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
+    with writing(folder):
+        write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
+        if study.outcomes:
+            study.save(folder, plots)
 
 
 def open_study(folder: str | PathLike[str]) -> Study:

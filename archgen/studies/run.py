@@ -380,9 +380,7 @@ OUTLOOK = Estimator(quick_estimator, quick_estimate, "outlook")
 def to_estimate(point: Point, by: Estimator) -> Point:
     """`point` as `by` estimates it: a point of its own, which shares nothing with the run, and at
     its own sizes also where its program is for more."""
-    return replace(
-        point, key=content_hash({by.name: point.key}), verify=False, trace=False, ranges=()
-    )
+    return replace(point, key=content_hash({by.name: point.key}), verify=False, ranges=())
 
 
 class EstimateBench:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 
 from archgen.outcomes.points import Outcome, Point
 from archgen.process.cache import content_hash
+from archgen.schema.rewritten import flattened
 from archgen.schema.variants import LESS, MORE, is_one_of
-from simmodel.arch.base import FrozenModel
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth, Delay
 
@@ -37,8 +37,15 @@ Fields = dict[str, object]
 
 def fields_of(arch: Arch) -> Fields:
     """Every field of `arch` that a cycle may depend on."""
-    found = _leaf_fields(arch, "", arch.clock)
-    return {name: value for name, value in found if not is_one_of(name, _SILENT)}
+    found: Fields = {}
+    for name, value in flattened(arch.model_dump(by_alias=True)):
+        if isinstance(value, Bandwidth):
+            value = value.at(arch.clock)
+        elif isinstance(value, Delay):
+            value = value.cycles(arch.clock)
+        if not is_one_of(name, _SILENT):
+            found[name] = value
+    return found
 
 
 def at_least(more: Fields, less: Fields) -> bool:
@@ -52,28 +59,6 @@ def _covers(name: str, ours: object, theirs: object) -> bool:
     if not (isinstance(ours, int | float) and isinstance(theirs, int | float)):
         return False
     return (is_one_of(name, MORE) and ours > theirs) or (is_one_of(name, LESS) and ours < theirs)
-
-
-def _leaf_fields(value: object, name: str, clock: float) -> Iterator[tuple[str, object]]:
-    """Every field below `value` by its path."""
-    parts: Iterator[tuple[str, object]]
-    match value:
-        case FrozenModel():
-            fields = type(value).model_fields
-            parts = ((fields[n].alias or n, getattr(value, n)) for n in fields)
-        case dict():
-            parts = iter(value.items())
-        case Bandwidth():
-            yield name, value.at(clock)
-            return
-        case Delay():
-            yield name, value.cycles(clock)
-            return
-        case _:
-            yield name, value
-            return
-    for key, part in parts:
-        yield from _leaf_fields(part, f"{name}.{key}" if name else str(key), clock)
 
 
 OBJECTIVES = ("latency", "throughput")

@@ -7,39 +7,39 @@ it is finished, and a later study with the same folder takes stored points inste
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 from archgen.extensions import foreign
 from archgen.outcomes.estimated import COSTS, OFF, SelectedPoint
 from archgen.outcomes.fronts import covering
-from archgen.outcomes.points import FIELD, Outcome, Point, StudyMetadata
+from archgen.outcomes.points import FIELD, Outcome, Point
 from archgen.process.cache import cache_dir
 from archgen.process.files import tidy
 from archgen.report.tried_levers import POINTS
 from archgen.schema.variants import Variant
 from archgen.studies.design import Design, StudyError, Workload, designed, points
-from archgen.studies.executors import cluster, is_cluster
-from archgen.studies.options import (
-    Named,
-    Running,
-    Several,
-    StudyFields,
-    StudyOptions,
-    study_records,
-)
-from archgen.studies.results import Study, about, expected, write_manifest
+from archgen.studies.options import Named, Running, Several, StudyOptions, with_fields
+from archgen.studies.results import Study, about, expected, write_study
 from archgen.studies.run import OUTLOOK, to_estimate
 from archgen.studies.schedule_transfer import (
     ScheduleTransfer,
     reported_outcomes,
     transfer_schedules,
 )
-from archgen.studies.store import Store, StoreError, writing
-from archgen.studies.workers import InProcess, LocalProcesses, Tools, Workers, can_guard, run_points
+from archgen.studies.store import Store, StoreError
+from archgen.studies.workers import (
+    InProcess,
+    LocalProcesses,
+    Tools,
+    Workers,
+    can_guard,
+    run_points,
+)
 from archgen.toolchain import STANDARD, Toolchain
 from simmodel.arch.record import Arch
 
@@ -59,7 +59,7 @@ def study(
     running: Running = Running(),
     observe: Observer | None = None,
     tools: Toolchain = STANDARD,
-    **fields: Unpack[StudyFields],
+    **fields: Any,
 ) -> Study:
     """Compile, check and simulate every model at every batch on every architecture.
 
@@ -79,7 +79,7 @@ def study(
         StudyError: with every mistake in these arguments at once, before anything runs.
         TypeError: a keyword that is a field of neither record.
     """
-    options, running = study_records(options, running, fields)
+    options, running = with_fields(fields, options, running)
     design = designed(archs, models, batches, dtype, options)
     return run_study(design, running, observe, tools)
 
@@ -99,7 +99,7 @@ def run_study(
         StoreError: results cannot be written; what is finished is kept.
     """
     design = replace(design, timeout=running.timeout or design.timeout)
-    wanted = _traced(points(design), among, running)
+    wanted = [point for point in points(design) if among is None or point.key in among]
     said = about(design, wanted, running.command)
     # Changes of machines are tried as far as a study of so many points is to.
     anew = tools.anew and len(wanted) <= POINTS
@@ -107,84 +107,77 @@ def run_study(
     finished: dict[str, Outcome] = {}
     loans: dict[ScheduleTransfer, Outcome] = {}
 
-    def so_far() -> Study:
+    def saved() -> Study:
         taken = reported_outcomes(finished, loans)
         done = tuple(taken[point.key] for point in wanted if point.key in taken)
-        return Study(done, design.archs, said, tuple(loans))
+        result = Study(done, design.archs, said, tuple(loans))
+        if running.out is not None:
+            write_study(result, Path(running.out), wanted, plots=running.plots)
+        return result
 
     try:
-        with _point_runner(design, running, tools, len(wanted), observe) as run:
-            _say(running, said, design, wanted)
+        with closing(PointRunner(design, running, tools, len(wanted), observe)) as run:
+            saved()  # before the first point is run
             for outcome in run(wanted):
                 finished[outcome.key] = outcome
             if not design.isolated:
                 loans |= transfer_schedules(wanted, finished, run)
-        if loans:
-            _say(running, said, design, wanted, tuple(loans))
-        result = so_far()
-        _save(result, running)
+        return saved()
     except StoreError as mistake:
         kept = f"{len(finished)} of {len(wanted)} points are finished and kept"
         raise StoreError(f"{mistake}; {kept}; run again to go on") from mistake
     except BaseException:
         with suppress(StoreError):  # what interrupted the study is what has to be told
-            _save(so_far(), running)
+            if finished:
+                saved()
         raise
-    return result
 
 
-@contextmanager
-def _point_runner(
-    design: Design, running: Running, tools: Tools, count: int, observe: Observer | None
-) -> Iterator[Callable[[Sequence[Point]], Iterator[Outcome]]]:
-    """Within, runs at most `count` points of `design`, and told to who watches."""
-    store = store_in(running.out)
-    asked: set[str] = set()
+class PointRunner:
+    """Runs points of one design, stored ones first, and tells who watches."""
 
-    def run(points: Sequence[Point]) -> Iterator[Outcome]:
-        before = len(asked)
-        asked.update(point.key for point in points)
-        outcomes = stored_or_run(points, workers, store, running, design.timeout)
-        for number, outcome in enumerate(outcomes, before + 1):
+    def __init__(
+        self, design: Design, running: Running, tools: Tools, count: int,
+        observe: Observer | None = None,
+    ) -> None:  # fmt: skip
+        """`count`: the most points that there may be. Raises StudyError where results cannot be
+        written, or nobody can run points."""
+        self.store = store_in(running.out)
+        """Where points are stored, unless nowhere."""
+        self._running, self._timeout = running, running.timeout or design.timeout
+        self._observe, self._traced = observe, running.trace and isinstance(tools, Toolchain)
+        self._asked: set[str] = set()
+        self._done = 0
+        if isinstance(tools, Toolchain) and self.store is not None and not running.fresh:
+            tools = replace(tools, decisions=self.store.decisions)
+        bounded = bool(self._timeout or running.memory)
+        self._workers = _workers_for(running, bounded, tools, count)
+
+    def __call__(self, points: Iterable[Point]) -> Iterator[Outcome]:
+        """What becomes of points, in the order in which they are finished."""
+        wanted = [replace(point, trace=self._traced) for point in points]
+        self._asked.update(point.key for point in wanted)
+        for outcome in self._outcomes(wanted):
             yield outcome  # kept first: an observer may be where a study is interrupted
-            if observe is not None:
-                observe(outcome, number, len(asked))
+            self._done += 1
+            if self._observe is not None:
+                self._observe(outcome, self._done, len(self._asked))
 
-    try:
-        if isinstance(tools, Toolchain):
-            tools = remembering(tools, store, running)
-        with closing(workers_for(running, design, tools, count)) as workers:
-            yield run
-    finally:
-        if store is not None:
-            store.close()
+    def _outcomes(self, wanted: Iterable[Point]) -> Iterator[Outcome]:
+        store, fresh, missing = self.store, self._running.fresh, []
+        for point in wanted:
+            found = store.finished(point) if store and not fresh else None
+            if found is not None:
+                yield found
+            else:
+                missing.append(point)
+        yield from run_points(missing, self._workers, store, self._timeout, fresh)
 
-
-def _traced(
-    points: Sequence[Point], among: Collection[str] | None, running: Running
-) -> list[Point]:
-    chosen = (point for point in points if among is None or point.key in among)
-    return [replace(point, trace=running.trace) for point in chosen]
-
-
-def _say(
-    running: Running,
-    said: StudyMetadata,
-    design: Design,
-    wanted: Sequence[Point],
-    loans: Sequence[ScheduleTransfer] = (),
-) -> None:
-    """What the study consists of, where there is a folder."""
-    if running.out is not None:
-        with writing(Path(running.out)):
-            write_manifest(Path(running.out), said, design.archs, wanted, loans)
-
-
-def _save(result: Study, running: Running) -> None:
-    """Frames and plots of `result`, where there are results and a folder."""
-    if running.out is not None and result.outcomes:
-        with writing(Path(running.out)):
-            result.save(running.out, running.plots)
+    def close(self) -> None:
+        """End who runs points."""
+        self._workers.close()
+        if self.store is not None:
+            self.store.close()
 
 
 def store_in(out: Named | None) -> Store | None:
@@ -209,28 +202,18 @@ def store_in(out: Named | None) -> Store | None:
     return store
 
 
-def workers_for(running: Running, design: Design, tools: Tools, count: int) -> Workers:
-    """Who runs the points of `design`, of which there are at most `count`; StudyError where nobody
-    can be reached."""
-    if is_cluster(running.executor):
-        _refuse_foreign(running, count)
-        return cluster(running.executor, tools)
-    if running.executor not in (LOCAL, HERE):
-        known = "local, here, dask:local or dask:tcp://host:port"
-        raise StudyError([f"executor {running.executor!r}: must be {known}"])
-    jobs = max(1, min(running.jobs, count))
+def _workers_for(running: Running, bounded: bool, tools: Tools, count: int) -> Workers:
+    """Who runs at most `count` points, which may be `bounded`."""
+    executor, jobs = running.executor, max(1, min(running.jobs, count))
+    if isinstance(executor, str) and executor not in (LOCAL, HERE):
+        known = "local or here; in Python also an executor (docs/studies.md)"
+        raise StudyError([f"executor {executor!r}: must be {known}"])
     _refuse_foreign(running, jobs)
-    bounded = bool(running.timeout or design.timeout or running.memory)
-    if running.executor == HERE or (jobs == 1 and not bounded and not can_guard()):
+    if isinstance(executor, Executor):
+        return Workers(executor, tools, jobs)
+    if executor == HERE or (jobs == 1 and not bounded and not can_guard()):
         return InProcess(tools)
     return LocalProcesses(tools, jobs, running.memory)
-
-
-def remembering(tools: Toolchain, store: Store | None, running: Running) -> Toolchain:
-    """`tools` whose compiler remembers what it decides in the store."""
-    if store is None or running.fresh:
-        return tools
-    return replace(tools, decisions=store.decisions)
 
 
 def _refuse_foreign(running: Running, jobs: int) -> None:
@@ -238,8 +221,8 @@ def _refuse_foreign(running: Running, jobs: int) -> None:
     keys of stored results, do not know."""
     known = foreign()
     # A single worker is a fork of this process, which has what was registered here.
-    alone = jobs == 1 and (running.executor == HERE or can_guard())
-    if known and not (alone and running.out is None):
+    alone = running.executor == HERE or (running.executor == LOCAL and can_guard())
+    if known and not (jobs == 1 and alone and running.out is None):
         raise StudyError(
             [
                 f"{', '.join(known)}: registered in this process alone, which neither other "
@@ -247,25 +230,6 @@ def _refuse_foreign(running: Running, jobs: int) -> None:
                 "file and give that (extensions=[FILE], --extension FILE)"
             ]
         )
-
-
-def stored_or_run(
-    wanted: Sequence[Point],
-    workers: Workers,
-    store: Store | None,
-    running: Running,
-    timeout: float | None,
-) -> Iterator[Outcome]:
-    """Stored points first, then the others as they are finished."""
-    missing = []
-    for point in wanted:
-        found = store.finished(point) if store and not running.fresh else None
-        if found is not None:
-            yield found
-        else:
-            missing.append(point)
-    limit = running.timeout or timeout
-    yield from run_points(missing, workers, store, limit, running.fresh)
 
 
 # Studies by estimates: every point in a fraction of a second, and the best of them run in full. An
@@ -289,7 +253,7 @@ def estimate(
     running: Running = Running(),
     observe: Observer | None = None,
     tools: Toolchain = STANDARD,
-    **fields: Unpack[StudyFields],
+    **fields: Any,
 ) -> Study:
     """What every model at every batch should take on every architecture, layer by layer and without
     a program: milliseconds for each point of a sweep. Rows have the status `estimated`.
@@ -298,7 +262,7 @@ def estimate(
     points along the front of estimated latency and area. Other arguments and errors are those of
     `archgen.study`: `estimate("archs/*.yaml", "resnet50", best=3, out="quick")`.
     """
-    options, running = study_records(options, running, fields)
+    options, running = with_fields(fields, options, running)
     design = designed(archs, models, batches, dtype, options)
     return run_estimated(design, running, observe, best, tools)
 
@@ -318,8 +282,8 @@ def run_estimated(
     """
     wanted = points(design)
     guesses = {point.key: to_estimate(point, OUTLOOK) for point in wanted}
-    with _point_runner(design, running, OUTLOOK, len(wanted), observe) as estimated:
-        guessed = {outcome.key: outcome for outcome in estimated(list(guesses.values()))}
+    with closing(PointRunner(design, running, OUTLOOK, len(wanted), observe)) as estimated:
+        guessed = {outcome.key: outcome for outcome in estimated(guesses.values())}
     machine = _OF_MACHINE if design.dtypes else (*_OF_MACHINE, "dtype")
     expectations = {key: guessed[guess.key] for key, guess in guesses.items()}
     chosen = _points_to_run(wanted, expectations, best, machine)
@@ -337,10 +301,7 @@ def run_estimated(
     said = about(design, wanted, running.command)
     result = Study(outcomes, design.archs, said, loans)
     if running.out is not None:
-        folder = Path(running.out)
-        with writing(folder):
-            write_manifest(folder, said, design.archs, [*run, *rest], loans, chosen)
-            result.save(folder, running.plots)
+        write_study(result, Path(running.out), [*run, *rest], chosen, running.plots)
     return result
 
 

@@ -1,11 +1,11 @@
 """Who runs the points, and many points at once, of which none can take the others down.
 
-The one idea: everybody who runs points is a `concurrent.futures.Executor`: this process, processes
-of this machine, or a cluster. Each process of this machine is an executor of its own, so when one
-dies or hangs it is known which point it had, and no other point suffers. A process ends when the
-study that started it is gone. The loop (`run_points`) knows of each point whether it waits, is
-under way here or in another study that writes the same store, or is finished; it hands out no more
-than there is room for.
+The one idea: everybody who runs points gives a future for each: this process, processes of this
+machine, or an executor of the user's. Each process of this machine is an executor of its own, so
+when one dies or hangs it is known which point it had, and no other point suffers. A process ends
+when the study that started it is gone. The loop (`run_points`) knows of each point whether it
+waits, is under way here or in another study that writes the same store, or is finished; it hands
+out no more than there is room for.
 """
 
 from __future__ import annotations
@@ -18,13 +18,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import BaseContext
 
 from archgen.outcomes.points import Outcome, Point
 from archgen.process import guard
+from archgen.process.cache import code_version
 from archgen.process.files import say_plainly
 from archgen.process.steps import Board, ProcessStep, overdue, step_of
 from archgen.studies.run import EstimateBench, Estimator, Workbench, failure
@@ -38,11 +47,15 @@ _own = threading.local()
 
 
 class Workers:
-    """Takes points and gives outcomes."""
+    """Takes points and gives outcomes; by itself through an executor of the user's, whose processes
+    have archgen."""
+
+    def __init__(self, executor: Executor, tools: Tools, jobs: int) -> None:
+        self._executor, self._tools, self._jobs = executor, tools, jobs
 
     def room(self) -> int:
         """How many points may be under way."""
-        return 1
+        return self._jobs
 
     def at_hand(self) -> list[Point]:
         """Buckets (`Point.range_point`) whose programs somebody has made who is free; none where
@@ -51,17 +64,21 @@ class Workers:
 
     def submit(self, point: Point) -> Future[Outcome]:
         """Start on a point. The future raises `WorkerDied` when the worker does."""
-        raise NotImplementedError
+        try:
+            return self._executor.submit(_run_there, point, self._tools, code_version())
+        except RuntimeError as why:  # broken, or shut down
+            raise WorkersGone(f"the executor takes no more points: {why}") from why
 
     def at(self, future: Future[Outcome]) -> ProcessStep | None:
         """The step that the process which has the point of `future` is at, where that is known."""
         return None
 
     def abandon(self, future: Future[Outcome]) -> None:
-        """Stop working on what `future` stands for, by force."""
+        """Stop working on what `future` stands for, by force where that is possible."""
+        future.cancel()
 
     def close(self) -> None:
-        """Stop everything."""
+        """Stop everything that was started for the points."""
 
 
 class WorkerDied(Exception):
@@ -82,15 +99,6 @@ def bench_for(tools: Tools) -> Bench:
     return EstimateBench(tools) if isinstance(tools, Estimator) else Workbench(tools)
 
 
-def run_here(point: Point, tools: Tools) -> Outcome:
-    """The outcome of a point, on the bench of this thread, which keeps what points share."""
-    benches: dict[Tools, Bench] = _own.__dict__.setdefault("benches", {})
-    bench = benches.get(tools)
-    if bench is None:
-        bench = benches[tools] = bench_for(tools)
-    return bench.run(point)
-
-
 def can_guard() -> bool:
     """Whether a single worker process costs next to nothing, and asks nothing of scripts."""
     return guard.fork_context() is not None
@@ -100,7 +108,7 @@ class InProcess(Workers):
     """Runs points in this process, each before `submit` returns."""
 
     def __init__(self, tools: Tools) -> None:
-        self.bench = bench_for(tools)
+        self._bench, self._jobs = bench_for(tools), 1
         self._last: list[Point] = []
 
     def at_hand(self) -> list[Point]:
@@ -110,9 +118,24 @@ class InProcess(Workers):
     def submit(self, point: Point) -> Future[Outcome]:
         """A future that is done."""
         future: Future[Outcome] = Future()
-        future.set_result(self.bench.run(point))
+        future.set_result(self._bench.run(point))
         self._last = [point.range_point] if point.range_point is not None else []
         return future
+
+
+def _run_there(point: Point, tools: Tools, version: str) -> Outcome:
+    """`_run_on_bench`; WorkersGone where archgen has not the `version` of who asks."""
+    if version != code_version():
+        raise WorkersGone("the processes of the executor have another version of archgen")
+    return _run_on_bench(point, tools)
+
+
+def _run_on_bench(point: Point, tools: Tools) -> Outcome:
+    """The outcome of a point, on the bench of this thread, which keeps what points share."""
+    benches: dict[Tools, Bench] = _own.__dict__.setdefault("benches", {})
+    if tools not in benches:
+        benches[tools] = bench_for(tools)
+    return benches[tools].run(point)
 
 
 class LocalProcesses(Workers):
@@ -125,15 +148,11 @@ class LocalProcesses(Workers):
             said = f"a worker process takes {show_bytes(guard.LEAST)} before its first point"
             raise WorkersGone(f"{show_bytes(memory)} for each worker (--memory, --jobs): {said}")
         guard.one_thread_each()
-        self.jobs, self._tools, self._memory = jobs, tools, guard.grant(memory, jobs)
+        self._jobs, self._tools, self._memory = jobs, tools, guard.grant(memory, jobs)
         self._context = _context(jobs)
         self._full = _FULL * (self._memory or float("inf"))
         self._idle: list[_WorkerProcess] = []
         self._busy: dict[Future[Outcome], _WorkerProcess] = {}
-
-    def room(self) -> int:
-        """The number of processes."""
-        return self.jobs
 
     def at_hand(self) -> list[Point]:
         """Of the last points of processes that have none now."""
@@ -142,7 +161,7 @@ class LocalProcesses(Workers):
     def submit(self, point: Point) -> Future[Outcome]:
         """Hand the point to a process that has none, the one that has its program if there is."""
         if not self._idle:
-            self._idle.append(_WorkerProcess(self._tools, self._memory, self._context))
+            self._idle.append(_WorkerProcess(self._memory, self._context))
         bucket = point.range_point
         fitting = (p for p in self._idle if bucket is not None and p.bucket == bucket)
         process = next(fitting, self._idle[-1])
@@ -165,7 +184,7 @@ class LocalProcesses(Workers):
                     self._recycle_process(process)
                 mine.set_result(outcome)
 
-        process.executor.submit(_run_on_bench, point).add_done_callback(over)
+        process.executor.submit(_run_on_bench, point, self._tools).add_done_callback(over)
         return mine
 
     def at(self, future: Future[Outcome]) -> ProcessStep | None:
@@ -197,11 +216,11 @@ class LocalProcesses(Workers):
 class _WorkerProcess:
     """One worker process."""
 
-    def __init__(self, tools: Tools, memory: int | None, context: BaseContext) -> None:
+    def __init__(self, memory: int | None, context: BaseContext) -> None:
         # A board of its own for each process: what a killed one was at stays to be read.
         self.board: Board = context.RawValue(Board)
         self.bucket: Point | None = None  # of its last point
-        given = (tools, memory, self.board, dict(os.environ))
+        given = (memory, self.board, dict(os.environ))
         self.executor = ProcessPoolExecutor(1, context, _start, given)
         try:
             self.pid = self.executor.submit(os.getpid).result()  # what starting takes is no point's
@@ -228,18 +247,12 @@ def _context(jobs: int) -> BaseContext:
     return context
 
 
-def _start(tools: Tools, memory: int | None, board: Board, environment: Mapping[str, str]) -> None:
+def _start(memory: int | None, board: Board, environment: Mapping[str, str]) -> None:
     """`environment`: of the study; that of the server which forks is older."""
     os.environ.update(environment)
     guard.collect_rarely()
     say_plainly()
     guard.become_worker(memory, board)
-    _own.bench = bench_for(tools)
-
-
-def _run_on_bench(point: Point) -> Outcome:
-    bench: Bench = _own.bench
-    return bench.run(point)
 
 
 # Many points at once.
@@ -350,6 +363,8 @@ class _Loop:
                 outcome = future.result()
             except WorkersGone:
                 raise
+            except (BrokenExecutor, CancelledError) as why:
+                raise WorkersGone("the executor is gone; run again to go on") from why
             except WorkerDied as death:
                 if point is not self.suspect:
                     self._release(point)

@@ -64,20 +64,12 @@ def test_a_filter_is_a_study_again() -> None:
     found = STUDY.filter("model=small", "arch.memories.local.banks>=2")
     assert found.frame["arch"].tolist() == ["edge-banks2", "edge-banks4"]
     assert sorted(found.by_name) == ["edge-banks2", "edge-banks4"]
-    assert STUDY.query("latency_ms < 3 and model == 'small'")[BANKS].tolist() == [2, 4]
 
 
 def test_a_pivot_names_fields_by_their_last_words() -> None:
     table = STUDY.pivot("local.banks", "model")
     assert table.loc[2].to_dict() == {"large": 8.0, "small": 2.0}
     assert table.loc[4].isna().to_dict() == {"large": True, "small": False}
-
-
-def test_a_query_names_columns_as_pandas_does_and_fields_by_their_last_words() -> None:
-    limit = 2
-    found = STUDY.query("`local.banks` >= @limit and latency_ms < 3")[BANKS].tolist()
-    assert found == [banks for banks in (2, 4, 4) if banks >= limit]
-    assert STUDY.query(f"`{BANKS}` == 1")["model"].tolist() == ["small", "large"]
 
 
 def test_the_best_may_be_the_most() -> None:

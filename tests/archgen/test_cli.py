@@ -137,10 +137,6 @@ def test_an_internal_error_is_one_line_and_a_file(
     assert "command: archgen compile" in path.read_text()
 
 
-def test_unknown_verbs_are_refused() -> None:
-    assert invoke("stduy").exit_code == 2
-
-
 def test_public_names_are_documented_functions_and_classes() -> None:
     for name in archgen.__all__:
         found = getattr(archgen, name)

@@ -12,11 +12,11 @@ from host_only import HOST_ONLY, small_model
 
 import archgen
 from archgen.cli import compare as verb
-from archgen.cli.compare import compare, gate_lines, lines, share_of
+from archgen.cli.compare import compare, gate_lines, lines
 from archgen.cli.main import cli
 from archgen.comparison.comparison import ComparedStudy, StudyComparison
 from archgen.comparison.comparison import compare as compared
-from archgen.comparison.gates import gates_of, judged
+from archgen.comparison.gates import gates_of, judged, share_of
 from archgen.outcomes.columns import STALLS
 from archgen.outcomes.points import Outcome
 from archgen.studies.design import StudyError

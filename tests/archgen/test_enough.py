@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
-from archgen.exploration.sensitivity import Rung, enough
+from archgen.exploration.sensitivity import enough
 
 
 @pytest.mark.parametrize(
@@ -20,5 +21,5 @@ from archgen.exploration.sensitivity import Rung, enough
 def test_enough_is_where_steps_to_more_gain_little(
     costs: tuple[float, ...], less: bool, value: str | None
 ) -> None:
-    rungs = [Rung(str(number), cost, 1.0, 1.0) for number, cost in enumerate(costs, 1)]
-    assert enough(rungs, 0.05, less) == value
+    values = [str(number) for number in range(1, len(costs) + 1)]
+    assert enough(pd.Series(costs, values), 0.05, less) == value

@@ -10,8 +10,7 @@ import pytest
 from host_only import small_model
 
 from archgen.cli.main import main
-from archgen.schema import load_all
-from archgen.schema.load import locate
+from archgen.schema.load import load_files, locate
 from archgen.studies.design import StudyError
 from archgen.studies.plan import load_study
 
@@ -168,6 +167,6 @@ def test_mutated_architectures_are_read_or_refused_in_words(tmp_path: Path) -> N
     path = tmp_path / "machine.yaml"
     for _ in range(150):
         path.write_bytes(mutated(text, chance))
-        _, mistakes = load_all([str(path)])
+        _, mistakes = load_files([str(path)])
         refused += bool(mistakes)
     assert 50 < refused < 150

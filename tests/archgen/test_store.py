@@ -16,7 +16,6 @@ from host_only import HOST_ONLY, small_model
 from killed import MACHINES, SLOW, many, quiet
 
 from archgen.process import files
-from archgen.process.files import DamagedFile
 from archgen.studies.results import open_study
 from archgen.studies.store import Store, StoreError
 from archgen.studies.sweep import run_study, study
@@ -105,37 +104,6 @@ def test_two_studies_in_one_folder_share_the_work(tmp_path: Path) -> None:
     first, second = (pd.read_pickle(path) for path in frames)
     assert len(first) == 24
     pd.testing.assert_frame_equal(first, second)
-
-
-def test_damaged_files_are_run_again(tmp_path: Path) -> None:
-    design, out = many(small_model(tmp_path / "small.onnx"), 6), tmp_path / "out"
-    whole = run_study(design, quiet(out), tools=SLOW)
-    files = {path.name.split()[0].split(".")[0]: path for path in (out / "runs").glob("*.json")}
-    paths = [files[name] for name in sorted(files)]
-    for path, damage in zip(paths, ("cut", "list", "table", "gone", "empty"), strict=False):
-        damaged(path, damage)
-    with pytest.warns(DamagedFile) as said:
-        again = run_study(design, quiet(out), tools=SLOW)
-    assert len({str(each.message) for each in said}) == 5
-    assert again.reused == 1
-    assert len(again.spans) == len(whole.spans)
-    untimed = [frame.drop(columns=TIMES) for frame in (again.frame, whole.frame)]
-    pd.testing.assert_frame_equal(*untimed)
-
-
-def damaged(path: Path, damage: str) -> None:
-    """Spoil the point whose JSON is at `path`, or one of its tables."""
-    spans = path.with_name(path.name.removesuffix("json") + "spans.parquet")
-    if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-20])
-    elif damage == "list":
-        path.write_text(json.dumps({"format": 4, "key": []}))
-    elif damage == "empty":
-        path.write_bytes(b"")
-    elif damage == "table":
-        spans.write_bytes(spans.read_bytes()[:-20])
-    else:
-        spans.unlink()
 
 
 def test_a_full_disk_is_said_and_loses_nothing(

@@ -25,13 +25,11 @@ from archgen.cli.summary import reasons
 from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, column
 from archgen.outcomes.frame import records
 from archgen.outcomes.points import Outcome
-from archgen.process.cache import code_version
-from archgen.process.files import DamagedFile
 from archgen.scheduling import Choices, Scheduling
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.file import StudyFile, read_study, study_schema
-from archgen.studies.options import Running, RunningFields, StudyFields, StudyOptions
+from archgen.studies.options import Running, StudyOptions
 from archgen.studies.results import Study
 from archgen.studies.store import Store
 from archgen.studies.sweep import study
@@ -203,23 +201,11 @@ def test_the_folder_holds_frames_plots_and_details(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(layers, result.layers)
 
 
-def test_a_damaged_or_foreign_file_is_not_taken(tmp_path: Path) -> None:
+def test_a_file_of_another_point_is_not_taken(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.save(Outcome("a" * 64, "edge net", {"status": "ok"}))
     assert store.load("edge net", "a" * 64) is not None
     assert store.load("edge net", "a" * 63 + "b") is None
-    path = next((tmp_path / "runs").glob("*.json"))
-    path.write_text(path.read_text()[:-20])
-    with pytest.warns(DamagedFile):
-        assert store.load("edge net", "a" * 64) is None
-
-
-def test_all_wrong_inputs_are_listed_at_once(tmp_path: Path) -> None:
-    with pytest.raises(StudyError) as caught:
-        study(["nowhere.yaml"], ["resnet51", tmp_path / "none.onnx"], [0], tools=HOST_ONLY)
-    text = str(caught.value)
-    for part in ("nowhere.yaml", "resnet51", "none.onnx", "batch 0"):
-        assert part in text
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_anything_runs(tmp_path: Path) -> None:
@@ -305,10 +291,6 @@ def test_an_empty_study_has_a_frame() -> None:
     assert Study((), ()).frame.empty
 
 
-def test_code_version_is_a_hash_of_sources() -> None:
-    assert len(code_version()) == 64
-
-
 def test_the_shipped_toolchain_computes_what_the_reference_computes(tmp_path: Path) -> None:
     result = study([INT8], [model(tmp_path)], batches=[1, 2])
     assert result.frame["status"].tolist() == ["ok", "ok"]
@@ -327,9 +309,7 @@ SPACE = {
 }
 
 
-def test_every_field_of_a_record_is_a_keyword_of_its_type() -> None:
-    assert get_type_hints(RunningFields) == get_type_hints(Running)
-    assert get_type_hints(StudyFields) == get_type_hints(Running) | get_type_hints(StudyOptions)
+def test_choices_of_schedules_are_keywords_of_their_types() -> None:
     assert get_type_hints(Choices).items() <= get_type_hints(Scheduling).items()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -90,3 +91,14 @@ def test_too_little_memory_for_any_worker_is_an_error_in_words(tmp_path: Path) -
         workers.WorkersGone, match=r"1 MiB for each worker .*: a worker process takes 512"
     ):
         frame(tmp_path, ["one"], Running(2, memory=1 << 20))
+
+
+def test_an_executor_of_the_users_runs_points_until_it_is_gone(tmp_path: Path) -> None:
+    names = ["one", "two", "three"]
+    with ProcessPoolExecutor(2) as pool:
+        there = frame(tmp_path, names, Running(2, executor=pool))
+    here = frame(tmp_path, names, Running(1, executor="here"))
+    times = ["compile_s", "verify_s", "simulate_s"]
+    pd.testing.assert_frame_equal(there.drop(columns=times), here.drop(columns=times))
+    with pytest.raises(workers.WorkersGone, match=r"takes no more points: .* after shutdown"):
+        frame(tmp_path, names, Running(2, executor=pool))
