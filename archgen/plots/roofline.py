@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
+from archgen.plots import style
 from archgen.plots.panels import (
     OUTLINE,
     TITLE_LETTERS,
@@ -22,16 +23,7 @@ from archgen.plots.panels import (
     swept_fields,
     write_names,
 )
-from archgen.plots.style import (
-    CYCLE,
-    INK,
-    MARKERS,
-    MUTED,
-    SETTINGS,
-    folded,
-    legend,
-    logarithmic,
-)
+from archgen.plots.style import folded, legend, logarithmic
 from simmodel.arch.record import Arch
 
 _GIGA = 1e9
@@ -41,7 +33,7 @@ _FEW = 24
 """Points of a panel whose marks may be large."""
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     """Log-log, rate over intensity: a panel for each machine, or each family of machines that a
     sweep has made of one.
@@ -137,7 +129,7 @@ def _moved(row: Record) -> float:
 def _marks(loads: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Colour and marker of each workload."""
     return {
-        load: (CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)])
+        load: (style.CYCLE[i % len(style.CYCLE)], style.MARKERS[i % len(style.MARKERS)])
         for i, load in enumerate(dict.fromkeys(loads))
     }
 
@@ -160,7 +152,7 @@ def _label_outer(grid: Sequence[Axes]) -> None:
 def _write_corner(panel: Axes, lines: Sequence[str]) -> None:
     panel.text(
         0.97, 0.04, "\n".join(lines), transform=panel.transAxes, ha="right", va="bottom",
-        color=MUTED, style="italic", fontsize=7.5,
+        color=style.MUTED, style="italic", fontsize=7.5,
     )  # fmt: skip
 
 
@@ -194,8 +186,8 @@ def _draw_roofs(
         }
         for peak, slope in sorted(roofs):
             panel.plot(
-                [span[0], peak / slope, span[1]], [span[0] * slope, peak, peak], "-", color=INK,
-                lw=1.2 if len(roofs) == 1 else 0.8, zorder=1,
+                [span[0], peak / slope, span[1]], [span[0] * slope, peak, peak], "-",
+                color=style.INK, lw=1.2 if len(roofs) == 1 else 0.8, zorder=1,
             )  # fmt: skip
         peaks |= {(peak, f"{peak:,.0f} {dtype}") for peak, _ in roofs}
     for peak, text in _ends(sorted(peaks)):
