@@ -126,26 +126,14 @@ def compile_best(request: Request) -> api.Best:
     """Of all programs that effort allows the best as simulated; CompilerError where none is."""
     scheduling = request.scheduling
     wanted = api.Wanted(
-        request.model, request.arch, _options(request), scheduling.alternatives,
+        request.model, request.arch, compile_options(request), scheduling.alternatives,
         scheduling.objective, request.schedule_from, request.decisions,
     )  # fmt: skip
     return api.best_program(wanted, traced)
 
 
-def first(request: Request) -> tuple[Arch, api.CompileOptions]:
-    """What the first program that is tried is compiled for, and with what."""
-    return request.arch, _options(request)
-
-
-def winner(request: Request) -> api.Best | None:
-    """The program that `request` gets; None where all are refused."""
-    try:
-        return compile_best(request)
-    except api.CompilerError:
-        return None
-
-
-def _options(request: Request) -> api.CompileOptions:
+def compile_options(request: Request) -> api.CompileOptions:
+    """How the first program is compiled that is tried for `request`."""
     way = request.scheduling
     return api.CompileOptions(request.dtype, request.host, way.stages, way.tree)
 
