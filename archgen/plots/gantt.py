@@ -20,6 +20,7 @@ from matplotlib.patches import Patch
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots import style
 from archgen.plots.over_time import WIDTH, Stretch, point_title, stretches, time_axis
+from archgen.plots.panels import name_rows
 from archgen.plots.style import engine_colour, legend, title
 from simmodel.arch.record import Arch
 
@@ -94,7 +95,7 @@ def _rule(axes: Axes, parts: Sequence[Stretch], end: int) -> None:
 def _draw_lanes(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end: int) -> None:
     several = len({core for core, _ in lanes if core != HOST}) > 1
     names = [f"{core} {name}" if several and core != HOST else name for core, name in lanes]
-    _name_rows(axes, names, 8, 4)
+    name_rows(axes, names, 4, 8)
     own = spans.sort_values("start_cycle")
     odd = own["group"].fillna(0).astype(int) % 2 == 1
     for place, (core, engine) in enumerate(lanes):
@@ -106,14 +107,6 @@ def _draw_lanes(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end
     starts = [place for place in range(1, len(lanes)) if lanes[place][0] != lanes[place - 1][0]]
     for place in starts:
         axes.axhline(place - 0.5, color=style.GREY, alpha=0.5, lw=0.7)
-
-
-def _name_rows(axes: Axes, names: Sequence[str], size: float, least: int) -> None:
-    """Rows from the top down, of which there is room for `least`."""
-    axes.set_yticks(range(len(names)), names, fontsize=size)
-    axes.set_ylim(max(len(names), least) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
 
 
 def _light(colour: str) -> tuple[float, float, float]:
@@ -150,9 +143,8 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     rows = [row for row in records(layers) if number(row, "end_cycle") >= 0]
     arch = archs[str(layers["arch"].iloc[0])]
     drawn = _longest(rows)
-    left = (
-        f"; the {len(rows) - len(drawn)} shortest layers left out" if len(rows) > len(drawn) else ""
-    )
+    fewer = len(rows) - len(drawn)
+    left = f"; the {fewer} shortest layers left out" if fewer else ""
     figure = Figure(figsize=(WIDTH, 1.5 + _ROW * max(5, len(drawn))), layout="constrained")
     when, use = figure.subplots(1, 2, sharey=True, width_ratios=[1.5, 1])
     title(figure, f"Layers over time: {text}{left}")
@@ -181,7 +173,7 @@ def _layer_cycles(row: Record) -> float:
 
 def _draw_time(axes: Axes, rows: list[Record]) -> None:
     axes.set_title("layer (group) over time")
-    _name_rows(axes, [_layer_name(row) for row in rows], 7, 5)
+    name_rows(axes, [_layer_name(row) for row in rows], 5, 7)
     for place, row in enumerate(rows):
         span = (number(row, "start_cycle"), max(_layer_cycles(row), 1))
         colour = style.BLUE if number(row, "macs") > 0 else style.GREY

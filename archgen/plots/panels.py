@@ -158,15 +158,20 @@ def panel_figure(
     figure, grid = _grid(len(panels), columns, size, text)
     for axes, panel in zip(grid, panels, strict=True):
         axes.set(title=folded(panel.title, TITLE_LETTERS), xlabel=x)
-        axes.set_yticks(range(len(panel.labels)), [labels[each] for each in panel.labels])
-        axes.set_ylim(max(len(panel.labels), 2) - 0.4, -0.6)
-        axes.grid(axis="y", visible=False)
-        axes.tick_params(axis="y", length=0)
+        name_rows(axes, [labels[each] for each in panel.labels], 2)
     if panels[0].legend:
         height = int(rows * row_height * max(longest, 2) / LETTER)
         words = folded(panels[0].legend, max(TITLE_LETTERS, height))
         figure.supylabel(words, color=MUTED, fontsize=8)
     return figure, list(zip(grid, panels, strict=True))
+
+
+def name_rows(axes: Axes, names: Sequence[str], least: int, size: float = 9) -> None:
+    """Rows from the top down, of which there is room for `least`."""
+    axes.set_yticks(range(len(names)), names, fontsize=size)
+    axes.set_ylim(max(len(names), least) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
 
 
 def _grid(

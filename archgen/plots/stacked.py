@@ -53,14 +53,15 @@ def draw_stack(
         left += length
 
 
-def _component_colours(frame: Frame, pattern: re.Pattern[str]) -> dict[str, str]:
+def _components(frame: Frame, pattern: re.Pattern[str]) -> tuple[dict[str, str], list[Any]]:
     """Colours of the columns that `pattern` matches and that are not zero everywhere, in the order
-    of `COMPONENTS`; the pattern's first group is the component."""
+    of `COMPONENTS`, and their handles of a legend; the pattern's first group is the component."""
     parts = {name: match[1] for name in map(str, frame) if (match := pattern.fullmatch(name))}
     order = list(style.COMPONENTS)
     ranked = sorted(parts, key=lambda name: [*order, parts[name]].index(parts[name]))
     used = [name for name in ranked if (frame[name].fillna(0) > 0).any()]
-    return {name: style.COMPONENTS.get(parts[name], style.INK) for name in used}
+    colours = {name: style.COMPONENTS.get(parts[name], style.INK) for name in used}
+    return colours, [*keys({parts[name]: colour for name, colour in colours.items()})]
 
 
 # Where the time of the matrix engines went: busy, or idle for one cause, out of 100 %.
@@ -111,10 +112,8 @@ def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
 def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Two stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
     (`moved_<part>`), and `of_bound` as a tick. Each bar adds up to the point's time."""
-    text, x = (
-        "From the bound to the measured cycle",
-        "share of time [%]: matrix engines above, DRAM below",
-    )
+    text = "From the bound to the measured cycle"
+    x = "share of time [%]: matrix engines above, DRAM below"
     figure, grid = bar_figure(frame, archs, text, x, _SHARES_ROW)
     for axes, panel in grid:
         axes.set_xlim(0, 100)
@@ -143,7 +142,7 @@ def energy_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     Only components that cost something anywhere are drawn. The total stands beside the range.
     """
     figure, grid = bar_figure(frame, archs, "Energy of one inference", "energy [mJ]", 0.36)
-    colours = _component_colours(frame, _ENERGY_PART)
+    colours, handles = _components(frame, _ENERGY_PART)
     for axes, panel in grid:
         _draw_totals(axes, list(_runs(panel)), colours, ("energy_mj", "energy_high_mj"))
         for place, row in _runs(panel):
@@ -151,7 +150,7 @@ def energy_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
             if high > low:
                 axes.plot([low, high], [place + 0.43] * 2, "|-", color=style.INK, lw=1.2, ms=6)
     spread = Line2D([], [], color=style.INK, marker="|", ms=7, lw=1.2, label="low to high")
-    legend(figure, [*_component_keys(colours, _ENERGY_PART), spread])
+    legend(figure, [*handles, spread])
     return figure
 
 
@@ -163,14 +162,10 @@ def area_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     labels, names = row_labels(rows, frame, archs)
     panel = Panel("", rows, labels if names else [str(row["arch"]) for row in rows], names)
     figure, ((axes, _),) = panel_figure([panel], "Area", "area, with the interface to DRAM [mm²]")
-    colours = _component_colours(frame, _AREA_PART)
+    colours, handles = _components(frame, _AREA_PART)
     _draw_totals(axes, list(panel), colours, ("area_mm2",))
-    legend(figure, _component_keys(colours, _AREA_PART))
+    legend(figure, handles)
     return figure
-
-
-def _component_keys(colours: Mapping[str, str], pattern: re.Pattern[str]) -> list[Any]:
-    return [*keys({pattern.sub(r"\1", column): colour for column, colour in colours.items()})]
 
 
 def _draw_totals(
