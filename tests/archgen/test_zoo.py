@@ -165,16 +165,6 @@ def test_nodes_of_all_lengths_read_constants_of_the_same_names(name: str, option
     assert all(seen[node] == read[0][node] for seen in read for node in common)
 
 
-def test_bottleneck_strides_in_its_3x3() -> None:
-    proto = build("resnet50", weights=False)
-    nodes = {node.name: node for node in proto.graph.node}
-    strides = [
-        next(a.ints[0] for a in nodes[f"layer2.0.conv{index}"].attribute if a.name == "strides")
-        for index in (1, 2, 3)
-    ]
-    assert strides == [1, 2, 1]
-
-
 def test_running_statistics_match_what_the_network_does() -> None:
     proto = build("resnet18", **{**_CONV, "width": 1.0})
     node = next(n for n in proto.graph.node if n.name == "layer1.0.bn1")
