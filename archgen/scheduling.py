@@ -75,12 +75,8 @@ def _nested_options(prefix: str, holder: Any) -> Iterator[tuple[str, PassOptionF
         if is_dataclass(value):
             yield from _nested_options(f"{name}.", value)
         elif isinstance(value, _SIMPLE):
-            yield (
-                name,
-                PassOptionField(
-                    type(holder), known.name, value, wanted.get(known.name, type(value))
-                ),
-            )
+            kind = wanted.get(known.name, type(value))
+            yield name, PassOptionField(type(holder), known.name, value, kind)
 
 
 def _types(holder: type) -> Mapping[str, Any]:
@@ -94,11 +90,6 @@ def combinations_of(passes: Mapping[str, Any]) -> Iterator[Settings]:
     lists = [value if isinstance(value, list) else [value] for value in passes.values()]
     for values in product(*lists):
         yield tuple(sorted(zip(passes, values, strict=True)))
-
-
-def pass_option_values(stages: api.Stages) -> dict[str, Scalar]:
-    """Every option of the passes in `stages` that one value can set, with the value it has."""
-    return {name: option.value for name, option in options(stages).items()}
 
 
 def wrong(settings: Mapping[str, object], stages: api.Stages) -> list[str]:
@@ -117,7 +108,7 @@ def wrong(settings: Mapping[str, object], stages: api.Stages) -> list[str]:
 
 def with_pass_options(stages: api.Stages, settings: Settings) -> api.Stages:
     """`stages` with these options; an option that the chosen strategy does not have is left out."""
-    known = pass_option_values(stages) if settings else {}
+    known = options(stages) if settings else {}
     for name, value in settings:
         if name in known:
             stages = _set(stages, name.split("."), value)

@@ -7,7 +7,7 @@ the toolchain by reference, so its functions are defined at the top level of a m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -126,26 +126,14 @@ def compile_best(request: Request) -> api.Best:
     """Of all programs that effort allows the best as simulated; CompilerError where none is."""
     scheduling = request.scheduling
     wanted = api.Wanted(
-        request.model, request.arch, _options(request), scheduling.alternatives,
+        request.model, request.arch, compile_options(request), scheduling.alternatives,
         scheduling.objective, request.schedule_from, request.decisions,
     )  # fmt: skip
     return api.best_program(wanted, traced)
 
 
-def first(request: Request) -> tuple[Arch, api.CompileOptions]:
-    """What the first program that is tried is compiled for, and with what."""
-    return request.arch, _options(request)
-
-
-def winner(request: Request) -> api.Best | None:
-    """The program that `request` gets; None where all are refused."""
-    try:
-        return compile_best(request)
-    except api.CompilerError:
-        return None
-
-
-def _options(request: Request) -> api.CompileOptions:
+def compile_options(request: Request) -> api.CompileOptions:
+    """How the first program is compiled that is tried for `request`."""
     way = request.scheduling
     return api.CompileOptions(request.dtype, request.host, way.stages, way.tree)
 
@@ -161,12 +149,13 @@ def compiled_report(result: api.CompileResult) -> dict[str, Any]:
             }
             for made in result.decisions
         ],
-        "host": [
-            {"node": node.origin, "operator": node.kind, "reason": node.reason}
-            for node in result.host
-        ],
+        "host": _host_rows(result.host),
         "notes": list(result.notes),
     }
+
+
+def _host_rows(nodes: Iterable[api.HostNode]) -> list[dict[str, str]]:
+    return [{"node": n.origin, "operator": n.kind, "reason": n.reason} for n in nodes]
 
 
 def execute(
@@ -278,11 +267,7 @@ class Explanation:
             **({"schedules": [asdict(each) for each in self.beside]} if self.beside else {}),
         }  # fmt: skip
         groups = [{**asdict(g.group), "simulated": asdict(g.simulated)} for g in self.groups]
-        host = [
-            {"node": node.origin, "operator": node.kind, "reason": node.reason}
-            for node in self.host
-        ]
-        return {**head, "groups": groups, "host": host}
+        return {**head, "groups": groups, "host": _host_rows(self.host)}
 
 
 def explanation(
@@ -338,16 +323,11 @@ def _by_group(trace: Trace) -> dict[int, Simulated]:
 
 def _by_layer(group: api.GroupReport, trace: Trace, engines: frozenset[str]) -> tuple[int, ...]:
     """Busy cycles of `engines` for each layer of a group."""
-    own = [origin for origin in trace.origins if origin.group == group.step]
-    return tuple(
-        sum(
-            cycles
-            for origin in own
-            for name, cycles in origin.busy.items()
-            if origin.node in layer.nodes and name in engines
-        )
-        for layer in group.layers
-    )
+    busy: Counter[str] = Counter()
+    for origin in trace.origins:
+        if origin.group == group.step:
+            busy[origin.node] += sum(origin.busy.get(name, 0) for name in engines)
+    return tuple(sum(busy[node] for node in set(layer.nodes)) for layer in group.layers)
 
 
 def _sum(origins: list[OriginTrace], end: int) -> Simulated:

@@ -134,28 +134,28 @@ def _by_recipe(
     directory: Path,
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
     mixed = quantizer_input.has_quantized_parts(proto)
-    before = quantizer_input.folded(name, proto, load, directory)
-    if not before.written_out:  # else it was loaded before
-        load.apply(before.proto, name)  # refuses what has no static shape before it is calibrated
-    names = {node.name for node in before.proto.graph.node}
-    kept = _kept_float(before.proto)
-    if before.written_out:
-        kept += _kept_in_bodies(before.proto, proto)
+    before, written_out = quantizer_input.folded(name, proto, load, directory)
+    if not written_out:  # else it was loaded before
+        load.apply(before, name)  # refuses what has no static shape before it is calibrated
+    names = {node.name for node in before.graph.node}
+    kept = _kept_float(before)
+    if written_out:
+        kept += _kept_in_bodies(before, proto)
     if mixed:
-        kept += quantizer_input.between_quantizations(before.proto)
+        kept += quantizer_input.between_quantizations(before)
 
-    ranges = observed(before.proto, _TYPES, samples)
+    ranges = observed(before, _TYPES, samples)
     for other, given in beside:
         with _refusing(other.graph.name):
-            there = quantizer_input.folded(other.graph.name, other, load, directory).proto
+            there, _ = quantizer_input.folded(other.graph.name, other, load, directory)
             ranges = ranges.widened_by(observed(there, _TYPES, given))
-    left_out = _unscaled_operators(before.proto, kept, ranges.unscaled)
+    left_out = _unscaled_operators(before, kept, ranges.unscaled)
     kept += [each.node for each in left_out]
 
     def attempt(excluded: Sequence[str]) -> onnx.ModelProto:
-        return _quantize_static(before.proto, ranges, {*kept, *excluded})
+        return _quantize_static(before, ranges, {*kept, *excluded})
 
-    made, failed = _without_failures(before.proto, kept, attempt)
+    made, failed = _without_failures(before, kept, attempt)
     if mixed:
         quantizer_input.without_second_rounding(made, names)
     give_states_one_scale(made, proto)

@@ -25,7 +25,6 @@ from archgen.check.quantizer_input import has_quantized_parts, products, widened
 from archgen.check.reference import cached_reference, content_key, sample_inputs
 from archgen.check.verify import differences
 from archgen.models.load import ModelError, SourceModel, outlines
-from archgen.process.cache import Recent
 from archgen.process.files import remembered
 from archgen.zoo.shapes import copied
 from compiler.api import Load, hides_products
@@ -94,69 +93,47 @@ def quantize(
     if calibration is None:
         origin += ", not real data"
     facts.insert(0, f"int8 by ONNX Runtime (QDQ, weights by channel), calibrated on {origin}")
-    beside = _Beside(shorter, samples)
-    made = _cached(wide, taken, load or Load(), beside, cache_dir)
-    return Quantized(made, "; ".join([*facts, *_left_float(made)]))
+    unfold = load or Load()
 
-
-@dataclass(frozen=True)
-class _Beside:
-    """Networks at shorter lengths, and samples of the longest where some are given."""
-
-    networks: Sequence[Shorter]
-    given: Sequence[dict[str, Array]] | None
-
-    def calibrated(self) -> Iterator[Calibrated]:
-        """Each with samples of its own, opened one by one: each has all weights."""
-        for each in self.networks:
-            proto = widened(each.opened().proto)
-            proto.graph.name += f" at {each.lengths}"  # what goes wrong there says so
-            if self.given is None:
-                yield proto, calibration_sets(proto, range(_SEEDED_SAMPLES))[0]
-            else:
-                shapes = {name: like.shape for name, like in sample_inputs(proto).items()}
-                yield proto, [_beginning(sample, shapes) for sample in self.given]
-
-
-def _beginning(sample: dict[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-    return {name: sample[name][tuple(map(slice, shape))] for name, shape in shapes.items()}
-
-
-def _cached(
-    source: SourceModel,
-    samples: list[dict[str, Array]],
-    load: Load,
-    beside: _Beside,
-    cache_dir: Path,
-) -> onnx.ModelProto:
     def make() -> bytes:
-        proto, left_out = quantized_model(
-            source.name, source.proto, samples, load, beside.calibrated()
-        )
+        beside = _calibrated(shorter, samples)
+        made, left_out = quantized_model(wide.name, wide.proto, taken, unfold, beside)
         if left_out:
-            proto.metadata_props.add(key=_LEFT_FLOAT, value=", ".join(map(str, left_out)))
-        made: bytes = proto.SerializeToString()
-        return made
+            made.metadata_props.add(key=_LEFT_FLOAT, value=", ".join(map(str, left_out)))
+        serialized: bytes = made.SerializeToString()
+        return serialized
 
-    path = cache_dir / f"int8-{_cache_key(source, samples, load, beside)}.onnx"
-    return onnx.load_model_from_string(remembered(path, make))
+    path = cache_dir / f"int8-{_cache_key(wide, taken, unfold, shorter)}.onnx"
+    stored = onnx.load_model_from_string(remembered(path, make))
+    left_float = [entry.value for entry in stored.metadata_props if entry.key == _LEFT_FLOAT]
+    facts += [f"left float, as it cannot be quantized: {value}" for value in left_float]
+    return Quantized(stored, "; ".join(facts))
 
 
-def _left_float(proto: onnx.ModelProto) -> list[str]:
-    """What a stored model says of operators that stayed float."""
-    said = [entry.value for entry in proto.metadata_props if entry.key == _LEFT_FLOAT]
-    return [f"left float, as it cannot be quantized: {value}" for value in said]
+def _calibrated(
+    networks: Sequence[Shorter], given: Sequence[dict[str, Array]] | None
+) -> Iterator[Calibrated]:
+    """Each of the shorter networks with samples of its own, or with the beginning of those that are
+    given for the longest; opened one by one, as each has all weights."""
+    for each in networks:
+        proto = widened(each.opened().proto)
+        proto.graph.name += f" at {each.lengths}"  # what goes wrong there says so
+        if given is None:
+            yield proto, calibration_sets(proto, range(_SEEDED_SAMPLES))[0]
+        else:
+            cuts = {n: tuple(map(slice, a.shape)) for n, a in sample_inputs(proto).items()}
+            yield proto, [{n: sample[n][cut] for n, cut in cuts.items()} for sample in given]
 
 
 def _cache_key(
-    source: SourceModel, samples: list[dict[str, Array]], load: Load, beside: _Beside
+    source: SourceModel, samples: list[dict[str, Array]], load: Load, shorter: Sequence[Shorter]
 ) -> str:
     digest = hashlib.sha256(f"{_RECIPE} {onnxruntime.__version__} {source.content_key}".encode())
     if hides_products(source.proto):
         digest.update(repr(load).encode())
     for sample in samples:
         digest.update(content_key(sample).encode())
-    for each in beside.networks:
+    for each in shorter:
         digest.update(f" {each.lengths} {each.key}".encode())
     return digest.hexdigest()[:32]
 
@@ -213,31 +190,16 @@ def _parts(name: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) 
 # How far an int8 network is from the one that it was made of.
 
 
-class Unquantized:
-    """Networks before they were quantized; the outputs of the last one are kept, as many machines
-    are judged by them."""
-
-    def __init__(self) -> None:
-        self._last = Recent[Mapping[str, Array]]()
-
-    def outputs(
-        self,
-        key: str,
-        opened: Callable[[], SourceModel],
-        inputs: Mapping[str, Array],
-        cache_dir: Path,
-    ) -> Mapping[str, Array]:
-        """Outputs of the network behind the quantized one of `key`; none where it was quantized
-        already. Raises ModelError where ONNX Runtime refuses it."""
-
-        def exact() -> Mapping[str, Array]:
-            source = opened()
-            wide = SourceModel(source.name, widened(source.proto))
-            if not products(wide.proto)[1]:
-                return {}
-            return cached_reference(wide.proto, wide.content_key, inputs, cache_dir)
-
-        return self._last.get(key, exact)
+def unquantized_outputs(
+    opened: Callable[[], SourceModel], inputs: Mapping[str, Array], cache_dir: Path
+) -> Mapping[str, Array]:
+    """Outputs of the network before it was quantized; none where it was quantized already. Raises
+    ModelError where ONNX Runtime refuses it."""
+    source = opened()
+    wide = SourceModel(source.name, widened(source.proto))
+    if not products(wide.proto)[1]:
+        return {}
+    return cached_reference(wide.proto, wide.content_key, inputs, cache_dir)
 
 
 def quantization_error(actual: Mapping[str, Array], exact: Mapping[str, Array]) -> float | None:

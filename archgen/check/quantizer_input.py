@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -192,17 +191,11 @@ _FATAL = 4
 """Severity of what ONNX Runtime logs: errors alone."""
 
 
-@dataclass(frozen=True)
-class FoldedNetwork:
-    """A network to be quantized, and whether operators that hide products are written out."""
-
-    proto: onnx.ModelProto
-    written_out: bool
-
-
-def folded(name: str, proto: onnx.ModelProto, load: Load, directory: Path) -> FoldedNetwork:
-    """``proto``, called ``name``, before quantization; files go to ``directory``. What hides
-    products is written out by ``load``, unless parts are quantized already."""
+def folded(
+    name: str, proto: onnx.ModelProto, load: Load, directory: Path
+) -> tuple[onnx.ModelProto, bool]:
+    """``proto``, called ``name``, before quantization, and whether what hides products is written
+    out by ``load``, as it is unless parts are quantized; files go to ``directory``."""
     given = _without_given_weights(proto)
     written_out = None
     if hides_products(proto) and not has_quantized_parts(proto):
@@ -210,7 +203,7 @@ def folded(name: str, proto: onnx.ModelProto, load: Load, directory: Path) -> Fo
     made = _name_nodes(_rewritten(written_out or _modern(given), directory))
     unpack_weights(made)
     _flatten_biases(made)
-    return FoldedNetwork(made, written_out is not None)
+    return made, written_out is not None
 
 
 def _without_given_weights(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -13,7 +13,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def run_reference(
     known = {value.name for value in light.graph.output} | set(inputs)
     extra = (name for name in dict.fromkeys(intermediates) if name not in known)
     light.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
-    values = run_detached(light, proto, inputs)
+    values = Detached(light, proto).run(inputs)
     return values | {name: inputs[name] for name in intermediates if name in inputs}
 
 
@@ -79,7 +79,7 @@ def folded_by_reference(proto: onnx.ModelProto) -> Array | None:
 
 
 def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of ``proto`` for `run_detached`: its larger initializers have no data of their own,
+    """A copy of ``proto`` for `Detached`: its larger initializers have no data of their own,
     and those that nobody reads, which ONNX Runtime would not look for, are gone, also as inputs."""
     light = without_initializers(proto)
     read = names_read(proto.graph)
@@ -103,31 +103,21 @@ def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def run_detached(
-    light: onnx.ModelProto, proto: onnx.ModelProto, feeds: Mapping[str, Array]
-) -> dict[str, Array]:
-    """All outputs of ``light`` by name; ONNX Runtime reads the weights where ``proto`` has them.
-
-    Raises ``ModelError`` when it refuses the model or the values.
-    """
-    return Detached(light, proto).run(feeds)
-
-
 class Detached:
-    """What `detached` made of ``proto``, to be run more than once; arguments and errors as of
-    `run_detached`."""
+    """What `detached` made of ``proto``, to be run more than once: ONNX Runtime reads the weights
+    where ``proto`` has them."""
 
     def __init__(self, light: onnx.ModelProto, proto: onnx.ModelProto) -> None:
         self._light, self._proto = light, proto
         self._session: onnxruntime.InferenceSession | None = None
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """All outputs by name."""
+        """All outputs by name. Raises ``ModelError`` when ONNX Runtime refuses the model or the
+        values."""
         light, proto = self._light, self._proto
         if has_own(light):
-            return run_in_parts(
-                light, proto, feeds, lambda part, given: run_detached(part, proto, given), run_node
-            )
+            parts = (lambda part, given: Detached(part, proto).run(given)), run_node
+            return run_in_parts(light, proto, feeds, *parts)
         names = [value.name for value in light.graph.output]
         try:
             self._session = self._session or _detached_session(light, proto)
@@ -233,11 +223,12 @@ def _refused(proto: onnx.ModelProto, why: BaseException) -> str:
     return f"{proto.graph.name}: ONNX Runtime cannot run node {name!r} ({operator}): {reason}"
 
 
-def _failure(why: BaseException) -> str:
-    """What ONNX Runtime says of a node that fails: the node, and the reason without its sources."""
+def _failure(why: BaseException, what: str) -> str:
+    """That a payload, which `what` calls, fails: at which node, where ONNX Runtime says that, and
+    the reason without its sources."""
     found = _failed_at(why)
     if found is None:
-        return f"ONNX Runtime fails on the host: {why}"
+        return f"{what}: {why}"
     kind, name, reason = found
     return f"node {name!r} ({kind}) on the host: {reason}"
 
@@ -301,55 +292,42 @@ def _options() -> onnxruntime.SessionOptions:
 
 @lru_cache(maxsize=512)
 def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
+    """ONNX Runtime, or ONNX's own evaluator where it has no kernel."""
     exact = serialized_with_exact_products(model)
+    ports: dict[str, Any]
+    what = "ONNX Runtime fails on the host"
+    compute: Callable[[Mapping[str, Array]], list[Array]]
     try:
         session = onnxruntime.InferenceSession(
             exact, _options(), providers=["CPUExecutionProvider"]
         )
+        ports = {port.name: _NUMPY_TYPES.get(port.type) for port in session.get_inputs()}
+        compute = partial(session.run, None)
     except ORT_ERRORS as why:
         if is_refusal(why):
             raise
         if not lacks_kernel(why):
             raise NoPayload(f"a payload is no model for ONNX Runtime: {why}") from why
-        return _node_evaluator(onnx.load_model_from_string(model))
-    ports = session.get_inputs()
+        proto = onnx.load_model_from_string(model)
+        types = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
+        ports = {name: helper.tensor_dtype_to_np_dtype(kind) for name, kind in types.items()}
+        names = [value.name for value in proto.graph.output]
+        what = f"payload of {', '.join(node.op_type for node in proto.graph.node)}"
+        compute = partial(evaluated, evaluator(proto), names)
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         if len(inputs) != len(ports):
             raise NoPayload(f"a payload of {len(ports)} inputs is given {len(inputs)}")
         feeds = {
-            port.name: np.asarray(array, _NUMPY_TYPES.get(port.type, array.dtype))
-            for port, array in zip(ports, inputs, strict=True)
-        }
-        try:
-            results: list[Array] = session.run(None, feeds)
-        except ORT_ERRORS as why:
-            if is_refusal(why):
-                raise
-            raise HostFailed(_failure(why)) from why
-        return results
-
-    return run
-
-
-def _node_evaluator(model: onnx.ModelProto) -> Callable[[Sequence[Array]], list[Array]]:
-    evaluating = evaluator(model)
-    names = [value.name for value in model.graph.output]
-    ports = {
-        value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        for value in model.graph.input
-    }
-
-    def run(inputs: Sequence[Array]) -> list[Array]:
-        feeds = {
-            name: np.asarray(array, kind)
+            name: np.asarray(array, kind or array.dtype)
             for (name, kind), array in zip(ports.items(), inputs, strict=True)
         }
         try:
-            return evaluated(evaluating, names, feeds)
-        except ValueError as why:
-            nodes = ", ".join(node.op_type for node in model.graph.node)
-            raise HostFailed(f"payload of {nodes}: {why}") from why
+            return compute(feeds)
+        except (*ORT_ERRORS, ValueError) as why:
+            if is_refusal(why):
+                raise
+            raise HostFailed(_failure(why, what)) from why
 
     return run
 

@@ -32,7 +32,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from archgen.check.reference import detached, run_detached
+from archgen.check.reference import Detached, detached
 from archgen.zoo.shapes import bodies
 from compiler import api
 from simmodel.arch.dtype import EPSILON, NAMES, NUMPY
@@ -70,19 +70,22 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class WorstDeviation:
-    """One value at its worst element: how far it is off, and how far it may be."""
+class Deviation:
+    """How far one value is off, and how far it may be."""
 
-    name: str
     error: float
     tolerance: float
+    """At the same element, or both as root mean squares."""
+    excess: float
+    """The error as a fraction of what is excused; more than 1 is wrong."""
     integer: bool
     proves: bool
+    by: str = ""
+    """The form or kernel that made it, where that is a user's."""
 
-    @property
-    def excess(self) -> float:
-        """The error as a fraction of what is excused; more than 1 is wrong."""
-        return float(_shares(np.asarray(self.error), np.asarray(self.tolerance)))
+    def __str__(self) -> str:
+        by = f", made by {self.by}" if self.by else ""
+        return f"off by {self.error:.3g}, tolerance {self.tolerance:.3g}{by}"
 
 
 def compare(
@@ -97,7 +100,7 @@ def compare(
             or another shape is a difference, not an error.
         outputs: which values are outputs of the model; default: all.
     """
-    judged: list[WorstDeviation] = []
+    judged: dict[str, Deviation] = {}
     wrong: list[str] = []
     large: list[str] = []
     notes: list[str] = []
@@ -110,23 +113,34 @@ def compare(
             shape = list(made[name].values.shape) if name in made else "missing"
             wrong.append(f"{name}: is {shape}, should be {list(reference.shape)}")
             continue
-        found = judge(name, made[name], reference)
-        judged.append(found)
+        found = judged[name] = judge(made[name], reference)
         if count := np.count_nonzero(api.beyond_fp32(reference)):
             large.append(
                 f"{name}: {count} of {reference.size} values are beyond fp32, in which doubles are "
                 "computed"
             )
         if found.excess > 1:
-            by = f", made by {made[name].by}" if made[name].by else ""
-            wrong.append(f"{name}: off by {found.error:.3g}, tolerance {found.tolerance:.3g}{by}")
+            wrong.append(f"{name}: {found}")
         elif not found.proves and name in shown:
             notes.append(f"{name}: not checked, its operators may make anything of their inputs")
-    unproved = not judged or any(not each.proves and each.name in shown for each in judged)
+    ends = [found for name, found in judged.items() if name in shown]
+    unproved = not judged or not all(each.proves for each in ends)
     verdict = False if wrong else None if unproved else True
     lost = listed(large, "values are beyond fp32")
     note = "; ".join([*listed(wrong, "values are wrong"), *notes, *lost])
-    return _summary(verdict, judged, shown, note)
+    # By how much of its tolerance it takes, not by its error: outputs differ in scale.
+    worst = max(ends, key=lambda each: each.excess, default=None)
+    every = judged.values()
+    return Comparison(
+        verified=verdict,
+        compared=len(judged),
+        unchecked=sum(not each.proves for each in every),
+        excess=max((each.excess for each in every), default=None),
+        max_step_error=max((each.error for each in every if each.integer), default=None),
+        max_abs_error=None if worst is None else worst.error,
+        tolerance=None if worst is None else worst.tolerance,
+        note=note,
+    )
 
 
 def noted(
@@ -144,25 +158,7 @@ def listed(mistakes: Sequence[str], what: str) -> Iterator[str]:
         yield f"{len(mistakes)} {what}"
 
 
-def _summary(
-    verdict: bool | None, judged: Sequence[WorstDeviation], shown: Collection[str], note: str
-) -> Comparison:
-    outputs = [each for each in judged if each.name in shown]
-    # By how much of its tolerance it takes, not by its error: outputs differ in scale.
-    worst = max(outputs, key=lambda each: each.excess, default=None)
-    return Comparison(
-        verified=verdict,
-        compared=len(judged),
-        unchecked=sum(not each.proves for each in judged),
-        excess=max((each.excess for each in judged), default=None),
-        max_step_error=max((each.error for each in judged if each.integer), default=None),
-        max_abs_error=None if worst is None else worst.error,
-        tolerance=None if worst is None else worst.tolerance,
-        note=note,
-    )
-
-
-def judge(name: str, made: api.ExpectedValue, reference: Array) -> WorstDeviation:
+def judge(made: api.ExpectedValue, reference: Array) -> Deviation:
     """How far a value is off where it comes nearest to its tolerance, or farthest beyond it."""
     excused = np.zeros(reference.shape) if made.error is None else made.error
     # What is stored in a narrower type is compared with the reference rounded to it: no value of
@@ -178,11 +174,12 @@ def judge(name: str, made: api.ExpectedValue, reference: Array) -> WorstDeviatio
             reference = reference.astype(np.float32).astype(np.float64)
     integer = reference.dtype.kind in "biu"
     if reference.size == 0:
-        return WorstDeviation(name, 0.0, 0.0, integer, proves=True)
+        return Deviation(0.0, 0.0, 0.0, integer, proves=True)
     errors = differences(made.values, reference)
-    at = int(np.argmax(_shares(errors, excused)))
-    error, tolerance = float(errors.flat[at]), float(excused.flat[at])
-    return WorstDeviation(name, error, tolerance, integer, _proves(reference, excused))
+    shares = _shares(errors, excused)
+    at = int(np.argmax(shares))
+    error, tolerance, excess = (float(each.flat[at]) for each in (errors, excused, shares))
+    return Deviation(error, tolerance, excess, integer, _proves(reference, excused), made.by)
 
 
 def _rounded_error(values: Array, error: Array, kind: np.dtype[np.generic]) -> Array:
@@ -255,14 +252,13 @@ _USUAL = 0.5
 
 def with_stored(verdict: Comparison, stored: Iterable[api.StoredTensorCheck]) -> Comparison:
     """`verdict`, and that everything in `stored` is as it should be."""
-    deviations = [deviation(pair) for pair in stored]
-    excess = max((each.excess for each in deviations), default=None)
-    known = [each for each in (verdict.excess, excess) if each is not None]
-    wrong = [str(each) for each in deviations if each.excess > 1]
+    found = [(pair.name, deviation(pair)) for pair in stored]
+    known = [excess for excess in (verdict.excess,) if excess is not None]
+    wrong = [f"{name}: stored values are {each}" for name, each in found if each.excess > 1]
     return noted(
         verdict,
         listed(wrong, "stored tensors differ from their operators"),
-        excess=max(known, default=None),
+        excess=max([*known, *(each.excess for _, each in found)], default=None),
         verified=False if wrong else verdict.verified,
     )
 
@@ -305,32 +301,11 @@ def _lost(values: Array, expected: Array) -> float:
     return float((~np.isfinite(values) & np.isfinite(expected)).mean())
 
 
-@dataclass(frozen=True)
-class Deviation:
-    """How far a stored tensor is off, and how far it may be."""
-
-    name: str
-    error: float
-    tolerance: float
-    """At the same element."""
-    excess: float
-    """Largest fraction of what is excused; more than 1 is wrong."""
-    by: str = ""
-    """The form or kernel that made it, where that is a user's."""
-
-    def __str__(self) -> str:
-        by = f", made by {self.by}" if self.by else ""
-        return (
-            f"{self.name}: stored values are off by {self.error:.3g}, tolerance "
-            f"{self.tolerance:.3g}{by}"
-        )
-
-
 def deviation(pair: api.StoredTensorCheck) -> Deviation:
     """How far `pair` is off, at its worst element or on the whole."""
-    worst = judge(pair.name, api.ExpectedValue(pair.actual, pair.error), pair.expected)
+    worst = judge(api.ExpectedValue(pair.actual, pair.error, by=pair.by), pair.expected)
     if pair.error is None or worst.excess > 1:
-        return Deviation(pair.name, worst.error, worst.tolerance, worst.excess, pair.by)
+        return worst
     known = np.isfinite(pair.error) & np.isfinite(pair.expected.astype(np.float64))
     mean = _root_mean_square(differences(pair.actual, pair.expected)[known])
     count = max(1, int(np.count_nonzero(known)))
@@ -339,8 +314,8 @@ def deviation(pair: api.StoredTensorCheck) -> Deviation:
     usual = _root_mean_square(np.maximum(factor * pair.error, single)[known])
     share = mean / usual if usual else 0.0
     if share <= worst.excess:
-        return Deviation(pair.name, worst.error, worst.tolerance, worst.excess, pair.by)
-    return Deviation(pair.name, mean, usual, share, pair.by)
+        return worst
+    return replace(worst, error=mean, tolerance=usual, excess=share)
 
 
 def _value_spacing(values: Array) -> Array:
@@ -421,6 +396,5 @@ def run_cut(
 
     Raises ModelError when ONNX Runtime refuses the model or the values.
     """
-    return run_detached(
-        model, proto, {**inputs, **{name + OWN: array for name, array in own.items()}}
-    )
+    feeds = {**inputs, **{name + OWN: array for name, array in own.items()}}
+    return Detached(model, proto).run(feeds)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,7 +56,7 @@ from archgen.scheduling import DEFAULT, OptionError, Scalar, Scheduling, choices
 from archgen.schema.tree import ArchError, guess
 from archgen.studies.prepare import Prepared
 from archgen.studies.run import beside
-from archgen.toolchain import Request, compile_best, explanation, first, winner
+from archgen.toolchain import Request, compile_best, compile_options, explanation
 from compiler.api import (
     CHOSEN,
     EFFORTS,
@@ -359,14 +359,15 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
 
 def _form(stage: str, request: Request, model: Prepared, network: onnx.ModelProto) -> str:
     """What a stage makes of the program that `request` gets, or of the first that is tried."""
-    best = winner(request) if stage in CHOSEN else None
-    if best is not None:
-        program = batched(best.result.program, network)
-        form = form_of(stage, replace(best.result, program=program))
-        if form is not None:
-            return form
-    on, options = first(request) if best is None else (best.arch, best.options)
-    return form_after(stage, model.proto, model.name, on, options)
+    best: Best | None = None
+    with suppress(CompilerError):  # what is refused has forms of the first program
+        best = compile_best(request) if stage in CHOSEN else None
+    if best is None:
+        options = compile_options(request)
+        return form_after(stage, model.proto, model.name, request.arch, options)
+    program = batched(best.result.program, network)
+    form = form_of(stage, replace(best.result, program=program))
+    return form or form_after(stage, model.proto, model.name, best.arch, best.options)
 
 
 def _show_run(best: Best, point: Point, shown: _Shown) -> None:

@@ -56,16 +56,15 @@ def extents(given: Extents | int | str | Sequence[int], ranges: bool = False) ->
     """
     if isinstance(given, Extents):
         return given
-    spans: list[SizeRange] = []
+    found: Sequence[object]
     if isinstance(given, str):
         parts = [part.strip() for part in given.split(",")]
-        spans = [span for part in parts if ranges and (span := _range(part)) is not None]
-        plain = [part for part in parts if not ranges or _range(part) is None]
-        values: Sequence[object] = [_parse_size(part) for part in plain]
+        found = [(_range(part) if ranges else None) or _parse_size(part) for part in parts]
     else:
-        values = given if isinstance(given, Sequence) else (given,)
-    whole = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
-    if not (whole or spans) or len(whole) < len(values):
+        found = given if isinstance(given, Sequence) else (given,)
+    spans = [each for each in found if isinstance(each, SizeRange)]
+    whole = [each for each in found if isinstance(each, int) and not isinstance(each, bool)]
+    if not found or len(whole) + len(spans) < len(found):
         more = f", or a rising range from 1 on such as {_mended(given)}" if ranges else ""
         raise ValueError(
             f"{given!r}: expected a size such as 128, or several such as 128,512{more}"

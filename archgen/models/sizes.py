@@ -7,7 +7,7 @@ an answer already; whoever would compute it first needs as much memory on this c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx
@@ -24,13 +24,15 @@ def check_sizes(source: SourceModel, arch: Arch, dtype: str) -> None:
     """Raises DoesNotFit where the inputs of `source` together, or any value that it computes, are
     more than DRAM, before any of them is made: floats as `dtype`, everything else as it is."""
     room = arch.memories.dram.size
-    given = dict(_input_sizes(source.proto, dtype))
-    _refuse_over(room, tuple((f"input {name}", size) for name, size in given.items()), source.name)
-    makers = {name: node for node in source.proto.graph.node for name in node.output}
+    graph = source.proto.graph
+    data = {tensor.name for tensor in graph.initializer}
+    inputs = {f"input {v.name}": _bytes(v, dtype) for v in graph.input if v.name not in data}
+    _refuse_over(room, inputs, source.name)
+    makers = {name: node.op_type for node in graph.node for name in node.output}
     for value in _computed(source.proto):
-        size = _value_bytes(value, dtype)
-        if size > room and value.name in makers:
-            _refuse_over(room, ((f"{makers[value.name].op_type} {value.name}", size),), source.name)
+        if value.name in makers:
+            made = {f"{makers[value.name]} {value.name}": _bytes(value, dtype)}
+            _refuse_over(room, made, source.name)
 
 
 def _computed(proto: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
@@ -45,22 +47,14 @@ def _computed(proto: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
             yield value
 
 
-def _refuse_over(room: int, terms: tuple[tuple[str, int], ...], name: str) -> None:
-    demand = sum(size for _, size in terms)
+def _refuse_over(room: int, sizes: Mapping[str, int], name: str) -> None:
+    demand = sum(sizes.values())
     if demand > room:
         levers = ("a smaller batch or input", f"memories.dram.size of at least {demand} B")
-        raise DoesNotFit(demand, room, "B", terms, levers, f"{name}: DRAM")
+        raise DoesNotFit(demand, room, "B", tuple(sizes.items()), levers, f"{name}: DRAM")
 
 
-def _input_sizes(proto: onnx.ModelProto, dtype: str) -> Iterator[tuple[str, int]]:
-    """Bytes of each input."""
-    data = {tensor.name for tensor in proto.graph.initializer}
-    for value in proto.graph.input:
-        if value.name not in data:
-            yield value.name, _value_bytes(value, dtype)
-
-
-def _value_bytes(value: onnx.ValueInfoProto, dtype: str) -> int:
+def _bytes(value: onnx.ValueInfoProto, dtype: str) -> int:
     """Bytes of a value whose type and shape are known."""
     kind = value.type.tensor_type
     item = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))

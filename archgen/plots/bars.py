@@ -15,32 +15,19 @@ from matplotlib.patches import Patch
 
 from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run_of
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
+from archgen.plots import style
 from archgen.plots.panels import NONE, Panel, bar_figure, panel_figure, write_at_edge, write_instead
-from archgen.plots.style import (
-    BLUE,
-    INK,
-    MUTED,
-    ORANGE,
-    PALE,
-    PAPER,
-    SETTINGS,
-    VERMILION,
-    filled,
-    keys,
-    legend,
-    logarithmic,
-    shown,
-)
+from archgen.plots.style import filled, keys, legend, logarithmic, shown
 from simmodel.arch.record import Arch
 
 _LOG_FROM = 30.0
-_WRONG: Any = {"fc": VERMILION, "ec": PAPER, "lw": 0.5, "hatch": "xxxx"}
-_GUESSED: Any = {"fc": PALE, "ec": BLUE, "lw": 0.8}
-_RIGHT: Any = {"fc": BLUE, "ec": PAPER, "lw": 0.5}
-_BOUND: Any = {"color": INK, "marker": "|", "ls": "", "ms": 11, "mew": 2}
+_WRONG: Any = {"fc": style.VERMILION, "ec": style.PAPER, "lw": 0.5, "hatch": "xxxx"}
+_GUESSED: Any = {"fc": style.PALE, "ec": style.BLUE, "lw": 0.8}
+_RIGHT: Any = {"fc": style.BLUE, "ec": style.PAPER, "lw": 0.5}
+_BOUND: Any = {"color": style.INK, "marker": "|", "ls": "", "ms": 11, "mew": 2}
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def latency_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Bars of `latency_ms`, and the roofline's lower bound of each."""
 
@@ -51,7 +38,7 @@ def latency_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     return _with_bars(figure, panels, frame, "latency_ms", least)
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def throughput_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Bars of `throughput_ips`, and the roofline's upper bound of each."""
 
@@ -119,11 +106,11 @@ def _draw_bar(axes: Axes, place: int, row: Record, column: str, bound: float) ->
 
 # What each parameter is worth: the change of a result when one of them moves and the rest stay.
 
-_SIDES: Mapping[str, str] = {"low": BLUE, "high": ORANGE}
+_SIDES: Mapping[str, str] = {"low": style.BLUE, "high": style.ORANGE}
 _MOST_ROWS = 40
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def tornado_figure(frame: Frame) -> Figure:
     """Bars of `low` and `high`, relative changes of a metric at `low_value` and `high_value`.
 
@@ -138,12 +125,12 @@ def tornado_figure(frame: Frame) -> Figure:
     metric = str(frame["metric"].iloc[0]) if "metric" in frame else "result"
     text = "Sensitivity: one parameter at a time"
     figure, ((axes, _),) = panel_figure([panel], text, f"change of {metric} [%]", 0.36)
-    axes.axvline(0, color=INK, lw=1)
+    axes.axvline(0, color=style.INK, lw=1)
     reach = _reach(drawn[0]) or 0.01
     axes.set_xlim(-175 * reach, 175 * reach)
     for place, row in panel:
         _draw_changes(axes, place, row)
-    legend(figure, keys({"at the low value": BLUE, "at the high value": ORANGE}))
+    legend(figure, keys({"at the low value": style.BLUE, "at the high value": style.ORANGE}))
     return figure
 
 
@@ -171,5 +158,5 @@ def _draw_changes(axes: Axes, place: int, row: Record) -> None:
         axes.annotate(
             text.strip(), (0 if missing else 100 * change, place + shift),
             (4 if rightwards else -4, 0), textcoords="offset points", va="center", fontsize=7,
-            ha="left" if rightwards else "right", color=MUTED if missing else INK,
+            ha="left" if rightwards else "right", color=style.MUTED if missing else style.INK,
         )  # fmt: skip

@@ -18,19 +18,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.plots import style
 from archgen.plots.over_time import WIDTH, Stretch, point_title, stretches, time_axis
-from archgen.plots.style import (
-    BLUE,
-    DARK,
-    GREY,
-    INK,
-    LIGHT,
-    PALE,
-    SETTINGS,
-    engine_colour,
-    legend,
-    title,
-)
+from archgen.plots.panels import name_rows
+from archgen.plots.style import engine_colour, legend, title
 from simmodel.arch.record import Arch
 
 HOST = -1
@@ -43,7 +34,7 @@ Lane = tuple[int, str]
 """A core and one of its engines."""
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def gantt_figure(spans: Frame, archs: Mapping[str, Arch]) -> Figure:
     """Lanes of one point's `spans` over time, below a ruler of its groups.
 
@@ -63,7 +54,7 @@ def gantt_figure(spans: Frame, archs: Mapping[str, Arch]) -> Figure:
     _rule(ruler, parts, end)
     _draw_lanes(axes, spans, lanes, arch, end)
     for part in parts:
-        axes.axvline(part.end, color=GREY, alpha=0.5, lw=0.7, zorder=0)
+        axes.axvline(part.end, color=style.GREY, alpha=0.5, lw=0.7, zorder=0)
     time_axis(axes, end, arch)
     ruler.tick_params(labelbottom=False, bottom=False)
     engines = dict.fromkeys(engine for _, engine in lanes)
@@ -92,19 +83,19 @@ def _rule(axes: Axes, parts: Sequence[Stretch], end: int) -> None:
     axes.spines[["left", "bottom"]].set_visible(False)
     for part in parts:
         light = part.group % 2
-        colour = PALE if light else _SOLID
+        colour = style.PALE if light else _SOLID
         axes.broken_barh([(part.start, part.end - part.start)], (0.1, 0.8), fc=colour, lw=0)
         if part.end - part.start > (0.4 + 0.6 * len(str(part.group))) * _NUMBER_FROM * end:
             axes.text(
                 (part.start + part.end) / 2, 0.48, str(part.group), fontsize=7.5,
-                ha="center", va="center", color=DARK if light else LIGHT,
+                ha="center", va="center", color=style.DARK if light else style.LIGHT,
             )  # fmt: skip
 
 
 def _draw_lanes(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end: int) -> None:
     several = len({core for core, _ in lanes if core != HOST}) > 1
     names = [f"{core} {name}" if several and core != HOST else name for core, name in lanes]
-    _name_rows(axes, names, 8, 4)
+    name_rows(axes, names, 4, 8)
     own = spans.sort_values("start_cycle")
     odd = own["group"].fillna(0).astype(int) % 2 == 1
     for place, (core, engine) in enumerate(lanes):
@@ -115,15 +106,7 @@ def _draw_lanes(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end
             axes.broken_barh(bars, (place - 0.39, 0.78), fc=tint, lw=0)
     starts = [place for place in range(1, len(lanes)) if lanes[place][0] != lanes[place - 1][0]]
     for place in starts:
-        axes.axhline(place - 0.5, color=GREY, alpha=0.5, lw=0.7)
-
-
-def _name_rows(axes: Axes, names: Sequence[str], size: float, least: int) -> None:
-    """Rows from the top down, of which there is room for `least`."""
-    axes.set_yticks(range(len(names)), names, fontsize=size)
-    axes.set_ylim(max(len(names), least) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
+        axes.axhline(place - 0.5, color=style.GREY, alpha=0.5, lw=0.7)
 
 
 def _light(colour: str) -> tuple[float, float, float]:
@@ -148,7 +131,7 @@ def _merge_spans(spans: Frame, gap: float) -> list[tuple[float, float]]:
 _ROW, _MOST_ROWS, _LETTERS = 0.165, 72, 32
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     """A row for each layer of one point: its time, grey without MACs, and its utilization.
 
@@ -160,9 +143,8 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     rows = [row for row in records(layers) if number(row, "end_cycle") >= 0]
     arch = archs[str(layers["arch"].iloc[0])]
     drawn = _longest(rows)
-    left = (
-        f"; the {len(rows) - len(drawn)} shortest layers left out" if len(rows) > len(drawn) else ""
-    )
+    fewer = len(rows) - len(drawn)
+    left = f"; the {fewer} shortest layers left out" if fewer else ""
     figure = Figure(figsize=(WIDTH, 1.5 + _ROW * max(5, len(drawn))), layout="constrained")
     when, use = figure.subplots(1, 2, sharey=True, width_ratios=[1.5, 1])
     title(figure, f"Layers over time: {text}{left}")
@@ -171,9 +153,11 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     _draw_time(when, drawn)
     _draw_use(use, drawn, peak, arch.core_count)
     time_axis(when, end, arch)
-    while_busy = Line2D([], [], color=INK, marker="|", ls="", ms=7, mew=1.6,
+    while_busy = Line2D([], [], color=style.INK, marker="|", ls="", ms=7, mew=1.6,
                         label="of one, while it works")  # fmt: skip
-    legend(figure, [Patch(color=BLUE, label="of all cores, over the layer's time"), while_busy])
+    legend(
+        figure, [Patch(color=style.BLUE, label="of all cores, over the layer's time"), while_busy]
+    )
     return figure
 
 
@@ -189,14 +173,14 @@ def _layer_cycles(row: Record) -> float:
 
 def _draw_time(axes: Axes, rows: list[Record]) -> None:
     axes.set_title("layer (group) over time")
-    _name_rows(axes, [_layer_name(row) for row in rows], 7, 5)
+    name_rows(axes, [_layer_name(row) for row in rows], 5, 7)
     for place, row in enumerate(rows):
         span = (number(row, "start_cycle"), max(_layer_cycles(row), 1))
-        colour = BLUE if number(row, "macs") > 0 else GREY
+        colour = style.BLUE if number(row, "macs") > 0 else style.GREY
         axes.broken_barh([span], (place - 0.4, 0.8), fc=colour, lw=0)
     for place in range(1, len(rows)):
         if rows[place]["group"] != rows[place - 1]["group"]:
-            axes.axhline(place - 0.5, color=GREY, alpha=0.5, lw=0.7, zorder=0)
+            axes.axhline(place - 0.5, color=style.GREY, alpha=0.5, lw=0.7, zorder=0)
 
 
 def _layer_name(row: Record) -> str:
@@ -213,5 +197,7 @@ def _draw_use(axes: Axes, rows: list[Record], peak: float, cores: int) -> None:
     for place, row in enumerate(rows):
         macs = 100 * number(row, "macs") / peak
         able, busy = _layer_cycles(row), number(row, "busy_matrix_cycles") / cores
-        axes.barh(place, macs / able if able > 0 and macs > 0 else 0, height=0.8, color=BLUE)
-        axes.plot([macs / busy if busy > 0 else math.nan], [place], "|", color=INK, ms=6, mew=1.6)
+        axes.barh(place, macs / able if able > 0 and macs > 0 else 0, height=0.8, color=style.BLUE)
+        axes.plot(
+            [macs / busy if busy > 0 else math.nan], [place], "|", color=style.INK, ms=6, mew=1.6
+        )

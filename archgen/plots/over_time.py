@@ -21,17 +21,8 @@ from numpy.typing import NDArray
 from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.points import BUCKET, DIMENSION
-from archgen.plots.style import (
-    BROWN,
-    INK,
-    MEMORIES,
-    ORANGE,
-    SETTINGS,
-    VERMILION,
-    legend,
-    say,
-    title,
-)
+from archgen.plots import style
+from archgen.plots.style import legend, say, title
 from archgen.scheduling import DEFAULT
 from simmodel.arch.record import Arch, Memory
 from simmodel.arch.units import show_bytes
@@ -150,10 +141,14 @@ def _link_peak(arch: Arch, name: str) -> float:
 
 # What DRAM and each link moved over time, against what they can.
 
-_DIRECTIONS: Mapping[str, str] = {"read": ORANGE, "write": VERMILION, "link": BROWN}
+_DIRECTIONS: Mapping[str, str] = {
+    "read": style.ORANGE,
+    "write": style.VERMILION,
+    "link": style.BROWN,
+}
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def bandwidth_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     """Bytes per cycle of DRAM, reads and writes stacked, and of each link, of one point.
 
@@ -191,7 +186,7 @@ def _draw_bandwidth(
         top = base + own.values
         axes.stairs(top, edges, baseline=base, fill=True, color=_DIRECTIONS[way])
         base = top
-    axes.axhline(peak, color=INK, lw=1)
+    axes.axhline(peak, color=style.INK, lw=1)
     axes.set_ylim(0, 1.08 * max(peak, base.max()))
     axes.set_ylabel("bytes / cycle")
     mean = Series(edges, base).mean
@@ -209,7 +204,7 @@ _SHADES = "cividis"
 """Safe for colour-blind readers, and its lightness grows evenly, so that it prints in grey."""
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def occupancy_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     """Occupancy of each on-chip memory of one point, as a share of its size, with its peak.
 
@@ -232,9 +227,9 @@ def occupancy_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
 
 def _draw_occupancy(axes: Axes, name: str, own: Series, memory: Memory) -> None:
     shares = 100 * own.values / memory.size
-    axes.stairs(shares, own.edges, fill=True, color=MEMORIES[name])
+    axes.stairs(shares, own.edges, fill=True, color=style.MEMORIES[name])
     top = next((each for each in _TOPS if each > 1.1 * shares.max()), _TOPS[-1])
-    axes.axhline(100, color=INK, lw=1)
+    axes.axhline(100, color=style.INK, lw=1)
     axes.set_ylim(0, 1.08 * top)
     axes.set_yticks(np.linspace(0, top, 5))
     axes.set_ylabel("% full")
@@ -242,7 +237,7 @@ def _draw_occupancy(axes: Axes, name: str, own: Series, memory: Memory) -> None:
     share, amount = shares[peak], show_bytes(own.values[peak])
     axes.set_title(f"{name}: at most {amount} of {show_bytes(memory.size)} ({share:.3g} %)")
     at = (own.edges[peak] + own.edges[peak + 1]) / 2
-    axes.plot([at], [share], "v", color=INK, ms=5, mec="white", mew=0.6, clip_on=False)
+    axes.plot([at], [share], "v", color=style.INK, ms=5, mec="white", mew=0.6, clip_on=False)
 
 
 def has_banks(levels: Frame) -> bool:
@@ -250,7 +245,7 @@ def has_banks(levels: Frame) -> bool:
     return bool((levels["kind"].eq("occupancy") & levels["name"].str.contains(".bank")).any())
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def banks_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     """Occupancy of each bank over time as shades, one map for each memory of one point.
 

@@ -29,6 +29,8 @@ NONE: Mapping[str, Arch] = MappingProxyType({})
 OUTLINE = [patheffects.withStroke(linewidth=2.0, foreground=LIGHT)]
 """Keeps a name readable on a line."""
 TITLE_LETTERS = 29
+COLUMNS = 4
+"""Square panels beside each other."""
 _ROW, _HEAD, _AXES_WIDTH, _LABEL_LETTERS = 0.30, 0.75, 3.4, 48
 _FEW_FIELDS = 3
 """Swept fields beyond which a name says only where a point deviates from most."""
@@ -153,40 +155,48 @@ def panel_figure(
         max(6.4, (_AXES_WIDTH + LETTER * letters) * columns),
         1.0 + rows * (_HEAD + row_height * max(longest, 2)),
     )
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
-    title(figure, text)
-    for spare in grid[len(panels) :]:
-        spare.set_axis_off()
-    for axes, panel in zip(grid, panels, strict=False):
+    figure, grid = _grid(len(panels), columns, size, text)
+    for axes, panel in zip(grid, panels, strict=True):
         axes.set(title=folded(panel.title, TITLE_LETTERS), xlabel=x)
-        axes.set_yticks(range(len(panel.labels)), [labels[each] for each in panel.labels])
-        axes.set_ylim(max(len(panel.labels), 2) - 0.4, -0.6)
-        axes.grid(axis="y", visible=False)
-        axes.tick_params(axis="y", length=0)
+        name_rows(axes, [labels[each] for each in panel.labels], 2)
     if panels[0].legend:
         height = int(rows * row_height * max(longest, 2) / LETTER)
         words = folded(panels[0].legend, max(TITLE_LETTERS, height))
         figure.supylabel(words, color=MUTED, fontsize=8)
-    return figure, list(zip(grid, panels, strict=False))
+    return figure, list(zip(grid, panels, strict=True))
 
 
-def square_figure(
-    count: int, text: str, share: bool = True, columns: int = 4, width: float = 3.1
+def name_rows(axes: Axes, names: Sequence[str], least: int, size: float = 9) -> None:
+    """Rows from the top down, of which there is room for `least`."""
+    axes.set_yticks(range(len(names)), names, fontsize=size)
+    axes.set_ylim(max(len(names), least) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _grid(
+    count: int, columns: int, size: tuple[float, float], text: str, share: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` roughly square panels, with common axes where they `share`."""
-    columns = min(count, columns)
-    rows = math.ceil(count / columns)
-    size = (max(6.4, width * columns), 1.3 + (width - 0.4) * rows)
     figure = Figure(figsize=size, layout="constrained")
+    rows = math.ceil(count / columns)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
     title(figure, text)
     panels = grid.ravel().tolist()
     for spare in panels[count:]:
         spare.set_axis_off()
-    for lowest in panels[max(0, count - columns) : count]:
-        lowest.tick_params(labelbottom=True)
     return figure, panels[:count]
+
+
+def square_figure(
+    count: int, text: str, share: bool = True, columns: int = COLUMNS, width: float = 3.1
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` roughly square panels, with common axes where they `share`."""
+    columns = min(count, columns)
+    height = 1.3 + (width - 0.4) * math.ceil(count / columns)
+    figure, panels = _grid(count, columns, (max(6.4, width * columns), height), text, share)
+    for lowest in panels[-columns:]:
+        lowest.tick_params(labelbottom=True)
+    return figure, panels
 
 
 def refusal(row: Record) -> str:

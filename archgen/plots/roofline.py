@@ -14,7 +14,9 @@ from matplotlib.lines import Line2D
 
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
+from archgen.plots import style
 from archgen.plots.panels import (
+    COLUMNS,
     OUTLINE,
     TITLE_LETTERS,
     field_labels,
@@ -22,16 +24,7 @@ from archgen.plots.panels import (
     swept_fields,
     write_names,
 )
-from archgen.plots.style import (
-    CYCLE,
-    INK,
-    MARKERS,
-    MUTED,
-    SETTINGS,
-    folded,
-    legend,
-    logarithmic,
-)
+from archgen.plots.style import folded, legend, logarithmic
 from simmodel.arch.record import Arch
 
 _GIGA = 1e9
@@ -41,7 +34,7 @@ _FEW = 24
 """Points of a panel whose marks may be large."""
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     """Log-log, rate over intensity: a panel for each machine, or each family of machines that a
     sweep has made of one.
@@ -73,9 +66,14 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         _draw_roofs(panel, list(machines.values()), own, span)
         points = _draw_points(panel, own, archs, marks, every)
         names.append(_extremes(points, swept) if len(machines) > 1 and swept else [])
-    _label_outer(grid)
+    columns = min(COLUMNS, len(grid))
+    for panel in grid[::columns]:
+        panel.set_ylabel("rate [GMAC/s]")
+    for panel in grid[-columns:]:
+        panel.set_xlabel("intensity [MAC / DRAM byte]")
     titles = ", ".join(axis.title for axis in swept)
-    legend(figure, _mark_keys(marks), f"names: {titles}" if any(names) else "")
+    keys = [Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()]
+    legend(figure, keys, f"names: {titles}" if any(names) else "")
     figure.draw_without_rendering()
     for panel, own_names in zip(grid, names, strict=True):
         write_names(panel, own_names)
@@ -113,7 +111,10 @@ def _draw_points(
         )  # fmt: skip
     if refused:
         more = [f"and {len(refused) - 3} more"] if len(refused) > 3 else []
-        _write_corner(panel, ["no result:", *refused[:3], *more])
+        panel.text(
+            0.97, 0.04, "\n".join(["no result:", *refused[:3], *more]), ha="right", va="bottom",
+            transform=panel.transAxes, color=style.MUTED, style="italic", fontsize=7.5,
+        )  # fmt: skip
     return points
 
 
@@ -121,10 +122,8 @@ def _extremes(
     points: Mapping[str, Sequence[Point]], swept: Sequence[StudyAxis]
 ) -> list[tuple[tuple[float, float], str]]:
     """Places and names of the quickest and the slowest point of each network."""
-    ends = []
-    for own in points.values():
-        ranked = sorted(own, key=lambda point: -point[0][1])
-        ends += _ends(ranked)
+    ranked = [sorted(own, key=lambda point: -point[0][1]) for own in points.values()]
+    ends = [end for own in ranked for end in _ends(own)]
     names = field_labels([row for _, row in ends], swept)
     return [(place, name) for (place, _), name in zip(ends, names, strict=True)]
 
@@ -137,31 +136,9 @@ def _moved(row: Record) -> float:
 def _marks(loads: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Colour and marker of each workload."""
     return {
-        load: (CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)])
+        load: (style.CYCLE[i % len(style.CYCLE)], style.MARKERS[i % len(style.MARKERS)])
         for i, load in enumerate(dict.fromkeys(loads))
     }
-
-
-def _mark_keys(marks: Mapping[str, tuple[str, str]]) -> list[Line2D]:
-    return [Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()]
-
-
-def _label_outer(grid: Sequence[Axes]) -> None:
-    """Name the axes of the panels that have no neighbour there."""
-    for index, panel in enumerate(grid):
-        place = panel.get_subplotspec()
-        assert place is not None
-        if place.is_first_col():
-            panel.set_ylabel("rate [GMAC/s]")
-        if index + place.get_gridspec().ncols >= len(grid):
-            panel.set_xlabel("intensity [MAC / DRAM byte]")
-
-
-def _write_corner(panel: Axes, lines: Sequence[str]) -> None:
-    panel.text(
-        0.97, 0.04, "\n".join(lines), transform=panel.transAxes, ha="right", va="bottom",
-        color=MUTED, style="italic", fontsize=7.5,
-    )  # fmt: skip
 
 
 def _span(
@@ -194,8 +171,8 @@ def _draw_roofs(
         }
         for peak, slope in sorted(roofs):
             panel.plot(
-                [span[0], peak / slope, span[1]], [span[0] * slope, peak, peak], "-", color=INK,
-                lw=1.2 if len(roofs) == 1 else 0.8, zorder=1,
+                [span[0], peak / slope, span[1]], [span[0] * slope, peak, peak], "-",
+                color=style.INK, lw=1.2 if len(roofs) == 1 else 0.8, zorder=1,
             )  # fmt: skip
         peaks |= {(peak, f"{peak:,.0f} {dtype}") for peak, _ in roofs}
     for peak, text in _ends(sorted(peaks)):

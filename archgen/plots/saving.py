@@ -86,13 +86,7 @@ Named = Iterator[tuple[str, Figure]]
 def overview_figures(frame: Frame, archs: Archs) -> Named:
     """Name and figure of everything that compares points, as far as the frames say it."""
     yield from sweep_figures(frame, archs)
-    compared, ran = like_with_like(frame), runs(frame)
-    for every, figures in ((compared, _compared_rows), (ran, _run_rows)):
-        drawn = quickest(every)
-        count, known = (sum(map(has_figures, records(own))) for own in (drawn, every))
-        noun = " estimates" if is_estimated(every) else ""
-        words = f": the {count} quickest of {known}{noun}" if count < known else ""
-        yield from _extended(figures(drawn, archs), words)
+    yield from row_figures(frame, archs)
     yield from cloud_figures(frame, archs)
 
 
@@ -134,36 +128,34 @@ def _sweep_figures(frame: Frame, archs: Archs) -> Named:
 
 
 def row_figures(frame: Frame, archs: Archs) -> Named:
-    """Figures with a row, or a panel, for each point or machine."""
-    yield from _compared_rows(like_with_like(frame), archs)
-    yield from _run_rows(runs(frame), archs)
+    """Figures with a row, or a panel, for each point or machine: of many points the quickest."""
+    for every, figures in ((like_with_like(frame), _compared_rows), (runs(frame), _run_rows)):
+        drawn = quickest(every)
+        count, known = (sum(map(has_figures, records(own))) for own in (drawn, every))
+        noun = " estimates" if is_estimated(every) else ""
+        words = f": the {count} quickest of {known}{noun}" if count < known else ""
+        yield from _extended(figures(drawn, archs), words)
 
 
 def _compared_rows(frame: Frame, archs: Archs) -> Named:
     """Figures that estimates have too."""
-    yield from _marked(_bars(frame, archs), frame)
-    if _has_values(frame, "area_mm2"):
-        yield "area", area_figure(frame, archs)
-
-
-def _bars(frame: Frame, archs: Archs) -> Named:
-    named = [axis.column for axis in axes(frame, archs) if not axis.ordered]
+    named = {axis.column for axis in axes(frame, archs) if not axis.ordered}
     # Where all that differs has an order, lines say more than bars.
-    if not sweep_columns(frame, archs) or MACHINE in named or FAMILY in named:
-        yield "latency", latency_figure(frame, archs)
-        yield "throughput", throughput_figure(frame, archs)
+    if not sweep_columns(frame, archs) or named & {MACHINE, FAMILY}:
+        yield from _marked(_by_name(("latency", "throughput"), frame, archs), frame)
+    if _has_values(frame, "area_mm2"):
+        yield from _by_name(("area",), frame, archs)
 
 
 def _run_rows(frame: Frame, archs: Archs) -> Named:
-    """Figures of what happened in runs."""
-    if frame.empty:
-        return
-    yield "memory", memory_figure(frame, archs)
-    yield "stalls", stalls_figure(frame, archs)
-    if _has_values(frame, "of_bound"):
-        yield "waterfall", waterfall_figure(frame, archs)
-    if _has_values(frame, "energy_mj"):
-        yield "energy", energy_figure(frame, archs)
+    """Figures of what happened in runs, as far as there are columns for them."""
+    needed = {"memory": "arch", "stalls": "arch", "waterfall": "of_bound", "energy": "energy_mj"}
+    known = [name for name, column in needed.items() if _has_values(frame, column)]
+    yield from _by_name(known, frame, archs)
+
+
+def _by_name(names: Iterable[str], frame: Frame, archs: Archs) -> Named:
+    yield from ((name, OVERVIEWS[name](frame, archs)) for name in names)
 
 
 def cloud_figures(frame: Frame, archs: Archs) -> Named:

@@ -15,6 +15,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from archgen.outcomes.bottleneck import holder, part_of
 from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.plots import style
 from archgen.plots.panels import (
     NONE,
     Panel,
@@ -24,24 +25,7 @@ from archgen.plots.panels import (
     write_at_edge,
     write_instead,
 )
-from archgen.plots.style import (
-    BUSY,
-    CAUSES,
-    COMPONENTS,
-    INK,
-    MEMORIES,
-    MOVED,
-    MUTED,
-    PALE,
-    PAPER,
-    SETTINGS,
-    WORK,
-    filled,
-    keys,
-    legend,
-    readable_on,
-    shown,
-)
+from archgen.plots.style import filled, keys, legend, readable_on, shown
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
@@ -69,14 +53,15 @@ def draw_stack(
         left += length
 
 
-def _component_colours(frame: Frame, pattern: re.Pattern[str]) -> dict[str, str]:
+def _components(frame: Frame, pattern: re.Pattern[str]) -> tuple[dict[str, str], list[Any]]:
     """Colours of the columns that `pattern` matches and that are not zero everywhere, in the order
-    of `COMPONENTS`; the pattern's first group is the component."""
+    of `COMPONENTS`, and their handles of a legend; the pattern's first group is the component."""
     parts = {name: match[1] for name in map(str, frame) if (match := pattern.fullmatch(name))}
-    order = list(COMPONENTS)
+    order = list(style.COMPONENTS)
     ranked = sorted(parts, key=lambda name: [*order, parts[name]].index(parts[name]))
     used = [name for name in ranked if (frame[name].fillna(0) > 0).any()]
-    return {name: COMPONENTS.get(parts[name], INK) for name in used}
+    colours = {name: style.COMPONENTS.get(parts[name], style.INK) for name in used}
+    return colours, [*keys({parts[name]: colour for name, colour in colours.items()})]
 
 
 # Where the time of the matrix engines went: busy, or idle for one cause, out of 100 %.
@@ -92,9 +77,9 @@ _LABELS = {
     "moved_compulsory": "DRAM: compulsory",
     "moved_idle": "DRAM: idle",
 }
-_STALLS = {f"stall_{cause}": colour for cause, colour in CAUSES.items()}
-_MATRIX = {f"work_{part}": colour for part, colour in WORK.items()} | _STALLS
-_DRAM = {f"moved_{part}": colour for part, colour in MOVED.items()}
+_STALLS = {f"stall_{cause}": colour for cause, colour in style.CAUSES.items()}
+_MATRIX = {f"work_{part}": colour for part, colour in style.WORK.items()} | _STALLS
+_DRAM = {f"moved_{part}": colour for part, colour in style.MOVED.items()}
 _SHARES_ROW, _HALF = 0.62, 0.34
 
 
@@ -108,10 +93,12 @@ def _runs(panel: Panel) -> Iterable[tuple[int, Record]]:
     return ((place, row) for place, row in panel if row["status"] == "ok")
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Stacked bars of `matrix_busy` and every `stall_<cause>`, which add up to 1."""
-    columns = {name: c for name, c in ({"matrix_busy": BUSY} | _STALLS).items() if name in frame}
+    columns = {
+        name: c for name, c in ({"matrix_busy": style.BUSY} | _STALLS).items() if name in frame
+    }
     figure, grid = bar_figure(frame, archs, "Time of the matrix engines", "share of time [%]")
     for axes, panel in grid:
         axes.set_xlim(0, 100)
@@ -121,14 +108,12 @@ def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     return figure
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Two stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
     (`moved_<part>`), and `of_bound` as a tick. Each bar adds up to the point's time."""
-    text, x = (
-        "From the bound to the measured cycle",
-        "share of time [%]: matrix engines above, DRAM below",
-    )
+    text = "From the bound to the measured cycle"
+    x = "share of time [%]: matrix engines above, DRAM below"
     figure, grid = bar_figure(frame, archs, text, x, _SHARES_ROW)
     for axes, panel in grid:
         axes.set_xlim(0, 100)
@@ -136,9 +121,11 @@ def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
             for colours, side in ((_MATRIX, -1), (_DRAM, 1)):
                 draw_stack(axes, place + side * _HALF / 2, row, colours, 100, _HALF - 0.02)
             at, reach = 100 * number(row, "of_bound"), _HALF + 0.08
-            axes.plot([at, at], [place - reach, place + reach], color=INK, lw=2)
+            axes.plot([at, at], [place - reach, place + reach], color=style.INK, lw=2)
     columns = {n: c for n, c in (_MATRIX | _DRAM).items() if n in frame and (frame[n] > 0).any()}
-    legend(figure, [*_time_keys(columns), Line2D([], [], color=INK, lw=2, label="bound")], most=5)
+    legend(
+        figure, [*_time_keys(columns), Line2D([], [], color=style.INK, lw=2, label="bound")], most=5
+    )
     return figure
 
 
@@ -148,26 +135,26 @@ _ENERGY_PART = re.compile(r"energy_(?!low_|high_)(.+)_mj")
 _AREA_PART = re.compile(r"area_(?!low_|high_)(.+)_mm2")
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def energy_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Stacked bars of `energy_<component>_mj`, and the range from `energy_low_mj` to `..._high_mj`.
 
     Only components that cost something anywhere are drawn. The total stands beside the range.
     """
     figure, grid = bar_figure(frame, archs, "Energy of one inference", "energy [mJ]", 0.36)
-    colours = _component_colours(frame, _ENERGY_PART)
+    colours, handles = _components(frame, _ENERGY_PART)
     for axes, panel in grid:
         _draw_totals(axes, list(_runs(panel)), colours, ("energy_mj", "energy_high_mj"))
         for place, row in _runs(panel):
             low, high = number(row, "energy_low_mj"), number(row, "energy_high_mj")
             if high > low:
-                axes.plot([low, high], [place + 0.43] * 2, "|-", color=INK, lw=1.2, ms=6)
-    spread = Line2D([], [], color=INK, marker="|", ms=7, lw=1.2, label="low to high")
-    legend(figure, [*_component_keys(colours, _ENERGY_PART), spread])
+                axes.plot([low, high], [place + 0.43] * 2, "|-", color=style.INK, lw=1.2, ms=6)
+    spread = Line2D([], [], color=style.INK, marker="|", ms=7, lw=1.2, label="low to high")
+    legend(figure, [*handles, spread])
     return figure
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def area_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Stacked bars of `area_<component>_mm2`, one for each machine, whatever it ran."""
     machines = {row["arch"]: row for row in reversed(records(frame))}
@@ -175,14 +162,10 @@ def area_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     labels, names = row_labels(rows, frame, archs)
     panel = Panel("", rows, labels if names else [str(row["arch"]) for row in rows], names)
     figure, ((axes, _),) = panel_figure([panel], "Area", "area, with the interface to DRAM [mm²]")
-    colours = _component_colours(frame, _AREA_PART)
+    colours, handles = _components(frame, _AREA_PART)
     _draw_totals(axes, list(panel), colours, ("area_mm2",))
-    legend(figure, _component_keys(colours, _AREA_PART))
+    legend(figure, handles)
     return figure
-
-
-def _component_keys(colours: Mapping[str, str], pattern: re.Pattern[str]) -> list[Any]:
-    return [*keys({pattern.sub(r"\1", column): colour for column, colour in colours.items()})]
 
 
 def _draw_totals(
@@ -209,11 +192,19 @@ _MEMORY_BAR = 0.2
 """Inches of the row of one memory."""
 _ROOM = 1.6
 """Times the largest size that the axis goes to, and below the smallest from which it comes."""
-_SET: Any = {"marker": "D", "ms": 5.5, "mfc": PAPER, "mec": INK, "mew": 1.2, "ls": "", "zorder": 4}
-_END: Any = {"marker": "|", "ms": 9, "mec": INK, "mew": 1.6, "ls": "", "zorder": 3}
+_SET: Any = {
+    "marker": "D",
+    "ms": 5.5,
+    "mfc": style.PAPER,
+    "mec": style.INK,
+    "mew": 1.2,
+    "ls": "",
+    "zorder": 4,
+}
+_END: Any = {"marker": "|", "ms": 9, "mec": style.INK, "mew": 1.6, "ls": "", "zorder": 3}
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     """Size of each on-chip memory, `peak_<memory>_bytes` of it, and the working set, over bytes.
 
@@ -224,7 +215,7 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     what was spilled or loaded again for want of memory.
     """
     machines = [archs[name].memories.on_chip() for name in dict.fromkeys(frame["arch"])]
-    present = [role for role in MEMORIES if any(role in machine for machine in machines)]
+    present = [role for role in style.MEMORIES if any(role in machine for machine in machines)]
     height = max(0.36, _MEMORY_BAR * max(map(len, machines)))
     figure, grid = bar_figure(frame, archs, "Memory on chip", "bytes", height)
     needs = [
@@ -245,21 +236,21 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         Line2D([], [], **_END, label="size of one"),
         Line2D([], [], **_SET, label="working set, its part in one"),
     ]
-    legend(figure, [*keys({f"peak, {role}": MEMORIES[role] for role in present}), *signs])
+    legend(figure, [*keys({f"peak, {role}": style.MEMORIES[role] for role in present}), *signs])
     return figure
 
 
 def _draw_memories(axes: Axes, place: int, row: Record, arch: Arch) -> None:
     memories, start = arch.memories.on_chip(), axes.get_xlim()[0]
-    roles = [role for role in MEMORIES if role in memories]
+    roles = [role for role in style.MEMORIES if role in memories]
     height = 0.8 / len(roles)
     for index, role in enumerate(roles):
         at = place - 0.4 + height * (index + 0.5)
         size, peak = memories[role].size, number(row, f"peak_{role}_bytes")
-        axes.barh(at, size - start, left=start, height=height * 0.8, color=PALE, alpha=0.45)
+        axes.barh(at, size - start, left=start, height=height * 0.8, color=style.PALE, alpha=0.45)
         if peak > start:
-            style = filled(MEMORIES[role])
-            axes.barh(at, peak - start, left=start, height=height * 0.8, **style)
+            bar = filled(style.MEMORIES[role])
+            axes.barh(at, peak - start, left=start, height=height * 0.8, **bar)
         axes.plot([size], [at], **_END)
         if role == holder(arch):
             axes.plot([part_of(number(row, "working_set_bytes"), arch)], [at], **_SET)
@@ -274,4 +265,4 @@ def _write_need(axes: Axes, place: int, row: Record) -> None:
     moved = number(row, "dram_read_bytes") + number(row, "dram_write_bytes")
     if least > 0 and not math.isnan(moved):
         lines.append(f"DRAM traffic × {moved / least:.3g}")
-    write_at_edge(axes, place, "\n".join(lines), color=MUTED)
+    write_at_edge(axes, place, "\n".join(lines), color=style.MUTED)

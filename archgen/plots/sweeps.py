@@ -23,20 +23,9 @@ from archgen.outcomes.estimated import has_figures, run_of
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.outcomes.fronts import CLOSE, knee
 from archgen.outcomes.points import FIELD
+from archgen.plots import style
 from archgen.plots.panels import refusal, square_figure
-from archgen.plots.style import (
-    CYCLE,
-    INK,
-    MARKERS,
-    MUTED,
-    RUN,
-    SETTINGS,
-    folded,
-    legend,
-    logarithmic,
-    readable_on,
-    shown,
-)
+from archgen.plots.style import folded, legend, logarithmic, readable_on, shown
 from simmodel.arch.record import Arch
 
 _MOST_LINES, _MOST_TICKS, _TITLE_LETTERS = 8, 9, 35
@@ -101,7 +90,7 @@ def _run_values(row: Record, metric: Metric) -> list[float]:
     return [value for value in values if value != metric.of(row) and not math.isnan(value)]
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure:
     """Lines of latency, throughput, energy, area, DRAM traffic and use over one swept column.
 
@@ -183,7 +172,7 @@ def _lines(choices: Sequence[Slice]) -> list[SliceLine]:
     else:
         ranked = sorted(choices[:_MOST_LINES], key=_fixed_places)
         labelled = [(each, each.label or each.network) for each in ranked]
-    looks = zip(labelled[:_MOST_LINES], CYCLE, MARKERS, strict=False)
+    looks = zip(labelled[:_MOST_LINES], style.CYCLE, style.MARKERS, strict=False)
     return [SliceLine(one, label, colour, marker) for (one, label), colour, marker in looks]
 
 
@@ -217,9 +206,9 @@ def _draw_line(panel: Axes, axis: StudyAxis, metric: Metric, line: SliceLine) ->
     `gap`, `run`."""
     signs: set[str] = set()
     pieces = _pieces(axis, line.slice, metric)
-    style: Any = {"marker": line.marker, "ms": 4.5, "mec": "white", "mew": 0.5}
+    mark: Any = {"marker": line.marker, "ms": 4.5, "mec": "white", "mew": 0.5}
     for piece in pieces:
-        panel.plot(*zip(*piece, strict=True), "-", lw=1.4, color=line.colour, **style)
+        panel.plot(*zip(*piece, strict=True), "-", lw=1.4, color=line.colour, **mark)
     for before, after in pairwise(pieces):
         signs.add("gap")
         panel.plot(*zip(before[-1], after[0], strict=True), color=line.colour, zorder=1.5, **_GAP)
@@ -229,7 +218,7 @@ def _draw_line(panel: Axes, axis: StudyAxis, metric: Metric, line: SliceLine) ->
             panel.plot(_at(axis, row), 0.02, "x", color=line.colour, ms=5, transform=bottom)
         for value in _run_values(row, metric):
             signs.add("run")
-            panel.plot(_at(axis, row), value, **RUN, color=line.colour)
+            panel.plot(_at(axis, row), value, **style.RUN, color=line.colour)
     if (place := _knee(axis, metric, line.slice, pieces)) is not None:
         signs.add("knee")
         panel.plot(*place, mec=line.colour, **_KNEE)
@@ -296,13 +285,13 @@ def _line_keys(
         ("gap", _GAP, "nothing run between"),
         ("need", _NEED, "the working set fits from here on"),
         ("knee", _KNEE, f"knee: nothing {beyond} is better by more than {100 * CLOSE:g} %"),
-        ("run", RUN, "run in full"),
+        ("run", style.RUN, "run in full"),
         ("left", {"ls": ""}, f"{left} more lines not drawn"),
     ]
-    for sign, style, text in meanings:
+    for sign, look, text in meanings:
         if sign in signs or (sign == "left" and left > 0):
-            edge: Any = {"mec": INK} if sign == "knee" else {}
-            keys.append(Line2D([], [], color=MUTED, label=text, **style, **edge))
+            edge: Any = {"mec": style.INK} if sign == "knee" else {}
+            keys.append(Line2D([], [], color=style.MUTED, label=text, **look, **edge))
     return keys
 
 
@@ -320,7 +309,7 @@ _COLOURS = "cividis_r"
 """Of even lightness, so that a print in grey says the same; dark is much."""
 
 
-@rc_context(SETTINGS)
+@rc_context(style.SETTINGS)
 def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]) -> Figure:
     """Latency and energy over two swept columns: a cell for each pair of values.
 
@@ -410,7 +399,7 @@ def _shade(
         bar.set_ticks((np.geomspace if low > 0 else np.linspace)(low, high, 5).tolist())
         bar.minorticks_off()
     for (x, y), text in words.items():
-        colour = MUTED if math.isnan(cells[y, x]) else readable_on(colours[y, x])
+        colour = style.MUTED if math.isnan(cells[y, x]) else readable_on(colours[y, x])
         panel.text(x, y, text, ha="center", va="center", fontsize=7, color=colour)
 
 

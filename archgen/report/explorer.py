@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 
 from archgen.plots.style import CYCLE
@@ -22,6 +22,7 @@ from archgen.report.sheet import Heading, Sheet
 
 _FILE = "plotly/package_data/plotly.min.js"
 _END = "*/"
+_LICENCES = ("licenses/LICENSE.txt", "licenses/LICENSE", "LICENSE.txt", "LICENSE")
 
 
 @dataclass(frozen=True)
@@ -34,25 +35,16 @@ class Bundle:
     """Its text in UTF-8, deflated (zlib), in base64."""
 
 
+@cache
 def bundle() -> Bundle:
     """The plotting library."""
-    found = distribution("plotly")
-    return _pack_library(Path(str(found.locate_file(_FILE))), _license_text(found))
-
-
-@cache
-def _pack_library(path: Path, terms: str) -> Bundle:
-    content = path.read_bytes()
+    plotly = distribution("plotly")
+    content = Path(str(plotly.locate_file(_FILE))).read_bytes()
     head, end, _ = content[:2000].decode("utf-8", "replace").partition(_END)
     said = "\n".join(line.strip("/* ") for line in head.splitlines()) if end else ""
+    terms = next(filter(None, map(plotly.read_text, _LICENCES)), "")
     both = "\n\n".join(filter(None, (said.strip(), terms.strip())))
     return Bundle(both, b64encode(zlib.compress(content, 9)).decode("ascii"))
-
-
-def _license_text(found: Distribution) -> str:
-    """The text of the licence that the package comes with."""
-    texts = ("licenses/LICENSE.txt", "licenses/LICENSE", "LICENSE.txt", "LICENSE")
-    return next(filter(None, map(found.read_text, texts)), "")
 
 
 LEAST = 6
@@ -89,11 +81,7 @@ def explorer(
         "names": _existing_columns(_NAMES, headings),
         "fields": _existing_columns((each.name for each in (*lengths, *fields)), headings),
         "lengths": _existing_columns((each.name for each in lengths), headings),
-        "figures": [
-            n
-            for n in _existing_columns(_FIGURES, headings)
-            if _count_values(points, n) >= results / 2
-        ],
+        "figures": [n for n in _FIGURES if _count_values(points, n) >= results / 2],
         "more": _existing_columns(_MORE, headings),
         "less": _existing_columns(_LESS, headings),
         "palette": CYCLE,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -52,10 +53,8 @@ def overviews(study: ReportSubject, ranking: Ranking) -> list[Drawing]:
     if frame.empty:
         return []
     shown = bars_of(len(frame), ranking)
-    made = list(drawn(sweep_figures(frame, archs)))
-    made += drawn(row_figures(frame.iloc[shown], archs))
-    made += drawn(cloud_figures(frame, archs))
-    return made
+    rows = row_figures(frame.iloc[shown], archs)
+    return [*drawn(chain(sweep_figures(frame, archs), rows, cloud_figures(frame, archs)))]
 
 
 def drawn(figures: Iterable[tuple[str, Figure]], anchor: str = "figure") -> Iterator[Drawing]:

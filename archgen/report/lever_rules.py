@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from archgen.outcomes.columns import STALLS
 from archgen.report.account import Account
@@ -63,31 +64,27 @@ def _bandwidth(account: Account) -> Verdict:
 
 def _latency(account: Account) -> Verdict:
     waits = account.waiting("data", "store", "fill")
-    gain = min(waits, account.idle)
-    return gain, (
+    return min(waits, account.idle), (
         f"matrix engines wait {percent(waits)} for data, stores and the first fill, while DRAM "
         f"is at its peak rate {percent(account.dram)} of the time"
     )
 
 
-def _room(role: str) -> Callable[[Account], Verdict]:
-    def judge(account: Account) -> Verdict:
-        size = account.point.arch.memories.on_chip()[role].size
-        peak = account.point.get(f"peak_{role}_bytes")
-        if not peak > _FULL * size:
-            return 0.0, ""
-        waits = account.waiting("data", "store", "bandwidth")
-        said = (
-            f"{show_bytes(peak)} of {show_bytes(size)} {NOUNS[role]} in use at the peak; matrix "
-            f"engines wait {percent(waits)} for loads, stores and bandwidth"
-        )
-        if role == "accumulators":  # larger products are fewer
-            again = max(0.0, account.share("matrix") - account.macs)
-            waits += again
-            said += f" and compute {percent(again)} of the time beyond what the MACs take at peak"
-        return min(waits, account.slack), said
-
-    return judge
+def _room(role: str, account: Account) -> Verdict:
+    size = account.point.arch.memories.on_chip()[role].size
+    peak = account.point.get(f"peak_{role}_bytes")
+    if not peak > _FULL * size:
+        return 0.0, ""
+    waits = account.waiting("data", "store", "bandwidth")
+    said = (
+        f"{show_bytes(peak)} of {show_bytes(size)} {NOUNS[role]} in use at the peak; matrix "
+        f"engines wait {percent(waits)} for loads, stores and bandwidth"
+    )
+    if role == "accumulators":  # larger products are fewer
+        again = max(0.0, account.share("matrix") - account.macs)
+        waits += again
+        said += f" and compute {percent(again)} of the time beyond what the MACs take at peak"
+    return min(waits, account.slack), said
 
 
 def _array_verdict(account: Account) -> Verdict:
@@ -100,21 +97,16 @@ def _array_verdict(account: Account) -> Verdict:
     )
 
 
-def _fit(part: float) -> Callable[[Account], Verdict]:
+def _fit(part: float, account: Account) -> Verdict:
     """Of a change that takes off `part` of what matrix engines compute beyond their peak."""
-
-    def judge(account: Account) -> Verdict:
-        share = account.share("matrix")
-        floor = max(account.dram, account.share("vector"))
-        gain = min(part * (share - account.macs), 1 - floor, account.slack)
-        worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
-        return gain, (
-            f"matrix engines compute {percent(share)} of the time; at their peak the MACs would "
-            f"take {percent(account.macs)}"
-            + (f". Most is lost at {listed(worst)}" if worst else "")
-        )
-
-    return judge
+    share = account.share("matrix")
+    floor = max(account.dram, account.share("vector"))
+    gain = min(part * (share - account.macs), 1 - floor, account.slack)
+    worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
+    return gain, (
+        f"matrix engines compute {percent(share)} of the time; at their peak the MACs would "
+        f"take {percent(account.macs)}" + (f". Most is lost at {listed(worst)}" if worst else "")
+    )
 
 
 def _vector(account: Account) -> Verdict:
@@ -131,18 +123,15 @@ def _front_end(account: Account) -> Verdict:
     return min(waits, account.idle), f"matrix engines wait {percent(waits)}: {meaning}"
 
 
-def _conflict(role: str) -> Callable[[Account], Verdict]:
-    def judge(account: Account) -> Verdict:
-        waits = account.waiting_anywhere("conflict")
-        used, banks = account.memories[role], account.point.arch.memories.on_chip()[role].banks
-        # At worst all bytes lie in one bank, whose streams wait for nothing else.
-        return min(waits, account.idle, used * banks), (
-            f"all engines together wait {percent(waits)} of the time for ports and banks of "
-            f"memories on the chip; what passes {NOUNS[role]} takes {percent(used)} of it at the "
-            "rate of all banks"
-        )
-
-    return judge
+def _conflict(role: str, account: Account) -> Verdict:
+    waits = account.waiting_anywhere("conflict")
+    used, banks = account.memories[role], account.point.arch.memories.on_chip()[role].banks
+    # At worst all bytes lie in one bank, whose streams wait for nothing else.
+    return min(waits, account.idle, used * banks), (
+        f"all engines together wait {percent(waits)} of the time for ports and banks of "
+        f"memories on the chip; what passes {NOUNS[role]} takes {percent(used)} of it at the "
+        "rate of all banks"
+    )
 
 
 def _cores(account: Account) -> Verdict:
@@ -153,15 +142,28 @@ def _cores(account: Account) -> Verdict:
     )
 
 
-def _host_verdict(part: float) -> Callable[[Account], Verdict]:
+def _host_verdict(part: float, account: Account) -> Verdict:
     """Of a change that takes off `part` of the host's time."""
+    share = account.share("host")
+    said = f"the host runs {listed(account.on_host()) or 'operators'} in {percent(share)}"
+    return min(part * share, account.idle), f"{said} of the time"
 
-    def judge(account: Account) -> Verdict:
-        share = account.share("host")
-        said = f"the host runs {listed(account.on_host()) or 'operators'} in {percent(share)}"
-        return min(part * share, account.idle), f"{said} of the time"
 
-    return judge
+def _copy(name: str, account: Account) -> Verdict:
+    """Twice the rate of a copy engine; DRAM may hold it back before."""
+    arch, share = account.point.arch, account.share(name)
+    engine, dram = arch.copy_[name], arch.dram_bytes_per_cycle
+    rate = engine.bandwidth.at(arch.clock)
+    bound = dram if "dram" in (engine.from_ + engine.to) else 2 * rate
+    saved = max(0.0, 1 - rate / min(2 * rate, bound))  # new time over old is old rate over new
+    said = f"{name} is busy at its own full rate {percent(share)} of the time"
+    return min(share * saved, account.idle), said
+
+
+def _link(name: str, account: Account) -> Verdict:
+    share = account.links[name]
+    said = f"its bytes take at most {percent(share)} of the time at its peak rate"
+    return min(share / 2, account.idle), said
 
 
 def _double(*names: str) -> Callable[[Arch], Fields]:
@@ -233,6 +235,9 @@ _FEW = "those waits, as far as they lie above the roofline; judged where tokens 
 _PARTS = (("banks", "banks"), ("bank_width", "bank width"))
 _ROOM = "those waits, as far as they lie above the roofline; judged where more than half is in use"
 _BEYOND = "the time that matrix engines compute beyond what the MACs take at peak"
+_OWN = "half of the engine's own time; compute engines and DRAM remain"
+_BYTES = "half of the time that its bytes take; DRAM and compute engines remain"
+_HOST = "the host's own time; DRAM and the busiest compute engine remain"
 _HALF = "half of the time that matrix engines compute; DRAM and the vector engine remain"
 DEPTHWISE = (
     LeverRule("depthwise products on the array", _enable_depthwise, _made_apart, "", _never),
@@ -255,10 +260,11 @@ RULES = (
          "and the busiest compute engine remain"),
     *SHAPES,
     *DEPTHWISE,
-    LeverRule("half the start-up of the matrix engine", _halve("matrix.startup"), _fit(0.5),
-         "half of the time that matrix engines compute beyond what the MACs take at peak"),
-    LeverRule("im2col in the matrix engine", _im2col, _fit(1), _BEYOND),
-    LeverRule("a matrix engine that fits the layers: shape, granularity", None, _fit(1), _BEYOND),
+    LeverRule("half the start-up of the matrix engine", _halve("matrix.startup"),
+         partial(_fit, 0.5), f"half of {_BEYOND}"),
+    LeverRule("im2col in the matrix engine", _im2col, partial(_fit, 1), _BEYOND),
+    LeverRule("a matrix engine that fits the layers: shape, granularity", None,
+         partial(_fit, 1), _BEYOND),
     LeverRule("twice the vector lanes", _double("vector.lanes"), _vector,
          "half of the time that vector engines compute; DRAM and the matrix engine remain"),
     LeverRule("a quicker front end: twice the issue width and deeper queues",
@@ -268,10 +274,10 @@ RULES = (
     LeverRule("twice the tokens", _tokens, _semaphores, _FEW, _never),
     LeverRule("twice the cores", _double("cores"), _cores,
          "half of the time that the busiest compute engines work; DRAM remains", _never),
-    LeverRule("a host twice as quick, at half the latency", _quicker_host, _host_verdict(0.5),
-         "half of the host's own time; DRAM and the busiest compute engine remain"),
-    LeverRule("the host's operators on the machine", None, _host_verdict(1),
-         "the host's own time; DRAM and the busiest compute engine remain"),
+    LeverRule("a host twice as quick, at half the latency", _quicker_host,
+         partial(_host_verdict, 0.5), f"half of {_HOST}"),
+    LeverRule("the host's operators on the machine", None, partial(_host_verdict, 1),
+         _HOST),
 )  # fmt: skip
 
 
@@ -279,46 +285,17 @@ def rules_for(arch: Arch) -> list[LeverRule]:
     """Those of `RULES` that say something of `arch`, and some for each of its memories on the chip,
     copy engines and links."""
     memories = arch.memories.on_chip()
-    found = (
-        *RULES,
-        *(LeverRule(f"twice the {NOUNS[role]}", _double(f"memories.{role}.size"), _room(role),
-            _ROOM,
-               _never) for role in memories),
-        *(LeverRule(f"twice the {noun} of {NOUNS[role]}", _double(f"memories.{role}.{part}"),
-               _conflict(role), _WAITS)
-          for role in memories for part, noun in _PARTS),
-        *(LeverRule(f"twice the rate of copy engine {name}", _double(f"copy.{name}.bandwidth"),
-               _copy(name), "half of the engine's own time; compute engines and DRAM remain")
-          for name in arch.copy_),
-        *(LeverRule(f"twice the bandwidth of link {name}", _double(f"links.{name}.bandwidth"),
-               _link(name),
-               "half of the time that its bytes take; DRAM and compute engines remain")
-          for name in arch.links),
-    )  # fmt: skip
+    found = [*RULES]
+    for role in memories:
+        size, room = _double(f"memories.{role}.size"), partial(_room, role)
+        found.append(LeverRule(f"twice the {NOUNS[role]}", size, room, _ROOM, _never))
+        for part, noun in _PARTS:
+            fields, conflict = _double(f"memories.{role}.{part}"), partial(_conflict, role)
+            found.append(LeverRule(f"twice the {noun} of {NOUNS[role]}", fields, conflict, _WAITS))
+    for name in arch.copy_:
+        rate, title = _double(f"copy.{name}.bandwidth"), f"twice the rate of copy engine {name}"
+        found.append(LeverRule(title, rate, partial(_copy, name), _OWN))
+    for name in arch.links:
+        rate, title = _double(f"links.{name}.bandwidth"), f"twice the bandwidth of link {name}"
+        found.append(LeverRule(title, rate, partial(_link, name), _BYTES))
     return [rule for rule in found if rule.fields is None or rule.fields(arch)]
-
-
-def _copy(name: str) -> Callable[[Account], Verdict]:
-    def judge(account: Account) -> Verdict:
-        share = account.share(name)
-        gain = min(share * _quicker(account.point.arch, name), account.idle)
-        return gain, f"{name} is busy at its own full rate {percent(share)} of the time"
-
-    return judge
-
-
-def _quicker(arch: Arch, name: str) -> float:
-    """Share of its time that twice the rate saves a copy engine; DRAM may hold it back before."""
-    engine = arch.copy_[name]
-    rate, dram = engine.bandwidth.at(arch.clock), arch.dram_bytes_per_cycle
-    bound = dram if "dram" in (engine.from_ + engine.to) else 2 * rate
-    return max(0.0, 1 - rate / min(2 * rate, bound))  # new time over old is old rate over new
-
-
-def _link(name: str) -> Callable[[Account], Verdict]:
-    def judge(account: Account) -> Verdict:
-        share = account.links[name]
-        said = f"its bytes take at most {percent(share)} of the time at its peak rate"
-        return min(share / 2, account.idle), said
-
-    return judge

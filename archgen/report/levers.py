@@ -131,33 +131,24 @@ def levers(
     arch: Arch,
     accounts: Sequence[Account],
     measure: Callable[[Fields], MeasuredGain | None] = lambda fields: None,
-) -> list[Lever]:
-    """What makes the runs in `accounts`, all on `arch`, faster; `measure` says what the study
-    has found of a change. What was tried comes first, each kind by what is known of its gain: a
-    measurement is of the compiler's own program at the study's effort, so it counts before all."""
-    found = (replace(lever, measured=measure(lever.fields)) for lever in _all(arch, accounts))
+) -> tuple[list[Lever], list[str]]:
+    """What makes the runs in `accounts`, all on `arch`, faster, and titles of what was tried, by
+    the study itself or as its bound promised something, and gains nothing.
+
+    `measure` says what the study has found of a change. What was tried comes first, each kind by
+    what is known of its gain: a measurement is of the compiler's own program at the study's effort,
+    so it counts before all.
+    """
+    judged = [_judged(arch, rule, accounts) for rule in rules_for(arch) if accounts]
+    found = [replace(lever, measured=measure(lever.fields)) for lever in judged]
     kept = [
         lever
         for lever in found
         if lever.effective_gain >= (WORTH if lever.is_bound else LEAST) and _lawful(arch, lever)
     ]
-    return sorted(kept, key=lambda lever: (lever.is_bound, -lever.effective_gain))
-
-
-def without_gain(
-    arch: Arch,
-    accounts: Sequence[Account],
-    measure: Callable[[Fields], MeasuredGain | None] = lambda fields: None,
-) -> list[str]:
-    """What was tried, by the study itself or as its bound promised something, and gains nothing:
-    in words."""
-    found = (replace(lever, measured=measure(lever.fields)) for lever in _all(arch, accounts))
     tried = [each for each in found if each.measured or each.way in (SIMULATED, ANEW)]
-    return [lever.title for lever in tried if lever.effective_gain < LEAST]
-
-
-def _all(arch: Arch, accounts: Sequence[Account]) -> list[Lever]:
-    return [_judged(arch, rule, accounts) for rule in rules_for(arch)] if accounts else []
+    without = [lever.title for lever in tried if lever.effective_gain < LEAST]
+    return sorted(kept, key=lambda lever: (lever.is_bound, -lever.effective_gain)), without
 
 
 def _lawful(arch: Arch, lever: Lever) -> bool:

@@ -34,9 +34,9 @@ from archgen.report.figures import (  # fmt: skip
 )
 from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
-from archgen.report.levers import Lever, levers, without_gain
+from archgen.report.levers import Lever, levers
 from archgen.report.points import PointView, ReportSubject, views
-from archgen.report.ranking import MeasuredGain, Ranking, Standing, alike, measured, rank
+from archgen.report.ranking import Ranking, Standing, alike, measured, rank
 from archgen.report.ranking import content as machine_content
 from archgen.report.sheet import counted, listed, percent, short, signed, times
 from archgen.report.summary import sentences
@@ -54,7 +54,7 @@ from archgen.report.tables import (
     waterfall_sheet,
     yaml_anchor,
 )  # fmt: skip
-from archgen.schema.rewritten import Fields, fields_of
+from archgen.schema.rewritten import fields_of
 
 REPORT = "report.html"
 MOST = 9_500_000
@@ -119,11 +119,12 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         for each in ran[:MOST_ROWS]
     }
     groups = alike(ran)
-    measures = _measures(groups)
+    known = {machine_content(own[0].arch): own for own in groups}
     found = {
-        own[0].name: levers(own[0].arch, accounts[own[0].name], measures[own[0].name])
-        for own in groups[:MACHINES]
+        own.name: levers(own.arch, accounts[own.name], partial(measured, standing=own, known=known))
+        for own, *_ in groups[:MACHINES]
     }
+    changes = {name: own for name, (own, _) in found.items()}
     shown = chosen_details([own[0] for own in groups], ranking.workloads)
     detailed, machine_card = {point.index for point in shown}, _machine_cards(ranking, groups)
     # A point leads to what says most of it: its details, what bounds its machine, or its file.
@@ -138,7 +139,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "about": study.about,
         "found": findings(folder, machine_card),
         "title": study.about.name or "Study",
-        "sentences": sentences(points, ranking, found, study.about.total),
+        "sentences": sentences(points, ranking, changes, study.about.total),
         "ranking": ranking,
         "machines": machines_sheet(ranking),
         "points": table,
@@ -147,7 +148,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
         "waterfall": waterfall_sheet([points[i] for i in rows if points[i].has_run]),
         "reviews": [
-            _review(own, points, accounts[own[0].name], found[own[0].name], measures, study)
+            _review(own, points, accounts[own[0].name], *found[own[0].name], study)
             for own in groups[:MACHINES]
         ],
         "distinct": len(groups),
@@ -168,15 +169,6 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
     }
 
 
-def _measures(
-    groups: Sequence[tuple[Standing, ...]],
-) -> dict[str, Callable[[Fields], MeasuredGain | None]]:
-    """By machine what the study itself has measured of a change."""
-    known = {machine_content(own[0].arch): own for own in groups}
-    firsts = (own[0] for own in groups[:MACHINES])
-    return {each.name: partial(measured, standing=each, known=known) for each in firsts}
-
-
 def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Callable[[str], str]:
     """For each machine the id of what bounds it, else of its file; empty for one that is not in
     the study."""
@@ -191,7 +183,7 @@ def _review(
     points: Sequence[PointView],
     own: Sequence[Account],
     changes: Sequence[Lever],
-    measures: Mapping[str, Callable[[Fields], MeasuredGain | None]],
+    without: Sequence[str],
     study: ReportSubject,
 ) -> dict[str, Any]:
     """What bounds one machine, whatever it is called, and what could be changed about it."""
@@ -203,7 +195,7 @@ def _review(
         "waits": _waits(own),
         "accounts": own,
         "levers": changes,
-        "without": without_gain(standing.arch, own, measures[standing.name]),
+        "without": without,
     }
 
 

@@ -25,27 +25,19 @@ from simmodel.arch.record import Arch
 
 
 class ReportSubject(Protocol):
-    """A study (`archgen.studies.results.Study`)."""
+    """A study (`archgen.studies.results.Study`): its finished points and machines, what it was made
+    of, one row for each point, and its machines by their names."""
 
     @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """Its finished points."""
-
+    def outcomes(self) -> tuple[Outcome, ...]: ...
     @property
-    def archs(self) -> tuple[Arch, ...]:
-        """Its machines."""
-
+    def archs(self) -> tuple[Arch, ...]: ...
     @property
-    def about(self) -> StudyMetadata:
-        """What it was made of."""
-
+    def about(self) -> StudyMetadata: ...
     @property
-    def frame(self) -> Frame:
-        """One row for each point."""
-
+    def frame(self) -> Frame: ...
     @property
-    def by_name(self) -> dict[str, Arch]:
-        """Its machines by their names."""
+    def by_name(self) -> dict[str, Arch]: ...
 
 
 @dataclass(frozen=True)

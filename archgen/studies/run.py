@@ -20,7 +20,7 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.check import reference, verify
-from archgen.check.quantize import Unquantized, quantization_error
+from archgen.check.quantize import quantization_error, unquantized_outputs
 from archgen.check.quantizer_input import PRODUCTS
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
@@ -84,7 +84,7 @@ class Workbench:
         self.tools = tools
         self._models = Models(tools.load)
         self._stagewise = Recent[dict[str, Array]]()
-        self._unquantized = Unquantized()
+        self._unquantized = Recent[Mapping[str, Array]]()
         self._memo = api.Memo()
         self._bucket: tuple[Request, Compiled | api.DoesNotFit | api.UnsupportedModel] | None = None
         self._decisions: dict[tuple[Extension, ...], api.Decisions] = {}
@@ -231,7 +231,9 @@ class Workbench:
         if point.dtype != "int8":
             return verdict
         with step(f"running {model.name} in ONNX Runtime as it was"):
-            exact = self._unquantized.outputs(model.key, kept.opened, inputs, cache_dir())
+            exact = self._unquantized.get(
+                model.key, lambda: unquantized_outputs(kept.opened, inputs, cache_dir())
+            )
         return replace(verdict, quantization_error=quantization_error(run.outputs, exact))
 
     def _recomputed(

@@ -163,14 +163,9 @@ class ZooTensor:
     moments: Moments
 
     def apply(
-        self,
-        kind: str,
-        name: str,
-        *others: Operand,
-        shape: tuple[int, ...] | None = None,
-        moments: Moments | None = None,
-        **attributes: Any,
-    ) -> ZooTensor:
+        self, kind: str, name: str, *others: Operand, shape: tuple[int, ...] | None = None,
+        moments: Moments | None = None, **attributes: Any,
+    ) -> ZooTensor:  # fmt: skip
         """A node with one output, of this tensor's shape and moments unless others are given."""
         self.net.node(kind, name, self, *others, **attributes)
         return ZooTensor(self.net, name, shape or self.shape, moments or self.moments)
@@ -187,15 +182,9 @@ class ZooTensor:
         graph.output.append(info)
 
     def conv(
-        self,
-        name: str,
-        channels: int,
-        kernel: int,
-        stride: int = 1,
-        padding: int | None = None,
-        groups: int = 1,
-        bias: bool = True,
-    ) -> ZooTensor:
+        self, name: str, channels: int, kernel: int, stride: int = 1, padding: int | None = None,
+        groups: int = 1, bias: bool = True,
+    ) -> ZooTensor:  # fmt: skip
         """Conv over (N, C, H, W) or (N, C, L). With a bias its output is centred with unit
         variance; without, it expects BatchNormalization to do that. ``padding`` defaults to
         kernel // 2.
@@ -220,15 +209,9 @@ class ZooTensor:
         )
 
     def conv_bn(
-        self,
-        name: str,
-        channels: int,
-        kernel: int,
-        stride: int = 1,
-        groups: int = 1,
-        norm: str = "",
-        gain: float = 1.0,
-    ) -> ZooTensor:
+        self, name: str, channels: int, kernel: int, stride: int = 1, groups: int = 1,
+        norm: str = "", gain: float = 1.0,
+    ) -> ZooTensor:  # fmt: skip
         """A convolution and the BatchNormalization `norm` (default: `.bn` of its name)."""
         y = self.conv(name, channels, kernel, stride, groups=groups, bias=False)
         return y.batch_norm(norm or f"{name}.bn", gain)
@@ -304,14 +287,9 @@ class ZooTensor:
         return self.apply("Add", name, other, moments=self.moments.plus(other.moments))
 
     def pool(
-        self,
-        name: str,
-        kernel: int,
-        stride: int,
-        padding: int = 0,
-        ceil: bool = False,
+        self, name: str, kernel: int, stride: int, padding: int = 0, ceil: bool = False,
         kind: str = "MaxPool",
-    ) -> ZooTensor:
+    ) -> ZooTensor:  # fmt: skip
         """MaxPool or AveragePool over (N, C, H, W) with a square window."""
         combined = self.moments.maximum if kind == "MaxPool" else self.moments.averaged
         spatial = self._extents(name, kernel, stride, padding, ceil)

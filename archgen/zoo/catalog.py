@@ -19,14 +19,13 @@ import onnx
 from archgen.schema.source import read_packaged
 from archgen.zoo.builder import NetworkBuilder, ZooError
 from archgen.zoo.classifiers import densenet121, googlenet, resnet, shufflenet_v2, squeezenet, vgg16
-from archgen.zoo.counts import Counts, count
 from archgen.zoo.decoders import gpt2, llama, moe
 from archgen.zoo.dense_prediction import unet, yolov8n
 from archgen.zoo.mobile import efficientnet_b0, mobilenet_v1, mobilenet_v2, mobilenet_v3
 from archgen.zoo.other import conformer, dlrm, lstm_kws, whisper_encoder
 from archgen.zoo.transformer import bert, vit
 
-__all__ = ["CATALOG", "Counts", "Option", "ZooError", "ZooNetwork", "build", "count"]
+__all__ = ["CATALOG", "Option", "ZooError", "ZooNetwork", "build"]
 
 Option = int | float
 

@@ -19,7 +19,14 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from archgen.zoo.builder import NetworkBuilder, ZooTensor
-from archgen.zoo.transformer import PEAKED, check_heads, layer_norm, linear, weighted_values
+from archgen.zoo.transformer import (
+    PEAKED,
+    by_head,
+    check_heads,
+    layer_norm,
+    linear,
+    weighted_values,
+)
 
 _BASE = 10_000.0
 """Of the wavelengths of rotary positions."""
@@ -28,18 +35,9 @@ _Shape = tuple[int, int, int, int]
 
 
 def llama(
-    net: NetworkBuilder,
-    *,
-    batch: int,
-    sequence: int,
-    layers: int,
-    hidden: int,
-    heads: int,
-    groups: int,
-    wide: int,
-    past: int,
-    room: int,
-) -> None:
+    net: NetworkBuilder, *, batch: int, sequence: int, layers: int, hidden: int, heads: int,
+    groups: int, wide: int, past: int, room: int,
+) -> None:  # fmt: skip
     """Appends decoder layers and the last normalization on hidden states (batch, sequence,
     hidden); ``groups`` key and value heads serve ``heads`` query heads, ``wide`` is the width of
     the feed-forward layers, ``past`` the number of tokens whose keys and values are given. With
@@ -128,7 +126,7 @@ class _Attention:
         """In standard operators."""
         net, name, (_, groups, past, width) = x.net, self.name, self.cached
         query, *new = (
-            _by_head(_projected(x, f"{name}.{kind}", count * width, gain), count)
+            by_head(_projected(x, f"{name}.{kind}", count * width, gain), count)
             for kind, count, gain in self._parts()
         )
         query = self._rotated(net, f"{name}.query", query)
@@ -188,14 +186,6 @@ class _Attention:
         return net.node("Add", f"{name}.rotated", straight, across)
 
 
-def _by_head(x: ZooTensor, heads: int) -> str:
-    """(batch, tokens, hidden) -> (batch, heads, tokens, width)."""
-    batch, tokens, hidden = x.shape
-    shape = [batch, tokens, heads, hidden // heads]
-    split = x.net.node("Reshape", f"{x.name}.split", x, shape)
-    return x.net.node("Transpose", f"{x.name}.heads", split, perm=[0, 2, 1, 3])
-
-
 def _grown_cache(net: NetworkBuilder, name: str, new: str, given: _Shape, end: int) -> str:
     """Keys or values of the tokens before, of the shape `given`, and behind them ``new``; these
     alone where there were none."""
@@ -235,17 +225,9 @@ _WORDS = 4.0
 
 
 def gpt2(
-    net: NetworkBuilder,
-    *,
-    batch: int,
-    sequence: int,
-    past: int,
-    layers: int,
-    hidden: int,
-    heads: int,
-    vocabulary: int,
-    positions: int,
-) -> None:
+    net: NetworkBuilder, *, batch: int, sequence: int, past: int, layers: int, hidden: int,
+    heads: int, vocabulary: int, positions: int,
+) -> None:  # fmt: skip
     """Appends GPT-2 on token ids (batch, sequence) behind ``past`` tokens; outputs ``logits``
     (batch, vocabulary) of the token after the last one."""
     check_heads(net, hidden, heads)
@@ -285,11 +267,11 @@ def _masked_attention(
     names = [f"{name}.split.{part}" for part in range(3)]
     net.nodes("Split", names, joint, [hidden] * 3, axis=2)
     shape = net.constant(f"{names[0]}.apart.input1", np.array([batch, tokens, heads, width]))
-    by_head = []
+    apart_heads = []
     for part in names:
         apart = net.node("Reshape", f"{part}.apart", part, shape)
-        by_head.append(net.node("Transpose", f"{part}.heads", apart, perm=[0, 2, 1, 3]))
-    query, *new = by_head
+        apart_heads.append(net.node("Transpose", f"{part}.heads", apart, perm=[0, 2, 1, 3]))
+    query, *new = apart_heads
     key, value = (
         _grown_cache(net, f"{layer}.{kind}", given, (batch, heads, past, width), past + tokens)
         for kind, given in zip(("key", "value"), new, strict=True)
@@ -322,16 +304,9 @@ _OUTPUT_GAIN = 4.0
 
 
 def moe(
-    net: NetworkBuilder,
-    *,
-    batch: int,
-    sequence: int,
-    hidden: int,
-    wide: int,
-    experts: int,
-    active: int,
-    gathered: int,
-) -> None:
+    net: NetworkBuilder, *, batch: int, sequence: int, hidden: int, wide: int, experts: int,
+    active: int, gathered: int,
+) -> None:  # fmt: skip
     """Appends the layer on normalized hidden states (batch, sequence, hidden): ``active`` of
     ``experts`` gated perceptrons of width ``wide`` for each token. With ``gathered`` the weights
     of the chosen experts are gathered, else all experts compute all tokens."""

@@ -148,14 +148,8 @@ def _inverted_residual(x: ZooTensor, name: str, block: _Block) -> ZooTensor:
 
 
 def _conv_unit(
-    x: ZooTensor,
-    name: str,
-    channels: int,
-    kernel: int,
-    activation: str,
-    stride: int = 1,
-    groups: int = 1,
-    suffix: str = ".conv",
-) -> ZooTensor:
+    x: ZooTensor, name: str, channels: int, kernel: int, activation: str, stride: int = 1,
+    groups: int = 1, suffix: str = ".conv",
+) -> ZooTensor:  # fmt: skip
     y = x.conv_bn(f"{name}{suffix}", channels, kernel, stride, groups, f"{name}.bn")
     return y.activated(activation)

@@ -39,15 +39,9 @@ def whisper_encoder(
 
 
 def conformer(
-    net: NetworkBuilder,
-    *,
-    batch: int,
-    sequence: int,
-    layers: int,
-    hidden: int,
-    heads: int,
+    net: NetworkBuilder, *, batch: int, sequence: int, layers: int, hidden: int, heads: int,
     kernel: int,
-) -> None:
+) -> None:  # fmt: skip
     """Appends Conformer blocks on (batch, sequence, hidden): attention and a convolution between
     two feed-forward layers of half a step each. ``kernel`` is that of the convolution."""
     check_heads(net, hidden, heads)
@@ -116,15 +110,9 @@ _ROWS_STD = 0.5
 
 
 def dlrm(
-    net: NetworkBuilder,
-    *,
-    batch: int,
-    features: int,
-    tables: int,
-    rows: int,
-    width: int,
+    net: NetworkBuilder, *, batch: int, features: int, tables: int, rows: int, width: int,
     hidden: int,
-) -> None:
+) -> None:  # fmt: skip
     """Appends DLRM on ``dense`` (batch, features) and ``indices`` (batch, tables), one row of
     ``width`` values out of ``rows`` for each table; ``hidden`` is the widest layer of both
     perceptrons. Outputs the probability of a ``click`` (batch, 1)."""

@@ -23,16 +23,9 @@ PEAKED = 1.4
 
 
 def bert(
-    net: NetworkBuilder,
-    *,
-    batch: int,
-    sequence: int,
-    layers: int,
-    hidden: int,
-    heads: int,
-    vocabulary: int,
-    positions: int,
-) -> None:
+    net: NetworkBuilder, *, batch: int, sequence: int, layers: int, hidden: int, heads: int,
+    vocabulary: int, positions: int,
+) -> None:  # fmt: skip
     """Appends a BERT encoder on token ids (batch, sequence); outputs ``last_hidden_state``
     (batch, sequence, hidden) and ``pooler_output`` (batch, hidden)."""
     check_heads(net, hidden, heads)
@@ -64,16 +57,9 @@ def bert(
 
 
 def vit(
-    net: NetworkBuilder,
-    *,
-    batch: int,
-    image: int,
-    patch: int,
-    layers: int,
-    hidden: int,
-    heads: int,
-    classes: int,
-) -> None:
+    net: NetworkBuilder, *, batch: int, image: int, patch: int, layers: int, hidden: int,
+    heads: int, classes: int,
+) -> None:  # fmt: skip
     """Appends a ViT classifier with a class token on (batch, 3, image, image)."""
     check_heads(net, hidden, heads)
     net.refuse(image % patch > 0, f"image={image} is not a multiple of patch={patch}")
@@ -144,22 +130,23 @@ def attention(
 ) -> ZooTensor:
     """Multi-head self-attention on (batch, tokens, hidden) and its output projection; ``bias``
     is added to the scores."""
-    net, (batch, tokens, hidden) = x.net, x.shape
-    shape, by_head = [batch, tokens, heads, hidden // heads], []
-    for kind, order, gain, biased in (
-        ("query", [0, 2, 1, 3], PEAKED, True),
-        ("key", [0, 2, 3, 1], PEAKED, biased_keys),
-        ("value", [0, 2, 1, 3], 1.0, True),
-    ):
-        part = linear(x, f"{name}.{kind}", hidden, gain, biased).name
-        split = net.node("Reshape", f"{part}.split", part, shape)
-        by_head.append(net.node("Transpose", f"{part}.heads", split, perm=order))
-    query, key, value = by_head
+    net, hidden = x.net, x.shape[-1]
+    query = by_head(linear(x, f"{name}.query", hidden, PEAKED), heads)
+    key = by_head(linear(x, f"{name}.key", hidden, PEAKED, biased_keys), heads, (0, 2, 3, 1))
+    value = by_head(linear(x, f"{name}.value", hidden), heads)
     scores = net.node("MatMul", f"{name}.scores", query, key)
     scores = net.node("Div", f"{name}.scaled", scores, math.sqrt(hidden // heads))
     if bias is not None:
         scores = net.node("Add", f"{name}.masked", scores, bias)
     return linear(weighted_values(x, name, scores, value), f"{name}.output", hidden)
+
+
+def by_head(x: ZooTensor, heads: int, order: tuple[int, ...] = (0, 2, 1, 3)) -> str:
+    """(batch, tokens, hidden) -> (batch, heads, tokens, width), or another `order` of these."""
+    batch, tokens, hidden = x.shape
+    shape = [batch, tokens, heads, hidden // heads]
+    split = x.net.node("Reshape", f"{x.name}.split", x, shape)
+    return x.net.node("Transpose", f"{x.name}.heads", split, perm=order)
 
 
 def weighted_values(x: ZooTensor, name: str, scores: str, value: str) -> ZooTensor:

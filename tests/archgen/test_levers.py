@@ -12,7 +12,7 @@ from small_nets import saved
 
 from archgen.outcomes.bottleneck import ANEW, AT_MOST, ESTIMATED, SIMULATED, TriedChange, key_of
 from archgen.report.account import Account, account
-from archgen.report.levers import LEAST, Lever, levers, without_gain
+from archgen.report.levers import LEAST, Lever, levers
 from archgen.report.points import views
 from archgen.report.ranking import rank
 from archgen.report.summary import sentences
@@ -43,7 +43,7 @@ def found(
     made = study([arch], [str(network)], effort=0, verify=False, levers=True, executor="here",
                  tools=tools)  # fmt: skip
     own = account(views(made)[0], made.outcomes[0])
-    return made, levers(arch, [own]), own
+    return made, levers(arch, [own])[0], own
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +76,15 @@ def test_what_was_tried_overrules_a_bound(slow: tuple[Study, list[Lever], Accoun
     arch, first = own.point.arch, changes[0]
     none = TriedChange(first.fields, -0.001, SIMULATED)
     idle = replace(own, tried={key_of(first.fields): none})
-    assert first.title in without_gain(arch, [idle])
-    assert first.title not in [lever.title for lever in levers(arch, [idle])]
+    kept, without = levers(arch, [idle])
+    assert first.title in without
+    assert first.title not in [lever.title for lever in kept]
     # Over two workloads, of which one gains nothing: 1 - sqrt(1 - gain), and both were simulated.
-    (both,) = [lever for lever in levers(arch, [own, idle]) if lever.title == first.title]
+    (both,) = [lever for lever in levers(arch, [own, idle])[0] if lever.title == first.title]
     assert both.gain == pytest.approx(1 - (1.001 * (1 - first.gain)) ** 0.5)
     assert both.way == SIMULATED
     half = replace(own, tried={})
-    (mixed,) = [lever for lever in levers(arch, [own, half]) if lever.title == first.title]
+    (mixed,) = [lever for lever in levers(arch, [own, half])[0] if lever.title == first.title]
     assert mixed.way == AT_MOST, "the weakest"
 
 

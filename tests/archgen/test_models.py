@@ -17,6 +17,7 @@ from archgen.studies.design import designed, points
 from archgen.zoo.catalog import build
 
 Dim = int | str | None
+node = helper.make_node
 
 
 def linear(shape: list[Dim], opset: int = 17, ir: int = 8) -> onnx.ModelProto:
@@ -159,37 +160,27 @@ def _short_data() -> onnx.ModelProto:
     return proto
 
 
-def _short_constant() -> onnx.ModelProto:
-    proto = linear([1, 4])
+def _with(*nodes: onnx.NodeProto) -> Callable[[], onnx.ModelProto]:
+    def made() -> onnx.ModelProto:
+        proto = linear([1, 4])
+        proto.graph.node.extend(nodes)
+        return proto
+
+    return made
+
+
+def _branching() -> list[onnx.NodeProto]:
+    """What a branch reads from around it makes the circle."""
+    inner = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
+    branch = helper.make_graph([node("Relu", ["after"], ["r"])], "b", [], [inner])
+    choice = node("If", ["x"], ["chosen"], then_branch=branch, else_branch=branch)
+    return [choice, node("Neg", ["chosen"], ["after"])]
+
+
+def _long_constant() -> onnx.NodeProto:
     value = helper.make_tensor("v", TensorProto.INT4, [3], [1, 2, 3])
     value.int32_data.append(9)
-    proto.graph.node.append(helper.make_node("Constant", [], ["c"], value=value))
-    return proto
-
-
-def _worded_axis() -> onnx.ModelProto:
-    proto = linear([1, 4])
-    proto.graph.node.append(helper.make_node("Softmax", ["x"], ["s"], name="soft", axis="one"))
-    return proto
-
-
-def _circle() -> onnx.ModelProto:
-    proto = linear([1, 4])
-    proto.graph.node.append(helper.make_node("Relu", ["b"], ["a"], name="first"))
-    proto.graph.node.append(helper.make_node("Add", ["a", "x"], ["b"]))
-    return proto
-
-
-def _circle_of_a_branch() -> onnx.ModelProto:
-    """What a branch reads from around it makes the circle."""
-    proto = linear([1, 4])
-    inner = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
-    branch = helper.make_graph([helper.make_node("Relu", ["after"], ["r"])], "b", [], [inner])
-    proto.graph.node.append(
-        helper.make_node("If", ["x"], ["chosen"], then_branch=branch, else_branch=branch)
-    )
-    proto.graph.node.append(helper.make_node("Neg", ["chosen"], ["after"]))
-    return proto
+    return node("Constant", [], ["c"], value=value)
 
 
 def _recursive() -> onnx.ModelProto:
@@ -203,26 +194,25 @@ def _recursive() -> onnx.ModelProto:
     return proto
 
 
-def _made_twice() -> onnx.ModelProto:
-    proto = linear([1, 4])
-    proto.graph.node.append(helper.make_node("Relu", ["x"], ["a"], name="first"))
-    proto.graph.node.append(helper.make_node("Neg", ["x"], ["a"], name="second"))
-    return proto
-
-
 BROKEN = [
-    (_made_twice, r"'second' .* makes 'a', and so do the results of node 'first' \(ai.onnx.Relu"),
-    (_short_data, "initializer 'w' holds 3 bytes of data, and its shape .4, 3. takes 48"),
-    (_short_constant, "node 1: its 'value' holds 3 numbers of data, and its shape .3. takes 2"),
     (
-        _worded_axis,
+        _with(node("Relu", ["x"], ["a"], name="first"), node("Neg", ["x"], ["a"], name="second")),
+        r"'second' .* makes 'a', and so do the results of node 'first' \(ai.onnx.Relu",
+    ),
+    (_short_data, "initializer 'w' holds 3 bytes of data, and its shape .4, 3. takes 48"),
+    (
+        _with(_long_constant()),
+        "node 1: its 'value' holds 3 numbers of data, and its shape .3. takes 2",
+    ),
+    (
+        _with(node("Softmax", ["x"], ["s"], name="soft", axis="one")),
         r"node 'soft' \(ai.onnx.Softmax\): its attribute 'axis' holds one string where one int",
     ),
     (
-        _circle,
+        _with(node("Relu", ["b"], ["a"], name="first"), node("Add", ["a", "x"], ["b"])),
         "in a circle: .*(node 'first' .ai.onnx.Relu. > the Add that makes 'b'|'b' > node 'first')",
     ),
-    (_circle_of_a_branch, "in a circle: .*(makes 'chosen' > |makes 'after' > )"),
+    (_with(*_branching()), "in a circle: .*(makes 'chosen' > |makes 'after' > )"),
     (_recursive, "may not call itself.*('d.F' > 'd.G' > 'd.F'|'d.G' > 'd.F' > 'd.G')"),
 ]
 
@@ -347,8 +337,8 @@ def test_the_batch_of_a_model_is_the_one_that_its_file_fixes(tmp_path: Path) -> 
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [10, width])
         for name, width in (("x", 8), ("y", 4))
     ]
-    node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    graph = helper.make_graph([node], "g", ports[:1], ports[1:], [weights])
+    product = node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([product], "g", ports[:1], ports[1:], [weights])
     opsets = [helper.make_opsetid("", 17)]
     path = tmp_path / "ten.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)

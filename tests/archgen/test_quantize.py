@@ -125,26 +125,6 @@ def test_a_quantized_model_is_left_alone(tmp_path: Path, quantized: module.Quant
     assert not list(tmp_path.iterdir())
 
 
-def _conv(dtype: type, opset: int) -> SourceModel:
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    x = helper.make_tensor_value_info("x", kind, [1, 2, 6, 6])
-    y = helper.make_tensor_value_info("y", kind, [1, 4, 4, 4])
-    weight = np.random.default_rng(0).standard_normal((4, 2, 3, 3)).astype(dtype)
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"])], "g", [x], [y],
-        [numpy_helper.from_array(weight, "w")],
-    )  # fmt: skip
-    imports = [helper.make_opsetid("", opset)]
-    return SourceModel("conv", helper.make_model(graph, ir_version=7, opset_imports=imports))
-
-
-def test_an_old_operator_set_is_lifted(tmp_path: Path) -> None:
-    source = _conv(np.float32, 11)
-    result = quantize(source, None, tmp_path)
-    assert result.proto.opset_import[0].version >= 13
-    assert agreement(source.proto, result.proto, 9) > 0.99
-
-
 def test_what_cannot_be_lifted_is_said(tmp_path: Path) -> None:
     """A Dropout that trains has no form in newer operator sets."""
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 4]) for name in "xy"]

@@ -85,7 +85,7 @@ def test_weights_are_read_where_they_are() -> None:
     inputs = sample_inputs(proto)
     light = reference.detached(proto)
     assert light.ByteSize() < proto.ByteSize() / 10
-    mine = reference.run_detached(light, proto, inputs)
+    mine = reference.Detached(light, proto).run(inputs)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     for name, values in zip(mine, session.run(list(mine), inputs), strict=True):
         np.testing.assert_allclose(mine[name], values, rtol=1e-4, atol=1e-5)

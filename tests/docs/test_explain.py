@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from archgen.cli.explain import TOPICS
 from archgen.cli.main import VERBS, cli
 from archgen.cli.topics import SECTIONS
-from archgen.scheduling import pass_option_values
+from archgen.scheduling import options
 from compiler.options import Stages
 
 
@@ -45,7 +45,7 @@ _NAMES_THAT_SAY_ALL = {
 
 def test_every_option_of_every_pass_is_listed() -> None:
     listed = [entry.name for section in SECTIONS["passes"]() for entry in section.entries]
-    assert listed == list(pass_option_values(Stages()))
+    assert listed == list(options(Stages()))
 
 
 def test_the_reference_has_every_verb() -> None:
