@@ -75,7 +75,7 @@ def _candidates(rows: Sequence[Record]) -> list[_Candidate]:
         mean = math.exp(math.fsum(map(math.log, times)) / len(times))
         if len(own) == most:
             found.append(_Candidate(name, mean, number(next(iter(own.values())), "area_mm2"), own))
-    return sorted(found, key=lambda each: each.time)
+    return sorted(found, key=lambda each: (each.time, each.area if each.area > 0 else math.inf))
 
 
 def _best(found: Sequence[_Candidate], guessed: bool) -> Iterator[str]:

@@ -50,7 +50,7 @@ def bundle() -> Bundle:
 LEAST = 6
 """Results from which on plots are worth the size of what draws them."""
 _NAMES = ("machine", "workload", "choice", "status")
-_FIGURES = ("estimated", "latency", "throughput", "energy", "area", "matrix_use", "largest_wait")
+_FIGURES = ("estimated", "latency", "throughput", "energy", "area", "matrix_use", "held_by")
 _MORE = ("throughput", "speed", "matrix_use", "of_roofline", "per_area", "efficiency")
 _LESS = ("estimated", "latency", "dram", "local_peak", "energy", "area", "on_host")
 

@@ -1,10 +1,9 @@
 """What to change about a machine first, by what is known of each change.
 
-The one idea: what was tried comes first, by its gain: measured where the study has the changed
-machine, simulated with the same program or with one that was made for the change, or estimated
-where that was not made. What has a bound alone comes
-after, because a bound of waits is seldom reached; a change that was tried and gains nothing is no
-lever, and is named as such.
+The one idea: what was tried comes first, by its gain for the area that it takes: measured where the
+study has the changed machine, simulated with the same program or with one that was made for the
+change, or estimated where that was not made. What has a bound alone comes after, because a bound of
+waits is seldom reached; a change that was tried and gains nothing is no lever, and is named as such.
 """
 
 from __future__ import annotations
@@ -87,6 +86,9 @@ def _of_links(costs: EnergyCosts) -> float:
 
 LEAST = 0.01
 """Gains below this are not worth a line."""
+_FREE = 0.05
+"""Share of a machine's area to which the area of a change is added before gains are divided by it:
+what saves 10 % for 5 % of area counts as much as what saves 5 % for none."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,12 @@ class Lever:
         return per_area(self.effective_gain, more, more / share) if share > 0 else math.nan
 
     @property
+    def worth(self) -> float:
+        """Its gain for the area that it takes; what has no known price takes none."""
+        share = self.price.area_share
+        return self.effective_gain / (_FREE + (share if share > 0 else 0.0))
+
+    @property
     def effective_gain(self) -> float:
         """The share of the time that it saves where the study has measured it, else its gain."""
         return self.gain if self.measured is None else self.measured.gain
@@ -136,8 +144,8 @@ def levers(
     the study itself or as its bound promised something, and gains nothing.
 
     `measure` says what the study has found of a change. What was tried comes first, each kind by
-    what is known of its gain: a measurement is of the compiler's own program at the study's effort,
-    so it counts before all.
+    what is known of its gain for its area: a measurement is of the compiler's own program at the
+    study's effort, so it counts before all.
     """
     judged = [_judged(arch, rule, accounts) for rule in rules_for(arch) if accounts]
     found = [replace(lever, measured=measure(lever.fields)) for lever in judged]
@@ -148,7 +156,7 @@ def levers(
     ]
     tried = [each for each in found if each.measured or each.way in (SIMULATED, ANEW)]
     without = [lever.title for lever in tried if lever.effective_gain < LEAST]
-    return sorted(kept, key=lambda lever: (lever.is_bound, -lever.effective_gain)), without
+    return sorted(kept, key=lambda lever: (lever.is_bound, -lever.worth)), without
 
 
 def _lawful(arch: Arch, lever: Lever) -> bool:

@@ -16,7 +16,8 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from archgen.outcomes.columns import COLUMNS, STALLS, column
+from archgen.outcomes.bottleneck import verdict
+from archgen.outcomes.columns import COLUMNS, LIMITS, STALLS, column
 from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import Outcome
 from archgen.plots.saving import MOST_ROWS
@@ -34,7 +35,7 @@ from archgen.report.figures import (  # fmt: skip
 )
 from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
-from archgen.report.levers import Lever, levers
+from archgen.report.levers import LEAST, Lever, levers
 from archgen.report.points import PointView, ReportSubject, views
 from archgen.report.ranking import Ranking, Standing, alike, measured, rank
 from archgen.report.ranking import content as machine_content
@@ -139,7 +140,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "about": study.about,
         "found": findings(folder, machine_card),
         "title": study.about.name or "Study",
-        "sentences": sentences(points, ranking, changes, study.about.total),
+        "sentences": sentences(study, points, ranking, changes),
         "ranking": ranking,
         "machines": machines_sheet(ranking),
         "points": table,
@@ -192,11 +193,27 @@ def _review(
         "standing": standing,
         "others": [each.name for each in same[1:]],
         "said": said_of(first, study.outcomes[first.index], points),
+        "limit": _limit(own, changes),
         "waits": _waits(own),
         "accounts": own,
         "levers": changes,
         "without": without,
     }
+
+
+def _limit(accounts: Sequence[Account], changes: Sequence[Lever]) -> str:
+    """What holds up the machine's longest run, and whether a lever moves that."""
+    if not accounts:
+        return ""
+    longest = max(accounts, key=lambda each: each.point.time)
+    found = verdict(longest.point.row)
+    if not found.cause:
+        return ""
+    where = f"{longest.point.workload}: " if len(accounts) > 1 else ""
+    fields = LIMITS[found.cause].fields
+    moved = any(name in fields for lever in changes for name in lever.fields)
+    said = f" No lever moves it: changes of {listed(fields)} save less than {percent(LEAST)}."
+    return f"{where}{found.sentence}.{said if fields and not moved else ''}"
 
 
 def _waits(accounts: Sequence[Account], most: int = 3) -> list[tuple[str, float]]:
@@ -226,7 +243,7 @@ def _file(standing: Standing) -> str:
 _ROWS = 20
 _COLUMNS = (
     "machine", "workload", "choice", "status", "latency", "throughput", "matrix_use",
-    "of_roofline", "bound", "largest_wait", "energy", "area", "verified",
+    "of_bound", "held_by", "energy", "area", "verified",
 )  # fmt: skip
 
 
@@ -240,6 +257,6 @@ def card_html(study: ReportSubject) -> str:
     places = [n for n, each in enumerate(table.headings) if machines or each.name in _COLUMNS]
     return _environment().get_template("card.html.j2").render(
         title=study.about.name or "Study",
-        sentences=sentences(points, ranking, {}, study.about.total),
+        sentences=sentences(study, points, ranking, {}),
         table=table, places=places, rows=_ROWS,
     )  # fmt: skip

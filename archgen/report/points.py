@@ -14,7 +14,6 @@ from typing import Protocol
 import pandas as pd
 
 from archgen.outcomes.axes import workload
-from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records, varied
 from archgen.outcomes.points import Outcome, StudyMetadata
@@ -113,13 +112,6 @@ class PointView:
     def per_mm2(self) -> float:
         """Samples per second and square millimetre that comparisons go by."""
         return number(self.compared or self.row, "throughput_per_mm2")
-
-    @property
-    def largest_stall(self) -> tuple[str, float]:
-        """The cause for which matrix engines were idle longest, and its share of their time."""
-        shares = {cause: self.get(f"stall_{cause}") for cause in STALLS}
-        known = {cause: share for cause, share in shares.items() if share >= 0}
-        return max(known.items(), key=lambda item: item[1], default=("", float("nan")))
 
 
 def views(study: ReportSubject) -> list[PointView]:

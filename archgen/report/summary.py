@@ -6,9 +6,9 @@ The one idea: a sentence is there only where the study has what it says.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from archgen.outcomes.answer import answer
 from archgen.outcomes.bottleneck import (
     ANEW,
     AT_MOST,
@@ -19,12 +19,11 @@ from archgen.outcomes.bottleneck import (
 )
 from archgen.outcomes.estimated import chosen_words
 from archgen.report.levers import Lever
-from archgen.report.points import PointView, best_by_workload
+from archgen.report.points import PointView, ReportSubject
 from archgen.report.ranking import Ranking, Standing
 from archgen.report.sheet import counted, listed, percent, short, times
 from simmodel.arch.units import show_bytes
 
-_CLOSE = 0.01
 _EQUAL = 0.0005
 """Leads below it would read as 1.00."""
 LEAST_SHARE = 0.0005
@@ -37,16 +36,19 @@ _VERBS = {
 
 
 def sentences(
-    points: Sequence[PointView], ranking: Ranking, found: Mapping[str, Sequence[Lever]], total: int
+    study: ReportSubject,
+    points: Sequence[PointView],
+    ranking: Ranking,
+    found: Mapping[str, Sequence[Lever]],
 ) -> list[str]:
-    """The summary; `found` are levers by machine, `total` the points that the study consists of."""
+    """The summary of a study's `points`, the answer first; `found` are levers by machine."""
+    said = answer(study.frame, study.by_name)
     return [
-        *_extent(points, ranking, total),
+        *(said or ["No point has a result that could be compared."]),
+        *_extent(points, ranking, study.about.total),
         *_estimated(points),
-        *_fastest(ranking),
-        *_records(points, ranking),
+        *_incomplete(ranking),
         *_costs(ranking),
-        *_bounds(points),
         *_memory(points),
         *_first_lever(ranking, found),
         *_refused(points),
@@ -96,54 +98,11 @@ def _estimated(points: Sequence[PointView]) -> Iterator[str]:
         yield f"{counted(len(off), 'point')} {took} {ends} what was estimated."
 
 
-def _fastest(ranking: Ranking) -> Iterator[str]:
-    ranked = ranking.ranked
-    if not ranked:
-        yield "No point has a result that could be compared."
-        return
-    if len(ranked) == 1:
-        yield f"Only {ranked[0].name} has results."
-        return
-    first = ranked[0]
-    leads = {
-        other.name: first.speed / other.speed
-        for other in ranked[1:]
-        if other.missing == first.missing and other.speed > 0
-    }
-    equal = [name for name, lead in leads.items() if lead - 1 < _EQUAL]
-    over = counted(first.common, "workload")
-    alike = f"{listed([first.name, *equal])} are equally fast"
-    text = alike if equal else f"{first.name} is fastest"
-    second = next((name for name in leads if name not in equal), None)
-    if second is not None:
-        text += f", {_ahead(leads[second], second)}"
-    if ranking.baseline not in (first.name, *equal, second):
-        text += f" and {_ahead(first.speed, f'the baseline {ranking.baseline}')}"
-    mean = f"geometric mean over {over}" if first.common > 1 else f"on {ranking.workloads[0]}"
-    yield f"{text}; {mean}."
-    for standing in ranked:
-        if standing.missing > first.missing:
+def _incomplete(ranking: Ranking) -> Iterator[str]:
+    for standing in ranking.ranked:
+        if standing.missing > ranking.ranked[0].missing:
             has = f"{len(standing.best)} of {counted(len(ranking.workloads), 'workload')}"
             yield f"{standing.name} has results for {has} and ranks below those with more."
-
-
-def _ahead(lead: float, other: str) -> str:
-    if lead - 1 < _CLOSE:
-        return f"hardly ahead of {other}"
-    return (
-        f"{percent(lead - 1)} ahead of {other}" if lead < 2 else f"{times(lead)} as fast as {other}"
-    )
-
-
-def _records(points: Sequence[PointView], ranking: Ranking) -> Iterator[str]:
-    best = best_by_workload(points)
-    if len(ranking.workloads) > 4 or not best:
-        return
-    parts = [
-        f"{name} takes {short(point.time)} ms on {point.machine}" for name, point in best.items()
-    ]
-    said = ", as estimated" if any(point.is_guess for point in points) else ""
-    yield f"Least latencies{said}: {listed(parts)}."
 
 
 def _costs(ranking: Ranking) -> Iterator[str]:
@@ -179,16 +138,6 @@ def _share(count: int, total: int, noun: str) -> str:
     if total == 1:
         return f"the only {noun}"
     return f"{f'all {total}' if count == total else f'{count} of {total}'} {noun}s"
-
-
-def _bounds(points: Sequence[PointView]) -> Iterator[str]:
-    done = [point for point in points if math.isfinite(point.get("efficiency")) and point.has_run]
-    if done:
-        side, most = Counter(point.text("bound") for point in done).most_common(1)[0]
-        limit = "DRAM bandwidth" if side == "bandwidth" else "multipliers"
-        ends = _span((point.get("efficiency") for point in done), percent)
-        share = _share(most, len(done), "result")
-        yield f"The roofline of {share} is set by {limit}; runs reach {ends} of their rooflines."
 
 
 def _memory(points: Sequence[PointView]) -> Iterator[str]:

@@ -94,8 +94,8 @@ def points_sheet(
                cell=ratio),
         values("Matrix use", "matrix_utilization", cell=bar),
         values("Of roofline", "efficiency", cell=bar),
-        words("Bound", lambda p: p.text("bound")),
-        ComputedColumn(Heading("Largest wait", number=False), lambda p: _wait(*p.largest_stall)),
+        values("Of bound", "of_bound", cell=bar),
+        ComputedColumn(Heading("Held by", number=False), _held_by),
         values("DRAM", _dram, "MB", "read and written"),
         values("Local peak", lambda p: p.get("peak_local_bytes") / 1024, "KiB", cell=count),
         values("Working set", lambda p: p.get("working_set_bytes") / 1024, "KiB"),
@@ -181,10 +181,11 @@ def _speed(point: PointView, base: dict[str, PointView]) -> float:
     return math.nan if against is None or not point.time > 0 else against.time / point.time
 
 
-def _wait(cause: str, share: float) -> Cell:
-    if not share > 0:
+def _held_by(point: PointView) -> Cell:
+    found = verdict(point.row)
+    if not found.cause:
         return word(NONE)
-    return Cell(f"{cause} {percent(share)}", f"{share:.6g}")
+    return Cell(f"{found.words} {percent(found.share)}", f"{found.share:.6g}")
 
 
 def _dram(point: PointView) -> float:
@@ -204,8 +205,8 @@ def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
     columns: list[ComputedColumn[Account]] = [
         words("Machine", lambda a: a.point.machine),
         words("Workload", lambda a: a.point.workload),
-        words("Bound", lambda a: a.point.text("bound")),
-        values("Of roofline", lambda a: a.point.get("efficiency"), cell=bar),
+        ComputedColumn(Heading("Held by", number=False), lambda a: _held_by(a.point)),
+        values("Of bound", lambda a: a.point.get("of_bound"), cell=bar),
         values("DRAM", lambda a: a.dram, "", "time of its bytes at its peak rate", cell=bar),
         values("Matrix busy", lambda a: a.share("matrix"), cell=bar),
         values("Vector busy", lambda a: a.share("vector"), cell=bar),
@@ -239,7 +240,7 @@ def waterfall_sheet(points: Sequence[PointView]) -> Sheet:
         values("Cycles", "latency_cycles", cell=count),
         values("Least", "bound_cycles", "cycles", cell=count),
         values("Of least", "of_bound", cell=bar),
-        words("Held by", lambda p: verdict(p.row).words),
+        ComputedColumn(Heading("Held by", number=False), _held_by),
         *(
             values(text[0].upper() + text[1:], name, "", title, key.replace(" ", "_"), bar)
             for text, name, key, title in parts

@@ -46,6 +46,14 @@ def test_the_best_the_smallest_that_is_nearly_as_good_and_what_lies_beyond() -> 
     ]
 
 
+def test_of_equals_the_smallest_is_named_first() -> None:
+    first, *_ = said(row(2, 1.0, 3.0), row(4, 1.0, 1.0), row(8, 1.0, 2.0))
+    assert (
+        first
+        == "Fastest is banks-4: 1 ms for net, 1,000 samples/s; the next, banks-8, is as quick."
+    )
+
+
 def test_where_nothing_smaller_comes_near_it_says_what_less_area_costs() -> None:
     held = {"held_by": "work_padding", "work_padding": 0.57}
     assert said(row(2, 8.0, 1.0), row(4, 2.0, 3.0, **held), row(8, 2.0, 3.5)) == [

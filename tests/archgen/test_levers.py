@@ -60,13 +60,13 @@ def test_the_engine_that_all_wait_for_comes_first(slow: tuple[Study, list[Lever]
     assert first.gain == pytest.approx(own.share("load") / 2, abs=0.05)
     assert "twice the DRAM bandwidth" not in [lever.title for lever in changes]
     points = views(made)
-    said = sentences(points, rank(points, made.archs), {made.archs[0].name: changes}, 1)
+    said = sentences(made, points, rank(points, made.archs), {made.archs[0].name: changes})
     assert any("which saves" in each and "as simulated" in each for each in said)
 
 
 def test_bounds_come_after_what_was_tried(slow: tuple[Study, list[Lever], Account]) -> None:
     _, changes, _ = slow
-    order = [(lever.way == AT_MOST, -lever.gain) for lever in changes]
+    order = [(lever.way == AT_MOST, -lever.worth) for lever in changes]
     assert order == sorted(order)
     assert all(lever.gain >= (WORTH if lever.way == AT_MOST else LEAST) for lever in changes)
 
