@@ -3,7 +3,7 @@
 The one idea: what was tried comes first, by its gain for the area that it takes: measured where the
 study has the changed machine, simulated with the same program or with one that was made for the
 change, or estimated where that was not made. What has a bound alone comes after, because a bound of
-waits is seldom reached; a change that was tried and gains nothing is no lever, and is named as such.
+waits is seldom reached; a change that was tried and gains nothing is no lever, and named as such.
 """
 
 from __future__ import annotations

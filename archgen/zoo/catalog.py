@@ -22,7 +22,15 @@ from archgen.zoo.classifiers import densenet121, googlenet, resnet, shufflenet_v
 from archgen.zoo.decoders import gpt2, llama, moe
 from archgen.zoo.dense_prediction import unet, yolov8n
 from archgen.zoo.mobile import efficientnet_b0, mobilenet_v1, mobilenet_v2, mobilenet_v3
-from archgen.zoo.other import conformer, dlrm, lstm_kws, whisper_encoder
+from archgen.zoo.other import (
+    conformer,
+    convolution,
+    dlrm,
+    lstm_kws,
+    matrix_product,
+    self_attention,
+    whisper_encoder,
+)
 from archgen.zoo.transformer import bert, vit
 
 __all__ = ["CATALOG", "Option", "ZooError", "ZooNetwork", "build"]
@@ -48,9 +56,9 @@ class ZooNetwork:
 _BUILDERS: dict[str, Callable[..., None]] = {
     function.__name__: function
     for function in (
-        bert, conformer, densenet121, dlrm, efficientnet_b0, googlenet, gpt2, llama, lstm_kws,
-        mobilenet_v1, mobilenet_v2, mobilenet_v3, moe, resnet, shufflenet_v2, squeezenet, unet,
-        vgg16, vit, whisper_encoder, yolov8n,
+        bert, conformer, convolution, densenet121, dlrm, efficientnet_b0, googlenet, gpt2, llama,
+        lstm_kws, matrix_product, mobilenet_v1, mobilenet_v2, mobilenet_v3, moe, resnet,
+        self_attention, shufflenet_v2, squeezenet, unet, vgg16, vit, whisper_encoder, yolov8n,
     )
 }  # fmt: skip
 

@@ -1,5 +1,5 @@
 """Networks that listen: Whisper's encoder (Radford et al. 2022), Conformer blocks (Gulati et al.
-2020) and an LSTM that spots keywords (Zhang et al. 2017); and one that recommends.
+2020) and an LSTM that spots keywords (Zhang et al. 2017); one that recommends; single operators.
 
 The one idea: time is the only axis that a window slides along, so convolutions have one dimension,
 and channels and time change places between them and what looks at tokens.
@@ -146,3 +146,28 @@ def _interaction(net: NetworkBuilder, picked: list[str], shape: tuple[int, int, 
     left, right = np.tril_indices(count, -1)
     pairs = net.node("Gather", "pairs", line, left * count + right, axis=1)
     return net.tensor(pairs, (batch, len(left)))
+
+
+# Single operators, by which machines are compared with other tools.
+
+
+def matrix_product(net: NetworkBuilder, *, batch: int, m: int, n: int, k: int) -> None:
+    """Appends ``m`` rows of ``k`` numbers times a (k, n) weight."""
+    linear(net.input("a", (batch, m, k)), "c", n, biased=False).output("c")
+
+
+def convolution(
+    net: NetworkBuilder, *, batch: int, image: int, channels: int, filters: int, kernel: int,
+    stride: int,
+) -> None:  # fmt: skip
+    """Appends a square convolution with a border of half its kernel, and a bias."""
+    x = net.input("x", (batch, channels, image, image))
+    x.conv("y", filters, kernel, stride).output("y")
+
+
+def self_attention(
+    net: NetworkBuilder, *, batch: int, sequence: int, hidden: int, heads: int
+) -> None:
+    """Appends multi-head self-attention with its four projections."""
+    check_heads(net, hidden, heads)
+    attention(net.input("x", (batch, sequence, hidden)), "y", heads).output("y")

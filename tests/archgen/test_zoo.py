@@ -62,6 +62,9 @@ _OTHER: dict[str, dict[str, Option]] = {
     "dlrm": {"rows": 50, "hidden": 64, "tables": 5},
     "moe": _MOE,
     "llama": _LLAMA,
+    "gemm": {"m": 16, "n": 24, "k": 32},
+    "conv": {"image": 12, "channels": 8, "filters": 8},
+    "attention": {"sequence": 16, "hidden": 32, "heads": 4},
 }
 SMALL = {name: _OTHER.get(name, _CONV) for name in CATALOG}
 _UNTRAINED = {("BatchNormalization", 3), ("BatchNormalization", 4), ("Resize", 2)}

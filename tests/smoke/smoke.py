@@ -64,6 +64,9 @@ SMALL = {
     "dlrm": "features=5,tables=3,rows=50,width=8,hidden=16",
     "moe": "sequence=4,hidden=32,wide=16,experts=4,active=2,gathered=1",
     "llama": f"sequence=3,past=5,{LAYER},groups=1,wide=96",
+    "gemm": "m=16,n=24,k=32",
+    "conv": "image=12,channels=8,filters=8",
+    "attention": "sequence=16,hidden=32,heads=4",
 }
 """Options of each network of the zoo that make it small."""
 
