@@ -131,13 +131,7 @@ _Touch = tuple[list[_Painted], Ints, int]
 
 def producers(line: Timeline, arch: Arch, start: Ints, end: Ints) -> Ints:
     """For each occurrence, the one whose write of what it reads ended last; -1: it reads nothing
-    that was written in the run.
-
-    Args:
-        line: the program's occurrences.
-        arch: the machine that it ran on.
-        start, end: of each occurrence, in cycles.
-    """
+    that was written in the run. `start` and `end` are those of each occurrence, in cycles."""
     reads, writes = _touches(line, arch)
     count = len(line.site)
     who = np.tile(np.arange(count), 2)

@@ -121,19 +121,18 @@ CLOSE = 0.05
 """As much worse than the best as counts as nearly as good."""
 
 
-def knee(values: Sequence[float], more: bool = False, close: float = CLOSE) -> int | None:
+def knee(values: Sequence[float], more: bool = False) -> int | None:
     """Index of the knee of a curve whose `values` belong to ascending amounts of something, of a
     delay to ever shorter ones.
 
     Args:
         values: positive; of less than three nothing can be said.
         more: whether more of them is better.
-        close: the share by which larger amounts may still be better.
     """
     if len(values) < 3 or min(values) <= 0:
         return None
     for index, value in enumerate(values[:-1]):
         rest = values[index:]
-        if value >= (1 - close) * max(rest) if more else value * (1 - close) <= min(rest):
+        if value >= (1 - CLOSE) * max(rest) if more else value * (1 - CLOSE) <= min(rest):
             return index
     return None

@@ -24,27 +24,18 @@ from simmodel.waterfall import WORK, Waterfall
 
 def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
     """The measured columns of a finished point."""
-    row: Row = {
-        "latency_cycles": metrics.latency_cycles,
-        "latency_ms": metrics.latency_ms,
-        "throughput_ips": metrics.throughput,
-        "macs": program.macs,
-        "executed_macs": metrics.executed_macs,
-        "matrix_utilization": metrics.matrix_utilization,
+    figures = dict(vars(metrics))
+    stalls, peaks, throughput = map(figures.pop, ("stalls", "peak_bytes", "throughput"))
+    del figures["dtype"]  # of the products; the point has its own
+    row: Row = figures | {
+        "throughput_ips": throughput,
         "roofline_cycles": math.ceil(metrics.roofline_cycles),
-        "efficiency": metrics.efficiency,
-        "bound": metrics.bound,
-        "compulsory_bytes": metrics.compulsory_bytes,
-        "dram_read_bytes": metrics.dram_read_bytes,
-        "dram_write_bytes": metrics.dram_write_bytes,
-        "instructions": metrics.instructions,
-        "program_bytes": metrics.program_bytes,
-        "matrix_busy": metrics.matrix_busy,
+        "macs": program.macs,
         "host_ops": host_calls(program),
     }
     for role in ("dram", *arch.memories.on_chip()):
-        row[f"peak_{role}_bytes"] = metrics.peak_bytes.get(role, 0)
-    row |= {f"stall_{cause}": share for cause, share in metrics.stalls.items()}
+        row[f"peak_{role}_bytes"] = peaks.get(role, 0)
+    row |= {f"stall_{cause}": share for cause, share in stalls.items()}
     return row
 
 

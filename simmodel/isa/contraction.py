@@ -100,8 +100,6 @@ def product_cycles(
     """Cycles for an (m x k) by (k x n) product, `positions` times into the same result.
 
     Args:
-        matrix: the engine.
-        dtype: element type of both operands.
         m, n, k: output pixels, output channels, reduction length of each position.
         positions: kernel positions; packed into the reduction axis where the engine can
             (`im2col`), else each pays its own folds.
@@ -133,12 +131,6 @@ def depthwise_cycles(
     taps. That is a product with block-diagonal weights, without the folds that hold zeros alone.
     Where weights or inputs stay, a fold holds as many channels as the rows have room for; where
     sums stay, the taps of all channels of a fold pass one after another.
-
-    Args:
-        matrix: the engine.
-        dtype: element type of both operands.
-        pixels, channels, taps: output pixels, channels, kernel positions.
-        behind: as in `product_cycles`.
 
     Returns:
         Whole cycles, without the engine's start-up.

@@ -175,9 +175,7 @@ def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
     free. Then each resource that holds back all of its remaining flows binds them at its offer;
     where there is none, the one that holds back the slowest flow does, and its level is final.
 
-    Args:
-        flows: with what they use of `crowded` noted in `narrow`.
-        crowded: all crowded resources that the flows use.
+    The flows have what they use of `crowded` noted in `narrow`.
     """
     binding: Binding = {}
     levels: Levels = {}

@@ -39,14 +39,8 @@ class Pace:
 
 
 def pace(arch: Arch, items: Sequence[Item], stream: Expansion, beside: Sequence[bool]) -> Pace:
-    """The pace of one core's stream.
-
-    Args:
-        arch: the machine.
-        items: the stream.
-        stream: its sites and their order.
-        beside: of each site, whether it is in the word of the one before.
-    """
+    """The pace of one core's stream; `beside`: of each site, whether it is in the word of the one
+    before."""
     front = arch.front_end
     width = Fraction(1, front.issue_width)
     if front.fetch_bandwidth is None:

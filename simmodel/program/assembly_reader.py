@@ -454,10 +454,9 @@ def _new(line: AssemblyLine, what: str, known: Mapping[str, int]) -> tuple[str, 
 
 
 def _payload(line: AssemblyLine) -> bytes:
+    text = line.string("a payload in base64")
     try:
-        return base64.b64decode(line.string("a payload in base64"), validate=True)
-    except ParseError:
-        raise
+        return base64.b64decode(text, validate=True)
     except ValueError as error:
         raise line.error("a payload in base64", line.at - 1) from error
 

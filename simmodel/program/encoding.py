@@ -109,17 +109,10 @@ class Format:
         }  # fmt: skip
         """What may stand in fields that hold some of a few names."""
         numbered = {field: {n: i for i, n in enumerate(each)} for field, each in self.names.items()}
-        self._tables: dict[str, Mapping[str, int]] = {
+        self.tables: dict[str, Mapping[str, int]] = {
             OPCODE: opcodes, **packing.numbers, **numbered, **packing.numbers
         }  # fmt: skip
-
-    @property
-    def codes(self) -> dict[str, dict[str, int]]:
         """Numbers of names, by the fields that hold them; of opcodes by mnemonic."""
-        return {
-            field: dict(sorted(table.items(), key=lambda entry: entry[1]))
-            for field, table in self._tables.items()
-        }
 
     def width(self, path: str) -> int:
         """Bits of the field at `path`."""
@@ -195,7 +188,7 @@ class Format:
 
     def _table(self, path: str) -> Mapping[str, int] | None:
         """Numbers of the names in a field; None: numbered as they occur."""
-        tables = self._tables.items()
+        tables = self.tables.items()
         return next((table for pattern, table in tables if fnmatchcase(path, pattern)), None)
 
 
@@ -291,7 +284,11 @@ def codes(arch: Arch) -> dict[str, dict[str, int]]:
     Fields are `opcode`, `engine`, `*.memory`, `*.dtype`, `function`, and those numbered by the
     section `encoding`; a path belongs to the first matching pattern.
     """
-    return _cached_format(_ById(id(arch), arch)).codes
+    tables = _cached_format(_ById(id(arch), arch)).tables
+    return {
+        field: dict(sorted(table.items(), key=lambda entry: entry[1]))
+        for field, table in tables.items()
+    }
 
 
 def check_encodable(program: Program, arch: Arch) -> None:
@@ -335,13 +332,8 @@ def control_words(
 
 
 def at_hand(items: Sequence[Item], stream: Expansion, arch: Arch) -> NDArray[np.bool_]:
-    """Whether each occurrence of a stream's sites, in program order, needs no fetch.
-
-    Args:
-        items: the stream, which `stream` is the expansion of.
-        stream: its sites; of one that repeats, this is about its first turn only.
-        arch: the machine.
-    """
+    """Whether each occurrence in `stream`, the expansion of `items`, needs no fetch; of a site that
+    repeats, whether its first turn needs none."""
     flags, size = np.zeros(len(stream.order), np.bool_), arch.front_end.loop_buffer
     if size is None:
         return flags

@@ -112,7 +112,6 @@ def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[
     """The lengths that follow from the shapes of inputs.
 
     Args:
-        program: with registers.
         shapes: of inputs by name; one for each input of which some dimension follows from lengths.
 
     Raises:

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simmodel.arch.record import Arch
-from simmodel.errors import TooLong
+from simmodel.errors import Finding, TooLong, VerifyError
 from simmodel.program.program import Program
 from simmodel.program.sizes import longest
-from simmodel.verify.finding import Finding, VerifyError
 from simmodel.verify.happens_before import Clocks, Stuck, sequence, timeline
 from simmodel.verify.hazards import (
     barrier_findings,

@@ -236,7 +236,6 @@ def sequence(
     """One legal order of all occurrences.
 
     Args:
-        line, edges: the program's nodes and edges.
         choose: picks the queue that makes the next step; default: each runs until it blocks.
         arch: with it, each queue holds only as many entries as its depth, and the front end stops
             in front of a full one.

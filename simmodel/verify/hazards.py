@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from simmodel.errors import Finding
 from simmodel.isa import Claim
 from simmodel.isa.region import Operand
 from simmodel.program.program import Place, Program
-from simmodel.verify.finding import Finding, found_at
 from simmodel.verify.happens_before import Clocks, Ints, Timeline, barrier_uses
 from simmodel.verify.overlap import Accesses, Bools, Rivalries
+from simmodel.verify.symbolic import found_at
 
 LISTED = 20
 """Hazards of one kind that are listed."""

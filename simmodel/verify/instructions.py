@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from simmodel.arch.dtype import SIZES
 from simmodel.arch.record import Arch, Memory
+from simmodel.errors import Finding
 from simmodel.isa import HOST, Arrive, Await, Copy, Fill, HostCall, Instruction, Item, Loop
 from simmodel.isa.base import Loops
 from simmodel.isa.operand_rules import LIMIT, RANK, reach, sound
 from simmodel.program.program import Port, Program
-from simmodel.verify.finding import Finding, found_at
 from simmodel.verify.happens_before import Timeline
 from simmodel.verify.hazards import COUNT
-from simmodel.verify.symbolic import unknown
+from simmodel.verify.symbolic import found_at, unknown
 
 Checked = Iterator[tuple[str, str]]
 """Rule and message of each error."""

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain
 
+from simmodel.errors import Finding
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.isa.operand_rules import LIMIT, sound
 from simmodel.isa.region import Operand, Register
+from simmodel.program.assembly import print_item
 from simmodel.program.program import Port, Program
 from simmodel.program.sizes import most
-from simmodel.verify.finding import Finding, found_at
 
 LENGTH = 2**31
 """No length comes up to this."""
@@ -24,6 +25,15 @@ TURNS = 2**20
 """Turns of the loops around a limit, each of which may leave another part, are fewer."""
 Messages = Iterator[tuple[str, str]]
 """Rule and message of each thing that is wrong."""
+
+
+def found_at(
+    program: Program, rule: str, message: str, core: int, instruction: Instruction
+) -> Finding:
+    """A finding about an instruction of `core`."""
+    known = 0 <= instruction.origin < len(program.origins)
+    node = program.origins[instruction.origin].node if known else ""
+    return Finding(rule, message, core, instruction.engine, print_item(instruction), node)
 
 
 def open_findings(program: Program) -> list[Finding]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -53,9 +53,7 @@ def test_a_library_answers_in_joules_of_an_access(
         answer = (3.2e-11, 1e-9) if pair else 3.2e-11
         return SimpleNamespace(read=lambda: answer, write=lambda: answer, area=2e-7)
 
-    package = ModuleType("hwcomponents_cacti")
-    package.SRAM = sram  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
+    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", cast(Any, SimpleNamespace(SRAM=sram)))
     cost = cacti_cost(Sram(64 * 1024, 16, ports=2, banks=4, node=28.0))
     assert (cost.read, cost.write, cost.area) == pytest.approx((2.0, 2.0, 0.2))
     assert asked == {
@@ -64,20 +62,14 @@ def test_a_library_answers_in_joules_of_an_access(
     }  # fmt: skip
 
 
-def _answers(read: Any) -> SimpleNamespace:
-    return SimpleNamespace(read=read, write=read, area=2e-7)
-
-
 def test_a_release_that_wants_bits_in_all_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
     def sram(*, tech_node: float, width: int, size: int, n_rw_ports: int, n_banks: int) -> Any:
         asked.update(width=width, size=size)
-        return _answers(lambda: 3.2e-11)
+        return SimpleNamespace(read=lambda: 3.2e-11, write=lambda: 3.2e-11, area=2e-7)
 
-    package = ModuleType("hwcomponents_cacti")
-    package.SRAM = sram  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
+    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", cast(Any, SimpleNamespace(SRAM=sram)))
     cacti_cost(Sram(64 * 1024, 16, banks=4))
     assert asked == {"width": 128, "size": 8 * 64 * 1024}
 

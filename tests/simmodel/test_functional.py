@@ -11,7 +11,6 @@ from handmade import (
     TILES,
     K,
     at,
-    constant,
     machine,
     pipeline,
     pipeline_answer,
@@ -100,40 +99,6 @@ def test_wrong_inputs_are_refused() -> None:
         execute(pipeline(), {"x": X[0, :2]}, machine())
 
 
-def test_a_broadcast_writes_every_core() -> None:
-    cores = 3
-    send = Copy(
-        engine="peer", src=at("local", 0, (8,)), dst=at("local", 64, (8,), cores=(0, 1, 2)),
-        waits=(("in", 1),), signals=(("sent", 1),),
-    )  # fmt: skip
-    first: tuple[Instruction, ...] = (
-        Copy(
-            engine="load", dst=at("local", 0, (8,)), src=at("dram", 0, (8,)), signals=(("in", 1),)
-        ),
-        send,
-    )
-    streams = []
-    for core in range(cores):
-        last = (
-            *([Arrive(engine="peer", barrier="sent")] if core == 0 else []),
-            Await(engine="store", barrier="sent"),
-            Copy(engine="store", src=at("local", 64, (8,)), dst=at("dram", 64 + 8 * core, (8,))),
-        )
-        streams.append((*first, *last) if core == 0 else last)
-    streams[0] = (*streams[0], Sync(engine="store", waits=(("sent", 1),)))
-    base = program(
-        *streams,
-        tokens=({"in": 0, "sent": 0}, {}, {}),
-        barriers={"sent": 1},
-        inputs=(port("x", at("dram", 0, (8,))),),
-        outputs=(port("y", at("dram", 64, (cores, 8))),),
-    )
-    arch = machine(cores=cores)
-    verify(base, arch)
-    x = np.arange(8, dtype=np.int8)
-    assert execute(base, {"x": x}, arch)["y"].tolist() == [x.tolist()] * cores
-
-
 @pytest.mark.parametrize(("level", "expected"), [("chip", 3), ("cluster", 1)])
 def test_shared_memory_exists_once_per_chip_or_cluster(level: str, expected: int) -> None:
     """Two clusters of two cores write their number to one address, in turn; core 0 looks last."""
@@ -201,14 +166,6 @@ def test_the_host_runs_payloads_in_place() -> None:
     assert seen == [(b"transpose and add", ["int8", "int16"])]
     with pytest.raises(ValueError, match="was given no `host`"):
         execute(base, {"x": x, "s": s}, machine())
-
-
-def test_constants_of_every_type_are_placed() -> None:
-    data = np.array([[1.5, -2.0]], np.float16)
-    base = program(
-        constants=(constant("c", 32, data),), outputs=(port("y", at("dram", 32, (1, 2), "fp16")),)
-    )
-    assert execute(base, {}, machine())["y"].tolist() == data.tolist()
 
 
 def test_rings_and_terms_move_every_occurrence() -> None:

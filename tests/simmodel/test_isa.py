@@ -302,7 +302,6 @@ CASES = [
 ]  # fmt: skip
 
 IDS = [f"{i}-{case.instruction.MNEMONIC}" for i, case in enumerate(CASES)]
-each_case = pytest.mark.parametrize("case", CASES, ids=IDS)
 
 
 def test_every_instruction_has_a_case() -> None:
@@ -310,30 +309,19 @@ def test_every_instruction_has_a_case() -> None:
     assert all(name == kind.MNEMONIC for name, kind in INSTRUCTIONS.items())
 
 
-@each_case
-def test_engine_and_encoding(case: Case) -> None:
-    assert case.instruction.engine in (*machine().engines(), "host")
-    assert case.instruction.unencodable(machine()) is None
-
-
-@each_case
-def test_cycles(case: Case) -> None:
-    assert case.instruction.cycles(machine()) == case.cycles
-    assert case.instruction.startup(machine()) >= 0
-
-
-@each_case
-def test_traffic(case: Case) -> None:
-    flows = case.instruction.traffic(machine())
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_engine_cycles_traffic_and_text(case: Case) -> None:
+    instruction, arch = case.instruction, machine()
+    assert instruction.engine in (*arch.engines(), "host")
+    assert instruction.unencodable(arch) is None
+    assert instruction.cycles(arch) == case.cycles
+    assert instruction.startup(arch) >= 0
+    flows = instruction.traffic(arch)
     assert sum(flow.bytes for flow in flows) == case.traffic
     # What is claimed moves with another core's instruction.
-    own = () if isinstance(case.instruction, Claim) else case.instruction.writes()
+    own = () if isinstance(instruction, Claim) else instruction.writes()
     assert {f.operand for f in flows if f.write} == set(own)
-
-
-@each_case
-def test_text_round_trip(case: Case) -> None:
-    assert parse_items(print_item(case.instruction)) == (case.instruction,)
+    assert parse_items(print_item(instruction)) == (instruction,)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.result], ids=lambda c: type(c.instruction))
@@ -407,20 +395,14 @@ def test_rounding_needs_the_type_that_it_rounds_to() -> None:
     assert UNARY["round_bf16"].apply(x).tolist() == [1, 70_144]
 
 
-@pytest.mark.parametrize("name", [name for name in UNARY if not UNARY[name].bits])
-def test_unary_functions_are_finite_and_fp32(name: str) -> None:
-    function = UNARY[name]
+@pytest.mark.parametrize("name", [n for t in (UNARY, BINARY) for n in t if not t[n].bits])
+def test_functions_are_finite_and_fp32(name: str) -> None:
     x = np.linspace(0.125, 3, 24, dtype=np.float32)
     if name in ("asin", "acos", "atanh", "acosh"):  # where these are defined
         x = x + np.float32(1) if name == "acosh" else x / np.float32(4)
-    result = function.apply(x, *[0.5] * len(function.parameters))
-    assert result.dtype == np.float32 and np.isfinite(result).all()
-
-
-@pytest.mark.parametrize("name", [name for name in BINARY if not BINARY[name].bits])
-def test_binary_functions_are_finite_and_fp32(name: str) -> None:
-    x = np.linspace(0.125, 3, 24, dtype=np.float32)
-    result = BINARY[name].apply(x, x[::-1])
+    function = UNARY.get(name) or BINARY[name]
+    others = [0.5] * len(function.parameters) if name in UNARY else [x[::-1]]
+    result = function.apply(x, *others)
     assert result.dtype == np.float32 and np.isfinite(result).all()
 
 

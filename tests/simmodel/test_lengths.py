@@ -16,7 +16,6 @@ from simmodel.isa import Claim, HostCall, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Register
 from simmodel.machine.run import simulate
 from simmodel.program.assembly import (
-    constant_data,
     parse_items,
     parse_program,
     print_item,
@@ -163,12 +162,6 @@ def test_a_sum_starts_where_what_it_would_go_on_from_is_not_there(length: int) -
     whole = replace(empty(parse_items(SUM)), registers=(Register("k", 1, 4),))
     made = specialize(whole, {"k": length}).cores[0]
     assert "\n".join(map(print_item, made)) == SUMMED[length]
-
-
-def test_text_reads_back() -> None:
-    whole = rows_at_run_time()
-    text = print_program(whole)
-    assert print_program(parse_program(text, constant_data(whole))) == text
 
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(1, 48))
