@@ -133,14 +133,9 @@ def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[int, onnx.No
 
 _SILENT = 4
 _FAILURES = (
-    native.Fail,
-    native.InvalidArgument,
-    native.InvalidGraph,
-    native.InvalidProtobuf,
-    native.NotImplemented,
-    native.RuntimeException,
-    ValueError,
-)
+    native.Fail, native.InvalidArgument, native.InvalidGraph, native.InvalidProtobuf,
+    native.NotImplemented, native.RuntimeException, ValueError,
+)  # fmt: skip
 _UNREGISTERED = "is not a registered function/op"
 _ELEMENTS: dict[str, ir.DataType] = {
     "float": ir.DataType.FLOAT,
