@@ -99,11 +99,9 @@ def evaluator(proto: onnx.ModelProto) -> ReferenceEvaluator:
 
     Raises ValueError where they have none, or give another value at each run.
     """
-    drawing = sorted(
-        NOT_A_FUNCTION.intersection(node.op_type for _, node in nodes_within(proto.graph.node))
-    )
+    drawing = NOT_A_FUNCTION & {node.op_type for _, node in nodes_within(proto.graph.node)}
     if drawing:
-        raise ValueError(f"{', '.join(drawing)} gives another value at each run")
+        raise ValueError(f"{', '.join(sorted(drawing))} gives another value at each run")
     try:
         return ReferenceEvaluator(proto)
     except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as why:
