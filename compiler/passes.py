@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from compiler.errors import CompilerError
 
@@ -57,16 +57,9 @@ class Omittable:
     """False: the pass is left out."""
 
 
-class _Ensuring(Protocol):
-    @property
-    def ensures(self) -> Callable[..., None]:
-        """What holds of what `apply` made."""
-
-
 IR = TypeVar("IR")
 Made = TypeVar("Made")
 P = ParamSpec("P")
-Stage = TypeVar("Stage", bound=_Ensuring)
 
 
 class ContractBroken(Exception):
@@ -121,12 +114,12 @@ def check_each_once(wanted: Iterable[str], found: Iterable[str]) -> None:
             raise ContractBroken(f"{next(iter(more))} {said}")
 
 
-def ensured(apply: Callable[Concatenate[Stage, P], Made]) -> Callable[Concatenate[Stage, P], Made]:
+def ensured(apply: Callable[Concatenate[Any, P], Made]) -> Callable[Concatenate[Any, P], Made]:
     """The `apply` of a stage with a signature of its own: what it made is shown to the stage's
     `ensures(made, *given)`, whose ContractBroken becomes `PassFailed`."""
 
     @wraps(apply)
-    def checked(self: Stage, /, *given: P.args, **named: P.kwargs) -> Made:
+    def checked(self: Any, /, *given: P.args, **named: P.kwargs) -> Made:
         made = apply(self, *given, **named)
         try:
             self.ensures(made, *given, **named)

@@ -17,7 +17,7 @@ from compiler.cost.overlap import host_cycles
 from compiler.cost.work import array_work
 from compiler.explain.rejected import RejectedOption, cheaper
 from compiler.geometry.boxes import needs
-from compiler.plan.make_plan import Compute, LayerPlan, symbolic
+from compiler.plan.make_plan import LayerPlan, symbolic
 from compiler.schedule.wording import array_text
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import Mapping as Lies
@@ -79,7 +79,8 @@ def forms_of(
         made.append(engine_report(nest, layer, compute.binding, arch))
         if compute.binding.engine == "matrix" and nest.depthwise and arch.matrix.depthwise:
             cycles, *_ = depthwise_each(nest, layer.tensors, arch)
-            made.append(FormReport(nest.origin, "matrix.depthwise", _box(sizes), cycles, ()))
+            walks = f"[{' x '.join(str(n) for n in sizes if n > 1)}]"
+            made.append(FormReport(nest.origin, "matrix.depthwise", walks, cycles, ()))
         elif compute.binding.engine == "matrix":
             depth = 1 if (k := roles(nest).k) is None else sizes[k]
             kind = layer.tensors[nest.operands[0].tensor].dtype
@@ -88,7 +89,10 @@ def forms_of(
             arrays.append(one + array_text(lies, nest, arch.matrix, sizes))
             made.append(_on_array(nest, lies, sizes, kind, arch))
         elif arch.vector.window and form_of(nest).startswith("vector.window"):
-            made.append(_windows(compute, layer, sizes[: nest.rank], arch))
+            around = layer.tensors, arch, compute.binding, layer.inside, sizes[: nest.rank]
+            kernel = " x ".join(str(dim.extent) for dim in nest.dims[nest.rank :])
+            cycles = float(VectorWork(nest, *around).cycles)  # in one instruction, as it always is
+            made.append(FormReport(nest.origin, form_of(nest), f"[all of {kernel}]", cycles, ()))
         for (origin, form), (work, cover) in works.items():
             if origin == first + compute.position:
                 made.append(_form_report(nest, form, work, cover))
@@ -149,14 +153,6 @@ def _form_report(nest: Nest, form: str, work: CoverProblem, taken: Cover) -> For
     return FormReport(nest.origin, form, own, against, _sorted(found))
 
 
-def _windows(compute: Compute, layer: Layer, sizes: list[int], arch: Arch) -> FormReport:
-    """A window in one instruction, as it is wherever the engine has windows."""
-    nest = compute.nest
-    work = VectorWork(nest, layer.tensors, arch, compute.binding, layer.inside, sizes)
-    kernel = " x ".join(str(dim.extent) for dim in nest.dims[nest.rank :])
-    return FormReport(nest.origin, form_of(nest), f"[all of {kernel}]", float(work.cycles), ())
-
-
 def _on_array(nest: Nest, lies: Lies, sizes: list[int], kind: str, arch: Arch) -> FormReport:
     """What one instruction of the array takes, and whether kernel positions join its reduction."""
     found, others = roles(nest), []
@@ -196,10 +192,6 @@ def _products(
     around = [str(work.count)] if work.count > 1 else []
     text = " x ".join([*around, f"[{' x '.join(map(str, walks))}]"])
     return form, text, work.cycles / matrix.units
-
-
-def _box(sizes: list[int]) -> str:
-    return f"[{' x '.join(str(n) for n in sizes if n > 1)}]"
 
 
 def _sorted(options: list[RejectedOption]) -> tuple[RejectedOption, ...]:

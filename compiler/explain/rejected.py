@@ -24,7 +24,6 @@ from compiler.schedule_ir.group import Group, reserving
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
-from compiler.tensor_ir.nest import HostNode
 
 MOST_CUTS = 24
 """Places at which taking a long group apart is priced."""
@@ -70,11 +69,15 @@ class Neighbours:
         self.reason = reason
         self.judged = frozenset(judged)
         self.made = {made.step: made for made in decisions}
-        positions = {_key(part): 1 << i for i, part in enumerate(search.parts)}
+        parts = ((i, part) for i, part in enumerate(search.parts) if isinstance(part, Layer))
+        # By name and nests: pieces of a layer are none of the network's.
+        positions = {(part.result.name, len(part.nests)): 1 << i for i, part in parts}
+        keys = {made.step: [(layer.result.name, len(layer.nests)) for layer in made.group.layers]
+                for made in decisions}  # fmt: skip
         self.masks = {
-            made.step: union(positions[_key(layer)] for layer in made.group.layers)
-            for made in decisions
-            if all(_key(layer) in positions for layer in made.group.layers)
+            step: union(positions[key] for key in each)
+            for step, each in keys.items()
+            if positions.keys() >= {*each}
         }
         """The group of each step, where it is made of whole layers."""
 
@@ -91,32 +94,31 @@ class Neighbours:
         mask = self.masks[step]
         near = union(self.net.after[i] | self.net.before[i] for i in members(mask))
         for other, beside in self.masks.items():
-            if other != step and near & beside:
-                yield self._union(f"one group with group {other}", (step, other))
+            if other == step or not near & beside:
+                continue
+            what, steps = f"one group with group {other}", (step, other)
+            if not self.net.legal(mask | beside):
+                why = "they see the same bytes as different tensors, which meet in memory"
+            elif not self.net.convex(mask | beside):
+                why = "other groups lie between"
+            else:
+                yield self._option(what, [mask | beside], steps)
+                continue
+            yield RejectedOption(what, None, self._against(steps), why)
 
     def _cut_options(self, step: int) -> Iterator[RejectedOption]:
         layers = list(members(self.masks[step]))
         places = range(1, len(layers))
         for place in places[:: max(1, -(-len(places) // MOST_CUTS))]:
-            halves = (layers[:place], layers[place:])
             part = self.net.parts[layers[place]]
             name = part.name if isinstance(part, Layer) else part.origin
-            masks = [union(1 << i for i in half) for half in halves]
+            masks = [union(1 << i for i in half) for half in (layers[:place], layers[place:])]
             yield self._option(f"cut before {name}", masks, (step,))
 
     def _separate_option(self, step: int) -> Iterator[RejectedOption]:
         mask = self.masks[step]
         if mask.bit_count() > 2:  # two layers apart are a group cut in two
             yield self._option("every layer alone", [1 << i for i in members(mask)], (step,))
-
-    def _union(self, what: str, steps: tuple[int, ...]) -> RejectedOption:
-        mask, against = union(self.masks[step] for step in steps), self._against(steps)
-        if not self.net.legal(mask):
-            why = "they see the same bytes as different tensors, which meet in memory"
-            return RejectedOption(what, None, against, why)
-        if not self.net.convex(mask):
-            return RejectedOption(what, None, against, "other groups lie between")
-        return self._option(what, [mask], steps)
 
     def _option(self, what: str, masks: Sequence[int], steps: tuple[int, ...]) -> RejectedOption:
         """Groups of `masks` instead of those of `steps`."""
@@ -173,13 +175,6 @@ def _beyond_cycles(costs: GroupCosts, placed: bool, judged: bool) -> str:
     if not placed:
         return PLACELESS
     return JUDGED if judged else ""
-
-
-def _key(part: Layer | HostNode) -> tuple[object, ...]:
-    """What tells parts of a network from each other, and from pieces of them."""
-    if isinstance(part, HostNode):
-        return (id(part),)
-    return part.result.name, len(part.nests)
 
 
 def cheaper(cycles: float, against: float) -> bool:

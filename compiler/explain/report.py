@@ -201,28 +201,23 @@ def _layers(made: GroupDecision, result: CompileResult, arch: Arch) -> Iterator[
     origins = (n for n, o in enumerate(result.program.origins) if o.group == made.step)
     first = next(origins, 0)  # one for each operator, in order
     for plan in made.plan.layers:
-        yield _layer_report(plan, made, *forms_of(plan, first, result.works, arch))
-        first += len(plan.tiled.layer.nests)
-
-
-def _layer_report(
-    plan: LayerPlan, made: GroupDecision, forms: tuple[FormReport, ...], array: str
-) -> LayerReport:
-    layer, routes = plan.tiled.layer, [compute.binding for compute in plan.computes]
-    names = dict.fromkeys(way.engine for way in routes) or {"copy": None}
-    if any(way.engine == "matrix" and not way.direct for way in routes):
-        names["vector"] = None
-    return LayerReport(
-        nodes=tuple(dict.fromkeys(nest.origin for nest in layer.nests)),
-        operator="+".join(dict.fromkeys(nest.kind for nest in layer.nests if nest.kind)),
-        engine="+".join(names),
-        array=array,
-        loops=loops_text(plan.tiled),
-        shape=layer.result.shape,
-        scope=_scope(made.group, made.plan, layer.result.name),
-        constants=tuple(_constants_by_memory(plan, made)),
-        forms=forms,
-    )
+        layer, routes = plan.tiled.layer, [compute.binding for compute in plan.computes]
+        engines = dict.fromkeys(way.engine for way in routes) or {"copy": None}
+        if any(way.engine == "matrix" and not way.direct for way in routes):
+            engines["vector"] = None
+        forms, array = forms_of(plan, first, result.works, arch)
+        yield LayerReport(
+            nodes=tuple(dict.fromkeys(nest.origin for nest in layer.nests)),
+            operator="+".join(dict.fromkeys(nest.kind for nest in layer.nests if nest.kind)),
+            engine="+".join(engines),
+            array=array,
+            loops=loops_text(plan.tiled),
+            shape=layer.result.shape,
+            scope=_scope(made.group, made.plan, layer.result.name),
+            constants=tuple(_constants_by_memory(plan, made)),
+            forms=forms,
+        )
+        first += len(layer.nests)
 
 
 def _scope(group: Group, plan: Plan, name: str) -> str:

@@ -219,16 +219,16 @@ def rounds_of(node: ir.Node, body: ir.Graph) -> int | None:
 
 def _goes_on(body: ir.Graph) -> bool:
     """Whether the condition of a Loop that has begun stays true."""
-    value: ir.Value | None = body.outputs[0]
-    while value is not None and value is not body.inputs[1]:
+    value = body.outputs[0]
+    while value is not body.inputs[1]:
         node = value.producer()
-        if is_op(node, "Constant") and node is not None and "value" in node.attributes:
-            return bool(node.attributes["value"].as_tensor().numpy().all())
-        if not is_op(node, "Identity", "Cast"):
+        if node is not None and is_op(node, "Constant"):
+            return bool(constant_tensor(node).numpy().all())
+        if node is None or not is_op(node, "Identity", "Cast"):
             constant = const(value)
             return constant is not None and bool(constant.all())
-        value = None if node is None else node.inputs[0]
-    return value is not None
+        value = required(node, 0)
+    return True
 
 
 def _infer_scan(node: ir.Node, opsets: Opsets) -> None:

@@ -228,6 +228,9 @@ def _replace(
             made[sized[name]] = ir.Value(name=sized[name], type=kind, shape=rank)
     for value in made.values():
         forget_names(value)
+    names = ", ".join(f"{node.op_type} {node.name!r}" for node in part.first)
+    most = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items() if shape)
+    reason = f"sizes behind {names} are known when it runs"
     node = ir.node(
         TAIL,
         list(part.read.values()),
@@ -239,7 +242,10 @@ def _replace(
         domain=ARCHGEN,
         outputs=list(made.values()),
         name=f"{part.first[0].name}.tail",
-        metadata_props={ORIGIN: origin_of(*part.nodes), REASON: _reason(part, shapes)},
+        metadata_props={
+            ORIGIN: origin_of(*part.nodes),
+            REASON: f"{reason}; reckoned with the most there can be: {most}",
+        },
     )
     kept = [made.get(str(value.name), value) for value in graph.outputs]
     for value in ends:
@@ -249,14 +255,6 @@ def _replace(
     graph.append(node)
     graph.outputs.extend([*kept, *(made[name] for name in sized.values())])
     model.meta[SIZED] = sized
-
-
-def _reason(part: _HostTail, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    names = ", ".join(f"{node.op_type} {node.name!r}" for node in part.first)
-    most = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items() if shape)
-    return (
-        f"sizes behind {names} are known when it runs; reckoned with the most there can be: {most}"
-    )
 
 
 def _flat(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[onnx.NodeProto]:

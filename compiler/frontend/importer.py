@@ -279,7 +279,9 @@ def _refuse_unknown_shapes(graph: ir.Graph, why_no_tail: str | None) -> None:
     for value in unknown:
         node = value.producer()
         if node is not None and all(v is None or is_static(v) for v in node.inputs):
-            causes.append(f"{label_of(node)}: {value.name!r} {_open(value)}")
+            known = "has no shape at all" if value.shape is None else f"{value.shape}"
+            said = ": ".join(filter(None, [known.replace("None", "?"), why_open(value)]))
+            causes.append(f"{label_of(node)}: {value.name!r} {said}")
             first[node] = None
     ways = ["export sizes that depend on data as constants"]
     if inputs:
@@ -290,13 +292,6 @@ def _refuse_unknown_shapes(graph: ir.Graph, why_no_tail: str | None) -> None:
         + f"; {', or '.join(ways)}",
         deciders(first),
     )
-
-
-def _open(value: ir.Value) -> str:
-    """What is known of a shape that is not known, and why it is not."""
-    why = why_open(value)
-    shown = f"{value.shape}" if value.shape is not None else "has no shape at all"
-    return shown.replace("None", "?") + (f": {why}" if why else "")
 
 
 # A model without the operators that hide products: attentions and recurrent layers, written out.

@@ -99,11 +99,9 @@ def evaluator(proto: onnx.ModelProto) -> ReferenceEvaluator:
 
     Raises ValueError where they have none, or give another value at each run.
     """
-    drawing = sorted(
-        NOT_A_FUNCTION.intersection(node.op_type for _, node in nodes_within(proto.graph.node))
-    )
+    drawing = NOT_A_FUNCTION & {node.op_type for _, node in nodes_within(proto.graph.node)}
     if drawing:
-        raise ValueError(f"{', '.join(drawing)} gives another value at each run")
+        raise ValueError(f"{', '.join(sorted(drawing))} gives another value at each run")
     try:
         return ReferenceEvaluator(proto)
     except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as why:
@@ -133,14 +131,9 @@ def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[int, onnx.No
 
 _SILENT = 4
 _FAILURES = (
-    native.Fail,
-    native.InvalidArgument,
-    native.InvalidGraph,
-    native.InvalidProtobuf,
-    native.NotImplemented,
-    native.RuntimeException,
-    ValueError,
-)
+    native.Fail, native.InvalidArgument, native.InvalidGraph, native.InvalidProtobuf,
+    native.NotImplemented, native.RuntimeException, ValueError,
+)  # fmt: skip
 _UNREGISTERED = "is not a registered function/op"
 _ELEMENTS: dict[str, ir.DataType] = {
     "float": ir.DataType.FLOAT,

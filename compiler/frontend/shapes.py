@@ -84,13 +84,6 @@ def _shape(node: ir.Node, index: int) -> tuple[int, ...]:
     return value.shape.numpy()
 
 
-def _dtype(node: ir.Node, index: int) -> ir.DataType:
-    value = node.inputs[index]
-    if value is None or value.dtype is None:
-        raise ValueError(f"{node.op_type} {node.name}: type of input {index} is unknown")
-    return value.dtype
-
-
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Numpy's broadcasting of shapes; raises ValueError where they do not match."""
     try:
@@ -146,8 +139,11 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
     """
     rule = RULES.get(node.domain, {}).get(node.op_type)
     if rule is not None:
+        given = node.inputs[0]
+        if given is None or given.dtype is None:
+            raise ValueError(f"{node.op_type} {node.name}: type of input 0 is unknown")
         for value, shape in zip(node.outputs, rule(node), strict=False):
-            value.dtype, value.shape = _dtype(node, 0), ir.Shape(shape)
+            value.dtype, value.shape = given.dtype, ir.Shape(shape)
         return
     domain = "" if node.domain == "ai.onnx" else node.domain
     schema = schema_of(node.op_type, domain, opsets.get(domain, 1))

@@ -140,21 +140,16 @@ def payload_of(
         found, more = standard(node)
         protos += found
         initializers += more
+    versions = {domain: v for domain, v in model.opset_imports.items() if domain != ARCHGEN}
+    if len(nodes) == 1 and has_body(nodes[0]):  # a body keeps the opset of the file
+        versions[""] = nodes[0].version or versions[""]
     ports, read = _ports(inputs.values(), given=True)
     results, written = _ports(outputs, given=False)
     proto = helper.make_model(
         helper.make_graph([*read, *protos, *written], "payload", ports, results, initializers),
-        opset_imports=_opsets(nodes, model), ir_version=10,
+        opset_imports=[helper.make_opsetid(*each) for each in versions.items()], ir_version=10,
     )  # fmt: skip
     return proto.SerializeToString(), tuple(inputs)
-
-
-def _opsets(nodes: Sequence[ir.Node], model: ir.Model) -> list[onnx.OperatorSetIdProto]:
-    """Opset imports of a payload; the body of a node keeps the file's opset."""
-    versions = {domain: v for domain, v in model.opset_imports.items() if domain != ARCHGEN}
-    if len(nodes) == 1 and has_body(nodes[0]):
-        versions[""] = nodes[0].version or versions[""]
-    return [helper.make_opsetid(domain, version) for domain, version in versions.items()]
 
 
 def _ports(

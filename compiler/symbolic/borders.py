@@ -16,6 +16,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from compiler.symbolic.ceil_div import extents_at
 from compiler.tensor_ir.bounds import needed, raw_value
 from compiler.tensor_ir.build import NestGraphBuilder
 from compiler.tensor_ir.join import JoinConcat
@@ -55,9 +56,8 @@ def with_borders(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
                     assert access.pad is not None
                     value = raw_value(access.pad, dtype, access.scale, access.zero)
                     key = (access.tensor, value)
-                    longest = max(
-                        (g.tensors[key[0]] for g in graphs.values()), key=lambda t: t.elements
-                    )
+                    same = [g.tensors[access.tensor] for g in graphs.values()]
+                    longest = max(same, key=lambda tensor: tensor.elements)
                     order = order_of(longest.shape, longest.storage.strides)
                     border = wanted.setdefault(key, _Wanted(number, order))
                     border.first = min(border.first, number)
@@ -78,7 +78,7 @@ def _outside(
     box = needed(access, [(0, dim.extent) for dim in nest.dims])
     for axis, (start, size) in enumerate(box):
         extent = graph.tensors[access.tensor].shape[axis]
-        differs = len({each.tensors[access.tensor].shape[axis] for each in graphs.values()}) > 1
+        differs = len({*extents_at(graphs, access.tensor, axis).values()}) > 1
         if differs and (start < 0 or start + size > extent):
             yield axis, max(0, -start), max(0, start + size - extent)
 
@@ -107,8 +107,7 @@ def _bordered(
         if isinstance(step, Nest):
             operands = list(step.operands)
             for position, access in enumerate(operands):
-                if (number, position) in readers:
-                    key = readers[number, position]
+                if (key := readers.get((number, position))) is not None:
                     operands[position] = _bordered_access(access, wanted[key], key, tensors, step)
             step = replace(step, operands=tuple(operands))
         steps.append(step)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.tensor_ir.interpreter import over_loops, view_of
-from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Step, Tensor, dense
+from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Tensor, dense
 from compiler.tensor_ir.registers import Point, edge_of, fitted
 from compiler.tensor_ir.rewrite import writes_of
 from simmodel.isa.region import Register, Terms
@@ -178,24 +178,18 @@ def unwritten(graph: NestGraph) -> str | None:
         if tensor.data is not None or name in graph.inputs:
             written[name][...] = True
     for step in graph.steps:
-        missing = _unwritten_read(step, written)
+        if isinstance(step, Nest):
+            accesses = () if 0 in step.shape else step.reads
+            read = [(each.tensor, _written_positions(each, step, written)) for each in accesses]
+        else:
+            read = [(name, written[name]) for name in step.inputs]
+        missing = next((name for name, positions in read if not positions.all()), None)
         if missing is not None:
             return f"{step.origin} reads positions of {missing} that are not there"
         for name in writes_of(step):
             written[name][...] = True
     missing = next((name for name in graph.outputs if not written[name].all()), None)
     return None if missing is None else f"parts of the output {missing} are never made"
-
-
-def _unwritten_read(step: Step, written: Mapping[str, Array]) -> str | None:
-    """A tensor of which `step` reads unwritten elements."""
-    if isinstance(step, Nest):
-        if 0 in step.shape:
-            return None
-        read = ((each.tensor, _written_positions(each, step, written)) for each in step.reads)
-    else:
-        read = ((name, written[name]) for name in step.inputs)
-    return next((name for name, positions in read if not positions.all()), None)
 
 
 def _written_positions(access: Access, nest: Nest, written: Mapping[str, Array]) -> Array:

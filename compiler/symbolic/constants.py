@@ -183,15 +183,10 @@ def with_host_constants(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGr
     made = dict(graphs)
     for number, step in enumerate(next(iter(graphs.values())).steps):
         if isinstance(step, HostNode) and step.pick is None:
-            names = _differing([_call(graph, number).payload for graph in graphs.values()])
-            made = {point: _handed(graph, number, names) for point, graph in made.items()}
+            calls = {p: s for p, g in made.items() if isinstance(s := g.steps[number], HostNode)}
+            names = _differing([call.payload for call in calls.values()])
+            made |= {p: _handed(made[p], number, call, names) for p, call in calls.items()}
     return made
-
-
-def _call(graph: NestGraph, number: int) -> HostNode:
-    step = graph.steps[number]
-    assert isinstance(step, HostNode)
-    return step
 
 
 def _differing(payloads: Sequence[bytes]) -> list[str]:
@@ -207,9 +202,8 @@ def _differing(payloads: Sequence[bytes]) -> list[str]:
     return [name for name, seen in known.items() if len(seen) > 1]
 
 
-def _handed(graph: NestGraph, number: int, names: Sequence[str]) -> NestGraph:
+def _handed(graph: NestGraph, number: int, step: HostNode, names: Sequence[str]) -> NestGraph:
     """`graph` with constants of a host call as its inputs."""
-    step = _call(graph, number)
     proto = onnx.load_model_from_string(step.payload)
     held = {tensor.name: tensor for tensor in proto.graph.initializer}
     if not names or not {*names} <= held.keys():

@@ -187,12 +187,12 @@ def _with_shares(
     if found.untold:
         raise refusal(edge.name, registers, [lost[point] for point in found.untold])
     low = tuple(register.low for register in registers)
-    empty = [
-        f"at {point_text(registers, low)} steps of {part.parts} leave no window"
-        + from_where(lambda at, p=part: p.share(sizes_at(registers, at)) > 0, registers, low)
-        for part in found.registers
-        if part.low < 1
-    ]
+
+    def no_window(part: Register) -> str:
+        there = from_where(lambda at: part.share(sizes_at(registers, at)) > 0, registers, low)
+        return f"at {point_text(registers, low)} steps of {part.parts} leave no window{there}"
+
+    empty = [no_window(register) for register in found.registers if register.low < 1]
     if empty:
         raise refusal(edge.name, registers, empty)
     return found.registers

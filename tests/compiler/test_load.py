@@ -12,7 +12,7 @@ import pytest
 from evaluate import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import cleaned
+from networks import cleaned, feeds_of
 from one_node import reference
 from onnx.reference import ReferenceEvaluator
 
@@ -63,8 +63,7 @@ def test_old_forms_keep_their_meaning(name: str) -> None:
     opset, text = OLD_FORMS[name]
     proto = model_of(text, opset)
     model = load(model_of(text, opset), name)
-    shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
-    inputs = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    inputs = feeds_of(proto)
     want = reference(proto, inputs)
     for got in (reference(ir.to_proto(model), inputs), evaluate(cleaned(model), inputs).values()):
         for a, b in zip(want, got, strict=True):
@@ -145,7 +144,7 @@ def test_operators_defined_by_others_are_expanded(opset: int, operator: str) -> 
     proto = model_of(text, opset)
     model = cleaned(load(model_of(text, opset), "defined"))
     assert not set(ops(model)) & {operator.split()[0], "CastLike", "Softmax"}
-    inputs = {"x": np.random.default_rng(0).standard_normal((1, 2, 3, 4)).astype(np.float32)}
+    inputs = feeds_of(proto)
     want = ReferenceEvaluator(proto).run(None, inputs)[0]
     np.testing.assert_allclose(evaluate(model, inputs)["y"], want, rtol=1e-5, atol=1e-6)
 
@@ -184,12 +183,7 @@ def test_definitions_know_defaults_absent_inputs_and_constants(name: str) -> Non
     opset, text = INLINED[name]
     proto = model_of(text, opset)
     model = cleaned(load(model_of(text, opset), "defined"))
-    inputs = {
-        value.name: np.random.default_rng(index)
-        .standard_normal([dim.dim_value for dim in value.type.tensor_type.shape.dim])
-        .astype(np.float32)
-        for index, value in enumerate(proto.graph.input)
-    }
+    inputs = feeds_of(proto)
     got = evaluate(model, inputs).values()
     for a, b in zip(reference(proto, inputs), got, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -30,6 +30,7 @@ FUNCTIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}
 ACTIVATIONS = ("Tanh", "Sigmoid", "Relu", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh",
                "HardSigmoid", "Elu", "Softsign", "Softplus")  # fmt: skip
 STEPS, BATCH, SIZE, HIDDEN = 4, 3, 5, 6
+NOTHING_MORE = dict.fromkeys(["b", "lengths", "h", "c", "p"], False)
 
 
 @st.composite
@@ -105,9 +106,8 @@ def test_graph_and_nests_compute_what_onnx_runtime_does(proto: onnx.ModelProto) 
 @pytest.mark.parametrize("kind", sorted(GATES))
 def test_programs_compute_what_onnx_runtime_does_without_the_host(kind: str) -> None:
     """Both directions of sequences of several lengths, with every input."""
-    given = dict.fromkeys(["b", "lengths", "h", "c", "p"], True)
     attributes = {"hidden_size": HIDDEN, "direction": "bidirectional"}
-    proto = network(kind, 2, attributes, given, computed=False)
+    proto = network(kind, 2, attributes, {}, computed=False)
     arch = machine(local={"size": "1 MiB"})
     options = CompileOptions("fp32", stages=stages_for(0, Stages(partition=Unfused())))
     feeds = feeds_of(proto)
@@ -117,8 +117,7 @@ def test_programs_compute_what_onnx_runtime_does_without_the_host(kind: str) -> 
 
 
 def test_more_steps_than_may_unfold_are_left_to_the_host_with_the_reason() -> None:
-    given = dict.fromkeys(["b", "lengths", "h", "c", "p"], False)
-    proto = network("LSTM", 1, {"hidden_size": HIDDEN}, given, computed=False)
+    proto = network("LSTM", 1, {"hidden_size": HIDDEN}, NOTHING_MORE, computed=False)
     model = load(proto, "net", Load(unroll=50))
     (host,) = lower(model, "fp32").steps
     assert isinstance(host, HostNode)
@@ -131,17 +130,14 @@ def test_more_steps_than_may_unfold_are_left_to_the_host_with_the_reason() -> No
 
 def test_scans_of_a_network_share_what_may_unfold() -> None:
     """Two directions of 51 operators each: with 101 in all neither is begun in part."""
-    given = dict.fromkeys(["b", "lengths", "h", "c", "p"], False)
     attributes = {"hidden_size": HIDDEN, "direction": "bidirectional"}
-    proto = network("LSTM", 2, attributes, given, computed=False)
+    proto = network("LSTM", 2, attributes, NOTHING_MORE, computed=False)
     model = load(proto, "net", Load(unroll=101))
     (host,) = lower(model, "fp32").steps
     assert isinstance(host, HostNode)
     assert "at most 101, of which 50 are left" in host.reason
-    assert not any(
-        isinstance(step, HostNode)
-        for step in lower(load(proto, "net", Load(unroll=102)), "fp32").steps
-    )
+    steps = lower(load(proto, "net", Load(unroll=102)), "fp32").steps
+    assert not any(isinstance(step, HostNode) for step in steps)
 
 
 @pytest.mark.parametrize("kind", sorted(GATES))

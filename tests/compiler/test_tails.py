@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from machines import machine
+from networks import feeds_of
 from onnx import parser
 
 from archgen.check.reference import run_node, run_reference
@@ -73,14 +74,7 @@ def proto(text: str) -> onnx.ModelProto:
 def test_results_have_the_size_that_they_turn_out_to_have(text: str, share: float) -> None:
     model, arch = proto(text), machine(types=("fp32",))
     made = compile_model(model, arch, CompileOptions(dtype="fp32"))
-    random = np.random.default_rng(0)
-    feeds = {
-        value.name: random.standard_normal(
-            [d.dim_value for d in value.type.tensor_type.shape.dim]
-        ).astype(np.float32)
-        + np.float32(4 * share - 2)
-        for value in model.graph.input
-    }
+    feeds = {name: values + np.float32(4 * share - 2) for name, values in feeds_of(model).items()}
     if "which" in feeds:
         feeds["which"] = np.arange(3) < round(3 * share)
     wanted = run_reference(model, feeds)

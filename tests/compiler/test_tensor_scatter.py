@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
+from networks import feeds_of
 from one_node import agree, executed
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -35,28 +36,23 @@ WITHOUT = WITH.model_copy(
 
 def network(past: tuple[int, ...], rows: int, given: bool, **attributes: Any) -> onnx.ModelProto:
     """One TensorScatter, by default along the second axis from the end."""
-    axis, mode = attributes.get("axis", -2), attributes.get("mode", "linear")
-    shape, new = [*past], [*past]
-    new[axis] = rows
-    at, ports = (", at", f", int64[{past[0]}] at") if given else ("", "")
-    return onnx.parser.parse_model(
-        f"""<ir_version: 10, opset_import: ["" : 24]>
-        g (float{shape} past, float{new} new{ports}) => (float{shape} y) {{
-            y = TensorScatter <axis = {axis}, mode = "{mode}"> (past, new{at})
-        }}"""
-    )
+    new = list(past)
+    new[attributes.get("axis", -2)] = rows
+    at, port = (", at", f", int64[{past[0]}] at") if given else ("", "")
+    cache = f"float{[*past]}"
+    proto = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 24]>
+        g ({cache} past, float{new} new{port}) => ({cache} y)
+        {{ y = TensorScatter (past, new{at}) }}""")
+    found = [helper.make_attribute(name, value) for name, value in attributes.items()]
+    proto.graph.node[0].attribute.extend(found)
+    return proto
 
 
-def feeds_of(proto: onnx.ModelProto, seed: int, last: int) -> dict[str, np.ndarray]:
+def sampled(proto: onnx.ModelProto, seed: int, last: int) -> dict[str, np.ndarray]:
     """Numbers, and places from 0 to `last`."""
-    random = np.random.default_rng(seed)
-    found = {}
-    for port in proto.graph.input:
-        shape = [dim.dim_value for dim in port.type.tensor_type.shape.dim]
-        if port.name == "at":
-            found["at"] = random.integers(0, last + 1, shape)
-        else:
-            found[port.name] = random.standard_normal(shape).astype(np.float32)
+    found = feeds_of(proto)
+    if "at" in found:
+        found["at"] = np.random.default_rng(seed).integers(0, last + 1, found["at"].shape)
     return found
 
 
@@ -70,7 +66,7 @@ def test_rows_lie_where_onnx_puts_them(data: st.DataObject) -> None:
     if not heads and data.draw(st.booleans()):
         attributes["axis"] = 1
     proto = network((2, *heads, length, 3), rows, data.draw(st.booleans()), **attributes)
-    feeds = feeds_of(proto, data.draw(st.integers(0, 9)), length - 1 if circular else length - rows)
+    feeds = sampled(proto, data.draw(st.integers(0, 9)), length - 1 if circular else length - rows)
     (expected,) = ReferenceEvaluator(proto).run(None, feeds)
     graph = lower(prepared(proto, "net"), "fp32")
     for arch in (WITH, WITHOUT):
@@ -81,7 +77,7 @@ def test_rows_lie_where_onnx_puts_them(data: st.DataObject) -> None:
 
 def made_by(proto: onnx.ModelProto, arch: Arch, last: int) -> CompileResult:
     """The verified program, which computes what ONNX says."""
-    feeds = feeds_of(proto, 0, last)
+    feeds = sampled(proto, 0, last)
     made, found = executed(prepared(proto, "net"), feeds, arch, CompileOptions())
     agree(found, ReferenceEvaluator(proto).run(None, feeds), atol=1e-6)
     return made
@@ -128,12 +124,7 @@ def test_places_that_the_network_computes_are_there_when_rows_are_put(late: bool
             y = TensorScatter <axis = 2> (past, n, at)
         }}"""
     )
-    random = np.random.default_rng(0)
-    feeds = {
-        "past": random.standard_normal((1, 3, 64, 16)).astype(np.float32),
-        "x": random.standard_normal((1, 3, 1, 16)).astype(np.float32),
-        "first": np.array([5]),
-    }
+    feeds = {**feeds_of(proto), "first": np.array([5])}
     made, found = executed(proto, feeds, WITH, CompileOptions())
     agree(found, ReferenceEvaluator(proto).run(None, feeds), 0, 0)
     assert simulate(made.program, WITH).traffic["dram.write"] < 64 * 64
@@ -146,7 +137,7 @@ def test_a_row_beyond_the_cache_is_said_with_its_node() -> None:
     with pytest.raises(
         NoSuchRow, match=r"cache.update \(TensorScatter\): index 63 is out of range"
     ):
-        execute(program, feeds_of(proto, 0, 0) | {"at": np.array([63])}, WITH)
+        execute(program, sampled(proto, 0, 0) | {"at": np.array([63])}, WITH)
 
 
 @settings(max_examples=20)
