@@ -200,8 +200,7 @@ def _marked(b: Body, index: Tensor, extent: int, axis: int) -> Tensor:
     """Whether `index`, of extent 1 along `axis`, stands for each of `extent` positions; negative
     ones count from the end."""
     rank = len(index.shape)
-    masks = [b.Equal(index, ramp(extent, axis, rank, first)) for first in (0, -extent)]
-    return b.one("Or", *masks)
+    return b.one("Or", *(b.Equal(index, ramp(extent, axis, rank, at)) for at in (0, -extent)))
 
 
 # Which position, and one there.
@@ -421,10 +420,9 @@ def _collapsed_extents(pieces: Pieces) -> tuple[int, ...]:
 
 def _filled(b: Body, x: Tensor, shape: tuple[int, ...], axis: int, fill: int) -> Tensor:
     """`x` as large as `shape` along every axis but `axis`."""
-    pairs = enumerate(zip(shape, x.shape, strict=True))
-    lacks = [0 if a == axis else n - m for a, (n, m) in pairs]
-    pads = [*(0 for _ in lacks), *lacks]
-    return b.one("Pad", x, pads, fill, mode="constant") if any(lacks) else x
+    lacks = [n - m for n, m in zip(shape, x.shape, strict=True)]
+    lacks[axis] = 0
+    return b.one("Pad", x, [0] * len(lacks) + lacks, fill, mode="constant") if any(lacks) else x
 
 
 def _flat(b: Body, index: Tensor, extents: tuple[int, ...]) -> Tensor:

@@ -142,14 +142,10 @@ def works_on_integers(node: ir.Node) -> bool:
     if is_op(node, "MaxPool"):
         return len(node.outputs) == 1
     if is_op(node, "Resize"):
-        return (
-            str_attr(node, "mode", "nearest") == "nearest"
-            and str_attr(node, "coordinate_transformation_mode", "half_pixel")
-            != "tf_crop_and_resize"
-        )
+        crops = str_attr(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
+        return str_attr(node, "mode", "nearest") == "nearest" and not crops
     if is_op(node, "Pad"):
-        value = input_of(node, 2)
-        zero = value is None or scalar(value) == 0
+        zero = input_of(node, 2) is None or scalar(input_of(node, 2)) == 0
         return zero and str_attr(node, "mode", "constant") == "constant"
     return True
 
@@ -218,15 +214,13 @@ class HoistQuantize(GraphPass, Omittable):
 def _quantizers(node: ir.Node) -> list[ir.Node]:
     """The readers of the results of `node`, if all of them quantize alike; none otherwise."""
     readers = [use.node for out in node.outputs for use in out.uses()]
-    kinds = [quantization_of(reader) for reader in readers if is_op(reader, "QuantizeLinear")]
-    first = kinds[0] if kinds else None
-    if first is None or first.dtype not in BYTES or len(kinds) < len(readers):
+    inside = all(is_op(r, "QuantizeLinear") and r.graph is node.graph for r in readers)
+    if not readers or not inside or any(out.is_graph_output() for out in node.outputs):
         return []
-    if any(out.is_graph_output() for out in node.outputs):
+    first, *others = map(quantization_of, readers)
+    if first is None or first.dtype not in BYTES:
         return []
-    alike = all(how is not None and how.same_as(first) for how in kinds)
-    inside = all(reader.graph is node.graph for reader in readers)
-    return readers if alike and inside else []
+    return readers if all(how is not None and how.same_as(first) for how in others) else []
 
 
 def _worth_it(node: ir.Node) -> bool:
@@ -330,7 +324,7 @@ class SinkDequantize(GraphPass, Omittable):
 
 def _sink(node: ir.Node) -> bool:
     count = data_inputs(node)
-    found = [dequantized(value) for value in node.inputs[:count]]
+    found = (dequantized(value) for value in node.inputs[:count])
     pairs = [pair for pair in found if pair is not None]
     if not pairs or len(pairs) < count or not works_on_integers(node):
         return False
