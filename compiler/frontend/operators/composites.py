@@ -288,7 +288,7 @@ def running(b: Body, x: Tensor, along: Tensor, *, exclusive: int = 0, reverse: i
         if is_open:
             pads = [max(0, pad) for pad in pads]
         made = b.one("Pad", x, pads, fill, mode="constant")
-        return every(b, made, axis, pads[end], shape[axis], 1) if is_open else made
+        return b.slice(made, axis, pads[end], pads[end] + shape[axis]) if is_open else made
 
     total = x
     if exclusive:
@@ -300,11 +300,6 @@ def running(b: Body, x: Tensor, along: Tensor, *, exclusive: int = 0, reverse: i
         total = b.one(op_type, total, moved(total, reach))
         reach *= 2
     return total
-
-
-def every(b: Body, x: Tensor, axis: int, first: int, count: int, step: int) -> Tensor:
-    """`count` positions along `axis`, from `first` on, `step` apart."""
-    return b.one("Slice", x, [first], [first + (count - 1) * step + 1], [axis], [step])
 
 
 # The best few of many, one after another: each is found, then left out of the search, by value and

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
-from compiler.frontend.operators.composites import every
 from compiler.frontend.operators.definitions import Decompose, Table, defines
 from compiler.frontend.rewrite import const, int_attr, ints_attr, is_op, static_shape
 
@@ -124,7 +123,9 @@ def deep_conv(
         planes = b.one("Pad", planes, pads, 0.0, mode="constant")
     shape = (batch, depth, group, across, prod(plane))
     step, stride = window["dilations"][0], window["strides"][0]
-    shifted = [every(b, planes, 1, tap * step, depth, stride) for tap in range(taps)]
+    reach = (depth - 1) * stride + 1
+    firsts = range(0, taps * step, step)
+    shifted = [b.slice(planes, 1, first, first + reach, stride) for first in firsts]
     joined = b.concat([b.reshape(each, shape) for each in shifted], 3)
     images = b.reshape(joined, (batch * depth, group * taps * across, *plane))
     kernel = b.reshape(b.transpose(w, *DEPTH_LAST), (w.shape[0], taps * across, *w.shape[3:]))
