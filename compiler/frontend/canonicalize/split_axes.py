@@ -414,13 +414,8 @@ def _expand(step: UnmergedNode) -> Results | None:
     return [(step.again(inputs)[0], wanted)]
 
 
-_ELEMENTWISE = POINTWISE | {
-    "Identity", "Cast", "Neg", "Abs", "Relu", "Min", "Max", "Clip", "Where", "Sign", "Floor",
-    "Ceil", "Round", "Add", "Sub", "Mul", "Div", "Sqrt", "Sum", "Mean", "Not", "And", "Or", "Xor",
-    "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf", "Swish",
-}  # fmt: skip
 _RULES: Mapping[tuple[str, ...], Rule] = {
-    tuple(_ELEMENTWISE): _pointwise,
+    (*POINTWISE, "Sum", "Mean", "Swish"): _pointwise,
     REDUCTIONS: _reduction,
     ("Softmax", "LogSoftmax", "Hardmax", "TopK", "LpNormalization"): _along(-1),
     ("Split", "ArgMax", "ArgMin"): _along(0),

@@ -89,7 +89,12 @@ def _between_conversions(node: ir.Node) -> bool:
     right = w[0]
     if not window and not axis:
         right = make.op("Transpose", [right], {"perm": [1, 0]})
-    attributes = _operands("xw" if window else "ab", (x[1].zero, x[1].scale), how)
+    a, b = "xw" if window else "ab"
+    attributes: Attributes = {
+        f"{a}_zero": x[1].zero, f"{a}_scale": x[1].scale,
+        f"{b}_zero": _shortest(how.zeros.tolist()),
+        f"{b}_scale": how.scales.tolist(),
+    }  # fmt: skip
     shape = static_shape(node.outputs[0])
     made = make.op(
         f"Q{node.op_type}" if window else "QMatMul",
@@ -108,16 +113,8 @@ def _window(node: ir.Node) -> Attributes:
     return {name: node.attributes[name].value for name in WINDOW if name in node.attributes}
 
 
-def _operands(names: str, first: tuple[int, float], second: Quantization) -> Attributes:
-    """How both operands are quantized: zero points as one number where all are equal."""
-    x, w = names[0], names[1]
-    return {
-        f"{x}_zero": first[0], f"{x}_scale": first[1],
-        f"{w}_zero": _shortest(second.zeros.tolist()), f"{w}_scale": second.scales.tolist(),
-    }  # fmt: skip
-
-
 def _shortest(zeros: list[int]) -> list[int]:
+    """Zero points as one number where all are equal."""
     return zeros[:1] if len(set(zeros)) == 1 else zeros
 
 
