@@ -79,19 +79,13 @@ _MACS: dict[str, Callable[[Shape, Shape, Shape], int]] = {
 # Parameters. Integer data is trained only where an operator of a quantized model reads it.
 
 _QUANTIZED_OPERANDS = {
-    "DequantizeLinear": (0,),
-    "QLinearConv": (3, 8),
-    "QLinearMatMul": (3,),
-    "ConvInteger": (1,),
+    "DequantizeLinear": (0,), "QLinearConv": (3, 8), "QLinearMatMul": (3,), "ConvInteger": (1,),
     "MatMulInteger": (1,),
-}
+}  # fmt: skip
 _UNTRAINED_OPERANDS = {
     "BatchNormalization": (3, 4),
-    "QuantizeLinear": (1, 2),
-    "DequantizeLinear": (1, 2),
-    "QLinearConv": (1, 2, 4, 5, 6, 7),
-    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
-    "Resize": (1, 2),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "Resize"), (1, 2)),
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul"), (1, 2, 4, 5, 6, 7)),
 }
 
 
