@@ -46,8 +46,8 @@ def count(model: onnx.ModelProto) -> Counts:
 def _node_macs(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> int:
     if node.op_type not in _MACS:
         return 0
-    names = (node.input[0], node.input[3 if "QLinear" in node.op_type else 1])
-    names = (*names, node.output[0] or node.output[-1])
+    weights = node.input[3 if "QLinear" in node.op_type else 1]
+    names = (node.input[0], weights, node.output[0] or node.output[-1])
     if not shapes.keys() >= {*names}:
         return 0
     return _MACS[node.op_type](*(shapes[name] for name in names))
