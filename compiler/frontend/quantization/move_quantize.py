@@ -117,17 +117,15 @@ def dequantized(value: ir.Value | None) -> tuple[ir.Value, Quantization] | None:
 
 # Operators that only move elements.
 
+VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 MOVERS = frozenset(
-    {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand",
-     "MaxPool", "DepthToSpace", "SpaceToDepth", "Tile", "Pad", "Resize", "Concat", "Split",
-     "TensorScatter"}
+    {*VIEWS, "Transpose", "Slice", "Gather", "Expand", "MaxPool", "DepthToSpace", "SpaceToDepth",
+     "Tile", "Pad", "Resize", "Concat", "Split", "TensorScatter"}
 )  # fmt: skip
 """Operators whose results are elements of their first input (of all inputs, for Concat; of
 the first two, for TensorScatter).
 
 MaxPool is one of them because quantization and dequantization are monotonic."""
-
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def data_inputs(node: ir.Node) -> int:
