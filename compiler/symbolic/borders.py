@@ -107,8 +107,8 @@ def _bordered(
         if isinstance(step, Nest):
             operands = list(step.operands)
             for position, access in enumerate(operands):
-                if (key := readers.get((number, position))) is not None:
-                    operands[position] = _bordered_access(access, wanted[key], key, tensors, step)
+                if (read := readers.get((number, position))) is not None:
+                    operands[position] = _bordered_access(access, wanted[read], read, tensors, step)
             step = replace(step, operands=tuple(operands))
         steps.append(step)
     changed = replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from archgen.models.roles.net import Array, Net, attribute, is_standard, node_label, op_types
+from archgen.models.roles.net import CARRIERS, Array, Net, attribute, node_label, op_types
 
 _MOST = 64
 """Limits of one value: more come from long chains of arithmetic, not from more operators."""
@@ -64,7 +64,9 @@ def _limits_at(node: onnx.NodeProto, slot: int, net: Net) -> Iterator[tuple[str,
     label = node_label(node)
     if kind in ("GatherND", "ScatterND") and slot == 1:
         yield from _tuple_limits(node, net)
-    elif (kind, slot) in _TABLES and (kind != "RotaryEmbedding" or is_standard(node) == (slot > 1)):
+    elif (kind, slot) in _TABLES and (
+        kind != "RotaryEmbedding" or (node.domain == "com.microsoft") == (slot == 1)
+    ):
         table, default = _TABLES[kind, slot]
         axis = attribute(node, "axis", 0) if default is None else default
         yield name, _positions(label, [net.extent(node.input[table], axis)])
@@ -142,10 +144,8 @@ _COUNTS: dict[tuple[str, int], Callable[[onnx.NodeProto, Net], tuple[int, int]]]
 
 # How limits go backward.
 
-_CARRIERS = op_types(
-    "Cast CastLike Identity Dropout Expand QuantizeLinear DequantizeLinear Reshape "
-    "Unsqueeze Squeeze Flatten Transpose Slice Split Tile Pad ReduceMax ReduceMin Gather "
-    "GatherElements GatherND TopK Trilu ScatterND ScatterElements"
+_CARRIERS = CARRIERS | op_types(
+    "CastLike Pad ReduceMax ReduceMin GatherElements GatherND TopK Trilu ScatterND ScatterElements"
 )
 """Their first operand's values, perhaps in other places; a Scatter has updates as well."""
 _ARITHMETIC = op_types("Add Sub Mul Div Mod Neg Abs Clip Max Min")

@@ -1,7 +1,7 @@
 """What an input is, by who reads it and by its name: a state, a mask.
 
 The one idea: each question is one function that answers with its evidence or with None; `infer`
-asks them in order. Values are followed forward through what keeps them (`_CARRIERS`), so a mask
+asks them in order. Values are followed forward through what keeps them (`CARRIERS`), so a mask
 that is added behind three Reshapes is still added as it is.
 """
 
@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import onnx
 from onnx import TensorProto
 
-from archgen.models.roles.net import Dims, ModelPort, Net, node_label, op_types
+from archgen.models.roles.net import CARRIERS, Dims, ModelPort, Net, node_label, op_types
 from archgen.schema.tree import guess, listed
 
 # The role of one input: what it is, which of its axes is the batch, and how samples look.
@@ -56,12 +56,6 @@ class Role:
         return self.kind if self.axis is None else f"{self.kind}:{self.axis}"
 
 
-_CARRIERS = op_types(
-    "Cast Identity Reshape Unsqueeze Squeeze Flatten Transpose Slice Expand QuantizeLinear "
-    "DequantizeLinear Dropout Tile Gather Split"
-)
-
-
 def mask(net: Net, port: ModelPort) -> tuple[str, bool] | None:
     """Why an input hides something, and whether it is added as it is, so that 0 hides nothing."""
     if port.elem_type == TensorProto.BOOL:
@@ -74,7 +68,7 @@ def mask(net: Net, port: ModelPort) -> tuple[str, bool] | None:
         for node, slot in net.readers.get(name, ()):
             if node.op_type == "Add":
                 return f"its name says so; {node_label(node)} adds it", True
-            if slot == 0 and node.op_type in _CARRIERS:
+            if slot == 0 and node.op_type in CARRIERS:
                 waiting += [result for result in node.output if result not in waiting]
     return "its name says so", False
 
@@ -163,7 +157,7 @@ def _updated_results(node: onnx.NodeProto, slot: int) -> list[str]:
     last = _MEMORIES.get(node.op_type, {})
     if slot in last:
         return list(node.output[last[slot] : last[slot] + 1])
-    passed = node.op_type in _CARRIERS | _UPDATES and (slot == 0 or node.op_type == "Concat")
+    passed = node.op_type in CARRIERS | _UPDATES and (slot == 0 or node.op_type == "Concat")
     return list(node.output[:1]) if passed else []
 
 

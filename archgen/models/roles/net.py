@@ -124,9 +124,11 @@ def op_types(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-def is_standard(node: onnx.NodeProto) -> bool:
-    """Whether `node` is of ONNX itself."""
-    return node.domain in ("", "ai.onnx")
+CARRIERS = op_types(
+    "Cast Identity Reshape Unsqueeze Squeeze Flatten Transpose Slice Expand QuantizeLinear "
+    "DequantizeLinear Dropout Tile Gather Split"
+)
+"""Operators whose result is their first operand's values, perhaps in other places."""
 
 
 def read_net(proto: onnx.ModelProto) -> Net:

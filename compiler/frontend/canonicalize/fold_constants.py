@@ -39,15 +39,19 @@ FOLD_LIMIT = 64 << 20
 Bytes = Annotated[int, Within(1 << 12)]
 """Such a limit; shapes, and what they are computed from, have to be folded."""
 
-EXACT = frozenset(
-    {"Identity", "Cast", "CastLike", "Constant", "ConstantOfShape", "Range", "Neg", "Abs", "Relu",
-     "Min", "Max", "Clip", "Where", "Sign", "Floor", "Ceil", "Round", "Trilu", "OneHot", "EyeLike",
-     "QuantizeLinear", "DequantizeLinear", "Add", "Sub", "Mul", "Div", "Sqrt", "GatherElements",
-     "GatherND", "ScatterElements", "ScatterND", "ReverseSequence", "TopK"}
+_EXACT_POINTWISE = frozenset(
+    {"Identity", "Cast", "Neg", "Abs", "Relu", "Min", "Max", "Clip", "Where", "Sign", "Floor",
+     "Ceil", "Round", "Add", "Sub", "Mul", "Div", "Sqrt", "Not", "And", "Or", "Xor", "Equal",
+     "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"}
 )  # fmt: skip
+EXACT = _EXACT_POINTWISE | {
+    "CastLike", "Constant", "ConstantOfShape", "Range", "Trilu", "OneHot", "EyeLike",
+    "QuantizeLinear", "DequantizeLinear", "GatherElements", "GatherND", "ScatterElements",
+    "ScatterND", "ReverseSequence", "TopK",
+}  # fmt: skip
 """Operators whose result is the same in every library: at most one rounding, to nearest."""
 
-POINTWISE = frozenset(
+POINTWISE = _EXACT_POINTWISE | frozenset(
     {"Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh",
      "Acosh", "Atanh", "Sigmoid", "Erf", "Gelu", "Softplus", "Softsign", "Elu", "Selu", "Celu",
      "Mish", "HardSwish", "HardSigmoid", "LeakyRelu", "PRelu", "ThresholdedRelu", "Reciprocal",

@@ -53,11 +53,6 @@ class UnmergedOperand:
     value: ir.Value
     axes: Axes
 
-    @property
-    def merged(self) -> bool:
-        """Whether several of the axes of `value` are one to the operator."""
-        return _merges(self.axes)
-
     def places(self, axis: int) -> range:
         """Which axes of `value` one axis is made of."""
         first = sum(map(len, self.axes[:axis]))
@@ -96,7 +91,11 @@ class UnmergedNode:
     def beside(self, count: int = 1) -> list[ir.Value | None] | None:
         """The inputs behind the first `count` as they are; None where one has merged axes."""
         rest = self.operands[count:]
-        return None if any(each and each.merged for each in rest) else [*self.node.inputs[count:]]
+        return (
+            None
+            if any(each and _merges(each.axes) for each in rest)
+            else [*self.node.inputs[count:]]
+        )
 
 
 Results = list[tuple[ir.Value, Axes]]
@@ -415,13 +414,8 @@ def _expand(step: UnmergedNode) -> Results | None:
     return [(step.again(inputs)[0], wanted)]
 
 
-_ELEMENTWISE = POINTWISE | {
-    "Identity", "Cast", "Neg", "Abs", "Relu", "Min", "Max", "Clip", "Where", "Sign", "Floor",
-    "Ceil", "Round", "Add", "Sub", "Mul", "Div", "Sqrt", "Sum", "Mean", "Not", "And", "Or", "Xor",
-    "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf", "Swish",
-}  # fmt: skip
 _RULES: Mapping[tuple[str, ...], Rule] = {
-    tuple(_ELEMENTWISE): _pointwise,
+    (*POINTWISE, "Sum", "Mean", "Swish"): _pointwise,
     REDUCTIONS: _reduction,
     ("Softmax", "LogSoftmax", "Hardmax", "TopK", "LpNormalization"): _along(-1),
     ("Split", "ArgMax", "ArgMin"): _along(0),
@@ -471,7 +465,7 @@ class KeepAxesApart(GraphPass):
             return _view(node)
         rule = RULES.get((node.domain, node.op_type))
         operands = [None if value is None else _unmerged_operand(value) for value in node.inputs]
-        if rule is None or not any(each is not None and each.merged for each in operands):
+        if rule is None or not any(each and _merges(each.axes) for each in operands):
             return False
         make = Rewriter(node)
         results = rule(UnmergedNode(make, operands))
@@ -498,7 +492,7 @@ def _view(node: ir.Node) -> bool:
         return False
     kept = extents(axes)
     done = kept in (static_shape(inner.value), static_shape(old))
-    if not inner.merged and done:
+    if done and not _merges(inner.axes):
         return False
     make = Rewriter(node)
     value = inner.value
@@ -521,6 +515,7 @@ def _unmerged_operand(value: ir.Value) -> UnmergedOperand:
 
 
 def _merges(axes: Axes) -> bool:
+    """Whether several axes are one to an operator."""
     return any(len(pieces) > 1 for pieces in axes)
 
 

@@ -88,8 +88,7 @@ def _turned(b: Body, x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool)
         left, right = _cut(b, turned, (half, half), 3)
     low, high = left * cosine - right * sine, right * cosine + left * sine
     if interleaved:
-        apart = [_reshape(b, part, *outer, half, 1) for part in (low, high)]
-        made = _reshape(b, b.concat(apart, 4), *outer, 2 * half)
+        made = _reshape(b, b.stack([low, high], 4), *outer, 2 * half)
     else:
         made = b.concat([low, high], 3)
     return made if 2 * half == width else b.concat([made, b.slice(x, 3, 2 * half, width)], 3)

@@ -200,8 +200,7 @@ def _marked(b: Body, index: Tensor, extent: int, axis: int) -> Tensor:
     """Whether `index`, of extent 1 along `axis`, stands for each of `extent` positions; negative
     ones count from the end."""
     rank = len(index.shape)
-    masks = [b.Equal(index, ramp(extent, axis, rank, first)) for first in (0, -extent)]
-    return b.one("Or", *masks)
+    return b.one("Or", *(b.Equal(index, ramp(extent, axis, rank, at)) for at in (0, -extent)))
 
 
 # Which position, and one there.
@@ -289,7 +288,7 @@ def running(b: Body, x: Tensor, along: Tensor, *, exclusive: int = 0, reverse: i
         if is_open:
             pads = [max(0, pad) for pad in pads]
         made = b.one("Pad", x, pads, fill, mode="constant")
-        return every(b, made, axis, pads[end], shape[axis], 1) if is_open else made
+        return b.slice(made, axis, pads[end], pads[end] + shape[axis]) if is_open else made
 
     total = x
     if exclusive:
@@ -301,11 +300,6 @@ def running(b: Body, x: Tensor, along: Tensor, *, exclusive: int = 0, reverse: i
         total = b.one(op_type, total, moved(total, reach))
         reach *= 2
     return total
-
-
-def every(b: Body, x: Tensor, axis: int, first: int, count: int, step: int) -> Tensor:
-    """`count` positions along `axis`, from `first` on, `step` apart."""
-    return b.one("Slice", x, [first], [first + (count - 1) * step + 1], [axis], [step])
 
 
 # The best few of many, one after another: each is found, then left out of the search, by value and
@@ -421,10 +415,9 @@ def _collapsed_extents(pieces: Pieces) -> tuple[int, ...]:
 
 def _filled(b: Body, x: Tensor, shape: tuple[int, ...], axis: int, fill: int) -> Tensor:
     """`x` as large as `shape` along every axis but `axis`."""
-    pairs = enumerate(zip(shape, x.shape, strict=True))
-    lacks = [0 if a == axis else n - m for a, (n, m) in pairs]
-    pads = [*(0 for _ in lacks), *lacks]
-    return b.one("Pad", x, pads, fill, mode="constant") if any(lacks) else x
+    lacks = [n - m for n, m in zip(shape, x.shape, strict=True)]
+    lacks[axis] = 0
+    return b.one("Pad", x, [0] * len(lacks) + lacks, fill, mode="constant") if any(lacks) else x
 
 
 def _flat(b: Body, index: Tensor, extents: tuple[int, ...]) -> Tensor:

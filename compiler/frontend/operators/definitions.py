@@ -108,17 +108,17 @@ def _suiting(name: str, value: Any, default: Any) -> Any:
 
 def attributes_of(node: ir.Node) -> dict[str, Any]:
     """The attributes of `node` as Python values: numbers, strings, lists, arrays."""
-    return {name: _attribute_value(attribute) for name, attribute in node.attributes.items()}
-
-
-def _attribute_value(attribute: ir.Attr) -> Any:
-    if attribute.type == ir.AttributeType.TENSOR:
-        return attribute.as_tensor().numpy()
-    if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-        raise ValueError(f"attribute {attribute.name!r} is a graph, which no function is handed")
-    value = attribute.value
-    several = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
-    return list(value) if several else value
+    found: dict[str, Any] = {}
+    for name, attribute in node.attributes.items():
+        value = attribute.value
+        if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+            raise ValueError(f"attribute {name!r} is a graph, which no function is handed")
+        if attribute.type == ir.AttributeType.TENSOR:
+            value = attribute.as_tensor().numpy()
+        elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+            value = list(value)
+        found[name] = value
+    return found
 
 
 def without_absent_end(inputs: Iterable[Any]) -> list[Any]:

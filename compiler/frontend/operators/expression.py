@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -183,15 +184,13 @@ def positions(
     read: Read, shape: Sequence[int], extents: Mapping[str, int]
 ) -> tuple[tuple[Array, ...], Array]:
     """Positions along each axis of what is read, the nearest ones inside, and whether they are."""
+    ramps = dict(zip(extents, np.ix_(*map(np.arange, extents.values())), strict=True))
     inside: Array = np.ones((1,) * len(extents), bool)
     grids = []
     for position, extent in zip(read.at, shape, strict=True):
         grid: Array = np.full((1,) * len(extents), position.constant, np.int64)
         for index, factor in position.terms:
-            axis = [*extents].index(index)
-            along = [1] * len(extents)
-            along[axis] = extents[index]
-            grid = grid + factor * np.arange(extents[index]).reshape(along)
+            grid = grid + factor * ramps[index]
         inside = inside & (grid >= 0) & (grid < extent)
         grids.append(np.clip(grid, 0, max(extent - 1, 0)))
     return tuple(grids), inside
@@ -243,8 +242,7 @@ class _Parser:
 
     def _position(self, node: ast.expr) -> AffineIndex:
         terms = {name: factor for name, factor in self._sum(node).items() if factor}
-        constant = terms.pop("", 0)
-        return AffineIndex(tuple(terms.items()), constant)
+        return AffineIndex(tuple(each for each in terms.items() if each[0]), terms.get("", 0))
 
     def _sum(self, node: ast.expr) -> dict[str, int]:
         """Factors of the indices in a position; that of "" is the constant."""
@@ -262,15 +260,13 @@ class _Parser:
         return {"": self._integer_literal(node)}
 
     def _integer_literal(self, node: ast.expr) -> int:
-        try:
+        with suppress(ValueError):
             value = ast.literal_eval(node)
-        except ValueError:
-            value = None
-        if not isinstance(value, int):
-            raise ValueError(
-                f"{ast.unparse(node)!r} is no whole number, nor a sum of indices with whole factors"
-            )
-        return value
+            if isinstance(value, int):
+                return value
+        raise ValueError(
+            f"{ast.unparse(node)!r} is no whole number, nor a sum of indices with whole factors"
+        )
 
     def _call(self, name: str, given: Sequence[ast.expr]) -> Term:
         if name == "pad" and len(given) == 2:
@@ -331,11 +327,9 @@ def _extents(term: Term, shapes: Shapes, stated: Mapping[str, int]) -> dict[str,
 
 def _check_expression(made: Expression, shapes: Shapes) -> None:
     """Raise ValueError for indices without an extent, and for reads outside of a tensor."""
-    used = {
-        *made.indices,
-        *(i for part in reductions(made.term) for i in part.indices),
-        *(i for r in reads(made.term) for i in free(r)),
-    }
+    used = {*made.indices}.union(
+        *(part.indices for part in reductions(made.term)), *map(free, reads(made.term))
+    )
     for index, extent in made.extents.items():
         if extent < 1:
             raise ValueError(f"index {index!r} has no values: nothing it reads is inside")
@@ -352,9 +346,8 @@ def _check_expression(made: Expression, shapes: Shapes) -> None:
         )
     for read in reads(made.term):
         for axis, position in enumerate(read.at):
-            ends = [(f * (made.extents[i] - 1)) for i, f in position.terms]
-            low = position.constant + sum(min(end, 0) for end in ends)
-            high = position.constant + sum(max(end, 0) for end in ends)
+            ends = [f * (made.extents[i] - 1) for i, f in position.terms]
+            low, high = (position.constant + sum(side(e, 0) for e in ends) for side in (min, max))
             extent = shapes[read.tensor][axis]
             if read.pad is None and (low < 0 or high >= extent):
                 raise ValueError(

@@ -226,8 +226,8 @@ def inline(node: ir.Node, version: int) -> bool:
         inner.name = fresh_name(graph, f"{node.name}_{inner.op_type}")
         inner.version = function.opset_imports.get("", version)
         inner.metadata_props.clear()
-        kept = {key: node.metadata_props.get(key) for key in (ORIGIN, COMPOSITE)}
-        inner.metadata_props.update({key: said for key, said in kept.items() if said})
+        props = node.metadata_props
+        inner.metadata_props.update({k: props[k] for k in (ORIGIN, COMPOSITE) if props.get(k)})
         for value in inner.outputs:
             value.name, value.shape = fresh_name(graph, str(value.name)), None
     graph.insert_after(node, moved)
@@ -284,9 +284,8 @@ def _resolve_attributes(
         attributes = list(node.attribute)
         del node.attribute[:]
         for attribute in attributes:
-            if not attribute.ref_attr_name:
-                node.attribute.append(attribute)
-            elif attribute.ref_attr_name in given:
+            name = attribute.ref_attr_name
+            if not name or name in given:
                 value = node.attribute.add()
-                value.CopyFrom(given[attribute.ref_attr_name])
+                value.CopyFrom(given[name] if name else attribute)
                 value.name = attribute.name

@@ -188,7 +188,9 @@ def recurrent(
                 return b.constant(np.zeros((x.shape[1], hidden)), x.dtype)
             return part(b.transpose(value, 1, 0, 2) if layout else value)
 
-        functions = _limited(b, chosen[len(usual) * each :][: len(usual)], clip)
+        functions = chosen[len(usual) * each :][: len(usual)]
+        if clip is not None:  # of what they read, but for what an LSTM makes of its state
+            functions = [*(_limited(b, f, clip) for f in functions[:2]), *functions[2:]]
         biases = [] if bias is None else b.split(part(bias), [gates * hidden] * 2, 0)
         peeps = None if peepholes is None else part(peepholes)
         variant = bool(linear_before_reset or input_forget)
@@ -223,6 +225,10 @@ def _run(
     return [y, *last]
 
 
+def _limited(b: Body, function: Activation, clip: float) -> Activation:
+    return lambda x: function(b.one("Clip", x, -clip, clip))
+
+
 def _mask(b: Body, x: Tensor, lengths: Tensor | None) -> Tensor | None:
     """1 at the steps that each sequence of the batch has, 0 behind: [steps, batch, 1]; None where
     all have all."""
@@ -232,15 +238,6 @@ def _mask(b: Body, x: Tensor, lengths: Tensor | None) -> Tensor | None:
     real = b.reshape(b.one("Cast", lengths, to=x.dtype), (1, batch, 1))
     positions = np.arange(steps).reshape(steps, 1, 1)
     return b.one("Clip", real - b.constant(positions, x.dtype), 0.0, 1.0)
-
-
-def _limited(b: Body, functions: list[Activation], clip: float | None) -> list[Activation]:
-    """With what they read limited to [-clip, clip], but for what an LSTM makes of its state."""
-
-    def limited(function: Activation) -> Activation:
-        return lambda x: function(b.one("Clip", x, -clip, clip))  # type: ignore[operator]
-
-    return functions if clip is None else [*map(limited, functions[:2]), *functions[2:]]
 
 
 def _mistakes(

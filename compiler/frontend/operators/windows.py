@@ -21,7 +21,6 @@ import onnx_ir as ir
 
 from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
-from compiler.frontend.operators.composites import every
 from compiler.frontend.operators.definitions import Decompose, Table, defines
 from compiler.frontend.rewrite import const, int_attr, ints_attr, is_op, scalar, static_shape
 
@@ -140,7 +139,9 @@ def deep_conv(
     planes = _padded(b, planes, 1, *window["pads"][::3])
     shape = (batch, depth, group, across, prod(plane))
     step, stride = window["dilations"][0], window["strides"][0]
-    shifted = [every(b, planes, 1, tap * step, depth, stride) for tap in range(taps)]
+    reach = (depth - 1) * stride + 1
+    firsts = range(0, taps * step, step)
+    shifted = [b.slice(planes, 1, first, first + reach, stride) for first in firsts]
     joined = b.concat([b.reshape(each, shape) for each in shifted], 3)
     images = b.reshape(joined, (batch * depth, group * taps * across, *plane))
     kernel = b.reshape(b.transpose(w, *DEPTH_LAST), (w.shape[0], taps * across, *w.shape[3:]))
@@ -169,7 +170,7 @@ def deep_conv_transpose(
         first = tap * window["dilations"][0] - window["pads"][0]
         if first + (depth - 1) * step < 0 or first >= deep:
             continue
-        part = b.reshape(every(b, split, 3, tap, 1, 1), (batch, depth, 1, made, prod(after)))
+        part = b.reshape(b.slice(split, 3, tap, tap + 1), (batch, depth, 1, made, prod(after)))
         part = _padded(b, part, 2, 0, step - 1)
         part = b.reshape(part, (batch, depth * step, made, prod(after)))
         parts.append(_padded(b, part, 1, first, deep - first - depth * step))

@@ -115,17 +115,15 @@ def dequantized(value: ir.Value | None) -> tuple[ir.Value, Quantization] | None:
 
 # Operators that only move elements.
 
+VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 MOVERS = frozenset(
-    {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand",
-     "MaxPool", "DepthToSpace", "SpaceToDepth", "Tile", "Pad", "Resize", "Concat", "Split",
-     "TensorScatter"}
+    {*VIEWS, "Transpose", "Slice", "Gather", "Expand", "MaxPool", "DepthToSpace", "SpaceToDepth",
+     "Tile", "Pad", "Resize", "Concat", "Split", "TensorScatter"}
 )  # fmt: skip
 """Operators whose results are elements of their first input (of all inputs, for Concat; of
 the first two, for TensorScatter).
 
 MaxPool is one of them because quantization and dequantization are monotonic."""
-
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def data_inputs(node: ir.Node) -> int:
@@ -140,11 +138,8 @@ def works_on_integers(node: ir.Node) -> bool:
     if is_op(node, "MaxPool"):
         return len(node.outputs) == 1
     if is_op(node, "Resize"):
-        return (
-            str_attr(node, "mode", "nearest") == "nearest"
-            and str_attr(node, "coordinate_transformation_mode", "half_pixel")
-            != "tf_crop_and_resize"
-        )
+        crops = str_attr(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
+        return str_attr(node, "mode", "nearest") == "nearest" and not crops
     if is_op(node, "Pad"):
         value = input_of(node, 2)
         return not _pads_a_constant(node) or value is None or scalar(value) == 0
