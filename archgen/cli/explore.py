@@ -81,7 +81,7 @@ def explore(
     Exit code 0: there is a front, or a machine for the target. 1: there is none. 2: wrong input.
     130: interrupted, finished points are saved.
     """  # fmt: skip
-    plan = load_exploration(study).with_trials(trials)
+    plan = load_exploration(study, trials)
     if exact and target is None:
         raise click.UsageError("--exact belongs to --target")
     folder = out or OUT / plan.design.name

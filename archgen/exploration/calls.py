@@ -50,7 +50,7 @@ def explore(
         StudyError: with every mistake in the study, before anything runs; that Optuna is missing.
         TypeError: a keyword that is no field of `Running`.
     """
-    plan = load_exploration(study).with_trials(trials)
+    plan = load_exploration(study, trials)
     (running,) = with_fields(fields, running)
     found = search(plan, EvaluationTools(running, observe))
     if running.out is not None:

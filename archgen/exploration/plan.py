@@ -68,12 +68,6 @@ class Exploration:
         """Of the objectives."""
         return tuple(objective.measure for objective in self.objectives)
 
-    def with_trials(self, trials: int | None) -> Exploration:
-        """The same with another number of machines to look at; None: as it is."""
-        if trials is None:
-            return self
-        return replace(self, asked=self.asked.model_copy(update={"trials": trials}))
-
     def fields_of(self, machine: Variant) -> Mapping[str, Any]:
         """The fields that a machine of the space sets, as a file would hold them."""
         return self.space.fields(self.space.choice_of(machine))
@@ -91,12 +85,15 @@ class SensitivityPlan:
     asked: Sensitivity
 
 
-def load_exploration(given: Given) -> Exploration:
-    """What the section `explore` asks for. Raises StudyError with every mistake."""
+def load_exploration(given: Given, trials: int | None = None) -> Exploration:
+    """What the section `explore` asks for, or `trials` machines of that. Raises StudyError with
+    every mistake."""
     file, maker = _open_study_file(given)
     asked = file.explore
     if asked is None:
         _refuse(maker, file, "explore")
+    if trials is not None:
+        asked = asked.model_copy(update={"trials": trials})
     design, base, extends = _base(file, maker)
     reader = _Section(maker, base, design.machines[0].arch, "explore")
     parameters = [reader.parameter(name, value) for name, value in asked.parameters.items()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -101,21 +102,13 @@ def read_tree(
         at = FilePosition(shown, before.count(b"\n") + 1, column)
         byte = f"0x{raw[problem.start]:02x}"
         return None, [Mistake(at, "", f"byte {byte} is not UTF-8; save the file as UTF-8")]
-    root, mistakes = _parsed(text, shown, kind)
+    root, mistakes = _parse(text, shown, kind)
     return root, list(mistakes)
 
 
 def read_packaged(path: Path) -> Any:
     """The values of a file that comes with the package."""
     return yaml.load(path.read_text("utf-8"), Loader=_Quick)
-
-
-@lru_cache(maxsize=64)
-def _parsed(text: str, shown: str, kind: FileType) -> tuple[Table | None, tuple[Mistake, ...]]:
-    """What `_parse` gives, remembered: a sweep and its families name one file again and again, and
-    composing its text takes most of the time that an architecture takes to load."""
-    root, mistakes = _parse(text, shown, kind)
-    return root, tuple(mistakes)
 
 
 def _article(kind: FileType) -> str:
@@ -126,7 +119,10 @@ def _file_mistake(shown: str, message: str) -> Mistake:
     return Mistake(FilePosition(shown), "", message)
 
 
-def _parse(text: str, shown: str, kind: FileType) -> tuple[Table | None, list[Mistake]]:
+@lru_cache(maxsize=64)
+def _parse(text: str, shown: str, kind: FileType) -> tuple[Table | None, Sequence[Mistake]]:
+    """What a text holds, remembered: a sweep and its families name one file again and again, and
+    composing its text takes most of the time that an architecture takes to load."""
     try:
         root = _composed(text)
         if root is None:
