@@ -18,7 +18,7 @@ from compiler.cost.multicast import MulticastRoute
 from compiler.options import Stages
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule.fusion.dependence import members
-from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable
+from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.shared_memory import ChooseHomes
 from compiler.schedule.residency.table import Part, Prices
@@ -51,7 +51,7 @@ class Eager(PartitionStrategy):
                 break
             one, two = rng.choice(pairs)
             joined = [*(g for g in groups if g not in (one, two)), one | two]
-            if runnable(net, joined) and costs.of(one | two) < math.inf:
+            if net.sequence(joined) is not None and costs.of(one | two) < math.inf:
                 groups = joined
         return groups
 
