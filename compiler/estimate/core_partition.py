@@ -23,7 +23,6 @@ from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.cost.overlap import copy_rate, far_latency, path
 from compiler.cost.transfer import Path
 from compiler.geometry.cuts import channel_axis, cut_axes
-from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.bounds import LowerBounds
 from compiler.schedule_ir.layer import Layer
 from compiler.target.layout import left_order
@@ -61,20 +60,17 @@ class Computed:
 
 def computed(layers: Sequence[Layer], slots: int, arch: Arch) -> tuple[Computed, ...]:
     """Of each layer in one piece, without halos."""
-    outlines, known = Outlines(), dict[int, Computed]()
-    bounds = LowerBounds(arch, slots, outlines)
+    bounds, found = LowerBounds(arch, slots), list[Computed]()
     for layer in layers:
-        number = outlines.layer(layer).number
-        if number not in known:
-            whole, shape = max(bounds.engine_cycles(layer)), layer.result.shape
-            # What a core takes of the cycles of a layer that all of them share.
-            every = max(bounds.work(layer, shape)) if arch.core_count > 1 else 0.0
-            shares = (
-                max(bounds.work(layer, cut(shape, arch.core_count))) / every if every else 1.0
-                for cut in (by_rows, by_channels)
-            )
-            known[number] = Computed(whole, *(whole * share for share in shares))
-    return tuple(known[outlines.layer(layer).number] for layer in layers)
+        whole, shape = max(bounds.engine_cycles(layer)), layer.result.shape
+        # What a core takes of the cycles of a layer that all of them share.
+        every = max(bounds.work(layer, shape)) if arch.core_count > 1 else 0.0
+        shares = (
+            max(bounds.work(layer, cut(shape, arch.core_count))) / every if every else 1.0
+            for cut in (by_rows, by_channels)
+        )
+        found.append(Computed(whole, *(whole * share for share in shares)))
+    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from compiler.explain.rejected import Neighbours, Others, RejectedOption, best
 from compiler.options import Trial
 from compiler.plan.make_plan import LayerPlan, Plan
 from compiler.schedule.fusion.dependence import dependences
-from compiler.schedule.fusion.reorder import Reorder
+from compiler.schedule.fusion.reorder import least_memory_order
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.schedule.wording import cores_text, halo_of, loops_text, sizes_text
 from compiler.schedule_ir.group import Group
@@ -303,4 +303,4 @@ def _peaks(buffers: tuple[BufferReport, ...]) -> dict[str, int]:
 def working_set(result: CompileResult) -> int:
     """Bytes of the network that was compiled, in its element types on that machine."""
     assert result.search is not None
-    return Reorder().apply(dependences(result.search.parts, result.search.graph)).peak
+    return least_memory_order(dependences(result.search.parts, result.search.graph)).peak

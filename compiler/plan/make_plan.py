@@ -359,42 +359,32 @@ class MakePlan:
         """The plan; DoesNotFit when buffers that are in use together are larger than a memory,
         Unwalkable or Unholdable where the group's layers do not go together like this."""
         plan = _plan_group(schedule, arch, self.slots)
-        for role, memory in arch.memories.on_chip().items():
+        memories = arch.memories.on_chip()
+        there = [*in_use(plan.buffers.values(), len(plan.layers), memories)]
+        for role, memory in memories.items():
             size = schedule.group.room(role, memory.size)
-            if (demand := demand_of(plan, role)) > size:
+            if (demand := max(each[role] for each in there)) > size:
                 raise too_large(plan, role, demand, size)
         return plan
-
-
-def demand_of(plan: Plan, role: str) -> int:
-    """Most bytes of one memory that are in use at once."""
-    buffers = [b for b in plan.buffers.values() if b.role == role]
-    return max((there[role] for there in in_use(buffers, len(plan.layers), {role: 0})), default=0)
 
 
 def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
     """The refusal that lists the buffers of the plan in one memory where it is fullest."""
     last = len(plan.layers) - 1
     buffers = [b for b in plan.buffers.values() if b.role == role]
-
-    def live(position: int) -> list[TileBuffer]:
-        return [b for b in buffers if alive(b, position, last)]
-
-    fullest = max(range(last + 1), key=lambda p: sum(b.bytes * b.slots for b in live(p)))
+    live = ([b for b in buffers if alive(b, p, last)] for p in range(last + 1))
+    fullest = max(live, key=lambda some: sum(b.bytes * b.slots for b in some))
     terms = [
-        (f"{b.name} x {b.slots}" if b.slots > 1 else b.name, b.bytes * b.slots)
-        for b in live(fullest)
+        (f"{b.name} x {b.slots}" if b.slots > 1 else b.name, b.bytes * b.slots) for b in fullest
     ]
     # Buffers lie below what stays on chip between groups.
     below = f" below {bound}" if plan.schedule.group.reserved.get(role) else ""
     return DoesNotFit(
-        demand=demand,
-        bound=bound,
-        unit="B",
+        demand=demand, bound=bound, unit="B",
         terms=tuple(sorted(terms, key=lambda term: -term[1])),
         levers=(f"memories.{role}.size of at least {demand} B", "a smaller batch or input"),
         where=f"{plan.schedule.group.name}: {role} memory{below}",
-    )
+    )  # fmt: skip
 
 
 def _plan_group(schedule: Schedule, arch: Arch, slots: int) -> Plan:

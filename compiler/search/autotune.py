@@ -82,16 +82,12 @@ class Autotuner:
         for outline in self._outlines_worth_tuning(steps, added):
             if self._spent <= self.options.instructions:
                 self._best[outline] = self._best_candidate(*groups[outline])
-        found: list[Step] = []
-        before = None
-        for step in steps:
-            if isinstance(step, PlacedGroup):
-                way = self._best.get(self._outline(step))
-                fit = None if way is None else self._fit(way, step.plan.schedule.group, before)
-                step = step if fit is None else PlacedGroup(*fit)
-                before = step.plan, step.places
-            found.append(step)
-        return tuple(found)
+
+        def fit(step: PlacedGroup, before: Fit | None) -> Fit | None:
+            way = self._best.get(self._outline(step))
+            return None if way is None else self._fit(way, step.plan.schedule.group, before)
+
+        return refitted(steps, fit)
 
     def of(self, steps: Sequence[Step]) -> dict[int, tuple[Trial, ...]]:
         """By step, what was tried of its group, or of one like it; the first is `ESTIMATED`."""
@@ -218,6 +214,22 @@ class Autotuner:
                 seen.add(kind)
                 yield way
         yield from rest
+
+
+def refitted(
+    steps: Sequence[Step], fit: Callable[[PlacedGroup, Fit | None], Fit | None]
+) -> tuple[Step, ...]:
+    """Steps with their groups as `fit` plans and places them behind the group before; None: as they
+    are."""
+    found: list[Step] = []
+    before: Fit | None = None
+    for step in steps:
+        if isinstance(step, PlacedGroup):
+            made = fit(step, before)
+            step = step if made is None else PlacedGroup(*made)
+            before = step.plan, step.places
+        found.append(step)
+    return tuple(found)
 
 
 def _structure(schedule: Schedule) -> Hashable:

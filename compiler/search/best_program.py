@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -31,7 +32,7 @@ from compiler.schedule.fusion.greedy import Branch, BranchX
 from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
-from compiler.search.autotune import Autotuner
+from compiler.search.autotune import Autotuner, refitted
 from compiler.search.symbolic_sizes import over_lengths
 from compiler.symbolic.infer_from_samples import SymbolicModel
 from simmodel.arch.record import Arch
@@ -159,19 +160,16 @@ def _unmoved(made: Best) -> Best | None:
     """`made` with all its groups placed without regard to conflicts in banks; None where that is
     the same, or does not fit."""
     blind = replace(made.options.stages.alloc, conflicts="blind")
-    steps: list[Step] = []
-    before: Fit | None = None
-    try:
-        for step in made.result.steps:
-            if isinstance(step, PlacedGroup):
-                before = step.plan, blind.apply(step.plan, made.arch, before)
-                step = step if before[1] == step.places else PlacedGroup(*before)
-            steps.append(step)
-        if all(new is old for new, old in zip(steps, made.result.steps, strict=True)):
-            return None
-        return replace(made, result=replace_steps(made.result, tuple(steps)))
-    except DoesNotFit:
-        return None
+
+    def fit(step: PlacedGroup, before: Fit | None) -> Fit | None:
+        places = blind.apply(step.plan, made.arch, before)
+        return None if places == step.places else (step.plan, places)
+
+    with suppress(DoesNotFit):
+        steps = refitted(made.result.steps, fit)
+        if any(new is not old for new, old in zip(steps, made.result.steps, strict=True)):
+            return replace(made, result=replace_steps(made.result, steps))
+    return None
 
 
 def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:

@@ -18,10 +18,10 @@ from compiler.cost.multicast import MulticastRoute
 from compiler.options import Stages
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule.fusion.dependence import members
-from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable
+from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.shared_memory import ChooseHomes
-from compiler.schedule.residency.table import Part, Prices
+from compiler.schedule.residency.table import OptimisticPrices, Part, Prices
 from compiler.schedule.residency.weights import PinConstants
 from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
 from compiler.schedule_ir.group import Group
@@ -51,7 +51,7 @@ class Eager(PartitionStrategy):
                 break
             one, two = rng.choice(pairs)
             joined = [*(g for g in groups if g not in (one, two)), one | two]
-            if runnable(net, joined) and costs.of(one | two) < math.inf:
+            if net.sequence(joined) is not None and costs.of(one | two) < math.inf:
                 groups = joined
         return groups
 
@@ -99,7 +99,7 @@ class Clinging(KeepTensors):
 
     def apply(self, parts: Sequence[Part], graph: NestGraph, prices: Prices) -> tuple[Part, ...]:
         """`parts` with as much on chip as fits."""
-        return super().apply(parts, graph, _Bargain(prices, self.taste))
+        return super().apply(parts, graph, _Bargain(prices, taste=self.taste))
 
 
 @dataclass(frozen=True)
@@ -114,27 +114,11 @@ class Pinning(PinConstants):
 
 
 @dataclass(frozen=True)
-class _Bargain:
+class _Bargain(OptimisticPrices):
     """Prices that fall with every tensor in shared memory, or on chip."""
 
-    real: Prices
+    hoped: Callable[[Group], Group] = lambda group: group
     taste: int = 0
-
-    @property
-    def arch(self) -> Arch:
-        return self.real.arch
-
-    @property
-    def cores(self) -> int:
-        return self.real.cores
-
-    @property
-    def facts(self) -> Facts:
-        return self.real.facts
-
-    @property
-    def staging(self) -> int:
-        return self.real.staging
 
     def price(self, group: Group) -> float:
         if math.isinf(self.real.price(group)):
@@ -154,9 +138,6 @@ class _Bargain:
     def overlap_ends(self, group: Group) -> tuple[float, float]:
         del group
         return 0.0, 0.0
-
-    def lower_bound(self, group: Group) -> float:
-        return self.real.lower_bound(group)
 
 
 def anything(seed: int, *, rolling: bool | None, slots: int = 2, cores: int | None = None,

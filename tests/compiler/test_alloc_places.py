@@ -139,12 +139,8 @@ def test_the_buffers_of_a_program_do_not_meet(arch: Arch) -> None:
         for number, a in enumerate(buffers):
             for b in (b for b in buffers[:number] if b.role == a.role):
                 together = any(alive(a, p, last) and alive(b, p, last) for p in range(last + 1))
-                (low, high), (other, end) = (_span(x, decision.places[x.name]) for x in (a, b))
+                (low, high), (other, end) = (x.span(decision.places[x.name]) for x in (a, b))
                 assert high <= other or end <= low or not together, (a, b)
-
-
-def _span(buffer: TileBuffer, place: tuple[int, int]) -> tuple[int, int]:
-    return place[0], place[0] + place[1] * (buffer.slots - 1) + buffer.bytes
 
 
 # Lives of buffers: in loops, what is loaded for the next tile finds room while this one ends.
@@ -210,13 +206,8 @@ def test_no_life_is_longer_than_a_turn() -> None:
 
 
 def meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    """Whether two spans, ends included, have something in common."""
-    return a[0] <= b[1] and b[0] <= a[1]
-
-
-def span(buffer: TileBuffer, place: tuple[int, int]) -> tuple[int, int]:
-    """First and last byte."""
-    return place[0], place[0] + place[1] * (buffer.slots - 1) + buffer.bytes - 1
+    """Whether two spans have something in common."""
+    return a[0] < b[1] and b[0] < a[1]
 
 
 def test_loads_find_room_as_far_back_as_there_is_any() -> None:
@@ -246,7 +237,7 @@ def test_a_wait_that_room_avoids_is_avoided() -> None:
     found = prefetched(made, buffers, times, (1408, GRAIN), [])
     assert found is not None
     places, lives = found
-    assert not meet(span(buffers[0], places["x"]), span(buffers[2], places["w"]))
+    assert not meet(buffers[0].span(places["x"]), buffers[2].span(places["w"]))
     # It takes 640 cycles, and a quarter more to be safe: within the first layer, not before.
     assert lives["w"] == (1, 4)
     # With less room the constant comes behind the map either way: nothing to mend.
@@ -294,11 +285,11 @@ def test_what_is_alive_together_lies_apart(
         return
     places, lives = found
     for number, a in enumerate(buffers):
-        low, high = span(a, places[a.name])
-        assert low % GRAIN == 0 and low >= 0 and high < size
+        low, high = a.span(places[a.name])
+        assert low % GRAIN == 0 and low >= 0 and high <= size
         assert lives[a.name][0] <= a.first + 1 and lives[a.name][1] == a.last + 1
         if lives[a.name][0] == 0:
             assert low >= 128
         for b in buffers[:number]:
-            apart = not meet((low, high), span(b, places[b.name]))
-            assert apart or not meet((a.first, a.last), (b.first, b.last))
+            apart = not meet((low, high), b.span(places[b.name]))
+            assert apart or not meet((a.first, a.last + 1), (b.first, b.last + 1))

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from machines import machine
 from test_tile_pieces import convolution
 
 from compiler.cost.multicast import Cores
 from compiler.geometry.tile_trace import TileStep, TileTrace
-from compiler.schedule.tiling.layer_mapping import LayerMapping, MappingCache
+from compiler.schedule.tiling.layer_mapping import MappingCache
+from compiler.schedule.tiling.layer_price import TilePrices
 from compiler.schedule.tiling.timeline import GroupTimeline, TileWork
 
 SLOTS = 2
 PRODUCTS, STREAM, CONSTANTS, BEHIND = 1000.0, 500.0, 400.0, 100.0
 
 
-def share(matrix: float, load: float, arrivals: float) -> LayerMapping:
+def share(matrix: float, load: float, arrivals: float) -> TilePrices:
     """Products of one tile of the result, whose operands arrive in pieces."""
-    return LayerMapping((), matrix, 0.0, load, 0.0, 0.0, 0.0, pieces=1, arrivals=arrivals)
+    nothing = TilePrices(*[0.0] * 12)
+    return nothing._replace(matrix=matrix, load=load, tiles=1, arrivals=arrivals)
 
 
 def cycles(arrivals: float) -> float:
@@ -56,7 +56,7 @@ PRODUCT, TAIL, TILES = 100.0, 80.0, 4
     [(2, TILES * PRODUCT + TAIL), (1, TILES * (PRODUCT + TAIL))],
 )
 def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float) -> None:
-    layers = share(PRODUCT, 0.0, 1), replace(share(0.0, 0.0, 1), vector=TAIL)
+    layers = share(PRODUCT, 0.0, 1), share(0.0, 0.0, 1)._replace(vector=TAIL)
     # Tiles that differ in form, so that each is played.
     forms = (((0, 1 + tile),) for tile in range(TILES))
     walked = TileTrace(tuple(TileStep({}, (box, box), {}) for box in forms))
@@ -76,22 +76,22 @@ def test_pieces_of_a_reduction_are_arrivals() -> None:
     for each in split:
         (loop,) = (loop for loop in each.loops if loop.reduction)
         pieces = -(-layer.head.dims[loop.dim].extent // loop.size)
-        assert each.arrivals == each.pieces * pieces > each.pieces
+        assert each.arrivals == each.tiles * pieces > each.tiles
 
 
 def test_vector_work_ends_a_piece_behind_the_products() -> None:
     # Products of 4 pieces end at 100; of the vector work, 10 cycles a piece, one piece is left.
-    layer = replace(share(PRODUCT, 0.0, 1), vector=40.0, pieces=4)
+    layer = share(PRODUCT, 0.0, 1)._replace(vector=40.0, tiles=4)
     timeline = GroupTimeline(((),), ("first",), SLOTS)
     work = TileWork((layer,), {}, {}, {})
     assert timeline.run(TileTrace((TileStep({}, (None,), {}),)), lambda run, moment: work) == 110
     # Where it takes longer than the products it is behind them from the first piece on.
-    slow = replace(layer, vector=200.0)
+    slow = layer._replace(vector=200.0)
     timeline = GroupTimeline(((),), ("first",), SLOTS)
     work = TileWork((slow,), {}, {}, {})
     assert timeline.run(TileTrace((TileStep({}, (None,), {}),)), lambda run, moment: work) == 225
     # What follows on the same engine waits for its end, not for the products' alone.
-    behind = replace(share(0.0, 0.0, 1), vector=5.0)
+    behind = share(0.0, 0.0, 1)._replace(vector=5.0)
     timeline = GroupTimeline(((), ()), ("first", "second"), SLOTS)
     work = TileWork((layer, behind), {}, {}, {})
     assert (

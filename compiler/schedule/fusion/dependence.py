@@ -111,11 +111,6 @@ class Dependences(Ties):
         """Every part that is not a host node."""
         return union(1 << i for i, part in enumerate(self.parts) if isinstance(part, Layer))
 
-    @cached_property
-    def hosts(self) -> int:
-        """Every host node."""
-        return ((1 << len(self.parts)) - 1) & ~self.layers
-
     def steps(self, groups: Sequence[int]) -> Ties:
         """Disjoint `groups` that cover all parts, in an order in which they can run, as parts."""
         home = {part: 1 << index for index, mask in enumerate(groups) for part in members(mask)}
@@ -193,21 +188,29 @@ class Dependences(Ties):
         }
 
     def sequence(self, groups: Iterable[int]) -> tuple[int, ...] | None:
-        """Disjoint `groups` in an order in which they can run, or None where there is none.
+        """Disjoint `groups`, and every other part on its own, in an order in which they can run, or
+        None where there is none.
 
         Of those that can run, the one with the earliest part comes first.
         """
-        waiting = sorted(groups, key=lambda mask: mask & -mask)
+        groups, every = [*groups], (1 << len(self.parts)) - 1
+        alone = (1 << i for i in members(every & ~union(groups)))
+        waiting = sorted((*groups, *alone), key=lambda mask: mask & -mask)
         needs = {mask: union(self.before[i] for i in members(mask)) & ~mask for mask in waiting}
-        everything, done, found = union(waiting), 0, []
+        done, found = 0, []
         while waiting:
-            ready = next((g for g in waiting if not needs[g] & everything & ~done), None)
+            ready = next((g for g in waiting if not needs[g] & ~done), None)
             if ready is None:
                 return None
             waiting.remove(ready)
             found.append(ready)
             done |= ready
         return tuple(found)
+
+    def possible(self, mask: int, others: Iterable[int] = ()) -> bool:
+        """Whether `mask` may be a group, which waits for none of `others` that waits for it."""
+        legal = self.legal(mask) and self.convex(mask)
+        return legal and (not others or self.sequence((*others, mask)) is not None)
 
 
 def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:

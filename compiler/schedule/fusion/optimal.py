@@ -15,15 +15,14 @@ from itertools import accumulate, combinations, pairwise
 from typing import Annotated
 
 from compiler.passes import Count, Within
-from compiler.schedule.fusion.dependence import Dependences, members, union
+from compiler.schedule.fusion.dependence import members, union
 from compiler.schedule.fusion.greedy import Branch, BranchX, Line
 from compiler.schedule.fusion.partition import (
     PartitionCosts,
     PartitionStrategy,
     Unfused,
-    runnable,
 )
-from compiler.schedule.fusion.reorder import Reorder, chained, rechained
+from compiler.schedule.fusion.reorder import chained, least_memory_order, rechained
 from simmodel.arch.base import Registry
 
 
@@ -57,7 +56,7 @@ class Optimal(PartitionStrategy):
         total = partial(_total, costs)
         best = min((self._cut_order(costs, order) for order in self._orders(costs)), key=total)
         for turn in range(self.rounds):
-            order = rechained(costs.net, _in_order(costs.net, best), not turn % 2)
+            order = rechained(costs.net, costs.net.sequence(best) or (), not turn % 2)
             best = min(best, self._cut_order(costs, order), key=total)
         return best
 
@@ -75,7 +74,7 @@ class Optimal(PartitionStrategy):
     def _orders(self, costs: PartitionCosts) -> list[tuple[int, ...]]:
         found = [chained(costs.net)]
         if self.orders > 1:
-            found.append(Reorder().apply(costs.net).positions)
+            found.append(least_memory_order(costs.net).positions)
         if self.orders > 2:
             found.append(tuple(range(len(costs.net.parts))))
         return list(dict.fromkeys(found))
@@ -134,13 +133,9 @@ class Optimal(PartitionStrategy):
 
     def _may_merge(self, costs: PartitionCosts, groups: list[int], one: int, two: int) -> bool:
         joined = one | two
-        others = (group for group in groups if group not in (one, two))
-        return (
-            costs.net.legal(joined)
-            and costs.net.convex(joined)
-            and costs.least(joined) < costs.of(one) + costs.of(two)
-            and runnable(costs.net, (*others, joined))
-        )
+        others = [group for group in groups if group not in (one, two)]
+        cheaper = costs.net.possible(joined) and costs.least(joined) < costs.of(one) + costs.of(two)
+        return cheaper and costs.net.possible(joined, others)
 
 
 ALIGNED = 8
@@ -154,13 +149,7 @@ def _doubled(most: int) -> list[int]:
 
 def _total(costs: PartitionCosts, groups: Sequence[int]) -> float:
     """Cycles of `groups` one after another; the host's are the same in all orders."""
-    return costs.added(mask & costs.net.layers for mask in _in_order(costs.net, groups))
-
-
-def _in_order(net: Dependences, groups: Sequence[int]) -> tuple[int, ...]:
-    """`groups` and all host nodes in an order in which they can run."""
-    hosts = (1 << i for i in members(net.hosts))
-    return net.sequence((*groups, *hosts)) or ()
+    return costs.added(mask & costs.net.layers for mask in costs.net.sequence(groups) or ())
 
 
 class _Path:

@@ -15,8 +15,8 @@ from operator import itemgetter
 
 from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
 from compiler.passes import Count, check_each_once, ensured
-from compiler.schedule.fusion.dependence import Dependences, Part, dependences, members, union
-from compiler.schedule.fusion.reorder import Reorder
+from compiler.schedule.fusion.dependence import Dependences, Part, dependences, members
+from compiler.schedule.fusion.reorder import least_memory_order
 from compiler.schedule.residency.table import Prices
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
@@ -32,8 +32,6 @@ class PartitionCosts:
 
     net: Dependences
     prices: Prices
-    calls: int = 0
-    """How often a price was asked."""
     known: dict[int, float] = field(default_factory=dict)
     bounds: dict[int, float] = field(default_factory=dict)
     edges: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -48,25 +46,20 @@ class PartitionCosts:
         """Cycles of `mask` if they are below `limit`, else something that is not."""
         if mask in self.known or mask.bit_count() == 1:
             return self.of(mask)
-        if not self._possible(mask):
+        if not self.net.possible(mask):
             return math.inf
         if self.bounds.get(mask, 0.0) >= limit:
             return self.bounds[mask]
-        self.calls += 1
         cost = self.prices.cost_below(self.net.group(mask), limit)
         found = self.known if cost < limit else self.bounds
         found[mask] = cost
         return cost
 
     def _asked(self, mask: int) -> float:
-        if not self._possible(mask):
+        if not self.net.possible(mask):
             return math.inf
-        self.calls += 1
         cost = self.prices.price(self.net.group(mask))
         return min(cost, ALONE) if mask.bit_count() == 1 else cost
-
-    def _possible(self, mask: int) -> bool:
-        return self.net.legal(mask) and self.net.convex(mask)
 
     def behind(self, mask: int, before: int) -> float:
         """What `mask` adds to the group `before`, right behind which it runs; 0: to nothing."""
@@ -122,12 +115,10 @@ class PartitionStrategy(ABC):
             prices: of groups; infinity where one fits no tile. A layer alone is a group even then.
         """
         net = dependences(parts, graph)
-        groups = self._covered(PartitionCosts(net, prices))
-        hosts = (1 << i for i in members(net.hosts))
-        ordered = net.sequence((*groups, *hosts))
+        ordered = net.sequence(self._covered(PartitionCosts(net, prices)))
         if ordered is None:
             raise AssertionError("groups wait for each other")
-        order = Reorder().apply(net.steps(ordered)).positions
+        order = least_memory_order(net.steps(ordered)).positions
         return tuple(net.built(ordered[position]) for position in order)
 
     @ensured
@@ -160,16 +151,10 @@ class Unfused(PartitionStrategy):
 def pays(costs: PartitionCosts, groups: Sequence[int], group: int, added: int) -> bool:
     """Whether `group` may take in the layers `added`, of no group yet, fits, and does not get
     dearer; the settled `groups` must not end up waiting for each other."""
-    joined, net = group | added, costs.net
-    if not (net.legal(joined) and net.convex(joined) and runnable(net, (*groups, joined))):
+    joined = group | added
+    if not costs.net.possible(joined, groups):
         return False
     return costs.of(joined) <= costs.of(group) + costs.separate_cost(added)
-
-
-def runnable(net: Dependences, groups: Sequence[int]) -> bool:
-    """Whether `groups`, with every other part on its own, do not wait for each other."""
-    rest = ((1 << len(net.parts)) - 1) & ~union(groups)
-    return net.sequence((*groups, *(1 << i for i in members(rest)))) is not None
 
 
 # Groups without their names: what their prices depend on, so that those that are alike share them.

@@ -34,10 +34,8 @@ def rechained(net: Dependences, groups: Sequence[int], late: bool) -> tuple[int,
 
     The groups are disjoint, have all parts, and stand in an order in which they can run.
     """
-    home = {part: index for index, group in enumerate(groups) for part in members(group)}
-    needs = [union(net.before[i] for i in members(group)) & ~group for group in groups]
-    before = [union(1 << home[part] for part in members(need)) for need in needs]
-    return tuple(i for index in newest_first(before, late) for i in members(groups[index]))
+    order = newest_first(net.steps(groups).before, late)
+    return tuple(i for index in order for i in members(groups[index]))
 
 
 def newest_first(before: Sequence[int], late: bool = False) -> tuple[int, ...]:
@@ -69,54 +67,36 @@ class Order:
     positions: tuple[int, ...]
     peak: int
     """Most bytes of tensors between the parts that are live at once."""
-    exact: bool
-    """Whether no order has a smaller peak."""
 
 
-@dataclass(frozen=True)
-class Reorder:
-    """Run independent branches in the order that needs the least memory.
+WIDTH = 4096
+"""States of equal length that are kept. Any 14 parts have fewer."""
+STATES = 100_000
+"""States after which only a thirty-second of the width is kept: a limit of time."""
+
+
+def least_memory_order(net: Ties, width: int = WIDTH) -> Order:
+    """The order of independent branches that needs the least memory; that of `net` where none with
+    a smaller peak is found. A result counts while it is made, and until its last reader has run.
 
     before:
         a b c d join     all of a, b read x, which is large; c shrinks a, d shrinks b
     after:
         a c b d join     only one large result at a time
     """
-
-    width: int = 4096
-    """States of equal length that are kept. Any 14 parts have fewer."""
-    states: int = 100_000
-    """States after which only a thirty-second of `width` is kept: a limit of time."""
-
-    def apply(self, net: Ties, mask: int | None = None) -> Order:
-        """The best order of the parts in `mask`, by default all.
-
-        The order of `net` stays where none with a smaller peak is found. Bytes that come from
-        outside of `mask` do not count; a result counts while it is made, and until its last reader
-        in `mask` has run.
-        """
-        mask = (1 << len(net.before)) - 1 if mask is None else mask
-        live = _Live(net, mask)
-        simple = [tuple(members(mask)), tuple(i for i in chained(net) if mask >> i & 1)]
-        known = min(simple, key=live.peak)  # the given order where both are alike
-        best, whole = self._search_below_peak(live, live.peak(known))
-        order = known if best is None else best.way
-        peak = live.peak(order)
-        return Order(order, peak, whole or peak == live.floor())
-
-    def _search_below_peak(self, live: _Live, limit: int) -> tuple[_OrderState | None, bool]:
-        """The best state with all parts and a peak below `limit`, and whether all were seen."""
-        states = {0: _OrderState(0, 0, live.first(), ())}
-        whole, spent = True, 0
-        for _ in range(live.mask.bit_count()):
-            states = _following(live, states, limit)
-            spent += len(states)
-            width = self.width if spent <= self.states else self.width // 32
-            if len(states) > width:
-                whole = False
-                ranked = sorted(states.items(), key=lambda item: (item[1].peak, item[1].live))
-                states = dict(ranked[:width])
-        return states.get(live.mask), whole
+    live = _Live(net)
+    given = min((tuple(range(len(net.before))), chained(net)), key=live.peak)
+    limit, spent = live.peak(given), 0
+    states = {0: _OrderState(0, 0, union(1 << i for i, n in enumerate(net.before) if not n), ())}
+    for _ in net.before:
+        states = _following(live, states, limit)
+        spent += len(states)
+        most = width if spent <= STATES else width // 32
+        if len(states) > most:
+            ranked = sorted(states.items(), key=lambda item: (item[1].peak, item[1].live))
+            states = dict(ranked[:most])
+    best = states.get((1 << len(net.before)) - 1)
+    return Order(given, limit) if best is None else Order(best.way, best.peak)
 
 
 @dataclass(frozen=True)
@@ -124,57 +104,33 @@ class _Live:
     """What is live in each state."""
 
     net: Ties
-    mask: int
 
     @cached_property
-    def produced_bytes(self) -> dict[int, int]:
+    def produced_bytes(self) -> list[int]:
         """Bytes that each part makes."""
-        return {i: sum(size for size, _ in self.net.results[i]) for i in members(self.mask)}
+        return [sum(size for size, _ in results) for results in self.net.results]
 
     @cached_property
-    def freed(self) -> dict[int, tuple[tuple[int, int], ...]]:
+    def freed(self) -> list[list[tuple[int, int]]]:
         """For each part, the tensors whose last reader it may be: bytes and readers."""
-        found: dict[int, list[tuple[int, int]]] = {i: [] for i in members(self.mask)}
-        for writer in members(self.mask):
-            for size, readers in self.net.results[writer]:
-                for reader in members(readers & self.mask or 1 << writer):
-                    found[reader].append((size, readers & self.mask))
-        return {reader: tuple(tensors) for reader, tensors in found.items()}
+        found: list[list[tuple[int, int]]] = [[] for _ in self.net.results]
+        for writer, results in enumerate(self.net.results):
+            for size, readers in results:
+                for reader in members(readers or 1 << writer):
+                    found[reader].append((size, readers))
+        return found
 
     @cached_property
-    def needs(self) -> dict[int, int]:
-        """What has to run before each part."""
-        return {i: self.net.ancestors[i] & self.mask for i in members(self.mask)}
-
-    @cached_property
-    def users(self) -> dict[int, int]:
-        """What may be able to run once a part has: nothing in `mask` lies between."""
-        down, up = self.net.descendants, self.net.ancestors
-        return {
-            i: union(
-                1 << j for j in members(down[i] & self.mask) if not down[i] & up[j] & self.mask
-            )
-            for i in members(self.mask)
-        }
-
-    def first(self) -> int:
-        """Parts that can run at once."""
-        return union(1 << i for i, needs in self.needs.items() if not needs)
+    def users(self) -> list[int]:
+        """What may be able to run once a part has: nothing lies between."""
+        up, every = self.net.ancestors, self.net.descendants
+        return [union(1 << j for j in members(down) if not down & up[j]) for down in every]
 
     def change(self, done: int, part: int) -> int:
         """Bytes that are live more once `part` has run after `done`."""
         done |= 1 << part
         gone = sum(size for size, readers in self.freed[part] if not readers & ~done)
         return self.produced_bytes[part] - gone
-
-    def floor(self) -> int:
-        """What no order can stay below: one part, what it makes and what it reads of the others."""
-        taken = dict(self.produced_bytes)
-        for writer in members(self.mask):
-            for size, readers in self.net.results[writer]:
-                for reader in members(readers & self.mask):
-                    taken[reader] += size
-        return max(taken.values(), default=0)
 
     def peak(self, order: Sequence[int]) -> int:
         """Most bytes that are live in `order`."""
@@ -207,7 +163,7 @@ def _following(live: _Live, states: dict[int, _OrderState], limit: int) -> dict[
             if peak < (found[after].peak if after in found else limit):
                 grown = state.live + live.change(done, part)
                 users = members(live.users[part])
-                freed = union(1 << i for i in users if not live.needs[i] & ~after)
+                freed = union(1 << i for i in users if not live.net.ancestors[i] & ~after)
                 ready = state.ready & ~(1 << part) | freed
                 found[after] = _OrderState(peak, grown, ready, (*state.way, part))
     return found

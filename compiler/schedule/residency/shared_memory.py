@@ -102,7 +102,9 @@ def candidates(parts: Sequence[Part], graph: NestGraph, prices: Prices) -> Itera
                 barred.add(buffer)
     for buffer, names in used.items():
         elements = graph.buffers[buffer]
-        if buffer in barred or elements % count or not _all_reachable(parts, names, prices):
+        if buffer in barred or elements % count:
+            continue
+        if not all(_reaches(parts[position], found, prices) for position, found in names.items()):
             continue
         tensors = [graph.tensors[name] for found in names.values() for name in found]
         item = size_of(tensors[0].dtype)
@@ -153,20 +155,12 @@ def _touched(part: Part) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*part.inputs, *part.results)))
 
 
-def _all_reachable(
-    parts: Sequence[Part], names: Mapping[int, Sequence[str]], prices: Prices
-) -> bool:
-    """Whether copy engines lead from shared memory to where groups read, and from where they
-    write."""
-    groups = {position: parts[position] for position in names}
-    return all(
-        isinstance(group, Group) and _reaches(group, names[position], prices)
-        for position, group in groups.items()
-    )
-
-
-def _reaches(group: Group, names: Collection[str], prices: Prices) -> bool:
+def _reaches(group: Part, names: Collection[str], prices: Prices) -> bool:
+    """Whether copy engines lead from shared memory to where a group reads `names`, and from where
+    it writes them."""
     arch = prices.arch
+    if isinstance(group, HostNode):
+        return False
     if not {*group.results}.isdisjoint(names) and arch.copy_engine("local", "shared") is None:
         return False
     for layer in group.layers:

@@ -29,10 +29,10 @@ class LowerBounds:
     arch: Arch
     slots: int
     outlines: Outlines = field(default_factory=Outlines)
-    known: dict[int, tuple[Layer, float, float]] = field(default_factory=dict)
-    """By identity of the layer: the layer, cycles of the matrix and of the vector engine."""
+    products: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Of all layers of one outline, cycles of the matrix and of the vector engine."""
     boxes: dict[tuple[int, Sizes], tuple[float, float]] = field(default_factory=dict)
-    """The same for a part of the result of all layers of one outline."""
+    """The same for a part of the result."""
 
     def least(self, group: Group, cores: int, again: float = 0.0) -> Estimate:
         """An estimate of which no figure is above that of a schedule on up to `cores` cores that
@@ -62,39 +62,32 @@ class LowerBounds:
     def work(self, layer: Layer, sizes: Sizes) -> tuple[float, float]:
         """Cycles of the matrix and of the vector engine for `sizes` of a layer's result in one
         piece."""
-        outlined = self.outlines.layer(layer)
-        key = outlined.number, sizes
+        key = self.outlines.layer(layer).number, sizes
         if key not in self.boxes:
-            first = outlined.first
-            self.boxes[key] = (
-                whole_product(self._problem(first, sizes))
-                if first.product
-                else self._slab(first, sizes)
-            )
+            if layer.product:
+                self.boxes[key] = whole_product(self._problem(layer, sizes))
+            else:
+                matrix, vector = work_of(layer, self.arch, sizes)
+                # What only moves may pass from load to store.
+                self.boxes[key] = matrix, 0.0 if layer.copies else vector
         return self.boxes[key]
-
-    def _slab(self, layer: Layer, sizes: Sizes) -> tuple[float, float]:
-        matrix, vector = work_of(layer, self.arch, sizes)
-        # What only moves may pass from load to store.
-        return matrix, 0.0 if layer.copies else vector
-
-    def _problem(self, layer: Layer, sizes: Sizes) -> TilingProblem:
-        return TilingProblem(layer, self.arch, sizes, Cores(1), self.slots)
 
     def engine_cycles(self, layer: Layer) -> tuple[float, float]:
         """Cycles of the matrix and of the vector engine for all of a layer on one core."""
-        found = self.known.get(id(layer))
-        if found is None:
-            work = self._product(layer) if layer.product else self._slab(layer, layer.result.shape)
-            found = self.known[id(layer)] = (layer, *work)
-        return found[1:]
+        if not layer.product:
+            return self.work(layer, layer.result.shape)
+        number = self.outlines.layer(layer).number
+        if number not in self.products:
+            problem = self._problem(layer, layer.head.shape)
+            priced = price(problem, in_one_piece(problem))
+            # Right behind another product the array need not fill anew.
+            each = (np.ravel(c)[0] for c in (priced.matrix - priced.gap, priced.vector))
+            matrix, vector = map(float, each)
+            self.products[number] = matrix, vector
+        return self.products[number]
 
-    def _product(self, layer: Layer) -> tuple[float, float]:
-        problem = self._problem(layer, layer.head.shape)
-        priced = price(problem, in_one_piece(problem))
-        # Right behind another product the array need not fill anew.
-        matrix, vector = (np.ravel(c)[0] for c in (priced.matrix - priced.gap, priced.vector))
-        return float(matrix), float(vector)
+    def _problem(self, layer: Layer, sizes: Sizes) -> TilingProblem:
+        return TilingProblem(layer, self.arch, sizes, Cores(1), self.slots)
 
 
 def _dram_tensors(group: Group) -> set[str]:

@@ -6,20 +6,16 @@ All sizes of one split are priced at once; the few that are cheapest become tili
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from compiler.cost.multicast import Cores, MulticastRoute
-from compiler.geometry.cuts import boxes, grids
 from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Tiled, TileLoop
+from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import roles
 from compiler.target.equal_engines import columns_of
 from compiler.target.product_tiles import TileSizes, chosen
-from compiler.tensor_ir.bounds import Box
-from simmodel.arch.record import Arch
 
 
 def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
@@ -34,35 +30,11 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
     return sorted(found | ({grain} if grain < extent else set()), reverse=True)
 
 
-def search(
-    layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str],
-    allowed: Callable[[tuple[Box, ...]], bool], way: MulticastRoute | None,
-    columns: Sequence[str], kept: int,
-) -> Iterator[Tiled]:  # fmt: skip
-    """Candidates for `layer`, whose head is a sum of products, on up to `cores` cores: of each
-    split that is `allowed` the `kept` that are least by each of the `columns` of their prices,
-    where `shared` tensors are loaded from shared memory or stored there, and `way` is how loads
-    reach several cores."""
-    head = layer.head
-    found = roles(head)
-    extents = head.shape
-    wide = columns_of(layer.binding.engine, arch)
-    grain = {} if found.col is None else {found.col: min(wide, extents[found.col])}
-    free = [d for d in range(head.rank) if extents[d] > 1]
-    near = frozenset(shared)
-    for grid in grids(extents, free, cores):
-        parts = boxes(extents, grid, grain)
-        if not allowed(parts):
-            continue
-        largest = tuple(max(part[d][1] for part in parts) for d in range(head.rank))
-        problem = TilingProblem(layer, arch, largest, Cores.of(parts, way), slots, shared=near)
-        yield from _cheapest(problem, parts, columns, kept)
-
-
-def _cheapest(
-    problem: TilingProblem, parts: tuple[Box, ...], columns: Sequence[str], most: int
-) -> Iterator[Tiled]:
-    """The cheapest candidates of one split that fit by their sizes; failing that, the smallest."""
+def cheapest(
+    problem: TilingProblem, columns: Sequence[str], most: int
+) -> Iterator[tuple[tuple[TileLoop, ...], TilePrices]]:
+    """Loops and prices of the candidates of one split that fit by their sizes, failing that of the
+    smallest: the `most` that are least by each of the `columns`."""
     choice = choices(problem)
     priced, shape = price(problem, choice), choice.shape
     fits = priced.fits & (priced.need <= problem.arch.memories.local.size)
@@ -73,8 +45,7 @@ def _cheapest(
         by = np.where(fits, getattr(priced, column), np.full(shape, np.inf)).ravel()
         kept |= {int(i): None for i in np.argsort(by, kind="stable")[:most] if np.isfinite(by[i])}
     for index in kept:
-        one = TilePrices(*chosen(shape, index, *priced))
-        yield Tiled(problem.layer, loops(choice.some(index)), parts, one.estimate)
+        yield loops(choice.some(index)), TilePrices(*chosen(shape, index, *priced))
 
 
 def choices(problem: TilingProblem) -> TileSizes:

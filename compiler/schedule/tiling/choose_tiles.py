@@ -19,20 +19,25 @@ from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.cost.transfer import Transfer
 from compiler.errors import DoesNotFit
 from compiler.geometry.clusters import keeps_apart
-from compiler.geometry.cuts import dividing, heads, splits, worth_cutting
+from compiler.geometry.cuts import boxes, dividing, grids, heads, splits, worth_cutting
 from compiler.geometry.tile_trace import TraceCache, Unwalkable
 from compiler.passes import Count, Factor
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.bounds import LowerBounds
-from compiler.schedule.tiling.candidates import search
-from compiler.schedule.tiling.elementwise_tiling import elementwise_tilings
+from compiler.schedule.tiling.candidates import cheapest
+from compiler.schedule.tiling.elementwise_tiling import free_dims, priced_slabs, together
 from compiler.schedule.tiling.group_price import GroupPricer, Loops, Parts, Terms
 from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront
+from compiler.schedule.tiling.layer_price import TilingProblem
 from compiler.schedule.tiling.objective import COLUMNS, SCORES, Objective, charge_of
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, single
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, Tiled, single
+from compiler.target.array_mapping import roles
+from compiler.target.equal_engines import columns_of
 from compiler.target.group_facts import Facts, Unholdable
+from compiler.tensor_ir.nest import order_of
 from simmodel.arch.record import Arch
 
 
@@ -134,17 +139,36 @@ class GroupSearch:
         """Of a group of one layer, in no order; not all of them may fit."""
         (layer,) = group.layers
         breadth, columns = self.tiles.breadth, COLUMNS[self.tiles.objective]
+        for parts in self._layer_splits(layer, group):
+            box = tuple(max(size for _, size in column) for column in zip(*parts, strict=True))
+            cores = Cores.of(parts, self.way)
+            problem = TilingProblem(
+                layer, self.arch, box, cores, self.slots, shared=frozenset(group.shared)
+            )
+            found = (
+                cheapest(problem, columns, breadth.kept)
+                if layer.product
+                else priced_slabs(problem, breadth.tiles)
+            )
+            for loops, prices in found:
+                yield single(Tiled(layer, loops, parts, prices.estimate), group)
 
-        def allowed(parts: Parts) -> bool:
-            return keeps_apart(group, parts, self.arch)
-
-        common = layer, self.arch, self.cores, self.slots, group.shared, allowed, self.way
-        found = (
-            search(*common, columns, breadth.kept)
-            if layer.product
-            else elementwise_tilings(*common, breadth.tiles)
-        )
-        return (single(tiled, group) for tiled in found)
+    def _layer_splits(self, layer: Layer, group: Group) -> list[Parts]:
+        """Parts of a layer's result: every split of a product, of others the one of most parts."""
+        if layer.product:
+            shape, column = layer.head.shape, roles(layer.head).col
+            free = [d for d, extent in enumerate(shape) if extent > 1]
+            wide = columns_of(layer.binding.engine, self.arch)
+            grain = {} if column is None else {column: min(wide, shape[column])}
+        else:
+            shape, free = layer.result.shape, free_dims(layer)
+            last = order_of(shape, layer.result.storage.strides)[-1:]
+            grain = {d: min(self.arch.vector.lanes, shape[d]) for d in last} | together(layer)
+        splits = ((grid, boxes(shape, grid, grain)) for grid in grids(shape, free, self.cores))
+        able = [(g, parts) for g, parts in splits if keeps_apart(group, parts, self.arch)]
+        if able and not layer.product:
+            able = [max(able, key=lambda split: math.prod(split[0].values()))]
+        return [parts for _, parts in able]
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules that fit by their sizes, the best first."""

@@ -7,18 +7,16 @@ that some operator of the layer reduces over are never cut: they would be needed
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.cost.overlap import pipelined, resting
-from compiler.cost.transfer import Path, RepeatedTransfer, pitches, traffic
+from compiler.cost.transfer import RepeatedTransfer, pitches, traffic
 from compiler.cost.work import depthwise_cycles
 from compiler.geometry.boxes import layer_needs
-from compiler.geometry.cuts import boxes, grids
-from compiler.schedule.tiling.layer_price import TilePrices
+from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Tiled, TileLoop
+from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.equal_engines import largest
 from compiler.target.layout import left_order, links_of
 from compiler.target.machine import temporary_type
@@ -28,28 +26,7 @@ from compiler.tensor_ir.nest import Nest, order_of
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 
-
-def elementwise_tilings(
-    layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str],
-    allowed: Callable[[tuple[Box, ...]], bool], way: MulticastRoute | None, most: int,
-) -> Iterator[Tiled]:  # fmt: skip
-    """Tilings of `layer` on up to `cores` cores, from whole parts down to single rows or to `most`
-    tiles of one core, each with its estimate, by the split of most parts that is `allowed`;
-    `shared` tensors are loaded from shared memory or stored there, and `way` is how loads reach
-    several cores."""
-    shape = layer.result.shape
-    order, free = order_of(shape, layer.result.storage.strides), free_dims(layer)
-    grain = {order[-1]: min(arch.vector.lanes, shape[order[-1]])} if shape else {}
-    grain |= together(layer)
-    able = [g for g in grids(shape, free, cores) if allowed(boxes(shape, g, grain))]
-    if not able:
-        return
-    parts = boxes(shape, max(able, key=lambda grid: math.prod(grid.values())), grain)
-    sizes = [max(part[d][1] for part in parts) for d in range(len(shape))]
-    for loops, tiles in slabs(layer, sizes, free, most):
-        of = Cores.of(parts, way)
-        priced = price_elementwise(layer, arch, of, slots, sizes, tiles, shared=shared)
-        yield Tiled(layer, loops, parts, priced.estimate)
+Loops = tuple[TileLoop, ...]
 
 
 def together(layer: Layer) -> dict[int, int]:
@@ -58,17 +35,16 @@ def together(layer: Layer) -> dict[int, int]:
     return {1: layer.head.sparse} if layer.head.sparse > 1 else {}
 
 
-def slabs(
-    layer: Layer, sizes: Sequence[int], free: Sequence[int], most: int
-) -> Iterator[tuple[tuple[TileLoop, ...], list[int]]]:
-    """Loops and tiles of `sizes` of a layer's result: all at once, then halved along the first of
-    the `free` dimensions that can be, until there are more than `most`."""
-    order, grains = order_of(layer.result.shape, layer.result.storage.strides), together(layer)
-    tiles = list(sizes)
+def priced_slabs(problem: TilingProblem, most: int) -> Iterator[tuple[Loops, TilePrices]]:
+    """Loops over a part of a layer's result and what they take: all at once, then tiles halved
+    along the slowest dimension that can be, until there are more than `most`."""
+    layer, grains, tiles = problem.layer, together(problem.layer), [*problem.box]
+    order = order_of(layer.result.shape, layer.result.storage.strides)
     while True:
-        yield tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d]), [*tiles]
-        able = [d for d in free if tiles[d] > grains.get(d, 1)]
-        if tile_count(sizes, tiles) > most or not able:
+        loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < problem.box[d])
+        yield loops, price_elementwise(problem, tiles)
+        able = [d for d in free_dims(layer) if tiles[d] > grains.get(d, 1)]
+        if tile_count(problem.box, tiles) > most or not able:
             return
         unit = grains.get(able[0], 1)
         tiles[able[0]] = -(-tiles[able[0]] // (2 * unit)) * unit
@@ -139,46 +115,40 @@ def _reduced(layer: Layer, dim: int) -> bool:
     return False
 
 
-def flows_of(
-    layer: Layer, arch: Arch, cores: Cores, sizes: Sequence[int], tiles: Sequence[int],
-    held: Collection[str], shared: Collection[str],
-) -> Iterator[RepeatedTransfer]:  # fmt: skip
-    """Loads and the store of a layer whose part of `sizes` is cut into `tiles`.
+def flows_of(problem: TilingProblem, tiles: Sequence[int]) -> Iterator[RepeatedTransfer]:
+    """Loads and the store of a layer whose part is cut into `tiles`.
 
     A constant is loaded where a loop that it depends on, or one around that, moves on. What the
-    group has on chip, `held`, is neither loaded nor stored.
+    group has on chip is neither loaded nor stored.
     """
+    layer, sizes = problem.layer, problem.box
     order = order_of(layer.result.shape, layer.result.storage.strides)
     cuts = {d: -(-sizes[d] // max(1, tiles[d])) for d in order}
-    count = math.prod(cuts.values())
     middle = [min(t, extent - t) for t, extent in zip(tiles, layer.result.shape, strict=True)]
     boxes = layer_needs(layer, tuple(zip(middle, tiles, strict=True)))
-    product = layer.binding.engine == "matrix"
     bordered = any(access.pad is not None for nest in layer.nests for access in nest.reads)
-    padded = order if bordered else ()
     for name, box in boxes.items():
         tensor = layer.tensors[name]
-        if name in held:
+        if name in problem.held:
             continue
-        left = product and name == layer.head.operands[0].tensor
-        near = left_order(tensor, layer.head, arch) if left else ()
+        left = problem.on_array and name == layer.head.operands[0].tensor
+        near = left_order(tensor, layer.head, problem.arch) if left else ()
+        depends = partial(_depends, layer, name)
         around: Sequence[int] = order
         if tensor.data is not None:
-            moving = [d for d in order if cuts[d] > 1 and _depends(layer, name, d)]
+            moving = [d for d in order if cuts[d] > 1 and depends(d)]
             around = order[: order.index(moving[-1]) + 1] if moving else ()
         times = math.prod(cuts[d] for d in around)
-        alike = cores.replication(
-            partial(_depends, layer, name), {d: d in around and cuts[d] > 1 for d in order}, padded
-        )
-        way = Path.load(arch, cores, "shared" if name in shared else "dram", "local", alike)
+        loops: dict[int | None, bool] = {d: d in around and cuts[d] > 1 for d in order}
+        alike = problem.cores.replication(depends, loops, order if bordered else ())
+        way = problem.load(name, "local", alike)
         once = way.box(tensor, [n for _, n in box], near)
         yield RepeatedTransfer(way, times, once, constant=tensor.data is not None)
-    if layer.result.name not in held:
-        home = "shared" if layer.result.name in shared else "dram"
-        way = Path(arch, cores.count, home, "local", store=True)
-        moves = _passes_through(layer, held)
+    if problem.stores:
+        way, moves = problem.store(), _passes_through(layer, problem.held)
         steps = _buffer_pitches(layer, boxes) if moves else ()
-        yield RepeatedTransfer(way, count, way.box(layer.result, tiles, steps=steps))
+        once = way.box(layer.result, tiles, steps=steps)
+        yield RepeatedTransfer(way, math.prod(cuts.values()), once)
 
 
 def _passes_through(layer: Layer, held: Collection[str]) -> bool:
@@ -204,17 +174,15 @@ def _depends(layer: Layer, name: str, dim: int) -> bool:
     return any(access.uses(dim) for access in reads)
 
 
-def price_elementwise(
-    layer: Layer, arch: Arch, cores: Cores, slots: int, sizes: Sequence[int], tiles: Sequence[int],
-    held: Collection[str] = (), shared: Collection[str] = (),
-) -> TilePrices:  # fmt: skip
-    """The price of `sizes` positions of the result in tiles of `tiles`; `held` is on chip."""
-    count = tile_count(sizes, tiles)
+def price_elementwise(problem: TilingProblem, tiles: Sequence[int]) -> TilePrices:
+    """The price of a part of the result in tiles of `tiles`."""
+    layer, arch, slots = problem.layer, problem.arch, problem.slots
+    count = tile_count(problem.box, tiles)
     matrix, vector = work_of(layer, arch, tiles)
-    if _passes_through(layer, held):
+    if _passes_through(layer, problem.held):
         vector = 0.0
-    flows = tuple(flows_of(layer, arch, cores, sizes, tiles, held, shared))
-    moved = traffic(arch, cores.count, flows)
+    flows = tuple(flows_of(problem, tiles))
+    moved = traffic(arch, problem.cores.count, flows)
     stages = (moved.load, (count * matrix, matrix), (count * vector, vector), moved.store)
     total = pipelined(stages, moved.far.values())
     buffers = sum(flow.once.near * (slots if flow.count > 1 else 1) for flow in flows)

@@ -26,7 +26,8 @@ from compiler.geometry.tile_trace import (
 )
 from compiler.schedule.residency.buffer import GroupBufferMaker, alive, earliest, in_use
 from compiler.schedule.tiling.bounds import LowerBounds
-from compiler.schedule.tiling.layer_mapping import LayerMapping, MappingCache, ParetoFront, Sizes
+from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront, Sizes
+from compiler.schedule.tiling.layer_price import TilePrices
 from compiler.schedule.tiling.timeline import GroupTimeline, TileWork, Total
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
@@ -402,7 +403,7 @@ class _Candidate:
 
     def _fitting(
         self, position: int, sizes: Sizes, room: float, least: float, resident: bool
-    ) -> LayerMapping | None:
+    ) -> TilePrices | None:
         """The share of a layer in its `room`, with some to spare for its neighbours where that is
         possible, of which one has the `least`."""
         if self.fixed:
@@ -423,7 +424,7 @@ class _Candidate:
         pricer, group, arch, walked = self.pricer, self.pricer.group, self.pricer.arch, self.walked
         total, least = Total(), min(rooms, default=0.0)
 
-        def share_of(position: int, box: Box | None) -> LayerMapping | None:
+        def share_of(position: int, box: Box | None) -> TilePrices | None:
             if box is None:
                 return None
             sizes, stays = tuple([n for _, n in box]), staying[position]
@@ -484,7 +485,7 @@ class _Candidate:
         return pricer.arrivals[key]
 
     def _work(
-        self, run: Repeat, moment: TileStep, shares: tuple[LayerMapping | None, ...],
+        self, run: Repeat, moment: TileStep, shares: tuple[TilePrices | None, ...],
         arriving: Mapping[int, float],
     ) -> TileWork:  # fmt: skip
         """What one tile does; it loads what is not there from the tile before."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from compiler.cost.multicast import Cores
 from compiler.schedule.fusion.partition import Outlined, Outlines
 from compiler.schedule.tiling.candidates import choices, loop_maker
-from compiler.schedule.tiling.elementwise_tiling import free_dims, price_elementwise, slabs
+from compiler.schedule.tiling.elementwise_tiling import price_elementwise, priced_slabs
 from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price
 from compiler.schedule.tracking import Hashed, TrackedCache
 from compiler.schedule_ir.layer import Layer
@@ -29,45 +29,15 @@ Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class LayerMapping:
-    """One way to do it; cycles of one core."""
-
-    loops: tuple[TileLoop, ...]
-    matrix: float
-    vector: float
-    load: float
-    store: float
-    bytes: float
-    """Off chip, of one core."""
-    need: float
-    """Bytes of local memory for the layer's own buffers."""
-    pieces: float
-    """Pieces of the result, one after another."""
-    arrivals: float
-    """Pieces in which what is loaded most often arrives: those of a reduction count as well."""
-    gap: float = 0.0
-    """Cycles of `matrix` that are spared right behind another product."""
-
-    @classmethod
-    def of(cls, loops: tuple[TileLoop, ...], cores: int, prices: TilePrices) -> LayerMapping:
-        """What numbers say of one of `cores`."""
-        columns = (
-            prices.matrix, prices.vector, prices.load, prices.store, prices.bytes / cores,
-            prices.need, prices.tiles, prices.arrivals, prices.gap,
-        )  # fmt: skip
-        return cls(loops, *map(float, columns))
-
-
-@dataclass(frozen=True)
 class ParetoFront:
     """Ways to do one share: each next one is slower and needs less memory."""
 
     needs: list[float]
     """Negated bytes of local memory, ascending."""
-    make: Callable[[int], LayerMapping]
+    make: Callable[[int], TilePrices]
     """The share at a position."""
 
-    def within(self, room: float) -> LayerMapping | None:
+    def within(self, room: float) -> TilePrices | None:
         """The quickest one that needs at most `room` bytes."""
         position = bisect_left(self.needs, -room)
         return None if position == len(self.needs) else self.make(position)
@@ -77,7 +47,7 @@ class ParetoFront:
         first = bisect_left(self.needs, -size)
         return ParetoFront(self.needs[first:], lambda position: self.make(first + position))
 
-    def smallest(self) -> LayerMapping | None:
+    def smallest(self) -> TilePrices | None:
         """The one that needs least memory."""
         return self.within(-self.needs[-1]) if self.needs else None
 
@@ -100,10 +70,6 @@ class MappingCache:
     """Fronts of any machines."""
     standing: dict[int, Hashed] = field(default_factory=dict)
     """What stands in fields of this one, for `known`."""
-
-    def _of(self, layer: Layer) -> Cores:
-        """The cores, by parts of the layer's result."""
-        return self.cores.for_rank(len(layer.result.shape))
 
     def front(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool,
@@ -134,12 +100,11 @@ class MappingCache:
         resident: bool,
     ) -> ParetoFront:  # fmt: skip
         """A front, whatever the size of local memory: this machine's, or that of one like it."""
-        first = outlined.first
 
         def make(arch: Arch) -> ParetoFront:
-            shares = replace(self, arch=arch)
-            ways = shares._product_front if first.product else shares._elementwise_front
-            return ways(first, sizes, mine, near, resident)
+            problem = self._problem(outlined.first, sizes, mine, near, resident, arch)
+            ways = self._product_front if outlined.first.product else _elementwise_front
+            return ways(problem)
 
         if self.known is None:
             return make(self.arch)
@@ -151,17 +116,13 @@ class MappingCache:
     def exactly(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...], *,
         resident: bool, shared: Collection[str] = (),
-    ) -> LayerMapping:  # fmt: skip
+    ) -> TilePrices:  # fmt: skip
         """The share with these loops; of a product, with the nearest order that is priced."""
+        problem = self._problem(layer, sizes, held, shared, resident, self.arch)
         tiles = {loop.dim: loop.size for loop in loops}
         if not layer.product:
             pieces = [min(tiles.get(dim, size), size) for dim, size in enumerate(sizes)]
-            held = held | self._constants(layer, resident)
-            priced = price_elementwise(
-                layer, self.arch, self._of(layer), self.slots, sizes, pieces, held, shared
-            )
-            return LayerMapping.of(loops, self.cores.count, priced)
-        problem = self._problem(layer, sizes, held, frozenset(shared), resident)
+            return price_elementwise(problem, pieces).of_core(loops, self.cores.count)
         found, dims = problem.found, [loop.dim for loop in loops]
         extents = ((dim, problem.extent(dim)) for dim in problem.dims)
         cut = [n if dim is None else min(tiles.get(dim, n), n) for dim, n in extents]
@@ -169,30 +130,23 @@ class MappingCache:
         late = found.col in dims and bool(rows) and dims.index(found.col) < min(rows)
         choice = TileSizes(*(np.array([column]) for column in (*cut, int(late))))
         priced = TilePrices(*(np.ravel(column)[0] for column in price(problem, choice)))
-        return LayerMapping.of(loops, self.cores.count, priced)
+        return priced.of_core(loops, self.cores.count)
 
     def _problem(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str],
-        resident: bool,
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: Collection[str],
+        resident: bool, arch: Arch,
     ) -> TilingProblem:  # fmt: skip
-        cores = self._of(layer)
-        return TilingProblem(layer, self.arch, sizes, cores, self.slots, held, resident, shared)
+        if resident and not layer.product:  # those that all tiles need alike
+            held = held.union(c.key[0] for c in LayerFacts(layer, arch).constants)
+        cores = self.cores.for_rank(len(layer.result.shape))
+        return TilingProblem(
+            layer, arch, sizes, cores, self.slots, held, resident, frozenset(shared)
+        )
 
-    def _constants(self, layer: Layer, resident: bool) -> frozenset[str]:
-        """Those that stay for the group."""
-        constants = LayerFacts(layer, self.arch).constants if resident else ()
-        return frozenset(constant.key[0] for constant in constants)
-
-    def _product_front(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str],
-        resident: bool,
-    ) -> ParetoFront:  # fmt: skip
-        problem = self._problem(layer, sizes, held, shared, resident)
+    def _product_front(self, problem: TilingProblem) -> ParetoFront:
         choice = choices(problem)
-        priced = price(problem, choice)
-        shape = choice.shape
-        need = np.broadcast_to(np.asarray(priced.need, float), shape).ravel()
-        fits = np.broadcast_to(np.asarray(priced.fits), shape).ravel()
+        priced, shape = price(problem, choice), choice.shape
+        need, fits = (np.broadcast_to(c, shape).ravel() for c in (priced.need, priced.fits))
         # Small pieces hold the loads of the layer behind this one up until its last pieces.
         ahead = self.slots * priced.matrix / np.maximum(priced.arrivals, 1)
         late = priced.total + self.held_up * np.maximum(priced.load - ahead, 0.0)
@@ -207,28 +161,18 @@ class MappingCache:
         columns = chosen(shape, order, *priced)
 
         @cache
-        def make(position: int) -> LayerMapping:
+        def make(position: int) -> TilePrices:
             prices = TilePrices(*(column[position] for column in columns))
-            return LayerMapping.of(loops(taken.some(position)), cores, prices)
+            return prices.of_core(loops(taken.some(position)), cores)
 
-        return ParetoFront((-need[order]).tolist(), make)
+        return ParetoFront((-need[order].astype(float)).tolist(), make)
 
-    def _elementwise_front(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str],
-        resident: bool,
-    ) -> ParetoFront:  # fmt: skip
-        """Shares in more and more pieces, the quickest first."""
-        held = held | self._constants(layer, resident)
-        free = [d for d in free_dims(layer) if sizes[d] > 1]
-        most = 4096 // max(1, self.arch.core_count)
-        found: list[tuple[float, LayerMapping]] = []
-        for loops, tiles in slabs(layer, sizes, free, most):
-            priced = price_elementwise(
-                layer, self.arch, self._of(layer), self.slots, sizes, tiles, held, shared
-            )
-            found.append((priced.total, LayerMapping.of(loops, self.cores.count, priced)))
-        front: list[LayerMapping] = []
-        for _, share in sorted(found, key=lambda each: each[0]):
-            if not front or share.need < front[-1].need:
-                front.append(share)
-        return ParetoFront([-share.need for share in front], front.__getitem__)
+
+def _elementwise_front(problem: TilingProblem) -> ParetoFront:
+    """Shares in more and more pieces, the quickest first."""
+    most = 4096 // max(1, problem.arch.core_count)
+    front: list[TilePrices] = []
+    for loops, priced in sorted(priced_slabs(problem, most), key=lambda slab: slab[1].total):
+        if not front or priced.need < front[-1].need:
+            front.append(priced.of_core(loops, problem.cores.count))
+    return ParetoFront([-share.need for share in front], front.__getitem__)

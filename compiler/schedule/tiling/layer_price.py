@@ -21,7 +21,7 @@ from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, traf
 from compiler.cost.work import array_work
 from compiler.geometry.boxes import keys_of
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Estimate
+from compiler.schedule_ir.schedule import Estimate, TileLoop
 from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks, roles
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import left_order, links_of, loaded_of, loaded_once, room_of
@@ -61,6 +61,13 @@ class TilePrices(NamedTuple):
     """Cycles of `matrix` that a product spares right behind another one."""
     fits: Any = True
     """Whether every memory but the local one holds its share."""
+    loops: Any = None
+    """Of the layer, outermost first, where these are numbers."""
+
+    def of_core(self, loops: tuple[TileLoop, ...], cores: int) -> TilePrices:
+        """Numbers of one of `cores`, whose layer has `loops`."""
+        numbers = TilePrices(*map(float, self[:-2]))
+        return numbers._replace(bytes=numbers.bytes / cores, loops=loops)
 
     @property
     def estimate(self) -> Estimate:

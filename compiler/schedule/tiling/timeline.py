@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace
-from compiler.schedule.tiling.layer_mapping import LayerMapping
+from compiler.schedule.tiling.layer_price import TilePrices
 
 FOLLOWED = 3
 """Tiles of a run that are followed one by one."""
@@ -21,7 +21,7 @@ FOLLOWED = 3
 class TileWork:
     """What the layers of one tile do."""
 
-    shares: tuple[LayerMapping | None, ...]
+    shares: tuple[TilePrices | None, ...]
     loads: Mapping[str, float]
     """Held input -> cycles of its load for this tile."""
     moves: Mapping[int, float]
@@ -159,10 +159,10 @@ class GroupTimeline:
         done += [self.moved.get(p, 0.0) for p in readers]
         self.used.setdefault(name, []).append(max(done, default=self.free.get("store", 0.0)))
 
-    def _run_layer(self, position: int, share: LayerMapping, work: TileWork) -> None:
+    def _run_layer(self, position: int, share: TilePrices, work: TileWork) -> None:
         there = max((self.ready.get(name, 0.0) for name in self.inputs[position]), default=0.0)
         there = max(there, self.loaded) if position in self.told else there
-        pieces, arrivals = max(1.0, share.pieces), max(1.0, share.arrivals)
+        pieces, arrivals = max(1.0, share.tiles), max(1.0, share.arrivals)
         first = arrived = 0.0
         if position in work.constants:
             free = self.starts.get(min(self.room.get(position, 0), position - 1), 0.0)
