@@ -232,12 +232,8 @@ def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[
 
 def packed_by_step(steps: Sequence[Step]) -> list[tuple[PackedWeights | None, ...]]:
     """How the weights of each layer of each step are packed."""
-    return [
-        tuple(packed(layer, step.plan.walked) for layer in step.plan.layers)
-        if isinstance(step, PlacedGroup)
-        else ()
-        for step in steps
-    ]
+    plans = [step.plan if isinstance(step, PlacedGroup) else None for step in steps]
+    return [tuple(packed(each, p.walked) for each in p.layers) if p else () for p in plans]
 
 
 def constants_of(

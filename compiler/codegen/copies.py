@@ -164,7 +164,6 @@ class Widening:
 
     @property
     def narrow(self) -> Narrow:
-        """What memory holds."""
         assert self.packed.narrow is not None
         return self.packed.narrow
 

@@ -179,11 +179,6 @@ class GroupEmitter:
             bodies.append(LoopSegment(run.count, tuple(self._tile_nodes(moving, first=new))))
         return SegmentedLoop(name, tuple(bodies))
 
-    def _lacks(self, buffer: TileBuffer) -> bool:
-        """Whether a constant that stays is not there since an earlier group."""
-        assert buffer.key is not None
-        return buffer.address is None or self.around.lacking(buffer.key[0], self.number)
-
     def _is_constant(self, buffer: str) -> bool:
         key = self.plan.buffers[buffer].key
         assert key is not None
@@ -265,13 +260,13 @@ class GroupEmitter:
 
     def _constant_loads(self, position: int, *, first: bool) -> list[Node]:
         """The one load of each constant of a layer that stays."""
-        nodes: list[Node] = [
-            leaf
-            for name, engine in self.plan.loads
-            if self._is_constant(name) and self.plan.buffers[name].first == position
-            if self._lacks(self.plan.buffers[name])
-            for leaf in self._load_constant(self.plan.buffers[name], engine)
-        ]
+        nodes: list[Node] = []
+        for name, engine in self.plan.loads:
+            buffer = self.plan.buffers[name]
+            if not self._is_constant(name) or buffer.first != position or buffer.key is None:
+                continue
+            if buffer.address is None or self.around.lacking(buffer.key[0], self.number):
+                nodes += self._load_constant(buffer, engine)  # no earlier group did
         return nodes if first else [emptied(node) for node in nodes]
 
     def _load_constant(self, buffer: TileBuffer, engine: str) -> Iterator[EngineStep]:

@@ -71,7 +71,6 @@ class _Handing:
     following: Following
 
     def nodes(self, core: int) -> list[EngineStep]:
-        """What `core` gives and takes."""
         given = [one for one in self.handed if one.giver == core]
         given.sort(key=lambda one: (one.takers[0] - core) % self.around.arch.core_count)
         takers = tuple(sorted({taker for one in given for taker in one.takers}))

@@ -25,7 +25,7 @@ from compiler.frontend.operators.body import Declined
 from compiler.target.loops.split import Groups, groups
 from simmodel.arch.base import Registry
 from simmodel.arch.record import Arch
-from simmodel.isa import Instruction, Item, Loop
+from simmodel.isa import Item, Loop
 from simmodel.isa.forms import forms
 from simmodel.isa.region import Operand, Terms
 from simmodel.program.assembly import ParseError, parse_items, print_item, print_operand
@@ -47,7 +47,6 @@ class Part:
 
     @property
     def dtype(self) -> str:
-        """Element type in memory."""
         return self.operand.dtype
 
     def __str__(self) -> str:
@@ -136,8 +135,8 @@ class Kernel:
 
     @property
     def place(self) -> str:
-        """File and line of the function."""
-        return f"{self.function.__code__.co_filename}:{self.function.__code__.co_firstlineno}"
+        code = self.function.__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 KERNELS: dict[str, Kernel] = Registry("kernel", {})
@@ -161,7 +160,6 @@ class Offer:
 
     @property
     def taken(self) -> bool:
-        """Whether the kernel is emitted."""
         return self.cycles < self.instead
 
 
@@ -343,17 +341,15 @@ def _is_within(part: Operand, whole: Operand, loops: Mapping[str, int]) -> bool:
 
 def cycles_of(items: Sequence[Item], arch: Arch) -> int:
     """Cycles of the engine for `items` one after another, with all memory to itself."""
-    return sum(
-        item.count * cycles_of(item.body, arch)
-        if isinstance(item, Loop)
-        else _item_cycles(item, arch)
-        for item in items
-    )
-
-
-def _item_cycles(item: Instruction, arch: Arch) -> int:
-    flows = Flows(arch)
-    for write, operands in ((False, item.reads()), (True, item.writes())):
-        for operand in operands:
-            flows.add(operand.memory, operand.distinct, operand.run, write=write)
-    return item.startup(arch) + max(item.cycles(arch), math.ceil(float(flows.longest())))
+    cycles = 0
+    for item in items:
+        if isinstance(item, Loop):
+            cycles += item.count * cycles_of(item.body, arch)
+            continue
+        flows = Flows(arch)
+        for write, operands in ((False, item.reads()), (True, item.writes())):
+            for operand in operands:
+                flows.add(operand.memory, operand.distinct, operand.run, write=write)
+        moved = math.ceil(float(flows.longest()))
+        cycles += item.startup(arch) + max(item.cycles(arch), moved)
+    return cycles

@@ -48,7 +48,6 @@ class ProductOperands:
     """Whether the last piece writes the finished result."""
 
     def each(self, change: Callable[[Operand], Operand]) -> ProductOperands:
-        """That of changed operands."""
         finish = {n: change(v) if isinstance(v, Operand) else v for n, v in self.finish.items()}
         return replace(
             self, a=change(self.a), w=change(self.w), sums=self.sums and change(self.sums),
@@ -87,7 +86,6 @@ class MatrixEmitter(TileEmitter):
     """Emits one compute step on the matrix engine."""
 
     def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
-        """Instructions of `compute` for `tile`."""
         nest, found = compute.nest, roles(compute.nest)
         a, w = (
             read_operand(compute, access, index, tile) for index, access in enumerate(nest.operands)
@@ -212,11 +210,10 @@ class MatrixEmitter(TileEmitter):
             reach = (item.w.shape[axis - 1] - 1) * item.dilation[axis - 1] + 1
 
         def band(variable: str, run: PieceRun) -> list[Item]:
-            moved = _spaced(item.a, axis, step).cut(axis, variable, run.start, run.size)
             seen = (run.size - 1) * step + reach
             shape = (*item.a.shape[:axis], seen, *item.a.shape[axis + 1 :])
-            short = _later(item.a.limits, axis, variable, run.start * step, run.size * step)
-            a = replace(moved, strides=item.a.strides, shape=shape, limits=short)
+            moved = item.a.cut(axis, variable, run.start * step, run.size * step)
+            a = replace(moved, shape=shape)
             dst = item.dst.cut(axis, variable, run.start, run.size)
             sums = item.partial and item.partial.cut(axis, variable, run.start, run.size)
             return [replace(item, a=a, dst=dst, partial=sums)]
@@ -414,23 +411,6 @@ def _overlapping(a: Operand, geometry: Windows, outs: int) -> Operand:
     )
     shape = (batch, high, outs, geometry.kernel[1] * deep)
     return replace(a, shape=shape, strides=strides, limits=limits)
-
-
-def _later(
-    limits: tuple[Limit, ...], axis: int, variable: str, start: int, step: int
-) -> tuple[Limit, ...]:
-    """`limits` of what begins at `start` of one dimension, and in each turn `step` later."""
-    terms = ((variable, -step),) if variable else ()
-    return tuple(
-        Limit(axis, each.base - start, (*each.terms, *terms)) if each.axis == axis else each
-        for each in limits
-    )
-
-
-def _spaced(operand: Operand, axis: int, step: int) -> Operand:
-    """The operand with every `step`-th position of one dimension."""
-    strides = (*operand.strides[:axis], operand.strides[axis] * step, *operand.strides[axis + 1 :])
-    return replace(operand, strides=strides)
 
 
 def _shifted(operand: Operand, offsets: dict[int, int]) -> Operand:

@@ -149,7 +149,6 @@ class _Means:
     """What was made of loads: all cores that share one ask for its parts."""
 
     def parts(self, items: tuple[Item, ...], cores: tuple[int, ...]) -> _SplitLoad | None:
-        """See `_parts`."""
         key = items, cores
         if key not in self.known:
             self.known[key] = _parts(items, cores, self)
@@ -178,7 +177,6 @@ class Meeting:
         return {"waits": tuple((f"{word}@{core}", 1) for core in cores)}
 
     def sync(self, **fields: Any) -> Sync:
-        """A step of the engine that waits or tells."""
         return Sync(engine=self.engine, origin=self.origin, **fields)
 
     def items(

@@ -67,7 +67,6 @@ class EngineStep:
 
     @property
     def leaves(self) -> tuple[EngineStep, ...]:
-        """Itself."""
         return (self,)
 
 
@@ -94,7 +93,6 @@ class SegmentedLoop:
 
     @cached_property
     def leaves(self) -> tuple[EngineStep, ...]:
-        """Every step in it."""
         nodes = (node for segment in self.segments for node in segment.body)
         return tuple(leaf for node in nodes for leaf in node.leaves)
 

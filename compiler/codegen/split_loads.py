@@ -115,7 +115,6 @@ class _Used:
         self._rows: dict[str, list[tuple[int, int, int, str]]] = {}
 
     def add(self, step: int, engine: str, use: Use) -> None:
-        """Step number `step` touches this."""
         self._rows.setdefault(use.memory, []).append((step, use.low, use.high, engine))
 
     def last(self, engine: str, use: Use, lows: Sequence[int], highs: Sequence[int]) -> list[int]:

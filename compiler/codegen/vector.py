@@ -101,19 +101,15 @@ class VectorEmitter(TileEmitter):
         instead = least
         for kernel, made in offered(leaf, self.arch, self.names):
             cycles = cycles_of(made, self.arch)
-            offer = Offer(
-                kernel.name, kernel.place, nest.tensor, nest.origin, final.shape, cycles, instead
-            )
-            self._note(offer)
+            known = self.names.offers.get((nest.tensor, kernel.name))
+            if known is None or known.instead < instead:
+                self.names.offers[nest.tensor, kernel.name] = Offer(
+                    kernel.name, kernel.place, nest.tensor, nest.origin, final.shape, cycles,
+                    instead,
+                )  # fmt: skip
             if cycles < least:
                 least, best = cycles, made
         return best
-
-    def _note(self, offer: Offer) -> None:
-        key = (offer.tensor, offer.kernel)
-        known = self.names.offers.get(key)
-        if known is None or known.instead < offer.instead:
-            self.names.offers[key] = offer
 
     def _scratch(self, compute: Compute, tile: TilePosition) -> Operand:
         """Space for values between links: real ones, or whole numbers of steps."""
@@ -147,26 +143,15 @@ class VectorEmitter(TileEmitter):
             operands.append(read)
         if link.kind == "window":
             return self._window(compute, dst, operands, roles(nest), tile)
+        fields: dict[str, Any] = dict(zip("abc", operands, strict=False))
+        fields |= {"engine": self.engine, "origin": self.origin}
         if link.kind == "reduce":
-            return self._reduce(compute, dst, operands[0])
-        return self._elementwise(link, dst, operands)
-
-    def _elementwise(
-        self, link: SplitInstruction, dst: Operand, reads: list[Operand]
-    ) -> VectorInstruction:
-        fields: dict[str, Any] = dict(zip("abc", reads, strict=False))
-        if len(reads) == 1:
+            kind = ScalarReduce if self.engine == "scalar" else Reduce
+            wide = _with_unit_axes(dst, len(operands[0].shape) - len(dst.shape))
+            return kind(function=str(nest.reduce), dst=wide, **fields)
+        if len(operands) == 1:
             fields["parameters"] = link.parameters
-        return KINDS[self.engine][len(reads) - 1](
-            engine=self.engine, origin=self.origin, function=link.function, dst=dst, **fields
-        )
-
-    def _reduce(self, compute: Compute, dst: Operand, a: Operand) -> VectorInstruction:
-        function = compute.nest.reduce
-        assert function is not None
-        kind = ScalarReduce if self.engine == "scalar" else Reduce
-        wide = _with_unit_axes(dst, len(a.shape) - len(dst.shape))
-        return kind(engine=self.engine, origin=self.origin, function=function, dst=wide, a=a)
+        return KINDS[self.engine][len(operands) - 1](function=link.function, dst=dst, **fields)
 
     def _window(
         self, compute: Compute, dst: Operand, reads: list[Operand], found: Roles, tile: TilePosition

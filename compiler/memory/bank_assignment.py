@@ -60,7 +60,6 @@ class BankTraffic:
 
     @cached_property
     def buffers(self) -> frozenset[str]:
-        """Buffers that the streams touch."""
         return frozenset(stream.buffer for _, stream in self.streams)
 
     @cached_property
@@ -257,7 +256,6 @@ class _Search:
         return float(self.lost.sum() + sum(shared))
 
     def run(self) -> None:
-        """Take steps until none saves enough."""
         for _ in range(ROUNDS):
             if sum(self._move(buffer) for buffer in self._hot()) < WORTH:
                 break

@@ -327,7 +327,7 @@ class _OneMemory:
         found = pack(items, self.size, effort)
         if found is None:
             return None
-        return {b.name: (found.addresses[b.name], b.bytes) for b in self.buffers}
+        return {b.name: (found[b.name], b.bytes) for b in self.buffers}
 
     def _separated(self, starts: list[Places], early: Lives) -> Places:
         """The best of `starts` after bank assignment, by cycles in the steady state."""

@@ -1,15 +1,13 @@
-"""Packing: addresses for items with known live ranges, as low as possible.
+"""Packing: addresses within a capacity for items with known live ranges.
 
 Items whose live ranges do not overlap are packed separately. Each set is packed greedily first
-(`greedy`); the exact search (`PackingSearch`) runs only where that exceeds the limit. The one idea:
-a result within the capacity, or equal to the lower bound, ends the search, so easy cases are fast.
+(`greedy`); the exact search (`PackingSearch`) runs only where that exceeds the capacity.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,17 +18,6 @@ from numpy.typing import NDArray
 from compiler.schedule.residency.buffer import LiveRange, lowest_gap
 
 
-@dataclass(frozen=True)
-class Packing:
-    """Addresses at which no two items that are alive together overlap."""
-
-    addresses: dict[str, int]
-    end: int
-    """First byte above all items; the start where no item has a byte."""
-    proven: bool
-    """No packing ends lower: a bound is reached, or the search saw everything."""
-
-
 def lower_bound(items: Sequence[LiveRange]) -> int:
     """Largest sum of the sizes of the items alive in any one step, in bytes."""
     changes: Counter[int] = Counter()
@@ -38,21 +25,6 @@ def lower_bound(items: Sequence[LiveRange]) -> int:
         changes[item.first] += item.size
         changes[item.last + 1] -= item.size
     return max(itertools.accumulate(changes[step] for step in sorted(changes)), default=0)
-
-
-def grain_of(items: Sequence[LiveRange]) -> int:
-    """The largest number of bytes of which every address is a multiple."""
-    return math.gcd(*(item.align for item in items))
-
-
-def rounded_up(value: int, grain: int) -> int:
-    """The first multiple of `grain` that is no less than `value`."""
-    return -(-value // grain) * grain
-
-
-def end_of(items: Sequence[LiveRange], addresses: dict[str, int], start: int) -> int:
-    """First byte above all placed items."""
-    return max((addresses[i.name] + i.size for i in items if i.name in addresses), default=start)
 
 
 def in_separate_times(items: Sequence[LiveRange]) -> list[list[LiveRange]]:
@@ -74,27 +46,16 @@ Neighbours = list[list[int]]
 """For each item, the indices of those alive together with it."""
 
 
-def greedy(items: Sequence[LiveRange], start: int, goal: int) -> dict[str, int]:
-    """Addresses of the best of several greedy sweeps, or of the first that ends at `goal` or below.
-
-    Args:
-        items: what to pack; at least one.
-        start: the lowest address, in bytes.
-        goal: an end that is good enough, in bytes.
-    """
+def greedy(items: Sequence[LiveRange], capacity: int) -> dict[str, int] | None:
+    """Addresses of the first of several greedy sweeps over at least one item that ends at
+    `capacity` or below, if any does."""
     neighbours = _neighbours(items)
-    best: tuple[int, dict[str, int]] | None = None
     for order in _orders(items):
         for sweep in (_first_fit, _lowest_first):
-            found = sweep(items, order, neighbours, start)
-            addresses = _by_name(items, found)
-            end = end_of(items, addresses, start)
-            if best is None or end < best[0]:
-                best = end, addresses
-            if end <= goal:
-                return addresses
-    assert best is not None, "there is at least one order"
-    return best[1]
+            found = sweep(items, order, neighbours)
+            if max(low + item.size for low, item in zip(found, items, strict=True)) <= capacity:
+                return _by_name(items, found)
+    return None
 
 
 def _by_name(items: Sequence[LiveRange], addresses: Sequence[int]) -> dict[str, int]:
@@ -124,9 +85,7 @@ def _orders(items: Sequence[LiveRange]) -> Iterator[list[int]]:
         yield sorted(range(len(items)), key=lambda i: (-key(i), -items[i].size, items[i].name))
 
 
-def _first_fit(
-    items: Sequence[LiveRange], order: list[int], neighbours: Neighbours, start: int
-) -> list[int]:
+def _first_fit(items: Sequence[LiveRange], order: list[int], neighbours: Neighbours) -> list[int]:
     addresses = [UNPLACED] * len(items)
     for index in order:
         item = items[index]
@@ -135,18 +94,16 @@ def _first_fit(
             for other in neighbours[index]
             if addresses[other] != UNPLACED
         )
-        first = rounded_up(start, item.align)
-        addresses[index] = lowest_gap(item.size, busy, item.align, first)
+        addresses[index] = lowest_gap(item.size, busy, item.align)
     return addresses
 
 
 def _lowest_first(
-    items: Sequence[LiveRange], order: list[int], neighbours: Neighbours, start: int
+    items: Sequence[LiveRange], order: list[int], neighbours: Neighbours
 ) -> list[int]:
-    lowest = [rounded_up(start, item.align) for item in items]
+    lowest = [0] * len(items)
     placed = [False] * len(items)
-    heap = [(lowest[index], rank, index) for rank, index in enumerate(order)]
-    heapq.heapify(heap)
+    heap = [(0, rank, index) for rank, index in enumerate(order)]
     while heap:
         address, rank, index = heapq.heappop(heap)
         if address < lowest[index]:
@@ -156,7 +113,7 @@ def _lowest_first(
         top = address + items[index].size
         for other in neighbours[index]:
             if not placed[other] and lowest[other] < top:
-                lowest[other] = rounded_up(top, items[other].align)
+                lowest[other] = -(-top // items[other].align) * items[other].align
     return lowest
 
 
@@ -177,19 +134,10 @@ SLOWDOWN = 20
 """Restarts after which the patience grows by as much again."""
 LAST_DIVE = 0.3
 """Part of the nodes that is kept for one search without restarts."""
-PER_LIMIT = 0.125
-"""Part of the nodes that one limit may cost, where the end shall be low."""
 FORGETTING = 0.95
 """What a restart leaves of the weights that failures gave to sections."""
 NOISE = 0.2
 """Standard deviation of the noise on the logarithm of an item's priority."""
-
-
-@dataclass
-class SearchBudget:
-    """What is left of a search, counted in nodes, so results do not depend on the computer."""
-
-    nodes: int
 
 
 @dataclass(frozen=True)
@@ -230,18 +178,15 @@ class _Choice:
 
 
 class PackingSearch:
-    """Exact search for packings of the same items under different limits; it learns from one to the
-    next."""
+    """Exact search for a packing of at least one item, none of size 0."""
 
-    def __init__(self, items: Sequence[LiveRange], start: int) -> None:
-        """Prepare to pack at least one item, none of size 0, from the address `start` on."""
+    def __init__(self, items: Sequence[LiveRange]) -> None:
         self._items = sorted(items, key=lambda i: (i.first, i.last, i.size, i.name))
         fields = ((i.first, i.last, i.size, i.align) for i in self._items)
         first, last, self._size, self._align = np.array(list(fields), np.int64).T
-        self._grain = grain_of(items)
-        self._start = rounded_up(start, self._grain)
-        self._padded = -(-self._size // self._grain) * self._grain
-        self._mixed = bool((self._align != self._grain).any())
+        grain = np.gcd.reduce(self._align)
+        self._padded = -(-self._size // grain) * grain
+        self._mixed = bool((self._align != grain).any())
         self._cut_time(first, last)
         # Only what lies topmost need not be padded up to the next address.
         self._spare = np.maximum.reduceat((self._padded - self._size)[self._alive], self._offsets)
@@ -254,20 +199,22 @@ class PackingSearch:
     @property
     def bound(self) -> int:
         """A lower bound of the end, in bytes, padding included."""
-        return self._start + int((self._total - self._spare).max())
+        return int((self._total - self._spare).max())
 
-    def fit(self, limit: int, budget: SearchBudget) -> PackingResult:
-        """Look for a packing that ends at `limit` or below, until the budget is spent."""
-        last_dive = int(budget.nodes * LAST_DIVE)
+    def fit(self, limit: int, nodes: int) -> tuple[dict[str, int] | None, int]:
+        """A packing that ends at `limit` or below, if one is found with so many nodes, and how many
+        are left: counted in nodes, results do not depend on the computer."""
+        self._nodes = nodes
+        last_dive = int(nodes * LAST_DIVE)
         for restart in itertools.count():
-            if budget.nodes <= 0:
+            if self._nodes <= 0:
                 break
-            patience = PATIENCE * (1 + restart // SLOWDOWN) if budget.nodes > last_dive else NEVER
-            outcome = self._dive(limit, self._priorities(restart), patience, budget)
+            patience = PATIENCE * (1 + restart // SLOWDOWN) if self._nodes > last_dive else NEVER
+            outcome = self._dive(limit, self._priorities(restart), patience)
             if outcome.addresses is not None or outcome.exhausted:
-                return outcome
+                return outcome.addresses, self._nodes
             self._weights = 1 + (self._weights - 1) * FORGETTING
-        return PackingResult(None)
+        return None, 0
 
     def _cut_time(self, first: Ints, last: Ints) -> None:
         """Sections, the items of each, and the range of sections of each item."""
@@ -295,20 +242,18 @@ class PackingSearch:
             return rule
         return rule + self._random.normal(0, NOISE, len(self._items))
 
-    def _dive(
-        self, limit: int, priorities: Floats, patience: int, budget: SearchBudget
-    ) -> PackingResult:
+    def _dive(self, limit: int, priorities: Floats, patience: int) -> PackingResult:
         count = len(self._items)
         state: _PackingState | None = _PackingState(
-            np.full(self._sections + 1, self._start),
+            np.zeros(self._sections + 1, np.int64),
             self._total.copy(),
             np.full(count, UNPLACED),
             np.zeros(count, np.int64),
         )
         stack: list[_Choice] = []
         while True:
-            budget.nodes -= 1
-            if budget.nodes < 0 or patience < 0:
+            self._nodes -= 1
+            if self._nodes < 0 or patience < 0:
                 return PackingResult(None)
             if state is not None and self._propagate(state, limit):
                 if not state.remaining.any():
@@ -400,20 +345,14 @@ class PackingSearch:
         return state
 
 
-def pack(
-    items: Sequence[LiveRange],
-    capacity: int | None,
-    effort: int = 1,
-    start: int = 0,
-) -> Packing | None:
-    """Addresses for all items between `start` and `capacity`, the same for the same arguments.
+def pack(items: Sequence[LiveRange], capacity: int, effort: int = 1) -> dict[str, int] | None:
+    """Addresses of all items, the same for the same arguments.
 
     Args:
         items: what to place; their names differ.
-        capacity: first byte beyond the memory. None: there is room, but the end shall be low.
+        capacity: first byte beyond the memory.
         effort: 0 sweeps greedily, in milliseconds. Where that does not do, 1, 2 and 3 search, for
             up to about one, ten and a hundred seconds.
-        start: the lowest address, in bytes.
 
     Returns:
         A packing, or None if none was found that ends at the capacity or below.
@@ -423,63 +362,17 @@ def pack(
     """
     if len({item.name for item in items}) < len(items):
         raise ValueError("two items have the same name")
-    budget = SearchBudget(NODES * 10**effort if effort else 0)
-    solid = [item for item in items if item.size]
-    addresses = {i.name: rounded_up(start, i.align) for i in items if not i.size}
-    end = bound = start
-    # The group with the highest bound first: its end is low enough for all others.
-    for group in sorted(in_separate_times(solid), key=lower_bound, reverse=True):
-        goal = end if capacity is None else capacity
-        found, least = _pack_group(group, capacity, goal, start, budget)
-        addresses |= found
-        end, bound = max(end, end_of(group, found, start)), max(bound, least)
-        if capacity is not None and end > capacity:
+    nodes = NODES * 10**effort if effort else 0
+    addresses = {item.name: 0 for item in items if not item.size}
+    groups = in_separate_times([item for item in items if item.size])
+    for group in sorted(groups, key=lower_bound, reverse=True):
+        search = PackingSearch(group)
+        if search.bound > capacity:
             return None
-    return Packing(addresses, end, proven=end <= bound)
-
-
-def _pack_group(
-    group: list[LiveRange],
-    capacity: int | None,
-    goal: int,
-    start: int,
-    budget: SearchBudget,
-) -> tuple[dict[str, int], int]:
-    """Addresses that end at `goal`, or as low as possible; and a lower bound of the end."""
-    search = PackingSearch(group, start)
-    goal = max(goal, search.bound)
-    addresses = greedy(group, start, goal)
-    end = end_of(group, addresses, start)
-    if end <= goal or budget.nodes <= 0 or (capacity is not None and search.bound > capacity):
-        return addresses, search.bound
-    if capacity is not None:
-        return search.fit(capacity, budget).addresses or addresses, search.bound
-    return _lowered(group, addresses, goal, search, start, budget)
-
-
-def _lowered(
-    group: list[LiveRange],
-    addresses: dict[str, int],
-    goal: int,
-    search: PackingSearch,
-    start: int,
-    budget: SearchBudget,
-) -> tuple[dict[str, int], int]:
-    """Search for the lowest end from `goal` on: there first, then by bisection."""
-    unit = math.gcd(grain_of(group), *(item.size for item in group))
-    share = int(budget.nodes * PER_LIMIT)
-    limit = low = goal
-    least = search.bound
-    while low < (end := end_of(group, addresses, start)) and budget.nodes > 0:
-        part = SearchBudget(min(share, budget.nodes))
-        budget.nodes -= part.nodes
-        outcome = search.fit(limit, part)
-        budget.nodes += max(0, part.nodes)
-        if outcome.addresses is not None:
-            addresses = outcome.addresses
-            end = end_of(group, addresses, start)
-        else:
-            low = rounded_up(limit + 1, unit)
-            least = low if outcome.exhausted else least
-        limit = low + (end - unit - low) // unit // 2 * unit
-    return addresses, least
+        found = greedy(group, capacity)
+        if found is None:
+            found, nodes = search.fit(capacity, nodes)
+        if found is None:
+            return None
+        addresses |= found
+    return addresses

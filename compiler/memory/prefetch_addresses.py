@@ -44,7 +44,6 @@ class LoadPacing:
 
     @classmethod
     def of(cls, plan: Plan, arch: Arch) -> LoadPacing:
-        """The pace of a plan."""
         work = (
             max((c for engine, c in phase.engines.items() if engine not in arch.copy_), default=0.0)
             for phase in phases(plan, arch)
@@ -96,7 +95,6 @@ class Block:
 
     @property
     def bytes(self) -> int:
-        """Of all."""
         return self.offsets[-1]
 
     @property

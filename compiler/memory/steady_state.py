@@ -141,7 +141,6 @@ class _Layer:
     arch: Arch
 
     def tasks(self) -> Iterator[Task]:
-        """All tasks within the layer's own loops."""
         layer, counts = self.plan, self.counts
         ranges, split = symbolic(layer.tiled)
         loops = needs(layer.tiled.layer, ranges, split).loops

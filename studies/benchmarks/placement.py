@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.memory.packing import Packing, lower_bound, pack
+from compiler.memory.packing import lower_bound, pack
 from compiler.schedule.residency.buffer import LiveRange
 
 
@@ -25,7 +25,7 @@ from compiler.schedule.residency.buffer import LiveRange
 class Result:
     """What came of one problem."""
 
-    packing: Packing | None
+    packing: dict[str, int] | None
     method: str
     seconds: float
 
@@ -72,7 +72,7 @@ def main(folder: Path, effort: int) -> None:
         bound = f"{lower_bound(items) / capacity:6.3f}"
         peak = "     -"
         if result.packing is not None:
-            peak = f"{check(items, result.packing.addresses) / capacity:6.3f}"
+            peak = f"{check(items, result.packing) / capacity:6.3f}"
         name = path.name.split(".")[0]
         print(f"{name:8} {len(items):5} {bound} {peak} {result.seconds:8.2f}  {result.method}")
 

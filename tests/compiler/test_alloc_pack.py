@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.memory.packing import Packing, in_separate_times, lower_bound, pack
+from compiler.memory.packing import in_separate_times, lower_bound, pack
 from compiler.schedule.residency.buffer import LiveRange as Item
 
 # Every greedy sweep ends at 8 at least. The lowest end is 7, and steps 3 and 4 are full there:
@@ -37,30 +37,29 @@ def together(one: Item, two: Item) -> bool:
     return one.first <= two.last and two.first <= one.last
 
 
-def check(items: Sequence[Item], packing: Packing, start: int = 0) -> None:
-    addresses = packing.addresses
+def check(items: Sequence[Item], addresses: dict[str, int] | None) -> int:
+    """The end of a packing, which is legal."""
+    assert addresses is not None
     assert addresses.keys() == {item.name for item in items}
     for item in items:
-        assert addresses[item.name] >= start
+        assert addresses[item.name] >= 0
         assert addresses[item.name] % item.align == 0
     for one, two in itertools.combinations(items, 2):
         if together(one, two) and one.size and two.size:
             low, high = sorted((one, two), key=lambda item: addresses[item.name])
             assert addresses[low.name] + low.size <= addresses[high.name], (one, two)
-    tops = [addresses[item.name] + item.size for item in items if item.size]
-    assert packing.end == max(tops, default=start)
-    assert packing.end >= start + lower_bound(items)
+    return max((addresses[item.name] + item.size for item in items if item.size), default=0)
 
 
-def lowest_end(items: Sequence[Item], start: int = 0) -> int:
+def lowest_end(items: Sequence[Item]) -> int:
     """The best of all orders, each item on top of those before it: that misses no lowest end."""
-    return min(_stacked(order, start) for order in itertools.permutations(items))
+    return min(map(_stacked, itertools.permutations(items)))
 
 
-def _stacked(order: Sequence[Item], start: int) -> int:
+def _stacked(order: Sequence[Item]) -> int:
     tops: list[tuple[Item, int]] = []
     for item in order:
-        below = max((top for other, top in tops if together(item, other)), default=start)
+        below = max((top for other, top in tops if together(item, other)), default=0)
         tops.append((item, -(-below // item.align) * item.align + item.size))
     return max(top for _, top in tops)
 
@@ -104,97 +103,58 @@ def cut(rectangles: int, capacity: int, steps: int, seed: int) -> list[Item]:
 
 
 @settings(max_examples=100)
-@given(some_items(25), st.integers(0, 1), st.sampled_from([0, 3, 64]))
-def test_items_that_live_together_never_overlap(items: list[Item], effort: int, start: int) -> None:
-    packing = pack(items, None, effort, start)
-    assert packing is not None
-    check(items, packing, start)
-
-
-@settings(max_examples=100)
-@given(some_items(25), st.integers(0, 80))
-def test_what_fits_ends_within_the_capacity(items: list[Item], capacity: int) -> None:
-    packing = pack(items, capacity)
+@given(some_items(25), st.integers(0, 80), st.integers(0, 1))
+def test_what_fits_ends_within_the_capacity(items: list[Item], capacity: int, effort: int) -> None:
+    packing = pack(items, capacity, effort)
     if packing is None:
         assert items
-        return
-    check(items, packing)
-    assert packing.end <= capacity
+    else:
+        assert check(items, packing) <= capacity
 
 
 @settings(max_examples=100)
-@given(some_items(5, smallest=1), st.sampled_from([0, 3]))
-def test_the_end_of_few_items_is_the_lowest(items: list[Item], start: int) -> None:
-    lowest = lowest_end(items, start)
-    packing = pack(items, None, start=start)
-    assert packing is not None
-    assert (packing.end, packing.proven) == (lowest, True)
-    assert pack(items, lowest, start=start) is not None
-    assert pack(items, lowest - 1, start=start) is None
+@given(some_items(5, smallest=1))
+def test_few_items_fit_down_to_their_lowest_end(items: list[Item]) -> None:
+    lowest = lowest_end(items)
+    assert lower_bound(items) <= check(items, pack(items, lowest)) <= lowest
+    assert pack(items, lowest - 1) is None
 
 
 def test_search_packs_what_no_greedy_order_does() -> None:
-    capacity = lower_bound(INTERLOCKED)
-    assert pack(INTERLOCKED, capacity, effort=0) is None
-    packing = pack(INTERLOCKED, capacity)
-    assert packing is not None
-    check(INTERLOCKED, packing)
-    assert (packing.end, packing.proven) == (7, True)
-
-
-def test_the_lowest_end_is_searched_without_a_capacity_too() -> None:
-    swept, searched = pack(INTERLOCKED, None, effort=0), pack(INTERLOCKED, None)
-    assert swept is not None
-    assert searched is not None
-    assert (swept.end, swept.proven) == (8, False)
-    assert (searched.end, searched.proven) == (7, True)
+    assert lower_bound(INTERLOCKED) == 7
+    assert pack(INTERLOCKED, 7, effort=0) is None
+    assert check(INTERLOCKED, pack(INTERLOCKED, 7)) == 7
+    assert check(INTERLOCKED, pack(INTERLOCKED, 8, effort=0)) == 8
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_rectangle_cut_in_pieces_is_put_together_again(seed: int) -> None:
     items = cut(60, capacity=1000, steps=40, seed=seed)
     assert lower_bound(items) == 1000
-    packing = pack(items, 1000)
-    assert packing is not None
-    check(items, packing)
-    assert packing.proven
+    assert check(items, pack(items, 1000)) == 1000
 
 
 def test_only_what_lies_topmost_may_end_off_the_alignment() -> None:
     items = [Item("a", 5, 0, 0, align=4), Item("b", 6, 0, 0, align=4)]
-    packing = pack(items, 13)
-    assert packing is not None
-    assert packing.addresses == {"a": 8, "b": 0}
-    assert packing.proven
+    assert pack(items, 13) == {"a": 8, "b": 0}
     assert pack(items, 12) is None
-
-
-def test_start_and_capacity_are_addresses() -> None:
-    items = [Item("a", 8, 0, 0, align=8), Item("b", 8, 0, 0, align=8)]
-    packing = pack(items, 24, start=3)
-    assert packing is not None
-    assert sorted(packing.addresses.values()) == [8, 16]
-    assert pack(items, 23, start=3) is None
 
 
 def test_items_in_separate_times_share_addresses() -> None:
     items = [Item("a", 8, 0, 1), Item("b", 6, 2, 3), Item("c", 1, 3, 3), Item("d", 4, 5, 5)]
     assert [[i.name for i in g] for g in in_separate_times(items)] == [["a"], ["b", "c"], ["d"]]
-    packing = pack(items, None)
-    assert packing is not None
-    assert (packing.end, packing.proven) == (8, True)
+    assert check(items, pack(items, 8)) == 8
 
 
 def test_nothing_and_empty_items_take_no_room() -> None:
-    assert pack([], 0) == Packing({}, 0, proven=True)
-    packing = pack([Item("empty", 0, 0, 9, align=4), Item("a", 4, 0, 0)], 4)
-    assert packing is not None
-    assert (packing.addresses["a"], packing.end) == (0, 4)
+    assert pack([], 0) == {}
+    items = [Item("empty", 0, 0, 9, align=4), Item("a", 4, 0, 0)]
+    assert pack(items, 4) == {"empty": 0, "a": 0}
 
 
 def test_wrong_items_are_refused() -> None:
     with pytest.raises(ValueError, match="same name"):
-        pack([Item("a", 1, 0, 0), Item("a", 2, 0, 0)], None)
+        pack([Item("a", 1, 0, 0), Item("a", 2, 0, 0)], 4)
     for size, first, last, align in ((-1, 0, 0, 1), (1, 1, 0, 1), (1, 0, 0, 0)):
         with pytest.raises(ValueError, match="'a'"):
             Item("a", size, first, last, align)

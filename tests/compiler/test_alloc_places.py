@@ -9,19 +9,16 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import NAMED, machine
-from networks import Net
+from machines import machine
 
 from compiler.memory.on_chip import Lives, PlaceBuffers, ahead, depths, turning
 from compiler.memory.prefetch_addresses import Block, LoadPacing, prefetched
-from compiler.pipeline import compile_model
 from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import (
     GRAIN,
     LiveRange,
     Places,
     TileBuffer,
-    alive,
     earliest,
     place,
 )
@@ -124,23 +121,6 @@ def test_whatever_fits_by_its_sum_is_placed(case: tuple[Sketch, Arch]) -> None:
     taken.sort()
     assert all(a[1] <= b[0] for a, b in pairwise(taken))
     assert taken[0][0] >= 0 and taken[-1][1] <= arch.memories.local.size
-
-
-@pytest.mark.parametrize("arch", NAMED.values(), ids=NAMED.keys())
-def test_the_buffers_of_a_program_do_not_meet(arch: Arch) -> None:
-    net = Net()
-    x = net.input(1, 8, 9, 9)
-    y = net.op("Relu", net.op("Conv", x, net.weight(8, 8, 3, 3), pads=[1] * 4))
-    z = net.op("Add", net.op("Conv", y, net.weight(8, 8, 1, 1)), x)
-    model = net.model(net.op("MaxPool", z, kernel_shape=[2, 2]))
-    for decision in compile_model(model, arch).decisions:
-        last = len(decision.plan.layers) - 1
-        buffers = list(decision.plan.buffers.values())
-        for number, a in enumerate(buffers):
-            for b in (b for b in buffers[:number] if b.role == a.role):
-                together = any(alive(a, p, last) and alive(b, p, last) for p in range(last + 1))
-                (low, high), (other, end) = (x.span(decision.places[x.name]) for x in (a, b))
-                assert high <= other or end <= low or not together, (a, b)
 
 
 # Lives of buffers: in loops, what is loaded for the next tile finds room while this one ends.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -216,14 +216,7 @@ def _ringed(
         ring = Ring(each.slots, SIZE, first % each.slots, terms)
         address = Address(operand.address.base, (), ring)
         moved[field] = Operand("local", address, (SIZE,), (1,), "int8")
-    return _replaced(item, moved)
-
-
-def _replaced(item: Copy | Unary, operands: dict[str, Operand]) -> Item:
-    dst = operands.get("dst", item.dst)
-    if isinstance(item, Copy):
-        return Copy(engine=item.engine, origin=0, dst=dst, src=operands.get("src", item.src))
-    return Unary(engine="vector", origin=0, function="move", dst=dst, a=operands.get("a", item.a))
+    return replace(item, **moved)
 
 
 def _step(
@@ -251,17 +244,8 @@ def _step(
 
 
 def _use(space: Space, *, write: bool) -> Use:
-    high = space.base + SIZE * space.slots
-    return Use(
-        space.name,
-        "local",
-        space.base,
-        high,
-        space.slots,
-        space.home,
-        max(0, space.home - 1),
-        write,
-    )
+    home, reset = space.home, max(0, space.home - 1)
+    return use(space.name, space.base, write=write, slots=space.slots, home=home, reset=reset)
 
 
 def _operand(memory: str, base: int) -> Operand:

@@ -55,7 +55,9 @@ class IssueClock:
         cost = atom.cost
         free = start = max(self._free[lane] for lane in self._lanes(cost))
         if self._queues:
-            start = max(start, self._issued(atom))
+            for engine in cost.engines:
+                self._queued(engine, 1)
+            start = max(start, self._issue)
         if cost.fence or cost.meets:
             start = max(start, self._fence)
         for name, count in cost.waits:
@@ -75,12 +77,6 @@ class IssueClock:
         """What is busy with it: an engine does one thing after another in the order that is
         played, or, where an order is still to be found, each of its lanes does."""
         return cost.engines if self._queues else cost.lanes
-
-    def _issued(self, atom: IssueUnit) -> int:
-        """When the front end gets the first instruction of `atom` into its queue."""
-        for engine in atom.cost.engines:
-            self._queued(engine, 1)
-        return self._issue
 
     def _queued(self, engine: str, count: int) -> None:
         """The front end waits until `count` more instructions, or all that a queue takes, have

@@ -133,16 +133,13 @@ def _best_order(
     depth = arch.front_end.depth
     late = [issued_by(atom, start, depth) for atom, start in zip(atoms, starts, strict=True)]
     for times in (starts, late):
-        found = [atoms[i] for i in _by_time(atoms, times)]
+        order = sorted((time, not atom.cost.load, i) for i, (time, atom) in
+                       enumerate(zip(times, atoms, strict=True)))  # fmt: skip
+        found = [atoms[i] for _, _, i in order]
         cycles = _clock_cycles(found, arch, fresh(queues=True))
         if cycles < least:
             best, least = found, cycles
     return best
-
-
-def _by_time(atoms: list[IssueUnit], times: list[int]) -> list[int]:
-    """Indices of `atoms` by `times`; loads first among equals."""
-    return sorted(range(len(atoms)), key=lambda i: (times[i], not atoms[i].cost.load, i))
 
 
 def _clock_cycles(atoms: list[IssueUnit], arch: Arch, clock: IssueClock) -> int:
@@ -168,20 +165,15 @@ def interleaved(streams: Sequence[Sequence[Item]]) -> list[Item]:
     for place in range(max(map(len, rest))):
         items = [stream[place] for stream in rest if place < len(stream)]
         loops = [item for item in items if isinstance(item, Loop)]
-        first = loops[0] if loops else None
-        if first is not None and len(loops) == len(items) and _same_counts(loops):
+        if len(loops) == len(items) and len({loop.count for loop in loops}) == 1:
+            variable, count = loops[0].variable, loops[0].count
             bodies = [
-                [renamed(inner, loop.variable, first.variable) for inner in loop.body]
-                for loop in loops
+                [renamed(inner, loop.variable, variable) for inner in loop.body] for loop in loops
             ]
-            made.append(Loop(first.variable, first.count, tuple(interleaved(bodies))))
+            made.append(Loop(variable, count, tuple(interleaved(bodies))))
         else:
             made += items
     return [*ahead, *made]
-
-
-def _same_counts(loops: Sequence[Loop]) -> bool:
-    return len({loop.count for loop in loops}) == 1
 
 
 def _syncs(stream: Sequence[Item]) -> int:

@@ -66,13 +66,8 @@ def plays(items: Iterable[Item], counts: Mapping[str, int]) -> bool:
 
 def after(items: Iterable[Item], counts: Mapping[str, int]) -> dict[str, int]:
     """Counts behind `items`."""
-    result = dict(counts)
-    if not result:  # a machine that interlocks
-        return result
-    for name, (net, _) in balance(items).items():
-        if name in result:
-            result[name] += net
-    return result
+    change = balance(items) if counts else {}  # none: a machine that interlocks
+    return {name: count + change.get(name, (0, 0))[0] for name, count in counts.items()}
 
 
 @dataclass(frozen=True)
@@ -116,11 +111,9 @@ class IssueUnit:
         return accesses(self.item)
 
     def shifted(self, variable: str, by: int) -> IssueUnit:
-        """The same, `by` iterations later."""
         return replace(self, item=shifted(self.item, variable, by)) if by else self
 
     def fixed(self, variable: str, value: int) -> IssueUnit:
-        """The same in one iteration."""
         return replace(self, item=fixed(self.item, {variable: value}))
 
 
