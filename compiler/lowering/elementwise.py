@@ -104,13 +104,8 @@ PARAMETERS = Registry(
 
 
 def unary(node: Node) -> None:
-    """y = f(x)."""
-    node.step("", UNARY[node.op], node.tensor(0))
-
-
-def parametric(node: Node) -> None:
-    """y = f(x; constants from attributes)."""
-    function, defaults = PARAMETERS[node.op]
+    """y = f(x), or f(x; constants from attributes)."""
+    function, defaults = PARAMETERS.get(node.op) or (UNARY[node.op], ())
     values = tuple(float(node.attribute(name, default)) for name, default in defaults)
     node.step("", function, node.tensor(0), parameters=values)
 
@@ -374,7 +369,7 @@ def _along_axis(node: Node, position: int) -> Tensor:
 
 TABLE: dict[str, Lowering] = {
     **dict.fromkeys(UNARY, unary), **dict.fromkeys(BINARY, binary),
-    **dict.fromkeys(PARAMETERS, parametric), "Gelu": gelu, "Mod": modulo, "BitShift": bit_shift,
+    **dict.fromkeys(PARAMETERS, unary), "Gelu": gelu, "Mod": modulo, "BitShift": bit_shift,
     "IsInf": is_inf, "Pow": power, "Where": where, "Clip": clip, "Cast": cast,
     "Softsign": softsign, "Celu": celu, "ThresholdedRelu": thresholded_relu,
     "QuantizeLinear": quantize, "DequantizeLinear": dequantize,
