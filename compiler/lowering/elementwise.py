@@ -87,7 +87,7 @@ UNARY = Registry("operator", {
 })  # fmt: skip
 BINARY = Registry("operator", {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min",
-    "Sum": "add", "PRelu": "prelu", "Equal": "equal", "Less": "less",
+    "PRelu": "prelu", "Equal": "equal", "Less": "less",
     "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
     "And": "and", "Or": "or", "Xor": "xor", "BitwiseAnd": "bitwise_and",
     "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
@@ -117,15 +117,10 @@ def gelu(node: Node) -> None:
 
 
 def binary(node: Node) -> None:
-    """y = f(a, b); more than two inputs are joined one after another."""
+    """y = f(a, b)."""
     if node.op in ("Mul", "Div") and is_float(node.dtype()) and _by_constant(node):
         return
-    total, *others = _operands(node, len(node.node.inputs))
-    if not others:
-        node.step("", "move", total)
-    for position, other in enumerate(others, 1):
-        part = "" if position == len(others) else str(position)
-        total = node.step(part, BINARY[node.op], total, other)
+    node.step("", BINARY[node.op], *_operands(node, 2))
 
 
 def _by_constant(node: Node) -> bool:

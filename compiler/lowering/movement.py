@@ -248,8 +248,7 @@ def trilu(node: Node) -> None:
 
 
 TABLE: dict[str, Lowering] = {
-    "Reshape": reshape, "Flatten": reshape, "Squeeze": reshape, "Unsqueeze": reshape,
-    "Identity": reshape, "Transpose": transpose, "Slice": slicing,
+    "Reshape": reshape, "Identity": reshape, "Transpose": transpose, "Slice": slicing,
     "Split": split, "Expand": expand, "Gather": gather, "Concat": concat, "Pad": pad,
     "DepthToSpace": blocks, "SpaceToDepth": blocks, "Tile": tile, "Trilu": trilu,
 }  # fmt: skip

@@ -24,7 +24,7 @@ from simmodel.arch.dtype import is_float
 
 REDUCE = {
     "ReduceMean": "sum", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min",
-    "ReduceProd": "prod", "GlobalAveragePool": "sum", "GlobalMaxPool": "max",
+    "ReduceProd": "prod",
 }  # fmt: skip
 
 COMPOSED = {
@@ -38,7 +38,7 @@ def reduction(node: Node) -> None:
     """Sum, mean, largest, smallest or product over axes."""
     x = node.tensor(0)
     axes = _axes(node, len(x.shape))
-    mean = node.op in ("ReduceMean", "GlobalAveragePool")
+    mean = node.op == "ReduceMean"
     if x.elements == 0 or (mean and not is_float(node.dtype())):
         raise NoNest(f"{node.op} of {x.elements} elements of {node.dtype()}")
     if not axes:
@@ -81,11 +81,7 @@ def _input(node: Node, *, whole: bool) -> tuple[Tensor, set[int]]:
 
 def _kept_part(node: Node) -> str:
     """What the result with its reduced axes is called after the result."""
-    return "" if _keeps(node) else "kept"
-
-
-def _keeps(node: Node) -> bool:
-    return node.op.startswith("Global") or bool(node.attribute("keepdims", 1))
+    return "" if node.attribute("keepdims", 1) else "kept"
 
 
 def _total(
@@ -165,8 +161,6 @@ def _at_once(
 
 
 def _axes(node: Node, rank: int) -> set[int]:
-    if node.op.startswith("Global"):
-        return set(range(2, rank))
     given = node.data(1) if node.has(1) else node.attribute("axes")
     if node.has(1) and given is None:
         raise NoNest(f"{node.op} over computed axes")
@@ -180,7 +174,7 @@ def _axes(node: Node, rank: int) -> set[int]:
 
 def _dropped(node: Node, kept: Tensor, axes: set[int]) -> None:
     """The result without its reduced axes, if it drops them."""
-    if not _keeps(node):
+    if not node.attribute("keepdims", 1):
         _without_axes(node, kept, axes, node.out)
 
 
