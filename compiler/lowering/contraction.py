@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from compiler.frontend.operators.windows import WindowSide
 from compiler.frontend.quantization.narrow_constants import narrow_of
 from compiler.lowering.node import Lowering, Node, NoNest
 from compiler.tensor_ir.build import reshaped
@@ -32,52 +34,39 @@ from compiler.tensor_ir.nest import (
 )
 from simmodel.arch.dtype import is_float
 
-# Windows that slide: kernel, strides, pads and dilations as affine positions.
+# Windows that slide.
+
+Window = tuple[WindowSide, ...]
+"""By spatial dimension, what slides along it."""
 
 
-class Geometry:
-    """Kernel, strides, pads and dilations, each a tuple over spatial dimensions."""
+def window_of(node: Node, kernel: Sequence[int]) -> Window:
+    """From a node's attributes; of three dimensions of which nothing slides along the first, the
+    other two."""
+    count, ones = len(kernel), (1,) * len(kernel)
+    strides, dilations = (node.attribute(name) or ones for name in ("strides", "dilations"))
+    pads = node.attribute("pads") or (0,) * 2 * count
+    sides = tuple(map(WindowSide, kernel, strides, dilations, pads[:count], pads[count:]))
+    planes = count > 2 and sides[0]._replace(dilation=1) == WindowSide()
+    return sides[1:] if planes else sides
 
-    def __init__(self, kernel: tuple[int, ...], strides: Any, pads: Any, dilations: Any) -> None:
-        count = len(kernel)
-        self.kernel = tuple(int(k) for k in kernel)
-        self.strides = tuple(strides or (1,) * count)
-        self.pads = tuple(pads or (0,) * 2 * count)
-        self.dilations = tuple(dilations or (1,) * count)
 
-    @classmethod
-    def of(cls, node: Node, kernel: tuple[int, ...]) -> Geometry:
-        """From a node's attributes."""
-        attribute = node.attribute
-        return cls(kernel, attribute("strides"), attribute("pads"), attribute("dilations"))
+def padded(window: Window) -> bool:
+    """Whether anything outside the input is read."""
+    return any(side.before or side.behind for side in window)
 
-    @property
-    def planes(self) -> Geometry:
-        """Of three dimensions of which nothing slides along the first, the other two."""
-        count = len(self.kernel)
-        slides = (self.kernel[:1], self.strides[:1], self.pads[::count])
-        if count < 3 or slides != ((1,), (1,), (0, 0)):
-            return self
-        pads = (*self.pads[1:count], *self.pads[count + 1 :])
-        return Geometry(self.kernel[1:], self.strides[1:], pads, self.dilations[1:])
 
-    @property
-    def padded(self) -> bool:
-        """Whether anything outside the input is read."""
-        return any(self.pads)
+def tap_dims(window: Window) -> tuple[Dim, ...]:
+    """Loops over kernel positions."""
+    return tuple(Dim(name, side.kernel) for name, side in zip("ij", window, strict=False))
 
-    def dims(self) -> tuple[Dim, ...]:
-        """Loops over kernel positions."""
-        return tuple(Dim(name, k) for name, k in zip("ij", self.kernel, strict=False))
 
-    def index(self, first_out: int, first_tap: int) -> tuple[Affine, ...]:
-        """Input positions: out * stride + tap * dilation - pad."""
-        return tuple(
-            Affine(((first_out + axis, stride), (first_tap + axis, dilation)), -self.pads[axis])
-            for axis, (stride, dilation) in enumerate(
-                zip(self.strides, self.dilations, strict=True)
-            )
-        )
+def tap_positions(window: Window, first_out: int, first_tap: int) -> tuple[Affine, ...]:
+    """Input positions: out * stride + tap * dilation - pad."""
+    return tuple(
+        Affine(((first_out + a, side.stride), (first_tap + a, side.dilation)), -side.before)
+        for a, side in enumerate(window)
+    )
 
 
 def conv(node: Node) -> None:
@@ -87,14 +76,14 @@ def conv(node: Node) -> None:
     if node.data(1) is None:
         raise NoNest("Conv with computed weights")
     kernel = node.constant(1)
-    geometry = Geometry.of(node, kernel.shape[2:]).planes
-    if len(geometry.kernel) not in (1, 2):
-        raise NoNest(f"{node.op} in {len(geometry.kernel)} dimensions")
+    window = window_of(node, kernel.shape[2:])
+    if len(window) not in (1, 2):
+        raise NoNest(f"{node.op} in {len(window)} dimensions")
     out = node.build.create(
         node.out, node.shape(), codes.get("dtype", node.dtype()), channels_last(len(x.shape))
     )
-    x, point = _subsampled(node, x, geometry)
-    windows(node, x, out, (str(node.value(1).name), kernel), point, codes)
+    x, window = _subsampled(node, x, window)
+    windows(node, x, out, (str(node.value(1).name), kernel), window, codes)
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -103,13 +92,13 @@ def channels_last(rank: int) -> tuple[int, ...]:
 
 
 def windows(
-    node: Node, x: Tensor, out: Tensor, weights: tuple[str, Array], point: Geometry,
+    node: Node, x: Tensor, out: Tensor, weights: tuple[str, Array], window: Window,
     codes: dict[str, Any],
 ) -> None:  # fmt: skip
     """Append out = windows of x times weights [out channel, channel of the group, taps...]."""
     name, kernel = weights
-    if kernel.ndim > 2 + len(point.kernel):
-        name, kernel = f"{name}.planes", kernel.reshape(*kernel.shape[:2], *point.kernel)
+    if kernel.ndim > 2 + len(window):
+        name, kernel = f"{name}.planes", kernel.reshape(*kernel.shape[:2], *kernel.shape[3:])
     groups = int(node.attribute("group", 1))
     channels, width = x.shape[1] // groups, out.shape[1] // groups
     depthwise = groups > 1 and channels == width == 1
@@ -124,10 +113,10 @@ def windows(
     narrow = None if groups > 1 else narrow_of(node.value(1))
     # Of any weight of a convolution.
     w = node.build.constant(name, kernel, None, float(np.max(node.uncertain(1))), narrow)
-    rank, first = len(out.shape), len(out.shape) - len(point.kernel)
+    rank, first = len(out.shape), len(out.shape) - len(window)
     taps = rank if depthwise else rank + 1
-    spread = tuple(at(taps + axis) for axis in range(len(point.kernel)))
-    slid = (*map(at, range(2 + lead, first)), *point.index(first, taps))
+    spread = tuple(at(taps + axis) for axis in range(len(window)))
+    slid = (*map(at, range(2 + lead, first)), *tap_positions(window, first, taps))
     inner = [] if depthwise else [Dim("c", channels)]
     if depthwise:
         left, right = (at(0), at(1), *slid), (at(1), *spread)
@@ -135,20 +124,21 @@ def windows(
         group = (at(1),) * lead
         left, right = (at(0), *group, at(rank), *slid), (*group, at(1 + lead), at(rank), *spread)
     reads = (
-        Access(x.name, left, 0.0 if point.padded else None, None, codes.get("a_zero", 0)),
+        Access(x.name, left, 0.0 if padded(window) else None, None, codes.get("a_zero", 0)),
         Access(w.name, right),
     )
-    dims = [*_out_dims(out.shape), *inner, *point.dims()]
+    dims = [*_out_dims(out.shape), *inner, *tap_dims(window)]
     _finish(node, out, dims, reads, codes, tuple(range(1, 2 + lead)))
 
 
-def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geometry]:
+def _subsampled(node: Node, x: Tensor, window: Window) -> tuple[Tensor, Window]:
     """A strided 1x1 convolution is a dense one over a view that skips rows and columns."""
-    if max(geometry.kernel) > 1 or geometry.padded or max(geometry.strides) == 1:
-        return x, geometry
-    cut = (..., *(slice(None, None, stride) for stride in geometry.strides))
+    strides = [side.stride for side in window]
+    if padded(window) or max(side.kernel for side in window) > 1 or max(strides) == 1:
+        return x, window
+    cut = (..., *(slice(None, None, stride) for stride in strides))
     view = node.build.view(f"{node.out}.sampled", x, itemgetter(cut))
-    return view, Geometry(geometry.kernel, None, None, None)
+    return view, (WindowSide(),) * len(window)
 
 
 def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
@@ -372,10 +362,9 @@ def _lower_phase(
     if taps.size == 0:
         filled(node, view, codes, 1)
         return
-    pads = (*(axis.pads[0] for axis in axes), *(axis.pads[1] for axis in axes))
     weight = f"{node.value(1).name}.{'.'.join('_'.join(map(str, a.taps)) for a in axes)}"
-    apart = tuple(axis.apart for axis in axes)
-    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, apart), codes)
+    window = tuple(WindowSide(len(a.taps), 1, a.apart, *a.pads) for a in axes)
+    windows(node, x, view, (weight, taps), window, codes)
 
 
 TABLE: dict[str, Lowering] = {

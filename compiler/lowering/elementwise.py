@@ -87,7 +87,7 @@ UNARY = Registry("operator", {
 })  # fmt: skip
 BINARY = Registry("operator", {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min",
-    "Sum": "add", "PRelu": "prelu", "Equal": "equal", "Less": "less",
+    "PRelu": "prelu", "Equal": "equal", "Less": "less",
     "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
     "And": "and", "Or": "or", "Xor": "xor", "BitwiseAnd": "bitwise_and",
     "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
@@ -104,13 +104,8 @@ PARAMETERS = Registry(
 
 
 def unary(node: Node) -> None:
-    """y = f(x)."""
-    node.step("", UNARY[node.op], node.tensor(0))
-
-
-def parametric(node: Node) -> None:
-    """y = f(x; constants from attributes)."""
-    function, defaults = PARAMETERS[node.op]
+    """y = f(x), or f(x; constants from attributes)."""
+    function, defaults = PARAMETERS.get(node.op) or (UNARY[node.op], ())
     values = tuple(float(node.attribute(name, default)) for name, default in defaults)
     node.step("", function, node.tensor(0), parameters=values)
 
@@ -122,15 +117,10 @@ def gelu(node: Node) -> None:
 
 
 def binary(node: Node) -> None:
-    """y = f(a, b); more than two inputs are joined one after another."""
+    """y = f(a, b)."""
     if node.op in ("Mul", "Div") and is_float(node.dtype()) and _by_constant(node):
         return
-    total, *others = _operands(node, len(node.node.inputs))
-    if not others:
-        node.step("", "move", total)
-    for position, other in enumerate(others, 1):
-        part = "" if position == len(others) else str(position)
-        total = node.step(part, BINARY[node.op], total, other)
+    node.step("", BINARY[node.op], *_operands(node, 2))
 
 
 def _by_constant(node: Node) -> bool:
@@ -374,7 +364,7 @@ def _along_axis(node: Node, position: int) -> Tensor:
 
 TABLE: dict[str, Lowering] = {
     **dict.fromkeys(UNARY, unary), **dict.fromkeys(BINARY, binary),
-    **dict.fromkeys(PARAMETERS, parametric), "Gelu": gelu, "Mod": modulo, "BitShift": bit_shift,
+    **dict.fromkeys(PARAMETERS, unary), "Gelu": gelu, "Mod": modulo, "BitShift": bit_shift,
     "IsInf": is_inf, "Pow": power, "Where": where, "Clip": clip, "Cast": cast,
     "Softsign": softsign, "Celu": celu, "ThresholdedRelu": thresholded_relu,
     "QuantizeLinear": quantize, "DequantizeLinear": dequantize,

@@ -110,9 +110,7 @@ def _affine(position: AffineIndex, loops: tuple[str, ...]) -> Affine:
 
 # Tensor expressions in ONNX's operators, for the host: elements gathered by constant positions.
 
-_SPELLED = {function: op for table in (BINARY, UNARY) for op, function in table.items()} | {
-    "add": "Add", "silu": "Swish",
-}  # fmt: skip
+_SPELLED = {function: op for table in (BINARY, UNARY) for op, function in table.items()}
 _REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd",
                "mean": "ReduceMean"}  # fmt: skip
 

@@ -10,6 +10,7 @@ from functools import partial
 from operator import itemgetter, methodcaller
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from compiler.lowering.node import Lowering, Node, NoNest
 from compiler.tensor_ir.build import along, plain, reshaped
@@ -18,12 +19,18 @@ from compiler.tensor_ir.nest import Access, Affine, Array, Tensor, at
 
 def reshape(node: Node) -> None:
     """The same elements in another shape."""
-    x, change = node.tensor(0), reshaped(*node.shape())
+    x, shape = node.tensor(0), node.shape()
+
+    def change(seen: Array) -> Array:
+        made = reshaped(*shape)(seen)
+        steps = zip(shape, made.strides, strict=True)
+        return as_strided(made, shape, [seen.itemsize if n == 1 else step for n, step in steps])
+
     try:
         node.build.view(node.out, x, change)
     except ValueError:
         dense = node.build.create(f"{node.out}.dense", x.shape, x.dtype)
-        node.build.view(node.out, node.build.copied(dense, x), change)
+        node.build.view(node.out, node.build.copied(dense, x), reshaped(*shape))
 
 
 def transpose(node: Node) -> None:
@@ -192,13 +199,13 @@ def repeated(
     """`x` with each element (`tiled`: each whole axis) repeated `factors` times."""
     shape = tuple(n * f for n, f in zip(x.shape, factors, strict=True))
     out = node.build.create(name, shape, x.dtype, order_like(x))
-    split: list[int] = []
+    sizes: list[int] = []
     index: list[Affine] = []
     for extent, factor in zip(x.shape, factors, strict=True):
-        index.append(at(len(split) + (tiled and factor > 1)))
+        index.append(at(len(sizes) + (tiled and factor > 1)))
         both = (factor, extent) if tiled else (extent, factor)
-        split += both if factor > 1 else (extent,)
-    view = node.build.view(f"{name}.split", out, reshaped(*split))
+        sizes += both if factor > 1 or extent == 1 else (extent,)
+    view = node.build.view(f"{name}.split", out, reshaped(*sizes))
     node.build.add(plain(view.name, view.shape, "move", (Access(x.name, tuple(index)),)))
 
 
@@ -241,8 +248,7 @@ def trilu(node: Node) -> None:
 
 
 TABLE: dict[str, Lowering] = {
-    "Reshape": reshape, "Flatten": reshape, "Squeeze": reshape, "Unsqueeze": reshape,
-    "Identity": reshape, "Transpose": transpose, "Slice": slicing,
+    "Reshape": reshape, "Identity": reshape, "Transpose": transpose, "Slice": slicing,
     "Split": split, "Expand": expand, "Gather": gather, "Concat": concat, "Pad": pad,
     "DepthToSpace": blocks, "SpaceToDepth": blocks, "Tile": tile, "Trilu": trilu,
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from operator import methodcaller
@@ -9,14 +10,21 @@ from operator import methodcaller
 import numpy as np
 
 from compiler.frontend.canonicalize.symbolic_axes import open_of
-from compiler.lowering.contraction import Geometry, channels_last
+from compiler.lowering.contraction import (
+    Window,
+    channels_last,
+    padded,
+    tap_dims,
+    tap_positions,
+    window_of,
+)
 from compiler.lowering.node import Lowering, Node, NoNest
 from compiler.tensor_ir.nest import Access, Array, Dim, Nest, Tensor, at, order_of
 from simmodel.arch.dtype import is_float
 
 REDUCE = {
     "ReduceMean": "sum", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min",
-    "ReduceProd": "prod", "GlobalAveragePool": "sum", "GlobalMaxPool": "max",
+    "ReduceProd": "prod",
 }  # fmt: skip
 
 COMPOSED = {
@@ -30,7 +38,7 @@ def reduction(node: Node) -> None:
     """Sum, mean, largest, smallest or product over axes."""
     x = node.tensor(0)
     axes = _axes(node, len(x.shape))
-    mean = node.op in ("ReduceMean", "GlobalAveragePool")
+    mean = node.op == "ReduceMean"
     if x.elements == 0 or (mean and not is_float(node.dtype())):
         raise NoNest(f"{node.op} of {x.elements} elements of {node.dtype()}")
     if not axes:
@@ -73,11 +81,7 @@ def _input(node: Node, *, whole: bool) -> tuple[Tensor, set[int]]:
 
 def _kept_part(node: Node) -> str:
     """What the result with its reduced axes is called after the result."""
-    return "" if _keeps(node) else "kept"
-
-
-def _keeps(node: Node) -> bool:
-    return node.op.startswith("Global") or bool(node.attribute("keepdims", 1))
+    return "" if node.attribute("keepdims", 1) else "kept"
 
 
 def _total(
@@ -157,8 +161,6 @@ def _at_once(
 
 
 def _axes(node: Node, rank: int) -> set[int]:
-    if node.op.startswith("Global"):
-        return set(range(2, rank))
     given = node.data(1) if node.has(1) else node.attribute("axes")
     if node.has(1) and given is None:
         raise NoNest(f"{node.op} over computed axes")
@@ -172,7 +174,7 @@ def _axes(node: Node, rank: int) -> set[int]:
 
 def _dropped(node: Node, kept: Tensor, axes: set[int]) -> None:
     """The result without its reduced axes, if it drops them."""
-    if not _keeps(node):
+    if not node.attribute("keepdims", 1):
         _without_axes(node, kept, axes, node.out)
 
 
@@ -188,98 +190,89 @@ def pool(node: Node) -> None:
         raise NoNest("MaxPool with indices")
     x = node.tensor(0)
     kernel = tuple(int(k) for k in node.attribute("kernel_shape"))
-    point = Geometry.of(node, kernel).planes
-    if len(point.kernel) not in (1, 2):
-        raise NoNest(f"{node.op} in {len(point.kernel)} dimensions")
+    window = window_of(node, kernel)
+    if len(window) not in (1, 2):
+        raise NoNest(f"{node.op} in {len(window)} dimensions")
     if node.op == "AveragePool":
-        _average(node, x, point)
+        _average(node, x, window)
         return
-    _window(node, x, point, node.out, "max", (-math.inf if point.padded else None, None))
+    _window(node, x, window, node.out, "max", (-math.inf if padded(window) else None, None))
 
 
 def _window(
-    node: Node, x: Tensor, point: Geometry, name: str, reduce: str,
+    node: Node, x: Tensor, window: Window, name: str, reduce: str,
     access: tuple[float | None, float | None],
 ) -> Tensor:  # fmt: skip
-    first = len(x.shape) - len(point.kernel)
-    shape = (*x.shape[:first], *node.shape()[-len(point.kernel) :])
+    first = len(x.shape) - len(window)
+    shape = (*x.shape[:first], *node.shape()[-len(window) :])
     rank, kind = len(shape), x.dtype if reduce == "max" else node.dtype()
     out = node.build.create(name, shape, kind, channels_last(rank))
     pad, scale = access
     # With ceil_mode the last windows may hang over the end even without pads.
-    last = [
-        (n - 1) * s + (k - 1) * d - p + 1
-        for n, s, k, d, p in zip(
-            shape[first:], point.strides, point.kernel, point.dilations, point.pads, strict=False
-        )
-    ]
-    if pad is None and any(end > n for end, n in zip(last, x.shape[first:], strict=True)):
+    sides = zip(window, shape[first:], x.shape[first:], strict=True)
+    if pad is None and any(
+        (made - 1) * side.stride + (side.kernel - 1) * side.dilation - side.before >= given
+        for side, made, given in sides
+    ):
         pad = -math.inf if reduce == "max" else 0.0
-    window = (*map(at, range(first)), *point.index(first, rank))
-    left = Access(x.name, window, pad, scale)
+    index = (*map(at, range(first)), *tap_positions(window, first, rank))
+    left = Access(x.name, index, pad, scale)
     names = {3: "ncl", 4: "nchw"}.get(rank, "ncdhw")
-    dims = [*(Dim(names[axis], n) for axis, n in enumerate(shape)), *point.dims()]
+    dims = [*(Dim(names[axis], n) for axis, n in enumerate(shape)), *tap_dims(window)]
     node.build.add(Nest(name, tuple(dims), rank, "move", (left,), reduce))
     return out
 
 
-def _average(node: Node, x: Tensor, point: Geometry) -> None:
-    size = math.prod(point.kernel)
-    if _counted_by_length(node, point):
-        _average_of_those_there(node, x, point)
+def _average(node: Node, x: Tensor, window: Window) -> None:
+    size = math.prod(side.kernel for side in window)
+    if _counted_by_length(node, window):
+        _average_of_those_there(node, x, window, 1.0 / size)
         return
-    counts = _counts(node, x, point)
+    counts = _counts(node, x, window)
     most = float(counts.max(initial=1))  # 1 where there are no windows
     if (counts == most).all():
-        scale = 1.0 / most
-        _window(node, x, point, node.out, "sum", (0.0 if point.padded else None, scale))
+        _window(node, x, window, node.out, "sum", (0.0 if padded(window) else None, 1.0 / most))
         return
     # At borders there are fewer: the sum over `size`, times `size` over how many there are.
-    total = _window(node, x, point, f"{node.out}.sum", "sum", (0.0, 1.0 / size))
+    total = _window(node, x, window, f"{node.out}.sum", "sum", (0.0, 1.0 / size))
     weights = (size / counts).astype(np.float32)[None, None]
     node.step("", "mul", total, node.number("weights", weights))
 
 
-def _counted_by_length(node: Node, point: Geometry) -> bool:
+def _counted_by_length(node: Node, window: Window) -> bool:
     """Whether the number of elements in a mean's window depends on a length."""
     include, ceil = (bool(node.attribute(name, 0)) for name in ("count_include_pad", "ceil_mode"))
-    first, half = len(node.shape()) - len(point.kernel), len(point.kernel)
-    open_ = (axis - first for axis in open_of(node.value(0)) if axis >= first)
-    return any(
-        ceil or (not include and (point.pads[axis] or point.pads[half + axis])) for axis in open_
-    )
+    first = len(node.shape()) - len(window)
+    sides = (window[axis - first] for axis in open_of(node.value(0)) if axis >= first)
+    return any(ceil or (not include and padded((side,))) for side in sides)
 
 
-def _average_of_those_there(node: Node, x: Tensor, point: Geometry) -> None:
+def _average_of_those_there(node: Node, x: Tensor, window: Window, share: float) -> None:
     """A mean as the sum over a window divided by a sum of ones over the same window: a divisor that
     depends on a length is no constant."""
-    out, share = node.out, 1.0 / math.prod(point.kernel)
-    total = _window(node, x, point, f"{out}.sum", "sum", (0.0, share))
-    extents, ours = x.shape[-len(point.kernel) :], point
+    total = _window(node, x, window, f"{node.out}.sum", "sum", (0.0, share))
+    extents = x.shape[-len(window) :]
     if node.attribute("count_include_pad", 0):
-        half = len(point.kernel)
-        sides = zip(point.pads[:half], extents, point.pads[half:], strict=True)
-        extents = tuple(map(sum, sides))
-        ours = Geometry(point.kernel, point.strides, None, point.dilations)
+        sides = zip(extents, window, strict=True)
+        extents = tuple(n + side.before + side.behind for n, side in sides)
+        window = tuple(side._replace(before=0, behind=0) for side in window)
     ones = node.number("ones", np.ones((1, 1, *extents)), total.dtype)
-    counts = _window(node, ones, ours, f"{out}.counts", "sum", (0.0, share))
+    counts = _window(node, ones, window, f"{node.out}.counts", "sum", (0.0, share))
     node.step("", "mul", total, node.step("factor", "reciprocal", counts))
 
 
-def _counts(node: Node, x: Tensor, point: Geometry) -> Array:
+def _counts(node: Node, x: Tensor, window: Window) -> Array:
     """Elements in each window of a mean, per output position."""
     include = bool(node.attribute("count_include_pad", 0))
     per_axis = []
-    half = len(point.kernel)
-    for axis, extent in enumerate(x.shape[-half:]):
-        before, after = point.pads[axis], point.pads[half + axis]
-        low, high = (-before, extent + after) if include else (0, extent)
-        starts = np.arange(node.shape()[axis - half]) * point.strides[axis] - before
-        taps = starts[:, None] + np.arange(point.kernel[axis]) * point.dilations[axis]
+    half = len(window)
+    for side, given, made in zip(window, x.shape[-half:], node.shape()[-half:], strict=True):
+        low, high = (-side.before, given + side.behind) if include else (0, given)
+        starts = np.arange(made) * side.stride - side.before
+        taps = starts[:, None] + np.arange(side.kernel) * side.dilation
         per_axis.append(((taps >= low) & (taps < high)).sum(1).astype(np.float64))
-    counts = per_axis[0] if half == 1 else np.outer(*per_axis)
-    result: Array = np.maximum(counts, 1)
-    return result
+    counts: Array = functools.reduce(np.multiply.outer, per_axis)
+    return np.maximum(counts, 1)
 
 
 def local_response(node: Node) -> None:

@@ -6,7 +6,6 @@ faster, every index is compared with all positions of a short axis on the vector
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 from operator import itemgetter
@@ -109,34 +108,26 @@ def _masked_rows(node: Node, here: Tensor, table: Tensor, axis: int, places: int
 def put_of(node: Node) -> Put | None:
     """The scatter of a node into rows of its first input; None: another operator, or not whole
     rows."""
-    found = _PUTS.get(node.op)
-    if found is None or node.dtype() != node.tensor(0).dtype or not node.tensor(1).elements:
+    if node.op not in ("TensorScatter", "ScatterND") or not node.has(2):
         return None
-    return found(node)
-
-
-def _tensor_scatter(node: Node) -> Put | None:
-    given, update, axis = node.tensor(0), node.tensor(1), _axis_attribute(node)
-    wraps = node.attribute("mode", "linear") == "circular" and update.shape[axis] > 1
-    if wraps or not axis or not node.has(2) or update.dtype != given.dtype:
+    given, second = node.tensor(0), node.tensor(1)
+    update = second if node.op == "TensorScatter" else node.tensor(2)
+    if (
+        not second.elements
+        or not update.elements
+        or not node.dtype() == given.dtype == update.dtype
+    ):
         return None
-    return Put(node.out, node.tensor(2).name, axis, given.name, update.name, block=True)
-
-
-def _scatter_nd(node: Node) -> Put | None:
-    given, index, update = (node.tensor(position) for position in range(3))
-    if node.attribute("reduction", "none") != "none" or index.shape[-1] != 1:
+    if node.op == "TensorScatter":
+        axis = _axis_attribute(node)
+        wraps = node.attribute("mode", "linear") == "circular" and update.shape[axis] > 1
+        if wraps or not axis:
+            return None
+        return Put(node.out, node.tensor(2).name, axis, given.name, update.name, block=True)
+    if node.attribute("reduction", "none") != "none" or second.shape[-1] != 1:
         return None
-    if update.dtype != given.dtype or not update.elements:
-        return None
-    places = node.build.view(f"{node.out}.places", index, itemgetter((..., 0)))
+    places = node.build.view(f"{node.out}.places", second, itemgetter((..., 0)))
     return Put(node.out, places.name, 0, given.name, update.name)
-
-
-_PUTS: Mapping[str, Callable[[Node], Put | None]] = {
-    "TensorScatter": _tensor_scatter,
-    "ScatterND": _scatter_nd,
-}
 
 
 def _axis_attribute(node: Node) -> int:

@@ -188,6 +188,7 @@ def plain(
 
 def reshaped(*shape: int) -> Callable[[Array], Array]:
     """The same elements in `shape`, for a view; raises ValueError if no strides express it."""
+
     return partial(np.reshape, shape=shape, copy=False)
 
 

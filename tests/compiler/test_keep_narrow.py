@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -15,15 +14,10 @@ from networks import Net, check, refused
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.errors import DoesNotFit, UnsupportedModel
-from simmodel.arch.dtype import STORED, bytes_for
+from simmodel.arch.dtype import NUMPY, STORED, bytes_for
 from simmodel.arch.record import Arch
 
-KINDS: dict[str, tuple[int, Any]] = {
-    "int8": (TensorProto.INT8, np.int8), "uint8": (TensorProto.UINT8, np.uint8),
-    "int4": (TensorProto.INT4, ml_dtypes.int4), "uint4": (TensorProto.UINT4, ml_dtypes.uint4),
-    "fp8e4m3": (TensorProto.FLOAT8E4M3FN, ml_dtypes.float8_e4m3fn),
-    "fp8e5m2": (TensorProto.FLOAT8E5M2, ml_dtypes.float8_e5m2),
-}  # fmt: skip
+KINDS = ("int8", "uint8", "int4", "uint4", "fp8e4m3", "fp8e5m2")
 RANGES = {"int8": (-90, 90), "uint8": (0, 180), "int4": (-8, 8), "uint4": (0, 16)}
 
 
@@ -62,19 +56,11 @@ class Quantized(Net):
         deep = np.sqrt(np.prod(shape[1:]) if len(shape) > 2 else shape[0])
         if kind in RANGES:
             return self.rng.integers(*RANGES[kind], shape), 1 / (max(RANGES[kind]) * deep)
-        return self.rng.standard_normal(shape).astype(KINDS[kind][1]), 1 / deep
+        return self.rng.standard_normal(shape).astype(NUMPY[kind]), 1 / deep
 
 
 def _tensor(name: str, values: np.ndarray, kind: str) -> onnx.TensorProto:
-    number, dtype = KINDS[kind]
-    raw = np.asarray(values).astype(dtype).reshape(-1)
-    if kind.endswith("int4"):
-        halves = raw.astype(np.int8).view(np.uint8) & 15
-        halves = np.append(halves, np.zeros(len(halves) % 2, np.uint8))
-        data = (halves[0::2] | halves[1::2] << 4).tobytes()
-    else:
-        data = raw.tobytes()
-    return helper.make_tensor(name, number, np.shape(values), data, raw=True)
+    return numpy_helper.from_array(np.asarray(values).astype(NUMPY[kind]), name)
 
 
 def able(arch: Arch, *, widens: bool = False) -> Arch:

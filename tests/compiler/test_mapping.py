@@ -21,7 +21,7 @@ from networks import Net, check, refused
 from test_closed_forms import free
 
 from archgen.check.reference import run_reference
-from compiler.api import CompileOptions, compile_model
+from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.explain.report import report
 from simmodel.arch.record import Arch
@@ -53,26 +53,31 @@ def slowed(arch: Arch) -> Arch:
     return arch.model_copy(update={"matrix": matrix})
 
 
+def convolved(arch: Arch, channels: int, attributes: dict[str, Any]) -> tuple[CompileResult, float]:
+    """32 filters over 10 x 10 pixels, right and verified, and how long the matrix engine works."""
+    net = Net()
+    weight = net.weight(32, channels, *attributes["kernel_shape"])
+    model = net.model(net.op("Conv", net.input(1, channels, 10, 10), weight, **attributes))
+    result = compile_model(model, arch, CompileOptions(dtype="fp16"))
+    verify(result.program, arch)
+    (engine,) = (e for e in simulate(result.program, arch).engines if e.engine == "matrix")
+    x = net.rng.standard_normal((1, channels, 10, 10)).astype(np.float32)
+    (expected,) = run_reference(model, {"x0": x}).values()
+    (found,) = execute(result.program, {"x0": x}, arch).values()
+    np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
+    return result, engine.busy
+
+
 @pytest.mark.parametrize("grain", ["gemm", "tile"])
 @pytest.mark.parametrize("case", list(CASES))
 def test_columns_of_a_kernel_row_are_one_reduction(case: str, grain: str) -> None:
     channels, attributes, overlap, steps = CASES[case]
     arch = slowed(free({**CUBE, "granularity": grain, "overlap": overlap}))
-    kernel = attributes["kernel_shape"]
-    net = Net()
-    weight = net.weight(32, channels, *kernel)
-    model = net.model(net.op("Conv", net.input(1, channels, 10, 10), weight, **attributes))
-    result = compile_model(model, arch, CompileOptions(dtype="fp16"))
-    verify(result.program, arch)
-    (engine,) = (e for e in simulate(result.program, arch).engines if e.engine == "matrix")
-    assert engine.busy == steps * STEP
+    result, busy = convolved(arch, channels, attributes)
+    assert busy == steps * STEP
     if grain == "gemm":
         (decision,) = result.decisions
-        assert decision.schedule.layers[0].estimate.matrix == engine.busy
-    x = net.rng.standard_normal((1, channels, 10, 10)).astype(np.float32)
-    (expected,) = run_reference(model, {"x0": x}).values()
-    (found,) = execute(result.program, {"x0": x}, arch).values()
-    np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
+        assert decision.schedule.layers[0].estimate.matrix == busy
 
 
 ROWS: dict[str, tuple[int, dict[str, Any], int]] = {
@@ -96,22 +101,12 @@ def test_convolutions_whose_positions_come_one_by_one_join_few_channels(
     channels, attributes, steps = ROWS[case]
     bare = {"im2col": False, "overlap": overlap, "granularity": "conv"}
     arch = slowed(free({**CUBE, **bare}))
-    kernel = attributes["kernel_shape"]
-    net = Net()
-    weight = net.weight(32, channels, *kernel)
-    model = net.model(net.op("Conv", net.input(1, channels, 10, 10), weight, **attributes))
-    result = compile_model(model, arch, CompileOptions(dtype="fp16"))
-    verify(result.program, arch)
-    (engine,) = (e for e in simulate(result.program, arch).engines if e.engine == "matrix")
+    result, busy = convolved(arch, channels, attributes)
     (decision,) = result.decisions
-    assert decision.schedule.layers[0].estimate.matrix == engine.busy
-    assert engine.busy == (steps if overlap else math.prod(kernel)) * STEP
+    assert decision.schedule.layers[0].estimate.matrix == busy
+    assert busy == (steps if overlap else math.prod(attributes["kernel_shape"])) * STEP
     (layer,) = report(result, arch)[0].layers
     assert (" j x c" in layer.array) == (overlap and case not in ("full", "dilated"))
-    x = net.rng.standard_normal((1, channels, 10, 10)).astype(np.float32)
-    (expected,) = run_reference(model, {"x0": x}).values()
-    (found,) = execute(result.program, {"x0": x}, arch).values()
-    np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
 
 
 def test_blocks_of_a_convolution_whose_reduction_is_cut_add_to_their_own_sums() -> None:
