@@ -4,12 +4,14 @@ Public names are imported when they are first used, so `import archgen` takes mi
 are defined in `archgen.api`, and `__init__.pyi` gives their types.
 """
 
+import sys
 from importlib import import_module
 
 
 def __getattr__(name: str) -> object:
     """A public name, from `archgen.api`; `__all__`: their list."""
-    if name == "__all__" or not name.startswith("_"):
+    imported = f"{__name__}.{name}" in sys.modules  # a package of archgen, not yet to its end
+    if name == "__all__" or not (name.startswith("_") or imported):
         public = import_module("archgen.api")
         if name == "__all__" or name in public.__all__:
             value: object = getattr(public, name)

@@ -126,13 +126,9 @@ def _error_line(mistake: BaseException) -> str:
 
 
 def _by_recipe(
-    name: str,
-    proto: onnx.ModelProto,
-    samples: Sequence[Sample],
-    load: Load,
-    beside: Iterable[Calibrated],
-    directory: Path,
-) -> tuple[onnx.ModelProto, list[LeftOut]]:
+    name: str, proto: onnx.ModelProto, samples: Sequence[Sample], load: Load,
+    beside: Iterable[Calibrated], directory: Path,
+) -> tuple[onnx.ModelProto, list[LeftOut]]:  # fmt: skip
     mixed = quantizer_input.has_quantized_parts(proto)
     before, written_out = quantizer_input.folded(name, proto, load, directory)
     if not written_out:  # else it was loaded before

@@ -88,14 +88,9 @@ class _InputAxis:
 
 
 def bind(
-    given: onnx.ModelProto,
-    batch: int | None,
-    dims: Mapping[str, int],
-    roles: Mapping[str, str],
-    label: str,
-    options: Collection[str] = (),
-    ranges: Mapping[str, object] | None = None,
-) -> None:
+    given: onnx.ModelProto, batch: int | None, dims: Mapping[str, int], roles: Mapping[str, str],
+    label: str, options: Collection[str] = (), ranges: Mapping[str, object] | None = None,
+) -> None:  # fmt: skip
     """Binds the free input dimensions of ``given``, where they stand in it.
 
     ``batch`` goes to the batch axis of each input that has one (1 where a free one is not given);

@@ -24,7 +24,7 @@ _EQUAL = 0.0005
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class ComparedMachine:
     """A machine over all networks of the study."""
 
     name: str
@@ -62,7 +62,7 @@ def _counts(row: Record) -> bool:
     return has_figures(row) and not is_wrong(row) and number(row, "latency_ms") > 0
 
 
-def _candidates(rows: Sequence[Record]) -> list[_Candidate]:
+def _candidates(rows: Sequence[Record]) -> list[ComparedMachine]:
     """Machines that have a point of every network that any has, the quickest first; `rows` are in
     order of their latencies."""
     best: dict[str, dict[str, Record]] = {}
@@ -74,11 +74,13 @@ def _candidates(rows: Sequence[Record]) -> list[_Candidate]:
         times = [number(row, "latency_ms") for row in own.values()]
         mean = math.exp(math.fsum(map(math.log, times)) / len(times))
         if len(own) == most:
-            found.append(_Candidate(name, mean, number(next(iter(own.values())), "area_mm2"), own))
+            found.append(
+                ComparedMachine(name, mean, number(next(iter(own.values())), "area_mm2"), own)
+            )
     return sorted(found, key=lambda each: (each.time, each.area if each.area > 0 else math.inf))
 
 
-def _best(found: Sequence[_Candidate], guessed: bool) -> Iterator[str]:
+def _best(found: Sequence[ComparedMachine], guessed: bool) -> Iterator[str]:
     first = found[0]
     said = " as estimated" if guessed else ""
     if len(first.best) == 1:
@@ -95,7 +97,7 @@ def _best(found: Sequence[_Candidate], guessed: bool) -> Iterator[str]:
     yield f"Fastest is {first.name}: {takes}; the next, {second}, {behind}."
 
 
-def _smaller(found: Sequence[_Candidate]) -> Iterator[str]:
+def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
     """The smallest machine that is nearly as quick as the first; else what less area costs."""
     first, *others = [each for each in found if math.isfinite(each.area)]
     smaller = [each for each in others if each.area < first.area * (1 - NEARLY)]
@@ -114,7 +116,7 @@ def _smaller(found: Sequence[_Candidate]) -> Iterator[str]:
         yield f"Less area costs time: {chosen.name} has {saved} and takes {_more(slower)}."
 
 
-def _limit(first: _Candidate) -> Iterator[str]:
+def _limit(first: ComparedMachine) -> Iterator[str]:
     row = max(first.best.values(), key=lambda each: number(each, "latency_ms"))
     where = f" on {workload(row)}" if len(first.best) > 1 else ""
     found = verdict(row)
@@ -123,7 +125,7 @@ def _limit(first: _Candidate) -> Iterator[str]:
 
 
 def _unseen(
-    found: Sequence[_Candidate], every: Sequence[StudyAxis], guessed: bool
+    found: Sequence[ComparedMachine], every: Sequence[StudyAxis], guessed: bool
 ) -> Iterator[str]:
     """What the study does not show of its best machine: what lies beyond the ends of its sweeps,
     and what estimates do not know."""
@@ -135,7 +137,7 @@ def _unseen(
         yield f"The best lies at an end of what was tried: {beyond}; try values beyond."
 
 
-def _end(found: Sequence[_Candidate], axis: StudyAxis) -> str:
+def _end(found: Sequence[ComparedMachine], axis: StudyAxis) -> str:
     """`banks 16`, where the best machine has the last value of a swept field that still helps."""
     if not (axis.ordered and axis.column.startswith(FIELD)) or len(axis.values) < 2:
         return ""

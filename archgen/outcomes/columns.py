@@ -44,7 +44,7 @@ class Stall:
 
 
 @dataclass(frozen=True)
-class Limit:
+class BottleneckWords:
     """What may hold a run up."""
 
     words: str
@@ -77,7 +77,7 @@ HEADINGS: Mapping[str, tuple[str, str]] = _WORDS["headings"]
 _MEANINGS = {name: said for names, (_, said) in HEADINGS.items() for name in names.split(" / ")}
 STALLS = {cause: Stall(*row) for cause, row in _WORDS["stalls"].items()}
 """Causes for which an engine did not compute."""
-LIMITS = {cause: Limit(*row) for cause, row in _WORDS["limits"].items()}
+LIMITS = {cause: BottleneckWords(*row) for cause, row in _WORDS["limits"].items()}
 """What holds a run up, by values of the column `held_by`."""
 
 

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+import archgen.plots.style as style
 from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run_of
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
-from archgen.plots import style
 from archgen.plots.panels import NONE, Panel, bar_figure, panel_figure, write_at_edge, write_instead
 from archgen.plots.style import filled, keys, legend, logarithmic, shown
 from simmodel.arch.record import Arch

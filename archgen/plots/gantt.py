@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+import archgen.plots.style as style
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots import style
 from archgen.plots.over_time import WIDTH, Stretch, point_title, stretches, time_axis
 from archgen.plots.panels import name_rows
 from archgen.plots.style import engine_colour, legend, title

@@ -18,10 +18,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
+import archgen.plots.style as style
 from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.points import BUCKET, DIMENSION
-from archgen.plots import style
 from archgen.plots.style import legend, say, title
 from archgen.scheduling import DEFAULT
 from simmodel.arch.record import Arch, Memory

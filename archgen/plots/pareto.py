@@ -10,19 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+import archgen.plots.panels as panels
 from archgen.outcomes import fronts
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.outcomes.estimated import has_figures, run_of
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots.panels import (
-    NONE,
-    TITLE_LETTERS,
-    by_workload,
-    refusal,
-    row_labels,
-    square_figure,
-    write_names,
-)
+from archgen.plots.panels import by_workload, refusal, row_labels, square_figure, write_names
 from archgen.plots.style import BLUE, GREY, RUN, SETTINGS, folded, legend, logarithmic, say
 from simmodel.arch.record import Arch
 
@@ -43,7 +36,7 @@ def pareto_figure(
     x: str = "latency_ms",
     y: str = "area_mm2",
     better: Collection[str] = MORE_IS_BETTER,
-    archs: Mapping[str, Arch] = NONE,
+    archs: Mapping[str, Arch] = panels.NONE,
 ) -> Figure:
     """Points of column `y` over column `x`, a panel for each network, and the front among them.
 
@@ -64,7 +57,7 @@ def pareto_figure(
     fronts_of = []
     for axes, (load, own) in zip(grid, loads.items(), strict=True):
         axes.set(
-            title=folded(load, TITLE_LETTERS), xlabel=_axis_label(x, x in better),
+            title=folded(load, panels.TITLE_LETTERS), xlabel=_axis_label(x, x in better),
             ylabel=_axis_label(y, y in better),
         )  # fmt: skip
         fronts_of.append(_draw_points(axes, own, (x, y), (x in better, y in better)))

@@ -12,23 +12,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+import archgen.plots.panels as panels
+import archgen.plots.style as style
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
-from archgen.plots import style
-from archgen.plots.panels import (
-    COLUMNS,
-    OUTLINE,
-    TITLE_LETTERS,
-    field_labels,
-    square_figure,
-    swept_fields,
-    write_names,
-)
+from archgen.plots.panels import field_labels, square_figure, swept_fields, write_names
 from archgen.plots.style import folded, legend, logarithmic
 from simmodel.arch.record import Arch
 
 _GIGA = 1e9
-_ROOF_NAME: Any = {"fontsize": 7.5, "path_effects": OUTLINE, "in_layout": False}
+_ROOF_NAME: Any = {"fontsize": 7.5, "path_effects": panels.OUTLINE, "in_layout": False}
 T = TypeVar("T")
 _FEW = 24
 """Points of a panel whose marks may be large."""
@@ -62,11 +55,13 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     for panel, (family, own) in zip(grid, families.items(), strict=True):
         machines = {str(row["arch"]): archs[str(row["arch"])] for row in own}
         text = f"{family}: {len(machines)} machines" if len(machines) > 1 else next(iter(machines))
-        panel.set_title(folded(text, TITLE_LETTERS if len(families) > 1 else 2 * TITLE_LETTERS))
+        panel.set_title(
+            folded(text, panels.TITLE_LETTERS if len(families) > 1 else 2 * panels.TITLE_LETTERS)
+        )
         _draw_roofs(panel, list(machines.values()), own, span)
         points = _draw_points(panel, own, archs, marks, every)
         names.append(_extremes(points, swept) if len(machines) > 1 and swept else [])
-    columns = min(COLUMNS, len(grid))
+    columns = min(panels.COLUMNS, len(grid))
     for panel in grid[::columns]:
         panel.set_ylabel("rate [GMAC/s]")
     for panel in grid[-columns:]:
@@ -96,7 +91,9 @@ def _draw_points(
     for row in rows:
         load, edge = workload(row, every), panel.get_xlim()[1]
         if row["status"] != "ok" or not row["macs"]:
-            refused.append(folded(load if alone else f"{load} on {row['arch']}", TITLE_LETTERS))
+            refused.append(
+                folded(load if alone else f"{load} on {row['arch']}", panels.TITLE_LETTERS)
+            )
             continue
         intensity = row["macs"] / _moved(row) if _moved(row) else edge
         rate = row["macs"] / (row["latency_ms"] * 1e-3) / _GIGA

@@ -212,16 +212,10 @@ def _last(column: str) -> str:
 
 
 def save_plots(
-    frame: Frame,
-    archs: Archs,
-    folder: Path,
-    *,
-    layers: Frame | None = None,
-    spans: Frame | None = None,
-    levels: Frame | None = None,
-    details: bool = False,
+    frame: Frame, archs: Archs, folder: Path, *, layers: Frame | None = None,
+    spans: Frame | None = None, levels: Frame | None = None, details: bool = False,
     formats: Sequence[str] = ("png",),
-) -> list[Path]:
+) -> list[Path]:  # fmt: skip
     """Draw a study into `folder`; gives the paths of the files.
 
     Args:

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
+import archgen.plots.panels as panels
+import archgen.plots.style as style
 from archgen.outcomes.bottleneck import holder, part_of
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots import style
 from archgen.plots.panels import (
-    NONE,
     Panel,
     bar_figure,
     panel_figure,
@@ -94,7 +94,7 @@ def _runs(panel: Panel) -> Iterable[tuple[int, Record]]:
 
 
 @rc_context(style.SETTINGS)
-def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
+def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure:
     """Stacked bars of `matrix_busy` and every `stall_<cause>`, which add up to 1."""
     columns = {
         name: c for name, c in ({"matrix_busy": style.BUSY} | _STALLS).items() if name in frame
@@ -109,7 +109,7 @@ def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
 
 
 @rc_context(style.SETTINGS)
-def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
+def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure:
     """Two stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
     (`moved_<part>`), and `of_bound` as a tick. Each bar adds up to the point's time."""
     text = "From the bound to the measured cycle"
@@ -136,7 +136,7 @@ _AREA_PART = re.compile(r"area_(?!low_|high_)(.+)_mm2")
 
 
 @rc_context(style.SETTINGS)
-def energy_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
+def energy_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure:
     """Stacked bars of `energy_<component>_mj`, and the range from `energy_low_mj` to `..._high_mj`.
 
     Only components that cost something anywhere are drawn. The total stands beside the range.
@@ -155,7 +155,7 @@ def energy_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
 
 
 @rc_context(style.SETTINGS)
-def area_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
+def area_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure:
     """Stacked bars of `area_<component>_mm2`, one for each machine, whatever it ran."""
     machines = {row["arch"]: row for row in reversed(records(frame))}
     rows = [machines[name] for name in dict.fromkeys(frame["arch"])]

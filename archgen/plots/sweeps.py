@@ -17,13 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
+import archgen.plots.style as style
 from archgen.outcomes.axes import Slice, StudyAxis, axes, slices
 from archgen.outcomes.bottleneck import holder, part_of
 from archgen.outcomes.estimated import has_figures, run_of
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.outcomes.fronts import CLOSE, knee
 from archgen.outcomes.points import FIELD
-from archgen.plots import style
 from archgen.plots.panels import refusal, square_figure
 from archgen.plots.style import folded, legend, logarithmic, readable_on, shown
 from simmodel.arch.record import Arch

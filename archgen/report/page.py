@@ -16,6 +16,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+import archgen.report.tables as tables
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.columns import COLUMNS, LIMITS, STALLS, column
 from archgen.outcomes.insensitive import flat_notes
@@ -41,20 +42,6 @@ from archgen.report.ranking import Ranking, Standing, alike, measured, rank
 from archgen.report.ranking import content as machine_content
 from archgen.report.sheet import counted, listed, percent, short, signed, times
 from archgen.report.summary import sentences
-from archgen.report.tables import (
-    area_sheet,
-    bounds_sheet,
-    checks_sheet,
-    energy_sheet,
-    lengths,
-    machines_sheet,
-    points_sheet,
-    refusals,
-    said_of,
-    swept,
-    waterfall_sheet,
-    yaml_anchor,
-)  # fmt: skip
 from archgen.schema.rewritten import fields_of
 
 REPORT = "report.html"
@@ -111,9 +98,7 @@ def _environment() -> Environment:
 def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
     """Everything that the template shows, by name."""
     points = views(study)
-    used = {point.machine for point in points}
-    archs = [arch for arch in study.archs if arch.name in used]
-    ranking = rank(points, archs)
+    ranking = _ranking(study, points)
     ran = [each for each in ranking.ranked if any(p.has_run for p in each.best.values())]
     accounts = {
         each.name: [account(p, study.outcomes[p.index]) for p in each.best.values() if p.has_run]
@@ -129,9 +114,10 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
     shown = chosen_details([own[0] for own in groups], ranking.workloads)
     detailed, machine_card = {point.index for point in shown}, _machine_cards(ranking, groups)
     # A point leads to what says most of it: its details, what bounds its machine, or its file.
-    table = points_sheet(
+    table = tables.points_sheet(
         points, ranking, lambda p: p.anchor if p.index in detailed else machine_card(p.machine)
     )
+    fields = [heading for heading, _ in tables.swept(points)]
     rows = bars_of(len(points), ranking)
     figures = overviews(study, ranking)
     known_columns = dict.fromkeys(column(str(name), COLUMNS) for name in study.frame)
@@ -142,12 +128,12 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "title": study.about.name or "Study",
         "sentences": sentences(study, points, ranking, changes),
         "ranking": ranking,
-        "machines": machines_sheet(ranking),
+        "machines": tables.machines_sheet(ranking),
         "points": table,
-        "explorer": explorer(table, [heading for heading, _ in swept(points)], lengths(points)),
-        "refusals": refusals(points),
-        "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
-        "waterfall": waterfall_sheet([points[i] for i in rows if points[i].has_run]),
+        "explorer": explorer(table, fields, tables.lengths(points)),
+        "refusals": tables.refusals(points),
+        "bounds": tables.bounds_sheet([each for own in accounts.values() for each in own]),
+        "waterfall": tables.waterfall_sheet([points[i] for i in rows if points[i].has_run]),
         "reviews": [
             _review(own, points, accounts[own[0].name], *found[own[0].name], study)
             for own in groups[:MACHINES]
@@ -155,19 +141,24 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "distinct": len(groups),
         "figures": [each for each in figures if each.name not in COSTS],
         "cost_figures": [each for each in figures if each.name in COSTS],
-        "areas": area_sheet([standing.arch for standing in ranking.standings]),
-        "energies": energy_sheet([p for s in ranking.ranked for p in s.best.values() if p.has_run]),
+        "areas": tables.area_sheet([standing.arch for standing in ranking.standings]),
+        "energies": tables.energy_sheet([p for s in ran for p in s.best.values() if p.has_run]),
         "estimated": sum(point.is_guess for point in points),
         "details": [_detail(point, accounts, study.outcomes) for point in shown],
-        "checks": checks_sheet(points),
+        "checks": tables.checks_sheet(points),
         "notes": list(dict.fromkeys(filter(None, notes))),
         "stalls": STALLS,
-        "files": [(yaml_anchor(ranking, s.name), s.name, _file(s)) for s in ranking.standings],
+        "files": [_file(ranking, standing) for standing in ranking.standings],
         # Name, unit and meaning of each column of the results.
         "glossary": [each for each in known_columns if each is not None],
         "limits": {"bars": MOST_ROWS, "details": DETAILS, "machines": MACHINES},
         "count": len(points),
     }
+
+
+def _ranking(study: ReportSubject, points: Sequence[PointView]) -> Ranking:
+    used = {point.machine for point in points}
+    return rank(points, [arch for arch in study.archs if arch.name in used])
 
 
 def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Callable[[str], str]:
@@ -180,19 +171,15 @@ def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Ca
 
 
 def _review(
-    same: Sequence[Standing],
-    points: Sequence[PointView],
-    own: Sequence[Account],
-    changes: Sequence[Lever],
-    without: Sequence[str],
-    study: ReportSubject,
-) -> dict[str, Any]:
+    same: Sequence[Standing], points: Sequence[PointView], own: Sequence[Account],
+    changes: Sequence[Lever], without: Sequence[str], study: ReportSubject,
+) -> dict[str, Any]:  # fmt: skip
     """What bounds one machine, whatever it is called, and what could be changed about it."""
     standing, first = same[0], same[0].points[0]
     return {
         "standing": standing,
         "others": [each.name for each in same[1:]],
-        "said": said_of(first, study.outcomes[first.index], points),
+        "said": tables.said_of(first, study.outcomes[first.index], points),
         "limit": _limit(own, changes),
         "waits": _waits(own),
         "accounts": own,
@@ -231,11 +218,11 @@ def _detail(
     return {"point": point, "figures": figures, "layers": layer_sheet(own)}
 
 
-def _file(standing: Standing) -> str:
-    """A machine's file with every field, defaults too."""
-    return yaml.safe_dump(
-        fields_of(standing.arch), sort_keys=False, default_flow_style=None, width=100
-    )
+def _file(ranking: Ranking, standing: Standing) -> tuple[str, str, str]:
+    """Id, name and text of a machine's file with every field, defaults too."""
+    fields = fields_of(standing.arch)
+    text = yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=100)
+    return tables.yaml_anchor(ranking, standing.name), standing.name, text
 
 
 # The short form of a study, for notebooks: its first sentences and its machines in a table.
@@ -250,10 +237,13 @@ _COLUMNS = (
 def card_html(study: ReportSubject) -> str:
     """`study` in a few sentences and one table: machines, or points where there is one machine."""
     points = views(study)
-    used = {point.machine for point in points}
-    ranking = rank(points, [arch for arch in study.archs if arch.name in used])
+    ranking = _ranking(study, points)
     machines = len(ranking.ranked) > 1 and len(points) > _ROWS
-    table = machines_sheet(ranking) if machines else points_sheet(points, ranking, lambda point: "")
+    table = (
+        tables.machines_sheet(ranking)
+        if machines
+        else tables.points_sheet(points, ranking, lambda point: "")
+    )
     places = [n for n, each in enumerate(table.headings) if machines or each.name in _COLUMNS]
     return _environment().get_template("card.html.j2").render(
         title=study.about.name or "Study",

@@ -186,13 +186,9 @@ def words(
 
 
 def values(
-    text: str,
-    of: Callable[[Item], float] | str,
-    unit: str = "",
-    title: str = "",
-    key: str = "",
+    text: str, of: Callable[[Item], float] | str, unit: str = "", title: str = "", key: str = "",
     cell: Callable[[float], Cell] | None = None,
-) -> ComputedColumn[Item]:
+) -> ComputedColumn[Item]:  # fmt: skip
     """A column of numbers: what `of` gives, or the column of that name; as figures, or as `cell`
     shows them."""
     show = cell or figure

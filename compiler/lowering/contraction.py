@@ -14,11 +14,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.frontend.operators.windows import WindowSide
 from compiler.frontend.quantization.narrow_constants import narrow_of
 from compiler.lowering.node import Lowering, Node, NoNest
 from compiler.tensor_ir.build import reshaped
@@ -35,6 +34,17 @@ from compiler.tensor_ir.nest import (
 from simmodel.arch.dtype import is_float
 
 # Windows that slide.
+
+
+class WindowSide(NamedTuple):
+    """What slides along one dimension, and the padding before and behind."""
+
+    kernel: int = 1
+    stride: int = 1
+    dilation: int = 1
+    before: int = 0
+    behind: int = 0
+
 
 Window = tuple[WindowSide, ...]
 """By spatial dimension, what slides along it."""

@@ -22,7 +22,7 @@ from tables import QUICK, Case, Result, arguments, machines, mapped, ratio, run,
 from compiler.options import Stages
 from compiler.schedule.fusion.dependence import members
 from compiler.schedule.fusion.optimal import Optimal
-from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, runnable
+from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy
 
 MODELS = ("resnet18", "squeezenet", "mobilenet_v2")
 MACHINES = ("cocco-simba-1c", "cocco-simba-4c", "ascend-310-like")
@@ -93,8 +93,7 @@ class _Population:
 
     def _total(self, groups: Partition) -> float:
         net = self.costs.net
-        hosts = (1 << position for position in members(net.hosts))
-        order = net.sequence((*groups, *hosts)) or ()
+        order = net.sequence(groups) or ()
         return self.costs.added(mask & net.layers for mask in order)
 
     def _child(self) -> Partition | None:
@@ -111,7 +110,7 @@ class _Population:
         net = self.costs.net
         fused = [group for group in groups if group.bit_count() > 1]
         legal = all(net.legal(group) and net.convex(group) for group in fused)
-        return legal and runnable(net, groups)
+        return legal and net.sequence(groups) is not None
 
     def _parent(self) -> Partition:
         """The better one of two."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -20,7 +18,6 @@ from archgen.plots import (
     memory_figure,
     pareto_figure,
     roofline_figure,
-    save_plots,
     stalls_figure,
     throughput_figure,
     tornado_figure,
@@ -171,8 +168,3 @@ def test_every_cause_and_memory_has_its_own_colour() -> None:
     assert set(COLOURS) == set(CAUSES)
     assert len(set(COLOURS.values())) == len(COLOURS)
     assert len(set(MEMORIES.values())) == len(MEMORIES)
-
-
-def test_plots_are_saved_as_png(tmp_path: Path) -> None:
-    for path in save_plots(frame(2, 1), ARCHS, tmp_path):
-        assert path.read_bytes().startswith(b"\x89PNG")

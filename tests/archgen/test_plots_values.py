@@ -310,9 +310,9 @@ def test_files_have_the_formats_asked_for(tmp_path: Path) -> None:
     assert set(names) <= set(OVERVIEWS)  # which `archgen explain plots` tells
     assert names == ["latency", "throughput", "memory", "stalls", "roofline"]
     paths = save_plots(
-        frame, ARCHS, tmp_path, levels=levels(), details=True, formats=["svg", "pdf"]
+        frame, ARCHS, tmp_path, levels=levels(), details=True, formats=["svg", "pdf", "png"]
     )
-    assert {path.suffix for path in paths} == {".svg", ".pdf"}
+    assert {path.suffix for path in paths} == {".svg", ".pdf", ".png"}
     assert (tmp_path / "soma-edge-net-b1-int8" / "bandwidth.svg") in paths
     first = {path: path.read_bytes() for path in paths if path.suffix == ".svg"}
     again = save_plots(frame, ARCHS, tmp_path, levels=levels(), details=True, formats=["svg"])

@@ -22,7 +22,6 @@ from archgen.check.reference import (
     sample_inputs,
 )
 from archgen.models.load import ModelError
-from archgen.process.files import DamagedFile
 from archgen.zoo.catalog import build
 from simmodel.errors import NoPayload
 
@@ -113,16 +112,6 @@ def test_results_are_remembered_by_content(tmp_path: Path, monkeypatch: pytest.M
         again = cached_reference(network(), "a", {"x": X}, tmp_path)
     assert list(again) == list(first)
     assert all(np.array_equal(again[name], first[name]) for name in first)
-
-
-def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
-    first = cached_reference(network(), "a", {"x": X}, tmp_path)
-    (path,) = tmp_path.glob("*.npz")
-    path.write_bytes(path.read_bytes()[:40])
-    with pytest.warns(DamagedFile):
-        again = cached_reference(network(), "a", {"x": X}, tmp_path)
-    assert np.array_equal(again["y"], first["y"])
-    assert [entry.name for entry in tmp_path.glob("[!.]*")] == [path.name]
 
 
 def test_run_node_keeps_its_session() -> None:
