@@ -161,7 +161,7 @@ class LocalProcesses(Workers):
     def submit(self, point: Point) -> Future[Outcome]:
         """Hand the point to a process that has none, the one that has its program if there is."""
         if not self._idle:
-            self._idle.append(_WorkerProcess(self._memory, self._context))
+            self._idle.append(_WorkerProcess(self._tools, self._memory, self._context))
         bucket = point.range_point
         fitting = (p for p in self._idle if bucket is not None and p.bucket == bucket)
         process = next(fitting, self._idle[-1])
@@ -184,7 +184,7 @@ class LocalProcesses(Workers):
                     self._recycle_process(process)
                 mine.set_result(outcome)
 
-        process.executor.submit(_run_on_bench, point, self._tools).add_done_callback(over)
+        process.executor.submit(_run_with_tools, point).add_done_callback(over)
         return mine
 
     def at(self, future: Future[Outcome]) -> ProcessStep | None:
@@ -216,11 +216,11 @@ class LocalProcesses(Workers):
 class _WorkerProcess:
     """One worker process."""
 
-    def __init__(self, memory: int | None, context: BaseContext) -> None:
+    def __init__(self, tools: Tools, memory: int | None, context: BaseContext) -> None:
         # A board of its own for each process: what a killed one was at stays to be read.
         self.board: Board = context.RawValue(Board)
         self.bucket: Point | None = None  # of its last point
-        given = (memory, self.board, dict(os.environ))
+        given = (tools, memory, self.board, dict(os.environ))
         self.executor = ProcessPoolExecutor(1, context, _start, given)
         try:
             self.pid = self.executor.submit(os.getpid).result()  # what starting takes is no point's
@@ -247,12 +247,18 @@ def _context(jobs: int) -> BaseContext:
     return context
 
 
-def _start(memory: int | None, board: Board, environment: Mapping[str, str]) -> None:
+def _start(tools: Tools, memory: int | None, board: Board, environment: Mapping[str, str]) -> None:
     """`environment`: of the study; that of the server which forks is older."""
     os.environ.update(environment)
     guard.collect_rarely()
     say_plainly()
     guard.become_worker(memory, board)
+    _own.tools = tools
+
+
+def _run_with_tools(point: Point) -> Outcome:
+    """The outcome of a point in a process that was started for it."""
+    return _run_on_bench(point, _own.tools)
 
 
 # Many points at once.

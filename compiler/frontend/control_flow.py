@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +22,7 @@ from compiler.frontend.operators.definitions import REASON
 from compiler.frontend.reference_types import DECLARED, Dims, declared
 from compiler.frontend.rewrite import (
     ORIGIN,
+    AttrValue,
     Rewriter,
     bodies,
     const,
@@ -365,6 +367,17 @@ class _Rounds(NodesBehind):
         self._adopt(inner)
         self.insert(inner)
         inner.version = self.version
+
+    def op(
+        self, op_type: str, inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, AttrValue] | None = None, **more: Any,
+    ) -> ir.Value:  # fmt: skip
+        """Another node, whose shapes are found where the loader's walk meets it."""
+        inner = ir.node(op_type, inputs, attributes=dict(attributes or {}))
+        inner.outputs[0].name = f"{self.stem}_{op_type}"
+        self._insert_after(inner)
+        inner.version = self.graph.opset_imports[""]
+        return inner.outputs[0]
 
     def repeated(
         self, rounds: int, states: Sequence[ir.Value | None],

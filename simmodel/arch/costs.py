@@ -111,5 +111,6 @@ class Price(FrozenModel):
     dram: DollarsPerGib = 0.0
     """Of the memory behind the chip."""
     electricity: DollarsPerKwh = 0.0
+    """Of what a run takes, DRAM included."""
     lifetime: Years = 3.0
     """Years of work without pause that pay for chip and DRAM."""

@@ -19,6 +19,7 @@ OTHER_HARDWARE = (
     "copy.*.rank", "copy.*.request", "copy.*.pad", "copy.*.widens", "copy.*.widens.*",
     "copy.*.broadcast", "copy.*.peer", "links.*",
     "front_end.instruction_bytes", "front_end.bundle", "front_end.sync", "encoding", "encoding.*",
+    "price", "price.*",
 )  # fmt: skip
 """Fields in which machines have to agree: what they say is not an amount, or more of it is not
 always as good (a wider bank moves more for each short run)."""

@@ -266,7 +266,6 @@ def test_chains_of_views(data: st.DataObject) -> None:
         (case("Det", (2, 3, 3)), "no nest for Det"),
         (case("TopK", (3, 16), ints(9), outputs=2), "more than 8"),
         (case("Conv", (1, 2, 9, 30), (3, 2, 5, 26)), "Conv with computed weights"),
-        (case("ConvTranspose", (1, 3, 3, 4, 2), real(3, 4, 3, 2, 2)), "3 dimensions"),
         (case("Gather", (1, 100), RNG.permutation(100), axis=1), "separate runs"),
     ],
     ids=str,
