@@ -282,7 +282,7 @@ class _Candidates:
         if problem.rows is not None:
             self.positions = self.positions // problem.extent(problem.rows) * choice.i
 
-    def _loads(self, moving: Collection[str], other: str) -> tuple[Any, Any]:
+    def _operand_loads(self, moving: Collection[str], other: str) -> tuple[Any, Any]:
         """How often is loaded what `moving` loops move, and whether the one over `other` is around
         these loads."""
         lead = ("lead", "cols") if self.problem.lead_moves_weights else ("cols", "lead")
@@ -306,13 +306,13 @@ class _Candidates:
     @cached_property
     def left(self) -> tuple[Any, Any]:
         """Loads of the left operand, and whether the loop over columns is around them."""
-        return self._loads(("lead", "rows", "deep"), "cols")
+        return self._operand_loads(("lead", "rows", "deep"), "cols")
 
     @cached_property
     def right(self) -> tuple[Any, Any]:
         """Loads of the right operand, and whether loops over rows are around them."""
         lead = ("lead",) * self.problem.lead_moves_weights
-        return self._loads((*lead, "cols", "deep"), "rows")
+        return self._operand_loads((*lead, "cols", "deep"), "rows")
 
     def _size(self, dim: int) -> Any:
         """Positions of one loop of the head within a tile."""
@@ -395,7 +395,7 @@ class _Candidates:
             way = problem.load(right.tensor, matrix.weights if array else "local", alike)
             constant = problem.weight.data is not None
             yield RepeatedTransfer(way, count, self._transfer(right, way), constant)
-        by_column, _ = self._loads(("cols",), "rows")
+        by_column, _ = self._operand_loads(("cols",), "rows")
         for access in problem.others():
             # Whether tiles of other rows need other parts of it.
             rows = (d for d in range(self.head.rank) if d != self.found.col)
