@@ -28,7 +28,7 @@ def problems(arch: Arch) -> list[Problem]:
     rules = (
         _banks, _array_shape_problems, _rates, _vector_types, _engine_names, _roles, _operands,
         _results, _idle_memories, _forms_lacking, _forms_limited, encoding_problems, _energies,
-        _areas,
+        _areas, _yield,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 
@@ -277,6 +277,17 @@ def _energies(arch: Arch) -> Iterator[Problem]:
             known_types = ", ".join(arch.matrix.rate)
             message = f"the matrix engine has no {name!r}; matrix.rate has {known_types}"
             yield Problem(("energy", "mac", name), message, (("matrix", "rate"),))
+
+
+def _yield(arch: Arch) -> Iterator[Problem]:
+    """A yield that is stated beside what it would follow from."""
+    price = arch.price
+    if price is None or price.yield_ is None:
+        return
+    for name in ("defects", "clustering"):
+        if name in price.model_fields_set:
+            at: Path = ("price", name)
+            yield Problem(at, "arch.price.yield states what follows from it", (("price", "yield"),))
 
 
 def _areas(arch: Arch) -> Iterator[Problem]:

@@ -43,6 +43,8 @@ class Metrics:
     do meanwhile, 0..1."""
     matrix_busy: float
     """Share of the matrix engines' cycles spent in instructions, start-up included, 0..1."""
+    vector_busy: float
+    """The same of the vector engines."""
     dram_read_bytes: int
     """Bytes that DRAM delivered, in whole bursts."""
     dram_write_bytes: int
@@ -80,7 +82,8 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
     memory = needed / arch.dram_bytes_per_cycle
     seconds = cycles / arch.clock
     multipliers = arch.units(arch.multiplier)
-    available = cycles * arch.core_count * len(multipliers)
+    vectors, engines = arch.units("vector"), cycles * arch.core_count
+    available = engines * len(multipliers)
     return Metrics(
         latency_cycles=trace.cycles,
         latency_ms=seconds * 1e3,
@@ -89,6 +92,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         executed_macs=trace.macs,
         matrix_utilization=compute / cycles,
         matrix_busy=sum(map(trace.busy, multipliers)) / available,
+        vector_busy=sum(map(trace.busy, vectors)) / (engines * len(vectors)),
         dram_read_bytes=trace.traffic["dram.read"],
         dram_write_bytes=trace.traffic["dram.write"],
         compulsory_bytes=needed,

@@ -57,9 +57,10 @@ def _price(arch: Arch, area: Area) -> Iterator[str]:
         yield f"no die of this size fits on a wafer of {arch.price.diameter:g} mm"
         return
     found, spread = ends[0], " to ".join(f"{each.chip:.3g}" for each in ends[1:] if each)
+    with_dram = f"; {found.system:.3g} USD with its DRAM" if arch.price.dram else ""
     yield (
         f"a chip costs {found.chip:.3g} USD ({spread}): {found.dies} dies on a wafer, of which "
-        f"{found.good:.0%} work; {found.system:.3g} USD with its DRAM"
+        f"{found.good:.0%} work{with_dram}"
     )
 
 

@@ -34,8 +34,8 @@ from simmodel.arch.record import Arch
 _KIB = 1024
 _SPARE = (
     "host ops", "write MB", "local KiB", "matrix use", "of roofline", "DRAM read MB",
-    "held by", "samples/s", "schedule from", "of bound", "fusion", "halo", "objective", "effort",
-    "chosen as", "status",
+    "samples/s", "schedule from", "of bound", "fusion", "halo", "objective", "effort",
+    "held by", "chosen as", "status",
 )  # fmt: skip
 """Columns that a narrow terminal may leave out, those that are missed least first."""
 _LINES, _LONGEST_LINE = 4, 180

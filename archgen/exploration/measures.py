@@ -31,6 +31,8 @@ def measure_column(name: str, arch: Arch) -> Column:
         raise ValueError(f"{name!r} is no column of the results{guess(name, known)}")
     if not is_figure(name):
         raise ValueError(f"{name!r} is nothing that machines are measured by{guess(name, known)}")
+    if arch.price is None and found.unit.startswith("USD"):
+        raise ValueError(f"{name!r} needs what a wafer costs: {arch.name} has no section price")
     return found
 
 

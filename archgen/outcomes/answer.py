@@ -13,14 +13,23 @@ from dataclasses import dataclass
 
 from archgen.outcomes.axes import StudyAxis, axes, workload
 from archgen.outcomes.bottleneck import verdict
-from archgen.outcomes.estimated import by_merit, has_figures, is_estimated, like_with_like
+from archgen.outcomes.estimated import (
+    by_merit,
+    has_figures,
+    is_estimated,
+    like_with_like,
+    run_of,
+)
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.outcomes.points import FIELD
 from simmodel.arch.record import Arch
 
 NEARLY = 0.10
 """Share of the time by which a smaller machine may be slower and still be nearly as good."""
-_EQUAL = 0.0005
+_EQUAL = 0.005
+"""Share of the time by which machines differ that are as quick as each other."""
+_SURE = 0.9
+"""Share of the time from which on one resource explains an estimate."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     return [
         *_best(found, guessed),
         *_smaller(found),
-        *_limit(found[0]),
+        *_limit(found[0], guessed),
         *_unseen(found, every, guessed),
     ]
 
@@ -85,7 +94,9 @@ def _best(found: Sequence[ComparedMachine], guessed: bool) -> Iterator[str]:
     said = " as estimated" if guessed else ""
     if len(first.best) == 1:
         ((network, row),) = first.best.items()
-        takes = f"{_digits(first.time)} ms{said} for {network}"
+        ran = run_of(row)
+        run = "" if ran is None else f", {_digits(number(ran, 'latency_ms'))} ms when it was run"
+        takes = f"{_digits(first.time)} ms{said} for {network}{run}"
         takes += f", {_digits(number(row, 'throughput_ips'))} samples/s"
     else:
         takes = f"{_digits(first.time)} ms{said}, geometric mean of {len(first.best)} networks"
@@ -104,7 +115,8 @@ def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
     if not smaller or math.isnan(found[0].area):
         return
     near = [each for each in smaller if each.time <= first.time * (1 + NEARLY)]
-    chosen = min(near, key=lambda each: each.area) if near else smaller[0]
+    alike = [each for each in smaller if each.time <= smaller[0].time * (1 + _EQUAL)]
+    chosen = min(near or alike, key=lambda each: each.area)
     saved = f"{_digits(chosen.area)} mm2 instead of {_digits(first.area)}"
     slower = chosen.time / first.time - 1
     if near:
@@ -116,11 +128,13 @@ def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
         yield f"Less area costs time: {chosen.name} has {saved} and takes {_more(slower)}."
 
 
-def _limit(first: ComparedMachine) -> Iterator[str]:
+def _limit(first: ComparedMachine, guessed: bool) -> Iterator[str]:
     row = max(first.best.values(), key=lambda each: number(each, "latency_ms"))
     where = f" on {workload(row)}" if len(first.best) > 1 else ""
     found = verdict(row)
-    if found.cause:
+    if guessed and 0 < found.share < _SURE:
+        yield f"No one resource holds {first.name} up{where}: at most, {found.sentence}."
+    elif found.cause:
         yield f"What holds {first.name} up{where}: {found.sentence}."
 
 

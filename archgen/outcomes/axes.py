@@ -27,7 +27,7 @@ import pandas as pd
 from archgen.models.load import zoo_options
 from archgen.outcomes.columns import COLUMNS, Column, column, ordered
 from archgen.outcomes.estimated import ESTIMATED, has_figures
-from archgen.outcomes.frame import Frame, Record, dimensions, records, sizes, typed
+from archgen.outcomes.frame import Frame, Record, dimensions, number, records, sizes, typed
 from archgen.outcomes.points import BUCKET, DIMENSION, FIELD, OPTION, SWITCH, Row, Scalar
 from archgen.scheduling import DEFAULT
 from archgen.schema.json_schema import arch_view
@@ -404,8 +404,8 @@ def slices(
     rows: Sequence[Record], axes: Sequence[StudyAxis], along: Sequence[StudyAxis]
 ) -> list[Slice]:
     """The slices of `rows` along some of their `axes`, of two places and more; those with most
-    places first, and for as many in order of appearance. Of points at one place the first that has
-    figures counts, before one that was only estimated one that ran.
+    places first, of as many those with the quickest point, then in order of appearance. Of points
+    at one place the first that has figures counts, before one that was only estimated one that ran.
     """
     others = [axis for axis in axes if axis not in along]
     found: dict[Key, dict[Place, Record]] = {}
@@ -425,7 +425,12 @@ def slices(
             fixed = tuple((axis, value) for axis, value in pairs if value is not None)
             order = sorted(places, key=lambda place: [*map(dict.__getitem__, orders, place)])
             made.append(Slice(str(network), fixed, tuple(places[place] for place in order)))
-    return sorted(made, key=lambda each: -len(each.rows))
+    return sorted(made, key=lambda each: (-len(each.rows), _least_time(each)))
+
+
+def _least_time(one: Slice) -> float:
+    times = [number(row, "latency_ms") for row in one.rows if has_figures(row)]
+    return min((time for time in times if time > 0), default=math.inf)
 
 
 def _result_quality(row: Record) -> tuple[bool, bool]:

@@ -5,7 +5,8 @@ The one idea: the roof (`bound_by`) says what no schedule can undercut, and expl
 `of_bound` of the time. Where matrix engines waited longer than that for one cause, or worked longer
 on padding or on the same again, that is what to look at: its column is the answer. Beyond the roof
 no cause holds a run for longer than what the roof leaves: arrays that wait nine tenths of the time
-for data are held by bandwidth where DRAM takes these nine tenths at its peak.
+for data are held by bandwidth where DRAM takes these nine tenths at its peak. Nor is a wait an
+answer where what was waited for worked as long: DRAM, or vector engines.
 """
 
 from __future__ import annotations
@@ -24,14 +25,26 @@ _OF_THE_ROOF = "work_products"
 _PARTS = ("stall_", "work_")
 
 
+_LOADS = ("stall_data", "stall_store", "stall_bandwidth")
+"""Waits that DRAM explains where it moved bytes for as long."""
+_ENGINES = ("stall_engine", "stall_front_end", "stall_no_work", "stall_core")
+"""Waits that vector engines explain where they worked for as long."""
+
+
 def bottleneck_row(row: Row) -> Row:
     """The column of what held up the run in `row`; none where nothing of its time is known."""
     parts = [name for name in row if name.startswith(_PARTS) and name != _OF_THE_ROOF]
     roof = _number_or_zero(row.get("of_bound"))
     held = max(parts, key=lambda name: _number_or_zero(row[name]), default="")
     longest = min(_number_or_zero(row[held]), 1 - roof) if held else 0.0
+    again, once = (_number_or_zero(row.get(f"moved_{what}")) for what in ("again", "compulsory"))
+    vector = _number_or_zero(row.get("vector_busy"))
+    if again > max(roof, once) and again + once >= longest and held in ("", *_LOADS):
+        return {"held_by": "moved_again"}
     if roof and roof >= longest:
         return {"held_by": row["bound_by"]}
+    if held in _ENGINES and vector >= longest:
+        return {"held_by": "vector_busy"}
     return {"held_by": held} if longest else {}
 
 
@@ -40,7 +53,7 @@ class Verdict:
     """What holds a run up: the one answer to "what bounds it?"."""
 
     cause: str
-    """Value of the column `held_by`: a resource, `stall_<cause>` or `work_<part>`; may be empty."""
+    """Value of the column `held_by`: a resource, or another column of shares; may be empty."""
     share: float
     """Of the run's time: of a resource the least that it needs, else the time that goes there."""
 
@@ -52,7 +65,8 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """`DRAM traffic takes 92 % of the time`; a loss has its share of the engines' time."""
-        whose = "the matrix engines' time" if self.cause.startswith(_PARTS) else "the time"
+        moved = "DRAM's time" if self.cause.startswith("moved_") else "the time"
+        whose = "the matrix engines' time" if self.cause.startswith(_PARTS) else moved
         return f"{LIMITS[self.cause].phrase} takes {100 * self.share:.0f} % of {whose}"
 
 
@@ -60,7 +74,7 @@ def verdict(row: Row) -> Verdict:
     """What holds up the run, or the estimate, in `row` of the frame of points."""
     known = (row.get(name) for name in ("held_by", "bound_by"))
     cause = next((each for each in known if isinstance(each, str) and each in LIMITS), "")
-    column = cause if cause.startswith(_PARTS) else "of_bound"
+    column = cause if cause in row else "of_bound"
     return Verdict(cause, _number_or_zero(row.get(column)) if cause else 0.0)
 
 

@@ -27,6 +27,13 @@ NEAR: Row = {
         # That is why they wait.
         ({"of_bound": 0.92, "stall_data": 0.95}, "bandwidth", "DRAM bandwidth"),
         ({"of_bound": 0.3, "stall_data": 0.95}, "stall_data", "waits for data"),
+        # What was waited for worked as long.
+        ({"of_bound": 0.1, "stall_data": 0.1, "stall_front_end": 0.5, "vector_busy": 0.8},
+         "vector_busy", "vector engines"),
+        ({"of_bound": 0.4, "moved_again": 0.5, "moved_compulsory": 0.4}, "moved_again",
+         "repeated loads"),
+        ({"of_bound": 0.4, "stall_data": 0.6, "moved_again": 0.1, "moved_compulsory": 0.4},
+         "stall_data", "waits for data"),
         ({"bound_by": None, "of_bound": None}, "stall_data", "waits for data"),  # no bound is known
     ],
 )  # fmt: skip

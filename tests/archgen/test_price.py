@@ -11,6 +11,7 @@ import archgen
 from archgen.cli.main import cli as main
 from archgen.energy import costs_of
 from archgen.energy.price import dies_per_wafer, price_of, price_row
+from archgen.exploration.measures import measure_column
 from archgen.schema import load_arch
 from archgen.schema.rewritten import changed
 
@@ -75,6 +76,19 @@ def test_explain_area_says_the_price(tmp_path: Path) -> None:
     said = CliRunner().invoke(main, ["explain", "area", str(file)], catch_exceptions=False).output
     assert "a chip costs " in said
     assert "dies on a wafer" in said
+
+
+def test_a_yield_is_stated_once(tmp_path: Path) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text("extends: soma-edge\nname: t\nprice: {wafer: 9, yield: 0.9, defects: 0.1}\n")
+    said = CliRunner().invoke(main, ["check", str(file)])
+    assert said.exit_code == 2
+    assert "price.defects: arch.price.yield states what follows from it" in said.output
+
+
+def test_no_search_is_for_a_price_that_nobody_stated() -> None:
+    with pytest.raises(ValueError, match="soma-edge has no section price"):
+        measure_column("chip_usd", load_arch("soma-edge"))
 
 
 def test_prices_are_refused_with_their_unit(tmp_path: Path) -> None:

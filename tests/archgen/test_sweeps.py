@@ -107,7 +107,9 @@ def test_one_field_is_a_line_over_its_values_with_the_knee() -> None:
 def test_networks_are_lines_of_one_setting() -> None:
     frame, archs = study(SIZES, [4.0, 8.0], [16], ("a", "b"))
     figure = sweep_figure(frame, archs, SIZE)
-    assert figure.get_suptitle() == "Sweep of local.size at dram.bandwidth 4 GB/s"
+    assert figure.get_suptitle() == (
+        "local.size 64 KiB to 512 KiB: 50 % less time at dram.bandwidth 8 GB/s"
+    )
     said = [text.get_text() for text in figure.legends[0].get_texts()]
     assert said[:2] == ["a", "b"] and "2 more lines not drawn" in said
     with pytest.raises(KeyError, match="no swept column"):
