@@ -285,7 +285,7 @@ def _yield(arch: Arch) -> Iterator[Problem]:
     if price is None or price.yield_ is None:
         return
     for name in ("defects", "clustering"):
-        if name in price.model_fields_set:
+        if getattr(price, name) is not None:
             at: Path = ("price", name)
             yield Problem(at, "arch.price.yield states what follows from it", (("price", "yield"),))
 

@@ -14,6 +14,7 @@ from archgen.energy.area import Area
 from simmodel.arch.costs import Price
 from simmodel.arch.record import Arch
 
+_DEFECTS, _CLUSTERING = 0.1, 3.0
 _MM2_PER_CM2 = 100.0
 _SECONDS_PER_YEAR = 365.25 * 24 * 3600
 _JOULES_PER_KWH = 3.6e6
@@ -60,8 +61,9 @@ def dies_per_wafer(diameter: float, area: float) -> int:
 def _share_that_works(price: Price, area: float) -> float:
     if price.yield_ is not None:
         return price.yield_
-    expected = price.defects * area / _MM2_PER_CM2
-    return float((1 + expected / price.clustering) ** -price.clustering)
+    defects = _DEFECTS if price.defects is None else price.defects
+    alpha = _CLUSTERING if price.clustering is None else price.clustering
+    return float((1 + defects * area / _MM2_PER_CM2 / alpha) ** -alpha)
 
 
 def price_row(

@@ -50,15 +50,15 @@ from simmodel.program.program import (
 )
 
 
-def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded) -> Demand:
-    """What the outputs of `graph` take in products over channels, by element type, and of DRAM,
-    where `steps` compute it."""
+def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded, arch: Arch) -> Demand:
+    """What the outputs of `graph` take in products over channels of the engine that is there for
+    them, by element type, and of DRAM, where `steps` compute it."""
     products: dict[str, int] = {}
     tensors = graph.tensors
     plans = (step.plan for step in steps if isinstance(step, PlacedGroup))
     for compute in (c for plan in plans for layer in plan.layers for c in layer.computes):
         macs = least.macs.get(compute.nest.tensor, 0)  # a trial of one group has no outputs
-        if macs and compute.binding.product:
+        if macs and compute.binding.product and compute.binding.engine == arch.multiplier:
             kind = product_type(tensors[compute.nest.operands[0].tensor].dtype)
             products[kind] = products.get(kind, 0) + macs
     return Demand(tuple(products.items()), least.read, least.written)
@@ -140,7 +140,7 @@ class ProgramCode(OffChip):
             origins=tuple(self.origins),
             payloads=tuple(self.payloads),
             macs=sum(least.macs.values()),
-            demand=demand_of(self.graph, self.steps, least),
+            demand=demand_of(self.graph, self.steps, least, self.arch),
             tiles=self.tiles,
             registers=self.registers,
         )

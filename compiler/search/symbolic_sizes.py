@@ -35,7 +35,7 @@ def specialize_result(
     graph = at_length(recipe.graph, lengths)
     least = demanded(graph)
     program = replace(
-        program, macs=sum(least.macs.values()), demand=demand_of(graph, result.steps, least)
+        program, macs=sum(least.macs.values()), demand=demand_of(graph, result.steps, least, arch)
     )
     verify(program, arch)
     stages = tuple(

@@ -100,12 +100,13 @@ class Price(FrozenModel):
     """Of a processed wafer."""
     diameter: Millimetres = 300.0
     """Of the wafer."""
-    defects: DefectDensity = 0.1
-    """Fatal defects for each cm2."""
-    clustering: Annotated[float, Field(gt=0)] = 3.0
-    """How far defects lie together (alpha of the negative binomial yield); large: anywhere."""
+    defects: DefectDensity | None = None
+    """Fatal defects for each cm2; default 0.1 /cm2."""
+    clustering: Annotated[float, Field(gt=0)] | None = None
+    """How far defects lie together (alpha of the negative binomial yield), default 3; large:
+    anywhere."""
     yield_: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, alias="yield")
-    """Share of dies that work, where it is known; default: of `defects` and the area."""
+    """Share of dies that work, where it is known; default: of defects and the area."""
     package: Dollars = 0.0
     """Package, assembly and test of one chip."""
     dram: DollarsPerGib = 0.0
