@@ -67,8 +67,8 @@ study above; `python docs/results.py archgen-out` makes picture and table.
 {table(study)}
 
 Of bound: the least possible time on this machine (`bound_cycles`) as a share of the measured time;
-at 100 % no schedule can be faster. On chip: the peak of all on-chip memories of the core that uses
-most. Energy is a range, see
+at 100 % no schedule can be faster. Held by: the main reason for the time. On chip: the peak of all
+on-chip memories of the core that uses most. Energy is a range, see
 [docs/energy.md](docs/energy.md); what else the figures do not say is in
 [docs/limits.md](docs/limits.md).
 
