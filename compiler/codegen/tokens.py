@@ -384,6 +384,8 @@ class _UseTable:
     """[a, b]: common bytes, one writes, different engines."""
     same: NDArray[np.bool_]
     """[a, b]: the same buffer."""
+    parts: NDArray[np.bool_]
+    """[a, b]: of each only what one of several engines makes."""
     home: Ints
     reset: Ints
     slots: Ints
@@ -408,13 +410,16 @@ class _UseTable:
         meeting |= (first[:, None] < last) & (first < last[:, None])
         conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
         conflict &= meeting & ((write[:, None] | write) > 0) & (engine[:, None] != engine)
-        return cls(names, engine, node, conflict, same, home, reset, slots)
+        parts = (cut[:, None] > _WHOLE[0]) & (cut > _WHOLE[0])
+        return cls(names, engine, node, conflict, same, parts, home, reset, slots)
 
     def carried(self, depth: int) -> Iterator[tuple[int, NDArray[np.bool_]]]:
         """(distance, pairs) of what one iteration must do before a later one goes on."""
         back = self.conflict & (self.node[:, None] >= self.node[None, :])
         turning = self.same & (self.home == depth)
-        again = self.same & (self.home > depth) & (self.reset >= depth)
+        # Turns that go on through this loop are kept in order inside; but there each tile is cut in
+        # one way, and those of another iteration, smaller ones at an end, may be cut in another.
+        again = self.same & (self.home > depth) & ((self.reset >= depth) | self.parts)
         inside = np.maximum(self.home[:, None], self.home) >= depth
         anew = back & (again | (~self.same & inside))
         for distance in sorted(set(self.slots[self.home == depth].tolist()) | {1}):

@@ -84,3 +84,19 @@ def test_layers_in_one_group_pass_on_what_several_have_made(name: str, quantized
     z = net.op("Conv", y, net.weight(10, 1, 3, 3), group=10, pads=[1] * 4)
     out = net.op("Add", y, z)
     check(net.model(net.op("Softmax", out, axis=1)), NAMED[name], "int8" if quantized else "fp32")
+
+
+def test_tiles_of_other_sizes_are_cut_elsewhere_and_wait_for_each_other() -> None:
+    """Twenty channels are two tiles of seven and one of six: four and three each, then three each.
+    The fourth channel's sums are the first engine's before they are the second's."""
+    cube = {"kind": "cube", "rows": 3, "cols": 1, "depth": 8, "units": 2, "granularity": "tile",
+            "im2col": False, "writeback": ()}  # fmt: skip
+    arch = machine(
+        matrix=cube, vector={"lanes": 1, "rank": 1, "window": False}, weights=512, latency=0,
+        local={"size": 32768, "banks": 1, "bank_width": 4},
+    )  # fmt: skip
+    net = Net()
+    x = net.op(
+        "Conv", net.input(1, 8, 7, 8), net.weight(4, 8, 1, 3), pads=[0, 1] * 2, strides=[1, 2]
+    )
+    check(net.model(net.op("Conv", x, net.weight(20, 4, 2, 2), pads=[1] * 4)), arch, "fp16")
