@@ -115,7 +115,7 @@ def compute_cycles(program: Program, trace: Trace, arch: Arch) -> float:
     demand = program.demand
     products = demand.products if demand else ((_dtype(program, arch), program.macs),)
     if program.demand:
-        _require_at_least("multiply-accumulates", trace.macs, sum(macs for _, macs in products))
+        _require_at_least("multiply-accumulates", trace.macs, program.demand.macs)
     rates = ((macs, arch.peak_macs(name)) for name, macs in products)
     return sum(macs / peak for macs, peak in rates if peak)
 

@@ -31,7 +31,7 @@ def measure_column(name: str, arch: Arch) -> Column:
         raise ValueError(f"{name!r} is no column of the results{guess(name, known)}")
     if not is_figure(name):
         raise ValueError(f"{name!r} is nothing that machines are measured by{guess(name, known)}")
-    if arch.price is None and found.unit.startswith("USD"):
+    if arch.price is None and (found.unit.startswith("USD") or name == "die_yield"):
         raise ValueError(f"{name!r} needs what a wafer costs: {arch.name} has no section price")
     return found
 

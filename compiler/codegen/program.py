@@ -51,17 +51,21 @@ from simmodel.program.program import (
 
 
 def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded, arch: Arch) -> Demand:
-    """What the outputs of `graph` take in products over channels of the engine that is there for
-    them, by element type, and of DRAM, where `steps` compute it."""
+    """What the outputs of `graph` take in products over channels and of DRAM, where `steps` compute
+    it."""
     products: dict[str, int] = {}
+    total = 0
     tensors = graph.tensors
     plans = (step.plan for step in steps if isinstance(step, PlacedGroup))
     for compute in (c for plan in plans for layer in plan.layers for c in layer.computes):
         macs = least.macs.get(compute.nest.tensor, 0)  # a trial of one group has no outputs
-        if macs and compute.binding.product and compute.binding.engine == arch.multiplier:
+        if not macs or not compute.binding.product:
+            continue
+        total += macs
+        if compute.binding.engine == arch.multiplier:
             kind = product_type(tensors[compute.nest.operands[0].tensor].dtype)
             products[kind] = products.get(kind, 0) + macs
-    return Demand(tuple(products.items()), least.read, least.written)
+    return Demand(tuple(products.items()), total, least.read, least.written)
 
 
 @dataclass(frozen=True)

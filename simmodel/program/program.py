@@ -120,7 +120,9 @@ class Demand:
     """Lower bound of the work of any program with the same outputs."""
 
     products: tuple[tuple[str, int], ...]
-    """Element type -> multiply-accumulates of products over channels."""
+    """Element type -> multiply-accumulates of tiled sums of products on `Arch.multiplier`."""
+    macs: int
+    """Multiply-accumulates of tiled sums of products on any engine."""
     read: int
     """Bytes of constants and inputs that come from DRAM, each once, without packing."""
     written: int

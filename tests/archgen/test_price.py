@@ -86,9 +86,10 @@ def test_a_yield_is_stated_once(tmp_path: Path) -> None:
     assert "price.defects: arch.price.yield states what follows from it" in said.output
 
 
-def test_no_search_is_for_a_price_that_nobody_stated() -> None:
+@pytest.mark.parametrize("measure", ["chip_usd", "die_yield"])
+def test_no_search_is_for_a_price_that_nobody_stated(measure: str) -> None:
     with pytest.raises(ValueError, match="soma-edge has no section price"):
-        measure_column("chip_usd", load_arch("soma-edge"))
+        measure_column(measure, load_arch("soma-edge"))
 
 
 def test_prices_are_refused_with_their_unit(tmp_path: Path) -> None:

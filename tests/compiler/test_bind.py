@@ -50,9 +50,8 @@ def test_depthwise_products_run_where_they_are_quicker_or_as_asked_for(
     busy = {e.engine: e.busy for e in checked.trace.engines}
     assert (busy["matrix"] > 0) == (engine == "matrix")
     assert busy["vector"] >= 9 * 16 * 64 * (engine == "vector")
-    assert dict(checked.compiled.program.demand.products) == (
-        {"fp16": checked.compiled.program.macs} if engine == "matrix" else {}
-    )
+    program = checked.compiled.program
+    assert dict(program.demand.products) == ({"fp16": program.macs} if engine == "matrix" else {})
 
 
 @pytest.mark.parametrize(

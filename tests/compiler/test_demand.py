@@ -111,7 +111,7 @@ def test_demand_is_what_outputs_depend_on(case: str) -> None:
     build, macs, read, written = BY_HAND[case]
     program = made(build, "plain")
     assert program.demand is not None
-    assert program.macs == macs
+    assert program.macs == program.demand.macs == macs
     assert program.demand.products == (("fp32", macs),)
     assert (program.demand.read, program.demand.written) == (4 * read, 4 * written)
 
@@ -130,7 +130,7 @@ def test_a_run_that_moves_too_few_bytes_shows() -> None:
     for changed, message in (
         (replace(demand, read=1 << 20), "bytes of reads"),
         (replace(demand, written=1 << 20), "bytes of writes"),
-        (replace(demand, products=(("fp32", 1 << 40),)), "multiply-accumulates"),
+        (replace(demand, macs=1 << 40), "multiply-accumulates"),
     ):
         with pytest.raises(Impossible, match=message):
             measure(trace, replace(program, demand=changed), arch)

@@ -117,6 +117,8 @@ def test_a_large_array_leaves_small_products_to_wide_lanes(rows: int, engine: st
     made = check(last(net), arch, "fp16", CompileOptions(dtype="fp16"))
     busy = {e.engine: e.busy for e in made.trace.engines}
     assert (busy["matrix"] > 0) == (engine == "matrix")
+    demand = made.compiled.program.demand
+    assert (demand.macs, bool(demand.products)) == (rows * 64 * 64, engine == "matrix")
 
 
 def test_types_that_the_array_lacks_are_multiplied_in_lanes() -> None:
