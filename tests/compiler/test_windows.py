@@ -7,13 +7,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMED
-from one_node import Case, case, check, executed, ints, lowered, model_of, real, reference
+from one_node import (
+    Case,
+    case,
+    check,
+    executed,
+    ints,
+    lowered,
+    model_of,
+    real,
+    reference,
+    sample,
+)
 
 from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import Nest
 
 
 @st.composite
@@ -183,3 +196,34 @@ def test_the_ratio_of_the_sides_is_kept() -> None:
         (got,) = run(lowered(model), feeds).values()
         (want,) = reference(model, feeds)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rule", "given_sides", "made"),
+    [
+        ("half_pixel", (3, 7), (9, 35)),
+        ("pytorch_half_pixel", (1, 4), (6, 4)),
+        ("asymmetric", (3, 5), (6, 35)),
+        ("asymmetric", (1, 6), (4, 6)),
+        ("align_corners", (3, 7), (7, 25)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_enlarged_bytes_are_those_of_onnx_runtime(
+    rule: str, given_sides: tuple[int, int], made: tuple[int, int], kind: str
+) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g ({kind}[1, 3, {given_sides[0]}, {given_sides[1]}] x) => ({kind}[1, 3, h, w] y)
+        <float s = {{0.05}}, {kind} o = {{3}}, float t = {{0.043}}, {kind} p = {{7}},
+         int64[4] sizes = {{1, 3, {made[0]}, {made[1]}}}> {{
+          r = DequantizeLinear (x, s, o)
+          e = Resize <mode = "linear", coordinate_transformation_mode = "{rule}"> (r, , , sizes)
+          y = QuantizeLinear (e, t, p)
+        }}""")
+    feeds = {"x": sample((1, 3, *given_sides), case("Resize", dtype=kind))}
+    graph = lowered(model)
+    assert {graph.tensors[step.tensor].dtype for step in graph.steps if isinstance(step, Nest)} == {
+        kind
+    }
+    np.testing.assert_array_equal(run(graph, feeds)["y"], *reference(model, feeds))

@@ -22,7 +22,15 @@ import onnx_ir as ir
 from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.definitions import Decompose, Table, defines
-from compiler.frontend.rewrite import const, int_attr, ints_attr, is_op, scalar, static_shape
+from compiler.frontend.rewrite import (
+    Array,
+    const,
+    int_attr,
+    ints_attr,
+    is_op,
+    scalar,
+    static_shape,
+)
 
 WINDOWS: Table = {}
 """Pools and convolutions of three dimensions, and LpPool."""
@@ -185,37 +193,80 @@ def whole_enlargement(
     sizes: Tensor | None = None, *, mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel", **given: Any,
 ) -> Tensor:  # fmt: skip
-    """Integers enlarged twice or four times by interpolation: a transposed convolution of each
-    channel, whose weights are whole in parts of 4 or 8, around which the edge goes on."""
+    """Integers enlarged by interpolation to a whole multiple: a transposed convolution of each
+    channel, whose weights are whole in parts of a step, around which the edge goes on."""
     maker = x.ir.producer()
     if maker is None or not is_op(maker, "DequantizeLinear") or not _has_one_scale(maker):
         raise Declined("its input is no 8-bit integers of one scale")
-    usual = coordinate_transformation_mode in ("half_pixel", "pytorch_half_pixel")
-    if mode != "linear" or not usual or given.get("exclude_outside"):
+    usual = given.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+    if mode != "linear" or not usual or given.get("exclude_outside") or given.get("antialias"):
         raise Declined("it does not weigh the nearest pixels by their distance")
     before, after = x.shape, static_shape(b.node.outputs[0])
-    factors = [made / extent for made, extent in zip(after, before, strict=True)]
-    if len(before) != 4 or factors[:2] != [1, 1] or not {*factors[2:]} <= {1, 2, 4}:
-        raise Declined("it does not enlarge images twice or four times")
-    steps = [int(factor) for factor in factors[2:]]
-    along = [_WHOLE_WEIGHTS[step] for step in steps]
-    weights = np.multiply.outer(*along)
+    if len(before) != 4 or before[:2] != after[:2]:
+        raise Declined("it does not enlarge images")
+    exact = scales is None or _are_quotients(b.node, const(scales.ir), before, after)
+    rule = coordinate_transformation_mode
+    rows = [_spread(rule, exact, *ends) for ends in zip(before[2:], after[2:], strict=True)]
+    weights = np.multiply.outer(*(row.weights for row in rows))
+    if weights.max() > np.iinfo(np.int8).max:
+        raise Declined("its weights are no 8-bit integers")
+    steps = [row.step for row in rows]
     kernel = b.one(
         "DequantizeLinear",
         b.constant(np.broadcast_to(weights, (before[1], 1, *weights.shape)), np.int8),
         b.constant(prod(steps) / weights.sum(), x.dtype),
     )
-    edges = [int(step > 1) for step in steps]
-    padded = b.one("Pad", x, [0, 0, *edges, 0, 0, *edges], mode="edge")
-    crop = [3 * step // 2 if step > 1 else 0 for step in steps]
+    edges = [row.edges[end] for end in (0, 1) for row in rows]
+    padded = b.one("Pad", x, [0, 0, *edges[:2], 0, 0, *edges[2:]], mode="edge")
     return b.one(
         "ConvTranspose", padded, kernel, group=before[1], kernel_shape=weights.shape,
-        strides=steps, pads=[*crop, *crop], dilations=[1, 1], output_padding=[0, 0],
+        strides=steps, pads=[row.crop[end] for end in (0, 1) for row in rows],
+        dilations=[1, 1], output_padding=[0, 0],
     )  # fmt: skip
 
 
-_WHOLE_WEIGHTS = {1: [1], 2: [1, 3, 3, 1], 4: [1, 3, 5, 7, 7, 5, 3, 1]}
-"""What each place of a row takes of a pixel, in parts of twice the enlargement (of 1: whole)."""
+@dataclass(frozen=True)
+class _Spread:
+    """What a pixel gives to the places around it along an axis: whole `weights`, `step` places
+    further for the next pixel; `edges` is how often the first and the last pixel are repeated,
+    `crop` how many places at either end are none of the result's."""
+
+    step: int
+    weights: Array
+    edges: tuple[int, int]
+    crop: tuple[int, int]
+
+
+def _spread(rule: str, exact: bool, given: int, made: int) -> _Spread:
+    """Enlargement of `given` pixels to `made` places; `exact`: by the quotient of the two.
+
+    A weight falls by one part a place on both sides of its pixel, in parts of a step; where pixels
+    lie between two places, by two parts, in parts of two steps.
+    """
+    if given == made and (exact or rule == "align_corners"):
+        return _Spread(1, np.ones(1, int), (0, 0), (0, 0))
+    corners, centred = rule == "align_corners", rule in ("half_pixel", "pytorch_half_pixel")
+    if not (corners or centred or rule == "asymmetric") or not (exact or corners):
+        raise Declined("it does not weigh the nearest pixels by their distance")
+    step, rest = divmod(made - corners, max(given - corners, 1))
+    if rest or made < given or given <= corners:
+        raise Declined("it does not enlarge by a whole number")
+    between = centred and step % 2 == 0
+    ramp = np.arange(1, 2 * step, 2) if between else np.arange(1, step + 1)
+    weights = np.concatenate([ramp, ramp[::-1] if between else ramp[-2::-1]])
+    edges = (int(centred), int(not corners))
+    first = step * edges[0] + (len(weights) - 1 - (step - 1) * centred) // 2
+    reach = (given + sum(edges) - 1) * step + len(weights)
+    return _Spread(step, weights, edges, (first, reach - first - made))
+
+
+def _are_quotients(
+    node: ir.Node, scales: Array | None, before: Sequence[int], after: Sequence[int]
+) -> bool:
+    """Whether the scales of a Resize are those of its extents."""
+    axes = ints_attr(node, "axes") or range(len(before))
+    wanted = [after[axis] / before[axis] for axis in axes]
+    return scales is not None and (not scales.size or np.array_equal(scales, np.float32(wanted)))
 
 
 def _has_one_scale(dequantize: ir.Node) -> bool:
