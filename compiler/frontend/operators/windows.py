@@ -3,17 +3,16 @@
 The one idea: what slides along the depth slides apart from what slides along rows and columns. The
 largest of a box is the largest of rows of planes, its mean the mean of means, for each place counts
 what it counts along its own axis. A convolution over the depth has a plane's channels and those of
-the planes behind it side by side; a transposed one adds up planes that overlap. Depth is part of
-the channels of a pool and of the batch of a convolution, so that rows and columns stay as they are.
+the planes behind it side by side, a transposed one those of the planes that meet in one of its
+result. Depth is part of the channels of a pool and of the batch of a convolution, so that rows and
+columns stay as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import prod
-from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -160,31 +159,43 @@ def deep_conv(
 @defines(WINDOWS, "ConvTranspose")
 def deep_conv_transpose(
     b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None,
-    *, group: int = 1, output_padding: Sequence[int] = (0, 0, 0), **window: Any,
+    *, output_padding: Sequence[int] = (0, 0, 0), **window: Any,
 ) -> Tensor:  # fmt: skip
-    """Each plane makes one for each position of the kernel; they are added up where they meet."""
+    """Planes of the result a stride apart read the same positions of the kernel: they are one
+    transposed convolution of images that have the planes which meet there as channels."""
     _check_deep(b, x)
     _check_weights(w)
-    batch, channels, depth, *plane = x.shape
+    batch, _, depth, *plane = x.shape
     _, made, deep, *after = static_shape(b.node.outputs[0])
-    taps, step = window["kernel_shape"][0], window["strides"][0]
-    images = b.reshape(b.transpose(x, *DEPTH_LAST), (batch * depth, channels, *plane))
-    kernel = b.reshape(w, (channels, made // group * taps, *w.shape[3:]))
+    step, count = window["strides"][0], -(-deep // window["strides"][0])
+    planes = b.transpose(x, *DEPTH_LAST)
     attributes = _window(b, 1, 2) | {"output_padding": output_padding[1:]}
-    planes = b.one("ConvTranspose", images, kernel, **attributes)
-    split = b.reshape(planes, (batch, depth, made, taps, prod(after)))
-    parts = []
-    for tap in range(taps):
-        first = tap * window["dilations"][0] - window["pads"][0]
-        if first + (depth - 1) * step < 0 or first >= deep:
-            continue
-        part = b.reshape(b.slice(split, 3, tap, tap + 1), (batch, depth, 1, made, prod(after)))
-        part = _padded(b, part, 2, 0, step - 1)
-        part = b.reshape(part, (batch, depth * step, made, prod(after)))
-        parts.append(_padded(b, part, 1, first, deep - first - depth * step))
-    total = b.reshape(reduce(add, parts), (batch, deep, made, *after))
-    result = b.transpose(total, *DEPTH_LAST)
-    return result if bias is None else result + b.reshape(bias, (made, 1, 1, 1))
+    group, (taps, *flat) = attributes.get("group", 1), window["kernel_shape"]
+    across = w.shape[0] // group
+    split = b.reshape(w, (group, across, made // group, taps, prod(flat)))
+    kernels = b.split(b.transpose(split, 0, 3, 1, 2, 4), [1] * taps, 1)
+    phases = []
+    for phase in range(step):
+        met = []
+        for tap, kernel in enumerate(kernels):
+            place = phase + window["pads"][0] - tap * window["dilations"][0]
+            first, between = divmod(place, step)
+            if not between and -count < first < depth:
+                part = _padded(b, planes, 1, -first, first + count - depth)
+                part = b.reshape(part, (batch, count, group, across, prod(plane)))
+                met.append((part, kernel))
+        if met:
+            wide = (group * len(met) * across, made // group, *flat)
+            images = b.concat([part for part, _ in met], 3)
+            images = b.reshape(images, (batch * count, wide[0], *plane))
+            weights = b.reshape(b.concat([kernel for _, kernel in met], 1), wide)
+            images = b.one("ConvTranspose", images, weights, bias, **attributes)
+        else:
+            level = b.constant(np.zeros(made), x.dtype) if bias is None else bias
+            images = b.one("Expand", b.reshape(level, (made, 1, 1)), [batch * count, made, *after])
+        phases.append(b.reshape(images, (batch, count, 1, made, prod(after))))
+    total = b.reshape(b.concat(phases, 2), (batch, count * step, made, *after))
+    return b.transpose(b.slice(total, 1, 0, deep), *DEPTH_LAST)
 
 
 @defines(WINDOWS, "Resize")
