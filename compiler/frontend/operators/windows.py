@@ -277,7 +277,9 @@ def _are_quotients(
     """Whether the scales of a Resize are those of its extents."""
     axes = ints_attr(node, "axes") or range(len(before))
     wanted = [after[axis] / before[axis] for axis in axes]
-    return scales is not None and (not scales.size or np.array_equal(scales, np.float32(wanted)))
+    return scales is not None and (
+        not scales.size or np.array_equal(scales, np.array(wanted, np.float32))
+    )
 
 
 def _has_one_scale(dequantize: ir.Node) -> bool:
