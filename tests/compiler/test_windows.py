@@ -7,13 +7,29 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMED
-from one_node import Case, case, check, executed, ints, lowered, model_of, real, reference
+from one_node import (
+    Case,
+    case,
+    check,
+    executed,
+    ints,
+    lowered,
+    model_of,
+    real,
+    reference,
+    sample,
+)
+from onnx import numpy_helper
 
+from compiler.frontend.importer import load
+from compiler.frontend.rewrite import static_shape
 from compiler.tensor_ir.interpreter import run
+from compiler.tensor_ir.nest import Nest
 
 
 @st.composite
@@ -48,20 +64,51 @@ def test_convolutions_of_any_geometry(node: Case) -> None:
     check(model, feeds, atol=1e-5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(st.data())
 def test_transposed_convolutions_of_any_geometry(data: st.DataObject) -> None:
-    strides = [data.draw(st.integers(1, 3)) for _ in range(2)]
-    kernel = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    extents = (3, 4, 2)[: data.draw(st.integers(2, 3))]
+    strides, dilations, kernel = (
+        [data.draw(st.integers(1, most)) for _ in extents] for most in (3, 2, 4)
+    )
+    group = data.draw(st.integers(1, 2))
     pads = [data.draw(st.integers(0, k - 1)) for k in kernel * 2]
     extra = [data.draw(st.integers(0, s - 1)) for s in strides]
     node = case(
-        "ConvTranspose", (1, 2, 3, 4), real(2, 2, *kernel), real(2), strides=strides, pads=pads,
-        output_padding=extra,
+        "ConvTranspose", (2, 2, *extents), real(2, 3, *kernel),
+        *([real(3 * group)] if data.draw(st.booleans()) else []), strides=strides, pads=pads,
+        dilations=dilations, group=group, output_padding=extra,
     )  # fmt: skip
-    if all(2 * s + e + k > a + b for s, e, k, a, b in
-           zip(strides, extra, kernel, pads[:2], pads[2:], strict=True)):  # fmt: skip
-        check(*model_of(node))
+    if min(static_shape(load(model_of(node)[0], "g").graph.outputs[0])) > 0:
+        check(*model_of(node), atol=1e-5)
+
+
+@pytest.mark.parametrize(("step", "deep", "group"), [(1, 4, 1), (2, 7, 2), (3, 11, 1)])
+def test_bytes_of_volumes_transposed_are_those_of_onnx_runtime(
+    step: int, deep: int, group: int
+) -> None:
+    scales = np.tile(np.float32([1 / 32, 1 / 64, 1 / 128]), group)
+    constants = {
+        "w": sample((4, 3, 2, 3, 2), case("ConvTranspose", dtype="int8")), "ws": scales[:3],
+        "bias": np.arange(-9, 9, 3, np.int32)[: 3 * group], "bs": scales * np.float32(1 / 32),
+    }  # fmt: skip
+    head = "strides = [{0}, 2, 1], group = {1}, pads = [{2}, 1, 0, 0, 0, 1]"
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (uint8[1, 4, 4, 5, 3] x) => (int8[1, {3 * group}, {deep}, h, w] y)
+        <float s = {{0.03125}}, uint8 o = {{13}}, float t = {{0.25}}, int8 p = {{-7}}> {{
+          a = DequantizeLinear (x, s, o)
+          k = DequantizeLinear <axis = 1> (w, ws)
+          b = DequantizeLinear <axis = 0> (bias, bs)
+          c = ConvTranspose <{head.format(step, group, int(step < 3))}> (a, k, b)
+          y = QuantizeLinear (c, t, p)
+        }}""")
+    model.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in constants.items())
+    feeds = {"x": sample((1, 4, 4, 5, 3), case("ConvTranspose", dtype="uint8"))}
+    graph = lowered(model)
+    kinds = {graph.tensors[nest.tensor].dtype for nest in graph.steps if isinstance(nest, Nest)}
+    assert kinds <= {"uint8", "int8"}
+    np.testing.assert_array_equal(run(graph, feeds)["y"], *reference(model, feeds))
 
 
 @settings(max_examples=40)
@@ -183,3 +230,34 @@ def test_the_ratio_of_the_sides_is_kept() -> None:
         (got,) = run(lowered(model), feeds).values()
         (want,) = reference(model, feeds)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rule", "given_sides", "made"),
+    [
+        ("half_pixel", (3, 7), (9, 35)),
+        ("pytorch_half_pixel", (1, 4), (6, 4)),
+        ("asymmetric", (3, 5), (6, 35)),
+        ("asymmetric", (1, 6), (4, 6)),
+        ("align_corners", (3, 7), (7, 25)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_enlarged_bytes_are_those_of_onnx_runtime(
+    rule: str, given_sides: tuple[int, int], made: tuple[int, int], kind: str
+) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g ({kind}[1, 3, {given_sides[0]}, {given_sides[1]}] x) => ({kind}[1, 3, h, w] y)
+        <float s = {{0.05}}, {kind} o = {{3}}, float t = {{0.043}}, {kind} p = {{7}},
+         int64[4] sizes = {{1, 3, {made[0]}, {made[1]}}}> {{
+          r = DequantizeLinear (x, s, o)
+          e = Resize <mode = "linear", coordinate_transformation_mode = "{rule}"> (r, , , sizes)
+          y = QuantizeLinear (e, t, p)
+        }}""")
+    feeds = {"x": sample((1, 3, *given_sides), case("Resize", dtype=kind))}
+    graph = lowered(model)
+    assert {graph.tensors[step.tensor].dtype for step in graph.steps if isinstance(step, Nest)} == {
+        kind
+    }
+    np.testing.assert_array_equal(run(graph, feeds)["y"], *reference(model, feeds))

@@ -3,17 +3,16 @@
 The one idea: what slides along the depth slides apart from what slides along rows and columns. The
 largest of a box is the largest of rows of planes, its mean the mean of means, for each place counts
 what it counts along its own axis. A convolution over the depth has a plane's channels and those of
-the planes behind it side by side; a transposed one adds up planes that overlap. Depth is part of
-the channels of a pool and of the batch of a convolution, so that rows and columns stay as they are.
+the planes behind it side by side, a transposed one those of the planes that meet in one of its
+result. Depth is part of the channels of a pool and of the batch of a convolution, so that rows and
+columns stay as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import prod
-from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +21,15 @@ import onnx_ir as ir
 from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.definitions import Decompose, Table, defines
-from compiler.frontend.rewrite import const, int_attr, ints_attr, is_op, scalar, static_shape
+from compiler.frontend.rewrite import (
+    Array,
+    const,
+    int_attr,
+    ints_attr,
+    is_op,
+    scalar,
+    static_shape,
+)
 
 WINDOWS: Table = {}
 """Pools and convolutions of three dimensions, and LpPool."""
@@ -152,31 +159,43 @@ def deep_conv(
 @defines(WINDOWS, "ConvTranspose")
 def deep_conv_transpose(
     b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None,
-    *, group: int = 1, output_padding: Sequence[int] = (0, 0, 0), **window: Any,
+    *, output_padding: Sequence[int] = (0, 0, 0), **window: Any,
 ) -> Tensor:  # fmt: skip
-    """Each plane makes one for each position of the kernel; they are added up where they meet."""
+    """Planes of the result a stride apart read the same positions of the kernel: they are one
+    transposed convolution of images that have the planes which meet there as channels."""
     _check_deep(b, x)
     _check_weights(w)
-    batch, channels, depth, *plane = x.shape
+    batch, _, depth, *plane = x.shape
     _, made, deep, *after = static_shape(b.node.outputs[0])
-    taps, step = window["kernel_shape"][0], window["strides"][0]
-    images = b.reshape(b.transpose(x, *DEPTH_LAST), (batch * depth, channels, *plane))
-    kernel = b.reshape(w, (channels, made // group * taps, *w.shape[3:]))
+    step, count = window["strides"][0], -(-deep // window["strides"][0])
+    planes = b.transpose(x, *DEPTH_LAST)
     attributes = _window(b, 1, 2) | {"output_padding": output_padding[1:]}
-    planes = b.one("ConvTranspose", images, kernel, **attributes)
-    split = b.reshape(planes, (batch, depth, made, taps, prod(after)))
-    parts = []
-    for tap in range(taps):
-        first = tap * window["dilations"][0] - window["pads"][0]
-        if first + (depth - 1) * step < 0 or first >= deep:
-            continue
-        part = b.reshape(b.slice(split, 3, tap, tap + 1), (batch, depth, 1, made, prod(after)))
-        part = _padded(b, part, 2, 0, step - 1)
-        part = b.reshape(part, (batch, depth * step, made, prod(after)))
-        parts.append(_padded(b, part, 1, first, deep - first - depth * step))
-    total = b.reshape(reduce(add, parts), (batch, deep, made, *after))
-    result = b.transpose(total, *DEPTH_LAST)
-    return result if bias is None else result + b.reshape(bias, (made, 1, 1, 1))
+    group, (taps, *flat) = attributes.get("group", 1), window["kernel_shape"]
+    across = w.shape[0] // group
+    split = b.reshape(w, (group, across, made // group, taps, prod(flat)))
+    kernels = b.split(b.transpose(split, 0, 3, 1, 2, 4), [1] * taps, 1)
+    phases = []
+    for phase in range(step):
+        met = []
+        for tap, kernel in enumerate(kernels):
+            place = phase + window["pads"][0] - tap * window["dilations"][0]
+            first, between = divmod(place, step)
+            if not between and -count < first < depth:
+                part = _padded(b, planes, 1, -first, first + count - depth)
+                part = b.reshape(part, (batch, count, group, across, prod(plane)))
+                met.append((part, kernel))
+        if met:
+            wide = (group * len(met) * across, made // group, *flat)
+            images = b.concat([part for part, _ in met], 3)
+            images = b.reshape(images, (batch * count, wide[0], *plane))
+            weights = b.reshape(b.concat([kernel for _, kernel in met], 1), wide)
+            images = b.one("ConvTranspose", images, weights, bias, **attributes)
+        else:
+            level = b.constant(np.zeros(made), x.dtype) if bias is None else bias
+            images = b.one("Expand", b.reshape(level, (made, 1, 1)), [batch * count, made, *after])
+        phases.append(b.reshape(images, (batch, count, 1, made, prod(after))))
+    total = b.reshape(b.concat(phases, 2), (batch, count * step, made, *after))
+    return b.transpose(b.slice(total, 1, 0, deep), *DEPTH_LAST)
 
 
 @defines(WINDOWS, "Resize")
@@ -185,37 +204,82 @@ def whole_enlargement(
     sizes: Tensor | None = None, *, mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel", **given: Any,
 ) -> Tensor:  # fmt: skip
-    """Integers enlarged twice or four times by interpolation: a transposed convolution of each
-    channel, whose weights are whole in parts of 4 or 8, around which the edge goes on."""
+    """Integers enlarged by interpolation to a whole multiple: a transposed convolution of each
+    channel, whose weights are whole in parts of a step, around which the edge goes on."""
     maker = x.ir.producer()
     if maker is None or not is_op(maker, "DequantizeLinear") or not _has_one_scale(maker):
         raise Declined("its input is no 8-bit integers of one scale")
-    usual = coordinate_transformation_mode in ("half_pixel", "pytorch_half_pixel")
-    if mode != "linear" or not usual or given.get("exclude_outside"):
+    usual = given.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+    if mode != "linear" or not usual or given.get("exclude_outside") or given.get("antialias"):
         raise Declined("it does not weigh the nearest pixels by their distance")
     before, after = x.shape, static_shape(b.node.outputs[0])
-    factors = [made / extent for made, extent in zip(after, before, strict=True)]
-    if len(before) != 4 or factors[:2] != [1, 1] or not {*factors[2:]} <= {1, 2, 4}:
-        raise Declined("it does not enlarge images twice or four times")
-    steps = [int(factor) for factor in factors[2:]]
-    along = [_WHOLE_WEIGHTS[step] for step in steps]
-    weights = np.multiply.outer(*along)
+    if len(before) != 4 or before[:2] != after[:2]:
+        raise Declined("it does not enlarge images")
+    exact = scales is None or _are_quotients(b.node, const(scales.ir), before, after)
+    rule = coordinate_transformation_mode
+    rows = [_spread(rule, exact, *ends) for ends in zip(before[2:], after[2:], strict=True)]
+    weights = np.multiply.outer(*(row.weights for row in rows))
+    if weights.max() > np.iinfo(np.int8).max:
+        raise Declined("its weights are no 8-bit integers")
+    steps = [row.step for row in rows]
     kernel = b.one(
         "DequantizeLinear",
         b.constant(np.broadcast_to(weights, (before[1], 1, *weights.shape)), np.int8),
         b.constant(prod(steps) / weights.sum(), x.dtype),
     )
-    edges = [int(step > 1) for step in steps]
-    padded = b.one("Pad", x, [0, 0, *edges, 0, 0, *edges], mode="edge")
-    crop = [3 * step // 2 if step > 1 else 0 for step in steps]
+    edges = [row.edges[end] for end in (0, 1) for row in rows]
+    padded = b.one("Pad", x, [0, 0, *edges[:2], 0, 0, *edges[2:]], mode="edge")
     return b.one(
         "ConvTranspose", padded, kernel, group=before[1], kernel_shape=weights.shape,
-        strides=steps, pads=[*crop, *crop], dilations=[1, 1], output_padding=[0, 0],
+        strides=steps, pads=[row.crop[end] for end in (0, 1) for row in rows],
+        dilations=[1, 1], output_padding=[0, 0],
     )  # fmt: skip
 
 
-_WHOLE_WEIGHTS = {1: [1], 2: [1, 3, 3, 1], 4: [1, 3, 5, 7, 7, 5, 3, 1]}
-"""What each place of a row takes of a pixel, in parts of twice the enlargement (of 1: whole)."""
+@dataclass(frozen=True)
+class _Spread:
+    """What a pixel gives to the places around it along an axis: whole `weights`, `step` places
+    further for the next pixel; `edges` is how often the first and the last pixel are repeated,
+    `crop` how many places at either end are none of the result's."""
+
+    step: int
+    weights: Array
+    edges: tuple[int, int]
+    crop: tuple[int, int]
+
+
+def _spread(rule: str, exact: bool, given: int, made: int) -> _Spread:
+    """Enlargement of `given` pixels to `made` places; `exact`: by the quotient of the two.
+
+    A weight falls by one part a place on both sides of its pixel, in parts of a step; where pixels
+    lie between two places, by two parts, in parts of two steps.
+    """
+    if given == made and (exact or rule == "align_corners"):
+        return _Spread(1, np.ones(1, int), (0, 0), (0, 0))
+    corners, centred = rule == "align_corners", rule in ("half_pixel", "pytorch_half_pixel")
+    if not (corners or centred or rule == "asymmetric") or not (exact or corners):
+        raise Declined("it does not weigh the nearest pixels by their distance")
+    step, rest = divmod(made - corners, max(given - corners, 1))
+    if rest or made < given or given <= corners:
+        raise Declined("it does not enlarge by a whole number")
+    between = centred and step % 2 == 0
+    ramp = np.arange(1, 2 * step, 2) if between else np.arange(1, step + 1)
+    weights = np.concatenate([ramp, ramp[::-1] if between else ramp[-2::-1]])
+    edges = (int(centred), int(not corners))
+    first = step * edges[0] + (len(weights) - 1 - (step - 1) * centred) // 2
+    reach = (given + sum(edges) - 1) * step + len(weights)
+    return _Spread(step, weights, edges, (first, reach - first - made))
+
+
+def _are_quotients(
+    node: ir.Node, scales: Array | None, before: Sequence[int], after: Sequence[int]
+) -> bool:
+    """Whether the scales of a Resize are those of its extents."""
+    axes = ints_attr(node, "axes") or range(len(before))
+    wanted = [after[axis] / before[axis] for axis in axes]
+    return scales is not None and (
+        not scales.size or np.array_equal(scales, np.array(wanted, np.float32))
+    )
 
 
 def _has_one_scale(dequantize: ir.Node) -> bool:
