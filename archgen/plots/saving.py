@@ -233,8 +233,15 @@ def save_plots(
     if unknown:
         raise ValueError(f"format {', '.join(unknown)}: must be one of {', '.join(FORMATS)}")
     inside = detail_figures(archs, layers, spans, levels) if details else ()
+    return save_figures(chain(overview_figures(frame, archs), inside), folder, formats)
+
+
+def save_figures(
+    figures: Iterable[tuple[str, Figure]], folder: Path, formats: Sequence[str] = ("png",)
+) -> list[Path]:
+    """Write `figures` by name into `folder`; gives the paths of the files."""
     paths = []
-    for name, figure in chain(overview_figures(frame, archs), inside):
+    for name, figure in figures:
         for suffix in formats:
             path = folder / f"{name}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -17,8 +16,8 @@ from matplotlib.figure import Figure
 from archgen.outcomes.frame import layers_frame, levels_frame, spans_frame
 from archgen.outcomes.points import Outcome
 from archgen.plots import as_svg, detail_figures
-from archgen.plots.saving import MOST_ROWS, cloud_figures, row_figures, sweep_figures
-from archgen.report.points import PointView, ReportSubject
+from archgen.plots.saving import MOST_ROWS
+from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing
 
 DETAILS = 4
@@ -45,16 +44,6 @@ class Drawing:
     """How to read it."""
     svg: str
     """Empty where it is left out for its size."""
-
-
-def overviews(study: ReportSubject, ranking: Ranking) -> list[Drawing]:
-    """What compares points: of a large study the best where each has a row."""
-    frame, archs = study.frame, study.by_name
-    if frame.empty:
-        return []
-    shown = bars_of(len(frame), ranking)
-    rows = row_figures(frame.iloc[shown], archs)
-    return [*drawn(chain(sweep_figures(frame, archs), rows, cloud_figures(frame, archs)))]
 
 
 def drawn(figures: Iterable[tuple[str, Figure]], anchor: str = "figure") -> Iterator[Drawing]:

@@ -31,7 +31,7 @@ from archgen.report.figures import (  # fmt: skip
     bars_of,
     chosen_details,
     details,
-    overviews,
+    drawn,
     within,
 )
 from archgen.report.found import findings
@@ -119,7 +119,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
     )
     fields = [heading for heading, _ in tables.swept(points)]
     rows = bars_of(len(points), ranking)
-    figures = overviews(study, ranking)
+    figures = [*drawn(study.overviews.items())]
     known_columns = dict.fromkeys(column(str(name), COLUMNS) for name in study.frame)
     notes = [*(p.text("note") for p in points), *flat_notes(study.frame, study.by_name)]
     return {
@@ -221,7 +221,10 @@ def _detail(
 def _file(ranking: Ranking, standing: Standing) -> tuple[str, str, str]:
     """Id, name and text of a machine's file with every field, defaults too."""
     fields = fields_of(standing.arch)
-    text = yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=100)
+    # Of a thousand machines libyaml writes in one second what takes Python ten.
+    text = yaml.dump(
+        fields, None, yaml.CSafeDumper, sort_keys=False, default_flow_style=None, width=100
+    )
     return tables.yaml_anchor(ranking, standing.name), standing.name, text
 
 

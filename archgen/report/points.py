@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from archgen.outcomes.axes import workload
 from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like
@@ -25,7 +26,7 @@ from simmodel.arch.record import Arch
 
 class ReportSubject(Protocol):
     """A study (`archgen.studies.results.Study`): its finished points and machines, what it was made
-    of, one row for each point, and its machines by their names."""
+    of, one row for each point, its machines by their names, and figures that compare points."""
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]: ...
@@ -37,6 +38,8 @@ class ReportSubject(Protocol):
     def frame(self) -> Frame: ...
     @property
     def by_name(self) -> dict[str, Arch]: ...
+    @property
+    def overviews(self) -> dict[str, Figure]: ...
 
 
 @dataclass(frozen=True)

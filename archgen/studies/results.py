@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 from pydantic import ValidationError
 
 from archgen.outcomes.axes import completed
@@ -33,8 +34,8 @@ from archgen.outcomes.frame import (
     spans_frame,
 )
 from archgen.outcomes.points import Outcome, Point, StudyMetadata
-from archgen.plots import save_plots
-from archgen.plots.saving import keep_only
+from archgen.plots import overview_figures
+from archgen.plots.saving import keep_only, save_figures
 from archgen.process.cache import code_version, revision
 from archgen.process.files import DamagedFile, read_sealed, write_sealed
 from archgen.report import card_html
@@ -62,6 +63,11 @@ class Study:
     def frame(self) -> pd.DataFrame:
         """One row for each point; `archgen explain columns` lists columns and units."""
         return completed(results_frame(self.outcomes), self.archs)
+
+    @cached_property
+    def overviews(self) -> dict[str, Figure]:
+        """The figures that compare its points, by name: of files and of the report alike."""
+        return {} if self.frame.empty else dict(overview_figures(self.frame, self.by_name))
 
     @cached_property
     def layers(self) -> pd.DataFrame:
@@ -135,7 +141,7 @@ class Study:
         target.mkdir(parents=True, exist_ok=True)
         save_frame(self.frame, target)
         if plots:
-            keep_only(target, save_plots(self.frame, self.by_name, target))
+            keep_only(target, save_figures(self.overviews.items(), target))
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a few sentences and a table."""
