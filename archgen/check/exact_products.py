@@ -46,7 +46,8 @@ def serialized_with_exact_products(model: bytes) -> bytes:
 
 def with_exact_products(proto: onnx.ModelProto) -> onnx.ModelProto:
     """`proto` without products of unsigned by signed bytes; `proto` itself where it has none."""
-    if not _has_products(proto.graph):
+    nodes = (node for graph in all_graphs(proto.graph) for node in graph.node)
+    if not any(node.op_type in _OPERANDS for node in nodes):
         return proto
     try:
         exact = shape_inference.infer_shapes(proto)
@@ -54,10 +55,6 @@ def with_exact_products(proto: onnx.ModelProto) -> onnx.ModelProto:
         return proto  # ONNX Runtime says what is wrong
     _make_exact(exact.graph, {})
     return exact
-
-
-def _has_products(graph: onnx.GraphProto) -> bool:
-    return any(node.op_type in _OPERANDS for each in all_graphs(graph) for node in each.node)
 
 
 def _make_exact(graph: onnx.GraphProto, outside: Mapping[str, int]) -> None:

@@ -50,13 +50,15 @@ def run_in_parts(
         read_later = wanted | _reads(nodes[stop:])
         made = [name for node in part for name in node.output if name in read_later]
         if made:
-            values |= run(_submodel(light, part, made, values), _read_by(part, values))
+            read = _reads(part)
+            fed = {name: array for name, array in values.items() if name in read}
+            values |= run(_submodel(light, part, made, fed), fed)
         if stop < len(nodes):
             own = nodes[stop]
             try:
                 held = {n: numpy_helper.to_array(constants[n]) for n in own.input if n in constants}
-                read = [held[n] if n in held else values[n] if n else None for n in own.input]
-                results = compute_own(own, read, constants, run_node)
+                operands = [held[n] if n in held else values[n] if n else None for n in own.input]
+                results = compute_own(own, operands, constants, run_node)
             except OperatorFailed as mistake:
                 raise ModelError(str(mistake)) from mistake
             values |= zip((name for name in own.output if name), results, strict=False)
@@ -79,21 +81,16 @@ def _reads(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     return names_read(onnx.GraphProto(node=nodes))
 
 
-def _read_by(part: Sequence[onnx.NodeProto], values: Mapping[str, Array]) -> dict[str, Array]:
-    read = _reads(part)
-    return {name: array for name, array in values.items() if name in read}
-
-
 def _submodel(
     light: onnx.ModelProto,
     part: Sequence[onnx.NodeProto],
     made: Sequence[str],
-    values: Mapping[str, Array],
+    feeds: Mapping[str, Array],
 ) -> onnx.ModelProto:
-    """A stretch as a model: what it reads of `values` are its inputs."""
+    """A stretch as a model, whose inputs are `feeds`."""
     inputs = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in _read_by(part, values).items()
+        for n, a in feeds.items()
     ]
     read = _reads(part)
     graph = onnx.GraphProto(name=light.graph.name, node=part, input=inputs)

@@ -23,6 +23,7 @@ from rich.progress import (
 )
 
 from archgen.cli.options import bounds_options, together
+from archgen.cli.terminal import ExitCode
 from archgen.lint import brief, findings
 from archgen.outcomes.points import Outcome
 from archgen.report import REPORT, write_report
@@ -34,7 +35,6 @@ from archgen.studies.sweep import Observer
 
 Result = TypeVar("Result")
 OUT = Path("archgen-out")
-INTERRUPTED = 130
 running_options = together(
     click.option(
         "-j", "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1,
@@ -105,7 +105,7 @@ def watched(work: Callable[[Observer], Result], folder: Path) -> Result:
                 done = f"{task.completed:.0f} of {task.total:.0f} points are finished and saved"
                 said = f"{done} in {folder}; run again to go on"
             click.echo(f"interrupted: {said}", err=True)
-            sys.exit(INTERRUPTED)
+            sys.exit(ExitCode.INTERRUPTED)
 
 
 def save_page(study: Study, folder: Path, wanted: bool, name: str = REPORT) -> None:

@@ -289,7 +289,6 @@ def _check_operators(proto: onnx.ModelProto, label: str) -> None:
 def _check_wiring(graph: onnx.GraphProto, label: str) -> None:
     known = {"", *(value.name for value in graph.input)}
     known.update(tensor.name for tensor in graph.initializer)
-    known.update(tensor.values.name for tensor in graph.sparse_initializer)
     for node in graph.node:
         known.update(node.output)
     for node in graph.node:

@@ -27,37 +27,30 @@ _RIGHT: Any = {"fc": style.BLUE, "ec": style.PAPER, "lw": 0.5}
 _BOUND: Any = {"color": style.INK, "marker": "|", "ls": "", "ms": 11, "mew": 2}
 
 
-@rc_context(style.SETTINGS)
 def latency_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Bars of `latency_ms`, and the roofline's lower bound of each."""
+    return _bounded_bars(
+        frame, archs, "Latency of one inference", "latency [ms]", "latency_ms",
+        lambda row: number(row, "latency_ms") * number(row, "efficiency"),
+    )  # fmt: skip
 
-    def least(row: Record) -> float:
-        return number(row, "latency_ms") * number(row, "efficiency")
 
-    figure, panels = bar_figure(frame, archs, "Latency of one inference", "latency [ms]")
-    return _with_bars(figure, panels, frame, "latency_ms", least)
+def throughput_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
+    """Bars of `throughput_ips`, and the roofline's upper bound of each."""
+    return _bounded_bars(
+        frame, archs, "Throughput", "throughput [samples/s]", "throughput_ips",
+        lambda row: number(row, "throughput_ips") / (number(row, "efficiency") or math.nan),
+    )  # fmt: skip
 
 
 @rc_context(style.SETTINGS)
-def throughput_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
-    """Bars of `throughput_ips`, and the roofline's upper bound of each."""
-
-    def most(row: Record) -> float:
-        return number(row, "throughput_ips") / (number(row, "efficiency") or math.nan)
-
-    figure, panels = bar_figure(frame, archs, "Throughput", "throughput [samples/s]")
-    return _with_bars(figure, panels, frame, "throughput_ips", most)
-
-
-def _with_bars(
-    figure: Figure,
-    panels: Sequence[tuple[Axes, Panel]],
-    frame: Frame,
-    column: str,
+def _bounded_bars(
+    frame: Frame, archs: Mapping[str, Arch], text: str, x: str, column: str,
     bound: Callable[[Record], float],
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Bars of `column` with ticks at the `bound` of each; logarithmic beyond a range of 30 times.
     Red and hatched where outputs were wrong, pale where estimated, with what a run gave inside."""
+    figure, panels = bar_figure(frame, archs, text, x)
     for axes, panel in panels:
         done = [(place, row) for place, row in panel if has_figures(row)]
         ends = [number(row, column) for _, row in done]
