@@ -4,9 +4,11 @@ is the key of remembered decisions, so it must say everything."""
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from compiler.tensor_ir import nest as ir
@@ -191,3 +193,13 @@ def _with_rows(graph: NestGraph, tensor: Tensor, pick: ir.Pick) -> Tensor:
     hosts = [s for s in graph.steps if isinstance(s, HostNode) and tensor.name in s.outputs]
     origin = [(host.origin, host.kind) for host in hosts] or [("", "")]
     return replace(tensor, picked=ir.Picked(table, index, pick.axis, *origin[0]))
+
+
+def check_case(path: Path, result: Callable[[str], str]) -> None:
+    """What stands below the line of a case is the result of what stands above it, or becomes it."""
+    before, _, after = path.read_text().partition("----\n")
+    text = result(before)
+    if os.environ.get("UPDATE_CASES"):
+        path.write_text(f"{before}----\n{text}")
+    else:
+        assert text == after

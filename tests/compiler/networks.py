@@ -47,6 +47,11 @@ def cleaned(model: ir.Model) -> ir.Model:
     return run_passes(Stages().graph, model).ir
 
 
+def model_of(text: str, opset: int = 18) -> onnx.ModelProto:
+    """A model in ONNX's text syntax, without its header."""
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
+
+
 class Net:
     """An ONNX graph that grows by one operator per call."""
 

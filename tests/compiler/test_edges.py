@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from networks import model_of
 from one_node import reference
 
 from archgen.check.reference import run_node
@@ -24,10 +25,6 @@ INTEGER = "cocco-simba-1c"
 
 
 Feeds = dict[str, Array]
-
-
-def model_of(text: str, opset: int) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
 
 
 def inputs_of(proto: onnx.ModelProto) -> Feeds:

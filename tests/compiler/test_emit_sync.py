@@ -39,25 +39,25 @@ def touch(engine: str, *uses: Use) -> tuple[tuple[str, Use], ...]:
     return tuple((engine, each) for each in uses)
 
 
-def test_a_buffer_of_one_slot() -> None:
-    fill = touch("load", use("x", 0, write=True))
-    read = touch("matrix", use("x", 0, write=False))
-    assert chains((fill, read), 1) == [
-        TokenChain("load", "matrix", 0, (0,), (1,)),  # full
-        TokenChain("matrix", "load", 1, (1,), (0,)),  # free: the next load waits for this product
-    ]
-
-
-def test_two_slots_are_two_iterations_apart() -> None:
-    fill = touch("load", use("x", 0, write=True, slots=2))
-    read = touch("matrix", use("x", 0, write=False, slots=2))
-    assert chains((fill, read), 1)[1] == TokenChain("matrix", "load", 2, (1,), (0,))
-
-
-def test_outside_loops_nothing_comes_again() -> None:
-    fill = touch("load", use("x", 0, write=True, home=0))
-    read = touch("matrix", use("x", 0, write=False, home=0))
-    assert chains((fill, read), 0) == [TokenChain("load", "matrix", 0, (0,), (1,))]
+@pytest.mark.parametrize(
+    ("slots", "home", "free"),
+    [
+        (
+            1,
+            1,
+            [TokenChain("matrix", "load", 1, (1,), (0,))],
+        ),  # the next load waits
+        (2, 1, [TokenChain("matrix", "load", 2, (1,), (0,))]),
+        (1, 0, []),  # outside loops nothing comes again
+    ],
+)
+def test_a_slot_is_free_again_as_many_turns_on(
+    slots: int, home: int, free: list[TokenChain]
+) -> None:
+    fill = touch("load", use("x", 0, write=True, slots=slots, home=home))
+    read = touch("matrix", use("x", 0, write=False, slots=slots, home=home))
+    full = TokenChain("load", "matrix", 0, (0,), (1,))
+    assert chains((fill, read), home) == [full, *free]
 
 
 def test_buffers_of_other_slots_keep_chains_of_their_own() -> None:

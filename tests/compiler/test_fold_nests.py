@@ -6,7 +6,6 @@ it. `UPDATE_CASES=1 pytest tests/compiler/test_fold_nests.py` rewrites the secon
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from machines import machine
-from nest_reader import parse_graph
+from nest_reader import check_case, parse_graph
 from networks import Net, networks
 
 from archgen.check.reference import run_node
@@ -68,12 +67,8 @@ def rewritten(step: Pass[NestGraph], graph: NestGraph, steps: float = 0.0) -> Ne
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_cases(path: Path) -> None:
-    before, _, after = path.read_text().partition("----\n")
-    text = print_graph(rewritten(PASSES[path.parent.name], read(before)))
-    if os.environ.get("UPDATE_CASES"):
-        path.write_text(f"{before}----\n{text}")
-    else:
-        assert text == after
+    step = PASSES[path.parent.name]
+    check_case(path, lambda before: print_graph(rewritten(step, read(before))))
 
 
 @pytest.mark.parametrize("quantized", [False, True])

@@ -6,7 +6,6 @@ of it. `UPDATE_CASES=1 pytest tests/compiler/test_nest_join_concat.py` rewrites 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nest_reader import parse_graph
+from nest_reader import check_case, parse_graph
 from networks import cleaned
 from onnx import TensorProto, helper, numpy_helper
 
@@ -48,12 +47,7 @@ def joined(graph: NestGraph) -> NestGraph:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_cases(path: Path) -> None:
-    before, _, after = path.read_text().partition("----\n")
-    text = print_graph(joined(parse_graph(before)))
-    if os.environ.get("UPDATE_CASES"):
-        path.write_text(f"{before}----\n{text}")
-    else:
-        assert text == after
+    check_case(path, lambda before: print_graph(joined(parse_graph(before))))
 
 
 def lowered(

@@ -22,7 +22,7 @@ from networks import Net, check, feeds_of, reference, refused
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.cost.multicast import Handover, handovers
 from compiler.decisions.text.extract import extract_tree
-from compiler.decisions.text.text import TreeError, parse_tree, print_tree
+from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
@@ -105,20 +105,6 @@ def test_images_are_kept_where_they_are_worked_on() -> None:
     images, halves = (way.slices for way in slicings(FIRST, [second], TWO, 2))
     assert images == (((0, 1), (0, 8), (0, 16), (0, 16)), ((1, 1), (0, 8), (0, 16), (0, 16)))
     assert rows(halves) == [(0, 9), (7, 16)]
-
-
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        (f"{FIRST} local at 7", "line 2: t4 at 7: must be a multiple of 64 B"),
-        (f"{FIRST} local at {1 << 30}", "B are not free in local memory at"),
-        (f"{FIRST} shared", "line 2: t4: [a-z0-9]+ has no shared memory"),
-        (f"{SECOND} local", "line 2: t8 cannot stay in local memory between these steps"),
-    ],
-)
-def test_a_place_that_cannot_be_is_refused(place: str, said: str) -> None:
-    with pytest.raises(TreeError, match=said):
-        compiled(network(), APART.replace("net\n", f"net\nhome {place}\n", 1))
 
 
 @pytest.mark.parametrize("arch", [TWO, INTERLOCKED])

@@ -6,7 +6,6 @@ it. `UPDATE_CASES=1 pytest tests/compiler/test_stage_cases.py` rewrites the seco
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from machines import machine
-from nest_reader import parse_graph
+from nest_reader import check_case, parse_graph
 from networks import Net
 
 from compiler.api import CompileOptions, compile_model, prepared
@@ -77,13 +76,11 @@ FILES = [path for name in STAGES for path in sorted((CASES / name).glob("*.txt")
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_cases(path: Path) -> None:
-    before, _, after = path.read_text().partition("----\n")
-    made = STAGES[path.parent.name](parse_graph(before, CONSTANTS, dict.fromkeys("abyz", b"")))
-    text = text_of(path.parent.name, made, "net")
-    if os.environ.get("UPDATE_CASES"):
-        path.write_text(f"{before}----\n{text}")
-    else:
-        assert text == after
+    name, payloads = path.parent.name, dict.fromkeys("abyz", b"")
+    stage = STAGES[name]
+    check_case(
+        path, lambda text: text_of(name, stage(parse_graph(text, CONSTANTS, payloads)), "net")
+    )
 
 
 def graph() -> NestGraph:

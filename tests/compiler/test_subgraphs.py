@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from machines import machine
+from networks import model_of
 
 from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
@@ -18,10 +19,6 @@ from simmodel.execute import execute
 from simmodel.verify import verify
 
 ON = "co = Identity (c)"
-
-
-def model_of(text: str, opset: int = 18) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
 
 
 def loop(results: str, body: str, *, of: str = "n, t, x", takes: str = "float[1,8] v") -> str:
