@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from archgen.outcomes.axes import StudyAxis, axes, workload
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.estimated import (
+    EstimateError,
     by_merit,
     has_figures,
     is_estimated,
@@ -58,11 +59,11 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     found = _candidates(rows)
     if not found:
         return []
-    guessed = is_estimated(frame)
+    guessed = EstimateError.of(records(frame)) if is_estimated(frame) else None
     return [
         *_best(found, guessed),
         *_smaller(found),
-        *_limit(found[0], guessed),
+        *_limit(found[0]),
         *_unseen(found, every, guessed),
     ]
 
@@ -89,9 +90,9 @@ def _candidates(rows: Sequence[Record]) -> list[ComparedMachine]:
     return sorted(found, key=lambda each: (each.time, each.area if each.area > 0 else math.inf))
 
 
-def _best(found: Sequence[ComparedMachine], guessed: bool) -> Iterator[str]:
+def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> Iterator[str]:
     first = found[0]
-    said = " as estimated" if guessed else ""
+    said = "" if guessed is None else f" as estimated ({guessed.percent} when run)"
     if len(first.best) == 1:
         ((network, row),) = first.best.items()
         ran = run_of(row)
@@ -128,23 +129,26 @@ def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
         yield f"Less area costs time: {chosen.name} has {saved} and takes {_more(slower)}."
 
 
-def _limit(first: ComparedMachine, guessed: bool) -> Iterator[str]:
+def _limit(first: ComparedMachine) -> Iterator[str]:
     row = max(first.best.values(), key=lambda each: number(each, "latency_ms"))
     where = f" on {workload(row)}" if len(first.best) > 1 else ""
     found = verdict(row)
-    if guessed and 0 < found.share < _SURE:
+    if found.estimated and 0 < found.share < _SURE:
         yield f"No one resource holds {first.name} up{where}: at most, {found.sentence}."
     elif found.cause:
         yield f"What holds {first.name} up{where}: {found.sentence}."
 
 
 def _unseen(
-    found: Sequence[ComparedMachine], every: Sequence[StudyAxis], guessed: bool
+    found: Sequence[ComparedMachine], every: Sequence[StudyAxis], guessed: EstimateError | None
 ) -> Iterator[str]:
     """What the study does not show of its best machine: what lies beyond the ends of its sweeps,
     and what estimates do not know."""
-    if guessed:
-        yield "Estimates know no bank conflicts and no waits: --best 5 runs the best of them."
+    if guessed is not None:
+        yield (
+            "Estimates leave out waits, and bank conflicts beyond the peak of all banks: "
+            f"{guessed.sentence}; --best 5 runs the best."
+        )
     ends = [each for axis in every if (each := _end(found, axis))]
     if ends:
         beyond = " and ".join(ends[:2])

@@ -12,12 +12,11 @@ from archgen.outcomes.answer import answer
 from archgen.outcomes.bottleneck import (
     ANEW,
     AT_MOST,
-    ESTIMATED,
     SIMULATED,
     holder,
     part_of,
 )
-from archgen.outcomes.estimated import chosen_words
+from archgen.outcomes.estimated import ESTIMATED, chosen_words
 from archgen.report.levers import Lever
 from archgen.report.points import PointView, ReportSubject
 from archgen.report.ranking import Ranking, Standing
@@ -79,7 +78,7 @@ def _extent(points: Sequence[PointView], ranking: Ranking, total: int) -> Iterat
 
 
 def _estimated(points: Sequence[PointView]) -> Iterator[str]:
-    """That points were estimated, and how far off that is where some of them were run."""
+    """That points were estimated, and why some of them were run."""
     guessed = sum(point.is_guess for point in points)
     if not guessed:
         return
@@ -91,11 +90,6 @@ def _estimated(points: Sequence[PointView]) -> Iterator[str]:
     )
     if chosen := chosen_words([point.row for point in points]):
         yield f"{chosen}."
-    off = sorted(p.get("latency_ms") / p.time for p in points if p.has_run and p.time > 0)
-    if off:
-        ends = " to ".join(dict.fromkeys(times(ratio) for ratio in (off[0], off[-1])))
-        took = "that was run took" if len(off) == 1 else "that were run took"
-        yield f"{counted(len(off), 'point')} {took} {ends} what was estimated."
 
 
 def _incomplete(ranking: Ranking) -> Iterator[str]:

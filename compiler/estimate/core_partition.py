@@ -71,11 +71,11 @@ def computed(layers: Sequence[Layer], slots: int, arch: Arch) -> tuple[Computed,
         whole = max(*bounds.engine_cycles(layer), memory_cycles(events, arch))
         # What a core takes of the cycles of a layer that all of them share.
         every = max(bounds.work(layer, shape)) if arch.core_count > 1 else 0.0
-        shares = (
-            max(bounds.work(layer, cut(shape, arch.core_count))) / every if every else 1.0
+        rows, channels = (
+            whole * max(bounds.work(layer, cut(shape, arch.core_count))) / every if every else whole
             for cut in (by_rows, by_channels)
         )
-        found.append(Computed(whole, *(whole * share for share in shares), events))
+        found.append(Computed(whole, rows, channels, events))
     return tuple(found)
 
 
