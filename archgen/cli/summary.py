@@ -11,7 +11,7 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
-from archgen.outcomes.answer import answer
+from archgen.outcomes.answer import answer, lending
 from archgen.outcomes.columns import LIMITS
 from archgen.outcomes.estimated import ESTIMATED, chosen_words, has_figures
 from archgen.outcomes.frame import (
@@ -146,10 +146,7 @@ def summary_lines(study: Study, out: Path, plots: bool = True) -> Iterator[str]:
     frame, reused = study.frame, study.reused
     yield from reasons(frame, study.by_name)
     total = len(frame)
-    lent = int(frame["schedule_from"].notna().sum())
-    if lent:
-        ways = "schedules of machines with no more hardware, which were quicker than their own"
-        yield f"{lent} of {total} points run {ways} (--isolated: none does)"
+    yield from lending(frame, study.about)
     guessed = int((frame["status"] == ESTIMATED).sum())
     if guessed:
         yield (

@@ -22,7 +22,7 @@ from archgen.outcomes.estimated import (
     run_of,
 )
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
-from archgen.outcomes.points import FIELD
+from archgen.outcomes.points import FIELD, StudyMetadata
 from simmodel.arch.record import Arch
 
 NEARLY = 0.10
@@ -68,6 +68,22 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     ]
 
 
+def lending(frame: Frame, about: StudyMetadata) -> Iterator[str]:
+    """What is to be known of schedules that machines lend each other, where several have run."""
+    ran = frame[frame["status"].eq("ok")]
+    lent, total = int(ran["schedule_from"].notna().sum()), len(frame)
+    if lent:
+        run = "runs the schedule" if lent == 1 else "run schedules"
+        yield (
+            f"{lent} of {total} points {run} of a machine with no more hardware, as that was "
+            "quicker than what was found for the point's own (schedule_from; --isolated: none)."
+        )
+    elif ran["arch"].nunique() > 1 and about.isolated is not False:
+        older = "An older study, which does not say whether machines ran each other's schedules"
+        why = "Every machine ran its own schedule (--isolated)" if about.isolated else older
+        yield f"{why}: where more hardware is slower, that may be for want of a schedule."
+
+
 def _counts(row: Record) -> bool:
     return has_figures(row) and not is_wrong(row) and number(row, "latency_ms") > 0
 
@@ -101,6 +117,11 @@ def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> It
         takes += f", {_digits(number(row, 'throughput_ips'))} samples/s"
     else:
         takes = f"{_digits(first.time)} ms{said}, geometric mean of {len(first.best)} networks"
+    lenders = {name: str(row["schedule_from"]) for name, row in first.best.items()
+               if isinstance(row.get("schedule_from"), str)}  # fmt: skip
+    if lenders:
+        where = "" if len(first.best) == 1 else f" for {len(lenders)} of them"
+        takes += f", by the schedule of {' and '.join(dict.fromkeys(lenders.values()))}{where}"
     if len(found) == 1:
         yield f"{first.name} takes {takes}."
         return

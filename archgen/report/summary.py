@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from archgen.outcomes.answer import answer
+from archgen.outcomes.answer import answer, lending
 from archgen.outcomes.bottleneck import (
     ANEW,
     AT_MOST,
@@ -51,19 +51,9 @@ def sentences(
         *_memory(points),
         *_first_lever(ranking, found),
         *_refused(points),
-        *_lent(points),
+        *lending(study.frame, study.about),
         *_checked(points),
     ]
-
-
-def _lent(points: Sequence[PointView]) -> Iterator[str]:
-    lent = sum(bool(point.text("schedule_from")) for point in points)
-    if lent:
-        runs = "runs the schedule" if lent == 1 else "run schedules"
-        yield (
-            f"{counted(lent, 'point')} {runs} of a machine with no more hardware, as that was "
-            "quicker than what was found for the point's own (schedule_from)."
-        )
 
 
 def _extent(points: Sequence[PointView], ranking: Ranking, total: int) -> Iterator[str]:

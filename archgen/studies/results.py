@@ -156,6 +156,7 @@ def about(design: Design, points: Sequence[Point], command: str = "") -> StudyMe
         revision(Path.cwd()),
         len(points),
         {each.arch.name: each.file for each in design.machines if each.file},
+        design.isolated,
     )
 
 
@@ -205,8 +206,13 @@ def open_study(folder: str | PathLike[str]) -> Study:
         for key, outcome in lent.items()
         if {loans[key].lender, loans[key].borrower} <= own.keys()
     }
-    names = [name for name in StudyMetadata.__dataclass_fields__ if name in content]
-    said = StudyMetadata(**{name: content[name] for name in names})
+    said = StudyMetadata(
+        **{
+            name: content.get(name)
+            for name in StudyMetadata.__dataclass_fields__
+            if name in content or name == "isolated"
+        }
+    )
     why, energies = content.get("chosen", {}), content.get("energies", {})
     picks = {
         key: SelectedPoint(value, why.get(key, ""), energies.get(key, math.nan))

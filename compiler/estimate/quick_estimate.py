@@ -145,7 +145,7 @@ def _in_turn(
     return total
 
 
-class _Moved(NamedTuple):
+class _LayerTraffic(NamedTuple):
     """What a layer moves besides its constants."""
 
     cycles: float
@@ -177,7 +177,7 @@ class _Crossing:
         self._last = {name: at for at, layer in enumerate(self._layers) for name in layer.inputs}
         self._seen: set[str] = set()
 
-    def of(self, number: int, parts: CorePartition) -> _Moved:
+    def of(self, number: int, parts: CorePartition) -> _LayerTraffic:
         """What one layer moves besides its constants."""
         layer = self._layers[number]
         maps = [*self._maps(layer), layer.result.name]
@@ -189,7 +189,7 @@ class _Crossing:
         given = (name for name in layer.inputs if name in self._given)
         entering = max((parts.input_load_cycles(layer, name) for name in given), default=0.0)
         held = sum(map(self._row_bytes, maps)) + self._constants[number]
-        return _Moved(max(cycles, entering), held, read, written, result - written)
+        return _LayerTraffic(max(cycles, entering), held, read, written, result - written)
 
     def _again(self, number: int) -> float:
         """Bytes that a layer loads again, whose operands both take more than half of the room: all
