@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from archgen.outcomes.axes import StudyAxis, axes, workload
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.estimated import (
+    ESTIMATED,
     EstimateError,
     by_merit,
+    chosen_words,
     has_figures,
     is_estimated,
     like_with_like,
@@ -68,10 +70,18 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     ]
 
 
-def lending(frame: Frame, about: StudyMetadata) -> Iterator[str]:
-    """What is to be known of schedules that machines lend each other, where several have run."""
+def provenance(frame: Frame, about: StudyMetadata) -> Iterator[str]:
+    """Which points were estimated, why others were run, and whose schedules these have run."""
+    guessed, total = int(frame["status"].eq(ESTIMATED).sum()), len(frame)
+    if guessed:
+        yield (
+            f"{guessed} of {total} points {'is' if guessed == 1 else 'are'} ESTIMATED layer by "
+            "layer: nothing of them was compiled, run or checked; estimates stand beside estimates."
+        )
+    if chosen := chosen_words(records(frame)):
+        yield f"{chosen} (chosen_as)."
     ran = frame[frame["status"].eq("ok")]
-    lent, total = int(ran["schedule_from"].notna().sum()), len(frame)
+    lent = int(ran["schedule_from"].notna().sum())
     if lent:
         run = "runs the schedule" if lent == 1 else "run schedules"
         yield (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from archgen.outcomes.answer import answer, lending
+from archgen.outcomes.answer import answer, provenance
 from archgen.outcomes.bottleneck import (
     ANEW,
     AT_MOST,
@@ -16,7 +16,7 @@ from archgen.outcomes.bottleneck import (
     holder,
     part_of,
 )
-from archgen.outcomes.estimated import ESTIMATED, chosen_words
+from archgen.outcomes.estimated import ESTIMATED
 from archgen.report.levers import Lever
 from archgen.report.points import PointView, ReportSubject
 from archgen.report.ranking import Ranking, Standing
@@ -45,13 +45,12 @@ def sentences(
     return [
         *(said or ["No point has a result that could be compared."]),
         *_extent(points, ranking, study.about.total),
-        *_estimated(points),
+        *provenance(study.frame, study.about),
         *_incomplete(ranking),
         *_costs(ranking),
         *_memory(points),
         *_first_lever(ranking, found),
         *_refused(points),
-        *lending(study.frame, study.about),
         *_checked(points),
     ]
 
@@ -65,21 +64,6 @@ def _extent(points: Sequence[PointView], ranking: Ranking, total: int) -> Iterat
     missing = total - len(points)
     text += f"; {counted(missing, 'point')} of {total} not finished" if missing > 0 else ""
     yield f"{text}."
-
-
-def _estimated(points: Sequence[PointView]) -> Iterator[str]:
-    """That points were estimated, and why some of them were run."""
-    guessed = sum(point.is_guess for point in points)
-    if not guessed:
-        return
-    are = "is" if guessed == 1 else "are"
-    yield (
-        f"{guessed} of {counted(len(points), 'point')} {are} ESTIMATED layer by layer: nothing of "
-        "them was compiled, run or checked. Comparisons here are of estimates, also of points that "
-        "were run since."
-    )
-    if chosen := chosen_words([point.row for point in points]):
-        yield f"{chosen}."
 
 
 def _incomplete(ranking: Ranking) -> Iterator[str]:

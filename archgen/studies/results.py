@@ -206,13 +206,9 @@ def open_study(folder: str | PathLike[str]) -> Study:
         for key, outcome in lent.items()
         if {loans[key].lender, loans[key].borrower} <= own.keys()
     }
-    said = StudyMetadata(
-        **{
-            name: content.get(name)
-            for name in StudyMetadata.__dataclass_fields__
-            if name in content or name == "isolated"
-        }
-    )
+    content.setdefault("isolated", None)  # an older study does not say
+    names = [name for name in StudyMetadata.__dataclass_fields__ if name in content]
+    said = StudyMetadata(**{name: content[name] for name in names})
     why, energies = content.get("chosen", {}), content.get("energies", {})
     picks = {
         key: SelectedPoint(value, why.get(key, ""), energies.get(key, math.nan))

@@ -27,7 +27,7 @@ def test_estimates_are_marked_in_frame_table_and_folder(tmp_path: Path) -> None:
     words = ["study", "soma-edge", "mcu-npu", "-m", NETWORK, "--estimate", "-j", "1"]
     done = CliRunner().invoke(cli, [*words, "-o", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert "2 of 2 points are estimated layer by layer" in done.output
+    assert "2 of 2 points are ESTIMATED layer by layer" in done.output
     assert "verified" not in done.output and "matrix use" not in done.output
     drawn = {path.stem for path in tmp_path.glob("*.png")}
     known = {"latency", "throughput", "area", "pareto_area", "pareto_energy"}
