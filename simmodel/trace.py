@@ -7,7 +7,9 @@ each engine. Figures per origin say the same for each layer of the model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,3 +133,29 @@ class Trace:
     def busy(self, engine: str) -> int:
         """Busy cycles of the engine called `engine`, summed over cores."""
         return sum(e.busy for e in self.engines if e.engine == engine)
+
+
+@dataclass
+class Events:
+    """What takes energy, and how often it happened, on all cores."""
+
+    macs: Counter[str] = field(default_factory=Counter)
+    """Multiply-accumulates of the matrix engines, by element type."""
+    elements: Counter[str] = field(default_factory=Counter)
+    """Elements that the vector engines worked on, by kind of operation; of windows, each tap."""
+    read: Counter[str] = field(default_factory=Counter)
+    """Bytes by memory role."""
+    written: Counter[str] = field(default_factory=Counter)
+    links: Counter[str] = field(default_factory=Counter)
+    """Bytes by link, each instance that is crossed."""
+    instructions: int = 0
+
+    @classmethod
+    def total(cls, every: Iterable[Events]) -> Events:
+        """Everything that happened, whatever for."""
+        joined = cls()
+        for own in every:
+            joined.instructions += own.instructions
+            for name in ("macs", "elements", "read", "written", "links"):
+                getattr(joined, name).update(getattr(own, name))
+        return joined

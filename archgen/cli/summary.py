@@ -11,9 +11,9 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
-from archgen.outcomes.answer import answer
+from archgen.outcomes.answer import answer, provenance
 from archgen.outcomes.columns import LIMITS
-from archgen.outcomes.estimated import ESTIMATED, chosen_words, has_figures
+from archgen.outcomes.estimated import ESTIMATED, has_figures
 from archgen.outcomes.frame import (
     Record,
     dimensions,
@@ -146,18 +146,7 @@ def summary_lines(study: Study, out: Path, plots: bool = True) -> Iterator[str]:
     frame, reused = study.frame, study.reused
     yield from reasons(frame, study.by_name)
     total = len(frame)
-    lent = int(frame["schedule_from"].notna().sum())
-    if lent:
-        ways = "schedules of machines with no more hardware, which were quicker than their own"
-        yield f"{lent} of {total} points run {ways} (--isolated: none does)"
-    guessed = int((frame["status"] == ESTIMATED).sum())
-    if guessed:
-        yield (
-            f"{guessed} of {total} points are estimated layer by layer: nothing of them was "
-            "compiled, run or checked (docs/studies.md says how far off that is)"
-        )
-    if chosen := chosen_words(records(frame)):
-        yield f"{chosen} (column chosen_as)"
+    yield from provenance(frame, study.about)
     yield from answer(frame, study.by_name)
     again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
     what = "results and plots" if plots else "results"

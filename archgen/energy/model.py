@@ -1,4 +1,4 @@
-"""Energy of a run: counts of events times what each costs.
+"""Energy of a run, or of an estimate: counts of events times what each costs.
 
 The one idea: components (mac, vector, each memory, link, instruction, leakage) add up to the total,
 and so do the layers of a network, less leakage, which belongs to time and not to a layer.
@@ -7,9 +7,8 @@ and so do the layers of a network, less leakage, which belongs to time and not t
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from archgen.energy.costs import EnergyCosts
@@ -19,25 +18,7 @@ from simmodel.arch.record import Arch
 from simmodel.isa import Instruction, MatrixInstruction, VectorFamily, Window
 from simmodel.isa.base import instructions
 from simmodel.program.program import Program
-from simmodel.trace import Trace
-
-# What a program does that takes energy: counted per origin, from the streams and the trace.
-
-
-@dataclass
-class Events:
-    """What happened for one origin, over all cores."""
-
-    macs: Counter[str] = field(default_factory=Counter)
-    """Multiply-accumulates of the matrix engines, by element type."""
-    elements: Counter[str] = field(default_factory=Counter)
-    """Elements that the vector engines worked on, by kind of operation; of windows, each tap."""
-    read: Counter[str] = field(default_factory=Counter)
-    """Bytes by memory role."""
-    written: Counter[str] = field(default_factory=Counter)
-    links: Counter[str] = field(default_factory=Counter)
-    """Bytes by link, each instance that is crossed."""
-    instructions: int = 0
+from simmodel.trace import Events, Trace
 
 
 def count_events(program: Program, trace: Trace) -> list[Events]:
@@ -100,12 +81,19 @@ class Energy:
 
 def energy_of(trace: Trace, program: Program, arch: Arch, costs: EnergyCosts) -> Energy:
     """Energy of the run in `trace` of `program` on `arch`."""
-    events = count_events(program, trace)
-    seconds = trace.cycles / arch.clock
-    parts = dynamic(_all(events), costs)
+    return energy_of_events(
+        count_events(program, trace), trace.cycles / arch.clock, program.macs, costs
+    )
+
+
+def energy_of_events(
+    events: Sequence[Events], seconds: float, macs: int, costs: EnergyCosts
+) -> Energy:
+    """Energy of the `events` of each layer within `seconds`, for `macs` of the model."""
+    parts = dynamic(Events.total(events), costs)
     parts["leakage"] = costs.leakage.times(seconds)  # mW and seconds are millijoules
     layers = tuple(total(dynamic(own, costs).values()).value for own in events)
-    return Energy(parts, layers, seconds, program.macs)
+    return Energy(parts, layers, seconds, macs)
 
 
 def dynamic(events: Events, costs: EnergyCosts) -> dict[str, UncertainValue]:
@@ -125,13 +113,3 @@ def dynamic(events: Events, costs: EnergyCosts) -> dict[str, UncertainValue]:
 
 def _sum(counts: Mapping[str, int], costs: Mapping[str, UncertainValue]) -> UncertainValue:
     return total(costs[name].times(_MJ * count) for name, count in counts.items())
-
-
-def _all(events: Iterable[Events]) -> Events:
-    """Everything that happened, whatever for."""
-    joined = Events()
-    for own in events:
-        joined.instructions += own.instructions
-        for name in ("macs", "elements", "read", "written", "links"):
-            getattr(joined, name).update(getattr(own, name))
-    return joined

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from archgen.outcomes.columns import COLUMNS, Column, column
-from archgen.outcomes.estimated import RATES, TIMES
+from archgen.outcomes.estimated import growth
 from archgen.outcomes.figures import ORDERS, amount, is_figure, is_of_machine, split_condition
 from archgen.outcomes.frame import number
 from archgen.outcomes.points import Row
@@ -18,7 +18,7 @@ AREA = "area_mm2"
 
 def is_estimable(name: str) -> bool:
     """Whether a measure is known without a run."""
-    return name in (*TIMES, *RATES) or is_of_machine(name)
+    return any(growth(name)) or is_of_machine(name)
 
 
 def measure_column(name: str, arch: Arch) -> Column:

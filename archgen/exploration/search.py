@@ -21,7 +21,7 @@ from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools, Judg
 from archgen.exploration.measures import Constraint, is_estimable
 from archgen.exploration.plan import Exploration, Objective
 from archgen.exploration.trials import RAN, REFUSED, SCREENED, ExplorationTrials, Proposal
-from archgen.outcomes.estimated import RATES, TIMES
+from archgen.outcomes.estimated import growth
 from archgen.outcomes.fronts import dominates, front, ranks, spread
 from archgen.process.cache import content_hash
 from archgen.studies.results import Study
@@ -67,7 +67,7 @@ def estimated_costs(
 def corrected(guess: EvaluatedMachine, measure: str, error: float) -> float | None:
     """An estimate, with the time that it rests on times `error`."""
     value = guess.value(measure)
-    return None if value is None else value * error ** ((measure in TIMES) - (measure in RATES))
+    return None if value is None else value * error ** growth(measure)[0]
 
 
 def _excess(guess: EvaluatedMachine, constraints: Sequence[Constraint]) -> float:

@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from archgen.outcomes.axes import StudyAxis, axes, workload
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.estimated import (
+    ESTIMATED,
+    EstimateError,
     by_merit,
+    chosen_words,
     has_figures,
     is_estimated,
     like_with_like,
     run_of,
 )
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
-from archgen.outcomes.points import FIELD
+from archgen.outcomes.points import FIELD, StudyMetadata
 from simmodel.arch.record import Arch
 
 NEARLY = 0.10
@@ -58,13 +61,37 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     found = _candidates(rows)
     if not found:
         return []
-    guessed = is_estimated(frame)
+    guessed = EstimateError.of(records(frame)) if is_estimated(frame) else None
     return [
         *_best(found, guessed),
         *_smaller(found),
-        *_limit(found[0], guessed),
+        *_limit(found[0]),
         *_unseen(found, every, guessed),
     ]
+
+
+def provenance(frame: Frame, about: StudyMetadata) -> Iterator[str]:
+    """Which points were estimated, why others were run, and whose schedules these have run."""
+    guessed, total = int(frame["status"].eq(ESTIMATED).sum()), len(frame)
+    if guessed:
+        yield (
+            f"{guessed} of {total} points {'is' if guessed == 1 else 'are'} ESTIMATED layer by "
+            "layer: nothing of them was compiled, run or checked; estimates stand beside estimates."
+        )
+    if chosen := chosen_words(records(frame)):
+        yield f"{chosen} (chosen_as)."
+    ran = frame[frame["status"].eq("ok")]
+    lent = int(ran["schedule_from"].notna().sum())
+    if lent:
+        run = "runs the schedule" if lent == 1 else "run schedules"
+        yield (
+            f"{lent} of {total} points {run} of a machine with no more hardware, as that was "
+            "quicker than what was found for the point's own (schedule_from; --isolated: none)."
+        )
+    elif ran["arch"].nunique() > 1 and about.isolated is not False:
+        older = "An older study, which does not say whether machines ran each other's schedules"
+        why = "Every machine ran its own schedule (--isolated)" if about.isolated else older
+        yield f"{why}: where more hardware is slower, that may be for want of a schedule."
 
 
 def _counts(row: Record) -> bool:
@@ -89,9 +116,9 @@ def _candidates(rows: Sequence[Record]) -> list[ComparedMachine]:
     return sorted(found, key=lambda each: (each.time, each.area if each.area > 0 else math.inf))
 
 
-def _best(found: Sequence[ComparedMachine], guessed: bool) -> Iterator[str]:
+def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> Iterator[str]:
     first = found[0]
-    said = " as estimated" if guessed else ""
+    said = "" if guessed is None else f" as estimated ({guessed.percent} when run)"
     if len(first.best) == 1:
         ((network, row),) = first.best.items()
         ran = run_of(row)
@@ -100,6 +127,11 @@ def _best(found: Sequence[ComparedMachine], guessed: bool) -> Iterator[str]:
         takes += f", {_digits(number(row, 'throughput_ips'))} samples/s"
     else:
         takes = f"{_digits(first.time)} ms{said}, geometric mean of {len(first.best)} networks"
+    lenders = {name: str(row["schedule_from"]) for name, row in first.best.items()
+               if isinstance(row.get("schedule_from"), str)}  # fmt: skip
+    if lenders:
+        where = "" if len(first.best) == 1 else f" for {len(lenders)} of them"
+        takes += f", by the schedule of {' and '.join(dict.fromkeys(lenders.values()))}{where}"
     if len(found) == 1:
         yield f"{first.name} takes {takes}."
         return
@@ -128,23 +160,26 @@ def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
         yield f"Less area costs time: {chosen.name} has {saved} and takes {_more(slower)}."
 
 
-def _limit(first: ComparedMachine, guessed: bool) -> Iterator[str]:
+def _limit(first: ComparedMachine) -> Iterator[str]:
     row = max(first.best.values(), key=lambda each: number(each, "latency_ms"))
     where = f" on {workload(row)}" if len(first.best) > 1 else ""
     found = verdict(row)
-    if guessed and 0 < found.share < _SURE:
+    if found.estimated and 0 < found.share < _SURE:
         yield f"No one resource holds {first.name} up{where}: at most, {found.sentence}."
     elif found.cause:
         yield f"What holds {first.name} up{where}: {found.sentence}."
 
 
 def _unseen(
-    found: Sequence[ComparedMachine], every: Sequence[StudyAxis], guessed: bool
+    found: Sequence[ComparedMachine], every: Sequence[StudyAxis], guessed: EstimateError | None
 ) -> Iterator[str]:
     """What the study does not show of its best machine: what lies beyond the ends of its sweeps,
     and what estimates do not know."""
-    if guessed:
-        yield "Estimates know no bank conflicts and no waits: --best 5 runs the best of them."
+    if guessed is not None:
+        yield (
+            "Estimates leave out waits, and bank conflicts beyond the peak of all banks: "
+            f"{guessed.sentence}; --best 5 runs the best."
+        )
     ends = [each for axis in every if (each := _end(found, axis))]
     if ends:
         beyond = " and ".join(ends[:2])

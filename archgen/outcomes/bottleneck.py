@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from archgen.outcomes.columns import LIMITS
+from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.points import Row
 from simmodel.arch.record import Arch
 
@@ -56,6 +57,8 @@ class Verdict:
     """Value of the column `held_by`: a resource, or another column of shares; may be empty."""
     share: float
     """Of the run's time: of a resource the least that it needs, else the time that goes there."""
+    estimated: bool = False
+    """Whether there was no run: then the cause is the bound, as nothing is known of waits."""
 
     @property
     def words(self) -> str:
@@ -65,7 +68,8 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """`DRAM traffic takes 92 % of the time`; a loss has its share of the engines' time."""
-        moved = "DRAM's time" if self.cause.startswith("moved_") else "the time"
+        time = "the estimated time" if self.estimated else "the time"
+        moved = "DRAM's time" if self.cause.startswith("moved_") else time
         whose = "the matrix engines' time" if self.cause.startswith(_PARTS) else moved
         return f"{LIMITS[self.cause].phrase} takes {100 * self.share:.0f} % of {whose}"
 
@@ -75,7 +79,8 @@ def verdict(row: Row) -> Verdict:
     known = (row.get(name) for name in ("held_by", "bound_by"))
     cause = next((each for each in known if isinstance(each, str) and each in LIMITS), "")
     column = cause if cause in row else "of_bound"
-    return Verdict(cause, _number_or_zero(row.get(column)) if cause else 0.0)
+    share = _number_or_zero(row.get(column)) if cause else 0.0
+    return Verdict(cause, share, row.get("status") == ESTIMATED)
 
 
 def _number_or_zero(value: object) -> float:
@@ -97,7 +102,7 @@ def part_of(working_set: float, arch: Arch) -> float:
 
 # What is known of a change of a machine before anybody compiles for the changed one.
 
-SIMULATED, ANEW, ESTIMATED, AT_MOST = "simulated", "compiled anew", "estimated", "at most"
+SIMULATED, ANEW, AT_MOST = "simulated", "compiled anew", "at most"
 DETAIL = "tried"
 """Name among the details of an outcome."""
 

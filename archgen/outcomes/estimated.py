@@ -9,8 +9,9 @@ points of a study by estimates are run, these have said too (`SelectedPoint`, `c
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from archgen.outcomes.figures import is_figure
@@ -20,8 +21,8 @@ from archgen.outcomes.points import Row
 
 ESTIMATED = "estimated"
 """Status of an outcome that no run has made."""
-GUESS = "estimated_ms"
-"""Column of what was estimated of a point that was run since."""
+GUESS, ENERGY_GUESS = "estimated_ms", "estimated_mj"
+"""Columns of what was estimated of a point that was run since."""
 CHOSEN = "chosen_as"
 """Column of why it was run."""
 OFF = 0.05
@@ -30,11 +31,13 @@ good as equal."""
 COSTS = ("latency_ms", "area_mm2")
 """What estimates are chosen by: less is better."""
 _RAN = "ran."
-TIMES = ("latency_ms", "latency_cycles", "latency_area")
-"""What grows with the time of a point."""
-RATES = ("throughput_ips", "throughput_per_mm2", "throughput_low_per_mm2",
-         "throughput_high_per_mm2")  # fmt: skip
-"""What falls with it."""
+_GROWTH: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(("latency_ms", "latency_cycles", "latency_area"), (1, 0)),
+    **dict.fromkeys(("throughput_ips", "throughput_per_mm2", "throughput_low_per_mm2",
+                     "throughput_high_per_mm2", "tops_per_mm2", "of_bound"), (-1, 0)),
+    **dict.fromkeys(("tops_per_w", "throughput_per_watt"), (0, -1)),
+    "average_w": (-1, 1),
+}  # fmt: skip
 _DIGITS = 12
 
 
@@ -46,11 +49,14 @@ class SelectedPoint:
     """Milliseconds."""
     why: str
     """FASTEST, FRONT or NEXT; empty where an older study does not say."""
+    energy: float = math.nan
+    """Millijoules; NaN where an older study does not say."""
 
     @property
     def row(self) -> Row:
         """What a point that was run says of it."""
-        return {GUESS: self.expected} | ({CHOSEN: self.why} if self.why else {})
+        row: Row = {GUESS: self.expected} | ({CHOSEN: self.why} if self.why else {})
+        return row if math.isnan(self.energy) else row | {ENERGY_GUESS: self.energy}
 
 
 def chosen_words(rows: Sequence[Record]) -> str:
@@ -65,6 +71,52 @@ def chosen_words(rows: Sequence[Record]) -> str:
     ways += [f"{rest} next to {'it' if first + along == 1 else 'these'}"] if rest else []
     run = first + along + rest
     return f"{run} of {len(rows)} points {'was' if run == 1 else 'were'} run: {', '.join(ways)}"
+
+
+def growth(name: str) -> tuple[int, int]:
+    """The powers of time and of energy with which a figure grows; estimates know those that do."""
+    is_energy = name.startswith("energy_") and name.endswith("_mj")
+    return (0, 1) if is_energy else _GROWTH.get(name, (0, 0))
+
+
+@dataclass(frozen=True)
+class EstimateError:
+    """How many times their estimates runs took, the least and the most."""
+
+    time: tuple[float, float] = (0.91, 1.31)
+    energy: tuple[float, float] | None = (0.96, 1.28)
+    """None: not known."""
+    whose: str = "runs on shipped machines"
+    """Unless a study has runs of its own, those of docs/studies.md."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Record]) -> EstimateError:
+        """Of the points in `rows` that were both estimated and run; of none the documented one."""
+        both = [row for row in rows if number(row, "latency_ms") > 0 and number(row, GUESS) > 0]
+        time = [number(row, "latency_ms") / number(row, GUESS) for row in both]
+        energy = [
+            number(row, "energy_mj") / number(row, ENERGY_GUESS)
+            for row in both if number(row, ENERGY_GUESS) > 0
+        ]  # fmt: skip
+        if not time:
+            return cls()
+        whose = f"{len(both)} of these points {'was' if len(both) == 1 else 'were'} run and"
+        return cls((min(time), max(time)), (min(energy), max(energy)) if energy else None, whose)
+
+    @property
+    def percent(self) -> str:
+        """Of a time, beside it: `-9 to +31 %`."""
+        return f"{' to '.join(dict.fromkeys(f'{100 * (end - 1):+.0f}' for end in self.time))} %"
+
+    @property
+    def sentence(self) -> str:
+        """`2 of these points were run and took 1.02 to 1.15 times the estimated time`."""
+        spans = {"time": self.time, "energy": self.energy}
+        took = [
+            f"{' to '.join(dict.fromkeys(f'{end:.2f}' for end in ends))} times the estimated {what}"
+            for what, ends in spans.items() if ends is not None
+        ]  # fmt: skip
+        return f"{self.whose} took {' and '.join(took)}"
 
 
 def has_figures(row: Record) -> bool:
@@ -97,12 +149,17 @@ def like_with_like(frame: Frame) -> Frame:
     made = frame.drop(columns=[n for n in map(str, frame) if unknown[n] and is_figure(n)])
     if GUESS not in frame:
         return made
-    ran = frame["status"].eq("ok") & frame[GUESS].notna()
-    longer = (frame["latency_ms"] / frame[GUESS]).where(ran, 1.0)
-    for name in (name for name in (*TIMES, *RATES, "of_bound") if name in made):
-        given = frame[name].astype("float64")
+    pairs = ("latency_ms", GUESS), ("energy_mj", ENERGY_GUESS)
+    known = frame.reindex(columns=[*pairs[0], *pairs[1]]).astype("float64")
+    ran = frame["status"].eq("ok") & known[GUESS].notna()
+    longer, more = ((known[run] / known[guess]).where(ran, 1.0) for run, guess in pairs)
+    for name in map(str, [*made]):
+        in_time, in_energy = growth(name)
+        if not (in_time or in_energy):
+            continue
+        given = made[name].astype("float64")
         made[f"{_RAN}{name}"] = given.where(ran)
-        scaled = given / longer if name in TIMES else given * longer
+        scaled = given / longer**in_time / more**in_energy
         # To as many digits as a quotient of estimates keeps, so that equal ones stay equal.
         made[name] = scaled.map(lambda value: float(f"{value:.{_DIGITS}g}"))
     return made

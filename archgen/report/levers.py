@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from archgen.energy import EnergyCosts, costs_of
-from archgen.outcomes.bottleneck import ANEW, AT_MOST, ESTIMATED, SIMULATED, TriedChange, key_of
+from archgen.outcomes.bottleneck import ANEW, AT_MOST, SIMULATED, TriedChange, key_of
+from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.rows import per_area
 from archgen.report.account import Account
 from archgen.report.lever_rules import LeverRule, rules_for

@@ -8,16 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from archgen.outcomes.answer import answer
+from archgen.outcomes.answer import answer, provenance
 from archgen.outcomes.bottleneck import (
     ANEW,
     AT_MOST,
-    ESTIMATED,
     SIMULATED,
     holder,
     part_of,
 )
-from archgen.outcomes.estimated import chosen_words
+from archgen.outcomes.estimated import ESTIMATED
 from archgen.report.levers import Lever
 from archgen.report.points import PointView, ReportSubject
 from archgen.report.ranking import Ranking, Standing
@@ -46,25 +45,14 @@ def sentences(
     return [
         *(said or ["No point has a result that could be compared."]),
         *_extent(points, ranking, study.about.total),
-        *_estimated(points),
+        *provenance(study.frame, study.about),
         *_incomplete(ranking),
         *_costs(ranking),
         *_memory(points),
         *_first_lever(ranking, found),
         *_refused(points),
-        *_lent(points),
         *_checked(points),
     ]
-
-
-def _lent(points: Sequence[PointView]) -> Iterator[str]:
-    lent = sum(bool(point.text("schedule_from")) for point in points)
-    if lent:
-        runs = "runs the schedule" if lent == 1 else "run schedules"
-        yield (
-            f"{counted(lent, 'point')} {runs} of a machine with no more hardware, as that was "
-            "quicker than what was found for the point's own (schedule_from)."
-        )
 
 
 def _extent(points: Sequence[PointView], ranking: Ranking, total: int) -> Iterator[str]:
@@ -76,26 +64,6 @@ def _extent(points: Sequence[PointView], ranking: Ranking, total: int) -> Iterat
     missing = total - len(points)
     text += f"; {counted(missing, 'point')} of {total} not finished" if missing > 0 else ""
     yield f"{text}."
-
-
-def _estimated(points: Sequence[PointView]) -> Iterator[str]:
-    """That points were estimated, and how far off that is where some of them were run."""
-    guessed = sum(point.is_guess for point in points)
-    if not guessed:
-        return
-    are = "is" if guessed == 1 else "are"
-    yield (
-        f"{guessed} of {counted(len(points), 'point')} {are} ESTIMATED layer by layer: nothing of "
-        "them was compiled, run or checked. Comparisons here are of estimates, also of points that "
-        "were run since."
-    )
-    if chosen := chosen_words([point.row for point in points]):
-        yield f"{chosen}."
-    off = sorted(p.get("latency_ms") / p.time for p in points if p.has_run and p.time > 0)
-    if off:
-        ends = " to ".join(dict.fromkeys(times(ratio) for ratio in (off[0], off[-1])))
-        took = "that was run took" if len(off) == 1 else "that were run took"
-        yield f"{counted(len(off), 'point')} {took} {ends} what was estimated."
 
 
 def _incomplete(ranking: Ranking) -> Iterator[str]:

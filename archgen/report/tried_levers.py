@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from archgen.outcomes.bottleneck import ANEW, AT_MOST, ESTIMATED, SIMULATED, TriedChange
+from archgen.outcomes.bottleneck import ANEW, AT_MOST, SIMULATED, TriedChange
+from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.frame import number, records, results_frame
 from archgen.outcomes.points import Outcome
 from archgen.report.account import Account, account

@@ -7,6 +7,7 @@ of them is run, so a study that was interrupted can be opened, listed and gone o
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import warnings
@@ -161,6 +162,7 @@ def about(design: Design, points: Sequence[Point], command: str = "") -> StudyMe
         revision(Path.cwd()),
         len(points),
         {each.arch.name: each.file for each in design.machines if each.file},
+        design.isolated,
     )
 
 
@@ -181,6 +183,7 @@ def write_study(
         "points": [{"key": point.key, "label": point.label} for point in points],
         "loans": [asdict(loan) for loan in study.loans],
         "estimates": {key: pick.expected for key, pick in picks.items()},
+        "energies": {key: pick.energy for key, pick in picks.items() if pick.energy > 0},
         "chosen": {key: pick.why for key, pick in picks.items()},
     }
     with writing(folder):
@@ -209,11 +212,12 @@ def open_study(folder: str | PathLike[str]) -> Study:
         for key, outcome in lent.items()
         if {loans[key].lender, loans[key].borrower} <= own.keys()
     }
+    content.setdefault("isolated", None)  # an older study does not say
     names = [name for name in StudyMetadata.__dataclass_fields__ if name in content]
     said = StudyMetadata(**{name: content[name] for name in names})
-    why = content.get("chosen", {})
+    why, energies = content.get("chosen", {}), content.get("energies", {})
     picks = {
-        key: SelectedPoint(value, why.get(key, ""))
+        key: SelectedPoint(value, why.get(key, ""), energies.get(key, math.nan))
         for key, value in content.get("estimates", {}).items()
     }
     taken = expected(reported_outcomes(own, both), picks)

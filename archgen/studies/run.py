@@ -23,7 +23,7 @@ from archgen.check import reference, verify
 from archgen.check.quantize import quantization_error, unquantized_outputs
 from archgen.check.quantizer_input import PRODUCTS
 from archgen.energy import costs_of
-from archgen.energy.model import energy_of
+from archgen.energy.model import energy_of, energy_of_events
 from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
@@ -403,7 +403,7 @@ class EstimateBench:
         found = self.tools.estimate(request)
         milliseconds = found.cycles / arch.clock * 1e3
         throughput = point.batch / milliseconds * 1e3 if milliseconds else None
-        area = costs_of(arch).area
+        costs = costs_of(arch)
         row: Row = {
             **point.identity(),
             "status": ESTIMATED,
@@ -412,8 +412,13 @@ class EstimateBench:
             "throughput_ips": throughput,
             "host_ops": found.host_ops,
             **rows.bound_row(found.bound, round(found.cycles)),
-            **rows.area_row(area),
-            **price_row(arch, area, throughput),
+            **rows.area_row(costs.area),
         }
+        joules = None
+        if (events := found.events) is not None:
+            energy = energy_of_events([events], found.cycles / arch.clock, found.macs, costs)
+            row |= {"macs": found.macs, **rows.energy_row(energy, costs.area)}
+            joules = energy.total.value * 1e-3 / point.batch
+        row |= price_row(arch, costs.area, throughput, joules)
         row |= rows.merit_row(row) | bottleneck_row(row)
         return Outcome(point.key, point.label, row)

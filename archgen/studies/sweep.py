@@ -16,6 +16,7 @@ from typing import Any
 
 from archgen.extensions import foreign
 from archgen.outcomes.estimated import COSTS, OFF, SelectedPoint
+from archgen.outcomes.frame import number
 from archgen.outcomes.fronts import covering
 from archgen.outcomes.points import FIELD, Outcome, Point
 from archgen.process.cache import cache_dir
@@ -323,7 +324,9 @@ def _points_to_run(
             )
             by_case.setdefault(case, []).append((point, costs))
     return {
-        found[index][0].key: SelectedPoint(found[index][1][0], why)
+        (key := found[index][0].key): SelectedPoint(
+            found[index][1][0], why, number(guessed[key].row, "energy_mj")
+        )
         for found in by_case.values()
         for index, why in covering([costs for _, costs in found], count, OFF)
     }

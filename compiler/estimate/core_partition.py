@@ -13,8 +13,8 @@ Loads begin with the start-up of their engine and the latency of DRAM, which man
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,14 @@ import numpy as np
 from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.cost.overlap import copy_rate, far_latency, path
 from compiler.cost.transfer import Path
+from compiler.estimate.activity import engine_events, memory_cycles
 from compiler.geometry.cuts import channel_axis, cut_axes
 from compiler.schedule.tiling.bounds import LowerBounds
 from compiler.schedule_ir.layer import Layer
 from compiler.target.layout import left_order
 from simmodel.arch.record import Arch
 from simmodel.isa.copy import link_latency
+from simmodel.trace import Events
 
 Sizes = tuple[int, ...]
 
@@ -50,26 +52,30 @@ def by_channels(shape: Sizes, cores: int) -> Sizes:
 
 @dataclass(frozen=True)
 class Computed:
-    """Cycles of the busier engine of a layer, on the core with the largest part."""
+    """Cycles of the busier engine of a layer or of a memory on the chip, on the core with the
+    largest part."""
 
     whole: float
     """Where one core does it all."""
     rows: float
     channels: float
+    events: Events = field(default_factory=Events)
+    """What its engines do."""
 
 
 def computed(layers: Sequence[Layer], slots: int, arch: Arch) -> tuple[Computed, ...]:
     """Of each layer in one piece, without halos."""
     bounds, found = LowerBounds(arch, slots), list[Computed]()
     for layer in layers:
-        whole, shape = max(bounds.engine_cycles(layer)), layer.result.shape
+        events, shape = engine_events(layer, arch), layer.result.shape
+        whole = max(*bounds.engine_cycles(layer), memory_cycles(events, arch))
         # What a core takes of the cycles of a layer that all of them share.
         every = max(bounds.work(layer, shape)) if arch.core_count > 1 else 0.0
-        shares = (
-            max(bounds.work(layer, cut(shape, arch.core_count))) / every if every else 1.0
+        rows, channels = (
+            whole * max(bounds.work(layer, cut(shape, arch.core_count))) / every if every else whole
             for cut in (by_rows, by_channels)
         )
-        found.append(Computed(whole, *(whole * share for share in shares)))
+        found.append(Computed(whole, rows, channels, events))
     return tuple(found)
 
 
@@ -85,6 +91,10 @@ class LayerPartition:
     """Bytes of these on the chip, in all cores."""
     passing: float
     """Cycles until each core has what the others made of the map."""
+    moved: float
+    """Bytes of DRAM that bring the constants."""
+    spread: float = 0.0
+    """Bytes of maps that each core takes from the others."""
 
 
 class CorePartition:
@@ -113,26 +123,28 @@ class CorePartition:
         """
         sizes = np.array([size for own in new for size in own], dtype=float)
         ends = np.cumsum([0, *map(len, new)])
-        every, own = (np.concatenate([[0.0], np.cumsum(self._loads(sizes, alike))])
+        every, own = (np.cumsum(np.pad(self._loads(sizes, alike), ((0, 0), (1, 0))), axis=1)
                       for alike in (True, False))  # fmt: skip
-        whole, parts = every[ends].tolist(), own[ends].tolist()
+        (whole, crossed), (parts, _) = (np.diff(each[:, ends]).tolist() for each in (every, own))
         found, passing = [], self._passing(np.array(maps, dtype=float)).tolist()
         for at, cycles in enumerate(work):
-            size = sum(new[at])
-            loading = whole[at + 1] - whole[at]
+            size, loading = sum(new[at]), whole[at]
             if self._count == 1:
-                found.append(LayerPartition(cycles.whole, loading, size, 0.0))
+                found.append(LayerPartition(cycles.whole, loading, size, 0.0, size))
                 continue
-            rows = LayerPartition(cycles.rows, loading, size * self._count, 0.0)
-            apart = LayerPartition(cycles.channels, parts[at + 1] - parts[at], size, passing[at])
+            held = size * self._count
+            rows = LayerPartition(cycles.rows, loading, held, 0.0, crossed[at])
+            apart = LayerPartition(cycles.channels, parts[at], size, passing[at], size, maps[at])
             found.append(min(rows, apart, key=_longest))
         return found
 
     def _loads(self, sizes: Any, alike: bool) -> Any:
-        """Cycles of loads of constants: of all of them by each core, or of a part."""
+        """Of loads of constants, of all of them by each core or of a part: cycles, and bytes that
+        cross DRAM."""
         cores = Cores(self._count, way=self._way if alike else None)
         way = Path.load(self._arch, cores, "dram", self._near, self._count if alike else 1)
-        return way.run(sizes if alike else sizes / self._count).busy
+        once = way.run(sizes if alike else sizes / self._count)
+        return np.stack([once.busy, once.bytes * self._count])
 
     def _passing(self, sizes: Any) -> Any:
         """Cycles until every core has all of maps of so many bytes, of which it has made a part."""
@@ -146,6 +158,22 @@ class CorePartition:
         far = "dram" if arch.memories.shared is None else "shared"
         store = Path(arch, count, far, "local", store=True).run(sizes / count)
         return store.cycles + Path(arch, count, far, "local").run(sizes).cycles
+
+    def copies(
+        self, part: LayerPartition, crossing: tuple[float, float], kept: float
+    ) -> Iterator[tuple[str, str, float]]:
+        """Bytes from one memory to another for a layer: its constants, what is `crossing` DRAM in
+        and out, what cores pass on, and what is `kept` on the chip for its reader."""
+        count, passed = self._count, part.spread * (self._count - 1)
+        yield "dram", self._near, part.moved
+        yield self._near, self._near, part.held - part.moved
+        yield "dram", "local", crossing[0]
+        yield "local", "dram", crossing[1]
+        if self._arch.memories.shared is not None:
+            yield "local", "shared", kept
+            yield "shared", "local", kept + passed
+        elif count > 1:
+            yield "local", "local", passed
 
     def ahead(self, free: Any) -> Any:
         """Bytes of constants that may wait, where the memories have so many `free` beside what a

@@ -36,6 +36,7 @@ from compiler.tensor_ir.demand import Demanded, Precedence, Shares, demanded
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
 from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
+from simmodel.trace import Events
 
 _MOST = 64
 """Kinds of engines for which work is remembered."""
@@ -257,6 +258,10 @@ class NetworkEstimate:
     host_ops: int
     bound: Attainable | None = None
     """What no schedule undercuts; None where nobody asked."""
+    events: Events | None = None
+    """What takes energy, as far as it is known without a schedule; None where nobody asked."""
+    macs: int = 0
+    """Least multiply-accumulates."""
 
 
 def expected(result: CompileResult, arch: Arch) -> float:

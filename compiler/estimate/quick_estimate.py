@@ -10,8 +10,10 @@ for it:
                  beside the constants of both
     again        what neither stays as a whole nor goes with the rest as a whole, piece by piece
 
-Nothing is cut, placed or ordered, so halos and what schedules lose are not known; no network takes
-less than `compiler.estimate.network_bound` says.
+What is read and written in a memory on the chip takes at least what the peak of its banks and ports
+gives. Nothing is cut, placed or ordered, so halos, banks that several want at once and what
+schedules lose are not known; no network takes less than `compiler.estimate.network_bound` says.
+What takes energy is counted along (`compiler.estimate.activity`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -27,6 +30,7 @@ import onnx_ir as ir
 from compiler.context import CompileOptions, Context
 from compiler.cost.overlap import host_cycles
 from compiler.cost.work import product_startup
+from compiler.estimate.activity import copy_events
 from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition, computed
 from compiler.estimate.network_bound import Demands, NetworkEstimate, attainable, room
 from compiler.pipeline import bind, fuse_tails, nests
@@ -34,6 +38,7 @@ from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
+from simmodel.trace import Events
 
 _KEPT = 0.5
 """Share of the memories on the chip that a map may take and stay there."""
@@ -83,12 +88,14 @@ class QuickEstimator:
         demands = self.bound.of(asked, arch, {}, bound)
         graph, work = demands.graph, demands.works(arch)
         # A compiler leaves cores idle that would not help.
-        total = min(_taken(demands, arch, options, cores) for cores in {1, arch.core_count})
+        every = (_taken(demands, arch, options, cores) for cores in sorted({1, arch.core_count}))
+        total, events = min(every, key=itemgetter(0))
         calls = [step for step in graph.steps if isinstance(step, HostNode)]
         total += sum(host_cycles(call, graph.tensors, arch) for call in calls)
         host = sum(call.pick is None for call in calls)
         least = attainable(demands, work, arch)
-        return NetworkEstimate(max(total, float(least.cycles)), host, least)
+        macs = sum(demands.least.macs.values())
+        return NetworkEstimate(max(total, float(least.cycles)), host, least, events, macs)
 
 
 def quick_estimate(model: ir.Model, arch: Arch, options: CompileOptions) -> NetworkEstimate:
@@ -96,20 +103,28 @@ def quick_estimate(model: ir.Model, arch: Arch, options: CompileOptions) -> Netw
     return QuickEstimator(model).on(arch, options)
 
 
-def _taken(demands: _Bound, arch: Arch, options: CompileOptions, cores: int) -> float:
-    """Cycles of all layers on so many cores."""
+def _taken(
+    demands: _Bound, arch: Arch, options: CompileOptions, cores: int
+) -> tuple[float, Events]:
+    """Cycles of all layers on so many cores, and what happens there."""
     crossing = _Crossing(demands, arch, cores)
     parts = CorePartition(arch, cores, options.stages.share.multicast_route(arch))
     computing = demands.computed(arch, options.stages.plan.slots)
     numbers = range(len(computing))
     new, maps = [crossing.new(n) for n in numbers], [crossing.read(n) for n in numbers]
     divided = parts.of(computing, new, maps)
-    moved = np.array([crossing.of(number, parts) for number in numbers]).reshape(-1, 2)
-    cycles, free = moved[:, 0].tolist(), (room(arch, cores) - moved[:, 1]).clip(0.0)
+    moved = [crossing.of(number, parts) for number in numbers]
+    cycles = [each.cycles for each in moved]
+    free = (room(arch, cores) - np.array([each.held for each in moved])).clip(0.0)
+    copies = (
+        copy for part, each in zip(divided, moved, strict=True)
+        for copy in parts.copies(part, (each.read, each.written), each.kept)
+    )  # fmt: skip
+    events = Events.total([*(each.events for each in computing), copy_events(copies, arch)])
     # The first result of a layer goes through both engines before it can go on.
     first = arch.vector.startup.cycles(arch.clock)
     first += product_startup(arch) if arch.matrix.present else 0
-    return _in_turn(divided, cycles, first, _KEPT * parts.ahead(free))
+    return _in_turn(divided, cycles, first, _KEPT * parts.ahead(free)), events
 
 
 def _in_turn(
@@ -130,6 +145,20 @@ def _in_turn(
     return total
 
 
+class _LayerTraffic(NamedTuple):
+    """What a layer moves besides its constants."""
+
+    cycles: float
+    """In which maps cross DRAM, both ways."""
+    held: float
+    """Bytes of maps and constants on the chip while it runs."""
+    read: float
+    """Bytes of DRAM."""
+    written: float
+    kept: float
+    """Bytes of a result that stays on the chip."""
+
+
 class _Crossing:
     """What stays on the chip between the layers of a network, and what each of them moves."""
 
@@ -148,18 +177,19 @@ class _Crossing:
         self._last = {name: at for at, layer in enumerate(self._layers) for name in layer.inputs}
         self._seen: set[str] = set()
 
-    def of(self, number: int, parts: CorePartition) -> tuple[float, float]:
-        """Cycles in which maps of one layer cross DRAM, both ways, and bytes of maps and constants
-        on the chip while it runs."""
+    def of(self, number: int, parts: CorePartition) -> _LayerTraffic:
+        """What one layer moves besides its constants."""
         layer = self._layers[number]
         maps = [*self._maps(layer), layer.result.name]
         names = [name for name in maps if self._crosses(name)]
-        size = sum(self._stored[name] for name in names)
-        cycles = parts.dram_cycles(len(names), size + self._again(number)) if names else 0.0
+        result = self._stored[layer.result.name]
+        written = result if layer.result.name in names else 0
+        read = sum(self._stored[name] for name in names) - written + self._again(number)
+        cycles = parts.dram_cycles(len(names), read + written) if names else 0.0
         given = (name for name in layer.inputs if name in self._given)
         entering = max((parts.input_load_cycles(layer, name) for name in given), default=0.0)
         held = sum(map(self._row_bytes, maps)) + self._constants[number]
-        return max(cycles, entering), held
+        return _LayerTraffic(max(cycles, entering), held, read, written, result - written)
 
     def _again(self, number: int) -> float:
         """Bytes that a layer loads again, whose operands both take more than half of the room: all

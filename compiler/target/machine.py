@@ -114,14 +114,22 @@ def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
     return Binding("matrix", direct, arch.matrix.output if readable else "local")
 
 
-def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
-    """Cycles of all arrays for a sum of products; no tiles of one over channels undercut them."""
-    found, units = roles(nest), arch.matrix.units
+def product_extents(nest: Nest) -> tuple[int, int, int, int, int]:
+    """Pixels, columns, depth, kernel positions and batch of a sum of products; of a depthwise one
+    the batch is its channels."""
+    found = roles(nest)
     taps = tuple(tap.dim for tap in found.taps)
     pixels, columns, deep, positions, batch = (
         math.prod(nest.dims[dim].extent for dim in dims)
         for dims in (found.rows, found.cols, found.inner, taps, found.batch)
     )
+    return pixels, columns, deep, positions, batch
+
+
+def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
+    """Cycles of all arrays for a sum of products; no tiles of one over channels undercut them."""
+    pixels, columns, deep, positions, batch = product_extents(nest)
+    units = arch.matrix.units
     if nest.depthwise:
         return depthwise_cycles(arch, dtype, pixels, batch, positions, nest.sparse) / units
     return batch * least_product_cycles(arch, dtype, pixels, columns, deep * positions) / units

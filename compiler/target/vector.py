@@ -48,6 +48,7 @@ from compiler.tensor_ir.nest import Access, Nest, Tensor, order_of
 from simmodel.arch.dtype import accumulator_of, is_float, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, elementwise_form
+from simmodel.trace import Events
 
 _MOVE = "vector.unary.move"
 
@@ -91,6 +92,17 @@ class OperandLayout(NamedTuple):
                 steps[d] += factor * pitch * self.item
         return steps
 
+    def distinct(self, extents: Sequence[int]) -> int:
+        """Elements of that tensor that loops of `extents` read."""
+        every = (
+            min(
+                math.prod(extents[d] for d, _ in terms),
+                1 + sum(abs(factor) * (extents[d] - 1) for d, factor in terms),
+            )
+            for terms in self.reads or ()
+        )
+        return math.prod(every)
+
 
 class BatchShape(NamedTuple):
     """All facts that decide the cycles of instructions that differ only in the kernel position."""
@@ -102,6 +114,8 @@ class BatchShape(NamedTuple):
     """Kernel positions within an instruction that slides a window; 0: no window."""
     places: tuple[OperandLayout, ...]
     """Of what is written, then of what is read."""
+    cost: str
+    """Class of `vector.cost`."""
 
 
 class InstructionChain(NamedTuple):
@@ -234,6 +248,22 @@ class VectorWork:
             total += elements * max(1, batch.taps) / batch.unit.lanes * batch.unit.factor
         return total / self.units
 
+    def add_to(self, events: Events) -> None:
+        """Count what all engines do for it: elements, bytes of operands and results, and the
+        least instructions."""
+        made: int = math.prod(self.sizes)
+        inner = [dim.extent for dim in self.nest.dims[self.nest.rank :]]
+        for batch in self._batches():
+            deep = inner if batch.kind.reduces or batch.taps else [1] * len(inner)
+            extents = [*self.sizes, *deep]
+            target, *sources = batch.places
+            events.instructions += batch.times
+            events.elements[batch.cost] += batch.times * math.prod(extents)
+            events.written[target.role] += batch.times * made * target.item
+            for source in sources:
+                size = math.prod(extents) if source.reads is None else source.distinct(extents)
+                events.read[source.role] += batch.times * size * source.item
+
     def _batches(self) -> Iterator[BatchShape]:
         """Instructions in the order of emission, equal ones once."""
         nest, arch, engine = self.nest, self.arch, self.way.finisher
@@ -257,7 +287,7 @@ class VectorWork:
             taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
             yield BatchShape(
                 unit, self._reduction(link.kind), len(list(alike)) if each else 1,
-                taps if link.kind == "window" else 0, places,
+                taps if link.kind == "window" else 0, places, cost_of(form),
             )  # fmt: skip
             source = scratch
 

@@ -7,10 +7,11 @@ The one idea: what runs took stands in `outlook.csv`, so that estimates are judg
 
     sweep     2 machines x local memory x bandwidth x cores, 2 networks, effort 0
     banks     1 machine x banks x local memory, 2 networks, effort 0
+    energy    8 shipped machines, 3 networks, effort 0: mJ as well
     shipped   the shipped machines and resnet50, as in README.md (three digits)
 
     rank            Spearman's coefficient over the points of a network
-    median, worst   |estimate / cycles - 1|, per cent
+    median, worst   |estimate / cycles - 1|, per cent; of energy likewise
     pairs           points that differ in one field and by more than `SAME`; of these `even` have
                     one estimate, and `wrong` estimates the other way around
 """
@@ -34,6 +35,7 @@ from archgen.studies.sweep import run_estimated, run_study
 
 KEPT = Path(__file__).with_suffix(".csv")
 SMALL = ["mobilenet_v2:image=96", "resnet18:image=64"]
+NETWORKS = {"energy": [*SMALL, "squeezenet:image=64"], "shipped": ["resnet50"]}
 SAME = 0.02
 """Runs that differ by less have no order to be predicted."""
 LOCAL, DRAM = "memories.local", "memories.dram.bandwidth"
@@ -50,17 +52,20 @@ MACHINES: dict[str, list[Any]] = {
         {"extends": "k230-like", "sweep": {
             f"{LOCAL}.banks": [2, 4, 12], f"{LOCAL}.size": ["192 KiB", "768 KiB"]}},
     ],
+    "energy": ["mcu-npu", "soma-edge", "cocco-simba-2c", "k230-like", "tpu-v1", "stcp920",
+               "nvdla-2048", "gemmini-16-loop"],
     "shipped": list(shipped_names()),
 }  # fmt: skip
 """By name of the study."""
-COLUMNS = ("study", "model", "points", "rank", "median %", "worst %", "pairs", "even", "wrong")
+COLUMNS = ("study", "model", "points", "rank", "median %", "worst %",
+           "energy %", "worst %", "pairs", "even", "wrong")  # fmt: skip
 
 
 def design(name: str) -> Design:
     """The study of that name."""
     small = name != "shipped"
     return load_study({
-        "name": name, "archs": MACHINES[name], "models": SMALL if small else ["resnet50"],
+        "name": name, "archs": MACHINES[name], "models": NETWORKS.get(name, SMALL),
         "compiler": {"effort": 0 if small else 1}, "verify": False, "isolated": small,
     })  # fmt: skip
 
@@ -70,8 +75,10 @@ def simulated(folder: Path) -> pd.DataFrame:
     found = []
     for name in MACHINES:
         frame = run_study(design(name), Running(out=folder / name, plots=False)).frame
-        frame = frame[frame["status"] == "ok"].rename(columns={"latency_cycles": "cycles"})
-        found.append(frame.assign(study=name)[["study", "arch", "model", "cycles"]])
+        frame = frame[frame["status"] == "ok"].rename(
+            columns={"latency_cycles": "cycles", "energy_mj": "mj"}
+        )
+        found.append(frame.assign(study=name)[["study", "arch", "model", "cycles", "mj"]])
     return pd.concat(found)
 
 
@@ -82,7 +89,7 @@ def compared(runs: pd.DataFrame) -> pd.DataFrame:
         frame = run_estimated(design(str(name)), Running(executor="here")).frame
         frame = frame.rename(columns={"latency_cycles": "estimate"})
         fields = [column for column in frame if str(column).startswith("arch.")]
-        kept = frame[["arch", "family", "model", "estimate", *fields]]
+        kept = frame[["arch", "family", "model", "estimate", "energy_mj", *fields]]
         found.append(own.merge(kept, on=["arch", "model"]))
     return pd.concat(found, ignore_index=True)
 
@@ -102,11 +109,14 @@ def steps(own: pd.DataFrame) -> Iterator[tuple[float, float]]:
 def row(study: str, model: str, own: pd.DataFrame) -> Sequence[object]:
     """The figures of one network in one study."""
     off = 100 * (own["estimate"] / own["cycles"] - 1).abs()
+    energy = 100 * (own["energy_mj"] / own["mj"] - 1).abs()
     rank = own[["estimate", "cycles"]].rank().corr().iloc[0, 1]
     pairs = list(steps(own))
     even = sum(guess == 0 for _, guess in pairs)
     wrong = sum(run * guess < 0 for run, guess in pairs)
-    figures = (f"{rank:.3f}", f"{off.median():.1f}", f"{off.max():.1f}", len(pairs), even, wrong)
+    shares = off.median(), off.max(), energy.median(), energy.max()
+    shown = ("-" if pd.isna(share) else f"{share:.1f}" for share in shares)
+    figures = (f"{rank:.3f}", *shown, len(pairs), even, wrong)
     return (study, model, len(own), *figures)
 
 

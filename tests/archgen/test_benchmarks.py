@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from archgen.outcomes.estimated import EstimateError
 from archgen.schema import load_arch
 from compiler.options import Stages
 from compiler.schedule.fusion.optimal import STRATEGIES
@@ -60,9 +61,23 @@ def test_pairs_of_points_that_differ_in_one_field_and_in_their_cycles() -> None:
     outlook, pandas = module("outlook"), module("pandas")
     rows = [(8, 1, 100, 90), (16, 1, 50, 90), (8, 2, 101, 80)]
     own = pandas.DataFrame(rows, columns=["arch.banks", "arch.size", "cycles", "estimate"])
-    own = own.assign(family="m")
+    own = own.assign(family="m", energy_mj=3.0, mj=2.0)
     assert list(outlook.steps(own)) == [(-0.5, 0.0)]
-    assert outlook.row("s", "net", own)[-3:] == (1, 1, 0)
+    assert outlook.row("s", "net", own)[-5:] == ("50.0", "50.0", 1, 1, 0)
+
+
+def test_the_documented_error_of_estimates_is_that_of_the_benchmark() -> None:
+    """Of energies now; those of small networks that were run lie within, and reach its ends."""
+    outlook, pandas = module("outlook"), module("pandas")
+    runs = pandas.read_csv(outlook.KEPT)
+    found = outlook.compared(runs[runs["study"] == "energy"])
+    documented = EstimateError()
+    assert documented.energy is not None
+    for ends, ratio in (
+        (documented.time, found["cycles"] / found["estimate"]),
+        (documented.energy, found["mj"] / found["energy_mj"]),
+    ):
+        assert ends[0] <= ratio.min() and 0.97 * ends[1] <= ratio.max() <= ends[1]
 
 
 def test_case_is_executed_and_matches() -> None:

@@ -56,7 +56,7 @@ def test_estimates_are_compared_with_estimates_by_hand() -> None:
     assert [row["throughput_ips"] for row in rows] == [1000.0, 250.0, 500.0]
     assert [row["throughput_per_mm2"] for row in rows] == [250.0, 250.0, 250.0]
     assert [row["latency_area"] for row in rows] == [4.0, 4.0, 4.0]
-    assert "energy_mj" not in rows[0], "no estimate knows it"
+    assert "energy_mj" not in rows[0], "none of these estimates knows it"
     assert rows[0]["status"] == "ok" and rows[0]["verified"]
 
 
@@ -65,6 +65,24 @@ def test_what_a_run_gave_stands_beside_its_estimate() -> None:
     assert rest == [None, None]
     assert run is not None
     assert (run["latency_ms"], run["throughput_ips"], run["area_mm2"]) == (2.5, 400.0, 4.0)
+
+
+def test_energies_and_powers_are_compared_as_estimated_by_hand() -> None:
+    """The run took 2.5 times the estimated time and 1.75 times the energy."""
+    row = RAN.row | {
+        "estimated_mj": 4.0,
+        "energy_dram_mj": 3.5,
+        "average_w": 2.8,
+        "tops_per_w": 4.0,
+    }
+    known: Row = {"energy_mj": 8.0, "energy_dram_mj": 1.0, "average_w": 2.0, "tops_per_w": 1.0}
+    frame = studied(Outcome("256", "", row), outcome(128, 2.0, **known)).frame
+    first, other = records(like_with_like(frame))
+    found = [first[name] for name in known]
+    assert found == pytest.approx([4.0, 2.0, 2.8 * 2.5 / 1.75, 7.0])
+    assert [other[name] for name in known] == [*known.values()]
+    run = run_of(first)
+    assert run is not None and [run[name] for name in known] == [7.0, 3.5, 2.8, 4.0]
 
 
 @pytest.mark.parametrize("whole", [[RAN], []])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from lending_tools import BY_TABLE, SCHEDULES, SLOWER, TIGHT, machine
 
 from archgen.cli.main import cli
+from archgen.outcomes.answer import answer, provenance
 from archgen.outcomes.points import Outcome, Point
+from archgen.process.files import read_sealed, write_sealed
 from archgen.scheduling import Scheduling
 from archgen.studies.results import open_study
 from archgen.studies.schedule_transfer import reported_outcomes, transfer_schedules
@@ -92,7 +95,23 @@ def test_the_folder_says_the_same_and_nothing_is_run_twice(
     CliRunner().invoke(cli, ["report", str(tmp_path / "out"), "-o", str(tmp_path / "page.html")])
     page = (tmp_path / "page.html").read_text()
     assert "Schedule from" in page
-    assert "1 point runs the schedule of a machine with no more hardware" in page
+    assert f"1 of {len(NAMES)} points runs the schedule of a machine with no more hardware" in page
+
+
+def test_the_answer_says_whose_schedule_the_best_ran_and_what_others_did(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(tmp_path, ["s64", "s128"], out=out, plots=False, isolated=True)
+    (words,) = provenance((own := open_study(out)).frame, own.about)
+    assert words.startswith("Every machine ran its own schedule (--isolated)")
+    manifest = json.loads(read_sealed(out / "study.json") or b"")
+    del manifest["isolated"]
+    write_sealed(out / "study.json", json.dumps(manifest, indent=1).encode())
+    (words,) = provenance((older := open_study(out)).frame, older.about)
+    assert words.startswith("An older study, which does not say")
+    lent = study([machine("s128")], [small_model(tmp_path / "small.onnx")], tools=BY_TABLE)
+    assert not [*provenance(lent.frame, lent.about)]
+    frame = lent.frame.assign(schedule_from="s64")
+    assert "samples/s, by the schedule of s64." in answer(frame, lent.by_name)[0]
 
 
 @st.composite

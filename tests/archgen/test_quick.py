@@ -27,14 +27,19 @@ def test_estimates_are_marked_in_frame_table_and_folder(tmp_path: Path) -> None:
     words = ["study", "soma-edge", "mcu-npu", "-m", NETWORK, "--estimate", "-j", "1"]
     done = CliRunner().invoke(cli, [*words, "-o", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert "2 of 2 points are estimated layer by layer" in done.output
+    assert "2 of 2 points are ESTIMATED layer by layer" in done.output
     assert "verified" not in done.output and "matrix use" not in done.output
     drawn = {path.stem for path in tmp_path.glob("*.png")}
-    assert drawn == {"latency", "throughput", "area", "pareto_area"}, "none of what only runs know"
+    known = {"latency", "throughput", "area", "pareto_area", "pareto_energy"}
+    assert drawn == known, "none of what only runs know"
     assert "ESTIMATED layer by layer" in (tmp_path / "report.html").read_text()
     frame = open_study(tmp_path).frame
     assert list(frame["status"]) == [ESTIMATED] * 2
-    assert frame["latency_ms"].notna().all() and frame["verified"].isna().all()
+    energies = [name for name in frame if name.startswith("energy_") and name != "energy_link_mj"]
+    assert (
+        frame[["latency_ms", "average_w", "tops_per_w", *energies]].notna().all(axis=None)
+        and frame["verified"].isna().all()
+    )
 
 
 @pytest.mark.usefixtures("own_cache")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from machines import machine
 from networks import Net
 
+from archgen.energy.model import count_events
 from compiler.api import (
     CompileOptions,
     QuickEstimator,
@@ -16,6 +19,8 @@ from compiler.api import (
 )
 from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition
 from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
+from simmodel.trace import Events
 
 OPTIONS = CompileOptions(dtype="fp16")
 
@@ -68,9 +73,28 @@ def test_cores_load_all_constants_or_compute_some_channels_by_hand() -> None:
     arch = machine(types=("fp16",), cores=2)
     parts = CorePartition(arch, 2, None)
     (rows,) = parts.of([Computed(2000.0, 1000.0, 2000.0)], [[4096]], [128])
-    assert rows == LayerPartition(1000.0, 20 + 4096 / 8, 2 * 4096, 0.0)
+    assert rows == LayerPartition(1000.0, 20 + 4096 / 8, 2 * 4096, 0.0, 2 * 4096)
     (channels,) = parts.of([Computed(2000.0, 2000.0, 1000.0)], [[4096]], [128])
-    assert channels == LayerPartition(1000.0, 20 + 2048 / 8, 4096, 20 + 64 / 8 + 20 + 128 / 8)
+    passing = 20 + 64 / 8 + 20 + 128 / 8
+    assert channels == LayerPartition(1000.0, 20 + 2048 / 8, 4096, passing, 4096, 128)
+
+
+def test_what_takes_energy_is_what_a_run_counts() -> None:
+    """A product that is done in one piece: the same products and bytes of every memory, and of the
+    sum behind it the same elements, but no more instructions than there have to be."""
+    net = Net()
+    x = net.input(1, 16, 4, 4)
+    y = net.op("Conv", x, net.weight(16, 16, 1, 1))
+    for last, more in ((y, 0), (net.op("Add", y, x), 512)):
+        model, arch = net.model(last), machine(types=("fp16",))
+        program = compile_model(model, arch, OPTIONS).program
+        ran = Events.total(count_events(program, simulate(program, arch)))
+        found = quick_estimate(prepared(model, "net"), arch, OPTIONS).events
+        assert found is not None
+        assert 0 < found.instructions <= ran.instructions
+        # The sum's operand is copied once more on the chip.
+        found.written["local"] += more
+        assert replace(found, instructions=ran.instructions) == ran
 
 
 @pytest.mark.parametrize("size", [8, 24, 64])
