@@ -41,7 +41,6 @@ SLOW = (
     "tests/archgen/test_exploration.py::test_two_at_a_time",
     "tests/archgen/test_study.py::test_workers",
     "tests/archgen/test_study.py::test_an_interrupted_study",
-    "tests/archgen/test_shelf.py",
     "tests/archgen/test_exit_codes.py::test_mutated",
     "tests/archgen/test_commands.py::test_the_example",
     # fuzz and mutants
@@ -57,6 +56,7 @@ SLOW = (
     "tests/archgen/test_benchmarks.py",
     "tests/archgen/test_every_field_has_a_price.py::test_fields",
     "tests/archgen/test_lending.py",
+    "tests/archgen/test_levers.py::test_groups_that_one_core",
     "tests/archgen/test_zoo.py::test_nests_and_groups",
     "tests/archgen/test_zoo.py::test_a_small_network",
     "tests/compiler/test_attainable.py::test_no_run_is_quicker",

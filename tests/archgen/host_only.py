@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
+from role_nets import model
 
 from archgen.toolchain import Compiled, Request, Toolchain, execute
 from compiler.errors import DoesNotFit, UnsupportedModel
@@ -33,15 +34,12 @@ _LEAKED: list[np.ndarray] = []
 def small_model(path: Path, weights: float = 1.0, output: str = "y") -> Path:
     """A file with `output` = Relu(x W), x of shape (n, 8) with n free, W of shape (8, 16)."""
     values = weights * np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], [output])],
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", 16])],
-        [numpy_helper.from_array(values, "w")],
-    )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Relu", ["p"], [output]),
+    ]
+    shapes = {"x": ["n", 8]}, {output: ["n", 16]}
+    onnx.save(model(nodes, *shapes, {"w": values}, name="small"), path)
     return path
 
 

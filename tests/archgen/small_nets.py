@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+from role_nets import model as net_of
 
 Array = NDArray[Any]
 Made = tuple[list[onnx.NodeProto], dict[str, Array], tuple[int, ...]]
@@ -197,13 +198,8 @@ NETS: Mapping[str, Callable[[tuple[int, ...]], Made]] = {
 def model(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
     """One of `NETS`, with inputs of a shape that follows from `shape`."""
     nodes, constants, given = NETS[name](shape)
-    graph = helper.make_graph(
-        nodes, name,
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
-        [onnx.ValueInfoProto(name="y")],
-        [numpy_helper.from_array(values, key) for key, values in constants.items()],
-    )  # fmt: skip
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    made = net_of(nodes, {"x": given}, {}, constants, opset=20, name=name)
+    made.graph.output.append(onnx.ValueInfoProto(name="y"))
     return onnx.shape_inference.infer_shapes(made)
 
 

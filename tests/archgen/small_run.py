@@ -17,23 +17,21 @@ from simmodel.program.program import Buffer, Origin, Program
 
 def machine(**local: Any) -> Arch:
     """One core, 16 B/cycle to and from DRAM, no latencies; `local` changes the local memory."""
-    return Arch.model_validate(
-        {
-            "name": "test",
-            "clock": "500 MHz",
-            "memories": {
-                "dram": {"size": "1 GiB", "bandwidth": "16 B/cycle", "burst": 1},
-                "local": {"size": "64 KiB", "banks": 4, "bank_width": 64, **local},
-            },
-            "matrix": {"kind": "cube", "rows": 4, "cols": 4, "depth": 4},
-            "vector": {"lanes": 16},
-            "copy": {
-                "load": {"from": "dram", "to": "local", "bandwidth": "16 B/cycle"},
-                "store": {"from": "local", "to": "dram", "bandwidth": "16 B/cycle"},
-            },
-            "front_end": {"issue_width": 1, "queue_depth": 4},
-        }
-    )
+    moves = {"bandwidth": "16 B/cycle"}
+    return Arch.model_validate({
+        "name": "test", "clock": "500 MHz",
+        "memories": {
+            "dram": {"size": "1 GiB", "burst": 1, **moves},
+            "local": {"size": "64 KiB", "banks": 4, "bank_width": 64, **local},
+        },
+        "matrix": {"kind": "cube", "rows": 4, "cols": 4, "depth": 4},
+        "vector": {"lanes": 16},
+        "copy": {
+            "load": {"from": "dram", "to": "local", **moves},
+            "store": {"from": "local", "to": "dram", **moves},
+        },
+        "front_end": {"issue_width": 1, "queue_depth": 4},
+    })  # fmt: skip
 
 
 def _at(memory: str, address: int, *shape: int) -> Operand:
@@ -42,53 +40,34 @@ def _at(memory: str, address: int, *shape: int) -> Operand:
 
 def two_layers() -> Program:
     """A load and a product for `conv` (group 0), then relu and store for `act` (group 1)."""
+
+    def use(token: str) -> tuple[tuple[str, int], ...]:
+        return ((token, 1),)
+
     load = Copy(
-        engine="load",
-        src=_at("dram", 0, 160),
-        dst=_at("local", 0, 160),
-        signals=(("x", 1),),
-    )
+        engine="load", src=_at("dram", 0, 160), dst=_at("local", 0, 160), signals=use("x"),
+    )  # fmt: skip
     product = Gemm(
-        engine="matrix",
-        a=_at("local", 0, 1, 1, 4, 8),
-        w=_at("local", 32, 8, 4),
-        dst=_at("local", 64, 1, 1, 4, 4),
-        waits=(("x", 1),),
-        signals=(("y", 1),),
-    )
+        engine="matrix", a=_at("local", 0, 1, 1, 4, 8), w=_at("local", 32, 8, 4),
+        dst=_at("local", 64, 1, 1, 4, 4), waits=use("x"), signals=use("y"),
+    )  # fmt: skip
     relu = Unary(
-        engine="vector",
-        function="relu",
-        a=_at("local", 0, 64),
-        dst=_at("local", 0, 64),
-        waits=(("y", 1),),
-        signals=(("z", 1),),
-        origin=1,
-    )
+        engine="vector", function="relu", a=_at("local", 0, 64), dst=_at("local", 0, 64),
+        waits=use("y"), signals=use("z"), origin=1,
+    )  # fmt: skip
     store = Copy(
-        engine="store",
-        src=_at("local", 0, 64),
-        dst=_at("dram", 1 << 20, 64),
-        waits=(("z", 1),),
+        engine="store", src=_at("local", 0, 64), dst=_at("dram", 1 << 20, 64), waits=use("z"),
         origin=1,
+    )  # fmt: skip
+    buffers = (
+        Buffer("both", "local", 0, 100, core=0, first=0, last=1),
+        Buffer("sums", "local", 32 << 10, 60, core=0, first=0, last=0),
+        Buffer("late", "local", 32 << 10, 20, core=0, first=1, last=1),
     )
     return Program(
-        name="test",
-        arch="test",
-        cores=((load, product, relu, store),),
-        tokens=({"x": 0, "y": 0, "z": 0},),
-        barriers={},
-        constants=(),
-        buffers=(
-            Buffer("both", "local", 0, 100, core=0, first=0, last=1),
-            Buffer("sums", "local", 32 << 10, 60, core=0, first=0, last=0),
-            Buffer("late", "local", 32 << 10, 20, core=0, first=1, last=1),
-        ),
-        inputs=(),
-        outputs=(),
-        origins=(Origin("conv", 0, "Conv"), Origin("act", 1, "Relu")),
-        macs=128,
-    )
+        "test", "test", ((load, product, relu, store),), ({"x": 0, "y": 0, "z": 0},), {}, (),
+        buffers, (), (), (Origin("conv", 0, "Conv"), Origin("act", 1, "Relu")), macs=128,
+    )  # fmt: skip
 
 
 def two_tiles() -> Program:

@@ -17,13 +17,7 @@ import numpy as np
 
 import archgen.energy
 from archgen.energy.ranges import at_node
-from archgen.energy.sram import (
-    area_of_ports,
-    bit_energy,
-    energy_of_ports,
-    flatness,
-    over_cells,
-)
+from archgen.energy.sram import area_of_ports, bit_energy, energy_of_ports, flatness, over_cells
 from archgen.energy.table import Figures, SramArea, SramFit
 
 POINTS = Path(archgen.energy.__file__).with_name("sram_points.csv")

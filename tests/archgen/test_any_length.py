@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from role_nets import net, saved, text
 
 from archgen.models.extents import SizeRange
-from archgen.outcomes.points import Point
+from archgen.outcomes.points import Point, Row
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
 from archgen.studies.run import Workbench
@@ -33,13 +33,21 @@ def bench(model: str, arch: str) -> Workbench:
     return Workbench(STANDARD)
 
 
-def check(model: str, arch: str, dtype: str, name: str, length: int, span: SizeRange) -> None:
-    """That a program for a range computes right at one length of it."""
+def row_of(
+    model: str, arch: str, dtype: str, dims: Mapping[str, int],
+    workbench: Workbench | None = None, **most: SizeRange,
+) -> Row:  # fmt: skip
+    """What a study says of lengths of a network, whose program is for ranges of them."""
     point = Point(
-        key="", arch=load_arch(arch), model=model, batch=1, dtype=dtype, dims=((name, length),),
-        ranges=((name, span),), scheduling=Scheduling(effort=0),
+        key="", arch=load_arch(arch), model=model, batch=dims.get("batch", 1), dtype=dtype,
+        dims=tuple(dims.items()), ranges=tuple(most.items()), scheduling=Scheduling(effort=0),
     )  # fmt: skip
-    row = bench(model, arch).run(point).row
+    return (workbench or bench(model, arch)).run(point).row
+
+
+def check(model: str, arch: str, dtype: str, dims: Mapping[str, int], **most: SizeRange) -> None:
+    """That a program for ranges computes right at one length of each."""
+    row = row_of(model, arch, dtype, dims, **most)
     assert row.get("verified") is True, row
 
 
@@ -89,7 +97,7 @@ def test_a_network_for_a_range_is_right_at_any_length(
     @settings(max_examples=3)
     @given(st.integers(1, 30))
     def at(length: int) -> None:
-        check(model, arch, dtype, "rows", length, SizeRange(1, 30))
+        check(model, arch, dtype, {"rows": length}, rows=SizeRange(1, 30))
 
     at()
 
@@ -120,7 +128,7 @@ def test_windows_in_steps_are_right_at_all_lengths(
 ) -> None:
     model = file_of(name, tmp_path)
     for length in range(low, 14):
-        check(model, arch, dtype, "rows", length, SizeRange(low, 13))
+        check(model, arch, dtype, {"rows": length}, rows=SizeRange(low, 13))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +143,7 @@ def test_sums_over_a_length_end_at_all_lengths(arch: str, dtype: str, tmp_path: 
     """gemmini-16 multiplies 16 at once."""
     model = file_of("summed", tmp_path)
     for length in (1, 15, 16, 17, 31, 32, 33, 49, 50):
-        check(model, arch, dtype, "rows", length, SizeRange(1, 50))
+        check(model, arch, dtype, {"rows": length}, rows=SizeRange(1, 50))
 
 
 @pytest.mark.parametrize("arch", ["gemmini-16", "ethos-u65-like"])
@@ -150,38 +158,31 @@ def test_a_mean_that_engines_of_integers_do_not_finish_is_made_by_the_host(
         "float[1,8,rows] x) => (float[1,4] y", w=(16, 8, 3), v=(16, 4),
     )  # fmt: skip
     for length in (1, 7, 20):
-        check(model, arch, "int8", "rows", length, SizeRange(1, 20))
+        check(model, arch, "int8", {"rows": length}, rows=SizeRange(1, 20))
 
 
 def test_windows_in_steps_whose_share_many_cores_have(tmp_path: Path) -> None:
     model = file_of("patches", tmp_path)
     for length in (4, 7, 33, 63, 64):
-        check(model, "stcp920", "fp16", "rows", length, SizeRange(4, 64))
+        check(model, "stcp920", "fp16", {"rows": length}, rows=SizeRange(4, 64))
 
 
 @settings(max_examples=3)
 @given(past=st.integers(1, 40))
 def test_a_cache_of_integers_of_any_size(past: int) -> None:
-    check(LLAMA, "soma-edge", "int8", "past", past, SizeRange(1, 40))
+    check(LLAMA, "soma-edge", "int8", {"past": past}, past=SizeRange(1, 40))
 
 
-def pieces(past: int, sequence: int) -> Point:
-    """A prompt in pieces, after some tokens. A single token has nothing that a mask hides, so at
-    `sequence` 1 the network lacks the operator that hides it."""
-    return Point(
-        key="", arch=load_arch("stcp920"), model=PIECES, batch=1, dtype="fp16",
-        dims=(("past", past), ("sequence", sequence)),
-        ranges=(("past", SizeRange(1, 9)), ("sequence", SizeRange(1, 6))),
-        scheduling=Scheduling(effort=0),
-    )  # fmt: skip
+PROMPT = {"past": SizeRange(1, 9), "sequence": SizeRange(1, 6)}
+"""A prompt in pieces, after some tokens. A single token has nothing that a mask hides, so at
+`sequence` 1 the network lacks the operator that hides it."""
 
 
 @settings(max_examples=2)
 @given(past=st.integers(1, 9), sequence=st.integers(1, 6))
 @example(past=4, sequence=1)
 def test_a_prompt_in_pieces_of_any_size(past: int, sequence: int) -> None:
-    row = bench(PIECES, "stcp920").run(pieces(past, sequence)).row
-    assert row.get("verified") is True, row
+    check(PIECES, "stcp920", "fp16", {"past": past, "sequence": sequence}, **PROMPT)
 
 
 SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
@@ -211,18 +212,12 @@ SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
     ],
 )  # fmt: skip
 def test_several_lengths_at_once(name: str, arch: str, dtype: str, ranges: dict[str, int]) -> None:
-    spans = tuple((dim, SizeRange(1, most)) for dim, most in ranges.items())
+    spans = {dim: SizeRange(1, most) for dim, most in ranges.items()}
 
     @settings(max_examples=3)
     @given(st.tuples(*(st.integers(1, most) for most in ranges.values())))
     def at(lengths: tuple[int, ...]) -> None:
-        dims = dict(zip(ranges, lengths, strict=True))
-        point = Point(
-            key="", arch=load_arch(arch), model=name, batch=dims.get("batch", 1), dtype=dtype,
-            dims=tuple(dims.items()), ranges=spans, scheduling=Scheduling(effort=0),
-        )  # fmt: skip
-        row = bench(name, arch).run(point).row
-        assert row.get("verified") is True, row
+        check(name, arch, dtype, dict(zip(ranges, lengths, strict=True)), **spans)
 
     at()
 
@@ -247,41 +242,25 @@ def test_open_dimensions_that_a_network_merges(
     name: str, arch: str, dtype: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     model = file_of(name, tmp_path_factory.mktemp("merged"))
-    most = {"batch": 4, "rows": 20}
-    spans = tuple((name, SizeRange(1, size)) for name, size in most.items())
+    most = {"batch": SizeRange(1, 4), "rows": SizeRange(1, 20)}
 
     @settings(max_examples=3)
-    @given(st.tuples(*(st.integers(1, size) for size in most.values())))
-    @example((1, 20))
-    def at(lengths: tuple[int, ...]) -> None:
-        dims = tuple(zip(most, lengths, strict=True))
-        point = Point(
-            key="", arch=load_arch(arch), model=model, batch=lengths[0], dtype=dtype,
-            dims=dims, ranges=spans, scheduling=Scheduling(effort=0),
-        )  # fmt: skip
-        row = bench(model, arch).run(point).row
-        assert row.get("verified") is True, row
+    @given(st.integers(1, 4), st.integers(1, 20))
+    @example(1, 20)
+    def at(batch: int, rows: int) -> None:
+        check(model, arch, dtype, {"batch": batch, "rows": rows}, **most)
 
     at()
 
 
 def test_open_rows_of_a_fixed_batch_that_a_network_merges(tmp_path: Path) -> None:
     model = file_of("flat", tmp_path)
-    point = Point(
-        key="", arch=load_arch("stcp920"), model=model, batch=3, dtype="fp16",
-        dims=(("batch", 3), ("rows", 5)), ranges=(("rows", SizeRange(1, 9)),),
-        scheduling=Scheduling(effort=0),
-    )  # fmt: skip
-    row = bench(model, "stcp920").run(point).row
-    assert row.get("verified") is True, row
+    check(model, "stcp920", "fp16", {"batch": 3, "rows": 5}, rows=SizeRange(1, 9))
 
 
 @pytest.mark.parametrize(
     ("nodes", "last"),
-    [
-        ("y = Relu (m)", "Relu_3"),
-        ("c = Softmax <axis=0> (m) y = Reshape (c, o)", "Softmax_3"),
-    ],
+    [("y = Relu (m)", "Relu_3"), ("c = Softmax <axis=0> (m) y = Reshape (c, o)", "Softmax_3")],
 )
 def test_merged_dimensions_that_stay_merged_are_refused(
     tmp_path: Path, nodes: str, last: str
@@ -293,13 +272,8 @@ def test_merged_dimensions_that_stay_merged_are_refused(
         "float[batch,rows,4] x) => (float[a,b,c] y" if "Softmax" in nodes
         else "float[batch,rows,4] x) => (float[a,b] y",
     )  # fmt: skip
-    point = Point(
-        key="", arch=load_arch("stcp920"), model=path, batch=3, dtype="fp16",
-        dims=(("batch", 3), ("rows", 5)),
-        ranges=(("batch", SizeRange(1, 3)), ("rows", SizeRange(1, 9))),
-        scheduling=Scheduling(effort=0),
-    )  # fmt: skip
-    row = bench(path, "stcp920").run(point).row
+    most = {"batch": SizeRange(1, 3), "rows": SizeRange(1, 9)}
+    row = row_of(path, "stcp920", "fp16", {"batch": 3, "rows": 5}, **most)
     assert row["status"] == "unsupported"
     assert last in str(row["reason"])
 
@@ -319,7 +293,7 @@ def test_a_mask_that_hides_something_from_a_single_token_is_found() -> None:
         return compile_request(replace(request, model=replace(family, constants=constants)))
 
     wrong = Workbench(replace(STANDARD, compile=hiding))
-    row = wrong.run(pieces(4, 1)).row
-    assert row["verified"] is False
-    assert str(row["note"]).startswith("h.0.attn.weights: off by")
-    assert wrong.run(pieces(3, 1)).row["verified"] is True
+    for past, right in ((4, False), (3, True)):
+        row = row_of(PIECES, "stcp920", "fp16", {"past": past, "sequence": 1}, wrong, **PROMPT)
+        assert row["verified"] is right
+        assert right or str(row["note"]).startswith("h.0.attn.weights: off by")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,9 @@ from role_nets import STREAMING, net, saved
 
 import archgen
 from archgen.cli.main import VERBS, cli, main
+from archgen.process.internal_errors import error_line, written
+from compiler.errors import UnsupportedModel, on
+from compiler.frontend.shapes import broadcast
 from compiler.passes import PassFailed
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -99,11 +104,9 @@ def test_what_shows_finished_points_imports_no_compiler() -> None:
 
 def test_compile_takes_roles(tmp_path: Path) -> None:
     path = str(saved(net(STREAMING), tmp_path))
-    options = ("compile", "soma-edge", "-m", path, "--effort", "0")
-    assert invoke(*options, "-b", "2").exit_code == 0
-    refused = command(*options, "-b", "2", "--role", "conv_cache=state:none")
-    assert refused.returncode == 2
-    assert "it cannot run at batch 2" in refused.stderr
+    given = ("-m", path, "-b", "2", "--role", "conv_cache=state:none")
+    refused = invoke("compile", "soma-edge", *given)
+    assert "it cannot run at batch 2" in str(refused.exception)
 
 
 def test_wrong_input_is_listed_without_a_traceback(tmp_path: Path) -> None:
@@ -151,3 +154,51 @@ def test_the_stub_names_what_the_package_exports() -> None:
     stub = Path(archgen.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     named = [line.rsplit(" ", 1)[-1] for line in stub.splitlines() if line.startswith("from")]
     assert named == archgen.__all__
+
+
+# What is said of archgen's own errors: where, on what, and nothing that a user cannot use.
+
+
+def mistaken() -> ValueError:
+    """An error that one of our functions raises on a node."""
+    with pytest.raises(ValueError) as found, on("node 'a' (Add)"):
+        broadcast((2,), (3,))
+    return found.value
+
+
+def test_an_error_says_where_it_happened_and_to_what() -> None:
+    expected = (
+        r"internal error in compiler/frontend/shapes\.py:\d+ on node 'a' \(Add\): "
+        r"ValueError: shapes \(\(2,\), \(3,\)\) do not broadcast"
+    )
+    assert re.fullmatch(expected, error_line(mistaken()))
+
+
+def test_an_error_of_another_process_says_the_same() -> None:
+    """Sent from there it has no frames, only a note of them."""
+    here = mistaken()
+    here.add_note("".join(traceback.format_exception(here)))
+    assert (
+        error_line(pickle.loads(pickle.dumps(here))) == error_line(here) == error_line(mistaken())
+    )
+
+
+def test_an_error_of_a_pass_names_it() -> None:
+    assert (
+        error_line(PassFailed("fold-pad (apply): x"))
+        == "internal error in pass fold-pad (apply): x"
+    )
+
+
+def test_a_refusal_passes_as_it_is() -> None:
+    with pytest.raises(UnsupportedModel) as found, on("node 'a' (Add)"):
+        raise UnsupportedModel("no")
+    assert not hasattr(found.value, "__notes__")
+
+
+def test_the_file_holds_what_was_done_and_all_frames() -> None:
+    text = written(mistaken(), {"model": "net.onnx", "batch": 2, "calibration": None})
+    assert text.splitlines()[:4] == [error_line(mistaken()), "", "model: net.onnx", "batch: 2"]
+    for part in ("archgen: ", "python: 3.", "Traceback", "in broadcast", "on node 'a' (Add)"):
+        assert part in text
+    assert "calibration" not in text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archgen.outcomes.fronts import covering, dominates, front, plateaus
+from archgen.exploration.sensitivity import enough
+from archgen.outcomes.fronts import covering, front, knee, plateaus
 
 CLOSE = 0.05
 FLAT = [(1.00, 20), (1.01, 18), (1.02, 16), (1.04, 14), (2.0, 8), (4.0, 7), (8.0, 1), (8.1, 30)]
@@ -66,15 +68,53 @@ def test_as_many_as_asked_for_each_once_and_the_fastest_first(
 
 
 @given(COSTS)
-def test_the_front_is_what_nothing_dominates(costs: list[tuple[int, int]]) -> None:
-    own = [n for n, cost in enumerate(costs) if not any(dominates(c, cost) for c in costs)]
-    assert front(costs) == own
-
-
-@given(COSTS)
 def test_each_point_of_the_front_is_close_to_one_that_speaks_for_it(
     costs: list[tuple[int, int]],
 ) -> None:
     said = [costs[index] for index in plateaus(costs, CLOSE)]
     for time, area in (costs[index] for index in front(costs)):
         assert any(a <= area and t <= time * (1 + CLOSE) for t, a in said)
+
+
+# How much is enough: knees by hand, and what they promise.
+
+
+def test_knees_by_hand() -> None:
+    assert knee([16, 11, 8, 8]) == 2
+    assert knee([16, 11, 8.1, 8]) == 2  # 1 % is within 5 %
+    assert knee([16, 11, 9, 8]) is None  # the last still gains
+    assert knee([8, 8, 8, 8]) == 0  # the least is enough
+    assert knee([8, 9, 10]) == 0
+    assert knee([16, 8, 9, 12]) == 1  # rises again
+    assert knee([1, 1.9, 2, 2], more=True) == 1
+    assert knee([2, 1]) is None
+
+
+@given(st.lists(st.floats(1, 100), min_size=3, max_size=8))
+def test_no_larger_value_is_better_than_a_knee_by_more_than_five_percent(
+    values: list[float],
+) -> None:
+    index = knee(values)
+    if index is not None:
+        assert min(values[index:]) >= 0.95 * values[index] * (1 - 1e-9)
+        assert all(min(values[n:]) < 0.95 * values[n] * (1 + 1e-9) for n in range(index))
+
+
+# What is enough of a field, from ladders of costs by hand.
+
+
+@pytest.mark.parametrize(
+    ("costs", "less", "value"),
+    [
+        pytest.param((100, 60, 59), False, "2", id="a memory whose last step gains little"),
+        pytest.param((100, 101, 103), False, "1", id="more that makes it a little worse"),
+        pytest.param((100, 60, 30), False, None, id="a last step that gains still"),
+        pytest.param((50, 51, 90), True, "2", id="a delay"),
+        pytest.param((50, 51, 52), True, "3", id="a delay that hardly matters"),
+    ],
+)
+def test_enough_is_where_steps_to_more_gain_little(
+    costs: tuple[float, ...], less: bool, value: str | None
+) -> None:
+    values = [str(number) for number in range(1, len(costs) + 1)]
+    assert enough(pd.Series(costs, values), 0.05, less) == value

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from archgen.schema import load_arch, shipped_names
+from archgen.schema.rewritten import changed
 from archgen.schema.variants import LESS, MORE, is_one_of
 from archgen.studies.schedule_transfer import at_least, fields_of
-from simmodel.arch.record import Arch
 
 OTHER_HARDWARE = (
     "clock", "types", "matrix.*", "vector.*", "isa.*", "scalar.types",
@@ -25,16 +25,10 @@ OTHER_HARDWARE = (
 always as good (a wider bank moves more for each short run)."""
 
 
-def changed(arch: Arch, field: str, value: Any) -> Arch:
-    """`arch` with one field, given by its path, set."""
-    whole = arch.model_dump(by_alias=True)
-    *path, last = field.split(".")
-    part = whole
-    for name in path:
-        part = part[name]
-    assert last in part
-    part[last] = value
-    return Arch.model_validate(whole)
+def fields_with(field: str, value: Any) -> object:
+    """The fields of soma-edge with one of them, given by its path, set."""
+    arch = load_arch("soma-edge")
+    return fields_of(changed(arch, {field: value}) or arch)
 
 
 @pytest.mark.parametrize(
@@ -48,16 +42,13 @@ def changed(arch: Arch, field: str, value: Any) -> Arch:
     ],
 )  # fmt: skip
 def test_more_of_a_thing_is_at_least_as_much(field: str, less: Any, more: Any) -> None:
-    arch = load_arch("soma-edge")
-    small, large = (fields_of(changed(arch, field, value)) for value in (less, more))
+    small, large = (fields_with(field, value) for value in (less, more))
     assert at_least(large, small) and not at_least(small, large)
     assert at_least(small, small)
 
 
 def test_more_of_one_thing_and_less_of_another_is_neither() -> None:
-    arch = load_arch("soma-edge")
-    one = fields_of(changed(arch, "memories.local.banks", 64))
-    other = fields_of(changed(arch, "front_end.tokens", 128))
+    one, other = fields_with("memories.local.banks", 64), fields_with("front_end.tokens", 128)
     assert not at_least(one, other) and not at_least(other, one)
 
 
@@ -66,15 +57,14 @@ def test_more_of_one_thing_and_less_of_another_is_neither() -> None:
     [("matrix.rows", 1024), ("matrix.granularity", "tile"), ("memories.local.bank_width", 8)],
 )
 def test_another_kind_of_hardware_is_not_more_of_it(field: str, value: Any) -> None:
-    arch = load_arch("soma-edge")
-    one, other = fields_of(arch), fields_of(changed(arch, field, value))
+    one, other = fields_of(load_arch("soma-edge")), fields_with(field, value)
     assert one != other
     assert not at_least(one, other) and not at_least(other, one)
 
 
 def test_a_name_and_energies_are_nothing_that_a_cycle_depends_on() -> None:
     arch = load_arch("soma-edge")
-    assert fields_of(changed(arch, "energy.node", "7 nm")) == fields_of(arch)
+    assert fields_with("energy.node", "7 nm") == fields_of(arch)
     assert fields_of(arch.model_copy(update={"name": "other"})) == fields_of(arch)
 
 

@@ -448,6 +448,3 @@ def test_the_table_cites_a_source_for_every_figure() -> None:
     assert len(points()) > 200
     assert {p.source for p in points()} <= FIGURES.sram.sources.keys()
     assert {"lpddr4", "hbm2", "ddr3"} <= FIGURES.dram.keys()
-
-
-# What users see.

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conv_net import conv_net
-from depth_net import depth_net
+from conv_net import conv_net, depth_net
 
 import archgen
 from archgen.cli.topics import parts
@@ -97,6 +96,9 @@ UNSEEN: list[tuple[str, dict[str, Any], str, Any]] = [
 ]
 
 
+Programs = dict[str, tuple[Arch, Program, int]]
+
+
 def schema_fields() -> list[str]:
     """Every field of the schema by its path, `*` for names that users give."""
     found = []
@@ -168,7 +170,7 @@ def test_nothing_that_is_listed_has_a_price(priced: set[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Arch, Program, int]]:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     """Of each machine its program for a tiny network, part of which only the host runs."""
     net = conv_net(tmp_path_factory.mktemp("net") / "net.onnx", odd=True)
     made = {}
@@ -181,7 +183,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Arch, 
 
 @pytest.mark.parametrize(("name", "field", "value"), BY_SIMULATION)
 def test_fields_that_one_program_takes_another_time_with(
-    programs: dict[str, tuple[Arch, Program, int]], name: str, field: str, value: Any
+    programs: Programs, name: str, field: str, value: Any
 ) -> None:
     arch, program, cycles = programs[name]
     other = changed(arch, {field: value})
@@ -191,11 +193,7 @@ def test_fields_that_one_program_takes_another_time_with(
 
 @pytest.mark.parametrize(("name", "field", "value"), BY_COMPILATION)
 def test_fields_that_make_another_program(
-    programs: dict[str, tuple[Arch, Program, int]],
-    tmp_path: Path,
-    name: str,
-    field: str,
-    value: Any,
+    programs: Programs, tmp_path: Path, name: str, field: str, value: Any
 ) -> None:
     arch, _, cycles = programs[name]
     other = changed(arch, {field: value})
@@ -224,11 +222,7 @@ def test_fields_that_are_priced_by_hand(
 
 @pytest.mark.parametrize(("name", "base", "field", "value"), UNSEEN)
 def test_fields_that_nothing_depends_on(
-    programs: dict[str, tuple[Arch, Program, int]],
-    name: str,
-    base: dict[str, Any],
-    field: str,
-    value: Any,
+    programs: Programs, name: str, base: dict[str, Any], field: str, value: Any
 ) -> None:
     _, program, _ = programs[name]
     arch, other = both(name, base, field, value)

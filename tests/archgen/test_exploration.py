@@ -10,23 +10,24 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 from host_only import small_model
 from hypothesis import given
 from hypothesis import strategies as st
-from lending_tools import BY_SIZE
-from trade_off import KIB, OFF, RIGHT, TRADE_OFF, cycles_of
+from lending_tools import BY_SIZE, KIB, OFF, RIGHT, TRADE_OFF, cycles_of
 
 from archgen.cli.main import cli
 from archgen.energy import costs_of
 from archgen.exploration.evaluate import EvaluationTools
 from archgen.exploration.measures import parse_constraint
 from archgen.exploration.plan import load_exploration, load_sensitivity_plan
+from archgen.exploration.saving import save_found
 from archgen.exploration.search import ExplorationResult, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
-from archgen.exploration.space import values_of
+from archgen.exploration.space import base_value, values_of
 from archgen.exploration.target import smallest
 from archgen.outcomes.fronts import dominates, front, ranks
 from archgen.schema import load_arch
@@ -436,3 +437,51 @@ def test_machines_that_are_explored_lend_each_other_their_schedules(tmp_path: Pa
     again = explored()
     assert again.reused == len(again.outcomes)
     pd.testing.assert_frame_equal(again.frame, found.frame)
+
+
+# What a search leaves in its folder: machines to go on with, tables and pictures.
+
+
+def test_machines_of_the_front_are_files_to_go_on_with(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    study = asked(tmp_path, trials=100)
+    study["archs"] = {"extends": BASE, "set": {"memories.dram.bandwidth": "20 GB/s"}}
+    result = search(load_exploration(study), means(out))
+    (out / "front").mkdir(parents=True)
+    (out / "front" / "old.yaml").write_text("name: old")
+    save_found(result, out)
+    files = {path.stem: load_arch(path) for path in (out / "front").glob("*.yaml")}
+    assert set(files) == names(result)
+    for judged in result.front:
+        arch = judged.machine.arch
+        assert files[arch.name].model_copy(update={"description": arch.description}) == arch
+    frame = pd.read_csv(out / "front.csv")
+    assert list(frame["arch"]) == [judged.machine.arch.name for judged in result.front]
+    assert list(frame["latency_ms"]) == sorted(frame["latency_ms"])
+    assert (out / "pareto.png").stat().st_size > 1000
+    study["explore"]["objectives"] = ["latency_ms", "area_mm2", "peak_local_bytes"]
+    save_found(search(load_exploration(study), means(out)), out)
+    drawn = {path.name for path in out.glob("pareto*.png")}
+    assert len(drawn) == 3 and "pareto.png" not in drawn
+
+
+# Optuna's journal, as its dashboard reads it: real values, names of objectives and machines.
+
+
+def test_the_journal_holds_what_machines_have(tmp_path: Path) -> None:
+    """Amounts in base units and words as they are, objectives by name, each machine in words."""
+    out = tmp_path / "out"
+    result = found(tmp_path, means(out), trials=8, batch=4)
+    backend = optuna.storages.journal.JournalFileBackend(str(out / "explore.journal"))
+    storage = optuna.storages.JournalStorage(backend)
+    [journal] = optuna.get_all_study_summaries(storage)
+    held = optuna.load_study(study_name=journal.study_name, storage=storage)
+    assert tuple(held.metric_names) == result.exploration.measures
+    done = [trial for trial in held.trials if trial.user_attrs.get("verdict") == "ran"]
+    states = {trial.user_attrs.get("verdict"): trial.state.name for trial in held.trials}
+    assert (states["ran"], states["screened"]) == ("COMPLETE", "PRUNED")
+    fields = {judged.machine.arch.name: judged for judged in result.full}
+    assert {trial.user_attrs["name"] for trial in done} <= set(fields)
+    for trial in done:
+        said = dict(part.split(" ", 1) for part in trial.user_attrs["machine"].split(", "))
+        assert {name: base_value(text)[0] for name, text in said.items()} == trial.params

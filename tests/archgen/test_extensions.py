@@ -8,7 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper
+from onnx import helper
+from role_nets import model as model_of
 
 from archgen.cli.main import cli
 from archgen.extensions import ExtensionError, activate, extension, foreign
@@ -38,11 +39,8 @@ THREE, ONE = [16, 16], [10, 10]
 def model(tmp_path: Path) -> Path:
     """y = Softsign(Neg(x)); what is shipped makes three functions of Softsign."""
     nodes = [helper.make_node("Neg", ["x"], ["r"]), helper.make_node("Softsign", ["r"], ["y"])]
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8192]) for n in "xy"]
-    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:])
     path = tmp_path / "net.onnx"
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    onnx.save(model_of(nodes, {"x": [1, 8192]}, {"y": [1, 8192]}, name="net"), path)
     return path
 
 

@@ -10,7 +10,8 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
+from role_nets import model
 
 import archgen
 from archgen.check.quantize import with_scales_of
@@ -29,11 +30,9 @@ GPT2 = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16,sequence=1"
 
 def product(path: Path) -> Path:
     """`y = relu(x) w` over a free number of rows."""
-    weight = numpy_helper.from_array(np.diag(np.arange(1, 5)).astype("f4"), "w")
+    weight = np.diag(np.arange(1, 5)).astype("f4")
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["y"])]
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", 4]) for n in "xy"]
-    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], [weight])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    onnx.save(model(nodes, {"x": ["rows", 4]}, {"y": ["rows", 4]}, {"w": weight}), path)
     return path
 
 
@@ -75,13 +74,7 @@ def mean(path: Path, width: int = 4) -> Path:
         helper.make_node("ReduceMean", ["x", "axes"], ["m"]),
         helper.make_node("MatMul", ["m", "w"], ["y"]),
     ]
-    ports = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, width])
-        for name, rows in (("x", "rows"), ("y", 1))
-    ]
-    held = [numpy_helper.from_array(value, name) for name, value in weights.items()]
-    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], held)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    onnx.save(model(nodes, {"x": ["rows", width]}, {"y": [1, width]}, weights, opset=18), path)
     return path
 
 
@@ -117,15 +110,9 @@ def test_given_samples_are_cut_to_the_length(tmp_path: Path) -> None:
 
 
 def test_a_length_at_which_there_is_no_network_is_named(tmp_path: Path) -> None:
-    weights = numpy_helper.from_array(np.ones((4, 2, 3), "f4"), "w")
-    ports = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, rows])
-        for name, channels, rows in (("x", 2, "rows"), ("y", 4, "windows"))
-    ]
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="three", kernel_shape=[3])
-    graph = helper.make_graph([node], "g", ports[:1], ports[1:], [weights])
-    net = tmp_path / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), net)
+    shapes, net = ({"x": [1, 2, "rows"]}, {"y": [1, 4, "windows"]}), tmp_path / "net.onnx"
+    onnx.save(model([node], *shapes, {"w": np.ones((4, 2, 3), "f4")}), net)
     source = open_family(net, None, {}, {"rows": SizeRange(1, 9)}, {})
     with pytest.raises(ModelError, match=r"^g at rows 1: ONNX Runtime cannot run node 'three'"):
         prepare_symbolic_model(source, "int8")
@@ -137,8 +124,7 @@ def test_a_constant_with_other_numbers_keeps_its_own_scale() -> None:
         steps = np.round(np.array(values) / scale).astype(np.int8)
         weights = {"c": steps, "c_scale": np.float32(scale), "c_zero": np.int8(0)}
         node = helper.make_node("DequantizeLinear", [*weights], ["y"])
-        held = [numpy_helper.from_array(np.asarray(v), name) for name, v in weights.items()]
-        return helper.make_model(helper.make_graph([node], "g", [], [], held))
+        return model([node], {}, {}, weights)
 
     edge = net([1.0, 2.0, 8.0])
     begins, differs = net([1.0, 2.0]), net([5.0, 2.0])

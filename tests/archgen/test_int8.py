@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_static
+from role_nets import model, net
 
 from archgen.check import int8 as recipe
 from archgen.check.quantize import Quantized, quantize
@@ -38,12 +39,7 @@ def network(
     shape: list[int], nodes: list[Node], constants: Mapping[str, ArrayLike], opset: int = 17
 ) -> SourceModel:
     """A network from `x` to `y`."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    data = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "g", [x], [y], data)
-    imports = [helper.make_opsetid("", opset)]
-    return SourceModel("net", helper.make_model(graph, ir_version=10, opset_imports=imports))
+    return SourceModel("net", model(nodes, {"x": shape}, {"y": None}, constants, opset=opset))
 
 
 def made(source: SourceModel, folder: Path) -> Quantized:
@@ -77,7 +73,8 @@ def through_integers(name: str) -> list[Node]:
     ]
 
 
-def half_quantized() -> SourceModel:
+def test_the_rest_of_a_half_quantized_network_is_quantized(tmp_path: Path) -> None:
+    """Quantizations that it has stay as they are."""
     nodes = [
         *through_integers("x"),
         node("DequantizeLinear", ["w", "s", "z"], ["wd"]),
@@ -89,17 +86,11 @@ def half_quantized() -> SourceModel:
         *through_integers("c"),
         node("Conv", ["c_d", "wd"], ["y"]),
     ]
-    return network([1, 4, 5, 5], nodes, {"w": integers(4, 4, 1, 1), "v": reals(4, 4, 1, 1), **CODE})
-
-
-def test_the_rest_of_a_half_quantized_network_is_quantized(tmp_path: Path) -> None:
-    result = made(half_quantized(), tmp_path)
+    weights = {"w": integers(4, 4, 1, 1), "v": reals(4, 4, 1, 1), **CODE}
+    result = made(network([1, 4, 5, 5], nodes, weights), tmp_path)
     assert operands(result.proto, "Conv") == [BOTH] * 3
     assert "what was quantized already stays so (2 of 3 products)" in result.note
-
-
-def test_chosen_quantizations_stay_as_they_are(tmp_path: Path) -> None:
-    graph = made(half_quantized(), tmp_path).proto.graph
+    graph = result.proto.graph
     scales = [each.input[1] for each in graph.node if each.op_type == "QuantizeLinear"]
     assert scales == ["s"] * 3
     assert [each.op_type for each in graph.node].count("Relu") == 1
@@ -132,35 +123,50 @@ def test_weights_of_four_bits_become_bytes(tmp_path: Path) -> None:
     assert operands(made(source, tmp_path).proto, "MatMul") == [BOTH]
 
 
-def test_products_beside_dynamically_quantized_ones_are_quantized(tmp_path: Path) -> None:
-    nodes = [
-        node("DynamicQuantizeLinear", ["x"], ["q", "xs", "xz"]),
-        node("MatMulInteger", ["q", "w", "xz"], ["i"]),
-        node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
-        node("Mul", ["xs", "s"], ["unit"]),
-        node("Mul", ["f", "unit"], ["m"]),
-        node("Relu", ["m"], ["r"]),
-        node("MatMul", ["r", "v"], ["y"]),
-    ]
-    source = network([2, 8], nodes, {"w": integers(8, 8), "v": reals(8, 4), **CODE})
-    graph = made(source, tmp_path).proto
-    assert operands(graph, "MatMul") == [BOTH]
-    assert operands(graph, "Mul") == operands(source.proto, "Mul")
+DYNAMIC = """g (float[2, 8] x) => (y) {
+  q, xs, xz = DynamicQuantizeLinear (x)
+  i = MatMulInteger (q, w, xz)
+  f = Cast <to = 1> (i)
+  unit = Mul (xs, s)
+  m = Mul (f, unit)
+  r = Relu (m)
+  y = MatMul (r, v)
+}"""
+LINEAR = """g (float[1, 4, 5, 5] x) => (y) {
+  q = QuantizeLinear (x, s, z)
+  c = QLinearConv (q, s, z, w, s, z, s, z)
+  d = DequantizeLinear (c, s, z)
+  g = Sigmoid (d)
+  y = Conv (g, v)
+}"""
+TRANSPOSED = """g (float[1, 4, 6, 6] x) => (y)
+{ a = Conv (x, w) y = ConvTranspose <group = 2, strides = [2, 2]> (a, v, b) }"""
+GEMM = "g (float[3, 8] x) => (y) { y = Gemm (x, w, b) }"
 
 
-def test_products_beside_integer_operators_are_quantized(tmp_path: Path) -> None:
-    code = ["s", "z"]
-    nodes = [
-        node("QuantizeLinear", ["x", *code], ["q"]),
-        node("QLinearConv", ["q", *code, "w", *code, *code], ["c"]),
-        node("DequantizeLinear", ["c", *code], ["d"]),
-        node("Sigmoid", ["d"], ["g"]),
-        node("Conv", ["g", "v"], ["y"]),
-    ]
-    source = network(
-        [1, 4, 5, 5], nodes, {"w": integers(4, 4, 1, 1), "v": reals(4, 4, 1, 1), **CODE}
-    )
-    assert operands(made(source, tmp_path).proto, "Conv") == [BOTH]
+@pytest.mark.parametrize(
+    ("text", "kind", "constants"),
+    [
+        pytest.param(DYNAMIC, "MatMul", {"w": integers(8, 8), "v": reals(8, 4), **CODE},
+                     id="beside dynamically quantized ones"),
+        pytest.param(LINEAR, "Conv", {"w": integers(4, 4, 1, 1), "v": reals(4, 4, 1, 1), **CODE},
+                     id="beside integer operators"),
+        pytest.param(TRANSPOSED, "ConvTranspose",
+                     {"w": reals(4, 4, 3, 3), "v": reals(4, 3, 2, 2), "b": reals(6)},
+                     id="transposed, in groups, with a bias"),
+        *(pytest.param(GEMM, "Gemm", {"w": reals(8, 8), "b": reals(*shape) + 1},
+                       id=f"with a bias of {shape}")
+          for shape in ((), (1,), (1, 8), (1, 1))),
+    ],
+)  # fmt: skip
+def test_a_product_is_quantized(
+    tmp_path: Path, text: str, kind: str, constants: Mapping[str, ArrayLike]
+) -> None:
+    source = SourceModel("net", net(text, **constants))
+    result = made(source, tmp_path)
+    assert operands(result.proto, kind) == [BOTH]
+    assert operands(result.proto, "Mul") == operands(source.proto, "Mul")
+    assert "left float" not in result.note
 
 
 def test_sixteen_bit_networks_are_widened_first(tmp_path: Path) -> None:
@@ -175,15 +181,6 @@ def test_sixteen_bit_networks_are_widened_first(tmp_path: Path) -> None:
     assert "16-bit floats made float32" in result.note
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (1, 8), (1, 1)])
-def test_a_gemm_may_have_a_bias_of_any_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    nodes = [node("Gemm", ["x", "w", "b"], ["y"])]
-    source = network([3, 8], nodes, {"w": reals(8, 8), "b": reals(*shape) + 1})
-    result = made(source, tmp_path)
-    assert operands(result.proto, "Gemm") == [BOTH]
-    assert "left float" not in result.note
-
-
 def test_an_old_file_may_keep_weights_apart_from_its_inputs(tmp_path: Path) -> None:
     """Which the first version of the format did not know, and ONNX's converter does not take."""
     source = network([3, 8], [node("MatMul", ["x", "w"], ["y"])], {"w": reals(8, 8)})
@@ -194,17 +191,6 @@ def test_an_old_file_may_keep_weights_apart_from_its_inputs(tmp_path: Path) -> N
     feeds = sample_inputs(source.proto, 9)
     want, got = (run_reference(proto, feeds)["y"] for proto in (source.proto, result))
     assert np.corrcoef(want.ravel(), got.ravel())[0, 1] > 0.99
-
-
-def test_a_transposed_convolution_may_have_groups_and_a_bias(tmp_path: Path) -> None:
-    nodes = [
-        node("Conv", ["x", "w"], ["a"]),
-        node("ConvTranspose", ["a", "k", "b"], ["y"], group=2, strides=[2, 2]),
-    ]
-    weights = {"w": reals(4, 4, 3, 3), "k": reals(4, 3, 2, 2), "b": reals(6)}
-    result = made(network([1, 4, 6, 6], nodes, weights), tmp_path)
-    assert operands(result.proto, "ConvTranspose") == [BOTH]
-    assert "left float" not in result.note
 
 
 @pytest.mark.parametrize(

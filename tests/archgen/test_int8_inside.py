@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+from role_nets import model as model_of
 
 from archgen.check.quantize import quantize
 from archgen.check.quantizer_input import products
@@ -32,19 +33,13 @@ def model(
 ) -> onnx.ModelProto:
     """The network from `ports` to `results`, with random weights."""
     random = np.random.default_rng(0)
-    data = [
-        numpy_helper.from_array(
-            (random.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32), name
-        )
+    data = {
+        name: (random.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
         for name, shape in weights.items()
-    ]
-    given, made = (
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ports.get(name)) for name in names]
-        for names in ([name for name in ports if name not in results], results)
-    )
-    graph = helper.make_graph(nodes, "g", given, made, data)
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    }
+    given = {name: shape for name, shape in ports.items() if name not in results}
+    made = {name: ports.get(name) for name in results}
+    return model_of(nodes, given, made, data, opset=opset, domain="com.microsoft")
 
 
 def cell(kind: str, gates: int, steps: int) -> onnx.ModelProto:

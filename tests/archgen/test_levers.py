@@ -10,6 +10,8 @@ import pytest
 from conv_net import conv_net
 from small_nets import saved
 
+import archgen
+from archgen.api import prepared_for, request_for
 from archgen.outcomes.bottleneck import ANEW, AT_MOST, ESTIMATED, SIMULATED, TriedChange, key_of
 from archgen.report.account import Account, account
 from archgen.report.levers import LEAST, Lever, levers
@@ -17,6 +19,7 @@ from archgen.report.points import views
 from archgen.report.ranking import rank
 from archgen.report.summary import sentences
 from archgen.report.tried_levers import WORTH
+from archgen.scheduling import choice
 from archgen.schema import load_arch
 from archgen.schema.rewritten import Fields, changed
 from archgen.studies.options import Running
@@ -152,3 +155,32 @@ def test_a_point_stands_whatever_becomes_of_changed_machines(tmp_path: Path) -> 
     assert made.outcomes[0].status == "ok"
     (depthwise,) = [lever for lever in changes if lever.fields == {"matrix.depthwise": True}]
     assert depthwise.way == ESTIMATED
+
+
+# More cores are no slower than one, on a machine by itself.
+
+
+def behind_dram(cores: int) -> Arch:
+    """Cores with memories for weights of their own, all behind a DRAM with which one keeps up."""
+    base = archgen.load_arch("cocco-simba-1c")
+    local = base.memories.local
+    weights = local.model_copy(update={"size": 4 << 20})
+    load = base.copy_["load"].model_copy(update={"to": ("local", "weights")})
+    return base.model_copy(update={
+        "name": f"cores-{cores}", "cores": cores,
+        "memories": base.memories.model_copy(update={"weights": weights}),
+        "matrix": base.matrix.model_copy(update={"weights": "weights"}),
+        "copy_": {**base.copy_, "load": load},
+    })  # fmt: skip
+
+
+def test_groups_that_one_core_would_have_are_a_candidate_where_there_are_two() -> None:
+    """One core hides its loads in a long group; two would each gain in short ones, and wait."""
+    model, scheduling = archgen.load_model("resnet18:image=96"), choice(effort=0)
+    cycles = {}
+    for cores in (1, 2):
+        arch = behind_dram(cores)
+        prepared = prepared_for(model, arch, None, None, scheduling)
+        made = STANDARD.compile(request_for(*prepared, arch, True, scheduling))
+        cycles[cores] = archgen.simulate(made.program, arch).cycles
+    assert cycles[2] <= cycles[1]

@@ -13,15 +13,9 @@ from archgen.cli.main import cli
 from archgen.lint import RULES, findings
 from archgen.lint.rules import sights
 from archgen.lint.subject import ArrayProduct, LintedMachine
-from archgen.schema import load_arch, shipped_names
+from archgen.schema import load_arch, rewritten, shipped_names
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
-
-
-def dram(rate: int) -> dict[str, object]:
-    """Memories with so many bytes of DRAM a cycle, at 1 GHz."""
-    return {"memories": {"dram": {"bandwidth": f"{rate} GB/s"}}}
-
 
 EDGE = "soma-edge"  # 8192 MACs at 1 GHz, 8 MiB in 16 banks of 64 B, 16 GB/s, 12 nm
 
@@ -105,13 +99,9 @@ def test_shipped_machines_are_plausible(name: str) -> None:
 def test_a_unit_mistaken_by_a_thousand_or_a_placeholder_is_seen(
     field: str, thousand: object
 ) -> None:
-    over: dict[str, Any] = {}
-    part = over
-    *above, last = field.split(".")
-    for step in above:
-        part = part.setdefault(step, {})
-    part[last] = thousand
-    assert f"arch.{field}" in [each.path for each in findings(changed(EDGE, over))]
+    arch = rewritten.changed(load_arch(EDGE), {field: thousand})
+    assert arch is not None
+    assert f"arch.{field}" in [each.path for each in findings(arch)]
 
 
 def test_the_best_product_of_a_systolic_array_by_hand() -> None:

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from numpy.typing import ArrayLike
+from onnx import TensorProto
+from role_nets import net, saved
 
+from archgen.outcomes.frame import records
+from archgen.outcomes.points import Row
 from archgen.studies.sweep import study
 
 WIDE = """
@@ -37,110 +40,79 @@ HALF = WIDE.replace("fp32", "fp16").replace("lanes: 32", "lanes: 32, types: [fp1
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
+def judged(folder: Path, text: str, arch: str, dtype: str, data: Mapping[str, ArrayLike]) -> Row:
+    """What a study says of four samples on a machine, given by name or as the text of its file."""
+    machine = folder / "machine.yaml"
+    machine.write_text(arch)
+    path = saved(net(text, 21, **data), folder)
+    frame = study([machine if "\n" in arch else arch], [path], 4, dtype, effort=0).frame
+    (row,) = records(frame)
+    assert row["status"] == "ok", row["reason"]
+    return row
+
+
+def normal(deviation: float, *shape: int, names: str = "w", kind: str = "f4") -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {name: rng.normal(0, deviation, shape).astype(kind) for name in names}
+
+
 @pytest.mark.parametrize(("arch", "dtype"), [("ascend-310-like", "fp16"), ("tpu-v3-like", "bf16")])
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
 def test_a_product_behind_which_the_model_rounds_is_right(
     tmp_path: Path, arch: str, dtype: str, kind: int
 ) -> None:
-    weights = np.random.default_rng(0).normal(0, 0.3, (60, 10)).astype(np.float32)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["sum"]),
-        helper.make_node("Cast", ["sum"], ["half"], to=kind),
-        helper.make_node("Cast", ["half"], ["y"], to=TensorProto.FLOAT),
-    ]
-    path = saved(tmp_path, nodes, {"w": weights}, 60, TensorProto.FLOAT, made=10)
-    row = study([arch], [path], 4, dtype, effort=0).frame.iloc[0]
-    assert row["status"] == "ok", row["reason"]
+    text = f"""net (float[4, 60] x) => (float[4, 10] y) {{
+      sum = MatMul (x, w)
+      half = Cast <to = {kind}> (sum)
+      y = Cast <to = 1> (half)
+    }}"""
+    row = judged(tmp_path, text, arch, dtype, normal(0.3, 60, 10))
     assert row["verified"], row["note"]
 
 
-def test_a_dequantized_value_may_be_read_before_and_behind_its_conversion(tmp_path: Path) -> None:
-    # 0.3 times an integer is no fp16 number: the product reads it rounded, the sum as it was.
-    rng = np.random.default_rng(0)
-    constants = {
-        "w": rng.normal(0, 0.3, (16, 16)).astype(np.float32),
-        "scale": np.float32(0.3), "zero": np.int8(0),
-    }  # fmt: skip
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["real"]),
-        helper.make_node("MatMul", ["real", "w"], ["product"]),
-        helper.make_node("Add", ["product", "real"], ["y"]),
-    ]
-    path = saved(tmp_path, nodes, constants, 16, TensorProto.FLOAT)
-    row = study(["ascend-310-like"], [path], 4, "fp16", effort=0).frame.iloc[0]
-    assert row["verified"], row["note"]
+# 0.3 times an integer is no fp16 number: the product reads it rounded, the sum as it was.
+BOTH_SIDES = """net (float[4, 16] x) => (float[4, 16] y) <float scale = {0.3}, int8 zero = {0}> {
+  q = QuantizeLinear (x, scale, zero)
+  real = DequantizeLinear (q, scale, zero)
+  product = MatMul (real, w)
+  y = Add (product, real)
+}"""
+WIDER_IN_MEMORY = """net (float16[4, 48] x) => (float16[4, 48] y)
+{ first = MatMul (x, v) positive = Relu (first) y = MatMul (positive, w) }"""
+# Stacked weights are not quantized: their product reads x as it was dequantized.
+BY_THE_HOST = """net (float[4, 16] x) => (float[4, 16] y)
+<float[1, 16, 16] v, float[16, 16] w, int64[2] shape = {4, 16}> {
+  stack = MatMul (x, v)
+  other = Reshape (stack, shape)
+  one = MatMul (x, w)
+  y = Sub (one, other)
+}"""
 
 
-def test_an_operator_starts_from_a_half_precision_value_that_memory_holds_wider(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("text", "arch", "dtype", "data"),
+    [
+        pytest.param(BOTH_SIDES, "ascend-310-like", "fp16", normal(0.3, 16, 16),
+                     id="read in front of a conversion and behind it"),
+        pytest.param(WIDER_IN_MEMORY, WIDE, "fp32", normal(0.3, 48, 48, names="vw", kind="f2"),
+                     id="half precision that memory holds wider"),
+        pytest.param(BY_THE_HOST, NARROW, "int8", {},
+                     id="what the host reads in front of its dequantization"),
+    ],
+)  # fmt: skip
+def test_a_value_is_read_as_the_model_rounds_it(
+    tmp_path: Path, text: str, arch: str, dtype: str, data: dict[str, Any]
 ) -> None:
-    rng = np.random.default_rng(0)
-    nodes = [
-        helper.make_node("MatMul", ["x", "v"], ["first"]),
-        helper.make_node("Relu", ["first"], ["positive"]),
-        helper.make_node("MatMul", ["positive", "w"], ["y"]),
-    ]
-    data = {name: rng.normal(0, 0.3, (48, 48)).astype(np.float16) for name in ("v", "w")}
-    path = saved(tmp_path, nodes, data, 48, TensorProto.FLOAT16)
-    arch = tmp_path / "wide.yaml"
-    arch.write_text(WIDE)
-    row = study([arch], [path], 4, "fp32", effort=0).frame.iloc[0]
-    assert row["verified"], row["note"]
-
-
-def test_the_host_may_read_a_value_in_front_of_its_dequantization(tmp_path: Path) -> None:
-    # Stacked weights are not quantized: their product reads x as it was dequantized.
-    rng = np.random.default_rng(0)
-    data = {
-        "v": rng.normal(0, 0.3, (1, 16, 16)).astype(np.float32), "shape": np.array([4, 16]),
-        "w": rng.normal(0, 0.3, (16, 16)).astype(np.float32),
-    }  # fmt: skip
-    nodes = [
-        helper.make_node("MatMul", ["x", "v"], ["stack"]),
-        helper.make_node("Reshape", ["stack", "shape"], ["other"]),
-        helper.make_node("MatMul", ["x", "w"], ["one"]),
-        helper.make_node("Sub", ["one", "other"], ["y"]),
-    ]
-    path = saved(tmp_path, nodes, data, 16, TensorProto.FLOAT)
-    arch = tmp_path / "narrow.yaml"
-    arch.write_text(NARROW)
-    row = study([arch], [path], 4, "int8", effort=0).frame.iloc[0]
+    row = judged(tmp_path, text, arch, dtype, data)
     assert row["verified"], row["note"]
 
 
 def test_a_call_to_the_host_may_read_on_what_memory_rounds(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    data = {name: rng.normal(0, 0.5, (16, 16)).astype(np.float32) for name in ("u", "v", "w")}
-    nodes = [
-        helper.make_node("Einsum", ["x", "u"], ["first"], equation="...j,jk->...k"),
-        helper.make_node("Einsum", ["first", "v"], ["second"], equation="...j,jk->...k"),
-        helper.make_node("Neg", ["second"], ["turned"]),
-        helper.make_node("Add", ["turned", "first"], ["y"]),
-    ]
-    path = saved(tmp_path, nodes, data, 16, TensorProto.FLOAT)
-    arch = tmp_path / "half.yaml"
-    arch.write_text(HALF)
-    row = study([arch], [path], 4, "fp16", effort=0).frame.iloc[0]
-    assert row["host_ops"] > 0
-    assert row["verified"], row["note"]
-
-
-def saved(
-    folder: Path,
-    nodes: list[onnx.NodeProto],
-    data: Mapping[str, Any],
-    extent: int,
-    kind: int,
-    made: int | None = None,
-) -> Path:
-    """A model from x [4, extent] to y [4, made]."""
-    x, y = (
-        helper.make_tensor_value_info(name, kind, [4, size])
-        for name, size in (("x", extent), ("y", made or extent))
-    )
-    constants = [numpy_helper.from_array(np.asarray(v), name) for name, v in data.items()]
-    graph = helper.make_graph(nodes, "net", [x], [y], constants)
-    opset = helper.make_opsetid("", 21)
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[opset]), folder / "net.onnx")
-    return folder / "net.onnx"
+    text = """net (float[4, 16] x) => (float[4, 16] y) {
+      first = Einsum <equation = "...j,jk->...k"> (x, u)
+      second = Einsum <equation = "...j,jk->...k"> (first, v)
+      turned = Neg (second)
+      y = Add (turned, first)
+    }"""
+    row = judged(tmp_path, text, HALF, "fp16", normal(0.5, 16, 16, names="uv"))
+    assert row["host_ops"] and row["verified"], row["note"]

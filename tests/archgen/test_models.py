@@ -10,6 +10,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper, parser
+from role_nets import model, saved
 
 from archgen.cli.models import models
 from archgen.models.load import ModelError, SourceModel, open_model
@@ -22,18 +23,10 @@ node = helper.make_node
 
 def linear(shape: list[Dim], opset: int = 17, ir: int = 8) -> onnx.ModelProto:
     """y = x @ w on a last axis of 4."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [*shape[:-1], 3])
-    weight = numpy_helper.from_array(np.ones((4, 3), np.float32), "w")
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y])
-    graph.initializer.append(weight)
-    return helper.make_model(graph, ir_version=ir, opset_imports=[helper.make_opsetid("", opset)])
-
-
-def saved(proto: onnx.ModelProto, directory: Path) -> Path:
-    path = directory / "net.onnx"
-    onnx.save(proto, path)
-    return path
+    product, weight = node("MatMul", ["x", "w"], ["y"]), {"w": np.ones((4, 3), np.float32)}
+    proto = model([product], {"x": shape}, {"y": [*shape[:-1], 3]}, weight, opset=opset)
+    proto.ir_version = ir
+    return proto
 
 
 def input_shape(model: SourceModel) -> list[int]:
@@ -41,10 +34,10 @@ def input_shape(model: SourceModel) -> list[int]:
 
 
 def test_zoo_specification_with_options() -> None:
-    model = open_model("resnet18:image=32,classes=10,width=0.25", batch=2)
-    assert input_shape(model) == [2, 3, 32, 32]
-    assert model.name == "resnet18:image=32,classes=10,width=0.25"
-    assert model.proto == build("resnet18", 2, image=32, classes=10, width=0.25)
+    opened = open_model("resnet18:image=32,classes=10,width=0.25", batch=2)
+    assert input_shape(opened) == [2, 3, 32, 32]
+    assert opened.name == "resnet18:image=32,classes=10,width=0.25"
+    assert opened.proto == build("resnet18", 2, image=32, classes=10, width=0.25)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +56,9 @@ def test_zoo_specification_with_options() -> None:
 def test_free_dimensions_are_bound(
     tmp_path: Path, shape: list[Dim], dims: dict[str, int], expected: list[int]
 ) -> None:
-    model = open_model(saved(linear(shape), tmp_path), batch=2, dims=dims)
-    assert input_shape(model) == expected
-    inferred = onnx.shape_inference.infer_shapes(model.proto, strict_mode=True)
+    opened = open_model(saved(linear(shape), tmp_path), batch=2, dims=dims)
+    assert input_shape(opened) == expected
+    inferred = onnx.shape_inference.infer_shapes(opened.proto, strict_mode=True)
     output = inferred.graph.output[0].type.tensor_type.shape
     assert [dim.dim_value for dim in output.dim] == [*expected[:-1], 3]
 
@@ -109,8 +102,8 @@ def test_content_key_tells_models_apart(tmp_path: Path) -> None:
 def test_external_data_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(linear([1, 4]), path, save_as_external_data=True, size_threshold=0, location="w.bin")
-    model = open_model(path)
-    assert np.array_equal(numpy_helper.to_array(model.proto.graph.initializer[0]), np.ones((4, 3)))
+    (weight,) = open_model(path).proto.graph.initializer
+    assert np.array_equal(numpy_helper.to_array(weight), np.ones((4, 3)))
     (tmp_path / "w.bin").write_bytes(b"1234")
     with pytest.raises(ModelError, match="external data"):
         open_model(path)
@@ -281,9 +274,7 @@ def test_an_empty_input_has_to_be_said_and_a_batch_is_never_empty(tmp_path: Path
         open_model(path, dims={"x:1": 3, "n": 0})
 
 
-def test_operators_that_onnx_runtime_adds_to_the_standard_domain_are_opened(
-    tmp_path: Path,
-) -> None:
+def test_operators_that_onnx_runtime_adds_to_the_standard_domain_are_opened(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
       g (float[1, 4] x, float[4] s) => (float[1, 4] y)
       { y = SimplifiedLayerNormalization (x, s) }"""
@@ -332,16 +323,9 @@ def test_wrong_dimensions_are_explained(tmp_path: Path, dims: dict[str, int], wo
 
 def test_the_batch_of_a_model_is_the_one_that_its_file_fixes(tmp_path: Path) -> None:
     """Samples that a file fixes are what is run where none are asked for."""
-    weights = numpy_helper.from_array(np.ones((8, 4), np.float32), "w")
-    ports = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [10, width])
-        for name, width in (("x", 8), ("y", 4))
-    ]
+    weights = {"w": np.ones((8, 4), np.float32)}
     product = node("MatMul", ["x", "w"], ["y"])
-    graph = helper.make_graph([product], "g", ports[:1], ports[1:], [weights])
-    opsets = [helper.make_opsetid("", 17)]
-    path = tmp_path / "ten.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    path = saved(model([product], {"x": [10, 8]}, {"y": [10, 4]}, weights), tmp_path)
     assert open_model(path).batch == 10
     (point,) = points(designed("mcu-npu", path))
     assert point.batch == 10

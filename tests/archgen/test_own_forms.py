@@ -8,7 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper
+from onnx import helper
+from role_nets import model
 
 from archgen.api import compile_model, load_model
 from archgen.cli.main import cli
@@ -21,6 +22,7 @@ from simmodel.program.assembly import parse_items, print_item, print_program
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 MACHINE = "tpu-v3-like"
+SHAPE = [64, 8192]
 SWIGLU = """
 import numpy as np
 from archgen.op import expression, form, instruction
@@ -57,11 +59,9 @@ def written(
 def gated(folder: Path) -> Path:
     """y = Gated(x, g)."""
     node = helper.make_node("Gated", ["x", "g"], ["y"], domain="my.domain")
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 8192]) for n in "xgy"]
-    graph = helper.make_graph([node], "net", ports[:2], ports[2:])
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("my.domain", 1)]
     path = folder / "gated.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    shapes = {"x": SHAPE, "g": SHAPE}, {"y": SHAPE}
+    onnx.save(model([node], *shapes, opset=21, domain="my.domain"), path)
     return path
 
 
@@ -72,11 +72,8 @@ def spelled_out(folder: Path) -> Path:
         helper.make_node("Mul", ["x", "s"], ["t"]),
         helper.make_node("Mul", ["t", "g"], ["y"], name="up"),
     ]
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 8192]) for n in "xgy"]
-    graph = helper.make_graph(nodes, "net", ports[:2], ports[2:])
     path = folder / "spelled_out.onnx"
-    opset = [helper.make_opsetid("", 21)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+    onnx.save(model(nodes, {"x": SHAPE, "g": SHAPE}, {"y": SHAPE}, opset=21), path)
     return path
 
 
@@ -127,10 +124,10 @@ def test_it_is_emitted_timed_and_verified_and_a_machine_without_it_computes_it(
 
 def test_it_is_found_where_a_network_does_what_it_does(tmp_path: Path) -> None:
     activate((extension(written(tmp_path)),))
-    arch, model = load_arch(MACHINE), load_model(spelled_out(tmp_path))
-    assert "function=swiglu" in print_program(compile_model(model, arch, effort=0))
+    arch, opened = load_arch(MACHINE), load_model(spelled_out(tmp_path))
+    assert "function=swiglu" in print_program(compile_model(opened, arch, effort=0))
     without = load_arch(machine(tmp_path, "{limits: {vector.binary.swiglu: {cost: 99}}}"))
-    assert "function=swiglu" not in print_program(compile_model(model, without, effort=0))
+    assert "function=swiglu" not in print_program(compile_model(opened, without, effort=0))
 
 
 def test_a_form_that_does_something_else_is_named_by_the_verdict(tmp_path: Path) -> None:

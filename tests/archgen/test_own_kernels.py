@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+from role_nets import model as model_of
 
 from archgen.api import compile_model, execute, load_arch, load_model
 from archgen.extensions import activate, extension
@@ -48,15 +49,8 @@ def written(folder: Path, line: str = LINE, function: str = "max", before: str =
 def network(folder: Path, columns: int = 8) -> Path:
     """The largest value of each of 512 rows."""
     node = helper.make_node("ReduceMax", ["x", "axes"], ["y"], name="largest", keepdims=0)
-    ports = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, [512, columns]),
-        helper.make_tensor_value_info("y", TensorProto.FLOAT, [512]),
-    ]
-    axes = numpy_helper.from_array(np.array([1]), "axes")
-    graph = helper.make_graph([node], "net", ports[:1], ports[1:], [axes])
-    path = folder / "net.onnx"
-    opset = [helper.make_opsetid("", 21)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+    path, axes = folder / "net.onnx", {"axes": np.array([1])}
+    onnx.save(model_of([node], {"x": [512, columns]}, {"y": [512]}, axes, opset=21), path)
     return path
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from host_only import HOST_ONLY, small_model
 
 import archgen
+from archgen.cli.explain import explain
 from archgen.cli.main import cli as main
 from archgen.energy import costs_of
+from archgen.energy.area import Area
 from archgen.energy.price import dies_per_wafer, price_of, price_row
+from archgen.energy.sensitivity import effects
 from archgen.exploration.measures import measure_column
-from archgen.schema import load_arch
+from archgen.schema import load_arch, load_archs, shipped_names
 from archgen.schema.rewritten import changed
+from simmodel.arch.record import Arch
+from simmodel.arch_rules import area_parts, area_terms
 
 PRICE = {"wafer": "9000 USD", "defects": "0.5 /cm2", "clustering": 4, "package": "2 USD",
          "dram": "4 USD/GiB", "electricity": "0.2 USD/kWh", "lifetime": "2 years"}  # fmt: skip
@@ -60,10 +68,8 @@ def test_a_million_inferences_pay_for_the_machine_and_its_electricity() -> None:
 def test_a_study_has_the_columns(tmp_path: Path) -> None:
     file = tmp_path / "priced.yaml"
     file.write_text("extends: soma-edge\nname: priced\nprice: {wafer: 9 kUSD, yield: 0.9}\n")
-    study = archgen.study(
-        [str(file), "soma-edge"], ["squeezenet:image=64"], effort=[0], out=tmp_path, verify=False
-    )
-    rows = study.frame.set_index("arch")
+    net, machines = small_model(tmp_path / "small.onnx"), [str(file), "soma-edge"]
+    rows = archgen.study(machines, net, tools=HOST_ONLY, verify=False).frame.set_index("arch")
     assert rows.loc["priced", "die_yield"] == 0.9
     assert 0 < rows.loc["priced", "chip_usd"] == rows.loc["priced", "system_usd"]
     assert rows.loc["priced", "usd_per_million"] > 0
@@ -99,3 +105,91 @@ def test_prices_are_refused_with_their_unit(tmp_path: Path) -> None:
     assert said.exit_code == 2
     assert "unit 'EUR' is not one of USD, kUSD" in said.output
     assert "price.yield" in said.output
+
+
+# `archgen explain area`: sums with their fields, and what each field does alone.
+
+
+def test_explain_area_names_fields() -> None:
+    run = CliRunner().invoke
+    text = run(explain, ["area", "gemmini-16"]).output
+    first, second = text.splitlines()[:2]
+    assert re.fullmatch(r"gemmini-16, 22 nm: .* mm2 \(.*\) without interface to DRAM", first)
+    assert second.startswith("            with it: ") and second.endswith("port of the system's")
+    own = run(explain, ["area", "tpu-v1"]).output.splitlines()[1]
+    assert own.endswith("it is its own")
+    assert "memories.local.{size, banks, bank_width" in text
+    assert text.splitlines()[2] == (
+        "at 1 GHz logic takes 5% more area, and operations 6% more energy, than up to 0.908 GHz"
+    )
+    assert "than up to" not in run(explain, ["area", "mcu-npu"]).output
+    assert run(explain, ["columns", "gemmini-16"]).exit_code == 2
+
+
+def test_sensitivity_says_what_each_field_does() -> None:
+    arch = load_archs(["gemmini-16"])[0]
+    found = {effect.field: effect for effect in effects(arch)}
+    twice = found["memories.local.size"]
+    assert twice.after == 2 * twice.before
+    assert twice.mm2 > 0 and twice.events["local read"] > 0 and twice.leakage > 0
+    assert found["memories.dram.bandwidth"].leakage == 0, "its interface is not in leakage"
+    assert "memories.local.latency" not in found
+    wide = {"COLUMNS": "200"}
+    shown = CliRunner().invoke(explain, ["area", "gemmini-16", "--sensitivity"], env=wide).output
+    sizes = {field: abs(effect.area) for field, effect in found.items()}
+    fields = [word for line in shown.splitlines() for word in line.split()[:1] if word in sizes]
+    assert [sizes[field] for field in fields] == sorted(sizes.values(), reverse=True)
+    assert " 1 GHz " in shown and " 2 GHz " in shown and "256 KiB" in shown
+
+
+# Areas that a file states: any term that is printed, any part, and terms of its own.
+
+WHOLE = Path(__file__).with_name("whole_machine.yaml")
+APART = {"other", "dram"}
+"""Parts that are stated by fields of their own."""
+
+
+def with_areas(arch: Arch, **areas: Any) -> Area:
+    made = changed(arch, {"energy.area": areas})
+    assert made is not None
+    return costs_of(made).area
+
+
+def test_the_names_that_may_be_stated_are_those_that_are_printed() -> None:
+    for arch in [*load_archs(shipped_names()), load_arch(WHOLE)]:
+        area = costs_of(arch).area
+        shown = {f"{t.part} {t.what.replace(':', '')}" for t in area.terms if t.part != "other"}
+        assert set(area_terms(arch)) == shown, arch.name
+        assert set(area_parts(arch)) == area.parts.keys() - arch.memories.on_chip().keys() - APART
+
+
+def test_a_stated_part_counts_once_for_each_core() -> None:
+    arch = load_arch("cocco-simba-4c")
+    usual, area = costs_of(arch).area, with_areas(arch, parts={"vector": "0.12 mm2"})
+    assert area.parts["vector"].value == pytest.approx(4 * 0.12)
+    assert area.parts["vector"].stated
+    same = usual.parts.keys() - {"vector", "other"}
+    assert {area.parts[name] == usual.parts[name] for name in same} == {True}
+    assert [term.what for term in area.terms if term.part == "vector"] == ["as stated"]
+
+
+def test_a_stated_term_leaves_the_others_of_its_part() -> None:
+    arch = load_arch(WHOLE)
+    usual, area = costs_of(arch).area, with_areas(
+        arch, parts={"local banks": "0.3 mm2", "copy load data": "500 um2", "link noc": "0.1 mm2"}
+    )  # fmt: skip
+    before, after = ({(t.part, t.what): t.mm2.value for t in a.terms} for a in (usual, area))
+    assert after["local", "banks"] == pytest.approx(arch.core_count * 0.3)
+    assert after["copy", "load: data"] == pytest.approx(arch.core_count * 5e-4)
+    assert after["link", "noc"] == pytest.approx(0.1)
+    differing = {name for name in before if before[name] != after[name]}
+    assert {part for part, _ in differing} == {"local", "copy", "link", "other"}
+    assert len(differing) == 4
+
+
+def test_every_part_of_every_machine_can_be_stated() -> None:
+    for arch in load_archs(shipped_names()):
+        names = set(area_terms(arch))
+        each = with_areas(arch, parts=dict.fromkeys(names, "0.5 mm2"), other="2 mm2")
+        assert all(term.mm2.stated for term in each.terms), arch.name
+        assert each.total.low == each.total.high

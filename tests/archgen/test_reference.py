@@ -12,15 +12,11 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from role_nets import net
 
 from archgen.check import reference
 from archgen.check.exact_products import with_exact_products
-from archgen.check.reference import (
-    cached_reference,
-    run_node,
-    run_reference,
-    sample_inputs,
-)
+from archgen.check.reference import cached_reference, run_node, run_reference, sample_inputs
 from archgen.models.load import ModelError
 from archgen.zoo.catalog import build
 from simmodel.errors import NoPayload
@@ -28,11 +24,8 @@ from simmodel.errors import NoPayload
 
 def network(weight: float = 2.0) -> onnx.ModelProto:
     """y = relu(x * w), elementwise on (2, 3)."""
-    nodes = [helper.make_node("Mul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy")
-    w = numpy_helper.from_array(np.full(3, weight, np.float32), "w")
-    graph = helper.make_graph(nodes, "g", [x], [y], [w])
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    text = "g (float[2, 3] x) => (float[2, 3] y) { p = Mul (x, w) y = Relu (p) }"
+    return net(text, w=np.full(3, weight, np.float32))
 
 
 X = np.array([[-1, 2, 3], [4, -5, 6]], np.float32)
@@ -63,10 +56,7 @@ def test_a_weight_that_nobody_reads_is_no_input_that_is_missing() -> None:
 def test_a_refusal_is_an_exception_and_no_line_on_the_terminal(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    x, y = (helper.make_tensor_value_info(n, TensorProto.INT32, [2]) for n in "xy")
-    nodes = [helper.make_node("Div", ["x", "x"], ["y"])]
-    graph = helper.make_graph(nodes, "g", [x], [y])
-    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    proto = net("g (int32[2] x) => (int32[2] y) { y = Div (x, x) }")
     with pytest.raises(ModelError, match="division by zero"):
         run_reference(proto, {"x": np.zeros(2, np.int32)})
     assert capfd.readouterr() == ("", "")
@@ -91,13 +81,11 @@ def test_weights_are_read_where_they_are() -> None:
 
 
 def test_weights_read_inside_a_branch_alone_are_kept() -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]>
-      g (float[2000] x, bool c) => (float[2000] y) {
+    text = """g (float[2000] x, bool c) => (float[2000] y) {
         y = If (c) <then_branch = t () => (float[2000] p) { p = Add (x, w) },
                     else_branch = e () => (float[2000] q) { q = Neg (x) }>
       }"""
-    proto = onnx.parser.parse_model(text)
-    proto.graph.initializer.append(numpy_helper.from_array(np.ones(2000, np.float32), "w"))
+    proto = net(text, w=np.ones(2000, np.float32))
     x = np.zeros(2000, np.float32)
     assert (run_reference(proto, {"x": x, "c": np.array(True)})["y"] == 1).all()
 
@@ -124,23 +112,10 @@ def test_run_node_keeps_its_session() -> None:
 
 
 def test_sample_inputs_follow_use_type_and_name() -> None:
-    table = numpy_helper.from_array(np.zeros((5, 2), np.float32), "table")
-    nodes = [
-        helper.make_node("Cast", ["tokens"], ["cast"], to=TensorProto.INT64),
-        helper.make_node("Gather", ["table", "cast"], ["y"]),
-    ]
-    kinds = {
-        "tokens": TensorProto.INT32,
-        "image": TensorProto.FLOAT,
-        "half": TensorProto.FLOAT16,
-        "attention_mask": TensorProto.INT64,
-        "flag": TensorProto.BOOL,
-        "pixels": TensorProto.UINT8,
-        "position": TensorProto.INT64,
-    }
-    inputs = [helper.make_tensor_value_info(name, kind, [400]) for name, kind in kinds.items()]
-    graph = helper.make_graph(nodes, "g", inputs, [onnx.ValueInfoProto(name="y")], [table])
-    samples = sample_inputs(helper.make_model(graph), seed=3)
+    text = """g (int32[400] tokens, float[400] image, float16[400] half, int64[400] attention_mask,
+      bool[400] flag, uint8[400] pixels, int64[400] position) => (y) <float[5, 2] table>
+      { cast = Cast <to = 7> (tokens) y = Gather (table, cast) }"""
+    samples = sample_inputs(net(text), seed=3)
     assert set(np.unique(samples["tokens"])) == set(range(5))
     assert samples["tokens"].dtype == np.int32
     assert samples["image"].std() == pytest.approx(1, abs=0.2)
@@ -166,20 +141,9 @@ def test_sampled_tokens_cover_the_vocabulary_of_each_table() -> None:
 
 def quantized_to_int16() -> onnx.ModelProto:
     """y = QuantizeLinear(x) in int16, for which ONNX Runtime has no kernel in operator set 28."""
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("QuantizeLinear", ["r", "scale", "zero"], ["y"]),
-    ]
-    constants = [
-        numpy_helper.from_array(np.float32(0.5), "scale"),
-        numpy_helper.from_array(np.int16(3), "zero"),
-    ]
-    ports = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]),
-        helper.make_tensor_value_info("y", TensorProto.INT16, [4]),
-    ]
-    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 28)], ir_version=13)
+    text = """net (float[4] x) => (int16[4] y) <float scale = {0.5}, int16 zero = {3}>
+      { r = Relu (x) y = QuantizeLinear (r, scale, zero) }"""
+    return net(text, 28)
 
 
 def test_where_there_is_no_kernel_the_definition_is_computed() -> None:

@@ -6,7 +6,6 @@ values converted to integers that are too small, doubles that are no fp32 number
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import ml_dtypes
@@ -14,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import ArrayLike
-from onnx import TensorProto, helper, numpy_helper, parser
+from role_nets import net
 
 from archgen.check.quantizer_input import widened_but_for_casts
 from archgen.check.reference import run_reference
@@ -26,9 +25,6 @@ from archgen.studies.run import Workbench
 from archgen.toolchain import STANDARD
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
-HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
-node = helper.make_node
 
 
 def machine(dtype: str, more: str = "") -> str:
@@ -114,7 +110,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_answer_is_that_of_the_reference(name: str, tmp_path: Path) -> None:
-    right(tmp_path, parser.parse_model(HEAD + MODELS[name]))
+    right(tmp_path, net(MODELS[name], 21))
 
 
 def test_a_part_of_a_concatenation_that_another_part_copies_is_as_it_was_stored(
@@ -129,7 +125,7 @@ def test_a_part_of_a_concatenation_that_another_part_copies_is_as_it_was_stored(
         both = Concat <axis = 1> (angle, angle)
         y = Cos (both)
       }"""
-    right(tmp_path, parser.parse_model(HEAD + text), "fp16")
+    right(tmp_path, net(text, 21), "fp16")
 
 
 def test_a_part_of_a_concatenation_is_a_value_of_the_model(tmp_path: Path) -> None:
@@ -145,14 +141,10 @@ def test_a_part_of_a_concatenation_is_a_value_of_the_model(tmp_path: Path) -> No
         gate = Sigmoid (wide)
         y = Mul (gate, a)
       }"""
-    model = parser.parse_model(HEAD + text)
     random = np.random.default_rng(0)
     shapes = {"w": (1, 64, 16), "r": (1, 64, 16), "v": (32, 16)}
-    model.graph.initializer.extend(
-        numpy_helper.from_array(random.normal(0, 0.3, shape).astype(np.float32), name)
-        for name, shape in shapes.items()
-    )
-    right(tmp_path, model, "fp16")
+    weights = {n: random.normal(0, 0.3, s).astype(np.float32) for n, s in shapes.items()}
+    right(tmp_path, net(text, 21, **weights), "fp16")
 
 
 def test_a_call_of_two_nodes_to_the_host_makes_the_values_of_one(tmp_path: Path) -> None:
@@ -163,96 +155,65 @@ def test_a_call_of_two_nodes_to_the_host_makes_the_values_of_one(tmp_path: Path)
         y = MatMulInteger (q, w, zero)
       }"""
     own = machine("fp16").replace("uint8, ", "").replace("{fp16: 1}", "{fp16: 1, int8: 1}")
-    right(tmp_path, parser.parse_model(HEAD + text), "fp16", own)
+    right(tmp_path, net(text, 21), "fp16", own)
 
 
 # Beyond a type.
 
 
-def row_of(
-    folder: Path,
-    nodes: list[onnx.NodeProto],
-    constants: Mapping[str, ArrayLike],
-    kinds: Mapping[str, int],
-    dtype: str = "fp32",
-) -> Row:
-    """What a study says of a model of 64 numbers: x among `kinds`, which has all inputs and
-    outputs; on a machine of products in `dtype`."""
-    ports = [helper.make_tensor_value_info(name, kind, [1, 64]) for name, kind in kinds.items()]
-    data = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], data)
-    opset = helper.make_opsetid("", 21)
-    model = helper.make_model(graph, ir_version=10, opset_imports=[opset])
-    return judged(folder, model, dtype, machine(dtype))
+FEW = np.arange(64) < 8
+CUT = "net (float[1, 64] x) => ({0}[1, 64] y) {{ m = {1} (x, c) [cut] y = Cast <to = {2}> (m) }}"
+SCALED = "net ({0}[1, 64] x) => ({0}[1, 64] y) {{ y = {1} (x, c) }}"
+THERE_AND_BACK = "net (double[1, 64] x) => (double[1, 64] a, double[1, 64] y)"
+DOUBLES = "64 values are beyond fp32, in which doubles are computed"
+BEYOND: dict[str, tuple[str, ArrayLike, bool | None, tuple[str, ...]]] = {
+    "some may become any byte": (
+        CUT.format("int8", "Mul", 3), np.float32(100), True, ("values of cut are beyond int8",)),
+    "nearly all may, and are not checked": (
+        CUT.format("int8", "Mul", 3), np.float32(1e4), None, ("y: not checked",)),
+    **{
+        f"{wrong} may become any integer": (
+            CUT.format("int32", "Add", 6), np.where(FEW, wrong, 0).astype(np.float32), True,
+            ("8 of 64 values of cut are beyond int32",))
+        for wrong in (np.inf, -np.inf, np.nan, 3e38)
+    },
+    "large integers are judged where their type holds them": (
+        CUT.format("int64", "Mul", 7), np.float32(1e12), True, ()),
+    "doubles beyond floats are not checked and named": (
+        THERE_AND_BACK + "{ a = Mul (x, c) y = Div (a, c) }", np.float64(1e200), None,
+        (DOUBLES, "c: 1e+200 is 3.4e+38 in fp32")),
+    "doubles squared": (
+        "net (double[1, 64] x) => (double[1, 64] y) { m = Mul (x, c) y = Mul (m, c) }",
+        np.float64(1e30), None, ("64 of 64 values are beyond fp32",)),
+    "a few doubles excuse no others": (
+        SCALED.format("double", "Mul"), np.where(FEW, 1e60, 1.0), True,
+        ("y: 8 of 64 values are beyond fp32",)),
+    "doubles too small for floats are zero": (
+        SCALED.format("double", "Mul"), np.float64(1e-60), True, ()),
+    "above an infinite bound is the largest number": (
+        SCALED.format("float", "Clip"), np.float32(np.inf), True, ()),
+}  # fmt: skip
+"""By what becomes of them: a network, its constant c, the verdict, and words of its note."""
 
 
-def test_values_beyond_an_integer_type_may_become_anything(tmp_path: Path) -> None:
-    nodes = [node("Mul", ["x", "c"], ["m"]), node("Cast", ["m"], ["y"], "cut", to=3)]
-    mostly = row_of(tmp_path, nodes, {"c": np.float32(100)}, {"x": FLOAT, "y": TensorProto.INT8})
-    assert mostly["verified"] is True, str(mostly["note"])
-    assert "values of cut are beyond int8" in str(mostly["note"])
-    least = row_of(tmp_path, nodes, {"c": np.float32(1e4)}, {"x": FLOAT, "y": TensorProto.INT8})
-    assert least["verified"] is None
-    assert "y: not checked" in str(least["note"])
-    assert "off by" not in str(least["note"])
-
-
-@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan, 3e38])
-def test_what_is_no_number_may_become_any_integer(tmp_path: Path, wrong: float) -> None:
-    few = np.where(np.arange(64) < 8, wrong, 0).astype(np.float32)
-    nodes = [node("Add", ["x", "c"], ["m"]), node("Cast", ["m"], ["y"], "cut", to=6)]
-    row = row_of(tmp_path, nodes, {"c": few}, {"x": FLOAT, "y": TensorProto.INT32})
-    assert row["verified"] is True, str(row["note"])
-    assert "8 of 64 values of cut are beyond int32" in str(row["note"])
-
-
-def test_large_integers_are_judged_where_their_type_holds_them(tmp_path: Path) -> None:
-    nodes = [node("Mul", ["x", "c"], ["m"]), node("Cast", ["m"], ["y"], to=TensorProto.INT64)]
-    row = row_of(tmp_path, nodes, {"c": np.float32(1e12)}, {"x": FLOAT, "y": TensorProto.INT64})
-    assert row["verified"] is True, str(row["note"])
-    assert "beyond" not in str(row["note"])
-
-
-def test_doubles_beyond_floats_are_not_checked_and_named(tmp_path: Path) -> None:
-    nodes = [node("Mul", ["x", "c"], ["a"]), node("Div", ["a", "c"], ["y"])]
-    kinds = {"x": DOUBLE, "a": DOUBLE, "y": DOUBLE}
-    row = row_of(tmp_path, nodes, {"c": np.float64(1e200)}, kinds)
-    assert row["verified"] is None, str(row["note"])
-    assert "64 values are beyond fp32, in which doubles are computed" in str(row["note"])
-    assert "c: 1e+200 is 3.4e+38 in fp32" in str(row["note"])
-    squared = [node("Mul", ["x", "c"], ["m"]), node("Mul", ["m", "c"], ["y"])]
-    row = row_of(tmp_path, squared, {"c": np.float64(1e30)}, {"x": DOUBLE, "y": DOUBLE})
-    assert row["verified"] is None, str(row["note"])
-    assert "64 of 64 values are beyond fp32" in str(row["note"])
-
-
-def test_a_few_doubles_beyond_floats_excuse_no_others(tmp_path: Path) -> None:
-    few = np.where(np.arange(64) < 8, 1e60, 1.0)
-    row = row_of(tmp_path, [node("Mul", ["x", "c"], ["y"])], {"c": few}, {"x": DOUBLE, "y": DOUBLE})
-    assert row["verified"] is True, str(row["note"])
-    assert "y: 8 of 64 values are beyond fp32" in str(row["note"])
-
-
-def test_doubles_too_small_for_floats_are_zero(tmp_path: Path) -> None:
-    small = {"c": np.float64(1e-60)}
-    row = row_of(tmp_path, [node("Mul", ["x", "c"], ["y"])], small, {"x": DOUBLE, "y": DOUBLE})
-    assert row["verified"] is not False, str(row["note"])
-
-
-def test_above_an_infinite_bound_is_the_largest_number(tmp_path: Path) -> None:
-    bound = {"c": np.float32(np.inf)}
-    row = row_of(tmp_path, [node("Clip", ["x", "c"], ["y"])], bound, {"x": FLOAT, "y": FLOAT})
-    assert row["verified"] is True, str(row["note"])
+@pytest.mark.parametrize("name", BEYOND)
+def test_what_no_type_holds_is_judged_where_somebody_says_what_becomes_of_it(
+    name: str, tmp_path: Path
+) -> None:
+    text, constant, verified, words = BEYOND[name]
+    row = judged(tmp_path, net(text, 21, c=constant), "fp32", machine("fp32"))
+    note = str(row["note"])
+    assert row["verified"] is verified, note
+    assert all(part in note for part in words), note
+    assert "off by" not in note and (words or "beyond" not in note)
 
 
 def test_bfloat16_products_without_a_kernel_are_made_float32(tmp_path: Path) -> None:
     weights = np.random.default_rng(0).normal(0, 0.1, (64, 64)).astype(ml_dtypes.bfloat16)
-    nodes = [
-        node("Cast", ["x"], ["h"], to=TensorProto.BFLOAT16),
-        node("MatMul", ["h", "w"], ["m"]),
-        node("Cast", ["m"], ["y"], to=FLOAT),
-    ]
-    row = row_of(tmp_path, nodes, {"w": weights}, {"x": FLOAT, "y": FLOAT})
+    text = """
+      net (float[1, 64] x) => (float[1, 64] y)
+      { h = Cast <to = 16> (x) m = MatMul (h, w) y = Cast <to = 1> (m) }"""
+    row = judged(tmp_path, net(text, 21, w=weights), "fp32", machine("fp32"))
     assert row["verified"] is True, str(row["note"])
     assert "16-bit floats made float32" in str(row["note"])
 
@@ -260,48 +221,38 @@ def test_bfloat16_products_without_a_kernel_are_made_float32(tmp_path: Path) -> 
 def test_half_precision_between_casts_is_judged_as_half_precision(tmp_path: Path) -> None:
     """The reference rounds within a Gelu to what the model has there, also where inputs and outputs
     are float32."""
-    halves = {"root": 2**0.5, "one": 1, "half": 0.5}
-    constants = {name: np.float16(value) for name, value in halves.items()}
-    nodes = [
-        node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
-        node("Div", ["h", "root"], ["d"]),
-        node("Erf", ["d"], ["e"]),
-        node("Add", ["e", "one"], ["a"]),
-        node("Mul", ["h", "a"], ["m"]),
-        node("Mul", ["m", "half"], ["g"]),
-        node("Add", ["g", "one"], ["n"]),
-        node("Cast", ["n"], ["y"], to=FLOAT),
-    ]
-    row = row_of(tmp_path, nodes, constants, {"x": FLOAT, "y": FLOAT}, "fp16")
-    assert row["verified"] is True, str(row["note"])
+    text = """
+      net (float[1, 64] x) => (float[1, 64] y) {
+        h = Cast <to = 10> (x)
+        d = Div (h, root)
+        e = Erf (d)
+        a = Add (e, one)
+        m = Mul (h, a)
+        g = Mul (m, half)
+        n = Add (g, one)
+        y = Cast <to = 1> (n)
+      }"""
+    halves = {"root": np.float16(2**0.5), "one": np.float16(1), "half": np.float16(0.5)}
+    right(tmp_path, net(text, 21, **halves), "fp16", machine("fp16"))
 
 
-@pytest.mark.parametrize("last", ["LayerNormalization", "Gelu"])
+@pytest.mark.parametrize("last", ["LayerNormalization (m, scale, bias)", "Gelu (m)"])
 def test_half_precision_in_front_of_a_cast_is_judged_as_half_precision(
     last: str, tmp_path: Path
 ) -> None:
     """The cast becomes the store of the node before it, which still rounds as the model does."""
     weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16)
-    more = ["scale", "bias"] if last == "LayerNormalization" else []
-    constants = {"w": weights} | {name: weights[at] for at, name in enumerate(more)}
-    nodes = [
-        node("MatMul", ["x", "w"], ["m"]),
-        node(last, ["m", *more], ["l"]),
-        node("Cast", ["l"], ["y"], to=FLOAT),
-    ]
-    row = row_of(tmp_path, nodes, constants, {"x": TensorProto.FLOAT16, "y": FLOAT}, "fp16")
-    assert row["verified"] is True, str(row["note"])
+    text = f"""
+      net (float16[1, 64] x) => (float[1, 64] y)
+      {{ m = MatMul (x, w) l = {last} y = Cast <to = 1> (l) }}"""
+    more = {"scale": weights[0], "bias": weights[1]} if "scale" in last else {}
+    right(tmp_path, net(text, 21, w=weights, **more), "fp16", machine("fp16"))
 
 
 def test_casts_keep_their_roundings_where_the_rest_is_made_float32() -> None:
-    port = [helper.make_tensor_value_info(name, FLOAT, [8]) for name in ("x", "y")]
-    nodes = [
-        node("Cast", ["x"], ["h"], to=TensorProto.BFLOAT16),
-        node("Cast", ["h"], ["y"], to=FLOAT),
-    ]
-    graph = helper.make_graph(nodes, "net", port[:1], port[1:])
-    opset = helper.make_opsetid("", 21)
-    proto = helper.make_model(graph, ir_version=10, opset_imports=[opset])
+    proto = net(
+        "g (float[8] x) => (float[8] y) { h = Cast <to = 16> (x) y = Cast <to = 1> (h) }", 21
+    )
     feeds = {"x": np.linspace(0.1, 1, 8, dtype=np.float32)}
     (made,) = run_reference(widened_but_for_casts(proto), feeds).values()
     assert np.array_equal(made, feeds["x"].astype(ml_dtypes.bfloat16).astype(np.float32))

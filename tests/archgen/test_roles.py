@@ -10,16 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, parser
-from role_nets import (
-    DECODER,
-    GRAPH_NET,
-    LEFT_OVER,
-    PICTURE,
-    SPEECH,
-    STREAMING,
-    net,
-    saved,
-)
+from role_nets import DECODER, GRAPH_NET, LEFT_OVER, PICTURE, SPEECH, STREAMING, net, saved
 
 from archgen.api import states
 from archgen.check.quantize import quantize

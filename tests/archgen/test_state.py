@@ -7,6 +7,7 @@ agrees with ONNX Runtime token by token.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,30 @@ ROW = 2 * 2 * 2 * WIDTH
 def compiled(past: int, arch: Arch, tokens: int = 1, dtype: str | None = None) -> Program:
     model = archgen.load_model(SMALL.format(tokens=tokens, past=past))
     return archgen.compile_model(model, arch, dtype=dtype, effort=0)
+
+
+Values = dict[str, np.ndarray]
+
+
+def inferred(
+    program: Program, proto: onnx.ModelProto, token: Values, caches: tuple[Values, Values],
+    states: Mapping[str, str], off: float = 0.02,
+) -> tuple[Values, Values]:  # fmt: skip
+    """Caches after an inference of a token, here and by ONNX Runtime, which have to be near."""
+    made = archgen.execute(program, token | caches[0], archgen.load_arch(program.arch))
+    wanted = run_reference(proto, token | caches[1])
+    for name, values in wanted.items():
+        np.testing.assert_allclose(made[name], values, atol=off, err_msg=name)
+    own, exact = ({name: each[after] for name, after in states.items()} for each in (made, wanted))
+    return own, exact
+
+
+def assert_in_place(program: Program, states: Mapping[str, str]) -> None:
+    """Each state of integers stays where it is, with one scale."""
+    seen = ports(program)
+    for name, after in states.items():
+        past, present = seen[name].operand, seen[after].operand
+        assert (past.dtype, past.address, past.scale) == ("int8", present.address, present.scale)
 
 
 def ports(program: Program) -> dict[str, Port]:
@@ -61,18 +86,14 @@ def test_a_chain_agrees_with_onnx_runtime_token_by_token() -> None:
     rng = np.random.default_rng(0)
     first = archgen.load_model(SMALL.format(tokens=1, past=3))
     cache = {n: a for n, a in sample_inputs(first.proto).items() if n != "hidden_states"}
-    exact = dict(cache)
+    caches = cache, cache
     for past in range(3, 6):
         model = archgen.load_model(SMALL.format(tokens=1, past=past))
         token = {"hidden_states": rng.standard_normal((1, 1, 64)).astype(np.float32)}
         program = archgen.compile_model(model, arch, effort=0)
-        made = archgen.execute(program, token | cache, arch)
-        wanted = run_reference(model.proto, token | exact)
-        for name, values in wanted.items():
-            np.testing.assert_allclose(made[name], values, atol=0.02, err_msg=f"{name} at {past}")
-        after = archgen.states(model)
-        assert set(after) == set(cache)
-        cache, exact = ({n: each[after[n]] for n in cache} for each in (made, wanted))
+        states = archgen.states(model)
+        assert set(states) == set(cache)
+        caches = inferred(program, model.proto, token, caches, states)
 
 
 FREE = """<ir_version: 8, opset_import: ["" : 17]>
@@ -94,16 +115,14 @@ def test_a_chain_begins_with_an_empty_cache(machine: str, off: float, tmp_path: 
     path, arch = tmp_path / "decoder.onnx", archgen.load_arch(machine)
     onnx.save(onnx.parser.parse_model(FREE), path)
     rng, used = np.random.default_rng(0), 0
-    cache = exact = {"past_key": np.zeros((1, 0, 16), np.float32)}
+    empty = {"past_key": np.zeros((1, 0, 16), np.float32)}
+    caches = empty, empty
     for tokens in (3, 1):
         model = archgen.load_model(path, dims={"past": used, "tokens": tokens})
         program = archgen.compile_model(model, arch, effort=0)
         given = {"x": rng.standard_normal((1, tokens, 16)).astype(np.float32)}
-        made = archgen.execute(program, given | cache, arch)
-        wanted = run_reference(model.proto, given | exact)
-        for name, values in wanted.items():
-            np.testing.assert_allclose(made[name], values, atol=off, err_msg=name)
-        cache, exact = ({"past_key": each["present_key"]} for each in (made, wanted))
+        states = {"past_key": "present_key"}
+        caches = inferred(program, model.proto, given, caches, states, off)
         used += tokens
 
 
@@ -140,17 +159,11 @@ def test_one_program_fills_a_cache_of_fixed_room(room: int) -> None:
     rng, states = np.random.default_rng(1), archgen.states(model)
     assert states == {f"past_key_values.0.{kind}": f"present.0.{kind}" for kind in ("key", "value")}
     cache = {name: np.zeros((1, 2, room, 16), np.float32) for name in states}
-    exact = dict(cache)
+    caches = cache, cache
     for used in range(6):
         token = {"hidden_states": rng.standard_normal((1, 1, 64)).astype(np.float32)}
         token |= {"used": np.array([used], np.int32), "total": np.array([used + 1], np.int32)}
-        made = archgen.execute(program, token | cache, arch)
-        wanted = run_reference(model.proto, token | exact)
-        for name, values in wanted.items():
-            np.testing.assert_allclose(made[name], values, atol=0.02, err_msg=f"{name} at {used}")
-        cache, exact = (
-            {given: each[after] for given, after in states.items()} for each in (made, wanted)
-        )
+        caches = inferred(program, model.proto, token, caches, states)
 
 
 def test_a_quantized_cache_is_rounded_once() -> None:
@@ -158,10 +171,7 @@ def test_a_quantized_cache_is_rounded_once() -> None:
     arch = archgen.load_arch("soma-edge")
     model = archgen.load_model(SMALL.format(tokens=1, past=3))
     program, states = archgen.compile_model(model, arch, effort=0), archgen.states(model)
-    seen = ports(program)
-    for name, after in states.items():
-        past, present = seen[name].operand, seen[after].operand
-        assert (past.dtype, past.address, past.scale) == ("int8", present.address, present.scale)
+    assert_in_place(program, states)
     given = sample_inputs(model.proto)
     for name in states:
         given[name] *= 3  # beyond what the calibration has seen of inputs
@@ -180,10 +190,7 @@ def test_a_quantized_cache_with_room_keeps_its_integers() -> None:
         "llama:sequence=1,room=64,layers=1,hidden=64,heads=4,groups=2,wide=96"
     )
     program, states = archgen.compile_model(model, arch, effort=0), archgen.states(model)
-    seen = ports(program)
-    for name, after in states.items():
-        past, present = seen[name].operand, seen[after].operand
-        assert (past.dtype, past.address, past.scale) == ("int8", present.address, present.scale)
+    assert_in_place(program, states)
     assert archgen.simulate(program, arch).traffic["dram.write"] < 64 * ROW // 2
     given = sample_inputs(model.proto) | {"used": np.array([3], np.int32)}
     first = archgen.execute(program, given, arch)

@@ -13,20 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.estimated import like_with_like
 from archgen.outcomes.frame import Frame, typed_frame
 from archgen.outcomes.points import Row
-from archgen.plots import (
-    map_figure,
-    roofline_figure,
-    sweep_figure,
-)
+from archgen.plots import map_figure, pareto_figure, roofline_figure, sweep_figure
 from archgen.plots.saving import overview_figures
 from archgen.plots.style import folded, logarithmic
 from archgen.plots.sweeps import map_columns, sweep_columns
 from archgen.schema import load_arch
+from archgen.schema.rewritten import changed
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth
 
@@ -36,15 +34,10 @@ KIB = 1024
 
 
 def machine(size: int, rate: float, lanes: int) -> Arch:
-    held = EDGE.memories
-    local = held.local.model_copy(update={"size": size * KIB})
-    dram = held.dram.model_copy(update={"bandwidth": Bandwidth(rate * 1e9, per_cycle=False)})
-    changes = {
-        "name": f"edge-{size}-{rate:g}-{lanes}",
-        "memories": held.model_copy(update={"local": local, "dram": dram}),
-        "vector": EDGE.vector.model_copy(update={"lanes": lanes}),
-    }
-    return EDGE.model_copy(update=changes)
+    fields = {"memories.local.size": size * KIB, "memories.dram.bandwidth": f"{rate} GB/s"}
+    made = changed(EDGE, {**fields, "vector.lanes": lanes})
+    assert made is not None
+    return made.model_copy(update={"name": f"edge-{size}-{rate:g}-{lanes}"})
 
 
 def row(arch: Arch, model: str, latency: float) -> Row:
@@ -323,3 +316,38 @@ def test_axes_over_factors_are_numbered_as_people_write(
     low, high = ends
     shown = [tick for tick in panel.get_xticks() if low <= tick * (1 + 1e-9) and tick <= high]
     assert panel.xaxis.get_major_formatter().format_ticks(shown) == numbers
+
+
+# Names of the points of a front in its picture: all of them, apart, and numbers where crowded.
+
+
+def names_of(figure: Figure) -> list[Annotation]:
+    notes = [text for text in figure.axes[0].texts if isinstance(text, Annotation)]
+    return [note for note in notes if note.get_text() and "result" not in note.get_text()]
+
+
+def test_every_point_of_the_front_has_a_name_and_names_do_not_overlap() -> None:
+    frame, archs = study([64, 96, 128, 192, 256], [3.9, 4.0, 4.1, 4.2], [16, 17])
+    figure = pareto_figure(frame, archs=archs)
+    figure.draw_without_rendering()
+    notes = names_of(figure)
+    names = {note.get_text() for note in notes}
+    assert names == {"64, 4.2, 16", "96, 4.2, 16", "128, 4.2, 16", "192, 4.2, 16", "256, 4.2, 16"}
+    boxes = [note.get_window_extent() for note in notes]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+def test_names_of_a_crowded_front_are_numbers_with_a_key() -> None:
+    """Twenty machines, the quickest first, in their panel and apart."""
+    sizes = [32 * n for n in range(1, 21)]
+    frame, archs = study(sizes, [4.0, 4.001], [16])
+    figure = pareto_figure(frame.assign(latency_ms=8 - frame[SIZE] / 1e9), archs=archs)
+    figure.draw_without_rendering()
+    inner = figure.axes[0].get_window_extent().padded(5)
+    notes = names_of(figure)
+    assert [note.get_text() for note in notes] == [str(n) for n in range(1, 21)]
+    boxes = [note.get_window_extent() for note in notes]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert all(inner.contains(box.x0, box.y0) and inner.contains(box.x1, box.y1) for box in boxes)
+    key = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert key[:3] == ["Pareto front", "dominated", "1  640, 4 and 1 equal"]

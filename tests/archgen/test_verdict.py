@@ -5,7 +5,7 @@ Each is judged twice: as it is, and as if the values between many operators had 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from deep import fused
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
+from role_nets import model
 
 from archgen.check.quantize import quantize
 from archgen.check.reference import run_node, run_reference, sample_inputs
@@ -26,6 +26,7 @@ from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
 from archgen.studies.run import Workbench
 from archgen.toolchain import STANDARD, Array, Compiled, Request, compile_request
+from compiler.numerics.expected_values import Stage, VerificationPlan
 from compiler.options import Stages
 from simmodel.execute import run
 from simmodel.program.program import Constant, Program
@@ -43,11 +44,11 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 def network(path: Path) -> Path:
     """A file with a chain of convolutions, every other one in a residual block."""
     random = np.random.default_rng(0)
-    weights, nodes, last = [], [], "x"
+    weights, nodes, last = {}, [], "x"
     for i in range(LAYERS):
         shape = (CHANNELS, CHANNELS, 3, 3)
-        values = (random.standard_normal(shape) / np.sqrt(CHANNELS * 9)).astype(np.float32)
-        weights.append(numpy_helper.from_array(values, f"w{i}"))
+        values = random.standard_normal(shape) / np.sqrt(CHANNELS * 9)
+        weights[f"w{i}"] = values.astype(np.float32)
         nodes.append(helper.make_node("Conv", [last, f"w{i}"], [f"c{i}"], pads=[1] * 4))
         ahead = f"c{i}"
         if i % 2:
@@ -55,15 +56,44 @@ def network(path: Path) -> Path:
             ahead = f"a{i}"
         last = f"r{i}" if i < LAYERS - 1 else "y"
         nodes.append(helper.make_node("Relu", [ahead], [last]))
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, CHANNELS, 12, 12])
-        for name in ("x", "y")
-    ]
-    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path
-    )
+    ends = [1, CHANNELS, 12, 12]
+    onnx.save(model(nodes, {"x": ends}, {"y": ends}, weights), path)
     return path
+
+
+def fused(made: Compiled, nests: int) -> Compiled:
+    """`made`, of whose values only those are seen that a group of `nests` operators would store."""
+    assert made.recipe is not None
+    recipe = replace(made.recipe, stages=tuple(_merged(made.recipe, nests)))
+    seen = {name for stage in recipe.stages for name in stage.stored}
+    probes = tuple(probe for probe in made.probes if probe.port.name in seen)
+    return replace(made, recipe=recipe, probes=probes)
+
+
+def _merged(recipe: VerificationPlan, nests: int) -> Iterator[Stage]:
+    run: list[Stage] = []
+    for number, stage in enumerate(recipe.stages):
+        ahead = recipe.stages[number + 1 :]
+        if not stage.nests:
+            yield stage
+            continue
+        run.append(stage)
+        full = sum(len(each.nests) for each in run) >= nests
+        if full or not ahead or not ahead[0].nests:
+            yield _as_one(recipe, run, ahead)
+            run = []
+
+
+def _as_one(recipe: VerificationPlan, run: list[Stage], ahead: Iterable[Stage]) -> Stage:
+    tensors = recipe.graph.tensors
+    later = {access.tensor for stage in ahead for nest in stage.nests for access in nest.reads}
+    buffers = {tensors[name].storage.buffer for name in (*later, *recipe.graph.outputs)}
+    return Stage(
+        tuple(nest for stage in run for nest in stage.nests),
+        tuple(n for stage in run for n in stage.stored if tensors[n].storage.buffer in buffers),
+        {name: kind for stage in run for name, kind in stage.kinds.items()},
+        {name: kind for stage in run for name, kind in stage.sums.items()},
+    )
 
 
 def row_of(
@@ -211,9 +241,9 @@ def test_a_cut_model_computes_from_what_it_is_fed(tmp_path: Path) -> None:
     inputs = sample_inputs(proto)
     own = run_reference(proto, inputs, ["r0", "r1"])
     values = {"r0": own["r0"], "r1": own["r1"] + 1}
-    model = cut(proto, values)
-    assert {value.name for value in model.graph.input} == {"x", "r0" + OWN, "r1" + OWN}
-    result = run_cut(model, proto, inputs, values)
+    short = cut(proto, values)
+    assert {value.name for value in short.graph.input} == {"x", "r0" + OWN, "r1" + OWN}
+    result = run_cut(short, proto, inputs, values)
     assert np.array_equal(result["r1"], own["r1"])
     assert not np.allclose(result["y"], own["y"])
     assert [value.name for value in proto.graph.output] == ["y"]

@@ -6,7 +6,7 @@ compilers in which one thing is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -135,29 +135,9 @@ def changing(change: Callable[[Program], Program]) -> Toolchain:
     return replace(STANDARD, compile=compiled)
 
 
-@pytest.mark.parametrize("mistake", [flipped, dropped, swapped], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", MACHINES)
-@pytest.mark.parametrize("name", WEIGHED)
-def test_wrong_weights_are_found(
-    tmp_path: Path, name: str, dtype: str, mistake: Callable[[Array], Array]
-) -> None:
-    tools = changing(with_weights(mistake, STORED[dtype]))
-    row = row_of(saved(tmp_path, name, SHAPES[0]), dtype, tools)
-    assert row["status"] == "ok", row.get("reason")
-    assert row["verified"] is False
-
-
-@pytest.mark.parametrize("dtype", MACHINES)
-@pytest.mark.parametrize("name", WEIGHED)
-def test_a_scale_that_is_two_percent_off_is_found(tmp_path: Path, name: str, dtype: str) -> None:
-    """Of integers the factors, in fp32; of floats the weights."""
-    kind = "float32" if dtype == "int8" else STORED[dtype]
-    row = row_of(saved(tmp_path, name, SHAPES[0]), dtype, changing(with_weights(larger, kind)))
-    assert row["verified"] is False
-
-
-def unwritten(run: Run) -> Run:
-    """The last quarter of everything that was stored is as memory was before."""
+def unwritten(*given: Any) -> Run:
+    """A run after which the last quarter of what was stored is as memory was before."""
+    run = STANDARD.execute(*given)
 
     def without(values: Array) -> Array:
         flat = values.flatten()
@@ -169,18 +149,6 @@ def unwritten(run: Run) -> Run:
         outputs={name: without(values) for name, values in run.outputs.items()},
         probed={name: without(values) for name, values in run.probed.items()},
     )
-
-
-@pytest.mark.parametrize("dtype", MACHINES)
-@pytest.mark.parametrize("name", [*WEIGHED, "Sigmoid", "Softmax-last", "LayerNormalization"])
-def test_a_tile_that_is_not_written_is_found(tmp_path: Path, name: str, dtype: str) -> None:
-    def executed(*given: Any) -> Run:
-        return unwritten(STANDARD.execute(*given))
-
-    tools = replace(STANDARD, execute=executed)
-    row = row_of(saved(tmp_path, name, SHAPES[1]), dtype, tools)
-    assert row["status"] == "ok", row.get("reason")
-    assert row["verified"] is False
 
 
 # Mistakes of a compiler: it takes the network for another one.
@@ -203,35 +171,23 @@ def change_constant(proto: onnx.ModelProto, dims: int, change: Callable[[Array],
     tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(values), tensor.name))
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
-@pytest.mark.parametrize("name", ["masked-1e9", "masked-lowest", "masked-inf"])
-def test_a_mask_in_another_place_is_found(tmp_path: Path, name: str, dtype: str) -> None:
-    tools = mistaking(lambda proto: change_constant(proto, 2, lambda m: np.roll(m, 1, axis=1)))
-    assert row_of(saved(tmp_path, name, SHAPES[0]), dtype, tools)["verified"] is False
+def rolled(mask: Array) -> Array:
+    return np.roll(mask, 1, axis=1)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
-def test_a_visible_score_is_judged_beside_masked_ones(tmp_path: Path, dtype: str) -> None:
+def moved(mask: Array) -> Array:
     """One visible score one per cent off, while its neighbours are masked by -1e9."""
-
-    def moved(mask: Array) -> Array:
-        mask[3, 1] = 0.05
-        return mask
-
-    tools = mistaking(lambda proto: change_constant(proto, 2, moved))
-    assert row_of(saved(tmp_path, "masked-1e9", SHAPES[0]), dtype, tools)["verified"] is False
+    mask[3, 1] = 0.05
+    return mask
 
 
-@pytest.mark.parametrize("dtype", MACHINES)
-@pytest.mark.parametrize("name", ["Conv", "MatMul", "Gemm"])
-def test_rows_of_weights_in_another_order_are_found(tmp_path: Path, name: str, dtype: str) -> None:
-    def other(values: Array) -> Array:
-        values[[0, 1]] = values[[1, 0]]
-        return values
+def reordered(weights: Array) -> Array:
+    weights[[0, 1]] = weights[[1, 0]]
+    return weights
 
-    dims = 4 if name == "Conv" else 2
-    tools = mistaking(lambda proto: change_constant(proto, dims, other))
-    assert row_of(saved(tmp_path, name, SHAPES[0]), dtype, tools)["verified"] is False
+
+def constants(change: Callable[[Array], Array], dims: int = 2) -> Toolchain:
+    return mistaking(lambda proto: change_constant(proto, dims, change))
 
 
 def unnamed(tools: Toolchain, name: str) -> Toolchain:
@@ -256,9 +212,43 @@ def negated(proto: onnx.ModelProto) -> None:
     proto.graph.node[1].input[0] = "negated"
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
-@pytest.mark.parametrize("name", ["Exp", "Sigmoid", "Softmax-last", "Gelu", "Elu"])
-def test_a_function_of_the_wrong_sign_is_found(tmp_path: Path, name: str, dtype: str) -> None:
-    tools = unnamed(mistaking(negated), "negated")
-    row = row_of(saved(tmp_path, name, SHAPES[0]), dtype, tools)
+FLOATS = ("fp32", "fp16", "bf16")
+MISTAKES: dict[str, tuple[Sequence[str], Iterable[str], Callable[[str], Toolchain]]] = {
+    **{
+        f"{change.__name__} weights": (WEIGHED, MACHINES, lambda dtype, change=change: changing(
+            with_weights(change, STORED[dtype])))
+        for change in (flipped, dropped, swapped)
+    },
+    # Of integers the factors, in fp32; of floats the weights.
+    "a scale that is two percent off": (WEIGHED, MACHINES, lambda dtype: changing(
+        with_weights(larger, "float32" if dtype == "int8" else STORED[dtype]))),
+    "a tile that is not written": (
+        [*WEIGHED, "Sigmoid", "Softmax-last", "LayerNormalization"], MACHINES,
+        lambda _: replace(STANDARD, execute=unwritten)),
+    "a mask in another place": (
+        ["masked-1e9", "masked-lowest", "masked-inf"], FLOATS, lambda _: constants(rolled)),
+    "a visible score beside masked ones": (["masked-1e9"], FLOATS, lambda _: constants(moved)),
+    "rows of filters in another order": (["Conv"], MACHINES, lambda _: constants(reordered, 4)),
+    "rows of weights in another order": (
+        ["MatMul", "Gemm"], MACHINES, lambda _: constants(reordered)),
+    "a function of the wrong sign": (
+        ["Exp", "Sigmoid", "Softmax-last", "Gelu", "Elu"], FLOATS,
+        lambda _: unnamed(mistaking(negated), "negated")),
+}  # fmt: skip
+"""By what is wrong: networks, element types, and tools that make the mistake."""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "name", "dtype"),
+    [
+        (mistake, name, dtype)
+        for mistake, (names, dtypes, _) in MISTAKES.items()
+        for name in names
+        for dtype in dtypes
+    ],
+)
+def test_a_mistake_is_found(tmp_path: Path, mistake: str, name: str, dtype: str) -> None:
+    path = saved(tmp_path, name, SHAPES["written" in mistake])
+    row = row_of(path, dtype, MISTAKES[mistake][2](dtype))
+    assert row["status"] == "ok", row.get("reason")
     assert row["verified"] is False

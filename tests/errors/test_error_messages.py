@@ -1,63 +1,57 @@
-"""Golden error messages: what a user reads when an architecture file is wrong.
+"""Golden error messages: what a user reads when the file of an architecture or a study is wrong.
 
-Each `NAME.yaml` (or folder with a `main.yaml`) has its printed text in `NAME.expect`, with the
-folder of the tests left out. ARCHGEN_UPDATE=1 rewrites them.
+Each `NAME.yaml` (or folder with a `main.yaml`), here and in `study_errors`, has its printed text in
+`NAME.expect`, with the folder of the tests left out. ARCHGEN_UPDATE=1 rewrites them.
 """
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from archgen.schema import ArchError, Mistake, load_arch
+from archgen.schema import ArchError, load_arch
+from archgen.studies.design import StudyError, points
+from archgen.studies.plan import load_study
 
 HERE = Path(__file__).parent
-FOLDERS = [path for path in HERE.iterdir() if (path / "main.yaml").is_file()]
-CASES = {path.stem: path for path in HERE.glob("*.yaml")} | {
-    path.name: path / "main.yaml" for path in FOLDERS
-}
+STUDIES = HERE.with_name("study_errors")
+CASES = sorted([*HERE.glob("*.yaml"), *HERE.glob("*/main.yaml"), *STUDIES.glob("*.yaml")])
 UPDATE = os.environ.get("ARCHGEN_UPDATE") == "1"
 MANY = 5
 
 
+def golden(path: Path) -> Path:
+    whole = path.parent if path.name == "main.yaml" else path
+    return whole.with_suffix(".expect")
+
+
 def printed(path: Path) -> str:
-    with pytest.raises(ArchError) as caught:
-        load_arch(path)
-    return str(caught.value).replace(f"{HERE}{os.sep}", "") + "\n"
+    with pytest.raises((ArchError, StudyError)) as caught:
+        points(load_study(path)) if path.parent == STUDIES else load_arch(path)
+    return str(caught.value).replace(f"{golden(path).parent}{os.sep}", "") + "\n"
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
-def test_message(name: str) -> None:
-    golden = HERE / f"{name}.expect"
-    text = printed(CASES[name])
+@pytest.mark.parametrize("path", CASES, ids=lambda path: golden(path).stem)
+def test_message(path: Path) -> None:
+    text = printed(path)
     if UPDATE:
-        golden.write_text(text, encoding="utf-8")
-    assert text == golden.read_text(encoding="utf-8")
+        golden(path).write_text(text, encoding="utf-8")
+    assert text == golden(path).read_text(encoding="utf-8")
+    for name, line, column in re.findall(r"^([^\s:]+):(\d+):(\d+): ", text, re.MULTILINE):
+        lines = (golden(path).parent / name).read_bytes().split(b"\n")
+        assert int(column) <= len(lines[int(line) - 1]) + 1, "it points into the file"
 
 
 def test_every_expectation_has_its_file() -> None:
-    assert {path.stem for path in HERE.glob("*.expect")} == set(CASES)
-
-
-def test_lines_point_into_the_file() -> None:
-    for name, path in CASES.items():
-        for mistake in _mistakes(path):
-            file = Path(mistake.at.file)
-            if not mistake.at.line or not file.is_file():
-                continue
-            lines = file.read_bytes().split(b"\n")
-            assert mistake.at.line <= len(lines), name
-            assert mistake.at.column <= len(lines[mistake.at.line - 1]) + 1, name
-
-
-def _mistakes(path: Path) -> list[Mistake]:
-    with pytest.raises(ArchError) as caught:
-        load_arch(path)
-    return caught.value.mistakes
+    expected = {*HERE.glob("*.expect"), *STUDIES.glob("*.expect")}
+    assert expected == set(map(golden, CASES))
 
 
 def test_all_mistakes_come_at_once_and_in_order() -> None:
-    mistakes = _mistakes(CASES["everything_at_once"])
+    with pytest.raises(ArchError) as caught:
+        load_arch(HERE / "everything_at_once.yaml")
+    mistakes = caught.value.mistakes
     assert len(mistakes) > MANY
     assert mistakes == sorted(mistakes)
 

@@ -168,26 +168,15 @@ def relay(cores: int = 2) -> Program:
     block, scratch, out = 32, 4096, 8192
     streams = []
     for core in range(cores):
-        neighbour = (core + 1) % cores
-        streams.append(
-            (
-                _move("load", ("dram", block * core), ("local", 0), block, signals=(("in", 1),)),
-                _move(
-                    "store", ("local", 0), ("dram", scratch + block * core), block,
-                    waits=(("in", 1),),
-                ),
-                Arrive(engine="store", barrier="all"),
-                Await(engine="load", barrier="all"),
-                _move(
-                    "load", ("dram", scratch + block * neighbour), ("local", 64), block,
-                    signals=(("again", 1),),
-                ),
-                _move(
-                    "store", ("local", 64), ("dram", out + block * core), block,
-                    waits=(("again", 1),),
-                ),
-            )
-        )  # fmt: skip
+        own, next_ = block * core, scratch + block * ((core + 1) % cores)
+        streams.append((
+            _move("load", ("dram", own), ("local", 0), block, signals=(("in", 1),)),
+            _move("store", ("local", 0), ("dram", scratch + own), block, waits=(("in", 1),)),
+            Arrive(engine="store", barrier="all"),
+            Await(engine="load", barrier="all"),
+            _move("load", ("dram", next_), ("local", 64), block, signals=(("again", 1),)),
+            _move("store", ("local", 64), ("dram", out + own), block, waits=(("again", 1),)),
+        ))  # fmt: skip
     return program(
         *streams,
         tokens=tuple({"in": 0, "again": 0} for _ in range(cores)),

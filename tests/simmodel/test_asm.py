@@ -59,43 +59,23 @@ def operands(draw: st.DrawFn) -> Operand:
 uses = st.lists(st.tuples(names, st.integers(0, 99)), max_size=3).map(tuple)
 common: dict[str, Any] = {"waits": uses, "signals": uses, "origin": st.integers(0, 99)}
 pairs = st.tuples(st.integers(1, 4), st.integers(1, 4))
+maybe = st.none() | operands()
+unary: dict[str, Any] = {"engine": names, "function": names, "a": operands(), "dst": operands()}
 instructions: st.SearchStrategy[Instruction] = st.one_of(
     st.builds(Sync, engine=names, **common),
     st.builds(
-        Conv,
-        engine=names,
-        dst=operands(),
-        a=operands(),
-        w=operands(),
-        partial=st.none() | operands(),
-        bias=st.none() | operands(),
-        multiplier=st.none() | operands(),
-        low=floats,
-        high=floats,
-        stride=pairs,
-        dilation=pairs,
-        **common,
+        Conv, engine=names, dst=operands(), a=operands(), w=operands(), partial=maybe, bias=maybe,
+        multiplier=maybe, low=floats, high=floats, stride=pairs, dilation=pairs, **common,
     ),
+    st.builds(Unary, parameters=st.lists(floats, max_size=3).map(tuple), **unary, **common),
     st.builds(
-        Unary,
-        engine=names,
-        function=names,
-        a=operands(),
-        dst=operands(),
-        parameters=st.lists(floats, max_size=3).map(tuple),
-        **common,
-    ),
-    st.builds(
-        HostCall,
-        engine=names,
-        payload=st.integers(0, 9),
+        HostCall, engine=names, payload=st.integers(0, 9),
         inputs=st.lists(operands(), max_size=3).map(tuple),
-        outputs=st.lists(operands(), max_size=3).map(tuple),
-        **common,
+        outputs=st.lists(operands(), max_size=3).map(tuple), **common,
     ),
-    st.builds(Window, engine=names, function=names, a=operands(), dst=operands(), kernel=pairs),
-    st.builds(Reduce, engine=names, function=names, a=operands(), dst=operands()),
-)
+    st.builds(Window, kernel=pairs, **unary),
+    st.builds(Reduce, **unary),
+)  # fmt: skip
 items: st.SearchStrategy[Item] = st.recursive(
     instructions,
     lambda inner: st.builds(

@@ -147,12 +147,7 @@ def test_06_broadcast_charges_every_target_and_the_source_once() -> None:
     arch = machine(
         cores=3,
         copy={
-            "load": {
-                "from": "dram",
-                "to": "local",
-                "bandwidth": "16 B/cycle",
-                "broadcast": True,
-            }
+            "load": {"from": "dram", "to": "local", "bandwidth": "16 B/cycle", "broadcast": True}
         },
         memories=memories(local={"banks": 1, "bank_width": 16}),
         links={"noc": {"from": "dram", "to": "local", "bandwidth": "8 B/cycle"}},
@@ -264,9 +259,7 @@ def test_09_short_runs_move_whole_bursts() -> None:
     # 8 runs of 16 B, 64 B apart: with bursts of 64 B 512 B cross DRAM's pins at 16 B/cycle.
     arch = machine(memories=memories(dram={"burst": 64}))
     scattered = Copy(
-        engine="load",
-        src=box("dram", 0, 8, 16, strides=(64, 1)),
-        dst=box("local", 0, 8, 16),
+        engine="load", src=box("dram", 0, 8, 16, strides=(64, 1)), dst=box("local", 0, 8, 16)
     )
     trace = simulate(program((scattered,)), arch)
     assert (trace.cycles, trace.traffic["dram.read"]) == (32, 512)

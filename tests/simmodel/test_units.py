@@ -41,19 +41,11 @@ def test_delay_reads_what_it_prints(amount: float, in_cycles: bool) -> None:
 @pytest.mark.parametrize(
     ("kind", "unit"),
     [
-        (Bytes, "TB"),
-        (Hertz, "Hz"),
-        (Hertz, "GHz"),
-        (Energy, "J"),
-        (EnergyPerByte, "J/bit"),
-        (Power, "W"),
-        (Area, "um2"),
-        (Operations, "TOPS"),
-        (Bandwidth, "TB/s"),
-        (Bandwidth, "TB/cycle"),
-        (Delay, "s"),
+        (Bytes, "TB"), (Hertz, "Hz"), (Hertz, "GHz"), (Energy, "J"), (EnergyPerByte, "J/bit"),
+        (Power, "W"), (Area, "um2"), (Operations, "TOPS"), (Bandwidth, "TB/s"),
+        (Bandwidth, "TB/cycle"), (Delay, "s"),
     ],
-)
+)  # fmt: skip
 @given(st.integers(1, 10**18))
 def test_what_can_be_written_comes_back_from_json(kind: Any, unit: str, number: int) -> None:
     adapter = TypeAdapter(kind)
