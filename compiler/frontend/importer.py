@@ -388,12 +388,9 @@ def _needed_subgraph(
     graph.input.extend(value for value in proto.graph.input if value.name in needed)
     graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
     for tensor in (each for each in proto.graph.initializer if each.name in needed):
-        full = tensor if _has_numbers(tensor) else data(tensor.name)
+        stored = not math.prod(tensor.dims) or any(getattr(tensor, field) for field in NUMBERS)
+        full = tensor if stored else data(tensor.name)
         if full is None:
             return None
         graph.initializer.append(full)
     return made
-
-
-def _has_numbers(tensor: onnx.TensorProto) -> bool:
-    return not math.prod(tensor.dims) or any(getattr(tensor, field) for field in NUMBERS)

@@ -343,7 +343,10 @@ def conv_transpose(node: Node) -> None:
     dtype = codes.get("dtype", node.dtype())
     out = node.build.create(node.out, shape, dtype, channels_last(len(shape)))
     node.compose()
-    kernel = _outputs_first(kernel, int(node.attribute("group", 1)))
+    # [in, out / groups, taps] -> [out, in / groups, taps], as convolutions have it
+    groups, (inputs, width, *taps) = int(node.attribute("group", 1)), kernel.shape
+    split = np.swapaxes(kernel.reshape(groups, inputs // groups, width, *taps), 1, 2)
+    kernel = split.reshape(groups * width, inputs // groups, *taps)
     for phases in itertools.product(*(range(s) for s in strides)):
         axes = [
             _phase(phase, strides[a], (kernel.shape[2 + a], dilations[a]), pads[a], extents)
@@ -352,13 +355,6 @@ def conv_transpose(node: Node) -> None:
         ]
         if all(axis.count for axis in axes):
             _lower_phase(node, x, out, kernel, axes, strides, codes)
-
-
-def _outputs_first(kernel: Array, groups: int) -> Array:
-    """[in, out / groups, taps] -> [out, in / groups, taps], as convolutions have it."""
-    inputs, width = kernel.shape[:2]
-    split = kernel.reshape(groups, inputs // groups, width, *kernel.shape[2:])
-    return np.swapaxes(split, 1, 2).reshape(groups * width, inputs // groups, *kernel.shape[2:])
 
 
 def _lower_phase(

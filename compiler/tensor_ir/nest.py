@@ -137,7 +137,10 @@ class Nest:
         if self.function != "mul" or self.reduce != "sum":
             return False
         inner = (d for d in range(self.rank, len(self.dims)) if d != self.beside)
-        return all(self._windowed(d) for d in inner)
+        return all(  # each slides along an output loop in the first operand
+            any(index.coefficient(d) and len(index.terms) > 1 for index in self.operands[0].index)
+            for d in inner
+        )
 
     @cached_property
     def beside(self) -> int | None:
@@ -147,12 +150,6 @@ class Nest:
             return None
         inner = range(self.rank, len(self.dims))
         return next(d for d in inner if not self.operands[0].uses(d))
-
-    def _windowed(self, dim: int) -> bool:
-        """Whether reduction loop `dim` slides along an output loop in the first operand."""
-        return any(
-            affine.coefficient(dim) and len(affine.terms) > 1 for affine in self.operands[0].index
-        )
 
     @property
     def unclipped(self) -> bool:

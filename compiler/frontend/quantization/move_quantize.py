@@ -241,7 +241,8 @@ def _hoist(node: ir.Node, readers: list[ir.Node], wanted: Quantization) -> None:
     floats = [required(node, i) for i in range(data_inputs(node))]
     for value in dict.fromkeys(floats):
         _quantize(make, value, readers[0], wanted)
-    data = [_integers(value, wanted) for value in floats]
+    # Asked when all are there: one QuantizeLinear may have taken another's place.
+    data = [_source(v, wanted) or next(_twins(v, wanted)).outputs[0] for v in floats]
     moved = _on_integers(make, data, wanted.zero)
     for old, new in zip(node.outputs, moved.outputs, strict=True):
         for reader in [use.node for use in old.uses()]:
@@ -271,12 +272,6 @@ def _quantize(make: Rewriter, value: ir.Value, like: ir.Node, wanted: Quantizati
         make.graph.insert_before(make.graph[0], made)
     for twin in twins:
         _replace(twin, made.outputs[0], make)
-
-
-def _integers(value: ir.Value, wanted: Quantization) -> ir.Value:
-    """The integers that `value` comes from, or is quantized to. Asked when all are there: one
-    QuantizeLinear may have taken the place of another that `value` comes from."""
-    return _source(value, wanted) or next(_twins(value, wanted)).outputs[0]
 
 
 def _source(value: ir.Value, wanted: Quantization) -> ir.Value | None:
