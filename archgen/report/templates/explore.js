@@ -9,7 +9,7 @@
   const rows = [...table.tBodies[0].rows];
   const place = new Map([...table.tHead.rows[0].cells].map((head, at) => [head.dataset.name, at]));
   const index = new Map(rows.map((row, at) => [row, at]));
-  const NONE = "–", FEW = 12, GEOMETRIC = 20;
+  const NONE = "–", FEW = 12, GEOMETRIC = 20, LINE = 95;
   const SNAP = 1e-9;  // a brush snaps to a value, but for rounding
 
   // A column by name: what each row shows, its number, and whether all that is there are numbers.
@@ -236,7 +236,9 @@
           ticktext: own.numeric ? ticks(own).ticktext : own.steps, range: [-0.25, own.steps.length - 0.75] } : {};
         return { label: escape(own.title), values: shown.map((at) => position(own)[at]), constraintrange: ranges.get(name), ...few };
       }) };
-    return Plotly.react(lines, [trace], { ...look, height: 400, margin: { l: 70, r: 50, t: 70, b: 30 } }, settings);
+    const least = LINE * dimensions.length;  // narrower pages scroll, so that names of axes stay apart
+    const width = least > lines.clientWidth ? { width: least } : {};
+    return Plotly.react(lines, [trace], { ...look, ...width, height: 400, margin: { l: 70, r: 50, t: 70, b: 30 } }, settings);
   };
   const bands = (count) => Array.from({ length: count }, (_, at) => asked.palette[at % asked.palette.length])
     .flatMap((colour, at) => [[at / count, colour], [(at + 1) / count, colour]]);
