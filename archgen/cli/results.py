@@ -20,7 +20,7 @@ from archgen.comparison.budgets import read_budgets
 from archgen.outcomes.answer import answer
 from archgen.outcomes.frame import records
 from archgen.report import REPORT, write_report
-from archgen.report.sheet import plain
+from archgen.report.sheet import counted, plain
 from archgen.studies.query import by_order, known_columns, where
 from archgen.studies.results import Study, open_study
 from archgen.studies.store import writing
@@ -77,7 +77,7 @@ def results(
         if path is not None:
             with writing(path):
                 write(path, index=False)
-            click.echo(f"{len(chosen)} points written to {path}", err=True)
+            click.echo(f"{counted(len(chosen), 'point')} written to {path}", err=True)
     if as_json:
         click.echo(json.dumps(plain_rows(chosen), indent=1))
     else:
@@ -139,4 +139,4 @@ def report(folder: Path, output: Path | None) -> None:
     target = output or folder / REPORT
     with writing(target.parent):
         write_report(study, target, folder)
-    click.echo(f"{len(study.outcomes)} points; report in {target}")
+    click.echo(f"{counted(len(study.outcomes), 'point')}; report in {target}")

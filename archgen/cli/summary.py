@@ -26,7 +26,7 @@ from archgen.outcomes.frame import (
 )
 from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import BUCKET, DIMENSION, Outcome, Point
-from archgen.report.sheet import plain
+from archgen.report.sheet import counted, plain
 from archgen.studies.results import Study
 from archgen.studies.store import Store
 from simmodel.arch.record import Arch
@@ -150,7 +150,7 @@ def summary_lines(study: Study, out: Path, plots: bool = True) -> Iterator[str]:
     yield from answer(frame, study.by_name)
     again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
     what = "results and plots" if plots else "results"
-    yield f"{total} points{again if reused else ''}; {what} are in {out}"
+    yield f"{counted(total, 'point')}{again if reused else ''}; {what} are in {out}"
 
 
 def host_lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
