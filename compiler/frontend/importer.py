@@ -21,19 +21,10 @@ from typing import cast
 import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
-from onnx_ir.passes.common import (
-    InlinePass,
-    RemoveInitializersFromInputsPass,
-    ShapeInferencePass,
-)
+from onnx_ir.passes.common import InlinePass, RemoveInitializersFromInputsPass, ShapeInferencePass
 
 from compiler.errors import CompilerError, Undecided, UnsupportedModel, on
-from compiler.frontend.canonicalize.fold_constants import (
-    FOLD_LIMIT,
-    Bytes,
-    constant_tensor,
-    folded,
-)
+from compiler.frontend.canonicalize.fold_constants import FOLD_LIMIT, Bytes, constant_tensor, folded
 from compiler.frontend.checks import (
     deciders,
     other_ports,

@@ -21,16 +21,7 @@ import numpy as np
 from compiler.frontend.quantization.narrow_constants import narrow_of
 from compiler.lowering.node import Lowering, Node, NoNest
 from compiler.tensor_ir.build import reshaped
-from compiler.tensor_ir.nest import (
-    ZERO,
-    Access,
-    Affine,
-    Array,
-    Dim,
-    Nest,
-    Tensor,
-    at,
-)
+from compiler.tensor_ir.nest import ZERO, Access, Affine, Array, Dim, Nest, Tensor, at
 from simmodel.arch.dtype import is_float
 
 # Windows that slide.

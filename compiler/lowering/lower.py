@@ -36,13 +36,7 @@ from simmodel.arch.dtype import NAMES, WIDER
 
 TABLE: dict[str, Lowering] = Registry(
     "operator",
-    {
-        **elementwise.TABLE,
-        **contraction.TABLE,
-        **reduce.TABLE,
-        **movement.TABLE,
-        **resize.TABLE,
-    },
+    {**elementwise.TABLE, **contraction.TABLE, **reduce.TABLE, **movement.TABLE, **resize.TABLE},
 )
 """Operator type -> its lowering to nests."""
 

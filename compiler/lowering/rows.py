@@ -15,15 +15,7 @@ import numpy as np
 from compiler.frontend.operators.attention import COMPARED
 from compiler.lowering.node import Node
 from compiler.tensor_ir.build import along, reshaped
-from compiler.tensor_ir.nest import (
-    Access,
-    Dim,
-    Nest,
-    Pick,
-    Put,
-    Tensor,
-    at,
-)
+from compiler.tensor_ir.nest import Access, Dim, Nest, Pick, Put, Tensor, at
 
 LONGEST = 1024
 """Most positions that an index is compared with: of a longer axis, as of a table of words, the host

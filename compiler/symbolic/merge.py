@@ -18,13 +18,7 @@ from itertools import chain
 from compiler.errors import UnsupportedModel, at_node
 from compiler.symbolic.buffer_views import OtherBox, moves
 from compiler.symbolic.ceil_div import extents_at
-from compiler.symbolic.constants import (
-    Constants,
-    begins_alike,
-    is_mean,
-    mean_scale_of,
-    tables_of,
-)
+from compiler.symbolic.constants import Constants, begins_alike, is_mean, mean_scale_of, tables_of
 from compiler.tensor_ir.nest import (
     ZERO,
     Access,

@@ -32,13 +32,7 @@ from compiler.frontend.operators.expression import TEMPLATES
 from compiler.frontend.operators.microsoft import FUSED
 from compiler.frontend.operators.recurrent import RECURRENT
 from compiler.frontend.reference_types import type_proto
-from compiler.frontend.rewrite import (
-    COMPOSITE,
-    ORIGIN,
-    const,
-    fresh_name,
-    replace_outputs,
-)
+from compiler.frontend.rewrite import COMPOSITE, ORIGIN, const, fresh_name, replace_outputs
 from compiler.frontend.shapes import schema_of
 from simmodel.arch.base import Registry
 

@@ -21,15 +21,7 @@ import onnx_ir as ir
 from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.definitions import Decompose, Table, defines
-from compiler.frontend.rewrite import (
-    Array,
-    const,
-    int_attr,
-    ints_attr,
-    is_op,
-    scalar,
-    static_shape,
-)
+from compiler.frontend.rewrite import Array, const, int_attr, ints_attr, is_op, scalar, static_shape
 
 WINDOWS: Table = {}
 """Pools and convolutions of three dimensions, and LpPool."""
