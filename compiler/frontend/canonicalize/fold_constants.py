@@ -127,6 +127,22 @@ def evaluate_node(
     return tuple(np.asarray(result) for result in results)
 
 
+def value_where(value: ir.Value, known: Mapping[ir.Value, Array]) -> Array | None:
+    """What `value` is where others are `known`, real constants as doubles; None where nothing here
+    evaluates it."""
+    if value in known:
+        return known[value]
+    numbers, node = const(value), value.producer()
+    if numbers is not None:
+        real = value.dtype is not None and value.dtype.is_floating_point()
+        return numbers.astype(np.float64) if real else numbers
+    if node is None or node.graph is None:
+        return None
+    inputs = [None if each is None else value_where(each, known) for each in node.inputs]
+    made = evaluate_node(node, inputs, node.graph.opset_imports)
+    return None if made is None else made[0]
+
+
 def _known_input(node: ir.Node, value: ir.Value | None) -> Array | None:
     """The numbers of an input; zeros where its shape alone matters."""
     if value is None or not is_op(node, "Shape", "Size", "EyeLike"):
