@@ -135,12 +135,6 @@ _FAILURES = (
     native.NotImplemented, native.RuntimeException, ValueError,
 )  # fmt: skip
 _UNREGISTERED = "is not a registered function/op"
-_ELEMENTS: dict[str, ir.DataType] = {
-    "float": ir.DataType.FLOAT,
-    "double": ir.DataType.DOUBLE,
-    **{kind.name.lower(): kind for kind in ir.DataType if kind.name not in ("FLOAT", "DOUBLE")},
-}
-"""Element types as ONNX Runtime spells them in `tensor(...)`."""
 
 
 class NoKernel(ValueError):
@@ -181,7 +175,7 @@ def infer_by_runtime(node: ir.Node, opsets: Mapping[str, int]) -> None:
     for value in node.outputs:
         if value.name in ports:
             kind = ports[value.name].type.removeprefix("tensor(").removesuffix(")")
-            value.dtype, value.shape = _ELEMENTS[kind], ir.Shape(shapes[value.name])
+            value.dtype, value.shape = ir.DataType[kind.upper()], ir.Shape(shapes[value.name])
 
 
 def refusal(payload: bytes) -> str | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -82,21 +81,6 @@ def _shape(node: ir.Node, index: int) -> tuple[int, ...]:
     if value is None or value.shape is None:
         raise ValueError(f"{node.op_type} {node.name}: shape of input {index} is unknown")
     return value.shape.numpy()
-
-
-def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Numpy's broadcasting of shapes; raises ValueError where they do not match."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise ValueError(f"shapes {shapes} do not broadcast") from None
-
-
-def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of numpy's matmul of operands of rank one or more."""
-    rows = a[-2:-1]
-    columns = b[-1:] if len(b) > 1 else ()
-    return (*broadcast(a[:-2], b[:-2]), *rows, *columns)
 
 
 def _grouped_attention(node: ir.Node) -> list[tuple[int, ...]]:

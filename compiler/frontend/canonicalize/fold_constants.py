@@ -30,7 +30,7 @@ from compiler.frontend.rewrite import (
     is_op,
     terms_of,
 )
-from compiler.frontend.shapes import broadcast, schema_of
+from compiler.frontend.shapes import schema_of
 from compiler.passes import Within
 from simmodel.arch.dtype import EPSILON
 
@@ -72,7 +72,7 @@ def _constant_of_shape(node: ir.Node, inputs: list[Array]) -> Array:
 DIRECT: dict[str, Callable[[ir.Node, list[Array]], Array]] = {
     "ConstantOfShape": _constant_of_shape,
     "Expand": lambda _, given: np.broadcast_to(
-        given[0], broadcast(given[0].shape, _ints(given[1]))
+        given[0], np.broadcast_shapes(given[0].shape, _ints(given[1]))
     ),
     "Transpose": lambda node, given: np.transpose(given[0], ints_attr(node, "perm")),
     "Unsqueeze": lambda _, given: np.expand_dims(given[0], _ints(given[1])),

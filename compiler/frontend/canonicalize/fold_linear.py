@@ -235,14 +235,11 @@ def _spatial_pads(pad: ir.Node) -> list[int] | None:
     if amounts is None or (input_of(pad, 3) is not None and axes is None):
         return None
     rank = len(static_shape(required(pad, 0)))
-    where = list(range(rank)) if axes is None else [int(axis) % rank for axis in axes]
-    begins, ends = [0] * rank, [0] * rank
-    for axis, before, after in zip(where, *np.split(amounts, 2), strict=True):
-        begins[axis], ends[axis] = int(before), int(after)
+    pads = np.zeros((2, rank), np.int64)
+    pads[:, ... if axes is None else axes] = amounts.reshape(2, -1)
     # Windows have no pads in batch and channels, and negative ones would crop.
-    if any(begins[:2]) or any(ends[:2]) or min(begins + ends) < 0:
-        return None
-    return begins[2:] + ends[2:]
+    spatial: list[int] = pads[:, 2:].ravel().tolist()
+    return None if pads[:, :2].any() or (pads < 0).any() else spatial
 
 
 def _legal(node: ir.Node, pad: ir.Node, pads: list[int]) -> bool:
