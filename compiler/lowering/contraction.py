@@ -151,43 +151,29 @@ def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
 
 def matmul(node: Node) -> None:
     """Batched matrix product with numpy's broadcasting; of integers with requantization."""
-    codes, (a, b) = codes_of(node), _matrices(node)
+    codes, a, b = codes_of(node), node.tensor(0), node.tensor(1)
+    if len(a.shape) == 1:
+        a = node.build.view(f"{node.out}.row", a, reshaped(1, *a.shape))
+    if len(b.shape) == 1:
+        b = node.build.view(f"{node.out}.column", b, reshaped(*b.shape, 1))
     dtype = codes.get("dtype", node.dtype())
     if not codes and not is_float(dtype):
         raise NoNest("MatMul of integers without their zero points")
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*lead, a.shape[-2], b.shape[-1])
-    vectors = shape != node.shape()
+    vectors, rank = shape != node.shape(), len(shape)
     out = node.build.create(f"{node.out}.matrix" if vectors else node.out, shape, dtype)
     if a.shape[-1] == 0:
-        filled(node, out, codes, len(shape) - 1)
+        filled(node, out, codes, rank - 1)
     else:
-        _lower_matrix_product(node, out, (a, b), codes)
+        batch = [Dim(f"b{axis}", extent) for axis, extent in enumerate(lead)]
+        dims = [*batch, Dim("m", shape[-2]), Dim("n", shape[-1]), Dim("k", a.shape[-1])]
+        left = _batched(a, shape, (at(rank - 2), at(rank)))
+        left = replace(left, zero=codes.get("a_zero", 0))
+        right = _batched(b, shape, (at(rank), at(rank - 1)))
+        _finish(node, out, dims, (left, right), codes, (rank - 1,))
     if vectors:
         node.build.view(node.out, out, reshaped(*node.shape()))
-
-
-def _lower_matrix_product(
-    node: Node, out: Tensor, matrices: tuple[Tensor, Tensor], codes: dict[str, Any]
-) -> None:
-    (a, b), shape = matrices, out.shape
-    rank = len(shape)
-    batch = [Dim(f"b{axis}", extent) for axis, extent in enumerate(shape[:-2])]
-    dims = [*batch, Dim("m", shape[-2]), Dim("n", shape[-1]), Dim("k", a.shape[-1])]
-    left = _batched(a, shape, (at(rank - 2), at(rank)))
-    right = _batched(b, shape, (at(rank), at(rank - 1)))
-    left = replace(left, zero=codes.get("a_zero", 0))
-    _finish(node, out, dims, (left, right), codes, (rank - 1,))
-
-
-def _matrices(node: Node) -> tuple[Tensor, Tensor]:
-    """Both operands; a vector becomes a row on the left, a column on the right."""
-    a, b = node.tensor(0), node.tensor(1)
-    if len(a.shape) == 1:
-        a = node.build.view(f"{node.out}.row", a, reshaped(1, *a.shape))
-    if len(b.shape) == 1:
-        b = node.build.view(f"{node.out}.column", b, reshaped(*b.shape, 1))
-    return a, b
 
 
 def _batched(t: Tensor, shape: tuple[int, ...], inner: tuple[Affine, Affine]) -> Access:
