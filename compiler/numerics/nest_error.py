@@ -27,7 +27,7 @@ import numpy as np
 
 from compiler.tensor_ir.arithmetic import encoded, function_of
 from compiler.tensor_ir.interpreter import (
-    at_outputs,
+    at_first,
     centred,
     exactly,
     letters,
@@ -256,8 +256,7 @@ class _NestErrors:
         if stored is None:
             return None
         spread = over_loops(stored, _unpadded(access), self.nest)
-        if late:
-            spread = at_outputs(spread, self.nest)
+        spread = at_first(spread, range(self.nest.rank)) if late else spread
         return spread.astype(np.float64) * (access.scale or 1.0)
 
     def _applied(self, operands: Sequence[_Bounded]) -> _Bounded:

@@ -101,27 +101,29 @@ class Placing:
         old = tensor.storage
         if tensor.elements == 0:
             return replace(tensor, storage=Storage(self.target, self.offset, old.strides))
-        reach = self._address_digits(old.offset)
+        units = [stride for stride, _, _ in self.digits]
+        reach = address_digits(old.offset, units)
         offset = self.offset + self._address_of_digits(reach)
         strides = []
         for extent, stride in zip(tensor.shape, old.strides, strict=True):
-            steps = self._address_digits(stride)
+            steps = address_digits(stride, units)
             strides.append(self._address_of_digits(steps))
             reach = [r + (extent - 1) * s for r, s in zip(reach, steps, strict=True)]
         if any(r >= extent for r, (_, extent, _) in zip(reach, self.digits, strict=True)):
             return None
         return replace(tensor, storage=Storage(self.target, offset, tuple(strides)))
 
-    def _address_digits(self, address: int) -> list[int]:
-        """Digits of an old address or stride."""
-        result = []
-        for stride, _, _ in self.digits:
-            result.append(address // stride)
-            address %= stride
-        return result
-
     def _address_of_digits(self, digits: Iterable[int]) -> int:
         return sum(d * new for d, (_, _, new) in zip(digits, self.digits, strict=True))
+
+
+def address_digits(address: int, strides: Iterable[int]) -> list[int]:
+    """An address as steps along axes with these strides, slowest first."""
+    found = []
+    for stride in strides:
+        steps, address = divmod(address, stride)
+        found.append(steps)
+    return found
 
 
 class _Joining:
