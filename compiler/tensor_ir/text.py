@@ -82,11 +82,8 @@ def spelled(name: str) -> str:
 def _tensor(t: Tensor) -> str:
     word = "tensor" if t.data is None else "constant"
     place = f"{spelled(t.storage.buffer)} + {t.storage.offset} by ({_list(t.storage.strides)})"
-    more = (
-        ("" if t.narrow is None else _narrow_remark(t.narrow))
-        + _pick(t.picked)
-        + _row_placement_text(t.placed)
-    )
+    narrow = "" if t.narrow is None else _narrow_remark(t.narrow)
+    more = f"{narrow}{_pick(t.picked)}{_row_placement_text(t.placed)}"
     return f"{word} {spelled(t.name)}: {t.dtype}[{_list(t.shape)}] at {place}{more}"
 
 
@@ -173,10 +170,8 @@ def _pick(pick: Pick | Picked | None) -> str:
             f" puts {update} into {given} by {spelled(pick.index)} along {pick.axis}{blocks}"
             f" as {spelled(pick.table)}"
         )
-    names = (pick.table, pick.index) if isinstance(pick, Pick) else (
-        pick.table.name, pick.index.name
-    )  # fmt: skip
-    table, index = map(spelled, names)
+    ends = (pick.table, pick.index)
+    table, index = (spelled(each if isinstance(each, str) else each.name) for each in ends)
     return f" picks {table} by {index} along {pick.axis}"
 
 
