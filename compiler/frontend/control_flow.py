@@ -19,7 +19,7 @@ import onnx_ir as ir
 from compiler.frontend.canonicalize.fold_constants import constant_tensor, folded
 from compiler.frontend.operators.body import Declined, NodesBehind, Unfolding
 from compiler.frontend.operators.definitions import REASON
-from compiler.frontend.reference_types import DECLARED, Dims, declared
+from compiler.frontend.reference_types import DECLARED, Dims
 from compiler.frontend.rewrite import (
     ORIGIN,
     AttrValue,
@@ -147,7 +147,7 @@ def _give(value: ir.Value, dims: Dims, given: ir.Value | None = None) -> None:
 def _take(value: ir.Value, made: ir.Value, dims: Dims, why: str) -> None:
     """Let a result of the node be of the type of `made`, of the body, and of the shape `dims`."""
     value.type = made.type or value.type
-    _give(value, _filled(dims, declared(value)))
+    _give(value, _filled(dims, value.meta.get(DECLARED)))
     if not is_static(value):
         value.meta[_WHY] = why
 

@@ -50,13 +50,8 @@ def small_constant(value: ir.Value) -> onnx.TensorProto | None:
 Dims = tuple[int | None, ...] | None
 """Extents, None where one is not known; None: not even the rank is."""
 DECLARED = "archgen.declared"
-"""Key, in the metadata of a value, of the extents that the model's file states."""
-
-
-def declared(value: ir.Value) -> Dims:
-    """The extents of `value` that the file states, which may be of other inputs."""
-    found: Dims = value.meta.get(DECLARED)
-    return found
+"""Key, in the metadata of a value, of the extents (`Dims`) that the model's file states, which may
+be of other inputs."""
 
 
 # Operators that no accelerator is given: classical learning, training, chance.

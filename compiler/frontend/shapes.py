@@ -14,7 +14,7 @@ from functools import cache
 import onnx
 import onnx_ir as ir
 
-from compiler.frontend.reference_types import declared, infer_by_runtime, small_constant, type_proto
+from compiler.frontend.reference_types import DECLARED, infer_by_runtime, small_constant, type_proto
 
 Rule = Callable[[ir.Node], list[tuple[int, ...]]]
 """The shapes of an operator's results, all of its first input's element type."""
@@ -94,7 +94,7 @@ def _grouped_attention(node: ir.Node) -> list[tuple[int, ...]]:
     if total is not None:
         room = max(past, int(onnx.numpy_helper.to_array(total).max()))
     else:
-        shown = (declared(value) or () for value in node.outputs[1:3])
+        shown = (value.meta.get(DECLARED) or () for value in node.outputs[1:3])
         room = next((dims[2] for dims in shown if len(dims) == 4 and dims[2]), past or tokens)
     cache = (batch, groups, room, hidden // heads)
     return [(batch, tokens, hidden), cache, cache]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler.frontend.quantization.narrow_constants import narrow_of
-from compiler.lowering.node import Lowering, Node, NoNest
+from compiler.lowering.node import Lowering, Node, NoNest, uncertain
 from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import ZERO, Access, Affine, Array, Dim, Nest, Tensor, at
 from simmodel.arch.dtype import is_float
@@ -113,7 +113,7 @@ def windows(
         kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
     narrow = None if groups > 1 else narrow_of(node.value(1))
     # Of any weight of a convolution.
-    w = node.build.constant(name, kernel, None, float(np.max(node.uncertain(1))), narrow)
+    w = node.build.constant(name, kernel, None, float(np.max(uncertain(node.value(1)))), narrow)
     rank, first = len(out.shape), len(out.shape) - len(window)
     taps = rank if depthwise else rank + 1
     spread = tuple(at(taps + axis) for axis in range(len(window)))
@@ -227,17 +227,17 @@ def _finish(
     left, right = operands
     extents = tuple(out.shape[axis] for axis in channel)
 
-    def per_channel(name: str, data: Array, dtype: str, uncertain: float = 0.0) -> Access:
+    def per_channel(name: str, data: Array, dtype: str, error: float = 0.0) -> Access:
         full = np.broadcast_to(data.reshape(-1), (math.prod(extents),)).reshape(extents)
-        constant = node.build.constant(name, np.ascontiguousarray(full), dtype, uncertain)
+        constant = node.build.constant(name, np.ascontiguousarray(full), dtype, error)
         return Access(constant.name, tuple(map(at, channel)))
 
     factor = codes.get("factor")
     added = None
     if node.has(2):
         name = f"{node.value(2).name}.bias{'x'.join(map(str, extents))}"
-        uncertain = float(np.max(node.uncertain(2)))
-        added = per_channel(name, node.constant(2), codes.get("accumulator", "fp32"), uncertain)
+        error = float(np.max(uncertain(node.value(2))))
+        added = per_channel(name, node.constant(2), codes.get("accumulator", "fp32"), error)
     node.build.add(
         Nest(
             out.name, tuple(dims), len(out.shape), "mul",

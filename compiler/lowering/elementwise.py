@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from compiler.lowering.node import Lowering, Node, NoNest, numpy_type, port_type
+from compiler.lowering.node import Lowering, Node, NoNest, numpy_type, port_type, uncertain
 from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import Array, Tensor
 from simmodel.arch.base import Registry
@@ -132,7 +132,7 @@ def _by_constant(node: Node) -> bool:
     """
     places = (1,) if node.op == "Div" else (1, 0)
     place = next((p for p in places if node.data(p) is not None), None)
-    if place is None or node.data(1 - place) is not None or np.any(node.uncertain(place)):
+    if place is None or node.data(1 - place) is not None or np.any(uncertain(node.value(place))):
         return False
     x, factors = node.tensor(1 - place), node.constant(place).astype(np.float64)
     if node.op == "Div":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TypeGuard
 
 from compiler.passes import Omittable, Result, ensured
@@ -296,16 +297,14 @@ def batches(graph: NestGraph) -> Iterator[list[Step]]:
     done: set[int] = set()
     while len(done) < len(graph.steps):
         batch: list[Step] = []
-        for number, step in enumerate(graph.steps):
-            if number in done or not needs[number] <= done:
+        for on_host, (number, step) in product((False, True), enumerate(graph.steps)):
+            if number in done or called(step) != on_host or not needs[number] <= done:
                 continue
-            if not called(step):
-                done.add(number)
-                yield [step]
-        for number, step in enumerate(graph.steps):
-            if number not in done and needs[number] <= done and called(step):
-                done.add(number)
+            done.add(number)
+            if on_host:
                 batch.append(step)
+            else:
+                yield [step]
         if batch:
             yield batch
 
