@@ -284,7 +284,7 @@ def unfold(node: ir.Node, version: int, unfolding: Unfolding) -> bool:
         version: operator set of its bodies.
         unfolding: operators that its rounds may have.
     """
-    rules = {"Loop": _unfold_loop, "Scan": _unfold_scan, "If": lambda made, _: _unfold_if(made)}
+    rules = {"Loop": _unfold_loop, "Scan": _unfold_scan, "If": _unfold_if}
     if not is_op(node, *rules):
         return False
     made = _Rounds(node, version)
@@ -451,7 +451,7 @@ def _each(node: ir.Node, name: str, count: int) -> Sequence[int]:
     return ints_attr(node, name) or [0] * count
 
 
-def _unfold_if(made: _Rounds) -> list[ir.Value]:
+def _unfold_if(made: _Rounds, _: Unfolding) -> list[ir.Value]:
     node, condition = made.anchor, required(made.anchor, 0)
     both, known = _branches(node), const(condition)
     if known is not None:

@@ -222,9 +222,11 @@ def _replace(
     for value in made.values():
         forget_names(value)
     flat = [each for value in ends for each in _flat(str(value.name), shapes)]
-    ports = [[onnx.ValueInfoProto(name=name) for name in names] for names in (part.read, inside)]
+    read, results = (
+        [onnx.ValueInfoProto(name=name) for name in names] for names in (part.read, inside)
+    )
     body = helper.make_graph(
-        [*map(ir.to_proto, part.nodes), *flat], "tail", *ports, _initializers(part)
+        [*map(ir.to_proto, part.nodes), *flat], "tail", read, results, _initializers(part)
     )
     names = ", ".join(f"{node.op_type} {node.name!r}" for node in part.first)
     most = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items() if shape)

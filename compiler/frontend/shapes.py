@@ -14,7 +14,13 @@ from functools import cache
 import onnx
 import onnx_ir as ir
 
-from compiler.frontend.reference_types import DECLARED, infer_by_runtime, small_constant, type_proto
+from compiler.frontend.reference_types import (
+    DECLARED,
+    Dims,
+    infer_by_runtime,
+    small_constant,
+    type_proto,
+)
 
 Rule = Callable[[ir.Node], list[tuple[int, ...]]]
 """The shapes of an operator's results, all of its first input's element type."""
@@ -94,8 +100,9 @@ def _grouped_attention(node: ir.Node) -> list[tuple[int, ...]]:
     if total is not None:
         room = max(past, int(onnx.numpy_helper.to_array(total).max()))
     else:
-        shown = (value.meta.get(DECLARED) or () for value in node.outputs[1:3])
-        room = next((dims[2] for dims in shown if len(dims) == 4 and dims[2]), past or tokens)
+        stated: list[Dims] = [value.meta.get(DECLARED) for value in node.outputs[1:3]]
+        shown = (dims[2] for dims in stated if dims is not None and len(dims) == 4)
+        room = next(filter(None, shown), past or tokens)
     cache = (batch, groups, room, hidden // heads)
     return [(batch, tokens, hidden), cache, cache]
 

@@ -129,7 +129,7 @@ def composed_sum(
 ) -> Tensor:  # fmt: skip
     """A sum of a function of each element, and a function of that; the largest exponent is taken
     out first."""
-    over = [] if axes is None else axes.value
+    over = np.array(()) if axes is None else axes.value
     if over is None or 0 in x.shape or (not len(over) and noop_with_empty_axes):
         raise Declined("its axes are computed, or there is nothing to reduce")
     before, after = _AROUND_SUM[b.node.op_type]
