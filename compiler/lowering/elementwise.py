@@ -275,22 +275,6 @@ def softsign(node: Node) -> None:
     node.step("", "div", x, node.step("divisor", "add", node.step("size", "abs", x), one))
 
 
-def celu(node: Node) -> None:
-    """y = x where positive, else alpha * (exp(x / alpha) - 1): Elu between two scalings."""
-    alpha = float(node.attribute("alpha", 1.0))
-    node.compose()
-    inner = node.step("inner", "elu", node.tensor(0), code=(1 / alpha, 0), parameters=(1.0,))
-    node.step("", "move", inner, code=(alpha, 0))
-
-
-def thresholded_relu(node: Node) -> None:
-    """y = x where it exceeds alpha, else 0."""
-    x, limit = node.tensor(0), node.number("alpha", float(node.attribute("alpha", 1.0)))
-    node.compose()
-    chosen = node.step("chosen", "greater", x, limit, dtype="bool")
-    node.step("", "select", chosen, x, node.number("zero", 0.0))
-
-
 def quantize(node: Node) -> None:
     """y = saturate(round(x / scale) + zero)."""
     x, real, wanted = node.tensor(0), node.build.real, port_type(node.node.outputs[0])
@@ -349,6 +333,5 @@ TABLE: dict[str, Lowering] = {
     **dict.fromkeys(UNARY, unary), **dict.fromkeys(BINARY, binary),
     **dict.fromkeys(PARAMETERS, unary), "Gelu": gelu, "Mod": modulo, "BitShift": bit_shift,
     "IsInf": is_inf, "Pow": power, "Where": where, "Clip": clip, "Cast": cast,
-    "Softsign": softsign, "Celu": celu, "ThresholdedRelu": thresholded_relu,
-    "QuantizeLinear": quantize, "DequantizeLinear": dequantize,
+    "Softsign": softsign, "QuantizeLinear": quantize, "DequantizeLinear": dequantize,
 }  # fmt: skip

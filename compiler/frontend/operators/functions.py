@@ -169,8 +169,8 @@ class DecomposeOperators(Decompose):
 # A standard operator that is a dataflow graph in itself, replaced by that graph.
 
 BY_DEFINITION = frozenset(
-    {"Attention", "CausalConvWithState", "CenterCropPad", "LinearAttention",
-     "MeanVarianceNormalization", "RotaryEmbedding", "Shrink", "SwiGLU",
+    {"Attention", "CausalConvWithState", "Celu", "CenterCropPad", "LinearAttention",
+     "MeanVarianceNormalization", "RotaryEmbedding", "Shrink", "SwiGLU", "ThresholdedRelu",
      "ai.onnx.preview.FlexAttention"}
 )  # fmt: skip
 """Operators that are compiled as what defines them; of ONNX's other domains with these."""
