@@ -144,7 +144,9 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
             raise ValueError(str(error)) from error
         _check_channels(node)
-    if schema is None or (domain and not _is_inferred(node)):
+    named = (value for value in node.outputs if value.name)
+    told = all(v.dtype is not None and v.shape is not None and v.shape.is_static() for v in named)
+    if schema is None or (domain and not told):
         infer_by_runtime(node, opsets)
 
 
@@ -164,8 +166,3 @@ def _check_channels(node: ir.Node) -> None:
             f"weights {list(weights)} in {groups} groups take {taken} channels; "
             f"the input {list(data)} has {data[1]}"
         )
-
-
-def _is_inferred(node: ir.Node) -> bool:
-    named = (value for value in node.outputs if value.name)
-    return all(v.dtype is not None and v.shape is not None and v.shape.is_static() for v in named)

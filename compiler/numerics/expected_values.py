@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -195,7 +194,15 @@ class _Recomputation:
                 self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
         self.against = _reference_arithmetics(recipe)
         self.copies = _stored_copies(recipe, self.machine.tensors)
-        self.forms = _own_forms(recipe)
+        nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
+        places = ((nest, function_of(nest).place) for nest in nests)
+        forms = {
+            nest.tensor: f"{elementwise_form(nest.function, len(nest.operands))} ({place})"
+            for nest, place in places
+            if place
+        }
+        self.forms = {**forms, **recipe.kernels}
+        """Tensor -> the user's form or kernel that computes it, and its source location."""
         self.found = ExpectedValues({}, {}, {}, [], [*lost_constants(recipe.graph)])
 
     def run(self, inputs: Mapping[str, Array], stored: Mapping[str, Array]) -> ExpectedValues:
@@ -358,7 +365,7 @@ class _Recomputation:
         """The model's values that are complete with the tensor `made`: their readers get what the
         program had, once all that the same node made is told: it may be the same bytes."""
         self._save_computed(made)
-        for _, same in groupby(self.seen.get(made, ()), self._maker):
+        for _, same in groupby(self.seen.get(made, ()), lambda n: self.recipe.known[n][0].node):
             held = list(same)
             for name in held:
                 self._record_expected(name, as_stored=as_stored)
@@ -378,10 +385,6 @@ class _Recomputation:
         for flat, made in zip(self.unfed[buffer], (self.model.tensors[name], error), strict=True):
             view_of(tensor, flat)[...] = 0.0 if made is None else made
 
-    def _maker(self, name: str) -> int:
-        """The model's node that computes a tensor's value; others may only pass it on."""
-        return self.recipe.known[name][0].node
-
     def _record_expected(self, name: str, *, as_stored: bool) -> None:
         """Record values and expected values of the model's tensors in a tensor."""
         values, error = self.model.tensors[name], self.model.error_of(name)
@@ -397,7 +400,7 @@ class _Recomputation:
                 self.found.not_handed_on[known] = as_held
                 continue
             self.found.observed[known] = as_held
-            if held.node != self._maker(name):  # by an operator that changes nothing of the first
+            if held.node != self.recipe.known[name][0].node:  # by one that changes nothing of it
                 self.found.made[known] = ExpectedValue(self.found.observed[known], None)
                 continue
             rounded = stored if as_stored else None
@@ -466,17 +469,6 @@ def _reference_arithmetics(recipe: VerificationPlan) -> dict[str, RoundingModel]
     return found
 
 
-def _own_forms(recipe: VerificationPlan) -> dict[str, str]:
-    """Tensor -> the user's form or kernel that computes it, and its source location."""
-    nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
-    forms = {
-        nest.tensor: f"{elementwise_form(nest.function, len(nest.operands))} ({place})"
-        for nest in nests
-        if (place := function_of(nest).place)
-    }
-    return {**forms, **recipe.kernels}
-
-
 def _equal(left: Array, right: Array) -> bool:
     return np.array_equal(left.astype(right.dtype), right, equal_nan=right.dtype.kind == "f")
 
@@ -535,16 +527,11 @@ def _stored_copies(recipe: VerificationPlan, tensors: Mapping[str, Array]) -> di
             if nest.tensor not in stage.stored:
                 continue
             source, target = tensors[read.tensor].dtype, tensors[nest.tensor].dtype
-            if raw_move(nest, source, target) or _decodes(nest, target):
+            plain = replace(nest, operands=(replace(read, scale=None, zero=0),))
+            decodes = read.scale is not None and raw_move(plain, target, target)
+            if raw_move(nest, source, target) or (decodes and NAMES[target] in FLOATS):
                 found.setdefault(recipe.graph.buffer_of(read.tensor), []).append(nest)
     return found
-
-
-def _decodes(nest: Nest, kind: np.dtype[Any]) -> bool:
-    """Whether all that `nest` does is to make real values of steps."""
-    read = nest.operands[0]
-    plain = replace(nest, operands=(replace(read, scale=None, zero=0),))
-    return read.scale is not None and NAMES[kind] in FLOATS and raw_move(plain, kind, kind)
 
 
 def _marks(graph: NestGraph, buffers: Iterable[str], nothing: int) -> Callable[[str], Array]:

@@ -343,17 +343,15 @@ class _NestErrors:
             late = self._error_of(nest.multiplier, late=True)
             moved = None if late is None else late * np.abs(found.values)
             found = _Bounded(found.values * factor, _add_errors(error, moved))
-        encodes = unit and (nest.scale is not None or self._converts())
+        # Values that are handed on become others by a scale, or added up. The largest of some
+        # numbers is one of them, to the last bit: whoever looks for it among them finds it.
+        first = nest.operands[0]
+        decoded = first.scale is not None and not self._decoded_alike(first)
+        moved_on = nest.function == "move" and (decoded or nest.reduce in ("sum", "prod"))
+        encodes = unit and (nest.scale is not None or moved_on)
         if encodes or nest.multiplier is not None:
             found = found.rounded(unit, np.abs(found.values), _ROUNDINGS)
         return found
-
-    def _converts(self) -> bool:
-        """Whether values that are handed on become others: of a scale, or added up. The largest of
-        some numbers is one of them, to the last bit: whoever looks for it among them finds it."""
-        nest, first = self.nest, self.nest.operands[0]
-        decoded = first.scale is not None and not self._decoded_alike(first)
-        return nest.function == "move" and (decoded or nest.reduce in ("sum", "prod"))
 
 
 def _without_bounds(nest: Nest, tensors: Mapping[str, Array]) -> Array:

@@ -179,7 +179,10 @@ class FoldBias(NestPass, Omittable):
                 continue
             for product, constant in (step.operands, step.operands[::-1]):
                 producer = merging.producer(product.tensor)
-                if producer is None or not _takes_bias(producer, tensors):
+                if producer is None or not producer.contraction or not producer.unclipped:
+                    continue
+                free = (producer.bias, producer.multiplier, producer.scale) == (None, None, None)
+                if not free or not is_float(tensors[producer.tensor].dtype):
                     continue
                 if identity(product, step.rank) and _per_column(constant, producer, tensors):
                     real = _as_fp32(tensors, buffers, constant)
@@ -188,12 +191,6 @@ class FoldBias(NestPass, Omittable):
                     break
         folded = with_steps(replace(ir, tensors=tensors, buffers=buffers), merging.steps)
         return Result(folded, folded != ir)
-
-
-def _takes_bias(producer: Nest, tensors: dict[str, Tensor]) -> bool:
-    free = producer.bias is None and producer.multiplier is None and producer.scale is None
-    real = is_float(tensors[producer.tensor].dtype)
-    return free and real and producer.unclipped and producer.contraction
 
 
 def _per_column(constant: Access, producer: Nest, tensors: dict[str, Tensor]) -> bool:

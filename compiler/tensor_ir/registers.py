@@ -104,14 +104,10 @@ def share(count: Count, parts: int, registers: Sequence[Register]) -> Register |
         parts *= of[0].parts
     low = -(-count.at({register.name: register.low for register in registers}) // parts)
     high = -(-count.at({register.name: register.high for register in registers}) // parts)
-    return Register(_register_name(count, parts), low, high, parts, count.base, count.terms)
-
-
-def _register_name(count: Count, parts: int) -> str:
-    """`sequence/2`, `past+1/4`, `12*batch/8`."""
     terms = (name if factor == 1 else f"{factor}*{name}" for name, factor in count.terms)
     base = f"{count.base:+d}" if count.base else ""
-    return f"{'+'.join(terms)}{base}/{parts}"
+    label = f"{'+'.join(terms)}{base}/{parts}"  # sequence/2, past+1/4, 12*batch/8
+    return Register(label, low, high, parts, count.base, count.terms)
 
 
 def fitted(known: Mapping[Point, int], registers: Sequence[Register]) -> Terms | None:
