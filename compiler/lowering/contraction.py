@@ -255,21 +255,14 @@ def _finish(
 def filled(node: Node, view: Tensor, codes: dict[str, Any], channel: int) -> None:
     """Output positions that are empty sums: the bias, which varies along the axis `channel`."""
     bias = node.constant(2) if node.has(2) else np.zeros(1, np.float32)
-    column = _requantized_bias(bias, codes).reshape(-1, *(1,) * (len(view.shape) - 1 - channel))
+    if codes:
+        bias = bias.astype(np.float32) * codes["factor"]
+    if codes and not is_float(codes["dtype"]):
+        info = np.iinfo(codes["dtype"])
+        whole = np.clip(np.rint(bias), codes["low"], codes["high"]) + codes["zero"]
+        bias = np.clip(whole, info.min, info.max).astype(info.dtype)
+    column = bias.reshape(-1, *(1,) * (len(view.shape) - 1 - channel))
     node.build.copied(view, node.build.constant(f"{node.out}.untouched", column))
-
-
-def _requantized_bias(bias: Array, codes: dict[str, Any]) -> Array:
-    """The bias after requantization."""
-    if not codes:
-        return bias
-    steps: Array = bias.astype(np.float32) * codes["factor"]
-    if is_float(codes["dtype"]):
-        return steps
-    zero, info = codes["zero"], np.iinfo(codes["dtype"])
-    whole = np.clip(np.rint(steps), codes["low"], codes["high"]) + zero
-    integers: Array = np.clip(whole, info.min, info.max).astype(info.dtype)
-    return integers
 
 
 # Transposed convolution as ordinary ones, one per phase of its stride.

@@ -70,21 +70,17 @@ def lower(model: ir.Model, real: str, limits: LoweringLimits | None = None) -> N
         for node in graph:
             with on(at_node(node.name, operator_name(node.op_type, node.domain))):
                 _lower_node(node, build, model, limits)
-        outputs = tuple(_output(value, build) for value in graph.outputs)
+        for value in graph.outputs:
+            if str(value.name) not in build.tensors and value.const_value is not None:
+                data = value.const_value.numpy().astype(numpy_type(value), copy=False)
+                build.constant(str(value.name), data, uncertain=uncertain(value))
         ports = {str(v.name): port_type(v) for v in (*graph.inputs, *graph.outputs)}
     except NoNest as why:
         where = at_node(build.origin, build.kind) if build.origin else build.name
         raise UnsupportedModel(f"{where}: {why}") from why
-    made = build.graph(tuple(str(v.name) for v in graph.inputs), outputs, ports)
+    ends = (tuple(str(v.name) for v in values) for values in (graph.inputs, graph.outputs))
+    made = build.graph(*ends, ports)
     return replace(made, sized=model.meta.get(SIZED, {}))
-
-
-def _output(value: ir.Value, build: NestGraphBuilder) -> str:
-    name = str(value.name)
-    if name not in build.tensors and value.const_value is not None:
-        data = value.const_value.numpy().astype(numpy_type(value), copy=False)
-        build.constant(name, data, uncertain=uncertain(value))
-    return name
 
 
 def _lowering(node: ir.Node) -> Lowering | None:

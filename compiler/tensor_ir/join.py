@@ -278,22 +278,17 @@ class JoinHost:
         check_nests(made)
 
 
-def _needs(graph: NestGraph) -> list[set[int]]:
-    """For each step the earlier ones that write a buffer it reads."""
-    writers: dict[str, set[int]] = {}
-    found = []
-    for number, step in enumerate(graph.steps):
-        buffers = {graph.buffer_of(name) for name in reads_of(step)}
-        found.append({w for buffer in buffers for w in writers.get(buffer, ())})
-        for name in writes_of(step):
-            writers.setdefault(graph.buffer_of(name), set()).add(number)
-    return found
-
-
 def batches(graph: NestGraph) -> Iterator[list[Step]]:
     """Batches of steps in an executable order: nests alone, host nodes together with all that are
     ready."""
-    needs = _needs(graph)
+    writers: dict[str, set[int]] = {}
+    needs: list[set[int]] = []
+    """For each step the earlier ones that write a buffer it reads."""
+    for number, step in enumerate(graph.steps):
+        buffers = {graph.buffer_of(name) for name in reads_of(step)}
+        needs.append({w for buffer in buffers for w in writers.get(buffer, ())})
+        for name in writes_of(step):
+            writers.setdefault(graph.buffer_of(name), set()).add(number)
     done: set[int] = set()
     while len(done) < len(graph.steps):
         batch: list[Step] = []

@@ -292,7 +292,11 @@ def _windows(step: UnmergedNode) -> Results | None:
     x = _turned(make, step.first.value, order)
     if step.node.op_type == "Conv":
         others[0] = make.op("Unsqueeze", [required(step.node, 1), make.axes([2])])
-    again = step.again([x, *others], **_upright(step.node))
+    sides = {n: ints_attr(step.node, n) for n in ("kernel_shape", "strides", "dilations", "pads")}
+    upright: dict[str, AttrValue] = {n: (1, *each) for n, each in sides.items() if each is not None}
+    if (pads := sides["pads"]) is not None:  # nothing slides along the dimension in front
+        upright["pads"] = (0, *pads[: len(pads) // 2], 0, *pads[len(pads) // 2 :])
+    again = step.again([x, *others], **upright)
     return [(make.op("Transpose", [again[0]], {"perm": order}), step.first.axes)]
 
 
@@ -303,18 +307,6 @@ def _turned(make: Rewriter, value: ir.Value, order: tuple[int, ...]) -> ir.Value
     made = required(maker, 0) if back and maker else make.op("Transpose", [value], {"perm": order})
     say_open(made, {order.index(axis) for axis in open_of(value)})
     return made
-
-
-def _upright(node: ir.Node) -> dict[str, AttrValue]:
-    """Attributes of windows with a dimension in front, along which nothing slides."""
-    names = ("kernel_shape", "strides", "dilations")
-    given = {name: ints_attr(node, name) for name in names}
-    changed: dict[str, AttrValue] = {n: (1, *each) for n, each in given.items() if each is not None}
-    pads = ints_attr(node, "pads")
-    if pads is not None:
-        half = len(pads) // 2
-        changed["pads"] = (0, *pads[:half], 0, *pads[half:])
-    return changed
 
 
 def _global(reduction: str) -> Rule:

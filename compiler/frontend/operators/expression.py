@@ -90,18 +90,16 @@ class Expression:
     def templates(self) -> tuple[str, ...]:
         """The kinds of schedules that its parts suit, of `TEMPLATES`: a window and what is added
         to its sums are a window and elementwise."""
-        made = {"window"} if any(map(_slides, reads(self.term))) else set[str]()
+        positions = [position for read in reads(self.term) for position in read.at]
+        # Neighbouring results read along one axis what others have read.
+        slides = any(len(p.terms) > 1 or (p.terms and p.constant) for p in positions)
+        made = {"window"} if slides else set[str]()
         for part in reductions(self.term):
             product = isinstance(part.body, Apply) and part.body.function == "mul"
             made |= {"reduction", "contraction"} if product and part.how == "sum" else {"reduction"}
         if not isinstance(self.term, Reduction):
             made.add("movement" if isinstance(self.term, Read) else "elementwise")
         return tuple(kind for kind in TEMPLATES if kind in made)
-
-
-def _slides(read: Read) -> bool:
-    """Whether neighbouring results read along one axis what others have read."""
-    return any(len(p.terms) > 1 or (p.terms and p.constant) for p in read.at)
 
 
 def expression(text: str, shapes: Shapes) -> Expression:

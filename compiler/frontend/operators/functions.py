@@ -198,7 +198,11 @@ def inline(node: ir.Node, version: int) -> bool:
     own = graph.opset_imports.get(domain, version) if domain else version
     proto = _completed(node, domain, own)
     found = _definition(node, domain, own, proto)
-    if found is None or _captures(found):
+    if found is None:
+        return False
+    # A body that the node has, and that stands in this one, may read a value around the node.
+    inside = {"", *found.input}.union(*(inner.output for inner in found.node))
+    if not all(inside.issuperset(inner.input) for inner in found.node):
         return False
     _resolve_attributes(found, {attr.name: attr for attr in proto.attribute})
     made = {name for inner in found.node for name in inner.output}
@@ -227,13 +231,6 @@ def inline(node: ir.Node, version: int) -> bool:
     graph.insert_after(node, moved)
     replace_outputs(node, [results.get(output) for output in node.outputs])
     return True
-
-
-def _captures(function: onnx.FunctionProto) -> bool:
-    """Whether the body reads what neither it nor its caller gives: a value around the node, in a
-    body that the node has and that stands in this one."""
-    known = {"", *function.input}.union(*(inner.output for inner in function.node))
-    return not all(known.issuperset(inner.input) for inner in function.node)
 
 
 def _completed(node: ir.Node, domain: str, version: int) -> onnx.NodeProto:
