@@ -78,8 +78,10 @@ def lower(model: ir.Model, real: str, limits: LoweringLimits | None = None) -> N
     except NoNest as why:
         where = at_node(build.origin, build.kind) if build.origin else build.name
         raise UnsupportedModel(f"{where}: {why}") from why
-    ends = (tuple(str(v.name) for v in values) for values in (graph.inputs, graph.outputs))
-    made = build.graph(*ends, ports)
+    inputs, outputs = (
+        tuple(str(v.name) for v in values) for values in (graph.inputs, graph.outputs)
+    )
+    made = build.graph(inputs, outputs, ports)
     return replace(made, sized=model.meta.get(SIZED, {}))
 
 

@@ -20,6 +20,7 @@ from compiler.frontend.canonicalize.symbolic_axes import Pieces, has_gaps, open_
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.definitions import Table, defines
 from compiler.frontend.rewrite import Array, static_shape
+from simmodel.arch.dtype import NAMES
 
 COMPOSITES: Table = {}
 
@@ -130,11 +131,11 @@ def composed_sum(
     """A sum of a function of each element, and a function of that; the largest exponent is taken
     out first."""
     over = np.array(()) if axes is None else axes.value
-    if over is None or 0 in x.shape or (not len(over) and noop_with_empty_axes):
-        raise Declined("its axes are computed, or there is nothing to reduce")
+    if over is None or (not len(over) and noop_with_empty_axes):
+        raise Declined("its axes are computed, or none")
     before, after = _AROUND_SUM[b.node.op_type]
-    if after and x.dtype.kind in "iu":
-        raise Declined("it is of integers, its result is none")
+    if 0 in x.shape or (after and x.dtype.kind in "iu"):
+        raise Declined(f"{b.node.op_type} of {prod(x.shape)} elements of {NAMES[x.dtype]}")
     chosen = [int(axis) for axis in over] or range(len(x.shape))
     top = b.reduce("Max", x, chosen) if before == "Exp" else None
     x = x if top is None else x - top
