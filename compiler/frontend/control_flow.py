@@ -19,7 +19,7 @@ import onnx_ir as ir
 from compiler.frontend.canonicalize.fold_constants import constant_tensor, folded
 from compiler.frontend.operators.body import Declined, NodesBehind, Unfolding
 from compiler.frontend.operators.definitions import REASON
-from compiler.frontend.reference_types import DECLARED, Dims, declared
+from compiler.frontend.reference_types import DECLARED, Dims
 from compiler.frontend.rewrite import (
     ORIGIN,
     AttrValue,
@@ -147,7 +147,7 @@ def _give(value: ir.Value, dims: Dims, given: ir.Value | None = None) -> None:
 def _take(value: ir.Value, made: ir.Value, dims: Dims, why: str) -> None:
     """Let a result of the node be of the type of `made`, of the body, and of the shape `dims`."""
     value.type = made.type or value.type
-    _give(value, _filled(dims, declared(value)))
+    _give(value, _filled(dims, value.meta.get(DECLARED)))
     if not is_static(value):
         value.meta[_WHY] = why
 
@@ -448,12 +448,10 @@ def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
 
 
 def _each(node: ir.Node, name: str, count: int) -> Sequence[int]:
-    """A list of numbers, one for each input or output, zeros where it is not given."""
     return ints_attr(node, name) or [0] * count
 
 
-def _unfold_if(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
-    del unfolding
+def _unfold_if(made: _Rounds, _: Unfolding) -> list[ir.Value]:
     node, condition = made.anchor, required(made.anchor, 0)
     both, known = _branches(node), const(condition)
     if known is not None:
@@ -493,8 +491,14 @@ def resolve_sequence(node: ir.Node) -> bool:
     Every value that `node` reads has a static shape. SequenceConstruct is left for readers to look
     through, and is dead behind the last of them.
     """
-    rules = {"SplitToSequence": _bundle_of_parts, "SequenceAt": _element}
-    made = rules[node.op_type](node) if is_op(node, *rules) else None
+    made = None
+    if is_op(node, "SplitToSequence"):
+        made = _bundle_of_parts(node)
+    elif is_op(node, "SequenceAt"):
+        bundle, position = required(node, 0).producer(), scalar(input_of(node, 1))
+        count = len(bundle.inputs) if is_op(bundle, "SequenceConstruct") and bundle else 0
+        if bundle is not None and position is not None and -count <= position < count:
+            made = required(bundle, int(position) % count)
     if made is not None:
         replace_outputs(node, [made])
     return made is not None
@@ -504,28 +508,14 @@ def _bundle_of_parts(node: ir.Node) -> ir.Value | None:
     """SplitToSequence by constant lengths as a Split and a bundle of its parts."""
     x, split = required(node, 0), input_of(node, 1)
     axis = int_attr(node, "axis", 0)
-    extent, given = static_shape(x)[axis], const(split)
-    if split is None:
-        lengths = [1] * extent
-    elif given is None:
+    extent, given = static_shape(x)[axis], np.array(1) if split is None else const(split)
+    if given is None:
         return None
-    elif given.ndim:
-        lengths = [int(length) for length in given]
-    else:
-        size = int(given)
-        lengths = [min(size, extent - start) for start in range(0, extent, size)]
+    steps = [int(given)] * -(-extent // int(given)) if given.ndim == 0 else given.tolist()
+    lengths = [min(step, extent - sum(steps[:number])) for number, step in enumerate(steps)]
     make = Rewriter(node)
     split_up = make.node("Split", [x, make.axes(lengths)], {"axis": axis}, "", len(lengths))
     parts = [*split_up.outputs]
     if split is None and not int_attr(node, "keepdims", 1):
         parts = [make.op("Squeeze", [part, make.axes([axis])]) for part in parts]
     return make.op("SequenceConstruct", parts)
-
-
-def _element(node: ir.Node) -> ir.Value | None:
-    """SequenceAt a constant position of a bundle: the element itself."""
-    bundle, position = required(node, 0).producer(), scalar(input_of(node, 1))
-    if bundle is None or not is_op(bundle, "SequenceConstruct") or position is None:
-        return None
-    count = len(bundle.inputs)
-    return required(bundle, int(position) % count) if -count <= position < count else None

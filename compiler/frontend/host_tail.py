@@ -40,8 +40,6 @@ from compiler.frontend.rewrite import (
 TAIL = "Tail"
 BODY = "body"
 """Attribute of a tail: its nodes, serialized, as a graph of its own."""
-READ, MADE = "read", "made"
-"""Attributes: what inputs and outputs are called in there."""
 EXTENTS = ".extents"
 SIZED = "archgen.sized"
 """Key, in the metadata of a model, of its outputs of unknown size: name -> that of its extents."""
@@ -208,11 +206,6 @@ def _replace(
     shapes: Mapping[str, tuple[int, ...]],
 ) -> None:
     graph = model.graph
-    flat = [each for value in ends for each in _flat(str(value.name), shapes)]
-    nodes = [*map(ir.to_proto, part.nodes), *flat]
-    body = helper.make_graph(nodes, "tail", [], [], _initializers(part))
-    around = {name: _PREFIX + name for name in (*part.read, *part.constants)}
-    add_prefix_graph(body, _PREFIX, inplace=True, name_map=around)  # no other node has such names
     made: dict[str, ir.Value] = {}
     sized: dict[str, str] = {}
     inside: list[str] = []
@@ -228,17 +221,20 @@ def _replace(
             made[sized[name]] = ir.Value(name=sized[name], type=kind, shape=rank)
     for value in made.values():
         forget_names(value)
+    flat = [each for value in ends for each in _flat(str(value.name), shapes)]
+    read, results = (
+        [onnx.ValueInfoProto(name=name) for name in names] for names in (part.read, inside)
+    )
+    body = helper.make_graph(
+        [*map(ir.to_proto, part.nodes), *flat], "tail", read, results, _initializers(part)
+    )
     names = ", ".join(f"{node.op_type} {node.name!r}" for node in part.first)
     most = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items() if shape)
     reason = f"sizes behind {names} are known when it runs"
     node = ir.node(
         TAIL,
         list(part.read.values()),
-        {
-            BODY: body.SerializeToString().hex(),
-            READ: [_PREFIX + name for name in part.read],
-            MADE: [_PREFIX + name for name in inside],
-        },
+        {BODY: body.SerializeToString().hex()},
         domain=ARCHGEN,
         outputs=list(made.values()),
         name=f"{part.first[0].name}.tail",
@@ -282,11 +278,14 @@ def _flat(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[onnx.NodePro
 def written_tail(node: ir.Node) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
     """The nodes of a tail for the host, and its constants."""
     graph = onnx.GraphProto.FromString(bytes.fromhex(node.attributes[BODY].as_string()))
-    read, made = (node.attributes[name].as_strings() for name in (READ, MADE))
-    given = [str(value.name) for value in node.inputs if value is not None]
-    results = [str(value.name) for value in node.outputs]
-    before, after = (
-        [helper.make_node("Identity", [a], [b]) for a, b in zip(names, others, strict=True)]
-        for names, others in ((given, read), (made, results))
-    )
+    add_prefix_graph(graph, _PREFIX, inplace=True)  # no other node has such names
+    before = [
+        helper.make_node("Identity", [str(value.name)], [port.name])
+        for value, port in zip(node.inputs, graph.input, strict=True)
+        if value is not None
+    ]
+    after = [
+        helper.make_node("Identity", [port.name], [str(value.name)])
+        for value, port in zip(node.outputs, graph.output, strict=True)
+    ]
     return [*before, *graph.node, *after], list(graph.initializer)

@@ -21,19 +21,10 @@ from typing import cast
 import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
-from onnx_ir.passes.common import (
-    InlinePass,
-    RemoveInitializersFromInputsPass,
-    ShapeInferencePass,
-)
+from onnx_ir.passes.common import InlinePass, RemoveInitializersFromInputsPass, ShapeInferencePass
 
 from compiler.errors import CompilerError, Undecided, UnsupportedModel, on
-from compiler.frontend.canonicalize.fold_constants import (
-    FOLD_LIMIT,
-    Bytes,
-    constant_tensor,
-    folded,
-)
+from compiler.frontend.canonicalize.fold_constants import FOLD_LIMIT, Bytes, constant_tensor, folded
 from compiler.frontend.checks import (
     deciders,
     other_ports,
@@ -158,21 +149,17 @@ def _refuse(name: str, reasons: list[str]) -> None:
 def _refuse_old(model: ir.Model, version: int) -> None:
     """Raise UnsupportedModel for operators of an operator set before the oldest one whose forms are
     known, if they have another form there."""
-    if version >= OLDEST_OPSET:
-        return
-    changed = sorted({node.op_type for node in model.graph.all_nodes() if _changed(node, version)})
+    changed = set[str]()
+    for node in model.graph.all_nodes() if version < OLDEST_OPSET else ():
+        forms = (schema_of(node.op_type, "", each) for each in (version, OLDEST_OPSET))
+        since = {None if form is None else form.since_version for form in forms}
+        if node.domain in ("", "ai.onnx") and (len(since) > 1 or None in since):
+            changed.add(node.op_type)
     if changed:
         raise UnsupportedModel(
             f"{model.graph.name}: opset {version} is older than {OLDEST_OPSET}, since which "
-            f"{', '.join(changed)} is another operator; export it with a newer one"
+            f"{', '.join(sorted(changed))} is another operator; export it with a newer one"
         )
-
-
-def _changed(node: ir.Node, version: int) -> bool:
-    if node.domain not in ("", "ai.onnx"):
-        return False
-    old, known = (schema_of(node.op_type, "", v) for v in (version, OLDEST_OPSET))
-    return old is None or known is None or old.since_version != known.since_version
 
 
 def _inline_functions(model: ir.Model) -> None:

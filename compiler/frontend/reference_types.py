@@ -50,13 +50,8 @@ def small_constant(value: ir.Value) -> onnx.TensorProto | None:
 Dims = tuple[int | None, ...] | None
 """Extents, None where one is not known; None: not even the rank is."""
 DECLARED = "archgen.declared"
-"""Key, in the metadata of a value, of the extents that the model's file states."""
-
-
-def declared(value: ir.Value) -> Dims:
-    """The extents of `value` that the file states, which may be of other inputs."""
-    found: Dims = value.meta.get(DECLARED)
-    return found
+"""Key, in the metadata of a value, of the extents (`Dims`) that the model's file states, which may
+be of other inputs."""
 
 
 # Operators that no accelerator is given: classical learning, training, chance.
@@ -135,12 +130,6 @@ _FAILURES = (
     native.NotImplemented, native.RuntimeException, ValueError,
 )  # fmt: skip
 _UNREGISTERED = "is not a registered function/op"
-_ELEMENTS: dict[str, ir.DataType] = {
-    "float": ir.DataType.FLOAT,
-    "double": ir.DataType.DOUBLE,
-    **{kind.name.lower(): kind for kind in ir.DataType if kind.name not in ("FLOAT", "DOUBLE")},
-}
-"""Element types as ONNX Runtime spells them in `tensor(...)`."""
 
 
 class NoKernel(ValueError):
@@ -181,7 +170,7 @@ def infer_by_runtime(node: ir.Node, opsets: Mapping[str, int]) -> None:
     for value in node.outputs:
         if value.name in ports:
             kind = ports[value.name].type.removeprefix("tensor(").removesuffix(")")
-            value.dtype, value.shape = _ELEMENTS[kind], ir.Shape(shapes[value.name])
+            value.dtype, value.shape = ir.DataType[kind.upper()], ir.Shape(shapes[value.name])
 
 
 def refusal(payload: bytes) -> str | None:

@@ -174,14 +174,6 @@ def terms_of(value: ir.Value | None) -> Array | float:
     return found
 
 
-def add_constant(graph: ir.Graph, stem: str, array: npt.ArrayLike) -> ir.Value:
-    """Register `array` (kept as it is, not copied) as a new initializer of `graph`."""
-    name = fresh_name(graph, stem)
-    value = ir.val(name, const_value=ir.tensor(np.asarray(array), name=name))
-    graph.register_initializer(value)
-    return value
-
-
 def names_of(value: ir.Value) -> tuple[str, ...]:
     """The names under which what `value` holds was known so far, its own among them."""
     names: tuple[str, ...] = value.meta.get(_NAMES, (str(value.name),))
@@ -232,11 +224,12 @@ class Rewriter:
             self.props[COMPOSITE] = composite
 
     def constant(self, array: npt.ArrayLike, dtype: ir.DataType | None = None) -> ir.Value:
-        """A new initializer, of `dtype` where given."""
-        values = np.asarray(array)
-        if dtype is not None:
-            values = values.astype(dtype.numpy(), copy=False)
-        return add_constant(self.graph, f"{self.stem}_const", values)
+        """A new initializer, of `dtype` where given; `array` is copied only to convert it."""
+        values = np.asarray(array, None if dtype is None else dtype.numpy())
+        name = fresh_name(self.graph, f"{self.stem}_const")
+        made = ir.val(name, const_value=ir.tensor(values, name=name))
+        self.graph.register_initializer(made)
+        return made
 
     def again(self, inputs: Sequence[ir.Value | None], **changed: AttrValue) -> ir.Node:
         """The anchor's operator on other inputs, with some attributes changed."""

@@ -11,11 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
-from compiler.frontend.reference_types import declared, infer_by_runtime, small_constant, type_proto
+from compiler.frontend.reference_types import (
+    DECLARED,
+    Dims,
+    infer_by_runtime,
+    small_constant,
+    type_proto,
+)
 
 Rule = Callable[[ir.Node], list[tuple[int, ...]]]
 """The shapes of an operator's results, all of its first input's element type."""
@@ -84,21 +89,6 @@ def _shape(node: ir.Node, index: int) -> tuple[int, ...]:
     return value.shape.numpy()
 
 
-def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Numpy's broadcasting of shapes; raises ValueError where they do not match."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise ValueError(f"shapes {shapes} do not broadcast") from None
-
-
-def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of numpy's matmul of operands of rank one or more."""
-    rows = a[-2:-1]
-    columns = b[-1:] if len(b) > 1 else ()
-    return (*broadcast(a[:-2], b[:-2]), *rows, *columns)
-
-
 def _grouped_attention(node: ir.Node) -> list[tuple[int, ...]]:
     """GroupQueryAttention: its result, and caches as long as what they hold, or as their room."""
     batch, tokens, hidden = _shape(node, 0)
@@ -110,8 +100,9 @@ def _grouped_attention(node: ir.Node) -> list[tuple[int, ...]]:
     if total is not None:
         room = max(past, int(onnx.numpy_helper.to_array(total).max()))
     else:
-        shown = (declared(value) or () for value in node.outputs[1:3])
-        room = next((dims[2] for dims in shown if len(dims) == 4 and dims[2]), past or tokens)
+        stated: list[Dims] = [value.meta.get(DECLARED) for value in node.outputs[1:3]]
+        shown = (dims[2] for dims in stated if dims is not None and len(dims) == 4)
+        room = next(filter(None, shown), past or tokens)
     cache = (batch, groups, room, hidden // heads)
     return [(batch, tokens, hidden), cache, cache]
 
@@ -153,7 +144,9 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
             raise ValueError(str(error)) from error
         _check_channels(node)
-    if schema is None or (domain and not _is_inferred(node)):
+    named = (value for value in node.outputs if value.name)
+    told = all(v.dtype is not None and v.shape is not None and v.shape.is_static() for v in named)
+    if schema is None or (domain and not told):
         infer_by_runtime(node, opsets)
 
 
@@ -173,8 +166,3 @@ def _check_channels(node: ir.Node) -> None:
             f"weights {list(weights)} in {groups} groups take {taken} channels; "
             f"the input {list(data)} has {data[1]}"
         )
-
-
-def _is_inferred(node: ir.Node) -> bool:
-    named = (value for value in node.outputs if value.name)
-    return all(v.dtype is not None and v.shape is not None and v.shape.is_static() for v in named)

@@ -19,18 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler.frontend.quantization.narrow_constants import narrow_of
-from compiler.lowering.node import Lowering, Node, NoNest
+from compiler.lowering.node import Lowering, Node, NoNest, uncertain
 from compiler.tensor_ir.build import reshaped
-from compiler.tensor_ir.nest import (
-    ZERO,
-    Access,
-    Affine,
-    Array,
-    Dim,
-    Nest,
-    Tensor,
-    at,
-)
+from compiler.tensor_ir.nest import ZERO, Access, Affine, Array, Dim, Nest, Tensor, at
 from simmodel.arch.dtype import is_float
 
 # Windows that slide.
@@ -122,7 +113,7 @@ def windows(
         kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
     narrow = None if groups > 1 else narrow_of(node.value(1))
     # Of any weight of a convolution.
-    w = node.build.constant(name, kernel, None, float(np.max(node.uncertain(1))), narrow)
+    w = node.build.constant(name, kernel, None, float(np.max(uncertain(node.value(1)))), narrow)
     rank, first = len(out.shape), len(out.shape) - len(window)
     taps = rank if depthwise else rank + 1
     spread = tuple(at(taps + axis) for axis in range(len(window)))
@@ -160,43 +151,29 @@ def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
 
 def matmul(node: Node) -> None:
     """Batched matrix product with numpy's broadcasting; of integers with requantization."""
-    codes, (a, b) = codes_of(node), _matrices(node)
+    codes, a, b = codes_of(node), node.tensor(0), node.tensor(1)
+    if len(a.shape) == 1:
+        a = node.build.view(f"{node.out}.row", a, reshaped(1, *a.shape))
+    if len(b.shape) == 1:
+        b = node.build.view(f"{node.out}.column", b, reshaped(*b.shape, 1))
     dtype = codes.get("dtype", node.dtype())
     if not codes and not is_float(dtype):
         raise NoNest("MatMul of integers without their zero points")
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*lead, a.shape[-2], b.shape[-1])
-    vectors = shape != node.shape()
+    vectors, rank = shape != node.shape(), len(shape)
     out = node.build.create(f"{node.out}.matrix" if vectors else node.out, shape, dtype)
     if a.shape[-1] == 0:
-        filled(node, out, codes, len(shape) - 1)
+        filled(node, out, codes, rank - 1)
     else:
-        _lower_matrix_product(node, out, (a, b), codes)
+        batch = [Dim(f"b{axis}", extent) for axis, extent in enumerate(lead)]
+        dims = [*batch, Dim("m", shape[-2]), Dim("n", shape[-1]), Dim("k", a.shape[-1])]
+        left = _batched(a, shape, (at(rank - 2), at(rank)))
+        left = replace(left, zero=codes.get("a_zero", 0))
+        right = _batched(b, shape, (at(rank), at(rank - 1)))
+        _finish(node, out, dims, (left, right), codes, (rank - 1,))
     if vectors:
         node.build.view(node.out, out, reshaped(*node.shape()))
-
-
-def _lower_matrix_product(
-    node: Node, out: Tensor, matrices: tuple[Tensor, Tensor], codes: dict[str, Any]
-) -> None:
-    (a, b), shape = matrices, out.shape
-    rank = len(shape)
-    batch = [Dim(f"b{axis}", extent) for axis, extent in enumerate(shape[:-2])]
-    dims = [*batch, Dim("m", shape[-2]), Dim("n", shape[-1]), Dim("k", a.shape[-1])]
-    left = _batched(a, shape, (at(rank - 2), at(rank)))
-    right = _batched(b, shape, (at(rank), at(rank - 1)))
-    left = replace(left, zero=codes.get("a_zero", 0))
-    _finish(node, out, dims, (left, right), codes, (rank - 1,))
-
-
-def _matrices(node: Node) -> tuple[Tensor, Tensor]:
-    """Both operands; a vector becomes a row on the left, a column on the right."""
-    a, b = node.tensor(0), node.tensor(1)
-    if len(a.shape) == 1:
-        a = node.build.view(f"{node.out}.row", a, reshaped(1, *a.shape))
-    if len(b.shape) == 1:
-        b = node.build.view(f"{node.out}.column", b, reshaped(*b.shape, 1))
-    return a, b
 
 
 def _batched(t: Tensor, shape: tuple[int, ...], inner: tuple[Affine, Affine]) -> Access:
@@ -250,17 +227,17 @@ def _finish(
     left, right = operands
     extents = tuple(out.shape[axis] for axis in channel)
 
-    def per_channel(name: str, data: Array, dtype: str, uncertain: float = 0.0) -> Access:
+    def per_channel(name: str, data: Array, dtype: str, error: float = 0.0) -> Access:
         full = np.broadcast_to(data.reshape(-1), (math.prod(extents),)).reshape(extents)
-        constant = node.build.constant(name, np.ascontiguousarray(full), dtype, uncertain)
+        constant = node.build.constant(name, np.ascontiguousarray(full), dtype, error)
         return Access(constant.name, tuple(map(at, channel)))
 
     factor = codes.get("factor")
     added = None
     if node.has(2):
         name = f"{node.value(2).name}.bias{'x'.join(map(str, extents))}"
-        uncertain = float(np.max(node.uncertain(2)))
-        added = per_channel(name, node.constant(2), codes.get("accumulator", "fp32"), uncertain)
+        error = float(np.max(uncertain(node.value(2))))
+        added = per_channel(name, node.constant(2), codes.get("accumulator", "fp32"), error)
     node.build.add(
         Nest(
             out.name, tuple(dims), len(out.shape), "mul",
@@ -278,21 +255,14 @@ def _finish(
 def filled(node: Node, view: Tensor, codes: dict[str, Any], channel: int) -> None:
     """Output positions that are empty sums: the bias, which varies along the axis `channel`."""
     bias = node.constant(2) if node.has(2) else np.zeros(1, np.float32)
-    column = _requantized_bias(bias, codes).reshape(-1, *(1,) * (len(view.shape) - 1 - channel))
+    if codes:
+        bias = bias.astype(np.float32) * codes["factor"]
+    if codes and not is_float(codes["dtype"]):
+        info = np.iinfo(codes["dtype"])
+        whole = np.clip(np.rint(bias), codes["low"], codes["high"]) + codes["zero"]
+        bias = np.clip(whole, info.min, info.max).astype(info.dtype)
+    column = bias.reshape(-1, *(1,) * (len(view.shape) - 1 - channel))
     node.build.copied(view, node.build.constant(f"{node.out}.untouched", column))
-
-
-def _requantized_bias(bias: Array, codes: dict[str, Any]) -> Array:
-    """The bias after requantization."""
-    if not codes:
-        return bias
-    steps: Array = bias.astype(np.float32) * codes["factor"]
-    if is_float(codes["dtype"]):
-        return steps
-    zero, info = codes["zero"], np.iinfo(codes["dtype"])
-    whole = np.clip(np.rint(steps), codes["low"], codes["high"]) + zero
-    integers: Array = np.clip(whole, info.min, info.max).astype(info.dtype)
-    return integers
 
 
 # Transposed convolution as ordinary ones, one per phase of its stride.

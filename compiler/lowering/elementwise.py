@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from compiler.lowering.node import Lowering, Node, NoNest, numpy_type, port_type
+from compiler.lowering.node import Lowering, Node, NoNest, numpy_type, port_type, uncertain
 from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import Array, Tensor
 from simmodel.arch.base import Registry
@@ -132,7 +132,7 @@ def _by_constant(node: Node) -> bool:
     """
     places = (1,) if node.op == "Div" else (1, 0)
     place = next((p for p in places if node.data(p) is not None), None)
-    if place is None or node.data(1 - place) is not None or np.any(node.uncertain(place)):
+    if place is None or node.data(1 - place) is not None or np.any(uncertain(node.value(place))):
         return False
     x, factors = node.tensor(1 - place), node.constant(place).astype(np.float64)
     if node.op == "Div":
@@ -170,14 +170,20 @@ def is_inf(node: Node) -> None:
 
 
 def power(node: Node) -> None:
-    """y = a to the power of b; an integer to a real power is truncated."""
-    operands = _operands(node, 2)
-    if is_float(node.dtype()) or not is_float(operands[1].dtype):
-        if not _simple_power(node):
-            node.step("", "pow", *operands)
+    """y = a to the power of b, some of which are cheaper functions; an integer to a real power is
+    truncated."""
+    x, exponent = _operands(node, 2)
+    real, number = is_float(node.dtype()), node.data(1)
+    if not real and is_float(exponent.dtype):
+        node.compose()
+        node.step("", "trunc", node.step("raised", "pow", x, exponent, dtype=node.build.real))
         return
-    node.compose()
-    node.step("", "trunc", node.step("raised", "pow", *operands, dtype=node.build.real))
+    function = POWERS.get(float(number.reshape(()))) if _single(number) else None
+    cheaper = x.shape == node.shape() and (is_float(x.dtype) or function in ("move", "square"))
+    if function is not None and cheaper:
+        node.step("", function, x)
+    else:
+        node.step("", "pow", x, exponent)
 
 
 def _operands(node: Node, count: int) -> list[Tensor]:
@@ -186,19 +192,6 @@ def _operands(node: Node, count: int) -> list[Tensor]:
 
 POWERS = {0.5: "sqrt", 1.0: "move", 2.0: "square", -1.0: "reciprocal", -0.5: "rsqrt"}
 """Exponents that have functions of their own."""
-
-
-def _simple_power(node: Node) -> bool:
-    """Lower x to the power of a constant with a cheaper function; whether that succeeded."""
-    exponent = node.data(1)
-    function = POWERS.get(float(exponent.reshape(()))) if _single(exponent) else None
-    x = node.tensor(0)
-    if function is None or x.shape != node.shape():
-        return False
-    if not is_float(x.dtype) and function not in ("move", "square"):
-        return False
-    node.step("", function, x)
-    return True
 
 
 def _single(array: Array | None) -> TypeGuard[Array]:
@@ -237,7 +230,7 @@ def _limit(node: Node, position: int) -> float | Tensor:
 
 def cast(node: Node) -> None:
     """y = x in another element type; truncated if y is an integer."""
-    x, kind, narrow = node.tensor(0), node.dtype(), _rounding(node)
+    x, kind, half = node.tensor(0), node.dtype(), _wanted_half(node)
     target = port_type(node.node.outputs[0])
     if node.value(0).dtype != node.node.outputs[0].dtype and target in ROUNDED:
         if target in WHOLE:
@@ -245,29 +238,19 @@ def cast(node: Node) -> None:
         else:
             rounded(node, x, target)
         return
-    if narrow is not None:
-        node.step("", f"round_{narrow}", x)
+    if half is not None and node.build.real == "fp32":  # else the user chose the precision
+        node.step("", f"round_{half}", x)
         return
     cut_off = is_float(x.dtype) and not is_float(kind) and kind != "bool"
     function = "trunc" if cut_off else "wrap" if _loses_bits(x.dtype, kind) else "move"
     made = node.step("", function, x)
-    wanted = _wanted_half(node)
-    halves = made.rounded if wanted is None or cut_off else (wanted,)
+    halves = made.rounded if half is None or cut_off else (half,)
     node.build.tensors[made.name] = replace(made, rounded=halves, converted=cut_off)
-
-
-def _rounding(node: Node) -> str | None:
-    """The half-precision type that the model rounds to, if memory is wider.
-
-    Casts inside of a composite are as precise as memory; if memory has a half-precision type for
-    all real values, that is the user's choice of precision.
-    """
-    return _wanted_half(node) if node.build.real == "fp32" else None
 
 
 def _wanted_half(node: Node) -> str | None:
     """The half-precision type to which the model casts a value that may not be of that type
-    already."""
+    already. Casts inside of a composite are as precise as memory."""
     wanted = NAMES[numpy_type(node.node.outputs[0])]
     source = node.value(0).dtype
     small = source in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL)
@@ -290,22 +273,6 @@ def softsign(node: Node) -> None:
     x, one = node.tensor(0), node.number("one", 1.0)
     node.compose()
     node.step("", "div", x, node.step("divisor", "add", node.step("size", "abs", x), one))
-
-
-def celu(node: Node) -> None:
-    """y = x where positive, else alpha * (exp(x / alpha) - 1): Elu between two scalings."""
-    alpha = float(node.attribute("alpha", 1.0))
-    node.compose()
-    inner = node.step("inner", "elu", node.tensor(0), code=(1 / alpha, 0), parameters=(1.0,))
-    node.step("", "move", inner, code=(alpha, 0))
-
-
-def thresholded_relu(node: Node) -> None:
-    """y = x where it exceeds alpha, else 0."""
-    x, limit = node.tensor(0), node.number("alpha", float(node.attribute("alpha", 1.0)))
-    node.compose()
-    chosen = node.step("chosen", "greater", x, limit, dtype="bool")
-    node.step("", "select", chosen, x, node.number("zero", 0.0))
 
 
 def quantize(node: Node) -> None:
@@ -366,6 +333,5 @@ TABLE: dict[str, Lowering] = {
     **dict.fromkeys(UNARY, unary), **dict.fromkeys(BINARY, binary),
     **dict.fromkeys(PARAMETERS, unary), "Gelu": gelu, "Mod": modulo, "BitShift": bit_shift,
     "IsInf": is_inf, "Pow": power, "Where": where, "Clip": clip, "Cast": cast,
-    "Softsign": softsign, "Celu": celu, "ThresholdedRelu": thresholded_relu,
-    "QuantizeLinear": quantize, "DequantizeLinear": dequantize,
+    "Softsign": softsign, "QuantizeLinear": quantize, "DequantizeLinear": dequantize,
 }  # fmt: skip

@@ -6,6 +6,7 @@ indexed by the loops that it depends on; a sum of products is one nest, for the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,41 +29,40 @@ from compiler.frontend.operators.functions import expression_in
 from compiler.frontend.rewrite import Array, static_shape
 from compiler.lowering.elementwise import BINARY, UNARY
 from compiler.lowering.node import Node, NoNest
-from compiler.tensor_ir.nest import Access, Affine, Dim, Nest
+from compiler.tensor_ir.nest import Access, Affine, Dim, Nest, Tensor
 from simmodel.arch.dtype import is_float
 
 
 def lower_expression(node: Node) -> None:
-    """Nests of a node whose operator is a tensor expression."""
+    """Nests of a node whose operator is a tensor expression; the last one makes its output."""
     definition = expression_in(node.node)
     assert definition is not None
     if not is_float(node.dtype()):
         raise NoNest(f"{node.op} of integers")
-    _Lowering(
-        node, expressed(node.node, definition), definition.signature.names(len(node.node.inputs))
-    ).result()
+    made = expressed(node.node, definition)
+    if isinstance(made.term, Number):
+        raise NoNest(f"{node.op} is a constant")
+    inner = made.term.body if isinstance(made.term, Reduction) else made.term
+    operands = inner.operands if isinstance(inner, Apply) else ()
+    if not all(isinstance(each, Read | Number) for each in operands):
+        node.compose()
+    names = definition.signature.names(len(node.node.inputs))
+    inputs = {name: node.tensor(i) for i, name in enumerate(names) if node.has(i)}
+    _ExpressionNests(node, made, inputs).make(node.out, made.indices, made.term)
 
 
-class _Lowering:
+@dataclass
+class _ExpressionNests:
     """Makes the nests of one expression."""
 
-    def __init__(self, node: Node, made: Expression, names: tuple[str, ...]) -> None:
-        self.node, self.made = node, made
-        self.inputs = {name: node.tensor(i) for i, name in enumerate(names) if node.has(i)}
-        self.count = 0
+    node: Node
+    made: Expression
+    inputs: dict[str, Tensor]
+    count: int = 0
 
-    def result(self) -> None:
-        """The nests; the last one makes the node's output."""
-        if isinstance(self.made.term, Number):
-            raise NoNest(f"{self.node.op} is a constant")
-        inner = self.made.term.body if isinstance(self.made.term, Reduction) else self.made.term
-        operands = inner.operands if isinstance(inner, Apply) else ()
-        if not all(isinstance(each, Read | Number) for each in operands):
-            self.node.compose()
-        self._make(self.node.out, self.made.indices, self.made.term)
-
-    def _make(self, name: str, indices: tuple[str, ...], term: Term) -> None:
-        """The nest of `term` over `indices` as tensor `name`."""
+    def make(self, name: str, indices: tuple[str, ...], term: Term) -> None:
+        """The nest of `term` over `indices` as tensor `name`. A reduction other than a sum of
+        products reads its operand unchanged."""
         if isinstance(term, Reduction) and term.how == "mean":
             count = np.prod([self.made.extents[index] for index in term.indices])
             total = Reduction("sum", term.indices, term.body)
@@ -71,23 +71,18 @@ class _Lowering:
         over: tuple[str, ...] = ()
         if isinstance(term, Reduction):
             inner, how, over = term.body, term.how, term.indices
-        function, operands = self._function(inner, how)
+        function = "move"
+        operands: tuple[Term, ...] = (inner,)
+        if isinstance(inner, Apply):
+            vary = not any(isinstance(each, Number) for each in inner.operands)
+            if how is None or (inner.function == "mul" and how == "sum" and vary):
+                function, operands = inner.function, inner.operands
         loops = (*indices, *over)
         accesses = tuple(self._access(each, loops) for each in operands)
         shape = tuple(self.made.extents[index] for index in indices)
         self.node.build.create(name, shape, self.node.dtype())
         dims = tuple(Dim(index, self.made.extents[index]) for index in loops)
         self.node.build.add(Nest(name, dims, len(indices), function, accesses, how))
-
-    def _function(self, inner: Term, how: str | None) -> tuple[str, tuple[Term, ...]]:
-        """The function of a nest: a reduction other than a sum of products reads its operand
-        unchanged."""
-        if not isinstance(inner, Apply):
-            return "move", (inner,)
-        vary = not any(isinstance(each, Number) for each in inner.operands)
-        if how is None or (inner.function == "mul" and how == "sum" and vary):
-            return inner.function, inner.operands
-        return "move", (inner,)
 
     def _access(self, term: Term, loops: tuple[str, ...]) -> Access:
         """An access of a nest over `loops` to a value."""
@@ -99,7 +94,7 @@ class _Lowering:
         if isinstance(term, Number):
             return Access(self.node.build.constant(name, np.array(term.value, np.float32)).name, ())
         indices = tuple(index for index in loops if index in free(term))
-        self._make(name, indices, term)
+        self.make(name, indices, term)
         return Access(name, tuple(_affine(AffineIndex(((i, 1),)), loops) for i in indices))
 
 

@@ -20,7 +20,7 @@ from compiler.frontend.control_flow import reads
 from compiler.frontend.host_tail import TAIL, written_tail
 from compiler.frontend.operators.functions import expression_in
 from compiler.frontend.quantization.integer_operators import WINDOW
-from compiler.frontend.rewrite import ARCHGEN, has_body, int_attr, static_shape
+from compiler.frontend.rewrite import ARCHGEN, has_body, int_attr, required, static_shape
 from compiler.lowering.expression import ExpressionWriter, NodeWriter
 from compiler.lowering.node import nest_shape
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
@@ -37,15 +37,10 @@ class _Quantized(NodeWriter):
         found = self.node.attributes.get(name)
         return default if found is None else found.value
 
-    def input(self, position: int) -> ir.Value:
-        value = self.node.inputs[position]
-        assert value is not None
-        return value
-
     def dequantized(self, position: int, prefix: str, axis: int) -> str:
         """Real numbers of an operand, whose zero points have its own element type. Weights of
         groups that share an axis share what stands on it."""
-        value = self.input(position)
+        value = required(self.node, position)
         assert value.dtype is not None
         kinds = {"scale": np.float32, "zero": value.dtype.numpy()}
         given = [np.atleast_1d(self.attribute(f"{prefix}_{n}", n == "scale")) for n in kinds]
@@ -58,8 +53,8 @@ class _Quantized(NodeWriter):
     def bias(self, prefixes: tuple[str, str]) -> str:
         """Real numbers of an int32 bias, which counts in units of the products."""
         a, b = (np.asarray(self.attribute(f"{p}_scale", 1.0), np.float32) for p in prefixes)
-        unit = np.broadcast_to((a * b).reshape(-1), static_shape(self.input(2))[-1:])
-        real = self.op("Cast", [str(self.input(2).name)], to=TensorProto.FLOAT)
+        unit = np.broadcast_to((a * b).reshape(-1), static_shape(required(self.node, 2))[-1:])
+        real = self.op("Cast", [str(required(self.node, 2).name)], to=TensorProto.FLOAT)
         return self.op("Mul", [real, self.constant(np.ascontiguousarray(unit))])
 
     def finish(self, real: str) -> None:
@@ -91,7 +86,7 @@ def standard(node: ir.Node) -> tuple[list[NodeProto], list[TensorProto]]:
         return written_tail(node)
     write = _Quantized(node)
     if node.op_type == "Silu":
-        x = str(write.input(0).name)
+        x = str(required(write.node, 0).name)
         write.op("Mul", [x, write.op("Sigmoid", [x])], write.out)
     else:
         write.finish(_product(write))
@@ -101,7 +96,9 @@ def standard(node: ir.Node) -> tuple[list[NodeProto], list[TensorProto]]:
 def _product(write: _Quantized) -> str:
     """Real numbers of a product, with its bias."""
     kind = write.node.op_type.removeprefix("Q")
-    columns = {"Conv": 0, "ConvTranspose": 1}.get(kind, len(static_shape(write.input(1))) - 1)
+    columns = {"Conv": 0, "ConvTranspose": 1}.get(
+        kind, len(static_shape(required(write.node, 1))) - 1
+    )
     one, other = names = ("a", "b") if kind == "MatMul" else ("x", "w")
     operands = [write.dequantized(0, one, 1), write.dequantized(1, other, columns)]
     bias = [write.bias(names)] if len(write.node.inputs) > 2 else []

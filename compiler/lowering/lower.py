@@ -36,13 +36,7 @@ from simmodel.arch.dtype import NAMES, WIDER
 
 TABLE: dict[str, Lowering] = Registry(
     "operator",
-    {
-        **elementwise.TABLE,
-        **contraction.TABLE,
-        **reduce.TABLE,
-        **movement.TABLE,
-        **resize.TABLE,
-    },
+    {**elementwise.TABLE, **contraction.TABLE, **reduce.TABLE, **movement.TABLE, **resize.TABLE},
 )
 """Operator type -> its lowering to nests."""
 
@@ -68,33 +62,27 @@ def lower(model: ir.Model, real: str, limits: LoweringLimits | None = None) -> N
         UnsupportedModel: operators that have neither a nest nor a meaning outside this compiler,
             or values of types that no machine stores.
     """
-    build = NestGraphBuilder(str(model.graph.name or "model"), real)
+    graph, limits = model.graph, limits or LoweringLimits()
+    build = NestGraphBuilder(str(graph.name or "model"), real)
     try:
-        return _lowered(model, build, limits or LoweringLimits())
+        for value in graph.inputs:
+            build.create(str(value.name), nest_shape(value), _memory_type(value, build))
+        for node in graph:
+            with on(at_node(node.name, operator_name(node.op_type, node.domain))):
+                _lower_node(node, build, model, limits)
+        for value in graph.outputs:
+            if str(value.name) not in build.tensors and value.const_value is not None:
+                data = value.const_value.numpy().astype(numpy_type(value), copy=False)
+                build.constant(str(value.name), data, uncertain=uncertain(value))
+        ports = {str(v.name): port_type(v) for v in (*graph.inputs, *graph.outputs)}
     except NoNest as why:
         where = at_node(build.origin, build.kind) if build.origin else build.name
         raise UnsupportedModel(f"{where}: {why}") from why
-
-
-def _lowered(model: ir.Model, build: NestGraphBuilder, limits: LoweringLimits) -> NestGraph:
-    graph = model.graph
-    for value in graph.inputs:
-        build.create(str(value.name), nest_shape(value), _memory_type(value, build))
-    for node in graph:
-        with on(at_node(node.name, operator_name(node.op_type, node.domain))):
-            _lower_node(node, build, model, limits)
-    outputs = tuple(_output(value, build) for value in graph.outputs)
-    ports = {str(v.name): port_type(v) for v in (*graph.inputs, *graph.outputs)}
-    made = build.graph(tuple(str(v.name) for v in graph.inputs), outputs, ports)
+    inputs, outputs = (
+        tuple(str(v.name) for v in values) for values in (graph.inputs, graph.outputs)
+    )
+    made = build.graph(inputs, outputs, ports)
     return replace(made, sized=model.meta.get(SIZED, {}))
-
-
-def _output(value: ir.Value, build: NestGraphBuilder) -> str:
-    name = str(value.name)
-    if name not in build.tensors and value.const_value is not None:
-        data = value.const_value.numpy().astype(numpy_type(value), copy=False)
-        build.constant(name, data, uncertain=uncertain(value))
-    return name
 
 
 def _lowering(node: ir.Node) -> Lowering | None:

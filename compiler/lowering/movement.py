@@ -41,19 +41,15 @@ def transpose(node: Node) -> None:
 def slicing(node: Node) -> None:
     """A box of the input, possibly with steps; for negative steps one copy per position."""
     x = node.tensor(0)
-    rank = len(x.shape)
-    starts, ends = node.constant(1), node.constant(2)
-    axes = node.constant(3) if node.has(3) else np.arange(len(starts))
-    steps = node.constant(4) if node.has(4) else np.ones(len(starts), np.int64)
-    cut = [slice(None)] * rank
+    cut = [slice(None)] * len(x.shape)
     backwards: dict[int, range] = {}
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        place = int(axis) % rank
-        positions = range(*slice(int(start), int(end), int(step)).indices(x.shape[place]))
+    columns = (node.constant(position).tolist() for position in range(1, 5))
+    for start, end, place, step in zip(*columns, strict=True):
+        positions = range(*slice(start, end, step).indices(x.shape[place]))
         if step < 0 and len(positions) > 1:
             backwards[place] = positions
             continue
-        size = abs(int(step))
+        size = abs(step)
         cut[place] = slice(positions.start, positions.start + len(positions) * size, size)
     name = f"{node.out}.forwards" if backwards else node.out
     x = node.build.view(name, x, itemgetter(tuple(cut)))
@@ -147,19 +143,16 @@ def concat(node: Node) -> None:
 def pad(node: Node) -> None:
     """A border around the input: of one value, or of the input's own positions."""
     x, shape = node.tensor(0), node.shape()
-    rank = len(shape)
-    amounts = [int(n) for n in node.constant(1)]
-    axes = [int(a) % rank for a in node.constant(3)] if node.has(3) else list(range(rank))
-    half = len(amounts) // 2
-    before = dict(zip(axes, amounts[:half], strict=True))
-    after = dict(zip(axes, amounts[half:], strict=True))
+    amounts = np.zeros((len(shape), 2), np.int64)
+    amounts[node.constant(3) if node.has(3) else ...] = node.constant(1).reshape(2, -1).T
+    pads = [(int(before), int(after)) for before, after in amounts]
     mode = str(node.attribute("mode", "constant"))
     if mode != "constant":
-        _pad_by_positions(node, x, [(before.get(a, 0), after.get(a, 0)) for a in range(rank)], mode)
+        _pad_by_positions(node, x, pads, mode)
         return
     value = float(node.constant(2).reshape(())) if node.has(2) else 0.0
-    x = _cropped(node, x, [(-before.get(a, 0), -after.get(a, 0)) for a in range(rank)])
-    index = tuple(at(axis, 1, -max(0, before.get(axis, 0))) for axis in range(rank))
+    x = _cropped(node, x, [(-before, -after) for before, after in pads])
+    index = tuple(at(axis, 1, -max(0, before)) for axis, (before, _) in enumerate(pads))
     out = node.build.create(node.out, shape, node.dtype(), order_like(x))
     node.build.add(plain(out.name, shape, "move", (Access(x.name, index, value),)))
 

@@ -85,14 +85,8 @@ class Node:
         if data is not None:
             data = data.astype(numpy_type(value), copy=False)
             narrow = None if dtype is not None else narrow_of(value)
-            return self.build.constant(
-                str(value.name), data, dtype, self.uncertain(position), narrow
-            )
+            return self.build.constant(str(value.name), data, dtype, uncertain(value), narrow)
         return self.build.tensors[str(value.name)]
-
-    def uncertain(self, position: int) -> Array | float:
-        """Error of constant input `position`, if terms were added up for it."""
-        return uncertain(self.value(position))
 
     @property
     def out(self) -> str:
@@ -135,7 +129,7 @@ class Node:
 
 
 def uncertain(value: ir.Value) -> Array | float:
-    """Error of a constant that was computed while compiling."""
+    """Error of a constant, if terms were added up for it while compiling."""
     return UNIT * terms_of(value)
 
 

@@ -27,12 +27,6 @@ REDUCE = {
     "ReduceProd": "prod",
 }  # fmt: skip
 
-COMPOSED = {
-    "ReduceL1": ("abs", None), "ReduceSumSquare": ("square", None), "ReduceL2": ("square", "sqrt"),
-    "ReduceLogSum": (None, "log"),
-}  # fmt: skip
-"""Sums of a function, and a function of that sum."""
-
 
 def reduction(node: Node) -> None:
     """Sum, mean, largest, smallest or product over axes."""
@@ -45,56 +39,20 @@ def reduction(node: Node) -> None:
         node.step("", "move", x)
         return
     scale = 1.0 / math.prod(x.shape[axis] for axis in axes) if mean else None
-    _dropped(node, _total(node, x, axes, _kept_part(node), REDUCE[node.op], scale), axes)
+    keeps = node.attribute("keepdims", 1)
+    total = _total(node, x, axes, node.out if keeps else f"{node.out}.kept", scale)
+    if not keeps:
+        _without_axes(node, total, axes, node.out)
 
 
-def composed(node: Node) -> None:
-    """The sum of a function of each element, and a function of that."""
-    before, after = COMPOSED[node.op]
-    x, axes = _input(node, whole=after is None)
-    if before is not None:
-        x = node.step("each", before, x)
-    part = _kept_part(node)
-    total = _total(node, x, axes, part if after is None else "total", "sum")
-    if after is not None:
-        total = node.step(part, after, total)
-    _dropped(node, total, axes)
-
-
-def log_sum_exp(node: Node) -> None:
-    """log(sum(exp(x))), safe from overflow: the largest element is taken out first."""
-    x, axes = _input(node, whole=False)
-    top = _total(node, x, axes, "top", "max")
-    powers = node.step("powers", "exp", node.step("below", "sub", x, top))
-    logarithm = node.step("log", "log", _total(node, powers, axes, "total", "sum"))
-    _dropped(node, node.step(_kept_part(node), "add", logarithm, top), axes)
-
-
-def _input(node: Node, *, whole: bool) -> tuple[Tensor, set[int]]:
-    """Operand and axes of a reduction; integers only if its result is an integer, `whole`."""
-    x = node.tensor(0)
-    if x.elements == 0 or not (whole or is_float(node.dtype())):
-        raise NoNest(f"{node.op} of {x.elements} elements of {node.dtype()}")
-    node.compose()
-    return x, _axes(node, len(x.shape))
-
-
-def _kept_part(node: Node) -> str:
-    """What the result with its reduced axes is called after the result."""
-    return "" if node.attribute("keepdims", 1) else "kept"
-
-
-def _total(
-    node: Node, x: Tensor, axes: set[int], part: str, reduce: str, scale: float | None = None
-) -> Tensor:
+def _total(node: Node, x: Tensor, axes: set[int], name: str, scale: float | None = None) -> Tensor:
     """`x`, scaled, reduced over `axes`, which remain with extent 1; in two steps if the elements of
     one result do not fit in a tile, with about as many partial results as elements in each.
 
     That is exact for the largest and smallest element; sums are added up in another order.
     """
-    name = f"{node.out}.{part}" if part else node.out
+    reduce, halves = REDUCE[node.op], None
     count = math.prod(x.shape[axis] for axis in axes)
-    halves = None
     if count > node.limits.longest and reduce != "prod":
         halves = _halved(node, x, axes, f"{name}.halves")
     if halves is None:
@@ -161,21 +119,8 @@ def _at_once(
 
 
 def _axes(node: Node, rank: int) -> set[int]:
-    given = node.data(1) if node.has(1) else node.attribute("axes")
-    if node.has(1) and given is None:
-        raise NoNest(f"{node.op} over computed axes")
-    axes = {int(axis) % rank for axis in np.ravel([] if given is None else given)}
-    if axes or not node.attribute("noop_with_empty_axes", 0):
-        return axes or set(range(rank))
-    if node.op not in REDUCE:
-        raise NoNest(f"{node.op} over no axes")  # whether its function stays is disputed
-    return set()
-
-
-def _dropped(node: Node, kept: Tensor, axes: set[int]) -> None:
-    """The result without its reduced axes, if it drops them."""
-    if not node.attribute("keepdims", 1):
-        _without_axes(node, kept, axes, node.out)
+    axes = {int(axis) % rank for axis in node.constant(1).ravel()} if node.has(1) else set[int]()
+    return axes if axes or node.attribute("noop_with_empty_axes", 0) else set(range(rank))
 
 
 def _without_axes(node: Node, x: Tensor, axes: set[int], name: str) -> Tensor:
@@ -275,34 +220,6 @@ def _counts(node: Node, x: Tensor, window: Window) -> Array:
     return np.maximum(counts, 1)
 
 
-def local_response(node: Node) -> None:
-    """y = x / (bias + alpha / size * sum of squares over nearby channels) ** beta.
-
-    The sum is a 1x1 convolution by a band of ones, so that the matrix engine does it.
-    """
-    x = node.tensor(0)
-    size, channels, rank = int(node.attribute("size")), x.shape[1], len(x.shape)
-    alpha, beta = float(node.attribute("alpha", 0.0001)), float(node.attribute("beta", 0.75))
-    node.compose()
-    # alpha / size goes into the squares, so that the band is of ones, which every type can hold.
-    squares = node.step("squares", "square", x, code=(math.sqrt(alpha / size), 0))
-    distance = np.arange(channels)[None] - np.arange(channels)[:, None]
-    band = (distance >= -((size - 1) // 2)) & (distance <= size // 2)
-    weights = node.number("band", band.astype(np.float32))
-    bias = node.number("base", np.full(channels, float(node.attribute("bias", 1.0))), "fp32")
-    order = order_of(x.shape, squares.storage.strides)
-    sums = node.build.create(f"{node.out}.sums", x.shape, node.dtype(), order)
-    dims = [*(Dim(f"d{axis}", n) for axis, n in enumerate(x.shape)), Dim("c", channels)]
-    left = Access(squares.name, tuple(at(rank if axis == 1 else axis) for axis in range(rank)))
-    right = Access(weights.name, (at(1), at(rank)))
-    node.build.add(
-        Nest(sums.name, tuple(dims), rank, "mul", (left, right), "sum",
-             bias=Access(bias.name, (at(1),)))
-    )  # fmt: skip
-    node.step("", "mul", x, node.step("factors", "pow", sums, node.number("exponent", -beta)))
-
-
 TABLE: dict[str, Lowering] = {
-    **dict.fromkeys(REDUCE, reduction), **dict.fromkeys(COMPOSED, composed),
-    "ReduceLogSumExp": log_sum_exp, "LRN": local_response, "MaxPool": pool, "AveragePool": pool,
+    **dict.fromkeys(REDUCE, reduction), "MaxPool": pool, "AveragePool": pool,
 }  # fmt: skip

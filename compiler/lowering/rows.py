@@ -15,15 +15,7 @@ import numpy as np
 from compiler.frontend.operators.attention import COMPARED
 from compiler.lowering.node import Node
 from compiler.tensor_ir.build import along, reshaped
-from compiler.tensor_ir.nest import (
-    Access,
-    Dim,
-    Nest,
-    Pick,
-    Put,
-    Tensor,
-    at,
-)
+from compiler.tensor_ir.nest import Access, Dim, Nest, Pick, Put, at
 
 LONGEST = 1024
 """Most positions that an index is compared with: of a longer axis, as of a table of words, the host
@@ -54,9 +46,20 @@ def gather_by_comparison(node: Node) -> tuple[Nest, ...]:
     ):
         return ()
     own = _aside(node)
-    here = _marked(own, index, extent, len(table.shape) - axis - 1)
-    chosen = _masked_rows(own, here, table, axis, len(index.shape))
-    inner = axis + len(index.shape)  # of what is chosen, the axis that is picked from
+    behind, places = (1,) * (len(table.shape) - axis - 1), (1,) * len(index.shape)
+    numbers = own.build.view(f"{node.out}.places", index, reshaped(*index.shape, 1, *behind))
+    met = []
+    for name, first in (("front", 0), ("back", -extent)):  # negative ones count from the end
+        ramp = np.arange(first, first + extent, dtype=np.int32).reshape(extent, *behind)
+        positions = own.number(name, ramp, index.dtype)
+        met.append(own.step(f"at_{name}", "equal", numbers, positions, dtype="bool"))
+    here = own.step("here", "or", *met, dtype="bool")
+    shape = (*table.shape[:axis], *places, *table.shape[axis:])
+    source = own.build.view(f"{node.out}.table", table, reshaped(*shape))
+    kind = "int32" if table.dtype == "bool" else table.dtype  # booleans as integers, which add up
+    nothing = own.number("nothing", np.zeros((), np.int32), kind)
+    chosen = own.step("chosen", "select", here, source, nothing, dtype=kind)
+    inner = axis + len(places)  # of what is chosen, the axis that is picked from
     rank = len(made)
     dims = (*(Dim(f"d{n}", size) for n, size in enumerate(made)), Dim("r", extent))
     order = (*(at(n) for n in range(inner)), at(rank), *(at(n) for n in range(inner, rank)))
@@ -77,29 +80,6 @@ def _aside(node: Node) -> Node:
 
 def _nests(node: Node) -> tuple[Nest, ...]:
     return tuple(step for step in node.build.steps if isinstance(step, Nest))
-
-
-def _marked(node: Node, index: Tensor, extent: int, behind: int) -> Tensor:
-    """Whether each index equals each position of the axis; negative ones count from its end."""
-    places = node.build.view(
-        f"{node.out}.places", index, reshaped(*index.shape, *[1] * (behind + 1))
-    )
-    column = (extent, *(1 for _ in range(behind)))
-    met = []
-    for name, first in (("front", 0), ("back", -extent)):
-        ramp = np.arange(first, first + extent, dtype=np.int32).reshape(column)
-        positions = node.number(name, ramp, index.dtype)
-        met.append(node.step(f"at_{name}", "equal", places, positions, dtype="bool"))
-    return node.step("here", "or", *met, dtype="bool")
-
-
-def _masked_rows(node: Node, here: Tensor, table: Tensor, axis: int, places: int) -> Tensor:
-    """The table's elements where they are `here`, else zero; booleans as integers, which add up."""
-    shape = (*table.shape[:axis], *[1] * places, *table.shape[axis:])
-    source = node.build.view(f"{node.out}.table", table, reshaped(*shape))
-    kind = "int32" if table.dtype == "bool" else table.dtype
-    nothing = node.number("nothing", np.zeros((), np.int32), kind)
-    return node.step("chosen", "select", here, source, nothing, dtype=kind)
 
 
 # New rows at places of a tensor that are known at run time.
@@ -141,38 +121,24 @@ def scatter_by_comparison(node: Node) -> tuple[Nest, ...]:
         return ()
     own = _aside(node)
     made, update, shape, axis = own.tensor(0), own.tensor(1), own.shape(), _axis_attribute(own)
-    column = [1] * len(shape)
-    column[axis] = shape[axis]
-    places = own.number("ramp", np.arange(shape[axis], dtype=np.int32).reshape(column))
-    first = _first_rows(own)
-    count = update.shape[axis]
+    extent, count, circular = shape[axis], update.shape[axis], node.attribute("mode") == "circular"
+    column, samples = [1] * len(shape), (shape[0], *[1] * (len(shape) - 1))
+    column[axis] = extent
+    places = own.number("ramp", np.arange(extent, dtype=np.int32).reshape(column))
+    if own.has(2):
+        rows = own.build.view(f"{own.out}.at", own.tensor(2), reshaped(*samples))
+        first = own.step("first", "move", rows, dtype="int32")
+    else:
+        first = own.number("first", np.zeros(samples, np.int32))
     for number in range(count):
-        part = f"row{number}"
-        mask = own.step(
-            f"{part}.here", "equal", places, _row_positions(own, first, number, part), dtype="bool"
-        )
+        part, here = f"row{number}", first
+        if number:
+            step = own.number(f"{part}.step", np.int32(number))
+            here = own.step(f"{part}.at", "add", first, step, dtype="int32")
+        if circular:
+            end = own.number(f"{part}.extent", np.int32(extent))
+            here = own.step(f"{part}.turned", "mod", here, end, dtype="int32")
+        mask = own.step(f"{part}.here", "equal", places, here, dtype="bool")
         row = own.build.view(f"{own.out}.{part}.new", update, along(axis, number, 1))
         made = own.step("" if number == count - 1 else f"{part}.made", "select", mask, row, made)
     return _nests(own)
-
-
-def _first_rows(node: Node) -> Tensor:
-    """First row of each sample, one number along the first axis."""
-    shape = node.shape()
-    column = (shape[0], *(1 for _ in shape[1:]))
-    if not node.has(2):
-        return node.number("first", np.zeros(column, np.int32))
-    rows = node.build.view(f"{node.out}.at", node.tensor(2), reshaped(*column))
-    return node.step("first", "move", rows, dtype="int32")
-
-
-def _row_positions(node: Node, first: Tensor, number: int, part: str) -> Tensor:
-    """Positions of the new row `number` of each sample."""
-    at = first
-    if number:
-        step = node.number(f"{part}.step", np.int32(number))
-        at = node.step(f"{part}.at", "add", first, step, dtype="int32")
-    if node.attribute("mode", "linear") == "circular":
-        extent = node.number(f"{part}.extent", np.int32(node.shape()[_axis_attribute(node)]))
-        at = node.step(f"{part}.turned", "mod", at, extent, dtype="int32")
-    return at

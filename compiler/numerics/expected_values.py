@@ -17,10 +17,10 @@ of it where there is one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -150,17 +150,10 @@ class _Values:
 
     def error_of(self, name: str) -> Array | None:
         """Error bound of the stored values of a tensor; None: exact."""
-        known = self._view_of_error(name)
-        return known if known is not None and known.any() else None
-
-    def _view_of_error(self, name: str) -> Array | None:
         tensor = self._graph.tensors[name]
         flat = self._errors.get(tensor.storage.buffer)
-        return None if flat is None else view_of(tensor, flat)
-
-    def errors(self, nest: Nest) -> dict[str, Array | None]:
-        """Errors of the operands of `nest`."""
-        return {access.tensor: self.error_of(access.tensor) for access in nest.reads}
+        known = None if flat is None else view_of(tensor, flat)
+        return known if known is not None and known.any() else None
 
     def widen(self, name: str, more: Array) -> None:
         """Add to the error bound of a tensor."""
@@ -169,12 +162,12 @@ class _Values:
 
     def set_error(self, name: str, error: Array | None) -> None:
         """Set the error bound of a tensor."""
-        buffer = self._graph.buffer_of(name)
+        tensor = self._graph.tensors[name]
+        buffer = tensor.storage.buffer
         if error is not None and buffer not in self._errors:
             self._errors[buffer] = np.zeros(self._graph.buffers[buffer], np.float32)
-        view = self._view_of_error(name)
-        if view is not None:
-            view[...] = 0.0 if error is None else error
+        if buffer in self._errors:
+            view_of(tensor, self._errors[buffer])[...] = 0.0 if error is None else error
 
 
 class _Recomputation:
@@ -201,7 +194,15 @@ class _Recomputation:
                 self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
         self.against = _reference_arithmetics(recipe)
         self.copies = _stored_copies(recipe, self.machine.tensors)
-        self.forms = _own_forms(recipe)
+        nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
+        places = ((nest, function_of(nest).place) for nest in nests)
+        forms = {
+            nest.tensor: f"{elementwise_form(nest.function, len(nest.operands))} ({place})"
+            for nest, place in places
+            if place
+        }
+        self.forms = {**forms, **recipe.kernels}
+        """Tensor -> the user's form or kernel that computes it, and its source location."""
         self.found = ExpectedValues({}, {}, {}, [], [*lost_constants(recipe.graph)])
 
     def run(self, inputs: Mapping[str, Array], stored: Mapping[str, Array]) -> ExpectedValues:
@@ -212,17 +213,15 @@ class _Recomputation:
             self.found.inputs[name] = seen.astype(inputs[name].dtype)
             self.model.tensors[name][...] = self.machine.tensors[name]
         for stage in self.recipe.stages:
-            if stage.nests:
-                for nest in stage.nests:
-                    self._compute(nest, stage, stored)
-                    self._record_source_values(nest.tensor)
-                continue
+            again = True
+            for nest in stage.nests:
+                self._compute(nest, stage, stored)
+                self._record_source_values(nest.tensor)
             if stage.host is not None and stage.host.pick is not None:
                 self._move_rows(stage.host.outputs[0], stage.host.pick)
-                self._record_source_values(stage.host.outputs[0])
-                continue
-            again = self._take_host(stage, stored)
-            for name in stage.stored:
+            elif not stage.nests:
+                again = self._take_host(stage, stored)
+            for name in () if stage.nests else stage.computed_tensors:
                 self._record_source_values(name, as_stored=not again)
         return self.found
 
@@ -232,7 +231,8 @@ class _Recomputation:
         name, machine, model = nest.tensor, self.machine, self.model
         self.memo.run(nest, machine.tensors)
         how = against_order(stage.sums.get(name, "fp32"))
-        error = self.memo.error(nest, machine.tensors, machine.errors(nest), how)
+        known = {access.tensor: machine.error_of(access.tensor) for access in nest.reads}
+        error = self.memo.error(nest, machine.tensors, known, how)
         read, errors = self._as_model_reads(nest.reads, nest.origin)
         tensors = {**read, name: model.tensors[name]}
         self.memo.run(nest, tensors)
@@ -365,7 +365,7 @@ class _Recomputation:
         """The model's values that are complete with the tensor `made`: their readers get what the
         program had, once all that the same node made is told: it may be the same bytes."""
         self._save_computed(made)
-        for _, same in groupby(self.seen.get(made, ()), self._maker):
+        for _, same in groupby(self.seen.get(made, ()), lambda n: self.recipe.known[n][0].node):
             held = list(same)
             for name in held:
                 self._record_expected(name, as_stored=as_stored)
@@ -385,10 +385,6 @@ class _Recomputation:
         for flat, made in zip(self.unfed[buffer], (self.model.tensors[name], error), strict=True):
             view_of(tensor, flat)[...] = 0.0 if made is None else made
 
-    def _maker(self, name: str) -> int:
-        """The model's node that computes a tensor's value; others may only pass it on."""
-        return self.recipe.known[name][0].node
-
     def _record_expected(self, name: str, *, as_stored: bool) -> None:
         """Record values and expected values of the model's tensors in a tensor."""
         values, error = self.model.tensors[name], self.model.error_of(name)
@@ -404,7 +400,7 @@ class _Recomputation:
                 self.found.not_handed_on[known] = as_held
                 continue
             self.found.observed[known] = as_held
-            if held.node != self._maker(name):  # by an operator that changes nothing of the first
+            if held.node != self.recipe.known[name][0].node:  # by one that changes nothing of it
                 self.found.made[known] = ExpectedValue(self.found.observed[known], None)
                 continue
             rounded = stored if as_stored else None
@@ -428,17 +424,14 @@ class _Recomputation:
         """Note values that the machine's element type makes infinite or undefined, but the model's
         does not."""
         ours, theirs = self.machine.tensors[nest.tensor], self.model.tensors[nest.tensor]
-        if NAMES[ours.dtype] not in FLOATS:
-            return
-        lost = ~np.isfinite(ours) & np.isfinite(theirs)
-        count = int(np.count_nonzero(lost))
-        if not count:
-            return
-        undefined = int(np.count_nonzero(np.isnan(ours) & lost))
         kind = NAMES[ours.dtype]
+        lost = ~np.isfinite(ours) & np.isfinite(theirs) if kind in FLOATS else np.zeros(1, bool)
+        if not lost.any():
+            return
+        undefined, count = np.isnan(ours[lost]), np.count_nonzero(lost)
         largest = float(np.abs(theirs[lost]).max())
-        what = "undefined" if undefined == count else "infinite or undefined"
-        what = "infinite" if not undefined else what
+        cases = {"infinite": not undefined.all(), "undefined": undefined.any()}
+        what = " or ".join(case for case, there in cases.items() if there)
         limit = float(ml_dtypes.finfo(ours.dtype).max)  # type: ignore[no-untyped-call]
         why = f", up to {largest:.3g} where {kind} ends at {limit:.3g}" if largest > limit else ""
         self.found.losses.append(
@@ -476,17 +469,6 @@ def _reference_arithmetics(recipe: VerificationPlan) -> dict[str, RoundingModel]
     return found
 
 
-def _own_forms(recipe: VerificationPlan) -> dict[str, str]:
-    """Tensor -> the user's form or kernel that computes it, and its source location."""
-    nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
-    forms = {
-        nest.tensor: f"{elementwise_form(nest.function, len(nest.operands))} ({place})"
-        for nest in nests
-        if (place := function_of(nest).place)
-    }
-    return {**forms, **recipe.kernels}
-
-
 def _equal(left: Array, right: Array) -> bool:
     return np.array_equal(left.astype(right.dtype), right, equal_nan=right.dtype.kind == "f")
 
@@ -499,26 +481,40 @@ def _read_within(recipe: VerificationPlan) -> dict[str, str]:
     """
     graph = recipe.graph
     steps = [step for stage in recipe.stages for step in _reads_and_writes(recipe, stage)]
-    named = {name for _, _, written in steps for name in written}
+    named = {written for _, _, written in steps if written is not None}
     viewed = {graph.buffer_of(name) for _, read, _ in steps for name in read if name not in named}
     viewed &= {graph.buffer_of(name) for name in named}
     painted = _marks(graph, viewed, 0)
     makers: dict[str, dict[str, None]] = {}
     found: dict[str, str] = {}
-    for number, (origin, read, written) in enumerate(steps, 1):
+    for number, (nodes, read, written) in enumerate(steps, 1):
         for name in read:
             made = makers.get(name, {})
             if graph.buffer_of(name) in viewed and name not in named:
                 last = np.unique(painted(name))
-                made = dict.fromkeys(n for i in last if i for n in steps[i - 1][0].split("+"))
-            own = next((maker for maker in made if maker in origin.split("+")), None)
+                made = dict.fromkeys(n for i in last if i for n in steps[i - 1][0])
+            own = next((maker for maker in made if maker in nodes), None)
             if own is not None:
                 found[name] = own
-        for name in written:
-            makers.setdefault(name, {}).update(dict.fromkeys(origin.split("+")))
-            if graph.buffer_of(name) in viewed:
-                painted(name)[...] = number
+        if written is not None:
+            makers.setdefault(written, {}).update(dict.fromkeys(nodes))
+            if graph.buffer_of(written) in viewed:
+                painted(written)[...] = number
     return found
+
+
+def _reads_and_writes(
+    recipe: VerificationPlan, stage: Stage
+) -> Iterator[tuple[list[str], Sequence[str], str | None]]:
+    """For each operator: its nodes, what it reads, and writes. A host call may contain several
+    nodes, one of which produces a tensor with a name in the model."""
+    for nest in stage.nests:
+        yield nest.origin.split("+"), [access.tensor for access in nest.reads], nest.tensor
+    if (host := stage.host) is not None:
+        yield host.origin.split("+"), host.inputs, None
+        for name in host.outputs:
+            known = recipe.known.get(name)
+            yield (known[0].origin if known else host.origin).split("+"), (), name
 
 
 def _stored_copies(recipe: VerificationPlan, tensors: Mapping[str, Array]) -> dict[str, list[Nest]]:
@@ -531,16 +527,11 @@ def _stored_copies(recipe: VerificationPlan, tensors: Mapping[str, Array]) -> di
             if nest.tensor not in stage.stored:
                 continue
             source, target = tensors[read.tensor].dtype, tensors[nest.tensor].dtype
-            if raw_move(nest, source, target) or _decodes(nest, target):
+            plain = replace(nest, operands=(replace(read, scale=None, zero=0),))
+            decodes = read.scale is not None and raw_move(plain, target, target)
+            if raw_move(nest, source, target) or (decodes and NAMES[target] in FLOATS):
                 found.setdefault(recipe.graph.buffer_of(read.tensor), []).append(nest)
     return found
-
-
-def _decodes(nest: Nest, kind: np.dtype[Any]) -> bool:
-    """Whether all that `nest` does is to make real values of steps."""
-    read = nest.operands[0]
-    plain = replace(nest, operands=(replace(read, scale=None, zero=0),))
-    return read.scale is not None and NAMES[kind] in FLOATS and raw_move(plain, kind, kind)
 
 
 def _marks(graph: NestGraph, buffers: Iterable[str], nothing: int) -> Callable[[str], Array]:
@@ -549,61 +540,33 @@ def _marks(graph: NestGraph, buffers: Iterable[str], nothing: int) -> Callable[[
     return lambda name: view_of(graph.tensors[name], flat[graph.buffer_of(name)])
 
 
-def _reads_and_writes(
-    recipe: VerificationPlan, stage: Stage
-) -> list[tuple[str, list[str], list[str]]]:
-    """For each operator: its nodes, reads and writes. A host call may contain several nodes, one of
-    which produces a tensor with a name in the model."""
-    found = [(n.origin, [a.tensor for a in n.reads], [n.tensor]) for n in stage.nests]
-    if (host := stage.host) is not None:
-        found.append((host.origin, list(host.inputs), []))
-        for name in host.outputs:
-            known = recipe.known.get(name)
-            found.append((known[0].origin if known else host.origin, [], [name]))
-    return found
-
-
 def _bypassed(recipe: VerificationPlan) -> set[str]:
     """Values that some operators read as they are stored, and others before they were rounded: the
     model's own operator, which rounds nothing, is what both have in common. Other values that hold
     the same elements are made of them without a rounding, and nobody gets them as stored either."""
     graph = recipe.graph
-    found = {*_dequantized_twice(recipe), *_rounded_behind_a_reader(recipe)}
+    nests = [nest for stage in recipe.stages for nest in stage.nests]
+    hosts = [stage.host for stage in recipe.stages if stage.host is not None]
+    again = {name for host in hosts for name in read_on(host)}
+    on_host = again.union(*(host.inputs for host in hosts))
+    reads = (access for nest in nests for access in nest.reads)
+    decoded = Counter(access.tensor for access in reads if access.scale is not None)
+    found = set()
+    for name in again:  # read by the call that makes it, in a wider type than in memory
+        stored = graph.tensors[name].dtype
+        if any(known.dtype != stored for known in recipe.known.get(name, ())):
+            found.add(name)
+    for nest in nests:  # dequantized, which others read before the conversion
+        read = nest.operands[0]
+        converts = nest.function == "move" and read.scale is not None and nest.scale is None
+        if converts and (read.tensor in on_host or decoded[read.tensor] > 1):
+            found.add(nest.tensor)
     buffers = {graph.buffer_of(name) for name in found}
     marked = _marks(graph, buffers, 0)
     for name in found:
         marked(name)[...] = 1
     named = (name for name, values in recipe.known.items() if values and name in graph.tensors)
     return found | {n for n in named if graph.buffer_of(n) in buffers and marked(n).any()}
-
-
-def _rounded_behind_a_reader(recipe: VerificationPlan) -> Iterator[str]:
-    """Results of host calls that the same call reads, in wider types than in memory."""
-    for host in _hosts(recipe):
-        for name in read_on(host):
-            stored = recipe.graph.tensors[name].dtype
-            if any(known.dtype != stored for known in recipe.known.get(name, ())):
-                yield name
-
-
-def _hosts(recipe: VerificationPlan) -> list[HostNode]:
-    return [stage.host for stage in recipe.stages if stage.host is not None]
-
-
-def _dequantized_twice(recipe: VerificationPlan) -> set[str]:
-    """Dequantized values that some readers take as stored, and others before the conversion."""
-    nests = [nest for stage in recipe.stages for nest in stage.nests]
-    on_host = {name for host in _hosts(recipe) for name in (*host.inputs, *read_on(host))}
-    found = set()
-    for made in nests:
-        read = made.operands[0]
-        if made.function != "move" or read.scale is None or made.scale is not None:
-            continue
-        others = (access for nest in nests if nest is not made for access in nest.reads)
-        quantized = (access.tensor for access in others if access.scale is not None)
-        if read.tensor in on_host or read.tensor in quantized:
-            found.add(made.tensor)
-    return found
 
 
 def _views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dict[str, list[str]]:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from compiler.frontend.reference_types import nodes_within
 from compiler.tensor_ir.interpreter import Host
 from compiler.tensor_ir.nest import Array, HostNode
 from simmodel.arch.dtype import EPSILON, FLOATS, NAMES
@@ -75,17 +76,9 @@ def read_on(node: HostNode) -> list[str]:
     if len(node.outputs) < 2:
         return []
     graph = onnx.load_model_from_string(node.payload).graph
-    read = set(_reads(graph))
+    read = {name for _, inner in nodes_within(graph.node) for name in inner.input}
     pairs = zip(node.outputs, graph.output, strict=True)
     return [name for name, made in pairs if made.name in read]
-
-
-def _reads(graph: onnx.GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from _reads(body)
 
 
 _SHAPING = frozenset({"Resize", "Upsample", "Range"})

@@ -27,7 +27,7 @@ import numpy as np
 
 from compiler.tensor_ir.arithmetic import encoded, function_of
 from compiler.tensor_ir.interpreter import (
-    at_outputs,
+    at_first,
     centred,
     exactly,
     letters,
@@ -125,18 +125,27 @@ def forward_error(
     Returns:
         An array in the shape of the result; infinite where anything may come out. None: exact.
     """
-    made = _NestErrors(nest, tensors, errors, how)
-    if made.out.size == 0 or made.repeated:
+    if tensors[nest.tensor].size == 0 or repeated(nest, tensors, errors, how):
         return None
     with np.errstate(all="ignore"):
-        return made.bound()
+        return _NestErrors(nest, tensors, errors, how).bound()
 
 
 def repeated(
     nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None], how: RoundingModel
 ) -> bool:
     """Whether a nest is exact, so that nothing must be evaluated."""
-    return _NestErrors(nest, tensors, errors, how).repeated
+    if how.unit or any(errors.get(access.tensor) is not None for access in nest.reads):
+        return False
+    if nest.function == "mul" and nest.reduce == "sum":
+        return _of_integers(nest, tensors) and not how.integers
+    special = function_of(nest).cost == "special" and how.special
+    return nest.reduce not in ("sum", "prod") and not special
+
+
+def _of_integers(nest: Nest, tensors: Mapping[str, Array]) -> bool:
+    kinds = (tensors[access.tensor].dtype for access in nest.operands)
+    return all(np.issubdtype(kind, np.integer) for kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -152,16 +161,6 @@ class _NestErrors:
     def out(self) -> Array:
         """The result as stored."""
         return self.tensors[self.nest.tensor]
-
-    @property
-    def repeated(self) -> bool:
-        nest, how = self.nest, self.how
-        if how.unit or any(self.errors.get(access.tensor) is not None for access in nest.reads):
-            return False
-        if nest.function == "mul" and nest.reduce == "sum":
-            return self._is_integer_product and not how.integers
-        special = function_of(nest).cost == "special" and how.special
-        return nest.reduce not in ("sum", "prod") and not special
 
     def bound(self) -> Array | None:
         """As `forward_error`, where something is rounded."""
@@ -257,8 +256,7 @@ class _NestErrors:
         if stored is None:
             return None
         spread = over_loops(stored, _unpadded(access), self.nest)
-        if late:
-            spread = at_outputs(spread, self.nest)
+        spread = at_first(spread, range(self.nest.rank)) if late else spread
         return spread.astype(np.float64) * (access.scale or 1.0)
 
     def _applied(self, operands: Sequence[_Bounded]) -> _Bounded:
@@ -287,26 +285,24 @@ class _NestErrors:
         out = letters(range(nest.rank))
         sides, spreads = [], []
         for position, access in enumerate(nest.operands):
-            raw = centred(tensors[access.tensor], access)
+            raw, spread = centred(tensors[access.tensor], access), self.errors.get(access.tensor)
             sides.append(over_own_loops(raw, access, nest, position))
-            error = self.errors.get(access.tensor)
-            spreads.append(
-                None
-                if error is None
-                else over_own_loops(error, _unpadded(access), nest, position).astype(np.float64)
-            )
+            if spread is not None:
+                spread = over_own_loops(spread, _unpadded(access), nest, position)
+            spreads.append(spread)
 
         def contracted(left: Array, right: Array) -> Array:
             made = contraction(left, letters(used[0]), right, letters(used[1]), out)
             return made.astype(np.float64)
 
         error = None
-        if unit := self.how.integers if self._is_integer_product else self.how.sums:
+        if unit := self.how.integers if _of_integers(nest, tensors) else self.how.sums:
             sizes = contracted(*(_magnitudes(side, np.float32) for side in sides))
             error = self._rounded_sum(sizes, unit)
         for mine, spread in enumerate(spreads):
             if spread is not None:
-                error = _add_errors(error, self._moved_product(sides, mine, spread))
+                moved = self._moved_product(sides, mine, spread.astype(np.float64))
+                error = _add_errors(error, moved)
         factor = math.prod(access.scale or 1.0 for access in nest.operands)
         values = contracted(*sides) * factor
         return _Bounded(values, None if error is None else error * factor)
@@ -331,12 +327,6 @@ class _NestErrors:
         )  # fmt: skip
         return np.sqrt(squares)
 
-    @property
-    def _is_integer_product(self) -> bool:
-        """Whether a sum of products is one of integers."""
-        kinds = (self.tensors[access.tensor].dtype for access in self.nest.operands)
-        return all(np.issubdtype(kind, np.integer) for kind in kinds)
-
     # The result.
 
     def _with_bias_and_clip(self, found: _Bounded) -> _Bounded:
@@ -353,17 +343,15 @@ class _NestErrors:
             late = self._error_of(nest.multiplier, late=True)
             moved = None if late is None else late * np.abs(found.values)
             found = _Bounded(found.values * factor, _add_errors(error, moved))
-        encodes = unit and (nest.scale is not None or self._converts())
+        # Values that are handed on become others by a scale, or added up. The largest of some
+        # numbers is one of them, to the last bit: whoever looks for it among them finds it.
+        first = nest.operands[0]
+        decoded = first.scale is not None and not self._decoded_alike(first)
+        moved_on = nest.function == "move" and (decoded or nest.reduce in ("sum", "prod"))
+        encodes = unit and (nest.scale is not None or moved_on)
         if encodes or nest.multiplier is not None:
             found = found.rounded(unit, np.abs(found.values), _ROUNDINGS)
         return found
-
-    def _converts(self) -> bool:
-        """Whether values that are handed on become others: of a scale, or added up. The largest of
-        some numbers is one of them, to the last bit: whoever looks for it among them finds it."""
-        nest, first = self.nest, self.nest.operands[0]
-        decoded = first.scale is not None and not self._decoded_alike(first)
-        return nest.function == "move" and (decoded or nest.reduce in ("sum", "prod"))
 
 
 def _without_bounds(nest: Nest, tensors: Mapping[str, Array]) -> Array:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from compiler.tensor_ir.interpreter import over_loops, view_of
+from compiler.tensor_ir.interpreter import at_first, over_loops, view_of
+from compiler.tensor_ir.join import address_digits
 from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Tensor, dense
 from compiler.tensor_ir.registers import Point, edge_of, fitted
 from compiler.tensor_ir.rewrite import writes_of
@@ -27,8 +29,7 @@ class OtherBox(Exception):
     """A tensor is not the same box of its buffer at all lengths; args: tensor, reason."""
 
 
-@dataclass(frozen=True)
-class _Scale:
+class _Scale(NamedTuple):
     """Mixed-radix form of a buffer position: one digit per run of axes."""
 
     strides: tuple[int, ...]
@@ -37,12 +38,8 @@ class _Scale:
 
     def digits(self, elements: int) -> tuple[int, ...]:
         """Digits of a number of elements; all negative if it is."""
-        left, sign = abs(elements), -1 if elements < 0 else 1
-        found = []
-        for stride in self.strides:
-            steps, left = divmod(left, stride)
-            found.append(sign * steps)
-        return tuple(found)
+        sign = -1 if elements < 0 else 1
+        return tuple(sign * step for step in address_digits(abs(elements), self.strides))
 
 
 def moves(
@@ -196,6 +193,5 @@ def _written_positions(access: Access, nest: Nest, written: Mapping[str, Array])
     """Whether all positions that `access` reads are written."""
     values = written[access.tensor].astype(np.float32)  # what lies outside has a value
     plain = replace(access, pad=None if access.pad is None else 1.0, scale=None, zero=0)
-    seen = over_loops(values, plain, nest)
-    own: Array = seen[tuple(slice(None) if access.uses(d) else 0 for d in range(seen.ndim))] > 0
-    return own
+    loops = [d for d in range(len(nest.dims)) if access.uses(d)]
+    return at_first(over_loops(values, plain, nest), loops) > 0

@@ -14,6 +14,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from operator import lt
 
 import onnx
@@ -55,13 +56,9 @@ def strided_windows(graphs: Mapping[Point, NestGraph], edge: Point) -> Iterator[
     """Those along dimensions that differ, in the order of operators."""
     for number, step in enumerate(graphs[edge].steps):
         reads = [a.tensor for a in step.operands] if isinstance(step, Nest) else step.inputs
-        every = [found for name in reads for found in _of_view(graphs, edge, name)]
-        every += (
-            _of_nest(graphs, step, number) if isinstance(step, Nest) else _of_host(graphs, step)
-        )
-        for found in every:
-            if found.step > 1 and len({*found.positions.values()}) > 1:
-                yield found
+        own = _of_nest(graphs, step, number) if isinstance(step, Nest) else _of_host(graphs, step)
+        every = chain(*(_of_view(graphs, edge, name) for name in reads), own)
+        yield from (w for w in every if w.step > 1 and len({*w.positions.values()}) > 1)
 
 
 def _of_view(graphs: Mapping[Point, NestGraph], edge: Point, name: str) -> Iterator[StridedWindows]:

@@ -18,13 +18,7 @@ from itertools import chain
 from compiler.errors import UnsupportedModel, at_node
 from compiler.symbolic.buffer_views import OtherBox, moves
 from compiler.symbolic.ceil_div import extents_at
-from compiler.symbolic.constants import (
-    Constants,
-    begins_alike,
-    is_mean,
-    mean_scale_of,
-    tables_of,
-)
+from compiler.symbolic.constants import Constants, begins_alike, is_mean, mean_scale_of, tables_of
 from compiler.tensor_ir.nest import (
     ZERO,
     Access,
@@ -270,15 +264,8 @@ class _GraphMerge:
             self._access(dict(zip(seen, each, strict=True)), seen, dims, where)
             for each in zip(*(nest.reads for nest in seen.values()), strict=True)
         ]
-        count = len(step.operands)
-        more = iter(reads[count:])
-        return replace(
-            step,
-            dims=dims,
-            operands=tuple(reads[:count]),
-            bias=None if step.bias is None else next(more),
-            multiplier=share if step.multiplier is None else next(more),
-        )
+        made = replace(step.with_reads(reads), dims=dims)
+        return made if share is None else replace(made, multiplier=share)
 
     def _access(
         self, seen: Mapping[Point, Access], nests: Mapping[Point, Nest], dims: tuple[Dim, ...],

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from compiler.tensor_ir.nest import (
-    Access,
     Affine,
     Array,
     Dim,
@@ -104,13 +103,8 @@ def nest_at(nest: Nest, registers: Sequence[Register], values: Mapping[str, int]
         moved = below(given.registers, registers, values)
         return replace(given, constant=given.constant - moved, registers=())
 
-    def access(given: Access | None) -> Access | None:
-        return None if given is None else replace(given, index=tuple(map(affine, given.index)))
-
+    reads = [replace(read, index=tuple(map(affine, read.index))) for read in nest.reads]
     dims = tuple(
         dim if dim.count is None else Dim(dim.name, dim.count.at(values)) for dim in nest.dims
     )
-    return replace(
-        nest, dims=dims, operands=tuple(filter(None, map(access, nest.operands))),
-        bias=access(nest.bias), multiplier=access(nest.multiplier),
-    )  # fmt: skip
+    return replace(nest.with_reads(reads), dims=dims)

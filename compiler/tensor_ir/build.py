@@ -312,23 +312,16 @@ def _loops(access: Access) -> set[int]:
 def reading(nest: Nest, view: Tensor, base: Tensor) -> Nest | None:
     """`nest` with every read of `view` as one of `base`."""
 
-    def changed(access: Access | None) -> Access | None:
-        if access is None or access.tensor != view.name:
+    def changed(access: Access) -> Access | None:
+        if access.tensor != view.name:
             return access
         found = through(access, view, base)
         if nest.reduce is not None and found is not None and _loops(found) != _loops(access):
             return None  # what a loop of a sum is for shows in who uses it
         return found
 
-    operands = tuple(changed(access) for access in nest.operands)
-    bias, multiplier = changed(nest.bias), changed(nest.multiplier)
-    lost = (nest.bias is not None and bias is None) or (
-        nest.multiplier is not None and multiplier is None
-    )
-    kept = tuple(access for access in operands if access is not None)
-    if lost or len(kept) < len(operands):
-        return None
-    return replace(nest, operands=kept, bias=bias, multiplier=multiplier)
+    reads = [access for access in map(changed, nest.reads) if access is not None]
+    return nest.with_reads(reads) if len(reads) == len(nest.reads) else None
 
 
 def starts_in(part: Tensor, whole: Tensor) -> tuple[int, ...] | None:

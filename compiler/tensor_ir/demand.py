@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,7 +62,8 @@ class Marks:
         if marks is not None and marks.strides == (0,):
             return
         full = all(len(chosen) == n for chosen, n in zip(sets, tensor.shape, strict=True))
-        if full and tensor.elements == size and 0 not in _moving(tensor):
+        strides = zip(tensor.shape, tensor.storage.strides, strict=True)
+        if full and tensor.elements == size and all(stride or n <= 1 for n, stride in strides):
             self._marks[buffer] = np.broadcast_to(np.True_, (size,))  # takes no memory
             return
         if marks is None:
@@ -75,11 +76,6 @@ class Marks:
         if mine is None or theirs is None:
             return 0
         return int(np.count_nonzero(mine & theirs))
-
-
-def _moving(tensor: Tensor) -> list[int]:
-    """Strides of the dimensions along which there is more than one element."""
-    return [s for n, s in zip(tensor.shape, tensor.storage.strides, strict=True) if n > 1]
 
 
 def _view(marks: Bools, tensor: Tensor) -> Bools:
@@ -100,7 +96,9 @@ def demanded(graph: NestGraph) -> Demanded:
         if isinstance(step, Nest):
             results[step.tensor] = count = _computed(step, graph, wanted, loaded, made)
             macs[step.tensor] = count * (step.macs // step.sparse // max(1, math.prod(step.shape)))
-        elif any(_is_wanted(wanted, graph.tensors[name]) for name in step.outputs):
+            continue
+        made_here = (wanted.tensor_marks(graph.tensors[name]) for name in step.outputs)
+        if any(marks is not None and marks.any() for marks in made_here):
             for name in step.inputs:
                 wanted.add(graph.tensors[name], _all_positions(graph.tensors[name]))
     own = Marks(graph)  # a cache is read with the rows that the network itself has written there
@@ -109,19 +107,12 @@ def demanded(graph: NestGraph) -> Demanded:
     given = {n for n, t in graph.tensors.items() if t.data is not None or t.picked is not None}
     read = _common_bytes(graph, given - {*graph.inputs}, loaded, wanted)
     read += _common_bytes(graph, graph.inputs, loaded, own)
-    written = _common_bytes(graph, graph.outputs, made, ends) + _put(graph, results)
-    return Demanded(macs, results, read, written)
-
-
-def _put(graph: NestGraph, results: Mapping[str, int]) -> int:
-    """Bytes of rows that nests store into outputs."""
     shown = {graph.buffer_of(name) for name in graph.outputs}
-    put = 0.0
-    for name, count in results.items():
-        tensor = graph.tensors[name]
-        if tensor.placed is not None and tensor.placed.table.storage.buffer in shown:
-            put += count * _each(tensor)
-    return math.ceil(put)
+    rows = (graph.tensors[n] for n in results)  # those that nests store into outputs
+    put = (t for t in rows if t.placed is not None and t.placed.table.storage.buffer in shown)
+    written = math.ceil(sum(results[tensor.name] * _each(tensor) for tensor in put))
+    written += _common_bytes(graph, graph.outputs, made, ends)
+    return Demanded(macs, results, read, written)
 
 
 def _common_bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:
@@ -138,11 +129,6 @@ def _each(tensor: Tensor) -> float:
 
 def _all_positions(tensor: Tensor) -> Sets:
     return tuple(map(np.arange, tensor.shape))
-
-
-def _is_wanted(wanted: Marks, tensor: Tensor) -> bool:
-    marks = wanted.tensor_marks(tensor)
-    return marks is not None and bool(marks.any())
 
 
 def _computed(nest: Nest, graph: NestGraph, wanted: Marks, loaded: Marks, made: Marks) -> int:
@@ -222,14 +208,21 @@ class Precedence:
         its weights."""
         nest = self.graph.steps[number]
         assert isinstance(nest, Nest)
+        weights, loops = nest.operands[1], [np.arange(dim.extent) for dim in nest.dims]
         # Of the positions of a kernel those at its ends read least: the rest falls in the border.
-        first, last = (self._before(number, _one(nest, end)) for end in (0, -1))
+        first, last = (
+            self._before(
+                number, tuple(n[[end]] if weights.uses(dim) else n for dim, n in enumerate(loops))
+            )
+            for end in (0, -1)
+        )
         return np.minimum(first, last)
 
     def _all_of(self, number: int, step: Step) -> Shares:
         if isinstance(step, Nest) and self._least.results[step.tensor] < math.prod(step.shape):
             return np.zeros(len(self.graph.steps))  # nobody needs all of it
-        shares = self._before(number, _all_loops(step) if isinstance(step, Nest) else ())
+        dims = step.dims if isinstance(step, Nest) else ()
+        shares = self._before(number, tuple(np.arange(dim.extent) for dim in dims))
         shares[number] = 1.0
         return shares
 
@@ -297,15 +290,3 @@ def _offset_and_strides(tensor: Tensor) -> tuple[int, list[tuple[int, int]]]:
     """Offset and strides of a tensor, without dimensions of extent 1."""
     pairs = zip(tensor.shape, tensor.storage.strides, strict=True)
     return tensor.storage.offset, [pair for pair in pairs if pair[0] > 1]
-
-
-def _all_loops(nest: Nest) -> Sets:
-    return tuple(np.arange(dim.extent) for dim in nest.dims)
-
-
-def _one(nest: Nest, end: int) -> Sets:
-    """The loops of a product, reduced to one position of those that move its weights."""
-    weights = nest.operands[1]
-    return tuple(
-        every[[end]] if weights.uses(dim) else every for dim, every in enumerate(_all_loops(nest))
-    )

@@ -130,7 +130,11 @@ def _fold_writes(graph: NestGraph) -> NestGraph:
             rounded = source.rounded + target.rounded
             tensors[target.name] = replace(target, rounded=rounded)
             merging.merge(source.name, position, replace(producer, tensor=target.name))
-        elif _quantizes(step) and is_float(source.dtype) and _real(producer):
+            continue
+        read, plain = step.operands[0], step.function == "move" and step.elementwise
+        bare = (read.scale, read.zero) == (None, 0) and identity(read, step.rank)
+        quantizes = plain and bare and step.scale is not None
+        if quantizes and is_float(source.dtype) and _real(producer):
             merging.merge(source.name, position, merge_tail(producer, step))
     return with_steps(replace(graph, tensors=tensors), merging.steps)
 
@@ -138,12 +142,6 @@ def _fold_writes(graph: NestGraph) -> NestGraph:
 def _real(producer: Nest) -> bool:
     """Whether the result is not encoded yet."""
     return producer.scale is None and producer.zero == 0
-
-
-def _quantizes(nest: Nest) -> bool:
-    plain = nest.function == "move" and nest.elementwise and nest.scale is not None
-    read = nest.operands[0]
-    return plain and read.scale is None and read.zero == 0 and identity(read, nest.rank)
 
 
 def merge_tail(producer: Nest, tail: Nest) -> Nest:
@@ -179,7 +177,10 @@ class FoldBias(NestPass, Omittable):
                 continue
             for product, constant in (step.operands, step.operands[::-1]):
                 producer = merging.producer(product.tensor)
-                if producer is None or not _takes_bias(producer, tensors):
+                if producer is None or not producer.contraction or not producer.unclipped:
+                    continue
+                free = (producer.bias, producer.multiplier, producer.scale) == (None, None, None)
+                if not free or not is_float(tensors[producer.tensor].dtype):
                     continue
                 if identity(product, step.rank) and _per_column(constant, producer, tensors):
                     real = _as_fp32(tensors, buffers, constant)
@@ -188,12 +189,6 @@ class FoldBias(NestPass, Omittable):
                     break
         folded = with_steps(replace(ir, tensors=tensors, buffers=buffers), merging.steps)
         return Result(folded, folded != ir)
-
-
-def _takes_bias(producer: Nest, tensors: dict[str, Tensor]) -> bool:
-    free = producer.bias is None and producer.multiplier is None and producer.scale is None
-    real = is_float(tensors[producer.tensor].dtype)
-    return free and real and producer.unclipped and producer.contraction
 
 
 def _per_column(constant: Access, producer: Nest, tensors: dict[str, Tensor]) -> bool:

@@ -9,7 +9,7 @@ are exactly those of the machine's instructions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -221,10 +221,7 @@ def within_loops(nest: Nest) -> tuple[list[int], list[int]]:
 
 def over_own_loops(values: Array, access: Access, nest: Nest, position: int) -> Array:
     """`values` of operand `position` of a sum of products, over the loops of `within_loops`."""
-    own = within_loops(nest)[position]
-    seen = over_loops(values, access, nest)
-    made: Array = seen[tuple(slice(None) if d in own else 0 for d in range(seen.ndim))]
-    return made
+    return at_first(over_loops(values, access, nest), within_loops(nest)[position])
 
 
 def letters(loops: Iterable[int]) -> str:
@@ -251,12 +248,12 @@ def per_output(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> Arra
     raw = tensors[access.tensor]
     exact = np.issubdtype(raw.dtype, np.integer) and (access.scale, access.zero) == (None, 0)
     values = raw if exact else real(raw, access)
-    return at_outputs(over_loops(values, access, nest), nest)
+    return at_first(over_loops(values, access, nest), range(nest.rank))
 
 
-def at_outputs(values: Array, nest: Nest) -> Array:
-    """Values over all loops at the first position of each reduction loop."""
-    first: Array = values[tuple(slice(None) if d < nest.rank else 0 for d in range(values.ndim))]
+def at_first(values: Array, loops: Container[int]) -> Array:
+    """Values over all loops at the first position of each but `loops`."""
+    first: Array = values[tuple(slice(None) if d in loops else 0 for d in range(values.ndim))]
     return first
 
 

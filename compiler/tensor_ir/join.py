@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TypeGuard
 
 from compiler.passes import Omittable, Result, ensured
@@ -101,27 +102,29 @@ class Placing:
         old = tensor.storage
         if tensor.elements == 0:
             return replace(tensor, storage=Storage(self.target, self.offset, old.strides))
-        reach = self._address_digits(old.offset)
+        units = [stride for stride, _, _ in self.digits]
+        reach = address_digits(old.offset, units)
         offset = self.offset + self._address_of_digits(reach)
         strides = []
         for extent, stride in zip(tensor.shape, old.strides, strict=True):
-            steps = self._address_digits(stride)
+            steps = address_digits(stride, units)
             strides.append(self._address_of_digits(steps))
             reach = [r + (extent - 1) * s for r, s in zip(reach, steps, strict=True)]
         if any(r >= extent for r, (_, extent, _) in zip(reach, self.digits, strict=True)):
             return None
         return replace(tensor, storage=Storage(self.target, offset, tuple(strides)))
 
-    def _address_digits(self, address: int) -> list[int]:
-        """Digits of an old address or stride."""
-        result = []
-        for stride, _, _ in self.digits:
-            result.append(address // stride)
-            address %= stride
-        return result
-
     def _address_of_digits(self, digits: Iterable[int]) -> int:
         return sum(d * new for d, (_, _, new) in zip(digits, self.digits, strict=True))
+
+
+def address_digits(address: int, strides: Iterable[int]) -> list[int]:
+    """An address as steps along axes with these strides, slowest first."""
+    found = []
+    for stride in strides:
+        steps, address = divmod(address, stride)
+        found.append(steps)
+    return found
 
 
 class _Joining:
@@ -275,35 +278,28 @@ class JoinHost:
         check_nests(made)
 
 
-def _needs(graph: NestGraph) -> list[set[int]]:
-    """For each step the earlier ones that write a buffer it reads."""
-    writers: dict[str, set[int]] = {}
-    found = []
-    for number, step in enumerate(graph.steps):
-        buffers = {graph.buffer_of(name) for name in reads_of(step)}
-        found.append({w for buffer in buffers for w in writers.get(buffer, ())})
-        for name in writes_of(step):
-            writers.setdefault(graph.buffer_of(name), set()).add(number)
-    return found
-
-
 def batches(graph: NestGraph) -> Iterator[list[Step]]:
     """Batches of steps in an executable order: nests alone, host nodes together with all that are
     ready."""
-    needs = _needs(graph)
+    writers: dict[str, set[int]] = {}
+    needs: list[set[int]] = []
+    """For each step the earlier ones that write a buffer it reads."""
+    for number, step in enumerate(graph.steps):
+        buffers = {graph.buffer_of(name) for name in reads_of(step)}
+        needs.append({w for buffer in buffers for w in writers.get(buffer, ())})
+        for name in writes_of(step):
+            writers.setdefault(graph.buffer_of(name), set()).add(number)
     done: set[int] = set()
     while len(done) < len(graph.steps):
         batch: list[Step] = []
-        for number, step in enumerate(graph.steps):
-            if number in done or not needs[number] <= done:
+        for on_host, (number, step) in product((False, True), enumerate(graph.steps)):
+            if number in done or called(step) != on_host or not needs[number] <= done:
                 continue
-            if not called(step):
-                done.add(number)
-                yield [step]
-        for number, step in enumerate(graph.steps):
-            if number not in done and needs[number] <= done and called(step):
-                done.add(number)
+            done.add(number)
+            if on_host:
                 batch.append(step)
+            else:
+                yield [step]
         if batch:
             yield batch
 

@@ -12,9 +12,10 @@ no reduction. Index maps, bounds, cost and the numpy meaning follow from these f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from numpy.typing import NDArray
@@ -122,6 +123,15 @@ class Nest:
         """Every access, operands first."""
         extra = (access for access in (self.bias, self.multiplier) if access is not None)
         return (*self.operands, *extra)
+
+    def with_reads(self, reads: Iterable[Access]) -> Nest:
+        """The same with other accesses in the places of `reads`."""
+        given = iter(reads)
+        operands = tuple(islice(given, len(self.operands)))
+        bias, multiplier = (
+            None if access is None else next(given) for access in (self.bias, self.multiplier)
+        )
+        return replace(self, operands=operands, bias=bias, multiplier=multiplier)
 
     @cached_property
     def contraction(self) -> bool:

@@ -104,69 +104,38 @@ def share(count: Count, parts: int, registers: Sequence[Register]) -> Register |
         parts *= of[0].parts
     low = -(-count.at({register.name: register.low for register in registers}) // parts)
     high = -(-count.at({register.name: register.high for register in registers}) // parts)
-    return Register(_register_name(count, parts), low, high, parts, count.base, count.terms)
-
-
-def _register_name(count: Count, parts: int) -> str:
-    """`sequence/2`, `past+1/4`, `12*batch/8`."""
     terms = (name if factor == 1 else f"{factor}*{name}" for name, factor in count.terms)
     base = f"{count.base:+d}" if count.base else ""
-    return f"{'+'.join(terms)}{base}/{parts}"
+    label = f"{'+'.join(terms)}{base}/{parts}"  # sequence/2, past+1/4, 12*batch/8
+    return Register(label, low, high, parts, count.base, count.terms)
 
 
 def fitted(known: Mapping[Point, int], registers: Sequence[Register]) -> Terms | None:
     """Terms of a number from its values at the maximum and at other points; None if it is not
-    linear in the registers at these points."""
+    linear in the registers at these points. With shares among them, there have to be more points
+    than unknowns."""
+    if len({*known.values()}) == 1:
+        return ()
     lengths = lengths_among(registers)
-    found = _of_lengths(known, lengths)
-    if found is not None:
-        return found
     shares = [register for register in registers if register.terms]
     beside = [r for r in lengths if r.low < r.high]
+    sums: list[Sequence[Register]] = [lengths]
     for count in range(1, _MOST_SHARES + 1):
         for chosen in combinations(shares, count):
-            for among in (chosen, (*beside, *chosen)):
-                found = _solved(known, registers, among)
-                if found is not None:
-                    return found
-    return None
-
-
-def _of_lengths(known: Mapping[Point, int], lengths: Sequence[Register]) -> Terms | None:
-    edge = edge_of(lengths)
-    terms: list[tuple[str, int]] = []
-    for position, register in enumerate(lengths):
-        others = [i for i in range(len(edge)) if i != position]
-        alone = (p for p in known if p != edge and all(p[i] == edge[i] for i in others))
-        near = max(alone, key=lambda p: p[position], default=None)
-        if near is None:
-            continue
-        factor, rest = divmod(known[edge] - known[near], register.high - near[position])
-        if rest:
-            return None
-        if factor:
-            terms.append((register.name, factor))
-    made = tuple(terms)
-    return made if _right(made, known, lengths) else None
-
-
-def _solved(
-    known: Mapping[Point, int], registers: Sequence[Register], among: Sequence[Register]
-) -> Terms | None:
-    """Coefficients of `among`, if there are more points than unknowns."""
+            sums += [chosen, (*beside, *chosen)]
     edge = edge_of(registers)
-    points = [point for point in known if point != edge]
-    if len(points) <= len(among):
-        return None
-    seen = [values_at_point(registers, point) for point in points]
-    steps = np.array([[each.high - values[each.name] for each in among] for values in seen])
-    less = np.array([known[edge] - known[point] for point in points])
-    factors, _, rank, _ = np.linalg.lstsq(steps, less, rcond=None)
-    if rank < len(among):
-        return None
-    whole = np.rint(factors).astype(int).tolist()
-    made = tuple((r.name, f) for r, f in zip(among, whole, strict=True) if f)
-    return made if _right(made, known, registers) else None
+    points = [values_at_point(registers, point) for point in known if point != edge]
+    less = np.array([known[edge] - number for point, number in known.items() if point != edge])
+    for among in sums:
+        steps = [[each.high - values[each.name] for each in among] for values in points]
+        table = np.reshape(steps, (len(points), len(among)))
+        factors, _, rank, _ = np.linalg.lstsq(table, less, rcond=None)
+        whole = np.rint(factors).astype(int).tolist()
+        terms = tuple((r.name, f) for r, f in zip(among, whole, strict=True) if f)
+        told = among is lengths or len(points) > len(among) == rank
+        if told and _right(terms, known, registers):
+            return terms
+    return None
 
 
 def _right(terms: Terms, known: Mapping[Point, int], registers: Sequence[Register]) -> bool:

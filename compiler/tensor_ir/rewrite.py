@@ -116,8 +116,10 @@ class NestRewrite(Omittable):
 def check_nests(graph: NestGraph) -> None:
     """Raise ContractBroken for the first step or tensor that breaks the contract of this module."""
     for tensor in graph.tensors.values():
-        size = graph.buffers.get(tensor.storage.buffer, 0)
-        if tensor.data is None and tensor.elements and not _fits_buffer(tensor, size):
+        storage, size = tensor.storage, graph.buffers.get(tensor.storage.buffer, 0)
+        ends = [step * (n - 1) for n, step in zip(tensor.shape, storage.strides, strict=True)]
+        low, high = (storage.offset + sum(e for e in ends if e * sign > 0) for sign in (-1, 1))
+        if tensor.data is None and tensor.elements and not (low >= 0 and high < size):
             raise ContractBroken(f"{tensor.name} is not inside {tensor.storage.buffer}")
     written = {graph.buffer_of(name) for name in graph.inputs}
     for step in graph.steps:
@@ -134,11 +136,3 @@ def _check_read(graph: NestGraph, name: str, written: set[str]) -> None:
         raise ContractBroken(f"{name} is read and nowhere defined")
     if tensor.data is None and tensor.elements and tensor.storage.buffer not in written:
         raise ContractBroken(f"{name} is read before anything writes {tensor.storage.buffer}")
-
-
-def _fits_buffer(tensor: Tensor, size: int) -> bool:
-    """Whether all elements fit in a buffer of `size` elements."""
-    storage = tensor.storage
-    ends = [stride * (n - 1) for n, stride in zip(tensor.shape, storage.strides, strict=True)]
-    low, high = (sum(end for end in ends if end * sign > 0) for sign in (-1, 1))
-    return storage.offset + low >= 0 and storage.offset + high < size

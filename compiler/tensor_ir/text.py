@@ -23,7 +23,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.tensor_ir.nest import (
     Access,
     Affine,
@@ -33,7 +32,6 @@ from compiler.tensor_ir.nest import (
     Pick,
     Picked,
     Put,
-    RowPlacement,
     Step,
     Tensor,
 )
@@ -82,19 +80,17 @@ def spelled(name: str) -> str:
 def _tensor(t: Tensor) -> str:
     word = "tensor" if t.data is None else "constant"
     place = f"{spelled(t.storage.buffer)} + {t.storage.offset} by ({_list(t.storage.strides)})"
-    more = (
-        ("" if t.narrow is None else _narrow_remark(t.narrow))
-        + _pick(t.picked)
-        + _row_placement_text(t.placed)
-    )
+    narrow, placed, more = t.narrow, t.placed, ""
+    if narrow is not None:  # only for the reader, as the numbers are no text
+        zeros = " with zeros" if narrow.zeros is not None else ""
+        blocks, scales = _list(narrow.blocks), NAMES[narrow.scales.dtype]
+        more = f"  # held as {narrow.dtype}, {scales} scales of ({blocks}){zeros}"
+    more += _pick(t.picked)
+    if placed is not None:
+        table, index = spelled(placed.table.name), spelled(placed.index.name)
+        blocks = " blocks" if placed.block else ""
+        more += f" put into {table} by {index} along {placed.axis}{blocks}"
     return f"{word} {spelled(t.name)}: {t.dtype}[{_list(t.shape)}] at {place}{more}"
-
-
-def _narrow_remark(narrow: Narrow) -> str:
-    """In what memory holds a constant; only for the reader, as the numbers are no text."""
-    zeros = " with zeros" if narrow.zeros is not None else ""
-    blocks, scales = _list(narrow.blocks), NAMES[narrow.scales.dtype]
-    return f"  # held as {narrow.dtype}, {scales} scales of ({blocks}){zeros}"
 
 
 def _list(numbers: Iterable[object]) -> str:
@@ -155,14 +151,6 @@ def _host_text(node: HostNode) -> str:
     )
 
 
-def _row_placement_text(placed: RowPlacement | None) -> str:
-    if placed is None:
-        return ""
-    blocks = " blocks" if placed.block else ""
-    table, index = spelled(placed.table.name), spelled(placed.index.name)
-    return f" put into {table} by {index} along {placed.axis}{blocks}"
-
-
 def _pick(pick: Pick | Picked | None) -> str:
     if pick is None:
         return ""
@@ -173,10 +161,8 @@ def _pick(pick: Pick | Picked | None) -> str:
             f" puts {update} into {given} by {spelled(pick.index)} along {pick.axis}{blocks}"
             f" as {spelled(pick.table)}"
         )
-    names = (pick.table, pick.index) if isinstance(pick, Pick) else (
-        pick.table.name, pick.index.name
-    )  # fmt: skip
-    table, index = map(spelled, names)
+    ends = (pick.table, pick.index)
+    table, index = (spelled(each if isinstance(each, str) else each.name) for each in ends)
     return f" picks {table} by {index} along {pick.axis}"
 
 

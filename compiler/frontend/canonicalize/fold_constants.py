@@ -30,7 +30,7 @@ from compiler.frontend.rewrite import (
     is_op,
     terms_of,
 )
-from compiler.frontend.shapes import broadcast, schema_of
+from compiler.frontend.shapes import schema_of
 from compiler.passes import Within
 from simmodel.arch.dtype import EPSILON
 
@@ -72,7 +72,7 @@ def _constant_of_shape(node: ir.Node, inputs: list[Array]) -> Array:
 DIRECT: dict[str, Callable[[ir.Node, list[Array]], Array]] = {
     "ConstantOfShape": _constant_of_shape,
     "Expand": lambda _, given: np.broadcast_to(
-        given[0], broadcast(given[0].shape, _ints(given[1]))
+        given[0], np.broadcast_shapes(given[0].shape, _ints(given[1]))
     ),
     "Transpose": lambda node, given: np.transpose(given[0], ints_attr(node, "perm")),
     "Unsqueeze": lambda _, given: np.expand_dims(given[0], _ints(given[1])),
@@ -125,6 +125,22 @@ def evaluate_node(
     with np.errstate(all="ignore"):
         results = implementation(ir.serde.serialize_node(node), context).run(*inputs)
     return tuple(np.asarray(result) for result in results)
+
+
+def value_where(value: ir.Value, known: Mapping[ir.Value, Array]) -> Array | None:
+    """What `value` is where others are `known`, real constants as doubles; None where nothing here
+    evaluates it."""
+    if value in known:
+        return known[value]
+    numbers, node = const(value), value.producer()
+    if numbers is not None:
+        real = value.dtype is not None and value.dtype.is_floating_point()
+        return numbers.astype(np.float64) if real else numbers
+    if node is None or node.graph is None:
+        return None
+    inputs = [None if each is None else value_where(each, known) for each in node.inputs]
+    made = evaluate_node(node, inputs, node.graph.opset_imports)
+    return None if made is None else made[0]
 
 
 def _known_input(node: ir.Node, value: ir.Value | None) -> Array | None:

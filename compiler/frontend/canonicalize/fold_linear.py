@@ -4,13 +4,13 @@ padding into the window operator behind it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from compiler.frontend.canonicalize.fold_constants import value_where
 from compiler.frontend.rewrite import (
     ARCHGEN,
     ORIGIN,
@@ -235,14 +235,11 @@ def _spatial_pads(pad: ir.Node) -> list[int] | None:
     if amounts is None or (input_of(pad, 3) is not None and axes is None):
         return None
     rank = len(static_shape(required(pad, 0)))
-    where = list(range(rank)) if axes is None else [int(axis) % rank for axis in axes]
-    begins, ends = [0] * rank, [0] * rank
-    for axis, before, after in zip(where, *np.split(amounts, 2), strict=True):
-        begins[axis], ends[axis] = int(before), int(after)
+    pads = np.zeros((2, rank), np.int64)
+    pads[:, ... if axes is None else axes] = amounts.reshape(2, -1)
     # Windows have no pads in batch and channels, and negative ones would crop.
-    if any(begins[:2]) or any(ends[:2]) or min(begins + ends) < 0:
-        return None
-    return begins[2:] + ends[2:]
+    spatial: list[int] = pads[:, 2:].ravel().tolist()
+    return None if pads[:, :2].any() or (pads < 0).any() else spatial
 
 
 def _legal(node: ir.Node, pad: ir.Node, pads: list[int]) -> bool:
@@ -290,15 +287,14 @@ class FoldSpaceToDepth(GraphPass, Omittable):
         if not (is_op(node, "Conv") or is_op(node, "QConv", domain=ARCHGEN)):
             return False
         weights = required(node, 1)
-        blocks, numbers = required(node, 0).producer(), const(weights)
-        if blocks is None or numbers is None or numbers.ndim != 4 or int_attr(node, "group", 1) > 1:
-            return False
-        found = _blocks(blocks)
-        if found is None or {*(ints_attr(node, "dilations") or [1])} != {1}:
+        blocks, numbers = required(node, 0), const(weights)
+        plain = int_attr(node, "group", 1) == 1 and not {*(ints_attr(node, "dilations") or ())} - {
+            1
+        }
+        found = _blocks(blocks) if numbers is not None and numbers.ndim == 4 and plain else None
+        if found is None or numbers is None:
             return False
         image, steps, places = found
-        if any(n % step for n, step in zip(static_shape(image)[2:], steps, strict=True)):
-            return False
 
         def spread(parts: Array) -> Array:
             """Numbers by output, part, row and column as those by output, channel, row, column."""
@@ -319,62 +315,36 @@ class FoldSpaceToDepth(GraphPass, Omittable):
         for name in ("strides", "pads"):
             own = ints_attr(node, name) or [1, 1]
             set_attrs(node, {name: [n * steps[i % 2] for i, n in enumerate(own)]})
-        node.metadata_props[ORIGIN] = origin_of(blocks, node)
+        node.metadata_props[ORIGIN] = origin_of(blocks.producer() or node, node)
         return True
 
 
-def _blocks(node: ir.Node) -> tuple[ir.Value, list[int], Array] | None:
-    """The image whose pixels `node` lays side by side as channels, rows and columns of a block, and
-    for each channel that it makes the image's channel and pixel of the block: each once. None of
-    another node."""
-    if is_op(node, "SpaceToDepth"):
-        image, size = required(node, 0), int_attr(node, "blocksize", 1)
-        places = np.argwhere(np.ones((size, size, static_shape(image)[1])))
-        return image, [size, size], places[:, [2, 0, 1]]
-    if is_op(node, "Gather") and int_attr(node, "axis", 0) in (1, -3):
-        before, order = required(node, 0).producer(), const(input_of(node, 1))
-        found = None if before is None or order is None else _blocks(before)
-        if found is None or order is None or order.ndim != 1:
-            return None
-        image, steps, places = found
-        once = np.array_equal(np.sort(order % len(places)), np.arange(len(places)))
-        return (image, steps, places[order]) if once else None
-    if not is_op(node, "Concat") or int_attr(node, "axis", 0) not in (1, -3):
+def _blocks(last: ir.Value) -> tuple[ir.Value, list[int], Array] | None:
+    """The image whose pixels stand side by side as channels of `last`, rows and columns of a block,
+    and for each channel of `last` the image's channel and pixel of the block: each once. None of
+    another value; where pixels go is what the operators in front make of their numbers."""
+    images: set[ir.Value] = set()
+    waiting = [last]
+    while waiting:
+        value = waiting.pop()
+        maker = value.producer()
+        if maker is not None and is_op(maker, "Concat", "Gather", "Slice", "SpaceToDepth"):
+            waiting += [each for each in maker.inputs if each is not None and const(each) is None]
+        else:
+            images.add(value)
+    image, shape = images.pop(), static_shape(last)
+    deep = static_shape(image)
+    if images or image is last or len(deep) != 4 or len(shape) != 4 or prod(deep) != prod(shape):
         return None
-    parts = [_pixels(value) for value in node.inputs if value is not None]
-    alike = [part for part in parts if part is not None and part[:2] == (parts[0] or ())[:2]]
-    if not alike or len(alike) < len(parts):
+    steps = [n // max(m, 1) for n, m in zip(deep[2:], shape[2:], strict=True)]
+    pixels = np.arange(prod(deep)).reshape(deep)
+    numbers = value_where(last, {image: pixels})
+    if numbers is None or prod(steps) <= 1 or deep[1] * prod(steps) != shape[1]:
         return None
-    image, steps, _ = alike[0]
-    pixels = [pixel for *_, pixel in alike]
-    if prod(steps) == 1 or sorted(pixels) != [*product(range(steps[0]), range(steps[1]))]:
+    places = np.stack(np.unravel_index(numbers[0, :, 0, 0], deep[1:]), 1)
+    if len(np.unique(places, axis=0)) < len(places) or (places[:, 1:].max(0) >= steps).any():
         return None
-    channels = range(static_shape(image)[1])
-    return image, steps, np.array([(channel, *pixel) for pixel in pixels for channel in channels])
-
-
-def _pixels(value: ir.Value) -> tuple[ir.Value, list[int], tuple[int, int]] | None:
-    """The image of which `value` is one pixel of each block, the block, and the pixel."""
-    steps, starts = [1, 1, 1, 1], [0, 0, 0, 0]
-    while is_op(value.producer(), "Slice"):
-        node = value.producer()
-        assert node is not None
-        source = required(node, 0)
-        numbers = [const(each) for each in node.inputs[1:]]
-        given = [each for each in numbers if each is not None]
-        extents = static_shape(source)
-        if len(extents) != 4 or len(given) < 3 or len(given) < len(numbers):
-            return None
-        stride = given[3] if len(given) > 3 else np.ones(len(given[0]), np.int64)
-        for begin, end, axis, step in zip(*given[:3], stride, strict=True):
-            place, extent = int(axis) % 4, extents[int(axis) % 4]
-            positions = range(*slice(int(begin), int(end), int(step)).indices(extent))
-            # One pixel of each block: none is left out at an end.
-            if not 0 <= positions.start < step or len(positions) * step != extent:
-                return None
-            starts[place] = positions.start + positions.step * starts[place]
-            steps[place] *= positions.step
-        value = source
-    if len(static_shape(value)) != 4 or steps[:2] != [1, 1]:
-        return None
-    return value, steps[2:], (starts[2], starts[3])
+    channel, row, column = places.T
+    blocks = pixels.reshape(*deep[:2], shape[2], steps[0], shape[3], steps[1])
+    same = np.array_equal(blocks[:, channel, :, row, :, column], np.moveaxis(numbers, 1, 0))
+    return (image, steps, places) if same else None

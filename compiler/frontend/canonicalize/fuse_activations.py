@@ -15,10 +15,9 @@ from typing import Annotated, ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from compiler.frontend.canonicalize.fold_constants import evaluate_node
+from compiler.frontend.canonicalize.fold_constants import value_where
 from compiler.frontend.rewrite import (
     ARCHGEN,
-    Array,
     GraphPass,
     Rewriter,
     input_of,
@@ -80,7 +79,8 @@ class FuseActivations(GraphPass, Omittable):
         (x,), (op_type, attributes, activation) = sources, _ACTIVATIONS[gates[0]]
         if x.dtype is None or static_shape(x) != static_shape(node.outputs[0]):
             return False
-        computed, wanted = _evaluated(node.outputs[0], x), [*map(activation, _SAMPLES.tolist())]
+        computed = value_where(node.outputs[0], {x: _SAMPLES})
+        wanted = [*map(activation, _SAMPLES.tolist())]
         tolerance = 2 * max(self.tolerance, _ROUNDED.get(x.dtype, 0.0))
         if computed is None or (abs(computed - wanted) > tolerance * abs(_SAMPLES)).any():
             return False
@@ -112,15 +112,3 @@ def _spelling(last: ir.Node) -> tuple[list[ir.Node], set[ir.Value]]:
 
 def _is_power(node: ir.Node | None) -> bool:
     return node is not None and is_op(node, "Pow") and scalar(input_of(node, 1)) in (2.0, 3.0)
-
-
-def _evaluated(value: ir.Value | None, x: ir.Value) -> Array | None:
-    """What `value` is where `x` is `_SAMPLES`; None where nothing here evaluates it."""
-    if value is x:
-        return _SAMPLES
-    number, node = scalar(value), None if value is None else value.producer()
-    if number is not None or node is None:
-        return None if number is None else np.asarray(number)
-    given = [_evaluated(each, x) for each in node.inputs]
-    made = evaluate_node(node, given, {"": 21})
-    return None if made is None else made[0]

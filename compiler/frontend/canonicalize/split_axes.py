@@ -90,12 +90,8 @@ class UnmergedNode:
 
     def beside(self, count: int = 1) -> list[ir.Value | None] | None:
         """The inputs behind the first `count` as they are; None where one has merged axes."""
-        rest = self.operands[count:]
-        return (
-            None
-            if any(each and _merges(each.axes) for each in rest)
-            else [*self.node.inputs[count:]]
-        )
+        merged = any(each and _merges(each.axes) for each in self.operands[count:])
+        return None if merged else [*self.node.inputs[count:]]
 
 
 Results = list[tuple[ir.Value, Axes]]
@@ -219,8 +215,7 @@ def _gemm(step: UnmergedNode) -> Results | None:
         return None
     if bias is not None and len(static_shape(bias)) > 1 and static_shape(bias)[-2] > 1:
         return None
-    made = product_of(step.make, step.first.value)
-    return [(made, (step.first.axes[0], pieces_of(static_shape(made)[-1:], ())))]
+    return [(product_of(step.make, step.first.value), step.first.axes)]
 
 
 def _vectors(step: UnmergedNode) -> Results | None:
@@ -288,9 +283,8 @@ def _windows(step: UnmergedNode) -> Results | None:
 
     Conv of [(batch, seq), c, h, w]    =>    Conv of [batch, c, seq, h, w], a kernel of 1 along seq
     """
-    images, others = step.first.axes[0], step.beside()
-    rank = len(step.first.axes)
-    if others is None or len(images) != 2 or step.first.at(-1) is None or rank > 4:
+    others, rank = step.beside(), len(step.first.axes)
+    if others is None or len(step.first.places(0)) != 2 or rank > 4:
         return None
     if _merges(step.first.axes[1:]) or len(step.node.outputs) > 1:
         return None
@@ -298,33 +292,21 @@ def _windows(step: UnmergedNode) -> Results | None:
     x = _turned(make, step.first.value, order)
     if step.node.op_type == "Conv":
         others[0] = make.op("Unsqueeze", [required(step.node, 1), make.axes([2])])
-    again = step.again([x, *others], **_upright(step.node))
-    made = make.op("Transpose", [again[0]], {"perm": order})
-    axes = (images, *((piece,) for piece in pieces_of(static_shape(made)[2:], ())))
-    return [(made, axes)]
+    sides = {n: ints_attr(step.node, n) for n in ("kernel_shape", "strides", "dilations", "pads")}
+    upright: dict[str, AttrValue] = {n: (1, *each) for n, each in sides.items() if each is not None}
+    if (pads := sides["pads"]) is not None:  # nothing slides along the dimension in front
+        upright["pads"] = (0, *pads[: len(pads) // 2], 0, *pads[len(pads) // 2 :])
+    again = step.again([x, *others], **upright)
+    return [(make.op("Transpose", [again[0]], {"perm": order}), step.first.axes)]
 
 
 def _turned(make: Rewriter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
     """`value` with two axes exchanged, which may be how it was before."""
     maker = value.producer()
-    if maker is not None and is_op(maker, "Transpose") and ints_attr(maker, "perm") == [*order]:
-        made = required(maker, 0)
-    else:
-        made = make.op("Transpose", [value], {"perm": order})
+    back = maker is not None and is_op(maker, "Transpose") and ints_attr(maker, "perm") == [*order]
+    made = required(maker, 0) if back and maker else make.op("Transpose", [value], {"perm": order})
     say_open(made, {order.index(axis) for axis in open_of(value)})
     return made
-
-
-def _upright(node: ir.Node) -> dict[str, AttrValue]:
-    """Attributes of windows with a dimension in front, along which nothing slides."""
-    names = ("kernel_shape", "strides", "dilations")
-    given = {name: ints_attr(node, name) for name in names}
-    changed: dict[str, AttrValue] = {n: (1, *each) for n, each in given.items() if each is not None}
-    pads = ints_attr(node, "pads")
-    if pads is not None:
-        half = len(pads) // 2
-        changed["pads"] = (0, *pads[:half], 0, *pads[half:])
-    return changed
 
 
 def _global(reduction: str) -> Rule:
@@ -336,8 +318,7 @@ def _global(reduction: str) -> Rule:
         rank, kept = len(static_shape(step.first.value)), {"keepdims": 1}
         behind = range(rank - len(step.first.axes) + 2, rank)
         made = step.make.op(reduction, [step.first.value, step.make.axes(behind)], kept)
-        ones = ((piece,) for piece in pieces_of([1] * len(behind), ()))
-        return [(made, (*step.first.axes[:2], *ones))]
+        return [(made, step.first.axes)]
 
     return rule
 

@@ -206,10 +206,6 @@ class _Filling:
             seen = self.b.one("And", seen, self.b.Greater(places, self.begin - window))
         return seen
 
-    def places(self, batch: int) -> Tensor:
-        """Positions of the new tokens: int32 [batch, tokens]."""
-        return _reshape(self.b, self.begin, batch, 1) + np.arange(self.tokens).reshape(1, -1)
-
 
 def _filling(b: Body, past: Tensor | None, shape: tuple[int, ...], lengths: Tensor) -> _Filling:
     """From the lengths that a GroupQueryAttention is given, less one; `shape` of its new keys."""
@@ -267,7 +263,8 @@ def grouped_attention(
     if do_rotary:
         if cosines is None or sines is None:
             raise Contradicted("its tables of cosines and sines are missing")
-        places = places or filling.places(query.shape[0])
+        new = np.arange(filling.tokens).reshape(1, -1)
+        places = places or _reshape(b, filling.begin, query.shape[0], 1) + new
         cosine, sine = (_angles(b, table, places) for table in (cosines, sines))
         query, key = (_turned(b, x, cosine, sine, bool(rotary_interleaved)) for x in (query, key))
     key, value = filling.appended(past_key, key), filling.appended(past_value, value)

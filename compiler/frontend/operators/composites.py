@@ -8,7 +8,7 @@ Reciprocal of the small one and Mul.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import inf, prod
 from typing import Any
@@ -20,30 +20,20 @@ from compiler.frontend.canonicalize.symbolic_axes import Pieces, has_gaps, open_
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.definitions import Table, defines
 from compiler.frontend.rewrite import Array, static_shape
+from simmodel.arch.dtype import NAMES
 
 COMPOSITES: Table = {}
 
 
-def _statistics(b: Body, x: Tensor, stash_type: int) -> Tensor:
-    """`x` in the type in which statistics are computed."""
-    return b.cast(x, ir.DataType(stash_type).numpy())
-
-
 def _standardize(
-    b: Body, x: Tensor, axes: Iterable[int], epsilon: float
+    b: Body, x: Tensor, axes: Sequence[int], epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(x - mean) / sqrt(variance + epsilon) over `axes`; the mean; 1 / sqrt(...)."""
-    axes = list(axes)
     mean = b.reduce("Mean", x, axes)
     centered = x - mean
     variance = b.reduce("Mean", centered * centered, axes)
     inverse = b.one("Reciprocal", b.Sqrt(variance + epsilon))
     return centered * inverse, mean, inverse
-
-
-def _tail_axes(x: Tensor, axis: int) -> list[int]:
-    rank = len(x.shape)
-    return [*range(axis % rank, rank)]
 
 
 @defines(COMPOSITES, "LayerNormalization")
@@ -52,8 +42,8 @@ def layer_norm(
     *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """The result, the means, the inverses of the standard deviations."""
-    wide = _statistics(b, x, stash_type)
-    normal, mean, inverse = _standardize(b, wide, _tail_axes(x, axis), epsilon)
+    wide, axes = b.cast(x, ir.DataType(stash_type).numpy()), range(len(x.shape))[axis:]
+    normal, mean, inverse = _standardize(b, wide, axes, epsilon)
     y = b.cast(normal, x.dtype) * scale
     return y if bias is None else y + bias, mean, inverse
 
@@ -64,8 +54,8 @@ def rms_norm(
     *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
 ) -> Tensor:  # fmt: skip
     """x / sqrt(mean of squares + epsilon), scaled."""
-    wide = _statistics(b, x, stash_type)
-    squares = b.reduce("Mean", wide * wide, _tail_axes(x, axis))
+    wide = b.cast(x, ir.DataType(stash_type).numpy())
+    squares = b.reduce("Mean", wide * wide, range(len(x.shape))[axis:])
     return b.cast(wide * b.Reciprocal(b.Sqrt(squares + epsilon)), x.dtype) * scale
 
 
@@ -91,7 +81,8 @@ def group_norm(
     *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1,
 ) -> Tensor:  # fmt: skip
     """Each group of channels standardized."""
-    rows = b.reshape(_statistics(b, x, stash_type), (x.shape[0], num_groups, -1))
+    wide = b.cast(x, ir.DataType(stash_type).numpy())
+    rows = b.reshape(wide, (x.shape[0], num_groups, -1))
     normal, _, _ = _standardize(b, rows, [2], epsilon)
     restored = b.cast(b.reshape(normal, x.shape), x.dtype)
     scale, bias = (_per_channel(b, value, len(x.shape)) for value in (scale, bias))
@@ -101,7 +92,9 @@ def group_norm(
 @defines(COMPOSITES, "LpNormalization")
 def lp_norm(b: Body, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     """x over its norm along one axis; a vector of zeros stays one."""
-    norm = b.reduce("L1" if p == 1 else "L2", x, [axis])
+    sizes = b.one("Abs", x) if p == 1 else _square(b, x)
+    norm = b.reduce("Sum", sizes, [axis])
+    norm = norm if p == 1 else b.one("Sqrt", norm)
     return x / (norm + (1 - b.one("Sign", norm)))
 
 
@@ -117,6 +110,60 @@ def log_softmax(b: Body, x: Tensor, *, axis: int = -1) -> Tensor:
     """x - max minus the logarithm of the sum of its powers."""
     shifted = x - b.reduce("Max", x, [axis])
     return shifted - b.one("Log", b.reduce("Sum", b.Exp(shifted), [axis]))
+
+
+_AROUND_SUM = {
+    "ReduceL1": ("Abs", ""), "ReduceL2": ("square", "Sqrt"), "ReduceLogSum": ("", "Log"),
+    "ReduceLogSumExp": ("Exp", "Log"), "ReduceSumSquare": ("square", ""),
+}  # fmt: skip
+"""What is added up, and what is made of the sum."""
+
+
+def _square(b: Body, x: Tensor) -> Tensor:
+    return b.one("Pow", x, b.constant(2, x.dtype))
+
+
+@defines(COMPOSITES, *_AROUND_SUM)
+def composed_sum(
+    b: Body, x: Tensor, axes: Tensor | None = None,
+    *, keepdims: int = 1, noop_with_empty_axes: int = 0,
+) -> Tensor:  # fmt: skip
+    """A sum of a function of each element, and a function of that; the largest exponent is taken
+    out first."""
+    over = np.array(()) if axes is None else axes.value
+    if over is None or (not len(over) and noop_with_empty_axes):
+        raise Declined("its axes are computed, or none")
+    before, after = _AROUND_SUM[b.node.op_type]
+    if 0 in x.shape or (after and x.dtype.kind in "iu"):
+        raise Declined(f"{b.node.op_type} of {prod(x.shape)} elements of {NAMES[x.dtype]}")
+    chosen = [int(axis) for axis in over] or range(len(x.shape))
+    top = b.reduce("Max", x, chosen) if before == "Exp" else None
+    x = x if top is None else x - top
+    if before:
+        x = _square(b, x) if before == "square" else b.one(before, x)
+    made = b.reduce("Sum", x, chosen)
+    made = b.one(after, made) if after else made
+    made = made if top is None else made + top
+    return made if keepdims else b.reshape(made, static_shape(b.node.outputs[0]))
+
+
+@defines(COMPOSITES, "LRN")
+def local_response(
+    b: Body, x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Tensor:
+    """x / (bias + alpha / size * sum of squares over nearby channels) ** beta: the sum is a
+    convolution by a band of ones, so that the matrix engine does it."""
+    channels, rank = x.shape[1], len(x.shape)
+    apart = np.arange(channels)[None] - np.arange(channels)[:, None]
+    band = (apart >= -((size - 1) // 2)) & (apart <= size // 2)
+    ones = (1,) * (rank - 2)
+    sums = b.one(
+        "Conv", _square(b, x * (alpha / size) ** 0.5),
+        b.constant(band.reshape(channels, channels, *ones), x.dtype),
+        b.constant(np.full(channels, bias), x.dtype),
+        kernel_shape=ones, strides=ones, dilations=ones, pads=(0, 0) * len(ones), group=1,
+    )  # fmt: skip
+    return x * b.one("Pow", sums, b.constant(-beta, x.dtype))
 
 
 @defines(COMPOSITES, "GlobalAveragePool", "GlobalMaxPool", grouped=False)

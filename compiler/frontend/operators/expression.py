@@ -90,18 +90,16 @@ class Expression:
     def templates(self) -> tuple[str, ...]:
         """The kinds of schedules that its parts suit, of `TEMPLATES`: a window and what is added
         to its sums are a window and elementwise."""
-        made = {"window"} if any(map(_slides, reads(self.term))) else set[str]()
+        positions = [position for read in reads(self.term) for position in read.at]
+        # Neighbouring results read along one axis what others have read.
+        slides = any(len(p.terms) > 1 or (p.terms and p.constant) for p in positions)
+        made = {"window"} if slides else set[str]()
         for part in reductions(self.term):
             product = isinstance(part.body, Apply) and part.body.function == "mul"
             made |= {"reduction", "contraction"} if product and part.how == "sum" else {"reduction"}
         if not isinstance(self.term, Reduction):
             made.add("movement" if isinstance(self.term, Read) else "elementwise")
         return tuple(kind for kind in TEMPLATES if kind in made)
-
-
-def _slides(read: Read) -> bool:
-    """Whether neighbouring results read along one axis what others have read."""
-    return any(len(p.terms) > 1 or (p.terms and p.constant) for p in read.at)
 
 
 def expression(text: str, shapes: Shapes) -> Expression:
@@ -155,7 +153,10 @@ def evaluate(made: Expression, tensors: Mapping[str, Array]) -> Array:
         if isinstance(term, Number):
             return np.full((1,) * len(axes), term.value, np.float32)
         if isinstance(term, Read):
-            return gathered(term, tensors[term.tensor].astype(np.float32), made.extents)
+            values = tensors[term.tensor].astype(np.float32)
+            grids, inside = positions(term, values.shape, made.extents)
+            found = values[grids] if grids else values.reshape((1,) * len(axes))
+            return found if term.pad is None else np.where(inside, found, np.float32(term.pad))
         if isinstance(term, Apply):
             table = (UNARY, BINARY, TERNARY)[len(term.operands) - 1]
             return table[term.function].apply(*map(value, term.operands))
@@ -172,18 +173,11 @@ def evaluate(made: Expression, tensors: Mapping[str, Array]) -> Array:
     return np.ascontiguousarray(found.transpose([*order, *rest]).reshape(made.shape))
 
 
-def gathered(read: Read, values: Array, extents: Mapping[str, int]) -> Array:
-    """What `read` gives for all indices: one axis for each, of extent 1 where the
-    index does not matter."""
-    grids, inside = positions(read, values.shape, extents)
-    found: Array = values[grids] if grids else values.reshape((1,) * len(extents))
-    return found if read.pad is None else np.where(inside, found, np.float32(read.pad))
-
-
 def positions(
     read: Read, shape: Sequence[int], extents: Mapping[str, int]
 ) -> tuple[tuple[Array, ...], Array]:
-    """Positions along each axis of what is read, the nearest ones inside, and whether they are."""
+    """Positions along each axis of what is read, the nearest ones inside, and whether they are: one
+    axis for each index, of extent 1 where it does not matter."""
     ramps = dict(zip(extents, np.ix_(*map(np.arange, extents.values())), strict=True))
     inside: Array = np.ones((1,) * len(extents), bool)
     grids = []

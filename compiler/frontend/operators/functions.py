@@ -32,13 +32,7 @@ from compiler.frontend.operators.expression import TEMPLATES
 from compiler.frontend.operators.microsoft import FUSED
 from compiler.frontend.operators.recurrent import RECURRENT
 from compiler.frontend.reference_types import type_proto
-from compiler.frontend.rewrite import (
-    COMPOSITE,
-    ORIGIN,
-    const,
-    fresh_name,
-    replace_outputs,
-)
+from compiler.frontend.rewrite import COMPOSITE, ORIGIN, const, fresh_name, replace_outputs
 from compiler.frontend.shapes import schema_of
 from simmodel.arch.base import Registry
 
@@ -175,8 +169,8 @@ class DecomposeOperators(Decompose):
 # A standard operator that is a dataflow graph in itself, replaced by that graph.
 
 BY_DEFINITION = frozenset(
-    {"Attention", "CausalConvWithState", "CenterCropPad", "LinearAttention",
-     "MeanVarianceNormalization", "RotaryEmbedding", "Shrink", "SwiGLU",
+    {"Attention", "CausalConvWithState", "Celu", "CenterCropPad", "LinearAttention",
+     "MeanVarianceNormalization", "RotaryEmbedding", "Shrink", "SwiGLU", "ThresholdedRelu",
      "ai.onnx.preview.FlexAttention"}
 )  # fmt: skip
 """Operators that are compiled as what defines them; of ONNX's other domains with these."""
@@ -204,7 +198,11 @@ def inline(node: ir.Node, version: int) -> bool:
     own = graph.opset_imports.get(domain, version) if domain else version
     proto = _completed(node, domain, own)
     found = _definition(node, domain, own, proto)
-    if found is None or _captures(found):
+    if found is None:
+        return False
+    # A body that the node has, and that stands in this one, may read a value around the node.
+    inside = {"", *found.input}.union(*(inner.output for inner in found.node))
+    if not all(inside.issuperset(inner.input) for inner in found.node):
         return False
     _resolve_attributes(found, {attr.name: attr for attr in proto.attribute})
     made = {name for inner in found.node for name in inner.output}
@@ -233,13 +231,6 @@ def inline(node: ir.Node, version: int) -> bool:
     graph.insert_after(node, moved)
     replace_outputs(node, [results.get(output) for output in node.outputs])
     return True
-
-
-def _captures(function: onnx.FunctionProto) -> bool:
-    """Whether the body reads what neither it nor its caller gives: a value around the node, in a
-    body that the node has and that stands in this one."""
-    known = {"", *function.input}.union(*(inner.output for inner in function.node))
-    return not all(known.issuperset(inner.input) for inner in function.node)
 
 
 def _completed(node: ir.Node, domain: str, version: int) -> onnx.NodeProto:

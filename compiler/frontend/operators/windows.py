@@ -21,15 +21,8 @@ import onnx_ir as ir
 from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.definitions import Decompose, Table, defines
-from compiler.frontend.rewrite import (
-    Array,
-    const,
-    int_attr,
-    ints_attr,
-    is_op,
-    scalar,
-    static_shape,
-)
+from compiler.frontend.quantization.move_quantize import BYTES, dequantized
+from compiler.frontend.rewrite import Array, const, int_attr, ints_attr, is_op, static_shape
 
 WINDOWS: Table = {}
 """Pools and convolutions of three dimensions, and LpPool."""
@@ -206,8 +199,8 @@ def whole_enlargement(
 ) -> Tensor:  # fmt: skip
     """Integers enlarged by interpolation to a whole multiple: a transposed convolution of each
     channel, whose weights are whole in parts of a step, around which the edge goes on."""
-    maker = x.ir.producer()
-    if maker is None or not is_op(maker, "DequantizeLinear") or not _has_one_scale(maker):
+    found = dequantized(x.ir)
+    if found is None or not found[1].per_tensor or found[1].dtype not in BYTES:
         raise Declined("its input is no 8-bit integers of one scale")
     usual = given.get("keep_aspect_ratio_policy", "stretch") == "stretch"
     if mode != "linear" or not usual or given.get("exclude_outside") or given.get("antialias"):
@@ -280,10 +273,3 @@ def _are_quotients(
     return scales is not None and (
         not scales.size or np.array_equal(scales, np.array(wanted, np.float32))
     )
-
-
-def _has_one_scale(dequantize: ir.Node) -> bool:
-    integers, scale = dequantize.inputs[0], dequantize.inputs[1]
-    assert integers is not None
-    narrow = integers.dtype in (ir.DataType.INT8, ir.DataType.UINT8)
-    return narrow and scalar(scale) is not None

@@ -38,7 +38,6 @@ from compiler.frontend.rewrite import (
     sole_consumer,
     static_shape,
 )
-from compiler.frontend.shapes import matmul_shape
 
 WINDOW = ("kernel_shape", "strides", "pads", "dilations", "group", "output_padding")
 Attributes = dict[str, AttrValue]
@@ -64,9 +63,8 @@ class IntegerOperators(GraphPass):
         """Rewrite one Conv, ConvTranspose, MatMul, Gemm, ConvInteger or MatMulInteger."""
         if is_op(node, "Conv", "ConvTranspose", "MatMul", "Gemm"):
             return _between_conversions(node)
-        if is_op(node, "ConvInteger"):
-            return _conv_integer(node)
-        return is_op(node, "MatMulInteger") and _matmul_integer(node)
+        integers = is_op(node, "ConvInteger", "MatMulInteger")
+        return integers and _product_of_integers(node, is_op(node, "ConvInteger"))
 
 
 def _between_conversions(node: ir.Node) -> bool:
@@ -185,29 +183,48 @@ def _zero_points(value: ir.Value | None) -> list[int] | None:
     return zeros[:1] if len(set(zeros)) == 1 else zeros
 
 
-def _conv_integer(node: ir.Node) -> bool:
-    """ConvInteger; a zero point of `x` known at run time only is multiplied out, as that of a
-    product; computed weights and zero points of theirs go by way of float32."""
+def _product_of_integers(node: ir.Node, window: bool) -> bool:
+    """ConvInteger and MatMulInteger; a zero point of `x` known at run time only is multiplied out:
+
+    (x - z) w = x w - z (sums of w)
+
+    Convolutions with computed weights, or zero points of theirs, go by way of float32.
+    """
     x, w = required(node, 0), required(node, 1)
     x_zero, w_zero = _zero_points(input_of(node, 2)), _zero_points(input_of(node, 3))
-    make, window, weights = Rewriter(node), _window(node), const(w)
-    if weights is not None and w_zero is not None and (x_zero is None or len(x_zero) == 1):
-        first = 0 if x_zero is None else x_zero[0]
-        attributes = window | _operands("xw", first, w_zero) | {"y_type": "int32"}
-        out = (ir.DataType.INT32, static_shape(node.outputs[0]))
-        made = make.op("QConv", [x, w], attributes, domain=ARCHGEN, out=out)
-        if x_zero is None:
-            zero = np.asarray(w_zero, np.int32).reshape(-1, *(1,) * (weights.ndim - 1))
-            sums = _sums_of_weights(node, weights.astype(np.int32) - zero)
-            made = _without_zero_point(make, made, required(node, 2), sums)
-        make.replace(made)
-        return True
-    one = make.constant(np.float32(1))
+    weights, ranks = const(w), (len(static_shape(x)), len(static_shape(w)))
+    able = w_zero is not None and (weights is not None if x_zero is None else len(x_zero) == 1)
+    make = Rewriter(node)
+    if not able or w_zero is None or (weights is None if window else min(ranks) < 2):
+        return window and _through_reals(make)
+    attributes = _operands("xw" if window else "ab", x_zero[0] if x_zero else 0, w_zero)
+    made = make.op(
+        "QConv" if window else "QMatMul", [x, w],
+        _window(node) | attributes | {"y_type": "int32"}, domain=ARCHGEN,
+        out=(ir.DataType.INT32, static_shape(node.outputs[0])),
+    )  # fmt: skip
+    if x_zero is None and weights is not None:
+        zero = np.asarray(w_zero, np.int32)
+        numbers = weights.astype(np.int32)
+        if window:
+            sums = _sums_of_weights(node, numbers - zero.reshape(-1, *(1,) * (ranks[1] - 1)))
+        else:
+            sums = (numbers - zero).sum(-2, keepdims=True)
+        late = make.op("Cast", [required(node, 2)], {"to": int(ir.DataType.INT32)})
+        less = make.op("Mul", [late, make.constant(sums.astype(np.int32))])
+        made = make.op("Sub", [made, less])
+    make.replace(made)
+    return True
+
+
+def _through_reals(make: Rewriter) -> bool:
+    node, one = make.anchor, make.constant(np.float32(1))
     real = [
-        make.op("DequantizeLinear", [value, one, input_of(node, i + 2)], {"axis": 0})
-        for i, value in enumerate((x, w))
+        make.op("DequantizeLinear", [node.inputs[i], one, input_of(node, i + 2)], {"axis": 0})
+        for i in (0, 1)
     ]
-    make.replace(make.op("Cast", [make.op("Conv", real, window)], {"to": int(ir.DataType.INT32)}))
+    made = make.op("Conv", real, _window(node))
+    make.replace(make.op("Cast", [made], {"to": int(ir.DataType.INT32)}))
     return True
 
 
@@ -227,33 +244,3 @@ def _sums_of_weights(node: ir.Node, weights: Array) -> Array:
         # The axis of taps, the first of those that are left, becomes the last one, of places.
         sums = np.asarray(np.tensordot(sums, inside[:1] if inside.all() else inside, ((1,), (1,))))
     return sums
-
-
-def _without_zero_point(make: Rewriter, made: ir.Value, zero: ir.Value, sums: Array) -> ir.Value:
-    """`made`, a product of integers counted from 0, of the same counted from `zero`: less `zero`
-    times `sums` of the weights."""
-    whole = make.op("Cast", [zero], {"to": int(ir.DataType.INT32)})
-    return make.op("Sub", [made, make.op("Mul", [whole, make.constant(sums.astype(np.int32))])])
-
-
-def _matmul_integer(node: ir.Node) -> bool:
-    """MatMulInteger; a zero point of `a` known at run time only is multiplied out:
-
-    (a - z) b = a b - z (column sums of b)
-    """
-    a, b = required(node, 0), required(node, 1)
-    a_zero, b_zero = _zero_points(input_of(node, 2)), _zero_points(input_of(node, 3))
-    weights, late = const(b), a_zero is None
-    if b_zero is None or len(static_shape(a)) < 2 or len(static_shape(b)) < 2:
-        return False
-    if (weights is None) if a_zero is None else len(a_zero) > 1:
-        return False
-    make = Rewriter(node)
-    attributes = _operands("ab", a_zero[0] if a_zero else 0, b_zero) | {"y_type": "int32"}
-    out = (ir.DataType.INT32, matmul_shape(static_shape(a), static_shape(b)))
-    made = make.op("QMatMul", [a, b], attributes, domain=ARCHGEN, out=out)
-    if late and weights is not None:
-        numbers = weights.astype(np.int32) - np.asarray(b_zero, np.int32)
-        made = _without_zero_point(make, made, required(node, 2), numbers.sum(-2, keepdims=True))
-    make.replace(made)
-    return True
