@@ -20,7 +20,7 @@ from itertools import accumulate, product
 from typing import Annotated, Literal
 
 from compiler.cost.overlap import copy_rate
-from compiler.memory.bank_assignment import BankedMemory, Waits, separate, traffic
+from compiler.memory.bank_assignment import BankedMemory, separate, traffic
 from compiler.memory.packing import pack
 from compiler.memory.prefetch_addresses import LAYERS, LoadPacing, prefetched
 from compiler.memory.steady_state import phases
@@ -363,11 +363,13 @@ class _OneMemory:
             late = max(behind(a, b), behind(b, a), AGAIN * period)
             return (times - 1) * late
 
-        space = BankedMemory(self.size, self.memory.bank_size, self._grain_of)
-        waits = Waits(between, self.busy, lambda b: loading(b) if early.early(b.name) else 0.0)
+        space = BankedMemory(
+            self.size, self.memory.bank_size, self._grain_of, between, self.busy,
+            lambda b: loading(b) if early.early(b.name) else 0.0,
+        )  # fmt: skip
         seen = traffic(steady, names, self.memory)
         made = (
-            separate({n: p for n, p in s.items() if n in names}, buffers, seen, space, waits)
+            separate({n: p for n, p in s.items() if n in names}, buffers, seen, space)
             for s in starts
         )
         found, _ = min(made, key=lambda each: each[1])

@@ -6,16 +6,16 @@ Items whose live ranges do not overlap are packed separately. Each set is packed
 
 from __future__ import annotations
 
-import heapq
 import itertools
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.schedule.residency.buffer import LiveRange, lowest_gap
+from compiler.schedule.residency.buffer import LiveRange, place
 
 
 def lower_bound(items: Sequence[LiveRange]) -> int:
@@ -42,79 +42,26 @@ def in_separate_times(items: Sequence[LiveRange]) -> list[list[LiveRange]]:
 
 # Packing by a single sweep over the items, in several orders: fast, and often good enough.
 
-Neighbours = list[list[int]]
-"""For each item, the indices of those alive together with it."""
-
 
 def greedy(items: Sequence[LiveRange], capacity: int) -> dict[str, int] | None:
-    """Addresses of the first of several greedy sweeps over at least one item that ends at
+    """First-fit addresses of at least one item, in the first of several orders that ends at
     `capacity` or below, if any does."""
-    neighbours = _neighbours(items)
-    for order in _orders(items):
-        for sweep in (_first_fit, _lowest_first):
-            found = sweep(items, order, neighbours)
-            if max(low + item.size for low, item in zip(found, items, strict=True)) <= capacity:
-                return _by_name(items, found)
-    return None
+    begins = sorted({item.first for item in items})
 
+    def life(item: LiveRange) -> int:
+        return bisect_right(begins, item.last) - bisect_left(begins, item.first)
 
-def _by_name(items: Sequence[LiveRange], addresses: Sequence[int]) -> dict[str, int]:
-    return {item.name: address for item, address in zip(items, addresses, strict=True)}
-
-
-def _neighbours(items: Sequence[LiveRange]) -> Neighbours:
-    first = np.array([item.first for item in items])
-    last = np.array([item.last for item in items])
-    together = (first[:, None] <= last) & (first <= last[:, None])
-    np.fill_diagonal(together, False)
-    return [np.flatnonzero(row).tolist() for row in together]
-
-
-def _orders(items: Sequence[LiveRange]) -> Iterator[list[int]]:
-    events = np.unique([item.first for item in items])
-    low = np.searchsorted(events, [item.first for item in items])
-    high = np.searchsorted(events, [item.last for item in items], side="right")
-    lives = (high - low).tolist()
-    keys: tuple[Callable[[int], int], ...] = (
-        lambda i: items[i].size,
-        lambda i: items[i].size * lives[i],
-        lambda i: lives[i],
-        lambda i: -items[i].first,
+    orders: tuple[Callable[[LiveRange], int], ...] = (
+        lambda item: item.size,
+        lambda item: item.size * life(item),
+        life,
+        lambda item: -item.first,
     )
-    for key in keys:
-        yield sorted(range(len(items)), key=lambda i: (-key(i), -items[i].size, items[i].name))
-
-
-def _first_fit(items: Sequence[LiveRange], order: list[int], neighbours: Neighbours) -> list[int]:
-    addresses = [UNPLACED] * len(items)
-    for index in order:
-        item = items[index]
-        busy = (
-            (addresses[other], addresses[other] + items[other].size)
-            for other in neighbours[index]
-            if addresses[other] != UNPLACED
-        )
-        addresses[index] = lowest_gap(item.size, busy, item.align)
-    return addresses
-
-
-def _lowest_first(
-    items: Sequence[LiveRange], order: list[int], neighbours: Neighbours
-) -> list[int]:
-    lowest = [0] * len(items)
-    placed = [False] * len(items)
-    heap = [(0, rank, index) for rank, index in enumerate(order)]
-    while heap:
-        address, rank, index = heapq.heappop(heap)
-        if address < lowest[index]:
-            heapq.heappush(heap, (lowest[index], rank, index))
-            continue
-        placed[index] = True
-        top = address + items[index].size
-        for other in neighbours[index]:
-            if not placed[other] and lowest[other] < top:
-                lowest[other] = -(-top // items[other].align) * items[other].align
-    return lowest
+    for order in orders:
+        found, end = place(items, key=lambda i, order=order: (-order(i), -i.size, i.name))
+        if end <= capacity:
+            return found
+    return None
 
 
 # Packing by search: branch where fewest choices are left, and start anew with what was learnt.
@@ -257,7 +204,8 @@ class PackingSearch:
                 return PackingResult(None)
             if state is not None and self._propagate(state, limit):
                 if not state.remaining.any():
-                    return PackingResult(_by_name(self._items, state.addresses.tolist()))
+                    found = zip(self._items, state.addresses.tolist(), strict=True)
+                    return PackingResult({item.name: address for item, address in found})
                 stack.append(self._branch(state, limit, priorities))
             elif state is not None:
                 patience -= 1

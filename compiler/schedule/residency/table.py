@@ -109,17 +109,11 @@ class ResidencyCandidate(ABC):
 class Prices(Protocol):
     """What is asked about groups."""
 
-    @property
-    def arch(self) -> Arch:
-        """The machine."""
-
-    @property
-    def cores(self) -> int:
-        """Cores that may take part."""
-
-    @property
-    def facts(self) -> Facts:
-        """What is true of groups whatever their tiles."""
+    arch: Arch
+    cores: int
+    """That may take part."""
+    facts: Facts
+    """What is true of groups whatever their tiles."""
 
     @property
     def staging(self) -> int:
@@ -163,7 +157,7 @@ def added(
     return total
 
 
-@dataclass(frozen=True)
+@dataclass
 class OptimisticPrices:
     """Prices of groups if what could lie on chip does."""
 
@@ -173,21 +167,9 @@ class OptimisticPrices:
     optional: bool = False
     """Whether it may do without where it does not fit, or slices bar some splits over the cores."""
 
-    @property
-    def arch(self) -> Arch:
-        return self.real.arch
-
-    @property
-    def cores(self) -> int:
-        return self.real.cores
-
-    @property
-    def facts(self) -> Facts:
-        return self.real.facts
-
-    @property
-    def staging(self) -> int:
-        return self.real.staging
+    def __post_init__(self) -> None:
+        self.arch, self.cores, self.facts = self.real.arch, self.real.cores, self.real.facts
+        self.staging = self.real.staging
 
     def price(self, group: Group) -> float:
         return self.cost_below(group, math.inf)
