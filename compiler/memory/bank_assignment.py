@@ -1,10 +1,10 @@
 """Bank assignment: a local search that moves buffers to other banks to save cycles.
 
 The cost of a placement is the cycles that engines lose to bank conflicts (`BankTraffic`) and to
-waits for a slot that is used again (`BankedMemory`). A step changes one buffer's address or the distance
-between its slots, or exchanges two buffers; only steps that lower the cost are taken, so the result
-never costs more than the start. Contiguity needs no term: slots stay contiguous, and the speed of a
-copy does not depend on its address.
+waits for a slot that is used again (`BankedMemory`). A step changes one buffer's address or the
+distance between its slots, or exchanges two buffers; only steps that lower the cost are taken, so
+the result never costs more than the start. Contiguity needs no term: slots stay contiguous, and the
+speed of a copy does not depend on its address.
 """
 
 from __future__ import annotations
