@@ -194,14 +194,8 @@ def separate(
     places: Places, buffers: Sequence[TileBuffer], traffics: Sequence[BankTraffic],
     space: BankedMemory,
 ) -> tuple[Places, float]:  # fmt: skip
-    """Places that cost at most as much as the given ones, and their cycles.
-
-    Args:
-        places: of `buffers`, and of others that stay where they are.
-        buffers: those that may be moved.
-        traffics: what goes on in this memory, of other buffers too.
-        space: the memory.
-    """
+    """Places that cost at most as much as the given ones, and their cycles: of `buffers`, which may
+    be moved, and of others that stay where they are."""
     search = _Search(places, buffers, traffics, space)
     if search.lost.sum() >= WORTH:
         search.run()

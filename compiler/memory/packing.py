@@ -87,14 +87,6 @@ NOISE = 0.2
 """Standard deviation of the noise on the logarithm of an item's priority."""
 
 
-@dataclass(frozen=True)
-class PackingResult:
-    """Addresses, or none; and whether none is proven impossible."""
-
-    addresses: dict[str, int] | None
-    exhausted: bool = False
-
-
 @dataclass
 class _PackingState:
     heights: Ints
@@ -157,9 +149,9 @@ class PackingSearch:
             if self._nodes <= 0:
                 break
             patience = PATIENCE * (1 + restart // SLOWDOWN) if self._nodes > last_dive else NEVER
-            outcome = self._dive(limit, self._priorities(restart), patience)
-            if outcome.addresses is not None or outcome.exhausted:
-                return outcome.addresses, self._nodes
+            found, exhausted = self._dive(limit, self._priorities(restart), patience)
+            if found is not None or exhausted:
+                return found, self._nodes
             self._weights = 1 + (self._weights - 1) * FORGETTING
         return None, 0
 
@@ -189,7 +181,10 @@ class PackingSearch:
             return rule
         return rule + self._random.normal(0, NOISE, len(self._items))
 
-    def _dive(self, limit: int, priorities: Floats, patience: int) -> PackingResult:
+    def _dive(
+        self, limit: int, priorities: Floats, patience: int
+    ) -> tuple[dict[str, int] | None, bool]:
+        """Addresses, or none; and whether none is proven impossible."""
         count = len(self._items)
         state: _PackingState | None = _PackingState(
             np.zeros(self._sections + 1, np.int64),
@@ -201,18 +196,18 @@ class PackingSearch:
         while True:
             self._nodes -= 1
             if self._nodes < 0 or patience < 0:
-                return PackingResult(None)
+                return None, False
             if state is not None and self._propagate(state, limit):
                 if not state.remaining.any():
                     found = zip(self._items, state.addresses.tolist(), strict=True)
-                    return PackingResult({item.name: address for item, address in found})
+                    return {item.name: address for item, address in found}, False
                 stack.append(self._branch(state, limit, priorities))
             elif state is not None:
                 patience -= 1
             else:
                 stack.pop()
             if not stack:
-                return PackingResult(None, exhausted=True)
+                return None, True
             state = self._next_state(stack[-1])
 
     def _propagate(self, state: _PackingState, limit: int) -> bool:

@@ -187,13 +187,8 @@ def _boxes(
 def _follows(
     axes: Sequence[_SplitAxis], parts: Sequence[Box], boxes: Sequence[Boxes]
 ) -> Sequence[Follows] | None:
-    """By core, how what it touches moves; None where cores differ in more than where that lies.
-
-    Args:
-        axes: that cores share.
-        parts: of the last result, by core.
-        boxes: by core.
-    """
+    """By core, how what it touches moves that has one of `parts` of the last result; None where
+    cores differ in more than where that lies."""
     if any(own.keys() != boxes[0].keys() for own in boxes):
         return None
     found: list[dict[str, tuple[Follow | None, ...]]] = [{} for _ in boxes]
@@ -219,12 +214,8 @@ def _factors(
     axes: Sequence[_SplitAxis], parts: Sequence[Box], spans: Sequence[NDArray[np.int64]]
 ) -> dict[int, tuple[_SplitAxis, int]] | None:
     """Dimension of a tensor that moves from core to core -> with which axis, and by how many
-    positions for one; None where that is not regular.
-
-    Args:
-        axes, parts: as of `_follows`.
-        spans: by core, first position and size of each box and dimension.
-    """
+    positions for one; None where that is not regular. `spans`: by core, first position and size of
+    each box and dimension."""
     found: dict[int, tuple[_SplitAxis, int]] = {}
     cores = {part: core for core, part in enumerate(parts)}
     for axis in axes:

@@ -48,9 +48,12 @@ class IssueClock:
         self.now = 0
         """End of what has been played."""
 
-    def play(self, atom: IssueUnit, touched: Accesses = ()) -> tuple[int, int]:
-        """Start and end of `atom`, which touches `touched` (machines that interlock)."""
-        cost = atom.cost
+    def play(self, atom: IssueUnit, at: Accesses | None = None) -> tuple[int, int]:
+        """Start and end of `atom`, which touches what it always does, or in an iteration what is
+        there `at` that time (machines that interlock)."""
+        cost, touched = atom.cost, at
+        if touched is None:
+            touched = atom.accesses if self._interlock else ()
         free = start = max(self._free[lane] for lane in self._lanes(cost))
         if self._queues:
             for engine in cost.engines:

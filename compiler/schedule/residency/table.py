@@ -136,14 +136,9 @@ class Prices(Protocol):
 def added(
     parts: Iterable[Part], prices: Prices, rest: float = 0.0, limit: float = math.inf
 ) -> float:
-    """Expected cycles of groups one after another, each with what it adds to the one before.
-
-    Args:
-        parts: the groups; calls of the host count nothing, and nothing overlaps with them.
-        prices: of groups.
-        rest: cycles at the end of the part before in which the first may begin.
-        limit: from this on infinity is answered, since a price is the dearest question there is.
-    """
+    """Expected cycles of groups one after another, each with what it adds to the one before, in
+    whose last `rest` cycles the first may begin; calls of the host count nothing. From `limit` on
+    infinity is answered, since a price is the dearest question there is."""
     total = 0.0
     for part in parts:
         step = HOST_CALL
@@ -229,13 +224,9 @@ class ResidencyTable:
         size: int | None = None,
     ) -> Row | None:  # fmt: skip
         """The row for a candidate nearest to the end of its memory, or of shared memory nearest to
-        the start: the other end is for what groups have of their own. None where nothing is free.
-
-        Args:
-            candidate: what is to lie there.
-            limit: bytes of the memory that rows may take.
-            address: of its first byte, if that is said.
-            size: its bytes, if these depend on how cores keep it.
+        the start: the other end is for what groups have of their own. It takes `size` bytes, where
+        that depends on how cores keep it, at the `address` that is asked for if one is. None where
+        nothing is free in the `limit` bytes that rows may take.
         """
         role, size = candidate.memory, size or candidate.bytes
         total, grain = self.prices.arch.memories.on_chip()[role].size, self.grain(role)
