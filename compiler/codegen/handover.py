@@ -58,7 +58,7 @@ class _Handing:
     following: Following
 
     @property
-    def kept(self) -> ResidentTensor:
+    def resident(self) -> ResidentTensor:
         return self.plan.schedule.group.residents[self.name]
 
     @property
@@ -74,7 +74,11 @@ class _Handing:
             return []
         buffer, arch = self.buffer, self.around.arch
         place = Operand(
-            buffer.role, Address(self.kept.address), self.kept.room, buffer.strides, buffer.dtype
+            buffer.role,
+            Address(self.resident.address),
+            self.resident.room,
+            buffer.strides,
+            buffer.dtype,
         )
         own = [item for one in given for item in self._copies(one)]
         meeting = Meeting(self.engine, self.origin, arch, core, free="room", full="sent")
@@ -94,11 +98,11 @@ class _Handing:
     def _slice_operand(self, one: Handover, core: int, cores: tuple[int, ...]) -> Operand:
         """What is handed on, in the slice of a core."""
         tensor, buffer = self.plan.schedule.group.tensors[self.name], self.buffer
-        before, _ = self.kept.around(core)
+        before, _ = self.resident.around(core)
         spans = self.following.work(one.giver, self.name, tuple(Range(*span) for span in one.box))
-        pairs = zip(self.kept.slices[core], before, strict=True)
+        pairs = zip(self.resident.slices[core], before, strict=True)
         firsts = [Range(start - b, size) for (start, size), b in pairs]
         origin = self.following.buffered_box(core, self.name, firsts)
-        address = address_of_ranges(Address(self.kept.address), spans, origin, buffer.strides)
+        address = address_of_ranges(Address(self.resident.address), spans, origin, buffer.strides)
         shape = tuple(size for _, size in one.box)
         return replace(in_buffer(buffer, address, shape, tensor, spans), cores=cores)
