@@ -173,46 +173,40 @@ class Widening:
         return row_of(self.head)
 
     @property
-    def begins(self) -> tuple[int, int, int]:
-        """Bytes of the place at which narrow numbers, scales and zero points begin."""
-        item = size_of(self.target.dtype)
-        found = self.narrow.places(self.buffer.shape, self.row, item)
-        return int(found[0]), int(found[1]), int(found[2])
+    def sources(self) -> dict[str, PackedWeights]:
+        """What is loaded: narrow numbers, and scales and zero points that memory holds."""
+        narrow, found = self.narrow, {"values": self.packed.values}
+        if narrow.scale is None:
+            found["scales"] = self.packed.parameters("scales", narrow.scale_type)
+        if narrow.zeros is not None:
+            found["zeros"] = self.packed.parameters("zeros", narrow.zero_type)
+        return found
 
     def loads(self, engine: str) -> Iterator[tuple[list[Item], tuple[int, int]]]:
         """Each load's instructions, and where in the place it begins and ends."""
-        places, narrow = self.around.places, self.narrow
-        wholes = [(self._narrow_operand(), self.packed.values.operand(self.region, places))]
-        region = self._scaled(self.region)
-        if narrow.scale is None:
-            source = self.packed.parameters("scales", narrow.scale_type)
-            wholes.append((self._parameters("scales"), source.operand(region, places)))
-        if narrow.zeros is not None:
-            source = self.packed.parameters("zeros", narrow.zero_type)
-            wholes.append((self._parameters("zeros"), source.operand(region, places)))
-        for target, source_ in wholes:
-            copy = Copy(engine=engine, origin=self.origin, dst=target, src=source_)
+        for name, packed in self.sources.items():
+            region = self.region if name == "values" else self._scaled(self.region)
+            target, source = self._landing(name), packed.operand(region, self.around.places)
+            copy = Copy(engine=engine, origin=self.origin, dst=target, src=source)
             base = target.address.base - self.target.address.base
             span = base + target.span[0], base + target.span[1]
             yield legal_copy(in_bytes(copy), self.around.arch, self.around.names), span
 
-    def _narrow_operand(self) -> Operand:
-        """The narrow numbers, in the order of the wide ones."""
-        target, kind = self.target, self.narrow.landing or self.narrow.dtype
-        item, unit = size_of(target.dtype), size_of(kind)
-        strides = tuple(s // item * unit for s in target.strides)
-        address = target.address.plus(self.begins[0])
-        return replace(target, address=address, strides=strides, dtype=kind)
-
-    def _parameters(self, name: str) -> Operand:
-        """Scales or zero points: one for each block of the tile, without gaps."""
-        number, dtype = {
-            "scales": (1, self.narrow.scale_type), "zeros": (2, self.narrow.zero_type),
-        }[name]  # fmt: skip
-        shape = tuple(self.narrow.scaled(self.target.shape))
-        strides = tuple(size_of(dtype) * s for s in dense(shape, self.packed.order))
-        address = self.target.address.plus(self.begins[number])
-        return replace(self.target, address=address, shape=shape, strides=strides, dtype=dtype)
+    def _landing(self, name: str) -> Operand:
+        """The narrow numbers, in the order of the wide ones; scales or zero points: one for each
+        block of the tile, without gaps."""
+        target, narrow, item = self.target, self.narrow, size_of(self.target.dtype)
+        number, kind = {
+            "values": (0, narrow.landing or narrow.dtype),
+            "scales": (1, narrow.scale_type),
+            "zeros": (2, narrow.zero_type),
+        }[name]
+        address = target.address.plus(int(narrow.places(self.buffer.shape, self.row, item)[number]))
+        shape, strides = target.shape, tuple(s // item * size_of(kind) for s in target.strides)
+        if number:
+            shape = tuple(narrow.scaled(target.shape))
+            strides = tuple(size_of(kind) * s for s in dense(shape, self.packed.order))
+        return replace(target, address=address, shape=shape, strides=strides, dtype=kind)
 
     def _scaled(self, region: Region) -> Region:
         """The scales of a region that begins and ends with a block."""
@@ -233,19 +227,19 @@ class Widening:
         block = min(narrow.blocks[row], self.target.shape[row])
         wide = self._split_blocks(self.target, block, each=True)
         numbers = replace(
-            self._split_blocks(self._narrow_operand(), block, each=True), zero=narrow.zero
+            self._split_blocks(self._landing("values"), block, each=True), zero=narrow.zero
         )
         fields = {"engine": "vector", "origin": self.origin, "dst": wide}
         steps: list[Binary | Unary] = []
         if narrow.zeros is not None:
-            zeros = self._split_blocks(self._parameters("zeros"), block, each=False)
+            zeros = self._split_blocks(self._landing("zeros"), block, each=False)
             steps.append(Binary(**fields, function="sub", a=numbers, b=zeros))  # type: ignore[arg-type]
             numbers = wide
         if narrow.scale is not None:
             scaled = replace(numbers, scale=narrow.scale)
             steps.append(Unary(**fields, function="move", a=scaled))  # type: ignore[arg-type]
         else:
-            scales = self._split_blocks(self._parameters("scales"), block, each=False)
+            scales = self._split_blocks(self._landing("scales"), block, each=False)
             steps.append(Binary(**fields, function="mul", a=numbers, b=scales))  # type: ignore[arg-type]
         return self._units(steps, block)
 

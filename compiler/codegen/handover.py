@@ -25,7 +25,6 @@ from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import Following
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.schedule_ir.group import ResidentTensor
-from compiler.tensor_ir.nest import Tensor
 from simmodel.isa import Copy, Item
 from simmodel.isa.region import Address, Operand
 
@@ -36,24 +35,13 @@ def with_handovers(
 ) -> list[list[Node]]:  # fmt: skip
     """The trees of the cores of one step, with what they hand to each other at its end."""
     found = [list(tree) for tree in trees]
-    group = plan.schedule.group
-    for name in group.results:
-        handed = handovers(group, plan.schedule.parts, name) if name in group.residents else ()
-        engine = between_cores(around.arch)
-        if not handed or engine is None:
-            continue
-        step = _Handing(
-            around,
-            group.tensors[name],
-            plan.buffers[plan.held[name]],
-            group.residents[name],
-            handed,
-            engine,
-            origin,
-            following,
-        )
-        for core, tree in enumerate(found):
-            tree += step.nodes(core)
+    group, engine = plan.schedule.group, between_cores(around.arch)
+    for name in group.results if engine is not None else ():
+        if name in group.residents:
+            handed = handovers(group, plan.schedule.parts, name)
+            step = _Handing(around, plan, name, handed, str(engine), origin, following)
+            for core, tree in enumerate(found):
+                tree += step.nodes(core)
     return found
 
 
@@ -62,13 +50,20 @@ class _Handing:
     """One tensor that is handed on."""
 
     around: EmissionContext
-    tensor: Tensor
-    buffer: TileBuffer
-    kept: ResidentTensor
+    plan: Plan
+    name: str
     handed: Sequence[Handover]
     engine: str
     origin: int
     following: Following
+
+    @property
+    def resident(self) -> ResidentTensor:
+        return self.plan.schedule.group.residents[self.name]
+
+    @property
+    def buffer(self) -> TileBuffer:
+        return self.plan.buffers[self.plan.held[self.name]]
 
     def nodes(self, core: int) -> list[EngineStep]:
         given = [one for one in self.handed if one.giver == core]
@@ -79,7 +74,11 @@ class _Handing:
             return []
         buffer, arch = self.buffer, self.around.arch
         place = Operand(
-            buffer.role, Address(self.kept.address), self.kept.room, buffer.strides, buffer.dtype
+            buffer.role,
+            Address(self.resident.address),
+            self.resident.room,
+            buffer.strides,
+            buffer.dtype,
         )
         own = [item for one in given for item in self._copies(one)]
         meeting = Meeting(self.engine, self.origin, arch, core, free="room", full="sent")
@@ -98,12 +97,12 @@ class _Handing:
 
     def _slice_operand(self, one: Handover, core: int, cores: tuple[int, ...]) -> Operand:
         """What is handed on, in the slice of a core."""
-        tensor, buffer, name = self.tensor, self.buffer, self.tensor.name
-        before, _ = self.kept.around(core)
-        spans = self.following.work(one.giver, name, tuple(Range(*span) for span in one.box))
-        pairs = zip(self.kept.slices[core], before, strict=True)
+        tensor, buffer = self.plan.schedule.group.tensors[self.name], self.buffer
+        before, _ = self.resident.around(core)
+        spans = self.following.work(one.giver, self.name, tuple(Range(*span) for span in one.box))
+        pairs = zip(self.resident.slices[core], before, strict=True)
         firsts = [Range(start - b, size) for (start, size), b in pairs]
-        origin = self.following.buffered_box(core, name, firsts)
-        address = address_of_ranges(Address(self.kept.address), spans, origin, buffer.strides)
+        origin = self.following.buffered_box(core, self.name, firsts)
+        address = address_of_ranges(Address(self.resident.address), spans, origin, buffer.strides)
         shape = tuple(size for _, size in one.box)
         return replace(in_buffer(buffer, address, shape, tensor, spans), cores=cores)

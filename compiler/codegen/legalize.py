@@ -148,15 +148,9 @@ class Names:
 def legal_vector(
     instruction: VectorFamily, arch: Arch, names: Names, *, joins: bool = True
 ) -> list[Item]:
-    """The same work in instructions of the engine's rank and extent, the quickest there are.
-
-    Args:
-        instruction: of whatever rank.
-        arch: the machine.
-        names: of loop variables.
-        joins: whether a reduction may be cut: each piece joins what the ones before it left in the
-            result.
-    """
+    """The same work in instructions of the engine's rank and extent, the quickest there are;
+    `joins`: a reduction may be cut, where each piece joins what the ones before it left in the
+    result."""
     if isinstance(instruction, Window):
         return _windows(instruction, arch.reach(instruction.form)[1], names)
     lead = int(isinstance(instruction, Reduce))

@@ -21,7 +21,7 @@ from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import Stage, tokens_between
 from compiler.codegen.nodes import EngineStep, Node, instructions, renamed
 from compiler.codegen.tile import EmissionContext, Places, far_operand
-from compiler.codegen.tokens import SHARING, TURNS, Sharing, Synchronizer
+from compiler.codegen.tokens import Sharing, Synchronizer
 from compiler.errors import TooFewTokens
 from compiler.geometry.boxes import Range
 from compiler.memory.off_chip import OffChip, pinned_steps
@@ -377,8 +377,8 @@ class ProgramCode(OffChip):
         """
         front_end, cores = self.arch.front_end, self.cores
         first = {name: kind for kind in ("matrix", "vector") for name in self.arch.units(kind)}
-        for sharing in (TURNS,) if turns else SHARING:
-            if sharing.alone:
+        for sharing in (Sharing.TURNS,) if turns else [*Sharing][:-1]:
+            if sharing >= Sharing.ALONE:
                 cores = [[renamed(node, first) for node in nodes] for nodes in cores]
             sync = Synchronizer(front_end.sync == "tokens", sharing)
             streams = tuple(tuple(sync.stream(nodes)) for nodes in cores)
@@ -411,7 +411,7 @@ def _too_few(tokens: Mapping[str, int], where: str, bound: int, sharing: Sharing
         demand=demand,
         bound=bound,
         unit="tokens",
-        terms=(("engines that take turns", demand),) if sharing.turns else terms,
+        terms=(("engines that take turns", demand),) if sharing is Sharing.TURNS else terms,
         levers=(f"front_end.tokens of at least {demand}", "front_end.sync: interlock"),
         where=f"{where}: tokens of a core",
     )

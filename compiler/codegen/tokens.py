@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import lru_cache
 from operator import attrgetter
 
@@ -110,33 +111,21 @@ class TokenChain:
     second: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Sharing:
-    """How tokens are saved on a machine that has few."""
+class Sharing(IntEnum):
+    """How tokens are saved on a machine that has few: by all ways up to this one."""
 
-    lanes: int = 2
-    """Sets of tokens that neighbouring loops take in turns."""
-    barriers: bool = False
-    """Whether barriers order what happens once."""
-    merged: bool = False
-    """Whether one token per pair of engines and depth keeps all orders between iterations: one is
-    over with what they share before another begins, the next or the one after."""
-    alone: bool = False
-    """Whether the first engine of each kind does the work of all: less has to keep an order."""
-    turns: bool = False
-    """Whether one engine works at a time."""
-
-
-SHARING = (
-    Sharing(),
-    Sharing(lanes=1),
-    Sharing(lanes=1, barriers=True),
-    Sharing(lanes=1, barriers=True, merged=True),
-    Sharing(lanes=1, barriers=True, merged=True, alone=True),
-)
-"""From lavish to sparing."""
-TURNS = Sharing(lanes=1, barriers=True, merged=True, alone=True, turns=True)
-"""For machines that have too few for any of these."""
+    NONE = 0
+    LANES = 1
+    """Neighbouring loops have no sets of tokens that they take in turns."""
+    BARRIERS = 2
+    """Barriers order what happens once."""
+    MERGED = 3
+    """One token per pair of engines and depth keeps all orders between iterations: one is over with
+    what they share before another begins, the next or the one after."""
+    ALONE = 4
+    """The first engine of each kind does the work of all: less has to keep an order."""
+    TURNS = 5
+    """One engine works at a time."""
 
 
 @dataclass
@@ -145,7 +134,7 @@ class Synchronizer:
 
     tokens: bool = True
     """Whether the machine has tokens; else its hardware interlocks."""
-    sharing: Sharing = SHARING[0]
+    sharing: Sharing = Sharing.NONE
     initial: dict[str, int] = field(default_factory=dict)
     """Token -> count at the start."""
     barriers: dict[str, int] = field(default_factory=dict)
@@ -161,11 +150,10 @@ class Synchronizer:
         if not self.tokens:
             none: Marks = [{} for _ in body]
             return self._items(body, (none, none), 0)
-        if self.sharing.turns:
-            turns = EngineRing(self._numbered, self.initial)
-            return turns.stream(body)
+        if self.sharing is Sharing.TURNS:
+            return EngineRing(self._numbered, self.initial).stream(body)
         touches = [node.touches for node in body]
-        if not self.sharing.barriers:
+        if self.sharing < Sharing.BARRIERS:
             return self._items(body, self._marks(touches, 0, 0), 0)
         return self._items(*self._behind_barriers(body, chains(tuple(touches), 0)), 0)
 
@@ -204,6 +192,7 @@ class Synchronizer:
     def _items(self, body: Sequence[Node], marks: tuple[Marks, Marks], depth: int) -> list[Item]:
         items: list[Item] = []
         walks, team = 0, _Team()
+        lanes = 1 if self.sharing else 2
         for node, taken, given in zip(body, *marks, strict=True):
             if isinstance(node, EngineStep):
                 waits = tuple(taken.get(node.engine, ()))
@@ -218,7 +207,7 @@ class Synchronizer:
             items += (Sync(engine=e, waits=tuple(t), origin=origin) for e, t in taken.items())
             if depth == 0:
                 self._ranks = self._ranked(node)
-            items += self._loop_items(node, depth + 1, walks % self.sharing.lanes)
+            items += self._loop_items(node, depth + 1, walks % lanes)
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
         return [*items, *team.released()]
@@ -243,14 +232,14 @@ class Synchronizer:
 
     def _chains(self, touches: Sequence[Touches], depth: int) -> list[TokenChain]:
         found = chains(tuple(touches), depth)
-        return merged(found) if self.sharing.merged else found
+        return merged(found) if self.sharing >= Sharing.MERGED else found
 
     def _token(self, chain: TokenChain, depth: int, lane: int) -> tuple[str, int]:
         """The token of a chain, and how many each of its pairs gives and takes."""
         kind = self._token_kind(chain)
         rank = self._ranks[kind].index(depth) + 1 if depth else 0
         name = f"{kind}_{rank}" + ("b" if lane else "")
-        if self.sharing.merged and chain.distance:
+        if self.sharing >= Sharing.MERGED and chain.distance:
             self.initial[name] = SHARED
             return name, SHARED // chain.distance
         self.initial[name] = chain.distance * len(chain.first)
@@ -261,7 +250,7 @@ class Synchronizer:
         ends = f"{chain.giver}_{chain.taker}"
         if not chain.distance:
             return f"full_{ends}"
-        if self.sharing.merged:
+        if self.sharing >= Sharing.MERGED:
             return f"free_{ends}"
         pairs = f"x{len(chain.first)}" if len(chain.first) > 1 else ""
         return f"free{chain.distance}{pairs}_{ends}"

@@ -216,13 +216,8 @@ class Windows:
     def limits(
         self, read: Operand, rows: tuple[int | None, int | None], first: int
     ) -> tuple[Limit, ...]:
-        """How far input positions go where there are fewer windows.
-
-        Args:
-            read: the input over all loops, with limits of those.
-            rows: loops over windows.
-            first: axis of the first of them in the operand that the limits are for.
-        """
+        """How far input positions, `read` over all loops, go where there are fewer windows in
+        `rows`, the first of which is axis `first` of the operand that the limits are for."""
         made = []
         for side, row in enumerate(rows):
             step = self.stride[side]

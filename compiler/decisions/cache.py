@@ -12,22 +12,22 @@ program is the one that a search would give.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from pydantic import TypeAdapter
 
 from compiler.decisions.text.apply import Expected
 from compiler.decisions.text.extract import extract_tree
-from compiler.decisions.text.text import TreeError, parse_tree, print_tree
+from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.decisions.text.tree import Tree
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import Stages
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import Field, TrackedCache, read_again
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Estimate
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from compiler.tensor_ir.text import print_graph
 from simmodel.arch.record import Arch
@@ -160,27 +160,30 @@ def _standing(values: Any) -> str:
     return _hashed(*map(repr, values))
 
 
+@dataclass(frozen=True)
+class _Document:
+    """A decision, and the fields that were read for it."""
+
+    fields: tuple[Field, ...]
+    notes: tuple[str, ...]
+    expected: tuple[Expected | None, ...]
+    tree: str
+
+
+_DOCUMENTS = TypeAdapter(_Document)
+
+
 def _serialize(fields: Sequence[Field], decision: NetworkDecision) -> str:
-    content = {
-        "fields": [list(field) for field in fields],
-        "notes": list(decision.notes),
-        "expected": [None if each is None else [*map(astuple, each)] for each in decision.expected],
-        "tree": print_tree(decision.tree).splitlines(),
-    }
-    return json.dumps(content, indent=1)
+    text = print_tree(decision.tree)
+    content = _Document(tuple(fields), decision.notes, decision.expected, text)
+    return _DOCUMENTS.dump_json(content, indent=1).decode()
 
 
 def _deserialize(text: str) -> tuple[tuple[Field, ...], NetworkDecision] | None:
     """What `_serialize` wrote; None for what another version has written."""
     try:
-        content = json.loads(text)
-        tree = parse_tree("\n".join(content["tree"]))
-        expected = tuple(
-            None if rows is None else tuple(Estimate(*map(float, row)) for row in rows)
-            for rows in content["expected"]
-        )
-        fields = tuple(tuple(map(str, each)) for each in content["fields"])
-        notes = tuple(map(str, content["notes"]))
-    except (ValueError, KeyError, TypeError, TreeError):
+        content = _DOCUMENTS.validate_json(text)
+        tree = parse_tree(content.tree)
+    except ValueError:
         return None
-    return fields, NetworkDecision(tree, expected, notes)
+    return content.fields, NetworkDecision(tree, content.expected, content.notes)

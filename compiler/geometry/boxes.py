@@ -33,13 +33,8 @@ class Range:
 def limits(
     extents: Sequence[int], counts: Sequence[Count | None], ranges: Sequence[Range]
 ) -> tuple[Limit, ...]:  # fmt: skip
-    """Limits of `ranges` along dimensions whose extents depend on lengths.
-
-    Args:
-        extents: at the upper edge of all registers.
-        counts: of each dimension at any lengths; None, or none at all: always its extent.
-        ranges: one for each dimension.
-    """
+    """Limits of `ranges` along dimensions whose extents at the upper edge of all registers become
+    `counts` at other lengths; None, or none at all: always the extent."""
     found = []
     for axis, span in enumerate(ranges):
         count, stop = counts[axis] if axis < len(counts) else None, span.stop
@@ -171,13 +166,8 @@ class Needs:
 
 
 def needs(layer: Layer, out: Sequence[Range], split: Mapping[int, Range]) -> Needs:
-    """Loop ranges and regions that the tile `out` of the layer's result needs.
-
-    Args:
-        layer: nests in order.
-        out: ranges of the result's dims.
-        split: ranges of the head's reduction dims that are not taken whole.
-    """
+    """Loop ranges and regions that the tile `out` of the layer's result needs; `split`: ranges of
+    the head's reduction dims that are not taken whole."""
     wanted: dict[str, tuple[Range, ...]] = {layer.result.name: tuple(out)}
     touches: dict[Key, tuple[Range, ...]] = {}
     loops: list[tuple[Range, ...]] = []

@@ -35,13 +35,7 @@ def slices(arch: Arch) -> int:
 
 def keeps_apart(group: Group, parts: Sequence[Box], arch: Arch) -> bool:
     """Whether each cluster finds what it reads in its own slices, and no two cores store the same
-    row of a table.
-
-    Args:
-        group: the group.
-        parts: of its last result, one for each core that takes part.
-        arch: the machine.
-    """
+    row of a table, if each core has one of the `parts` of the last result."""
     if not _puts_apart(group, parts):
         return False
     count = slices(arch)

@@ -1,10 +1,10 @@
 """Bank assignment: a local search that moves buffers to other banks to save cycles.
 
 The cost of a placement is the cycles that engines lose to bank conflicts (`BankTraffic`) and to
-waits for a slot that is used again (`Waits`). A step changes one buffer's address or the distance
-between its slots, or exchanges two buffers; only steps that lower the cost are taken, so the result
-never costs more than the start. Contiguity needs no term: slots stay contiguous, and the speed of a
-copy does not depend on its address.
+waits for a slot that is used again (`BankedMemory`). A step changes one buffer's address or the
+distance between its slots, or exchanges two buffers; only steps that lower the cost are taken, so
+the result never costs more than the start. Contiguity needs no term: slots stay contiguous, and the
+speed of a copy does not depend on its address.
 """
 
 from __future__ import annotations
@@ -174,19 +174,14 @@ def _states(phase: Phase, times: Floats) -> tuple[NDArray[np.bool_], Floats]:
 
 @dataclass(frozen=True)
 class BankedMemory:
-    """One memory during the search."""
+    """One memory during the search, and cycles lost by waiting for bytes that several buffers
+    share."""
 
     size: int
     """Bytes that buffers may take, from address 0."""
     bank_size: int
     grain: Callable[[TileBuffer], int]
     """Buffers, and their slots, start at multiples of this."""
-
-
-@dataclass(frozen=True)
-class Waits:
-    """Cycles lost by waiting for bytes that several buffers share."""
-
     between: Callable[[TileBuffer, TileBuffer], float]
     """Infinity for those in use together."""
     busy: Sequence[tuple[int, int]] = ()
@@ -197,18 +192,11 @@ class Waits:
 
 def separate(
     places: Places, buffers: Sequence[TileBuffer], traffics: Sequence[BankTraffic],
-    space: BankedMemory, waits: Waits,
+    space: BankedMemory,
 ) -> tuple[Places, float]:  # fmt: skip
-    """Places that cost at most as much as the given ones, and their cycles.
-
-    Args:
-        places: of `buffers`, and of others that stay where they are.
-        buffers: those that may be moved.
-        traffics: what goes on in this memory, of other buffers too.
-        space: the memory.
-        waits: the price of bytes that are used again.
-    """
-    search = _Search(places, buffers, traffics, space, waits)
+    """Places that cost at most as much as the given ones, and their cycles: of `buffers`, which may
+    be moved, and of others that stay where they are."""
+    search = _Search(places, buffers, traffics, space)
     if search.lost.sum() >= WORTH:
         search.run()
     return search.places, search.cost
@@ -217,17 +205,17 @@ def separate(
 class _Search:
     def __init__(
         self, places: Places, buffers: Sequence[TileBuffer], traffics: Sequence[BankTraffic],
-        space: BankedMemory, waits: Waits,
+        space: BankedMemory,
     ) -> None:  # fmt: skip
         self.places, self.buffers, self.space = dict(places), buffers, space
         self.index = {b.name: n for n, b in enumerate(buffers)}
         count = len(buffers)
-        self.price = np.zeros((count, count + len(waits.busy)))
+        self.price = np.zeros((count, count + len(space.busy)))
         for n, a in enumerate(buffers):
             for m, b in enumerate(buffers[:n]):
-                self.price[n, m] = self.price[m, n] = waits.between(a, b)
-            self.price[n, count:] = waits.ahead(a)
-        spans = [*(b.span(places[b.name]) for b in buffers), *waits.busy]
+                self.price[n, m] = self.price[m, n] = space.between(a, b)
+            self.price[n, count:] = space.ahead(a)
+        spans = [*(b.span(places[b.name]) for b in buffers), *space.busy]
         # First and last bytes of all buffers, then of what is busy.
         self.lows, self.highs = np.array(spans, dtype=np.int64).reshape(-1, 2).T.copy()
         # Per traffic, demands of each buffer's streams.

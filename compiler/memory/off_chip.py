@@ -97,19 +97,13 @@ class OffChip:
     @cached_property
     def live_ranges(self) -> list[LiveRange]:
         """Of each buffer that is no constant."""
-        last = max(0, len(self.steps) - 1)
-        names = [(name, n) for n, step in enumerate(self.steps) for name in touched_by(step)]
-        # Those of the network are theirs alone, see `relocation`.
-        names += [
-            (name, n) for name in (*self.graph.inputs, *self.graph.outputs) for n in (0, last)
-        ]
-        used: dict[str, list[int]] = {}
-        items: dict[str, int] = {}
-        for name, number in names:
+        used, last = {name: [*steps] for name, steps in self.users.items()}, len(self.steps) - 1
+        for name in (*self.graph.inputs, *self.graph.outputs):
+            # Those of the network are theirs alone, see `relocation`.
             tensor = self.graph.tensors[name]
             if tensor.data is None:
-                used.setdefault(tensor.storage.buffer, []).append(number)
-                items[tensor.storage.buffer] = size_of(tensor.dtype)
+                used.setdefault(tensor.storage.buffer, []).extend((0, max(0, last)))
+        items = {t.storage.buffer: size_of(t.dtype) for t in self.graph.tensors.values()}
         return [
             LiveRange(name, self.graph.buffers[name] * items[name], min(ns), max(ns), GRAIN)
             for name, ns in used.items()

@@ -20,7 +20,7 @@ from itertools import accumulate, product
 from typing import Annotated, Literal
 
 from compiler.cost.overlap import copy_rate
-from compiler.memory.bank_assignment import BankedMemory, Waits, separate, traffic
+from compiler.memory.bank_assignment import BankedMemory, separate, traffic
 from compiler.memory.packing import pack
 from compiler.memory.prefetch_addresses import LAYERS, LoadPacing, prefetched
 from compiler.memory.steady_state import phases
@@ -44,13 +44,8 @@ from simmodel.arch.record import Arch, Memory
 def check_layout(
     plan: Plan, places: Mapping[str, tuple[int, int]], arch: Arch
 ) -> Iterator[tuple[str, str]]:
-    """Errors in the places of a plan's buffers: the buffer, and a sentence.
-
-    Args:
-        plan: the buffers.
-        places: address and pitch in bytes, by name; those of all buffers.
-        arch: the memories.
-    """
+    """Errors in the places of a plan's buffers, by name their address and pitch in bytes: the
+    buffer, and a sentence."""
     for role, memory in arch.memories.on_chip().items():
         own = [b for b in plan.buffers.values() if b.role == role and b.address is None]
         size = plan.schedule.group.room(role, memory.size)
@@ -142,14 +137,6 @@ def turning(
             end = min(first + last - 1, end + 1)
         steps[buffer.name] = first, end
     return Lives(steps, last)
-
-
-def depths(last: int) -> Iterator[int]:
-    """Prefetch distances to try, in layers: all, half of them, and so on, down to one."""
-    layers = last
-    while layers > 0:
-        yield layers
-        layers //= 2
 
 
 def _used(buffer: TileBuffer, last: int) -> Life:
@@ -363,11 +350,13 @@ class _OneMemory:
             late = max(behind(a, b), behind(b, a), AGAIN * period)
             return (times - 1) * late
 
-        space = BankedMemory(self.size, self.memory.bank_size, self._grain_of)
-        waits = Waits(between, self.busy, lambda b: loading(b) if early.early(b.name) else 0.0)
+        space = BankedMemory(
+            self.size, self.memory.bank_size, self._grain_of, between, self.busy,
+            lambda b: loading(b) if early.early(b.name) else 0.0,
+        )  # fmt: skip
         seen = traffic(steady, names, self.memory)
         made = (
-            separate({n: p for n, p in s.items() if n in names}, buffers, seen, space, waits)
+            separate({n: p for n, p in s.items() if n in names}, buffers, seen, space)
             for s in starts
         )
         found, _ = min(made, key=lambda each: each[1])
@@ -380,12 +369,13 @@ def _wishes(
     """Live ranges and busy bytes to try, the best first: from all buffers alive all the time down
     to loads one layer ahead. `turns`: in a tile loop."""
     last = len(plan.layers)
+    distances = [last >> n for n in range(last.bit_length())]  # all layers, half of them .. one
     if turns:
         # The tile before ends often, the group before once: it is run into first.
         stored = {name for name, _ in plan.stores}
-        loops = (turning(buffers, last, stored, layers) for layers in depths(last))
+        loops = (turning(buffers, last, stored, layers) for layers in distances)
         yield from product((together(buffers, last), *loops), (busy, []))
-    once = [together(buffers, last), *(ahead(buffers, last, layers) for layers in depths(last))]
+    once = [together(buffers, last), *(ahead(buffers, last, layers) for layers in distances)]
     yield from ((lives, avoided) for avoided in (busy, []) for lives in once)
 
 

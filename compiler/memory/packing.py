@@ -6,16 +6,16 @@ Items whose live ranges do not overlap are packed separately. Each set is packed
 
 from __future__ import annotations
 
-import heapq
 import itertools
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.schedule.residency.buffer import LiveRange, lowest_gap
+from compiler.schedule.residency.buffer import LiveRange, place
 
 
 def lower_bound(items: Sequence[LiveRange]) -> int:
@@ -42,79 +42,26 @@ def in_separate_times(items: Sequence[LiveRange]) -> list[list[LiveRange]]:
 
 # Packing by a single sweep over the items, in several orders: fast, and often good enough.
 
-Neighbours = list[list[int]]
-"""For each item, the indices of those alive together with it."""
-
 
 def greedy(items: Sequence[LiveRange], capacity: int) -> dict[str, int] | None:
-    """Addresses of the first of several greedy sweeps over at least one item that ends at
+    """First-fit addresses of at least one item, in the first of several orders that ends at
     `capacity` or below, if any does."""
-    neighbours = _neighbours(items)
-    for order in _orders(items):
-        for sweep in (_first_fit, _lowest_first):
-            found = sweep(items, order, neighbours)
-            if max(low + item.size for low, item in zip(found, items, strict=True)) <= capacity:
-                return _by_name(items, found)
-    return None
+    begins = sorted({item.first for item in items})
 
+    def life(item: LiveRange) -> int:
+        return bisect_right(begins, item.last) - bisect_left(begins, item.first)
 
-def _by_name(items: Sequence[LiveRange], addresses: Sequence[int]) -> dict[str, int]:
-    return {item.name: address for item, address in zip(items, addresses, strict=True)}
-
-
-def _neighbours(items: Sequence[LiveRange]) -> Neighbours:
-    first = np.array([item.first for item in items])
-    last = np.array([item.last for item in items])
-    together = (first[:, None] <= last) & (first <= last[:, None])
-    np.fill_diagonal(together, False)
-    return [np.flatnonzero(row).tolist() for row in together]
-
-
-def _orders(items: Sequence[LiveRange]) -> Iterator[list[int]]:
-    events = np.unique([item.first for item in items])
-    low = np.searchsorted(events, [item.first for item in items])
-    high = np.searchsorted(events, [item.last for item in items], side="right")
-    lives = (high - low).tolist()
-    keys: tuple[Callable[[int], int], ...] = (
-        lambda i: items[i].size,
-        lambda i: items[i].size * lives[i],
-        lambda i: lives[i],
-        lambda i: -items[i].first,
+    orders: tuple[Callable[[LiveRange], int], ...] = (
+        lambda item: item.size,
+        lambda item: item.size * life(item),
+        life,
+        lambda item: -item.first,
     )
-    for key in keys:
-        yield sorted(range(len(items)), key=lambda i: (-key(i), -items[i].size, items[i].name))
-
-
-def _first_fit(items: Sequence[LiveRange], order: list[int], neighbours: Neighbours) -> list[int]:
-    addresses = [UNPLACED] * len(items)
-    for index in order:
-        item = items[index]
-        busy = (
-            (addresses[other], addresses[other] + items[other].size)
-            for other in neighbours[index]
-            if addresses[other] != UNPLACED
-        )
-        addresses[index] = lowest_gap(item.size, busy, item.align)
-    return addresses
-
-
-def _lowest_first(
-    items: Sequence[LiveRange], order: list[int], neighbours: Neighbours
-) -> list[int]:
-    lowest = [0] * len(items)
-    placed = [False] * len(items)
-    heap = [(0, rank, index) for rank, index in enumerate(order)]
-    while heap:
-        address, rank, index = heapq.heappop(heap)
-        if address < lowest[index]:
-            heapq.heappush(heap, (lowest[index], rank, index))
-            continue
-        placed[index] = True
-        top = address + items[index].size
-        for other in neighbours[index]:
-            if not placed[other] and lowest[other] < top:
-                lowest[other] = -(-top // items[other].align) * items[other].align
-    return lowest
+    for order in orders:
+        found, end = place(items, key=lambda i, order=order: (-order(i), -i.size, i.name))
+        if end <= capacity:
+            return found
+    return None
 
 
 # Packing by search: branch where fewest choices are left, and start anew with what was learnt.
@@ -138,14 +85,6 @@ FORGETTING = 0.95
 """What a restart leaves of the weights that failures gave to sections."""
 NOISE = 0.2
 """Standard deviation of the noise on the logarithm of an item's priority."""
-
-
-@dataclass(frozen=True)
-class PackingResult:
-    """Addresses, or none; and whether none is proven impossible."""
-
-    addresses: dict[str, int] | None
-    exhausted: bool = False
 
 
 @dataclass
@@ -210,9 +149,9 @@ class PackingSearch:
             if self._nodes <= 0:
                 break
             patience = PATIENCE * (1 + restart // SLOWDOWN) if self._nodes > last_dive else NEVER
-            outcome = self._dive(limit, self._priorities(restart), patience)
-            if outcome.addresses is not None or outcome.exhausted:
-                return outcome.addresses, self._nodes
+            found, exhausted = self._dive(limit, self._priorities(restart), patience)
+            if found is not None or exhausted:
+                return found, self._nodes
             self._weights = 1 + (self._weights - 1) * FORGETTING
         return None, 0
 
@@ -242,7 +181,10 @@ class PackingSearch:
             return rule
         return rule + self._random.normal(0, NOISE, len(self._items))
 
-    def _dive(self, limit: int, priorities: Floats, patience: int) -> PackingResult:
+    def _dive(
+        self, limit: int, priorities: Floats, patience: int
+    ) -> tuple[dict[str, int] | None, bool]:
+        """Addresses, or none; and whether none is proven impossible."""
         count = len(self._items)
         state: _PackingState | None = _PackingState(
             np.zeros(self._sections + 1, np.int64),
@@ -254,17 +196,18 @@ class PackingSearch:
         while True:
             self._nodes -= 1
             if self._nodes < 0 or patience < 0:
-                return PackingResult(None)
+                return None, False
             if state is not None and self._propagate(state, limit):
                 if not state.remaining.any():
-                    return PackingResult(_by_name(self._items, state.addresses.tolist()))
+                    found = zip(self._items, state.addresses.tolist(), strict=True)
+                    return {item.name: address for item, address in found}, False
                 stack.append(self._branch(state, limit, priorities))
             elif state is not None:
                 patience -= 1
             else:
                 stack.pop()
             if not stack:
-                return PackingResult(None, exhausted=True)
+                return None, True
             state = self._next_state(stack[-1])
 
     def _propagate(self, state: _PackingState, limit: int) -> bool:

@@ -107,16 +107,9 @@ def prefetched(
     made: Mapping[str, Place], buffers: Sequence[TileBuffer], pace: LoadPacing,
     room: tuple[int, int], busy: Sequence[tuple[int, int]],
 ) -> tuple[Places, Lives] | None:  # fmt: skip
-    """Addresses and live ranges that let loads begin early; None if they are hardly better than
-    those in `made`.
-
-    Args:
-        made: other places of the same buffers.
-        buffers: of one memory.
-        pace: of the group.
-        room: bytes of the memory, and what addresses are multiples of.
-        busy: bytes that the group before still needs.
-    """
+    """Addresses and live ranges that let loads begin early, apart from what the group before is
+    still `busy` with; None if they are hardly better than those in `made`. `room`: bytes of the
+    memory, and what addresses are multiples of."""
     size, grain = room
     blocks = _blocks(buffers, grain)
     held = [_block([b], grain) for b in buffers if b.key is None]

@@ -167,13 +167,7 @@ class _Layer:
     @cached_property
     def counts(self) -> list[int]:
         """Turns of each loop."""
-        tiled = self.plan.tiled
-        dims = tiled.layer.head.dims
-        extents = (
-            dims[loop.dim].extent if loop.reduction else max(p[loop.dim][1] for p in tiled.parts)
-            for loop in tiled.loops
-        )
-        return [-(-n // loop.size) for n, loop in zip(extents, tiled.loops, strict=True)]
+        return self.plan.tiled.turns
 
     def _turns(self, level: int) -> Moments:
         """At each moment, turns of a buffer inside the first `level` loops."""

@@ -192,7 +192,7 @@ class LayerPlanner(BufferList):
     def _input(self, key: Key) -> TileBuffer:
         region = self._region(key)
         level = self._level(region)
-        turns = math.prod(self._tile_count(loop) for loop in range(level))
+        turns = math.prod(self.tiled.turns[:level])
         name = key[0] if key[1] is None else f"{key[0]}+border"
         return self._own(
             name, role_of(self.layer, key, self.arch), self.layer.tensors[key[0]].dtype,
@@ -229,14 +229,6 @@ class LayerPlanner(BufferList):
         moved = {name for span in region.ranges for name, _ in span.terms}
         levels = [i + 1 for i in range(self.depth) if variable(i) in moved]
         return max(levels, default=0)
-
-    def _tile_count(self, level: int) -> int:
-        loop = self.tiled.loops[level]
-        if loop.reduction:
-            extent = self.layer.head.dims[loop.dim].extent
-        else:
-            extent = max(part[loop.dim][1] for part in self.tiled.parts)
-        return -(-extent // loop.size)
 
     def _result_buffer(self, name: str, dtype: str, position: int, role: str, *, slots: int) -> str:
         """A buffer for the result of the nest at `position`."""

@@ -12,14 +12,16 @@ nothing else touch the same boxes, shifted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.geometry.boxes import Range, scaled, summed
-from compiler.geometry.tile_trace import TileTrace
+from compiler.geometry.tile_trace import TileStep, TileTrace
 from compiler.plan.make_plan import Plan
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.bounds import Box
@@ -121,8 +123,8 @@ def _of_plan(plan: Plan, registers: Sequence[Register]) -> Following:
     if not axes:
         return STILL
     if plan.walked:
-        works = [_work_boxes(group, walked) for walked in plan.walked]
-        holds = [_hold_boxes(walked) for walked in plan.walked]
+        works = [_boxes(walked, partial(_worked, group)) for walked in plan.walked]
+        holds = [_boxes(walked, _on_chip) for walked in plan.walked]
     else:
         works, holds = [{last.name: [part]} for part in parts], [{} for _ in parts]
     moving, lying = (_follows(axes, parts, boxes) for boxes in (works, holds))
@@ -152,49 +154,41 @@ Boxes = dict[str, list[Box]]
 """By tensor, what a core touches of it, tile by tile."""
 
 
-def _work_boxes(group: Group, walked: TileTrace) -> Boxes:
+def _worked(group: Group, moment: TileStep) -> Iterator[tuple[str, Box]]:
+    """What a tile computes of each tensor, and what it completes."""
+    for layer, box in zip(group.layers, moment.work, strict=True):
+        if box is not None:
+            yield layer.result.name, box
+    yield from moment.out.items()
+
+
+def _on_chip(moment: TileStep) -> Iterator[tuple[str, Box]]:
+    """What is on chip in a tile."""
+    return ((name, hold.box) for name, hold in moment.holds.items())
+
+
+def _boxes(
+    walked: TileTrace, touched: Callable[[TileStep], Iterable[tuple[str, Box]]]
+) -> Boxes:  # fmt: skip
+    """What all tiles have `touched`, also in the last turn of the loop around them."""
     found: Boxes = {}
-    for moment in walked.moments:
-        for layer, box in zip(group.layers, moment.work, strict=True):
-            if box is not None:
-                found.setdefault(layer.result.name, []).append(box)
-        for name, box in moment.out.items():
-            found.setdefault(name, []).append(box)
-    return _over_turns(found, walked)
-
-
-def _hold_boxes(walked: TileTrace) -> Boxes:
-    found: Boxes = {}
-    for moment in walked.moments:
-        for name, hold in moment.holds.items():
-            found.setdefault(name, []).append(hold.box)
-    return _over_turns(found, walked)
-
-
-def _over_turns(boxes: Boxes, walked: TileTrace) -> Boxes:
-    """`boxes` with those of the last turn of the loop around all tiles."""
+    for name, box in chain.from_iterable(map(touched, walked.moments)):
+        found.setdefault(name, []).append(box)
     turns = walked.repeats - 1
-    if not turns:
-        return boxes
-    for name, steps in (walked.strides or {}).items():
-        known = boxes.get(name, [])
+    for name, steps in (walked.strides or {}).items() if turns else ():
+        known = found.get(name, [])
         known += [
             tuple((low + turns * step, size) for (low, size), step in zip(box, steps, strict=True))
             for box in known
         ]
-    return boxes
+    return found
 
 
 def _follows(
     axes: Sequence[_SplitAxis], parts: Sequence[Box], boxes: Sequence[Boxes]
 ) -> Sequence[Follows] | None:
-    """By core, how what it touches moves; None where cores differ in more than where that lies.
-
-    Args:
-        axes: that cores share.
-        parts: of the last result, by core.
-        boxes: by core.
-    """
+    """By core, how what it touches moves that has one of `parts` of the last result; None where
+    cores differ in more than where that lies."""
     if any(own.keys() != boxes[0].keys() for own in boxes):
         return None
     found: list[dict[str, tuple[Follow | None, ...]]] = [{} for _ in boxes]
@@ -220,12 +214,8 @@ def _factors(
     axes: Sequence[_SplitAxis], parts: Sequence[Box], spans: Sequence[NDArray[np.int64]]
 ) -> dict[int, tuple[_SplitAxis, int]] | None:
     """Dimension of a tensor that moves from core to core -> with which axis, and by how many
-    positions for one; None where that is not regular.
-
-    Args:
-        axes, parts: as of `_follows`.
-        spans: by core, first position and size of each box and dimension.
-    """
+    positions for one; None where that is not regular. `spans`: by core, first position and size of
+    each box and dimension."""
     found: dict[int, tuple[_SplitAxis, int]] = {}
     cores = {part: core for core, part in enumerate(parts)}
     for axis in axes:

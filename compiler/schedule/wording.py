@@ -31,12 +31,13 @@ def sizes_text(schedule: Schedule) -> str:
 
 def loops_text(tiled: Tiled) -> str:
     """The loops of a layer, outermost first."""
-    found = []
-    for loop in tiled.loops:
-        sizes = (part[loop.dim][1] for part in tiled.parts)
-        extent = tiled.layer.head.dims[loop.dim].extent if loop.reduction else max(sizes)
-        found.append(f"{loop_name(tiled.layer, loop)} {loop.size} of {extent}")
-    return ", ".join(found) or WHOLE
+    return (
+        ", ".join(
+            f"{loop_name(tiled.layer, loop)} {loop.size} of {tiled.extent(loop)}"
+            for loop in tiled.loops
+        )
+        or WHOLE
+    )
 
 
 def loop_name(layer: Layer, loop: TileLoop) -> str:

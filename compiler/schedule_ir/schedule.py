@@ -65,6 +65,17 @@ class Tiled:
     resident: bool = False
     """Constants of the whole layer are loaded once, before the group's loops."""
 
+    def extent(self, loop: TileLoop) -> int:
+        """Positions that a loop walks at most on one core."""
+        if loop.reduction:
+            return self.layer.head.dims[loop.dim].extent
+        return max(part[loop.dim][1] for part in self.parts)
+
+    @property
+    def turns(self) -> list[int]:
+        """Of each loop."""
+        return [-(-self.extent(loop) // loop.size) for loop in self.loops]
+
 
 @dataclass(frozen=True)
 class OuterLoop:

@@ -113,7 +113,7 @@ class Pinning(PinConstants):
         return super().apply(parts, graph, _Bargain(prices))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Bargain(OptimisticPrices):
     """Prices that fall with every tensor in shared memory, or on chip."""
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.memory.bank_assignment import BankedMemory, Ints, Waits, separate, traffic
+from compiler.memory.bank_assignment import BankedMemory, Ints, separate, traffic
 from compiler.memory.steady_state import SAMPLES, Phase, Stream, Task
 from compiler.schedule.residency.buffer import Places, TileBuffer
 from simmodel.arch.record import Memory
@@ -33,12 +33,11 @@ def task(engine: str, held: TileBuffer, rate: float, ahead: int = 0, cycles: flo
     return Task(engine, cycles, 1, (moved,))
 
 
-def space(size: int = MEMORY.size) -> BankedMemory:
-    return BankedMemory(size, BANK, lambda b: 16)
-
-
-def waits(between: float = math.inf) -> Waits:
-    return Waits(lambda a, b: between)
+def space(
+    between: Callable[[TileBuffer, TileBuffer], float] = lambda a, b: math.inf,
+    size: int = MEMORY.size,
+) -> BankedMemory:
+    return BankedMemory(size, BANK, lambda b: 16, between)
 
 
 def lost(tasks: list[Task], places: Places, memory: Memory = MEMORY) -> float:
@@ -58,7 +57,7 @@ def _column(value: int) -> Ints:
 
 def moved(tasks: list[Task], buffers: list[TileBuffer], start: Places) -> Places:
     seen = traffic([Phase(tuple(tasks), 1)], [b.name for b in buffers], MEMORY)
-    return separate(start, buffers, seen, space(), waits())[0]
+    return separate(start, buffers, seen, space())[0]
 
 
 def test_what_engines_touch_together_goes_to_banks_of_its_own() -> None:
@@ -120,8 +119,7 @@ def test_space_is_not_used_again_where_the_wait_costs_more() -> None:
     start = {"hot": (0, 256), "a": (256, 512), "b": (768, b.bytes)}
     seen = traffic([Phase(tuple(tasks), 1)], ["a", "hot"], MEMORY)
     dear, cheap = (
-        separate(start, [a, b, hot], seen, space(), Waits(_between(price)))[0]
-        for price in (1e6, 1.0)
+        separate(start, [a, b, hot], seen, space(_between(price)))[0] for price in (1e6, 1.0)
     )
     assert dear == start
     assert lost(tasks, {n: cheap[n] for n in ("a", "hot")}) == 0
@@ -162,11 +160,11 @@ def test_live_buffers_never_meet_and_nothing_leaves_the_memory(
 ) -> None:
     buffers, start, phases = case
     seen = traffic(phases, start, MEMORY)
-    live = Waits(lambda a, b: math.inf if a.first <= b.last and b.first <= a.last else 0.0)
     limit = max(address + pitch * 2 for address, pitch in start.values())
     limit = min(MEMORY.size, limit)
-    places, cost = separate(start, buffers, seen, space(limit), live)
-    assert (places, cost) == separate(start, buffers, seen, space(limit), live)
+    live = space(lambda a, b: math.inf if a.first <= b.last and b.first <= a.last else 0.0, limit)
+    places, cost = separate(start, buffers, seen, live)
+    assert (places, cost) == separate(start, buffers, seen, live)
     spans = {}
     for b in buffers:
         address, pitch = places[b.name]

@@ -13,8 +13,6 @@ from machines import machine
 from compiler.codegen.issue_order.units import plays
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, emptied
 from compiler.codegen.tokens import (
-    SHARING,
-    TURNS,
     Sharing,
     Synchronizer,
     TokenChain,
@@ -102,7 +100,7 @@ def test_engines_in_turns_take_one_token_each() -> None:
     fill = sync_leaf("load", use("x", 0, write=True))
     work = sync_leaf("matrix", use("x", 0, write=False))
     move = sync_leaf("store", use("x", 0, write=False))
-    sync = Synchronizer(sharing=TURNS)
+    sync = Synchronizer(sharing=Sharing.TURNS)
     walk = SegmentedLoop("i", (LoopSegment(3, (fill, work)),))
     (loop, *rest) = sync.stream([walk, move])
     assert isinstance(loop, Loop)
@@ -252,7 +250,7 @@ def _operand(memory: str, base: int) -> Operand:
     return Operand(memory, Address(base), (SIZE,), (1,), "int8")
 
 
-@pytest.mark.parametrize("sharing", [*SHARING, TURNS])
+@pytest.mark.parametrize("sharing", Sharing)
 @ANY
 @given(trees())
 def test_conflicts_keep_their_order(sharing: Sharing, tree: tuple[list[Node], list[Space]]) -> None:

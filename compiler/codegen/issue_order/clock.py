@@ -44,15 +44,16 @@ class IssueClock:
         self._arrived: dict[str, int] = {}
         self._fence = 0
         self._flying: list[tuple[int, ByteAccess]] = []
-        self._within: dict[str, list[tuple[int, ByteAccess]]] = defaultdict(list)
-        """The same by memory."""
         self._floor = 0
         self.now = 0
         """End of what has been played."""
 
-    def play(self, atom: IssueUnit, touched: Accesses = ()) -> tuple[int, int]:
-        """Start and end of `atom`, which touches `touched` (machines that interlock)."""
-        cost = atom.cost
+    def play(self, atom: IssueUnit, at: Accesses | None = None) -> tuple[int, int]:
+        """Start and end of `atom`, which touches what it always does, or in an iteration what is
+        there `at` that time (machines that interlock)."""
+        cost, touched = atom.cost, at
+        if touched is None:
+            touched = atom.accesses if self._interlock else ()
         free = start = max(self._free[lane] for lane in self._lanes(cost))
         if self._queues:
             for engine in cost.engines:
@@ -90,10 +91,9 @@ class IssueClock:
 
     def _cleared(self, start: int, touched: Accesses) -> int:
         start = max(start, self._floor)
-        for mine in touched:
-            for end, access in self._within[mine.memory]:
-                if end > start and conflict(access, mine, self._loops):
-                    start = end
+        for end, access in self._flying:
+            if end > start and any(conflict(access, mine, self._loops) for mine in touched):
+                start = end
         return start
 
     def _note(self, atom: IssueUnit, start: int, end: int, touched: Accesses) -> None:
@@ -110,9 +110,7 @@ class IssueClock:
             self._passed(atom, start)
         if self._interlock:
             self._forget()
-            for access in touched:
-                self._flying.append((end, access))
-                self._within[access.memory].append((end, access))
+            self._flying += [(end, access) for access in touched]
         self.now = max(self.now, end)
 
     def _forget(self) -> None:
@@ -122,9 +120,6 @@ class IssueClock:
         self._flying.sort(key=lambda entry: entry[0])
         self._floor = max(self._floor, self._flying[FLYING // 2 - 1][0])
         del self._flying[: FLYING // 2]
-        self._within.clear()
-        for entry in self._flying:
-            self._within[entry[1].memory].append(entry)
 
     def _passed(self, atom: IssueUnit, start: int) -> None:
         cost = atom.cost

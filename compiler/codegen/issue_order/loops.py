@@ -13,7 +13,7 @@ operands restrict it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from compiler.codegen.issue_order.access import Accesses, meet, merged
@@ -37,6 +37,8 @@ class SoftwarePipeline:
     """The kernel of a rotated loop."""
 
     entries: tuple[Entry, ...]
+    pace: int = 0
+    """Cycles per iteration, once these are found."""
 
     @property
     def ahead(self) -> int:
@@ -64,14 +66,6 @@ class SoftwarePipeline:
         return all(last[lane] < (turn + 1, at) for lane, (turn, at) in first.items())
 
 
-@dataclass(frozen=True)
-class PacedPipeline:
-    """A schedule and its cycles per iteration."""
-
-    schedule: SoftwarePipeline
-    pace: int
-
-
 @dataclass
 class LoopOrder:
     """One loop whose body is in atoms, ready to be rotated."""
@@ -85,14 +79,14 @@ class LoopOrder:
     """Iterations of the loops around it, its own included."""
     _touched: dict[Entry, Accesses] = field(default_factory=dict)
 
-    def best(self, distance: int) -> PacedPipeline:
-        """The schedule that the coarse clock likes best, and its cycles per iteration.
+    def best(self, distance: int) -> SoftwarePipeline:
+        """The schedule that the coarse clock likes best.
 
         Every further copy of the body has to pay: 1 / `PAYS` of the time of the iterations played.
         """
         plain = SoftwarePipeline(tuple((index, 0) for index in range(len(self.body))))
         cycles, pace = self._played(plain)
-        choice, least = PacedPipeline(plain, pace), cycles * PAYS
+        choice, least = replace(plain, pace=pace), cycles * PAYS
         starts, period, bound = self._steady()
         if (cycles - bound) * PAYS <= cycles:
             return choice
@@ -104,7 +98,7 @@ class LoopOrder:
             end, pace = self._played(schedule)
             price = end * PAYS + schedule.ahead * cycles
             if price < least:
-                choice, least = PacedPipeline(schedule, pace), price
+                choice, least = replace(schedule, pace=pace), price
         return choice
 
     @property
@@ -114,15 +108,14 @@ class LoopOrder:
         names = dict.fromkeys(n for cost in costs for n, _ in (*cost.waits, *cost.signals))
         return self.loop.count, costs, tuple(self.counts.get(name, 0) for name in names)
 
-    def issue_units(self, choice: PacedPipeline, pricer: Pricer) -> list[IssueUnit]:
+    def issue_units(self, schedule: SoftwarePipeline, pricer: Pricer) -> list[IssueUnit]:
         """The loop as its schedule says: what comes first, the kernel, what is left."""
-        schedule, pace = choice.schedule, choice.pace
         name, count, ahead = self.loop.variable, self.loop.count, schedule.ahead
         kernel = [self.body[index].shifted(name, shift) for index, shift in schedule.entries]
         items = tuple(atom.item for atom in kernel)
         return [
             *self._peeled(schedule.turns(count, -ahead, 0)),
-            *([pricer.loop(Loop(name, count - ahead, items), kernel, pace)]
+            *([pricer.loop(Loop(name, count - ahead, items), kernel, schedule.pace)]
               if count - ahead > 1 else [atom.fixed(name, 0) for atom in kernel]),
             *self._peeled(schedule.turns(count, count - ahead, count)),
         ]  # fmt: skip
@@ -181,15 +174,10 @@ class LoopOrder:
         return SoftwarePipeline(tuple((index, shift - least) for _, _, index, shift in ordered))
 
     def _play(self, clock: IssueClock, index: int, turn: int) -> tuple[int, int]:
-        touched: Accesses = ()
-        if self.arch.front_end.sync == "interlock":
-            found = self._touched.get((index, turn))
-            if found is None:
-                name = self.loop.variable
-                found = tuple(a.at(name, turn) for a in self.body[index].accesses)
-                self._touched[index, turn] = found
-            touched = found
-        return clock.play(self.body[index], touched)
+        if self.arch.front_end.sync == "interlock" and (index, turn) not in self._touched:
+            found = (a.at(self.loop.variable, turn) for a in self.body[index].accesses)
+            self._touched[index, turn] = tuple(found)
+        return clock.play(self.body[index], self._touched.get((index, turn)))
 
     def _played(self, schedule: SoftwarePipeline) -> tuple[int, int]:
         """End of a few iterations on the machine's queues, and cycles of each in between."""

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from compiler.codegen.issue_order.access import Accesses
 from compiler.codegen.issue_order.clock import IssueClock, issued_by
-from compiler.codegen.issue_order.loops import LoopOrder, PacedPipeline
+from compiler.codegen.issue_order.loops import LoopOrder, SoftwarePipeline
 from compiler.codegen.issue_order.units import (
     IssueUnit,
     Pricer,
@@ -54,15 +53,10 @@ class OrderInstructions(Omittable):
         registers: Sequence[Register] = (),
     ) -> tuple[tuple[Item, ...], ...]:
         """The stream of each core in a better order, or as it is; what is found for one loop
-        serves its likes on other cores.
-
-        Args:
-            streams: items that, executed one after another, never wait for a token.
-            arch: the machine.
-            tokens: initial counts.
-            registers: lengths that are known when it runs; accesses are apart at all of them.
-        """
-        known: dict[Hashable, PacedPipeline] = {}
+        serves its likes on other cores. Streams never wait for a token where they are executed one
+        item after another from the initial counts of `tokens`; with `registers`, lengths that are
+        known when it runs, accesses are apart at all of them."""
+        known: dict[Hashable, SoftwarePipeline] = {}
         own = frozenset(name for counts in tokens for name in counts)
         users = users_of(streams, arch)
         pricers = (Pricer(arch, users, own, heard) for heard in remote_waits_of(streams, arch))
@@ -89,7 +83,7 @@ class OrderInstructions(Omittable):
 class _IssueSequence:
     options: OrderInstructions
     pricer: Pricer
-    known: dict[Hashable, PacedPipeline]
+    known: dict[Hashable, SoftwarePipeline]
 
     def merged_units(
         self, items: Sequence[Item], counts: Mapping[str, int], loops: Mapping[str, int]
@@ -115,7 +109,7 @@ class _IssueSequence:
         order = LoopOrder(self.pricer.arch, whole, body, counts, inside)
         key = order.signature
         choice = self.known.get(key)
-        if choice is None or not order.legal(choice.schedule):
+        if choice is None or not order.legal(choice):
             choice = order.best(self.options.distance)
             self.known[key] = choice
         return order.issue_units(choice, self.pricer)
@@ -126,8 +120,8 @@ def _best_order(
 ) -> list[IssueUnit]:
     """Whichever order of `atoms` a `fresh` coarse clock likes best."""
     clock = fresh()
-    starts = [clock.play(atom, _touched(atom, arch))[0] for atom in atoms]
-    best, least = atoms, _clock_cycles(atoms, arch, fresh(queues=True))
+    starts = [clock.play(atom)[0] for atom in atoms]
+    best, least = atoms, _clock_cycles(atoms, fresh(queues=True))
     if least <= clock.now:
         return atoms
     depth = arch.front_end.depth
@@ -136,20 +130,16 @@ def _best_order(
         order = sorted((time, not atom.cost.load, i) for i, (time, atom) in
                        enumerate(zip(times, atoms, strict=True)))  # fmt: skip
         found = [atoms[i] for _, _, i in order]
-        cycles = _clock_cycles(found, arch, fresh(queues=True))
+        cycles = _clock_cycles(found, fresh(queues=True))
         if cycles < least:
             best, least = found, cycles
     return best
 
 
-def _clock_cycles(atoms: list[IssueUnit], arch: Arch, clock: IssueClock) -> int:
+def _clock_cycles(atoms: list[IssueUnit], clock: IssueClock) -> int:
     for atom in atoms:
-        clock.play(atom, _touched(atom, arch))
+        clock.play(atom)
     return clock.now
-
-
-def _touched(atom: IssueUnit, arch: Arch) -> Accesses:
-    return atom.accesses if arch.front_end.sync == "interlock" else ()
 
 
 # Work of equal engines, in turns: each gets its next instruction before the queue of one is full.

@@ -33,13 +33,8 @@ Part = Made | Group
 
 
 def extract_tree(network: str, parts: Sequence[Part], *, addresses: bool = False) -> Tree:
-    """The tree of `parts`.
-
-    Args:
-        network: its name.
-        parts: groups, with plans and places or without, and calls of the host, in order.
-        addresses: whether the tree says where the buffers of every step lie.
-    """
+    """The tree of a network's groups, with plans and places or without, and calls of the host;
+    `addresses`: it says where the buffers of every step lie."""
     steps = tuple(_tree_step(part, addresses) for part in parts)
     return Tree(network, steps, tuple(_residents(parts)))
 

@@ -22,7 +22,7 @@ word, in quotes otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -128,28 +128,24 @@ def parse_tree(text: str) -> Tree:
 
 
 class _TreeParser:
-    """The tree so far."""
+    """The tree so far; a line is read by the method that is named by its first word."""
+
+    LINES = ("tree", "slots", "home", "step", "core", "for", "layer", "buffer", "host")
 
     def __init__(self) -> None:
         self.mistakes: list[str] = []
         self.network: str | None = None
         self.homes: list[Home] = []
         self.steps: list[ScheduleStep | Call] = []
-        self.lines: dict[str, Callable[[LineTokens, int], None]] = {
-            "tree": self._tree, "slots": self._slots, "home": self._home, "step": self._open_step,
-            "core": self._core, "for": self._for, "layer": self._parse_layer,
-            "buffer": self._buffer,
-            "host": self._parse_host,
-        }  # fmt: skip
 
     def take(self, words: LineTokens, line: int) -> None:
         """Read one line."""
         if not words.peek():
             return
-        first = words.next()
-        if first not in self.lines:
-            raise ValueError(f"no line begins with {first!r}; there are: {', '.join(self.lines)}")
-        self.lines[first](words, line)
+        first, self.line = words.next(), line
+        if first not in self.LINES:
+            raise ValueError(f"no line begins with {first!r}; there are: {', '.join(self.LINES)}")
+        getattr(self, f"read_{first}")(words)
         if words.peek():
             raise ValueError(f"nothing may follow at {words.peek()!r}")
 
@@ -168,28 +164,26 @@ class _TreeParser:
             raise TreeError(self.mistakes)
         return Tree(self.network, tuple(self.steps), tuple(self.homes))
 
-    def _tree(self, words: LineTokens, line: int) -> None:
-        del line
+    def read_tree(self, words: LineTokens) -> None:
         self.network = words.name()
 
-    def _slots(self, words: LineTokens, line: int) -> None:
-        del line
+    def read_slots(self, words: LineTokens) -> None:
         if self._open().slots is not None:
             raise ValueError("the step has its slots already")
         self._add(slots=_parse_number(words))
 
-    def _home(self, words: LineTokens, line: int) -> None:
+    def read_home(self, words: LineTokens) -> None:
         name, memory = words.name(), words.name()
         found = next((known for known in _MEMORIES if known == memory), None)
         if found is None:
             raise ValueError(f"no home {memory!r}; there are: {', '.join(_MEMORIES)}")
         address = words.option("at", lambda: _parse_number(words, 0), None)
         passed = found == "local" and words.skip("passed")
-        self.homes.append(Home(name, found, address, (), passed, line))
+        self.homes.append(Home(name, found, address, (), passed, self.line))
 
-    def _open_step(self, words: LineTokens, line: int) -> None:
+    def read_step(self, words: LineTokens) -> None:
         del words
-        self.steps.append(ScheduleStep((), line=line))
+        self.steps.append(ScheduleStep((), line=self.line))
 
     def _open(self) -> ScheduleStep:
         """The step that a line belongs to."""
@@ -198,57 +192,55 @@ class _TreeParser:
         return self.steps[-1]
 
     def _add(self, **fields: Any) -> None:
-        """Say more of the step that a line belongs to."""
-        self.steps[-1] = replace(self._open(), **fields)
+        """Say more of the step that a line belongs to, at the end of what it has several of."""
+        step = self._open()
+        more = {n: (*getattr(step, n), v) if n != "slots" else v for n, v in fields.items()}
+        self.steps[-1] = replace(step, **more)
 
-    def _core(self, words: LineTokens, line: int) -> None:
+    def read_core(self, words: LineTokens) -> None:
         spans: list[Span] = []
         while words.peek():
             if spans:
                 words.expect(",")
-            spans.append(_span(words, line))
+            spans.append(_span(words, self.line))
         if not self.steps and self.homes and self.homes[-1].memory == "local":
             home = self.homes[-1]
             self.homes[-1] = replace(home, cores=(*home.cores, tuple(spans)))
             return
-        self._add(cores=(*self._open().cores, tuple(spans)))
+        self._add(cores=tuple(spans))
 
-    def _for(self, words: LineTokens, line: int) -> None:
-        loop = _parse_loop(words, line)
-        loop = replace(loop, rolling=words.skip("rolling"))
-        self._add(loops=(*self._open().loops, loop))
+    def read_for(self, words: LineTokens) -> None:
+        loop = _parse_loop(words, self.line)
+        self._add(loops=replace(loop, rolling=words.skip("rolling")))
 
-    def _parse_layer(self, words: LineTokens, line: int) -> None:
+    def read_layer(self, words: LineTokens) -> None:
         names = _parse_names(words)
         loops: list[For] = []
         resident = False
-        if words.skip(":"):
-            more = True
-            while more:
-                if words.skip("resident"):
-                    if resident:
-                        raise ValueError("'resident' stands here twice")
-                    resident = True
-                elif words.skip("for"):
-                    loops.append(_parse_loop(words, line))
-                else:
-                    raise ValueError(f"expected 'for' or 'resident', got {words.peek()!r}")
-                more = words.skip(";")
-                if words.peek() == ",":
-                    raise ValueError("what is said of a layer stands apart by ';', not by ','")
-        layer = StepLayer(names, tuple(loops), resident, line)
-        self._add(layers=(*self._open().layers, layer))
+        more = words.skip(":")
+        while more:
+            if words.skip("resident"):
+                if resident:
+                    raise ValueError("'resident' stands here twice")
+                resident = True
+            elif words.skip("for"):
+                loops.append(_parse_loop(words, self.line))
+            else:
+                raise ValueError(f"expected 'for' or 'resident', got {words.peek()!r}")
+            more = words.skip(";")
+            if words.peek() == ",":
+                raise ValueError("what is said of a layer stands apart by ';', not by ','")
+        self._add(layers=StepLayer(names, tuple(loops), resident, self.line))
 
-    def _buffer(self, words: LineTokens, line: int) -> None:
+    def read_buffer(self, words: LineTokens) -> None:
         name = words.name()
         words.expect("at")
         start = _parse_number(words, 0)
         words.expect("every")
-        buffer = BufferAddress(name, start, _parse_number(words), line)
-        self._add(buffers=(*self._open().buffers, buffer))
+        self._add(buffers=BufferAddress(name, start, _parse_number(words), self.line))
 
-    def _parse_host(self, words: LineTokens, line: int) -> None:
-        self.steps.append(Call(_parse_names(words), line))
+    def read_host(self, words: LineTokens) -> None:
+        self.steps.append(Call(_parse_names(words), self.line))
 
 
 def _parse_names(words: LineTokens) -> tuple[str, ...]:

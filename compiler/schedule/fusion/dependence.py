@@ -99,9 +99,8 @@ class Dependences(Ties):
     """Tensor that a part makes -> parts that read any of its bytes, under whatever name."""
     shown: frozenset[str]
     """Tensors made here whose bytes the network gives."""
-    others: dict[int, tuple[tuple[int, str, Layer], ...]] = field(default_factory=dict)
-    """Part -> what it looks like to a part that makes what it reads under another name: that part,
-    the name, and the layer that reads what is made."""
+    others: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    """Part -> parts that make what it reads under another name, and that name."""
     _through: dict[tuple[int, int], Part] = field(default_factory=dict, compare=False)
     """Part, and those inside that it reads under other names -> what it looks like then: the same
     layer each time, by which what is known of it is found again."""
@@ -164,13 +163,11 @@ class Dependences(Ties):
         """A part among those of `mask`, whose results it reads under their own names."""
         part = self.parts[position]
         inside = [found for found in self.others.get(position, ()) if mask >> found[0] & 1]
-        if len(inside) == 1:
-            return inside[0][2]
         if not inside:
             return part
-        key = position, union(1 << writer for writer, _, _ in inside)
+        key = position, union(1 << writer for writer, _ in inside)
         if key not in self._through:
-            for writer, view, _ in inside:
+            for writer, view in inside:
                 assert isinstance(part, Layer)
                 part = seen_through(part, view, made_by(self.parts[writer])[0]) or part
             self._through[key] = part
@@ -218,7 +215,7 @@ def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
     before, apart = [0] * len(parts), [0] * len(parts)
     read_by: dict[str, int] = defaultdict(int)
     views = _Views(parts, graph)
-    others: dict[int, list[tuple[int, str, Layer]]] = defaultdict(list)
+    others: dict[int, list[tuple[int, str]]] = defaultdict(list)
 
     def part_from(position: int, other: int) -> None:
         apart[position] |= 1 << other
@@ -231,9 +228,8 @@ def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
                 before[position] |= 1 << writer
                 if tensor in reads:
                     read_by[name] |= 1 << position
-                other = views.other(part, tensor, name, writer)
-                if other is not None:
-                    others[position].append((writer, tensor, other))
+                if views.readable(part, tensor, name, writer):
+                    others[position].append((writer, tensor))
                 elif tensor != name or not views.single(name) or tensor in makes:
                     part_from(position, writer)
         for tensor in (*makes, *changes):
@@ -258,7 +254,7 @@ def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
         apart=tuple(apart),
         readers={name: read_by[name] for name in names},
         shown=frozenset(n for n in names if any(views.overlap(n, out) for out in graph.outputs)),
-        others={position: tuple(found) for position, found in others.items()},
+        others=others,
     )
 
 
@@ -289,13 +285,13 @@ class _Views:
         buffer = self.buffer(name)
         return len(self.written[buffer]) == 1 and not self.ports[buffer] - {name}
 
-    def other(self, part: Part, tensor: str, name: str, writer: int) -> Layer | None:
-        """`part`, which reads `tensor`, as a reader of `name` that lies in the same place."""
+    def readable(self, part: Part, tensor: str, name: str, writer: int) -> bool:
+        """Whether `part`, which reads `tensor`, could read `name` that lies in the same place."""
         if tensor == name or isinstance(part, HostNode) or not self.single(name):
-            return None
+            return False
         if tensor not in part.inputs or isinstance(self.parts[writer], HostNode):
-            return None
-        return seen_through(part, tensor, name)
+            return False
+        return seen_through(part, tensor, name) is not None
 
     def writers(self, name: str, end: int) -> Iterator[tuple[str, int]]:
         """Tensors that share bytes with `name`, with the parts before `end` that write them."""

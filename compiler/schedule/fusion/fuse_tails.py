@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import count
 
 from compiler.passes import check_each_once, ensured
 from compiler.schedule_ir.layer import Layer, fresh
@@ -81,11 +84,9 @@ class _FusedParts:
 
     def __init__(self) -> None:
         self.found: dict[int, list[Nest] | HostNode] = {}
-        self._next = 0
-        self._made: dict[str, int] = {}
-        """Result -> the part that ends in it."""
-        self._composites: dict[str, dict[int, None]] = {}
-        """Composite operator -> parts that end in a piece of it."""
+        self._numbers = count()
+        self._ends: dict[Hashable, set[int]] = defaultdict(set)
+        """By result and by composite operator, the parts that end in it or in a piece of it."""
         self._fixed: set[int] = set()
         """Parts that no step joins any more, as they would move behind it."""
 
@@ -102,13 +103,10 @@ class _FusedParts:
 
     def add(self, part: list[Nest] | HostNode) -> None:
         """Put `part` behind all others."""
-        number, self._next = self._next, self._next + 1
+        number = next(self._numbers)
         self.found[number] = part
-        if isinstance(part, HostNode):
-            return
-        self._made[part[-1].tensor] = number
-        if part[-1].composite is not None:
-            self._composites.setdefault(part[-1].composite, {})[number] = None
+        for end in () if isinstance(part, HostNode) else _ends(part[-1]):
+            self._ends[end].add(number)
 
     def nests(self, number: int) -> list[Nest]:
         """A part that is no call of the host."""
@@ -120,18 +118,20 @@ class _FusedParts:
         """A part that is no call of the host, and that is none any more."""
         part = self.nests(number)
         del self.found[number]
-        self._made.pop(part[-1].tensor, None)
-        if part[-1].composite is not None:
-            del self._composites[part[-1].composite][number]
+        for end in _ends(part[-1]):
+            self._ends[end].discard(number)
         return part
 
     def near(self, step: Nest) -> list[int]:
         """Parts that end in what `step` reads or in a piece of its composite operator, the last
         one first."""
-        found = {self._made[a.tensor] for a in step.operands if a.tensor in self._made}
-        if step.composite is not None:
-            found |= self._composites.get(step.composite, {}).keys()
-        return sorted(found - self._fixed, reverse=True)
+        ends = (*(access.tensor for access in step.operands), (step.composite,))
+        return sorted({n for end in ends for n in self._ends.get(end, ())} - self._fixed)[::-1]
+
+
+def _ends(nest: Nest) -> list[Hashable]:
+    """The result of a nest, and the composite operator that it is a piece of."""
+    return [nest.tensor] if nest.composite is None else [nest.tensor, (nest.composite,)]
 
 
 def _result(step: Step) -> str:

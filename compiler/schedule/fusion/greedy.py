@@ -1,7 +1,8 @@
-"""Groups with branches: a group takes in what reads it, and what that needs, while it pays."""
+"""Groups that grow: each takes in what reads it, a layer or a branch, while it pays."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from compiler.schedule.fusion.dependence import Dependences, members, union
@@ -10,7 +11,31 @@ from compiler.schedule.fusion.reorder import chained
 
 
 @dataclass(frozen=True)
-class Branch(PartitionStrategy):
+class _Growing(PartitionStrategy):
+    """Groups from the first layer on, each as large as it pays."""
+
+    def groups(self, costs: PartitionCosts) -> list[int]:
+        """One group after the other, each with all that is added to it, piece by piece."""
+        left, found = costs.net.layers, list[int]()
+        while left:
+            group = added = left & -left
+            while added:
+                added = self.addition(costs, found, group, added, left)
+                group |= added
+            found.append(group)
+            left &= ~group
+        return found
+
+    @abstractmethod
+    def addition(
+        self, costs: PartitionCosts, found: list[int], group: int, last: int, left: int
+    ) -> int:
+        """The layers of those `left` that join `group`, which took `last` before, behind the groups
+        that are `found`; 0 where none does."""
+
+
+@dataclass(frozen=True)
+class Branch(_Growing):
     """Layers that hang together, of any shape without a way out and back in.
 
         a -> b -> c -> add        {a b c d add}: with add, the whole other branch comes in
@@ -19,25 +44,10 @@ class Branch(PartitionStrategy):
     What is made inside may have several readers.
     """
 
-    def groups(self, costs: PartitionCosts) -> list[int]:
-        """Groups from the first layer on, each as large as it pays."""
-        left, found = costs.net.layers, list[int]()
-        while left:
-            group = self._grown(costs, found, left & -left, left)
-            found.append(group)
-            left &= ~group
-        return found
-
-    def _grown(self, costs: PartitionCosts, found: list[int], group: int, left: int) -> int:
-        """`group` with reader after reader, first come first."""
-        while True:
-            added = self._next_reader(costs, found, group, left)
-            if not added:
-                return group
-            group |= added
-
-    def _next_reader(self, costs: PartitionCosts, found: list[int], group: int, left: int) -> int:
-        """The next reader, with all that lies between, that pays; 0 where none does."""
+    def addition(
+        self, costs: PartitionCosts, found: list[int], group: int, last: int, left: int
+    ) -> int:
+        """The next reader, first come first, with all that lies between, that pays."""
         net = costs.net
         near = union(net.after[i] for i in members(group)) & left & ~group
         for reader in members(near):
@@ -46,6 +56,28 @@ class Branch(PartitionStrategy):
             if room and not added & ~left and pays(costs, found, group, added):
                 return added
         return 0
+
+
+@dataclass(frozen=True)
+class Line(_Growing):
+    """Layers in a row, each reading of the group's tensors only what the layer before it made.
+
+        a -> b -> c -> add        {a b c} {add}   add would read two tensors of the group
+        a ------------> add
+
+    Others may read what is made inside: it goes to memory then, as well as to the next layer.
+    """
+
+    def addition(
+        self, costs: PartitionCosts, found: list[int], group: int, last: int, left: int
+    ) -> int:
+        """The layer that continues `group` behind `last` and pays."""
+        net = costs.net
+        after = members(net.after[last.bit_length() - 1] & left & ~group)
+        # Those that need nothing else of the group.
+        following = (1 << i for i in after if net.before[i] & group == last)
+        room = group.bit_count() < self.max_layers
+        return next((one for one in following if room and pays(costs, found, group, one)), 0)
 
 
 # Bisection: everything between host nodes is one group until it fits and is not dearer.
@@ -99,41 +131,3 @@ def _crossing(net: Dependences, stretch: list[int], at: int) -> int:
         for size, readers in net.results[position]
         if readers & later
     )
-
-
-# Straight chains: layers are appended to a group while that does not make it dearer.
-
-
-@dataclass(frozen=True)
-class Line(PartitionStrategy):
-    """Layers in a row, each reading of the group's tensors only what the layer before it made.
-
-        a -> b -> c -> add        {a b c} {add}   add would read two tensors of the group
-        a ------------> add
-
-    Others may read what is made inside: it goes to memory then, as well as to the next layer.
-    """
-
-    def groups(self, costs: PartitionCosts) -> list[int]:
-        """Chains from the first layer on, each as long as it pays."""
-        left, found = costs.net.layers, list[int]()
-        while left:
-            group = last = left & -left
-            while group.bit_count() < self.max_layers:
-                last = self._next_layer(costs, found, group, last, left)
-                if not last:
-                    break
-                group |= last
-            found.append(group)
-            left &= ~group
-        return found
-
-    def _next_layer(
-        self, costs: PartitionCosts, found: list[int], group: int, last: int, left: int
-    ) -> int:
-        """The layer that continues `group` behind `last`, 0 where none pays."""
-        net = costs.net
-        after = members(net.after[last.bit_length() - 1] & left & ~group)
-        # Those that need nothing else of the group.
-        following = (1 << i for i in after if net.before[i] & group == last)
-        return next((layer for layer in following if pays(costs, found, group, layer)), 0)

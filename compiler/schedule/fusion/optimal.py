@@ -8,7 +8,7 @@ stretch is, because something unrelated lies between, are found afterwards by me
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, combinations, pairwise
@@ -63,8 +63,14 @@ class Optimal(PartitionStrategy):
     def _cut_order(self, costs: PartitionCosts, order: Sequence[int]) -> list[int]:
         path = _Path(costs, order)
         for start in range(len(order)):
-            self._extend(path, start)
-        self._join(path)
+            self._extend(path, start, range(start + 1, min(start + self.lengths, len(order)) + 1))
+        # Then stretches of whole groups, of whatever length, that make the best cut better: not
+        # from all places, else a long network takes the square of its length.
+        places = path.places()
+        for first, start in enumerate(places):
+            counts = _doubled(len(places) - 1 - first)
+            ends = (places[first + n] for n in counts if not first % max(1, n // ALIGNED))
+            self._extend(path, start, ends)
         groups = path.groups()
         if not self.merge:
             return groups
@@ -79,28 +85,12 @@ class Optimal(PartitionStrategy):
             found.append(tuple(range(len(costs.net.parts))))
         return list(dict.fromkeys(found))
 
-    def _join(self, path: _Path) -> None:
-        """Take stretches of whole groups, of whatever length, that make the best cut better."""
-        places = path.places()
-        for first, start in enumerate(places):
-            failures = 0
-            for reach in _doubled(len(places) - 1 - first):
-                if first % max(1, reach // ALIGNED):
-                    continue  # else a long network takes the square of its length
-                end = places[first + reach]
-                if end - start > self.max_layers or not path.possible(start, end):
-                    break
-                failures = 0 if path.take(start, end) else failures + 1
-                if failures > self.patience:
-                    break
-
-    def _extend(self, path: _Path, start: int) -> None:
-        """Take every stretch from `start` on that may be part of the best cut."""
+    def _extend(self, path: _Path, start: int, ends: Iterable[int]) -> None:
+        """Take every stretch from `start` to one of `ends`, ascending, that may be part of the best
+        cut."""
         failures = 0
-        for end in range(
-            start + 1, min(start + self.lengths, start + self.max_layers, len(path.order)) + 1
-        ):
-            if not path.possible(start, end):
+        for end in ends:
+            if end - start > self.max_layers or not path.possible(start, end):
                 return
             failures = 0 if path.take(start, end) else failures + 1
             if failures > self.patience:

@@ -107,13 +107,8 @@ class PartitionStrategy(ABC):
         self, parts: Sequence[Part], graph: NestGraph, prices: Prices
     ) -> tuple[Group | HostNode, ...]:
         """Every layer of `parts` in one group, in an order in which groups and host nodes can run:
-        of all, the one that keeps the fewest bytes between them.
-
-        Args:
-            parts: layers and host nodes of `graph`, in an order in which they can run.
-            graph: the network.
-            prices: of groups; infinity where one fits no tile. A layer alone is a group even then.
-        """
+        of all, the one that keeps the fewest bytes between them. Prices are infinite where a group
+        fits no tile; a layer alone is a group even then."""
         net = dependences(parts, graph)
         ordered = net.sequence(self._covered(PartitionCosts(net, prices)))
         if ordered is None:

@@ -18,46 +18,38 @@ from compiler.schedule.fusion.dependence import Dependences, Ties, members, unio
 # An order of the parts that runs down one branch after the other.
 
 
-def chained(net: Ties) -> tuple[int, ...]:
-    """Positions in an order in which the parts can run: the newest that is ready comes next.
+def chained(net: Ties, late: bool = False) -> tuple[int, ...]:
+    """Positions in an order in which the parts can run: the newest that is ready comes next;
+    `late`: last branch first.
 
     before:
         x a1 b1 a2 b2 join      with a1 -> a2 -> join, b1 -> b2 -> join
     after:
         x a1 a2 b1 b2 join
     """
-    return newest_first(net.before)
-
-
-def rechained(net: Dependences, groups: Sequence[int], late: bool) -> tuple[int, ...]:
-    """The same with the parts of each of `groups` side by side; `late`: last branch first.
-
-    The groups are disjoint, have all parts, and stand in an order in which they can run.
-    """
-    order = newest_first(net.steps(groups).before, late)
-    return tuple(i for index in order for i in members(groups[index]))
-
-
-def newest_first(before: Sequence[int], late: bool = False) -> tuple[int, ...]:
-    """Positions so that each stands behind those in its `before`, and next to the newest."""
     step = 1 if late else -1
-    missing = [needs.bit_count() for needs in before]
-    users: list[list[int]] = [[] for _ in before]
-    for user, needs in enumerate(before):
-        for position in members(needs):
-            users[position].append(user)
+    missing = [needs.bit_count() for needs in net.before]
     ready = [position for position, count in enumerate(missing) if not count][::step]
     found: list[int] = []
     while ready:
         position = ready.pop()
         found.append(position)
         freed: list[int] = []
-        for user in users[position]:
+        for user in members(net.after[position]):
             missing[user] -= 1
             if not missing[user]:
                 freed.append(user)
         ready += freed[::step]
     return tuple(found)
+
+
+def rechained(net: Dependences, groups: Sequence[int], late: bool) -> tuple[int, ...]:
+    """The same with the parts of each of `groups` side by side.
+
+    The groups are disjoint, have all parts, and stand in an order in which they can run.
+    """
+    order = chained(net.steps(groups), late)
+    return tuple(i for index in order for i in members(groups[index]))
 
 
 @dataclass(frozen=True)

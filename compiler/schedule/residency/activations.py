@@ -293,15 +293,8 @@ Slices = tuple[Box, ...]
 def slicings(
     name: str, readers: Sequence[Group], arch: Arch, cores: int, *, passing: bool = False
 ) -> Iterator[Slicing]:
-    """The ways in which several of `cores` can keep the tensor `name` for groups that read it.
-
-    Args:
-        name: of the tensor.
-        readers: at least one.
-        arch: the machine.
-        cores: of the machine that take part.
-        passing: whether they can pass each other parts of it.
-    """
+    """The ways in which several of `cores` can keep the tensor `name` for groups that read it, at
+    least one; `passing`: they can pass each other parts of it."""
     shape = readers[0].tensors[name].shape
     whole = tuple((0, extent) for extent in shape)
     for shares, wider in _cuts(name, shape, readers, arch, cores):

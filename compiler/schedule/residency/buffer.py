@@ -4,8 +4,9 @@ live ranges, and the lowest bytes that these leave free; what a group holds for 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from compiler.errors import DoesNotFit
 from compiler.geometry.boxes import Key
@@ -140,11 +141,14 @@ class LiveRange:
             raise ValueError(f"{self} has a negative size, an empty life or no alignment")
 
 
-def place(spans: Sequence[LiveRange], start: int = 0) -> tuple[dict[str, int], int]:
-    """First-fit addresses from `start` on, largest first, for spans that overlap in time; and the
-    end of all."""
+def place(
+    spans: Sequence[LiveRange], start: int = 0,
+    key: Callable[[LiveRange], Any] = lambda s: (-s.size, s.first, s.name),
+) -> tuple[dict[str, int], int]:  # fmt: skip
+    """First-fit addresses from `start` on, in the order of `key`, for spans that overlap in time;
+    and the end of all."""
     placed: list[tuple[int, LiveRange]] = []
-    for span in sorted(spans, key=lambda s: (-s.size, s.first, s.name)):
+    for span in sorted(spans, key=key):
         placed.append((lowest(span, placed, start), span))
     end = max((address + span.size for address, span in placed), default=start)
     return {span.name: address for address, span in placed}, end

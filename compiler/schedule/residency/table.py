@@ -109,17 +109,11 @@ class ResidencyCandidate(ABC):
 class Prices(Protocol):
     """What is asked about groups."""
 
-    @property
-    def arch(self) -> Arch:
-        """The machine."""
-
-    @property
-    def cores(self) -> int:
-        """Cores that may take part."""
-
-    @property
-    def facts(self) -> Facts:
-        """What is true of groups whatever their tiles."""
+    arch: Arch
+    cores: int
+    """That may take part."""
+    facts: Facts
+    """What is true of groups whatever their tiles."""
 
     @property
     def staging(self) -> int:
@@ -142,14 +136,9 @@ class Prices(Protocol):
 def added(
     parts: Iterable[Part], prices: Prices, rest: float = 0.0, limit: float = math.inf
 ) -> float:
-    """Expected cycles of groups one after another, each with what it adds to the one before.
-
-    Args:
-        parts: the groups; calls of the host count nothing, and nothing overlaps with them.
-        prices: of groups.
-        rest: cycles at the end of the part before in which the first may begin.
-        limit: from this on infinity is answered, since a price is the dearest question there is.
-    """
+    """Expected cycles of groups one after another, each with what it adds to the one before, in
+    whose last `rest` cycles the first may begin; calls of the host count nothing. From `limit` on
+    infinity is answered, since a price is the dearest question there is."""
     total = 0.0
     for part in parts:
         step = HOST_CALL
@@ -163,7 +152,7 @@ def added(
     return total
 
 
-@dataclass(frozen=True)
+@dataclass
 class OptimisticPrices:
     """Prices of groups if what could lie on chip does."""
 
@@ -173,21 +162,9 @@ class OptimisticPrices:
     optional: bool = False
     """Whether it may do without where it does not fit, or slices bar some splits over the cores."""
 
-    @property
-    def arch(self) -> Arch:
-        return self.real.arch
-
-    @property
-    def cores(self) -> int:
-        return self.real.cores
-
-    @property
-    def facts(self) -> Facts:
-        return self.real.facts
-
-    @property
-    def staging(self) -> int:
-        return self.real.staging
+    def __post_init__(self) -> None:
+        self.arch, self.cores, self.facts = self.real.arch, self.real.cores, self.real.facts
+        self.staging = self.real.staging
 
     def price(self, group: Group) -> float:
         return self.cost_below(group, math.inf)
@@ -247,13 +224,9 @@ class ResidencyTable:
         size: int | None = None,
     ) -> Row | None:  # fmt: skip
         """The row for a candidate nearest to the end of its memory, or of shared memory nearest to
-        the start: the other end is for what groups have of their own. None where nothing is free.
-
-        Args:
-            candidate: what is to lie there.
-            limit: bytes of the memory that rows may take.
-            address: of its first byte, if that is said.
-            size: its bytes, if these depend on how cores keep it.
+        the start: the other end is for what groups have of their own. It takes `size` bytes, where
+        that depends on how cores keep it, at the `address` that is asked for if one is. None where
+        nothing is free in the `limit` bytes that rows may take.
         """
         role, size = candidate.memory, size or candidate.bytes
         total, grain = self.prices.arch.memories.on_chip()[role].size, self.grain(role)

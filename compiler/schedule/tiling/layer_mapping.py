@@ -75,15 +75,8 @@ class MappingCache:
         self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool,
         shared: Collection[str] = (),
     ) -> ParetoFront:  # fmt: skip
-        """All ways worth taking for `sizes` of the result.
-
-        Args:
-            layer: the layer.
-            sizes: positions of its result, per dimension.
-            held: tensors that the group keeps on chip.
-            resident: whether the layer's constants stay on chip.
-            shared: tensors that are loaded from shared memory, or stored there.
-        """
+        """All ways worth taking for `sizes` of a layer's result, while the tensors `held` are on
+        chip, with the layer's constants if it is `resident`, and `shared` ones in shared memory."""
         outlined = self.outlines.layer(layer)
         mine, near = outlined.renamed(held), outlined.renamed(shared)
         key = (outlined.number, sizes, mine, resident, near)
