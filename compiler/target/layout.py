@@ -15,7 +15,7 @@ from compiler.geometry.boxes import Key, Region, keys_of
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import Tap, joining, roles
 from compiler.target.loops.split import SplitInstruction, fission
-from compiler.target.machine import adds_up_in_pieces, array_takes
+from compiler.target.machine import adds_up_in_pieces, array_takes, product_extents
 from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Access, Nest, Tensor, dense, order_of
 from simmodel.arch.base import MemoryRole
@@ -113,14 +113,10 @@ def _worth_turning(source: Tensor, nest: Nest, arch: Arch, axis: int, tap: Tap) 
     """Whether fewer steps, as kernel columns join the reduction, outweigh a slower load of
     `source`, of few channels, with channels last: its pieces are small, and weights need the same
     engine."""
-    found = roles(nest)
     stored, turned = _load_cycles(source, axis, arch)
-    m, n, deep = (
-        math.prod(nest.dims[d].extent for d in dims)
-        for dims in (found.rows, found.cols, found.inner)
-    )
+    m, n, deep, positions, _ = product_extents(nest)
     kind, wide = product_type(source.dtype), nest.dims[tap.dim].extent
-    rows = math.prod(nest.dims[other.dim].extent for other in found.taps) // wide
+    rows = positions // wide
     one, row = (product_cycles(arch.matrix, kind, m, n, depth) for depth in (deep, deep * wide))
     return bool(rows * row + turned < rows * wide * one + stored)
 
@@ -132,11 +128,8 @@ def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool
     if tensor.shape[axis] == 1 or order_of(tensor.shape, tensor.storage.strides)[-1] == axis:
         return False
     stored, turned = _load_cycles(tensor, axis, arch)
-    matrix, item, found = arch.matrix, size_of(tensor.dtype), roles(head)
-    pixels, columns, depth, taps = (
-        math.prod(head.dims[d].extent for d in dims)
-        for dims in (found.rows, found.cols, found.inner, [tap.dim for tap in found.taps])
-    )
+    matrix, item = arch.matrix, size_of(tensor.dtype)
+    pixels, columns, depth, taps, _ = product_extents(head)
     times, _ = streams(matrix, pixels, columns, depth)
     reads = Flows(arch)
     size = tensor.elements * item * (1 if matrix.granularity == "conv" else taps)
