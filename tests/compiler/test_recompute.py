@@ -148,7 +148,7 @@ def test_sums_of_floats_read_by_another_name_are_still_inexact() -> None:
 
 @pytest.mark.parametrize(
     ("name", "machine_name"),
-    [("conv-transposed-3d", "clustered"), ("attention", "fine"), ("residual", "bare")],
+    [("conv-3d", "clustered"), ("attention", "fine"), ("residual", "bare")],
 )
 def test_what_stays_on_chip_between_groups_is_as_inexact_as_it_was_made(
     name: str, machine_name: str
