@@ -13,11 +13,11 @@ from typing import Any
 from compiler.cost.transfer import Flows, Path
 from compiler.geometry.boxes import Key, Region, keys_of
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.array_mapping import Tap, joining, roles
+from compiler.target.array_mapping import Tap, axis_of, joining, roles
 from compiler.target.loops.split import SplitInstruction, fission
 from compiler.target.machine import adds_up_in_pieces, array_takes, product_extents
 from compiler.target.narrow_weights import row_of
-from compiler.tensor_ir.nest import Access, Nest, Tensor, dense, order_of
+from compiler.tensor_ir.nest import Nest, Tensor, dense, order_of
 from simmodel.arch.base import MemoryRole
 from simmodel.arch.dtype import product_type, size_of
 from simmodel.arch.record import Arch
@@ -91,7 +91,7 @@ def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
     """Axis of `tensor`, a product's left operand, that the engine walks innermost; None: any."""
     found = roles(head)
     dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
-    axis = _axis_of(head.operands[0], dim)
+    axis = axis_of(head.operands[0], dim)
     if dim is None or axis is None:
         return None
     tap = joining(head, arch.matrix)
@@ -144,7 +144,7 @@ def packed_order(head: Nest) -> tuple[int, ...]:
     weights = head.operands[1]
     last = found.cols if head.beside is None else (head.beside,)
     batch, inner = (
-        [axis for dim in dims if (axis := _axis_of(weights, dim)) is not None]
+        [axis for dim in dims if (axis := axis_of(weights, dim)) is not None]
         for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *last))
     )
     rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
@@ -161,10 +161,3 @@ def links_of(
     taps = [dim.extent for dim in nest.dims[nest.rank :]] if windowed else []
     pieces = way.engine != "scalar" and adds_up_in_pieces(nest, tensors, arch)
     return fission(nest, taps=taps, windows=arch.vector.window, pieces=pieces)
-
-
-def _axis_of(access: Access, dim: int | None) -> int | None:
-    if dim is None:
-        return None
-    axes = [axis for axis, affine in enumerate(access.index) if affine.coefficient(dim)]
-    return axes[0] if axes else None
