@@ -24,7 +24,7 @@ from simmodel.isa.base import decode, encode
 from simmodel.isa.region import Operand
 from simmodel.program.program import Place, Port, Probe, Program, places
 from simmodel.verify.happens_before import Choose, Timeline, sequence, timeline
-from simmodel.verify.overlap import legal_edges
+from simmodel.verify.overlap import legal_edges, touched_ends
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
@@ -107,7 +107,6 @@ def run(
 
 def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
     """Zeroed arrays, as long as the part of each memory instance that the program touches."""
-    ends: dict[Place, int] = {("dram", 0): 1}
     for site, core in zip(line.sites, line.owners, strict=True):
         for operand, (low, end) in zip(site.operands, site.reaches, strict=True):
             memory = arch.memories.get(operand.memory)
@@ -117,14 +116,7 @@ def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
                     f"{site.instruction.MNEMONIC} on core {core}: bytes {low}..{end} of "
                     f"{operand.memory}, {size}"
                 )
-            for spot in places(arch, operand, core):
-                ends[spot] = max(ends.get(spot, 1), end)
-    program, dram = line.program, ("dram", 0)
-    for port in (*program.inputs, *program.outputs):
-        ends[dram] = max(ends[dram], port.operand.bounds[1])
-    for constant in program.constants:
-        ends[dram] = max(ends[dram], constant.address + constant.data.nbytes)
-    return {spot: np.zeros(end, np.uint8) for spot, end in ends.items()}
+    return {spot: np.zeros(end, np.uint8) for spot, end in touched_ends(line, arch).items()}
 
 
 def _array_at(operand: Operand, memory: Bytes) -> Callable[[int], Array]:

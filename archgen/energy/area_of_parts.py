@@ -47,7 +47,7 @@ def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) 
         "front_end", "fetch",
         ("front_end.fetch_bandwidth", "front_end.instruction_bytes", "front_end.issue_width",
          "front_end.bundle", *_WHERE),
-        f"{cores} cores x {known.fetched} x {rate:.4g} B",
+        f"{cores} cores x {known.fetched:g} x {rate:.4g} B",
         logic.control(logic.registers(bits * cores)),
     )  # fmt: skip
     if front.loop_buffer is not None:
@@ -63,7 +63,7 @@ def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) 
     if front.sync == "tokens":
         bits = front.tokens * known.counter
         area = logic.registers(bits) + logic.muxes(bits * len(arch.engines()))
-        text = f"{cores} cores x {front.tokens} counters x {known.counter} bits"
+        text = f"{cores} cores x {front.tokens} counters x {known.counter:g} bits"
         yield Term(
             "front_end", "tokens", ("front_end.tokens", "front_end.sync", *_WHERE),
             text, logic.control(area * cores),
@@ -234,7 +234,7 @@ def interface_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term
     bits = 8 * dram.burst * known.bursts * dram.channels
     yield Term(
         PART, "bursts", ("memories.dram.channels", "memories.dram.burst"),
-        f"{dram.channels} channels x {known.bursts} bursts of {dram.burst} B",
+        f"{dram.channels} channels x {known.bursts:g} bursts of {dram.burst} B",
         logic.control(logic.registers(bits * figures.area.copy_.latch)),
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from archgen.energy.ranges import at_node
-from archgen.energy.table import Figures, SramArea, SramFit
+from archgen.energy.table import Figures, Ranged, SramFit
 from simmodel.arch.record import Memory
 
 _REFERENCE_NODE, _REFERENCE_WIDTH = 22.0, 128.0
@@ -90,7 +90,7 @@ def bit_energy(fit: SramFit, kib: float, bits: float, node: float) -> float:
     return fit.scale * math.exp(exponents)
 
 
-def over_cells(fit: SramArea, kib: float, bits: float) -> float:
+def over_cells(fit: Ranged, kib: float, bits: float) -> float:
     """Area of one bank with one port over that of its bitcells."""
     return fit.over * (1 + fit.edge / math.sqrt(kib)) * flatness(kib, bits)
 
@@ -105,7 +105,7 @@ def energy_of_ports(fit: SramFit, ports: int) -> float:
     return 1 + fit.port * (ports - 1)
 
 
-def area_of_ports(fit: SramArea, ports: int) -> float:
+def area_of_ports(fit: Ranged, ports: int) -> float:
     """What `ports` multiply area by: each makes a cell wider and higher."""
     return (1 + fit.port * (ports - 1)) ** 2
 

@@ -1,13 +1,14 @@
 """The table of energies and areas: what `table.yaml` must hold.
 
-The one idea: every figure stands with its source and its status.
+The one idea: every figure stands with its source and its status. What each means, and its unit,
+stands beside it in the file.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,15 +21,19 @@ Operation = Literal["int8", "int16", "int32", "fp16", "bf16", "fp32"]
 Sum = Literal["int32", "fp32"]
 
 
-class _TableRecord(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Cited(BaseModel):
+    """A part of the table and where its figures come from; further figures are attributes."""
 
-
-class Cited(_TableRecord):
-    """A part of the table and where its figures come from."""
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, Positive]
 
     source: str
     status: Literal["read", "secondary", "recalled", "derived", "assumed"]
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> float:
+            """A figure."""
 
 
 class Ranged(Cited):
@@ -39,26 +44,19 @@ class Ranged(Cited):
     high: Annotated[float, Field(ge=1)]
 
 
-class Bounded(Cited):
-    """A figure with the lowest and highest that it may be: figures, not factors."""
-
-    low: Positive
-    high: Positive
-
-
 class Curve(Cited):
     """Figures by node."""
 
     points: Points
 
 
+class Wire(Curve, Ranged):
+    """A curve known within factors."""
+
+
 class Speed(Cited):
     """Logic and the clock: how fast gates are, and what a cycle of half the length asks for."""
 
-    gate: Positive
-    """ps that an inverter takes to drive four of its kind, for each nm of the technology."""
-    easy: Positive
-    """Of these delays in the shortest cycle that asks for nothing."""
     area: Annotated[dict[str, Positive], Field(min_length=1)]
     """How many times larger a unit is, by its name, where its cycle is half as long."""
     energy: Annotated[dict[str, Positive], Field(min_length=1)]
@@ -75,13 +73,7 @@ class ArithmeticEnergy(Cited):
     add: dict[Sum, Points]
 
 
-class Datapath(Ranged):
-    """Everything around arithmetic, as a factor."""
-
-    factor: Positive
-
-
-class Mix(_TableRecord):
+class Mix(BaseModel, extra="forbid", frozen=True):
     """Multiplies and adds that one operation amounts to."""
 
     multiply: Annotated[float, Field(ge=0)]
@@ -98,66 +90,21 @@ class VectorMix(Ranged):
 
 
 class SramFit(Ranged):
-    """Energy of on-chip memories: exponents of one bank."""
+    """Energy of on-chip memories: exponents of one bank, which may be negative."""
 
-    scale: Positive
     node: float
     size: float
     width: float
     aspect: float
-    port: Annotated[float, Field(ge=0)]
-    write: Positive
     sources: dict[str, str]
     """What the sources of `sram_points.csv` are."""
 
 
-class Wire(Curve, Ranged):
-    """fJ per bit and millimetre."""
-
-
-class DramEnergy(Bounded):
-    """pJ per bit of a kind of DRAM."""
-
-    energy: Positive
-
-
-class Interface(Bounded):
+class Interface(Cited):
     """An interface to a kind of DRAM."""
 
-    rate: Positive
-    """Gb/s of a data pin."""
-    pin: Positive
-    """mm2 of a data pin, with its share of addresses and clocks, drivers and receivers."""
     controller: str
     """Which of the controllers it has."""
-
-
-class Controller(Bounded):
-    """Gates of a channel's controller."""
-
-    gates: Positive
-
-
-class InstructionEnergy(Ranged):
-    """pJ of an instruction at a node: of its control, and of fetching its first four bytes."""
-
-    node: Positive
-    control: Positive
-    fetch: Positive
-
-
-class Leakage(Ranged):
-    """mW per mm2."""
-
-    density: Positive
-
-
-class SramArea(Ranged):
-    """Banks over their bitcells: large ones, what the edges of small ones add, a port's pitch."""
-
-    over: Positive
-    edge: Positive
-    port: Annotated[float, Field(ge=0)]
 
 
 class CellArea(Cited):
@@ -167,95 +114,42 @@ class CellArea(Cited):
     add: dict[Sum, Positive]
 
 
-class RegisterArea(Cited):
-    """um2 of a register's bit at 45 nm."""
-
-    bit: Positive
-
-
-class Gates(Cited):
-    """um2 at 45 nm of a gate equivalent and of a bit of a two-way choice."""
-
-    gate: Positive
-    mux: Positive
-
-
-class AddressWalkerArea(Cited):
-    """A dimension that addresses walk: bits of its registers; an adder is with it."""
-
-    bits: Positive
-
-
-class Amount(Cited):
-    """Gates of something."""
-
-    gates: Positive
-
-
-class CopyArea(Amount):
-    """A copy engine: its gates, those of a request in flight, bits of buffers over registers."""
-
-    entry: Positive
-    latch: Positive
-
-
-class Channel(Cited):
-    """A channel of DRAM, or a port to one: bursts that it holds; gates of a port."""
-
-    bursts: Annotated[int, Field(ge=1)]
-    port: Positive
-
-
-class FrontEndArea(Cited):
-    """Gates of a slot of issue, words that are fetched ahead, bits of a semaphore."""
-
-    slot: Positive
-    fetched: Annotated[int, Field(ge=1)]
-    counter: Annotated[int, Field(ge=1)]
-
-
-class Other(Ranged):
-    """Parts that are not listed, as a share of those that are."""
-
-    share: Positive
-
-
-class AreaFigures(_TableRecord):
+class AreaFigures(BaseModel, extra="forbid", frozen=True):
     """Everything about areas."""
 
     bitcell: Curve
-    sram: SramArea
+    sram: Ranged
     logic: Curve
     arithmetic: CellArea
-    register_: Annotated[RegisterArea, Field(alias="register")]
-    gates: Gates
+    register_: Annotated[Cited, Field(alias="register")]
+    gates: Cited
     control: Ranged
     """How well areas of gates, registers and choices are known."""
-    datapath: Datapath
-    walker: AddressWalkerArea
-    converter: Amount
-    scalar: Amount
-    copy_: Annotated[CopyArea, Field(alias="copy")]
-    channel: Channel
-    front_end: FrontEndArea
-    other: Other
+    datapath: Ranged
+    walker: Cited
+    converter: Cited
+    scalar: Cited
+    copy_: Annotated[Cited, Field(alias="copy")]
+    channel: Cited
+    front_end: Cited
+    other: Ranged
 
 
-class Figures(_TableRecord):
+class Figures(BaseModel, extra="forbid", frozen=True):
     """The whole table."""
 
     voltage: Curve
     speed: Speed
     arithmetic: ArithmeticEnergy
-    datapath: Datapath
+    datapath: Ranged
     vector: VectorMix
     sram: SramFit
     wire: Wire
-    dram: dict[str, DramEnergy]
+    dram: dict[str, Cited]
     interface: dict[str, Interface]
-    controller: dict[str, Controller]
-    instruction: InstructionEnergy
-    leakage: Leakage
+    controller: dict[str, Cited]
+    instruction: Ranged
+    leakage: Ranged
     area: AreaFigures
 
 

@@ -58,6 +58,10 @@ BINS = 2000
 SAMPLES = 200_000
 """Most samples of all counters together, about."""
 CHIP = -1
+UNITS = {
+    "memory": "bytes", "bandwidth": "bytes/cycle", "queues": "instructions", "tokens": "tokens",
+}  # fmt: skip
+"""Units of counters by their folders."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,6 @@ class Counter:
     """The core that it belongs to, or `CHIP`."""
     folder: str
     name: str
-    unit: str
     times: Counts
     """Cycles."""
     values: Values
@@ -83,12 +86,10 @@ def counters(
     for (role, core), own in sorted(
         by_instance(program.buffers).items(), key=lambda item: (item[0][1] is not None, item[0])
     ):
-        where = CHIP if core is None else core
-        yield _binned(
-            where, "memory", role, "bytes", occupancy(trace, own, length), length, trace.cycles
-        )
+        at = CHIP if core is None else core, "memory", role
+        yield Counter(*at, *_binned(occupancy(trace, own, length), length, trace.cycles))
     for key, values in bandwidth(trace, length):
-        yield _binned(CHIP, "bandwidth", key, "bytes/cycle", values, length, trace.cycles)
+        yield Counter(CHIP, "bandwidth", key, *_binned(values, length, trace.cycles))
     queues = [engine for engine in trace.engines if engine.core is not None and engine.instructions]
     most = max(BINS // 10, SAMPLES // max(1, len(queues) + len(tokens)))
     for engine in queues:
@@ -99,17 +100,14 @@ def counters(
         if use.core >= 0:
             given = spans.end[use.givers] + delay * (spans.stream[use.givers] != use.core)
             times = np.concatenate((given, spans.start[use.takers]))
-            at, levels = _summed(times, np.concatenate((use.given, -use.taken)), use.initial)
-            yield _thinned(Counter(use.core, "tokens", use.name, "tokens", at, levels), most)
+            levels = _summed(times, np.concatenate((use.given, -use.taken)), use.initial)
+            yield Counter(use.core, "tokens", use.name, *_thinned(*levels, most))
 
 
-def _binned(
-    core: int, folder: str, name: str, unit: str, values: Values, length: int, cycles: int
-) -> Counter:
-    """A counter of one value for each bin, that is sampled where it changes and ends at 0."""
+def _binned(values: Values, length: int, cycles: int) -> tuple[Counts, Values]:
+    """One value for each bin, sampled where it changes, which ends at 0."""
     times = np.append(np.arange(len(values), dtype=np.int64) * length, cycles)
-    levels = np.append(values, 0.0)
-    return Counter(core, folder, name, unit, *_changed(times, levels))
+    return _changed(times, np.append(values, 0.0))
 
 
 def _changed(times: Counts, values: Values) -> tuple[Counts, Values]:
@@ -133,20 +131,17 @@ def _queue(trace: Trace, arch: Arch, core: int, engine: str, most: int) -> Count
     issued = spans.instructions[own]
     times = np.concatenate((spans.issue[own], spans.start[own]))
     at, levels = _summed(times, np.concatenate((issued, -issued)), 0)
-    depth = arch.front_end.depth(engine)
-    at, levels = _changed(at, np.minimum(levels, depth))
-    return _thinned(Counter(core, "queues", engine, "instructions", at, levels), most)
+    changes = _changed(at, np.minimum(levels, arch.front_end.depth(engine)))
+    return Counter(core, "queues", engine, *_thinned(*changes, most))
 
 
-def _thinned(counter: Counter, most: int) -> Counter:
-    """`counter` with at most about `most` samples: the highest level of bins of equal length."""
-    times, values = counter.times, counter.values
+def _thinned(times: Counts, values: Values, most: int) -> tuple[Counts, Values]:
+    """At most about `most` samples: the highest level of bins of equal length."""
     if len(times) <= most:
-        return counter
+        return times, values
     length = -(-int(times[-1] + 1) // most)
     at = np.arange(int(times[-1]) // length + 1, dtype=np.int64) * length
     # The level that each bin begins with, then what it changes to within.
     highest = values[np.maximum(np.searchsorted(times, at, side="right") - 1, 0)]
     np.maximum.at(highest, times // length, values)
-    kept = _changed(np.append(at, at[-1] + length), np.append(highest, values[-1]))
-    return Counter(counter.core, counter.folder, counter.name, counter.unit, *kept)
+    return _changed(np.append(at, at[-1] + length), np.append(highest, values[-1]))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from archgen.outcomes.timeline import Merged, merge, spans_of
-from archgen.perfetto.counters import CHIP, Counter, counters, dependences, tokens_of
+from archgen.perfetto.counters import CHIP, UNITS, Counter, counters, dependences, tokens_of
 from archgen.process.files import write_bytes
 from simmodel.arch.record import Arch
 from simmodel.program.assembly import print_item
@@ -172,7 +172,7 @@ class _Document:
         if at not in self._folders:
             parent = self._processes[counter.core]
             self._folders[at] = self.packets.track(name=counter.folder, parent_uuid=parent)
-        unit = {"unit_name": counter.unit}
+        unit = {"unit_name": UNITS[counter.folder]}
         parent = self._folders[at]
         track = self.packets.track(name=counter.name, parent_uuid=parent, counter=unit)
         values = counter.values.tolist()

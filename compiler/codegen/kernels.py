@@ -26,7 +26,7 @@ from compiler.target.loops.split import Groups, groups
 from simmodel.arch.base import Registry
 from simmodel.arch.record import Arch
 from simmodel.isa import Item, Loop
-from simmodel.isa.forms import forms
+from simmodel.isa.forms import absent, forms
 from simmodel.isa.region import Operand, Terms
 from simmodel.program.assembly import ParseError, parse_items, print_item, print_operand
 
@@ -309,7 +309,7 @@ def _check_item(
     if not arch.isa.has(item.form):
         raise Declined(f"{arch.name} has no {item.form}")
     broken = next((message for _, message in item.breaches), None)
-    if (why := broken or item.unencodable(arch)) is not None:
+    if (why := broken or absent(kind, arch) or item.unencodable(arch)) is not None:
         raise _kernel_error(kernel, f"{said}: {why}")
     for word, operands, allowed in (
         ("reads", item.reads(), (leaf.dst, *leaf.reads)), ("writes", item.writes(), (leaf.dst,)),

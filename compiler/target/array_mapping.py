@@ -161,6 +161,12 @@ def mapping(
     return Mapping(found.rows, found.cols, (tap.dim, *found.inner), apart, tap.dim)
 
 
+def axis_of(access: Access, dim: int | None) -> int | None:
+    """The first axis of a tensor that loop `dim` moves along; None: there is none."""
+    axes = enumerate(access.index)
+    return next((n for n, each in axes if dim is not None and each.coefficient(dim)), None)
+
+
 def joining(nest: Nest, matrix: Matrix) -> Tap | None:
     """The kernel loop that may join the reduction of `nest`, given contiguous operands; None if
     there is none, or the engine forms its windows itself or cannot read them."""

@@ -13,11 +13,11 @@ from typing import Any
 from compiler.cost.transfer import Flows, Path
 from compiler.geometry.boxes import Key, Region, keys_of
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.array_mapping import Tap, joining, roles
+from compiler.target.array_mapping import Tap, axis_of, joining, roles
 from compiler.target.loops.split import SplitInstruction, fission
-from compiler.target.machine import adds_up_in_pieces, array_takes
+from compiler.target.machine import adds_up_in_pieces, array_takes, product_extents
 from compiler.target.narrow_weights import row_of
-from compiler.tensor_ir.nest import Access, Nest, Tensor, dense, order_of
+from compiler.tensor_ir.nest import Nest, Tensor, dense, order_of
 from simmodel.arch.base import MemoryRole
 from simmodel.arch.dtype import product_type, size_of
 from simmodel.arch.record import Arch
@@ -91,7 +91,7 @@ def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
     """Axis of `tensor`, a product's left operand, that the engine walks innermost; None: any."""
     found = roles(head)
     dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
-    axis = _axis_of(head.operands[0], dim)
+    axis = axis_of(head.operands[0], dim)
     if dim is None or axis is None:
         return None
     tap = joining(head, arch.matrix)
@@ -113,14 +113,10 @@ def _worth_turning(source: Tensor, nest: Nest, arch: Arch, axis: int, tap: Tap) 
     """Whether fewer steps, as kernel columns join the reduction, outweigh a slower load of
     `source`, of few channels, with channels last: its pieces are small, and weights need the same
     engine."""
-    found = roles(nest)
     stored, turned = _load_cycles(source, axis, arch)
-    m, n, deep = (
-        math.prod(nest.dims[d].extent for d in dims)
-        for dims in (found.rows, found.cols, found.inner)
-    )
+    m, n, deep, positions, _ = product_extents(nest)
     kind, wide = product_type(source.dtype), nest.dims[tap.dim].extent
-    rows = math.prod(nest.dims[other.dim].extent for other in found.taps) // wide
+    rows = positions // wide
     one, row = (product_cycles(arch.matrix, kind, m, n, depth) for depth in (deep, deep * wide))
     return bool(rows * row + turned < rows * wide * one + stored)
 
@@ -132,11 +128,8 @@ def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool
     if tensor.shape[axis] == 1 or order_of(tensor.shape, tensor.storage.strides)[-1] == axis:
         return False
     stored, turned = _load_cycles(tensor, axis, arch)
-    matrix, item, found = arch.matrix, size_of(tensor.dtype), roles(head)
-    pixels, columns, depth, taps = (
-        math.prod(head.dims[d].extent for d in dims)
-        for dims in (found.rows, found.cols, found.inner, [tap.dim for tap in found.taps])
-    )
+    matrix, item = arch.matrix, size_of(tensor.dtype)
+    pixels, columns, depth, taps, _ = product_extents(head)
     times, _ = streams(matrix, pixels, columns, depth)
     reads = Flows(arch)
     size = tensor.elements * item * (1 if matrix.granularity == "conv" else taps)
@@ -151,7 +144,7 @@ def packed_order(head: Nest) -> tuple[int, ...]:
     weights = head.operands[1]
     last = found.cols if head.beside is None else (head.beside,)
     batch, inner = (
-        [axis for dim in dims if (axis := _axis_of(weights, dim)) is not None]
+        [axis for dim in dims if (axis := axis_of(weights, dim)) is not None]
         for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *last))
     )
     rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
@@ -168,10 +161,3 @@ def links_of(
     taps = [dim.extent for dim in nest.dims[nest.rank :]] if windowed else []
     pieces = way.engine != "scalar" and adds_up_in_pieces(nest, tensors, arch)
     return fission(nest, taps=taps, windows=arch.vector.window, pieces=pieces)
-
-
-def _axis_of(access: Access, dim: int | None) -> int | None:
-    if dim is None:
-        return None
-    axes = [axis for axis, affine in enumerate(access.index) if affine.coefficient(dim)]
-    return axes[0] if axes else None

@@ -14,7 +14,7 @@ from typing import Any
 from compiler.cost.overlap import copy_rate, path
 from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.passes import Omittable
-from compiler.target.array_mapping import roles
+from compiler.target.array_mapping import axis_of, roles
 from compiler.target.machine import contraction_ways
 from compiler.tensor_ir.nest import Affine, Nest, NestGraph, Tensor
 from simmodel.arch.dtype import PACKED, size_of, widened
@@ -91,14 +91,9 @@ def _landed(narrow: Narrow, real: str, arch: Arch) -> Narrow | None:
 
 def row_of(nest: Nest) -> int:
     """The reduction axis of a product's weights."""
-    found = roles(nest)
-    assert found.k is not None
-    return _axis_of_loop(nest, found.k)
-
-
-def _axis_of_loop(nest: Nest, dim: int) -> int:
-    index = nest.operands[1].index
-    return next(axis for axis, affine in enumerate(index) if affine.coefficient(dim))
+    row = axis_of(nest.operands[1], roles(nest).k)
+    assert row is not None
+    return row
 
 
 def _weights_of(nest: Nest, tensor: Tensor, narrow: Narrow, graph: NestGraph, arch: Arch) -> bool:
@@ -113,7 +108,8 @@ def _weights_of(nest: Nest, tensor: Tensor, narrow: Narrow, graph: NestGraph, ar
     plain = all(affine == Affine(affine.terms[:1]) for affine in access.index)
     if not plain or found.batch or found.k is None or len(found.cols) != 1 or access.zero:
         return False
-    row, column = _axis_of_loop(nest, found.k), _axis_of_loop(nest, found.cols[0])
+    row, column = axis_of(access, found.k), axis_of(access, found.cols[0])
+    assert row is not None and column is not None
     shape = narrow.scales.shape
     if any(n > 1 for axis, n in enumerate(shape) if axis not in (row, column)):
         return False

@@ -124,7 +124,7 @@ class Instruction(ABC):
         return tuple(alone or self.contract())
 
     def unencodable(self, arch: Arch) -> str | None:
-        """Why this machine has no such instruction, or None if it has."""
+        """Why this machine has no such instruction though it has the form, or None if it has."""
         return None
 
     def macs(self) -> int:

@@ -194,23 +194,13 @@ class Indirect(Copy):
 
     @property
     @abstractmethod
-    def ends(self) -> tuple[Operand, Operand]:
-        """The table, of which single rows are touched, and the box at the other end."""
-
-    @property
     def table(self) -> Operand:
         """The operand of which single rows are touched."""
-        return self.ends[0]
 
     @property
     def box(self) -> Operand:
         """The operand at the other end, with the index's dimensions in front."""
-        return self.ends[1]
-
-    @property
-    def rows(self) -> int:
-        """Number of rows copied."""
-        return self.index.elements
+        return self.dst if self.table is self.src else self.src
 
     @property
     def row(self) -> Operand:
@@ -219,7 +209,7 @@ class Indirect(Copy):
 
     @property
     def source_bytes(self) -> int:
-        return self.rows * self.row.distinct
+        return self.index.elements * self.row.distinct
 
     def startup(self, arch: Arch) -> int:
         return super().startup(arch) + access_latency(arch, (self.index,))
@@ -231,10 +221,10 @@ class Indirect(Copy):
         requests = row.distinct // row.run * math.ceil(row.run / engine.request)
         waits = requests * access_latency(arch, (self.src, self.dst)) / engine.outstanding
         handled = max(each, engine.indirect or 0.0, waits)
-        return math.ceil(max(self.source_bytes / rate, self.rows * handled))
+        return math.ceil(max(self.source_bytes / rate, self.index.elements * handled))
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
-        far = self.rows * self.row.traffic(granule(arch, self.table.memory))
+        far = self.index.elements * self.row.traffic(granule(arch, self.table.memory))
         return (
             OperandTraffic(self.table, self.table is self.dst, far),
             operand_traffic(arch, self.box, write=self.box is self.dst),
@@ -242,7 +232,7 @@ class Indirect(Copy):
         )
 
     def contract(self) -> Breaches:
-        (table, box), index = self.ends, self.index
+        table, box, index = self.table, self.box, self.index
         yield from typed("src", self.src, self.dst.dtype)
         yield from typed("index", index, *INDICES)
         # Places to begin at may lie closer to each other than a row is long.
@@ -272,8 +262,6 @@ class Indirect(Copy):
         engine = engine_of(self, arch)
         if engine.indirect is None:
             return f"{self.engine} takes no list of rows"
-        if not arch.isa.has(self.form):
-            return f"{arch.name} has no {self.form}"
         if self.index.memory not in (*engine.from_, *engine.to):
             return f"{self.engine} reads no list of rows in {self.index.memory}"
         return super().unencodable(arch)
@@ -301,8 +289,8 @@ class Gather(Indirect):
     MNEMONIC: ClassVar[str] = "copy.gather"
 
     @property
-    def ends(self) -> tuple[Operand, Operand]:
-        return self.src, self.dst
+    def table(self) -> Operand:
+        return self.src
 
     def execute(self, view: View) -> None:
         view(self.dst)[...] = np.take(view(self.src), self.numbers(view), axis=0)
@@ -318,8 +306,8 @@ class Scatter(Indirect):
     MNEMONIC: ClassVar[str] = "copy.scatter"
 
     @property
-    def ends(self) -> tuple[Operand, Operand]:
-        return self.dst, self.src
+    def table(self) -> Operand:
+        return self.dst
 
     def reads(self) -> tuple[Operand, ...]:
         return (self.src, self.index, self.dst)

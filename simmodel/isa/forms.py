@@ -102,6 +102,12 @@ def cost_of(form: str) -> str:
     return table.get(name, Window.WEIGHTED).cost
 
 
+def absent_forms(arch: Arch) -> dict[str, str]:
+    """The forms that `arch` lacks, and why."""
+    found = {name: absent(form, arch) for name, form in forms().items()}
+    return {name: f"{arch.name} has no {name} ({why})" for name, why in found.items() if why}
+
+
 def absent(form: Form, arch: Arch) -> str | None:
     """The field of `arch` that removes `form`, with its value; None: it has the form."""
     removable = form.engine in ("vector", "scalar") or issubclass(form.kind, Indirect)

@@ -175,8 +175,6 @@ class MatrixInstruction(Instruction):
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.matrix
-        if engine.granularity not in self.GRANULARITIES:
-            return f"the matrix engine's instructions cover a {engine.granularity} at most"
         if self.a.memory != engine.input or self.w.memory != engine.weights:
             return f"operands are read from {engine.input} and {engine.weights} only"
         if engine.peak(product_type(self.a.dtype)) == 0:
@@ -337,8 +335,3 @@ class DepthwiseConv(Windowed):
     def passes(self, arch: Arch) -> int:
         """Every column reads a channel of its own: once in all."""
         return 1
-
-    def unencodable(self, arch: Arch) -> str | None:
-        if not arch.matrix.depthwise:
-            return "the matrix engine has no depthwise convolution"
-        return super().unencodable(arch)

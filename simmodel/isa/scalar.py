@@ -63,14 +63,7 @@ class ScalarFamily(VectorInstruction):
         return math.ceil(elements * arch.factor(self.form, self.cost()))
 
     def unencodable(self, arch: Arch) -> str | None:
-        if not arch.scalar.types:
-            return "the scalar unit does not compute"
-        if not arch.isa.has(self.form):
-            return f"{arch.name} has no {self.form}"
-        rounded = self.definition().rounds_to
-        if rounded is not None and rounded not in arch.scalar.types:
-            return f"the scalar unit has no {rounded}"
-        for operand in (self.dst, *self.reads()):
+        for operand in self.operands():
             if operand.memory != "local":
                 return f"the scalar unit does not reach {operand.memory}"
             if not arch.scalar.has(operand.dtype):

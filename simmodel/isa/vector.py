@@ -103,8 +103,6 @@ class VectorFamily(Instruction):
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.vector
-        if not arch.isa.has(self.form):
-            return f"{arch.name} has no {self.form}"
         for operand in self.reads():
             if operand.memory not in engine.reads:
                 return f"the vector engine does not read {operand.memory}"
@@ -172,12 +170,6 @@ class VectorInstruction(VectorFamily):
 
     def cost(self) -> str:
         return self.definition().cost
-
-    def unencodable(self, arch: Arch) -> str | None:
-        rounded = self.definition().rounds_to
-        if rounded is not None and rounded not in arch.vector.types:
-            return f"the vector engine has no {rounded}"
-        return super().unencodable(arch)
 
     def operand_values(self, view: View, *operands: Operand) -> list[Array]:
         """Values of operands in its arithmetic."""
@@ -364,11 +356,6 @@ class Window(VectorInstruction):
             BINARY[JOINS[self.function]].apply(total, term, out=total)
         self.store(total, view)
 
-    def unencodable(self, arch: Arch) -> str | None:
-        if not arch.vector.window:
-            return "the vector engine has no windows"
-        return super().unencodable(arch)
-
     def _too_large(self, arch: Arch) -> str | None:
         _, limit = arch.reach(self.form)
         if limit is not None and self.dst.shape[-1] > limit:
@@ -450,11 +437,6 @@ class Product(VectorFamily):
 
     def macs(self) -> int:
         return math.prod(self._extents())
-
-    def unencodable(self, arch: Arch) -> str | None:
-        if not arch.vector.product_rows:
-            return "the vector engine has no products"
-        return super().unencodable(arch)
 
     def execute(self, view: View) -> None:
         rank = len(self.dst.shape)

@@ -12,7 +12,6 @@ from itertools import chain
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simmodel.arch.record import Arch
 from simmodel.errors import NotRunnable
@@ -151,16 +150,15 @@ def _by_address(
     site: Site, profile: Callable[[Sequence[int]], Profile], sockets: Sockets
 ) -> Callable[[int], Profile]:
     """Traffic by occurrence, one profile for each set of banks."""
-    which = np.zeros(site.addresses[0].shape, np.int64)
-    """The set of banks of each occurrence, by number."""
+    banks = []
     for operand, column in zip(site.operands, site.addresses, strict=True):
         low, high = operand.span
         size = sockets.memories.bank_size(operand, sockets.core)
-        for banks in ((column + low) // size, (column + high - 1) // size):
-            which = _told_apart(which, banks)
-    first = np.unique(which, return_index=True)[1] if which.any() else np.zeros(1, np.int64)
+        banks += [(column + low) // size, (column + high - 1) // size]
+    moving = [column for column in banks if column.min() < column.max()] or banks[:1]
+    _, first, which = np.unique(moving, axis=1, return_index=True, return_inverse=True)
     known: list[Profile | None] = [None] * first.size
-    choice = [int(index) for index in which]
+    choice: list[int] = which.ravel().tolist()
 
     def at(occurrence: int) -> Profile:
         index = choice[occurrence]
@@ -172,16 +170,6 @@ def _by_address(
         return found
 
     return at
-
-
-def _told_apart(which: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Indices of the distinct pairs of `which` and `values`; cheap if `values` are constant."""
-    low, high = int(values.min()), int(values.max())
-    if low == high:
-        return which
-    pairs = which * (high - low + 1) + (values - low)
-    inverse: NDArray[np.int64] = np.unique(pairs, return_inverse=True)[1]
-    return inverse.reshape(-1)
 
 
 def _spans_by_occurrence(

@@ -87,4 +87,4 @@ def findings(program: Program, arch: Arch) -> Sequence[Finding]:
     rivals = rivalries(line, table, clocks, of_one_core=False if interlock else None)
     # With races, one order says nothing about the others.
     races = list(race_findings(line, clocks, rivals))
-    return races or list(written_findings(line, table, order))
+    return races or list(written_findings(line, table, order, arch))

@@ -236,14 +236,75 @@ def sequence(
     """One legal order of all occurrences.
 
     Args:
-        choose: picks the queue that makes the next step; default: each runs until it blocks.
+        choose: picks the queue that makes the next step; default: whichever was freed last.
         arch: with it, each queue holds only as many entries as its depth, and the front end stops
             in front of a full one.
 
     Raises:
         Stuck: nothing can go on though work is left.
     """
-    return _Game(line, edges, choose, arch).play()
+    total = len(line.site)
+    target, source = _all_edges(line, edges, arch)
+    count = 2 * total  # behind the occurrences, the issue of each
+    bounds = np.searchsorted(np.sort(source), np.arange(count + 1)).tolist()
+    followers: list[int] = target[np.argsort(source, kind="stable")].tolist()
+    missing = np.bincount(target, minlength=count)
+    missing[[occurrence for occurrence, _ in edges.lacking]] += 1  # which never ends
+    ready: list[int] = np.flatnonzero(missing[: total if arch is None else count] == 0).tolist()
+    left: list[int] = missing.tolist()
+    queue: list[int] = np.tile(line.queue, 2).tolist()
+    found: list[int] = []
+    while ready:
+        if choose is not None:
+            index = choose([queue[node] for node in ready])
+            ready[index], ready[-1] = ready[-1], ready[index]
+        node = ready.pop()
+        found.append(node)
+        for follower in followers[bounds[node] : bounds[node + 1]]:
+            left[follower] -= 1
+            if not left[follower]:
+                ready.append(follower)
+    order = np.array(found, np.int64)
+    order = order[order < total]
+    if len(order) < total:
+        raise Stuck(_complaint(line, edges, order))
+    return order
+
+
+def _all_edges(line: Timeline, edges: Dependencies, arch: Arch | None) -> tuple[Ints, Ints]:
+    """Targets and sources of `edges` and of the order within queues. With `arch` the issue of each
+    occurrence, numbered behind all of them, comes after that before it in its core, and after the
+    occurrence ended that was in its slot of the queue."""
+    total = len(line.site)
+    pairs = [(edges.target, edges.source), *((own[1:], own[:-1]) for own in line.members)]
+    if arch is not None:
+        every = np.arange(total)
+        following = np.setdiff1d(every, line.starts)
+        pairs += [(every, every + total), (following + total, following + total - 1)]
+        for own, (_, engine) in zip(line.members, line.queues, strict=True):
+            depth = arch.front_end.depth(engine)
+            pairs.append((own[depth:] + total, own[:-depth]))
+    target, source = zip(*pairs, strict=True)
+    return np.concatenate(target), np.concatenate(source)
+
+
+def _complaint(line: Timeline, edges: Dependencies, order: Ints) -> str:
+    """What the first occurrence of each queue waits for that is not in `order`."""
+    ended = np.zeros(len(line.site), np.bool_)
+    ended[order] = True
+    heads = [int(own[~ended[own]][0]) for own in line.members if not ended[own].all()]
+    lacking, said = dict(edges.lacking), []
+    for head in heads[:8]:
+        sources = edges.source[edges.target == head]
+        waited = sources[~ended[sources]]
+        if head in lacking:
+            why = f"waits for {lacking[head]}, which is never given"
+        elif len(waited):
+            why = f"waits for {line.where(int(waited[0]))}"
+        else:
+            why = "is not issued: the front end stands before a full queue"
+        said.append(f"{line.where(head)} {why}")
+    return "nothing can go on: " + "; ".join(said)
 
 
 def random_order(seed: int) -> Choose:
@@ -258,105 +319,6 @@ def starving_order(seed: int) -> Choose:
     generator = random.Random(seed)
     ranks: defaultdict[int, float] = defaultdict(generator.random)
     return lambda queues: max(range(len(queues)), key=lambda place: ranks[queues[place]])
-
-
-class _Game:
-    """Plays the queues against each other, one occurrence at a time, without cycles."""
-
-    def __init__(
-        self, line: Timeline, edges: Dependencies, choose: Choose | None, arch: Arch | None
-    ) -> None:
-        self.line, self.choose = line, choose
-        count = len(line.site)
-        self.bounds = np.searchsorted(edges.target, np.arange(count + 1)).tolist()
-        self.sources: list[int] = edges.source.tolist()
-        self.lacking = dict(edges.lacking)
-        self.members = [m.tolist() for m in line.members]
-        self.queue: list[int] = line.queue.tolist()
-        self.head = [0] * len(self.members)
-        self.done = bytearray(count)
-        self.blocked: dict[int, list[int]] = defaultdict(list)
-        self.fetched = line.starts[:-1].tolist() if arch else line.starts[1:].tolist()
-        self.ends: list[int] = line.starts[1:].tolist()
-        self.room = [arch.front_end.depth(e) if arch else count + 1 for _, e in line.queues]
-        self.waiting_fetch: dict[int, list[int]] = defaultdict(list)
-        self.awake = list(range(len(self.members)))
-
-    def play(self) -> Ints:
-        for core in range(len(self.ends)):
-            self._fetch(core)
-        result: list[int] = []
-        while self.awake:
-            if self.choose is not None:
-                index = self.choose(self.awake)
-                self.awake[index], self.awake[-1] = self.awake[-1], self.awake[index]
-            queue = self.awake.pop()
-            self._run_queue(queue, 1 if self.choose else len(self.members[queue]), result)
-        if len(result) < len(self.queue):
-            raise Stuck(self._complaint())
-        return np.array(result, np.int64)
-
-    def _run_queue(self, queue: int, steps: int, result: list[int]) -> None:
-        members, head = self.members[queue], self.head[queue]
-        core = self.line.queues[queue][0]
-        while head < len(members):
-            occurrence = members[head]
-            if steps == 0:
-                self.awake.append(queue)
-                break
-            if occurrence >= self.fetched[core]:
-                self.waiting_fetch[core].append(queue)
-                break
-            if self._must_wait(occurrence, queue):
-                break
-            result.append(occurrence)
-            head, steps = head + 1, steps - 1
-            self._finish(occurrence, queue, core)
-        self.head[queue] = head
-
-    def _must_wait(self, occurrence: int, queue: int) -> bool:
-        """Whether it must wait; if so, it is registered where the wait will end."""
-        if occurrence in self.lacking:
-            return True
-        for index in range(self.bounds[occurrence], self.bounds[occurrence + 1]):
-            source = self.sources[index]
-            if not self.done[source]:
-                self.blocked[source].append(queue)
-                return True
-        return False
-
-    def _finish(self, occurrence: int, queue: int, core: int) -> None:
-        self.done[occurrence] = 1
-        if occurrence in self.blocked:
-            self.awake += self.blocked.pop(occurrence)
-        if self.fetched[core] < self.ends[core]:
-            self.room[queue] += 1
-            self._fetch(core)
-
-    def _fetch(self, core: int) -> None:
-        """Issue until a queue is full."""
-        at, end, before = self.fetched[core], self.ends[core], self.fetched[core]
-        while at < end and self.room[self.queue[at]] > 0:
-            self.room[self.queue[at]] -= 1
-            at += 1
-        self.fetched[core] = at
-        if at > before and core in self.waiting_fetch:
-            self.awake += self.waiting_fetch.pop(core)
-
-    def _complaint(self) -> str:
-        heads = zip(self.members, self.head, strict=True)
-        lines = [self._why(members[head]) for members, head in heads if head < len(members)]
-        return "nothing can go on: " + "; ".join(lines[:8])
-
-    def _why(self, occurrence: int) -> str:
-        where = self.line.where(occurrence)
-        if occurrence in self.lacking:
-            return f"{where} waits for {self.lacking[occurrence]}, which is never given"
-        edges = range(self.bounds[occurrence], self.bounds[occurrence + 1])
-        for source in (self.sources[index] for index in edges):
-            if not self.done[source]:
-                return f"{where} waits for {self.line.where(source)}"
-        return f"{where} is not issued: the front end stands before a full queue"
 
 
 class Clocks:

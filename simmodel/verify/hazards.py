@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from simmodel.arch.record import Arch
 from simmodel.errors import Finding
 from simmodel.isa import Claim
 from simmodel.isa.region import Operand
-from simmodel.program.program import Place, Program
+from simmodel.program.program import Place
 from simmodel.verify.happens_before import Clocks, Ints, Timeline, barrier_uses
-from simmodel.verify.overlap import Accesses, Bools, Rivalries
+from simmodel.verify.overlap import Accesses, Bools, Rivalries, touched_ends
 from simmodel.verify.symbolic import found_at
 
 LISTED = 20
@@ -75,7 +76,7 @@ def _marks(written: Bools, operand: Operand, address: int) -> Bools:
     return np.ndarray((*shape, operand.itemsize), np.bool_, written, address, (*strides, 1))
 
 
-def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[Finding]:
+def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -> Iterator[Finding]:
     """Reads of unwritten bytes, and incomplete outputs."""
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
@@ -85,7 +86,7 @@ def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[F
     _, first = np.unique(key[sorted_], return_index=True)
     work = sorted_[first]
     work = work[np.lexsort((table.write[work], rank[table.occurrence[work]]))]
-    written = _initially_written(line.program, table)
+    written = _initially_written(line, arch)
     seen: set[tuple[int, int]] = set()
     for access in work.tolist():
         occurrence, index = int(table.occurrence[access]), int(table.operand[access])
@@ -111,22 +112,14 @@ def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[F
             yield Finding("output", f"{missing} bytes of output {port.name!r} are never written")
 
 
-def _initially_written(program: Program, table: Accesses) -> dict[Place, Bools]:
+def _initially_written(line: Timeline, arch: Arch) -> dict[Place, Bools]:
     """A mark for each byte of every memory, as far as it is touched: whether it is written before
     the program starts."""
-    ports = (*program.inputs, *program.outputs)
-    spans = [(each.address, each.address + each.data.nbytes) for each in program.constants]
-    ends = {
-        ("dram", 0): max([1, *(port.operand.bounds[1] for port in ports), *(e for _, e in spans)])
-    }
-    for index, spot in enumerate(table.places):
-        last = int(table.end[table.place == index].max(initial=1))
-        ends[spot] = max(ends.get(spot, 1), last)
-    written = {spot: np.zeros(end, np.bool_) for spot, end in ends.items()}
+    written = {spot: np.zeros(end, np.bool_) for spot, end in touched_ends(line, arch).items()}
     dram = written["dram", 0]
-    for low, high in spans:
-        dram[low:high] = True
-    for port in program.inputs:
+    for constant in line.program.constants:
+        dram[constant.address : constant.address + constant.data.nbytes] = True
+    for port in line.program.inputs:
         _marks(dram, port.operand, port.operand.address.base)[...] = True
     return written
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from simmodel.arch.dtype import SIZES
 from simmodel.arch.record import Arch, Memory
 from simmodel.errors import Finding
-from simmodel.isa import HOST, Arrive, Await, Copy, Fill, HostCall, Instruction, Item, Loop
+from simmodel.isa import HOST, Arrive, Await, Copy, Fill, HostCall, Instruction
 from simmodel.isa.base import Loops
-from simmodel.isa.operand_rules import LIMIT, RANK, reach, sound
+from simmodel.isa.forms import absent_forms
+from simmodel.isa.operand_rules import LIMIT, reach, sound
 from simmodel.program.program import Port, Program
 from simmodel.verify.happens_before import Timeline
 from simmodel.verify.hazards import COUNT
-from simmodel.verify.symbolic import found_at, unknown
-
-Checked = Iterator[tuple[str, str]]
-"""Rule and message of each error."""
+from simmodel.verify.symbolic import Messages, found_at, stream_findings, unknown
 
 
 def static_findings(program: Program, arch: Arch) -> list[Finding]:
@@ -29,8 +27,13 @@ def static_findings(program: Program, arch: Arch) -> list[Finding]:
     if len(program.tokens) != len(program.cores):
         said = f"tokens are declared for {len(program.tokens)} of {len(program.cores)} streams"
         found.append(Finding("core", said))
+    lacking = absent_forms(arch)
     for core, stream in enumerate(program.cores):
-        found += _check_stream(stream, (), program, arch, core)
+
+        def check(item: Instruction, loops: Loops, core: int = core) -> Messages:
+            return _instruction_mistakes(item, loops, program, arch, core, lacking)
+
+        found += stream_findings(program, core, stream, check)
     limit = arch.front_end.tokens
     for core, tokens in enumerate(program.tokens):
         if len(tokens) > limit:
@@ -38,36 +41,23 @@ def static_findings(program: Program, arch: Arch) -> list[Finding]:
     return found
 
 
-def _check_stream(
-    items: tuple[Item, ...], loops: Loops, program: Program, arch: Arch, core: int
-) -> Iterator[Finding]:
-    """Findings in a stream inside of `loops`."""
-    for item in items:
-        if not isinstance(item, Loop):
-            broken = [
-                *_engine(item, arch, core),
-                *_operand_checks(item, arch, core),
-                *item.breaches,
-            ]
-            # The machine cannot be asked about what it does not have.
-            reason = None if broken else item.unencodable(arch)
-            broken += _references(item, program, core)
-            broken += [] if reason is None else [("encoding", reason)]
-            for rule, message in (*broken, *_looped(item, loops)):
-                yield found_at(program, rule, message, core, item)
-            continue
-        if not 1 <= item.count < LIMIT:
-            yield Finding("loop", f"loop {item.variable} runs {item.count} times", core)
-        if item.variable in dict(loops):
-            yield Finding("loop", f"loop variable {item.variable} is already in use", core)
-        if len(loops) == RANK:
-            yield Finding("loop", f"more than {RANK} loops inside of each other", core)
-        else:
-            inner = (*loops, (item.variable, item.count))
-            yield from _check_stream(item.body, inner, program, arch, core)
+def _instruction_mistakes(
+    item: Instruction, loops: Loops, program: Program, arch: Arch, core: int,
+    lacking: Mapping[str, str],
+) -> Messages:  # fmt: skip
+    """What is wrong with an instruction inside of `loops`; `lacking`: forms that the machine lacks,
+    and why."""
+    broken = [*_engine(item, arch, core), *_operand_checks(item, arch, core), *item.breaches]
+    yield from broken
+    yield from _references(item, program, core)
+    # The machine cannot be asked about what it does not have.
+    reason = None if broken else lacking.get(item.form) or item.unencodable(arch)
+    if reason is not None:
+        yield "encoding", reason
+    yield from _looped(item, loops)
 
 
-def _looped(instruction: Instruction, loops: Loops) -> Checked:
+def _looped(instruction: Instruction, loops: Loops) -> Messages:
     counted = dict(loops)
     for operand in instruction.operands():
         for name in operand.address.variables:
@@ -79,7 +69,7 @@ def _looped(instruction: Instruction, loops: Loops) -> Checked:
             yield "range", f"an address in {operand.memory} comes up to {LIMIT} or more"
 
 
-def _operand_checks(instruction: Instruction, arch: Arch, core: int) -> Checked:
+def _operand_checks(instruction: Instruction, arch: Arch, core: int) -> Messages:
     for operand in instruction.operands():
         if arch.memories.get(operand.memory) is None:
             yield "memory", f"{arch.name} has no memory {operand.memory!r}"
@@ -92,7 +82,7 @@ def _operand_checks(instruction: Instruction, arch: Arch, core: int) -> Checked:
         yield "core", "an operand is read from several cores at once"
 
 
-def _engine(instruction: Instruction, arch: Arch, core: int) -> Checked:
+def _engine(instruction: Instruction, arch: Arch, core: int) -> Messages:
     name, engines = instruction.engine, (*arch.engines(), HOST)
     if name not in engines:
         yield "engine", f"no engine {name!r}; there are {', '.join(engines)}"
@@ -105,7 +95,7 @@ def _engine(instruction: Instruction, arch: Arch, core: int) -> Checked:
         yield "engine", f"{instruction.MNEMONIC} runs on {' or '.join(allowed)}, not on {name}"
 
 
-def _references(instruction: Instruction, program: Program, core: int) -> Checked:
+def _references(instruction: Instruction, program: Program, core: int) -> Messages:
     declared = program.tokens[core] if core < len(program.tokens) else {}
     for name, count in (*instruction.waits, *instruction.signals):
         if name not in declared:
@@ -125,12 +115,12 @@ def _references(instruction: Instruction, program: Program, core: int) -> Checke
             yield "encoding", "the host reaches DRAM only"
 
 
-def _check_token_count(name: str, count: int) -> Checked:
+def _check_token_count(name: str, count: int) -> Messages:
     if not 1 <= count < COUNT:
         yield "token", f"token {name!r} is counted by {count}, expected 1 .. {COUNT - 1}"
 
 
-def _notices(instruction: Instruction, program: Program) -> Checked:
+def _notices(instruction: Instruction, program: Program) -> Messages:
     for name, count, cores in instruction.notifies:
         yield from _check_token_count(name, count)
         if not cores or len(set(cores)) < len(cores):

@@ -190,6 +190,19 @@ def accesses(line: Timeline, arch: Arch) -> Accesses:
     )  # fmt: skip
 
 
+def touched_ends(line: Timeline, arch: Arch) -> dict[Place, int]:
+    """By memory instance one past its last byte that instructions, ports or constants touch."""
+    program, dram = line.program, ("dram", 0)
+    ends = [port.operand.bounds[1] for port in (*program.inputs, *program.outputs)]
+    ends += [constant.address + constant.data.nbytes for constant in program.constants]
+    found: dict[Place, int] = {dram: max([1, *ends])}
+    for site, core in zip(line.sites, line.owners, strict=True):
+        for operand, (_, end) in zip(site.operands, site.reaches, strict=True):
+            for spot in places(arch, operand, core):
+                found[spot] = max(found.get(spot, 1), end)
+    return found
+
+
 def _meeting(table: Accesses) -> Iterator[tuple[Ints, Ints]]:
     """Pairs of regions whose bounding intervals meet and of which one is written, each once, in
     chunks; each written region with itself too."""

@@ -8,12 +8,13 @@ apply.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from itertools import chain
 
 from simmodel.errors import Finding
 from simmodel.isa import Instruction, Item, Loop
-from simmodel.isa.operand_rules import LIMIT, sound
+from simmodel.isa.base import Loops
+from simmodel.isa.operand_rules import LIMIT, RANK, sound
 from simmodel.isa.region import Operand, Register
 from simmodel.program.assembly import print_item
 from simmodel.program.program import Port, Program
@@ -49,7 +50,11 @@ def open_findings(program: Program) -> list[Finding]:
         said = chain.from_iterable(_open_port_mistakes(kind, port, known, whole) for port in ports)
         found += [Finding("port", each) for each in said]
     for core, stream in enumerate(program.cores):
-        found += _stream(stream, {}, known, program, core)
+
+        def check(item: Instruction, loops: Loops) -> Messages:
+            return _open_instruction_mistakes(item, dict(loops), known)
+
+        found += stream_findings(program, core, stream, check, known)
     return found
 
 
@@ -123,22 +128,29 @@ def _open_port_mistakes(
             yield f"{where} has {least} positions where {lows}, expected 1 or more"
 
 
-def _stream(
-    items: Iterable[Item], counts: Mapping[str, int], known: Mapping[str, Register],
-    program: Program, core: int,
+def stream_findings(
+    program: Program, core: int, items: Iterable[Item],
+    check: Callable[[Instruction, Loops], Messages], registers: Collection[str] = (),
+    loops: Loops = (),
 ) -> Iterator[Finding]:  # fmt: skip
-    """Findings in items inside of loops with these counts."""
+    """What `check` says of each instruction among `items`, which are inside of `loops`, and what is
+    wrong with their loops."""
     for item in items:
         if not isinstance(item, Loop):
-            for rule, said in _open_instruction_mistakes(item, counts, known):
+            for rule, said in check(item, loops):
                 yield found_at(program, rule, said, core, item)
             continue
         if not 1 <= item.count < LIMIT:
             yield Finding("loop", f"loop {item.variable} runs {item.count} times", core)
-        if item.variable in known:
+        if item.variable in registers:
             yield Finding("loop", f"loop {item.variable} has the name of a register", core)
-        inner = {**counts, item.variable: item.count}
-        yield from _stream(item.body, inner, known, program, core)
+        if item.variable in dict(loops):
+            yield Finding("loop", f"loop variable {item.variable} is already in use", core)
+        if len(loops) == RANK:
+            yield Finding("loop", f"more than {RANK} loops inside of each other", core)
+        else:
+            inner = (*loops, (item.variable, item.count))
+            yield from stream_findings(program, core, item.body, check, registers, inner)
 
 
 def _open_instruction_mistakes(

@@ -18,7 +18,7 @@ import numpy as np
 import archgen.energy
 from archgen.energy.ranges import at_node
 from archgen.energy.sram import area_of_ports, bit_energy, energy_of_ports, flatness, over_cells
-from archgen.energy.table import Figures, SramArea, SramFit
+from archgen.energy.table import Figures, Ranged, SramFit
 
 POINTS = Path(archgen.energy.__file__).with_name("sram_points.csv")
 NODE, WIDTH = 22, 128
@@ -124,7 +124,7 @@ def energy_ratio(fit: SramFit, p: Point) -> float:
 
 def area_ratio(figures: Figures, p: Point) -> float:
     """Fit over figure."""
-    fit: SramArea = figures.area.sram
+    fit: Ranged = figures.area.sram
     made = over_cells(fit, p.kib, p.bits) * area_of_ports(fit, p.ports)
     return made / p.over_cells(figures)
 

@@ -24,7 +24,7 @@ from archgen.cli.main import cli
 from archgen.outcomes.columns import column
 from archgen.outcomes.rows import traffic_row
 from archgen.perfetto import document, trace_bytes, write_trace
-from archgen.perfetto.counters import Counter, _thinned
+from archgen.perfetto.counters import _thinned
 from archgen.schema import load_arch
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Loop, Unary
@@ -255,13 +255,11 @@ def test_levels_that_change_often_keep_their_peaks() -> None:
     times = np.sort(rng.choice(100_000, 5000, replace=False)).astype(np.int64)
     values = rng.integers(0, 1000, 5000).astype(np.float64)
     values[1234] = 5000.0
-    counter = Counter(0, "tokens", "x", "tokens", times, values)
-    thin = _thinned(counter, 200)
-    assert len(thin.times) <= 201
-    assert thin.values.max() == 5000
-    assert np.all(np.diff(thin.times) > 0)
-    spot = np.searchsorted(thin.times, times[1234], side="right") - 1
-    assert thin.values[spot] == 5000
+    at, levels = _thinned(times, values, 200)
+    assert len(at) <= 201
+    assert levels.max() == 5000
+    assert np.all(np.diff(at) > 0)
+    assert levels[np.searchsorted(at, times[1234], side="right") - 1] == 5000
 
 
 def test_files_are_compressed_by_their_names(tmp_path: Path) -> None:
