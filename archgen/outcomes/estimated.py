@@ -149,6 +149,8 @@ def like_with_like(frame: Frame) -> Frame:
     made = frame.drop(columns=[n for n in map(str, frame) if unknown[n] and is_figure(n)])
     if GUESS not in frame:
         return made
+    # A sum of what grows with the time and what grows with the energy, which nobody keeps apart.
+    made = made.drop(columns="usd_per_million", errors="ignore")
     pairs = ("latency_ms", GUESS), ("energy_mj", ENERGY_GUESS)
     known = frame.reindex(columns=[*pairs[0], *pairs[1]]).astype("float64")
     ran = frame["status"].eq("ok") & known[GUESS].notna()
