@@ -158,7 +158,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
 
 def _ranking(study: ReportSubject, points: Sequence[PointView]) -> Ranking:
     used = {point.machine for point in points}
-    return rank(points, [arch for arch in study.archs if arch.name in used])
+    return rank(points, [arch for name, arch in study.by_name.items() if name in used])
 
 
 def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Callable[[str], str]:

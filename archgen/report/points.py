@@ -7,6 +7,7 @@ machine has several); what else a machine's points differ in (schedules, swept f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -30,8 +31,6 @@ class ReportSubject(Protocol):
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]: ...
-    @property
-    def archs(self) -> tuple[Arch, ...]: ...
     @property
     def about(self) -> StudyMetadata: ...
     @property
@@ -97,9 +96,9 @@ class PointView:
         """Whether its outputs were compared and found wrong."""
         return is_wrong(self.row)
 
-    def get(self, column: str) -> float:
-        """The value of a column of numbers, NaN where it is missing."""
-        return number(self.row, column)
+    def get(self, column: str, missing: float = math.nan) -> float:
+        """The value of a column of numbers, `missing` where it has none."""
+        return number(self.row, column, missing)
 
     def text(self, column: str) -> str:
         """The value of a column of text, empty where it is missing."""
@@ -119,7 +118,7 @@ class PointView:
 
 def views(study: ReportSubject) -> list[PointView]:
     """Every point of `study`, in its order."""
-    archs = {arch.name: arch for arch in study.archs}
+    archs = study.by_name
     rows, compared = records(study.frame), records(like_with_like(study.frame))
     chosen = varied(rows)
     types = several_types(rows)

@@ -125,7 +125,7 @@ class Workbench:
         row |= {"status": "ok", **rows.metrics_row(metrics, program, arch)}
         row |= rows.traffic_row(trace, program, arch)
         row |= rows.bound_row(compiled.bound, trace.cycles)
-        row |= rows.working_set_row(compiled.working_set)
+        row["working_set_bytes"] = compiled.working_set
         row |= rows.waterfall_row(waterfall(trace, program, arch), trace.cycles)
         if point.schedule_from is not None:
             row["schedule_from"] = point.schedule_from.name
