@@ -262,7 +262,6 @@ def _told_apart(found: Sequence[StudyAxis]) -> list[StudyAxis]:
 
 
 def _label_words(axis: StudyAxis) -> list[str]:
-    """What a label is made of."""
     if axis.column in (MACHINE, FAMILY):
         return ["machine"]
     prefix = next((each for each in _PREFIXES if axis.column.startswith(each)), "")
@@ -302,7 +301,6 @@ def completed(frame: Frame, archs: Iterable[Arch], columns: tuple[Column, ...] =
 
 
 def _of_option(specs: Mapping[str, Mapping[str, Scalar]], name: str) -> dict[str, Scalar]:
-    """The value of an option, by network."""
     return {spec: options[name] for spec, options in specs.items() if name in options}
 
 

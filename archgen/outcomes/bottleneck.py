@@ -12,8 +12,8 @@ answer where what was waited for worked as long: DRAM, or vector engines.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from archgen.outcomes.columns import LIMITS
@@ -73,12 +73,14 @@ class Verdict:
 
 
 def verdict(row: Row) -> Verdict:
-    """What holds up the run, or the estimate, in `row` of the frame of points."""
-    known = (row.get(name) for name in ("held_by", "bound_by"))
-    cause = next((each for each in known if isinstance(each, str) and each in LIMITS), "")
+    """What holds up the run, or the estimate, in `row` of the frame of points; beside estimates
+    (`like_with_like`) a loss that they do not know is none, but the bound."""
+    held, bound = row.get("held_by"), row.get("bound_by")
+    known = [each for each in (held, bound) if isinstance(each, str) and each in LIMITS]
+    cause = next((each for each in known if each in row or each == bound), "")
     column = cause if cause in row else "of_bound"
     share = number(row, column, 0.0) if cause else 0.0
-    return Verdict(cause, share, row.get("status") == ESTIMATED)
+    return Verdict(cause, share, row.get("status") == ESTIMATED or cause not in known[:1])
 
 
 # Where a network's working set lies on a machine, and how much of it each memory there holds.
@@ -115,11 +117,6 @@ class TriedChange:
 def key_of(fields: Mapping[str, Any]) -> str:
     """`fields` as what a change is looked up by."""
     return json.dumps(fields, sort_keys=True)
-
-
-def plain(found: Sequence[TriedChange]) -> list[dict[str, Any]]:
-    """As details hold it."""
-    return [asdict(each) for each in found]
 
 
 def tried_changes(details: Mapping[str, Any]) -> dict[str, TriedChange]:

@@ -61,8 +61,12 @@ class Account:
 
     @property
     def compute(self) -> float:
-        """Share of the busiest compute engine."""
         return max(self.share("matrix"), self.share("vector"))
+
+    @property
+    def beside_matrix(self) -> float:
+        """What is left above DRAM and the vector engines, as they are."""
+        return 1 - max(self.dram, self.share("vector"))
 
     @property
     def slack(self) -> float:
@@ -133,7 +137,6 @@ def _passing(arch: Arch, role: str, traffic: Mapping[str, int]) -> float:
 
 
 def _taken(point: PointView) -> float:
-    """Cycles of a run, one at least."""
     return max(1.0, point.get("latency_cycles"))
 
 

@@ -25,15 +25,7 @@ from archgen.plots.saving import MOST_ROWS
 from archgen.process.files import write_text
 from archgen.report.account import Account, account
 from archgen.report.explorer import explorer
-from archgen.report.figures import (  # fmt: skip
-    COSTS,
-    DETAILS,
-    bars_of,
-    chosen_details,
-    details,
-    drawn,
-    within,
-)
+from archgen.report.figures import COSTS, DETAILS, bars_of, chosen_details, details, drawn, within
 from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
 from archgen.report.levers import LEAST, Lever, levers

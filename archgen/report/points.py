@@ -62,7 +62,6 @@ class PointView:
 
     @property
     def machine(self) -> str:
-        """Name of its machine."""
         return self.arch.name
 
     @property
@@ -107,7 +106,6 @@ class PointView:
 
     @property
     def per_sample_mj(self) -> float:
-        """Energy of one sample."""
         return self.get("energy_mj") / self.get("batch")
 
     @property
@@ -128,11 +126,6 @@ def views(study: ReportSubject) -> list[PointView]:
         choice = ", ".join(f"{name.removeprefix('pass.')} {row[name]}" for name in chosen)
         made.append(PointView(index, row, archs[str(row["arch"])], load, choice, like))
     return made
-
-
-def workloads(points: Iterable[PointView]) -> list[str]:
-    """Names of the workloads, in order of appearance."""
-    return list(dict.fromkeys(point.workload for point in points))
 
 
 def best_by_workload(points: Iterable[PointView]) -> dict[str, PointView]:

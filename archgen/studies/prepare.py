@@ -93,7 +93,6 @@ class PreparedSymbolicModel:
 
     @property
     def name(self) -> str:
-        """The network's."""
         return self.edge.name
 
     def at(self, lengths: Mapping[str, int]) -> Prepared:

@@ -9,13 +9,7 @@ from machines import machine
 from networks import Net
 
 from archgen.energy.model import count_events
-from compiler.api import (
-    CompileOptions,
-    QuickEstimator,
-    bound_of,
-    compile_model,
-    prepared,
-)
+from compiler.api import CompileOptions, QuickEstimator, bound_of, compile_model, prepared
 from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition
 from compiler.options import Stages
 from compiler.target.place_on_host import PlaceOnHost
@@ -68,8 +62,7 @@ def test_large_maps_pass_between_neighbours_where_some_rows_have_room_by_hand() 
 
 
 def test_what_the_host_reads_or_makes_goes_through_dram() -> None:
-    """A map between layers stays on the chip; that the host reads it as well is a store and a
-    load more, and what the host makes of it is loaded."""
+    """A map that the host reads beside a layer is stored and loaded, what it makes is loaded."""
     arch, moved = machine(types=("fp16",)), list[tuple[int, int]]()
     options = replace(OPTIONS, stages=Stages(host=PlaceOnHost(kept="Asin")))
     for both in (False, True):
