@@ -112,12 +112,10 @@ class Design:
 
 
 def designed(
-    archs: Several[Named | Arch | Variant],
-    models: Several[Named | Workload],
-    batches: Several[int] | None = None,
-    dtype: str | None = None,
+    archs: Several[Named | Arch | Variant], models: Several[Named | Workload],
+    batches: Several[int] | None = None, dtype: str | None = None,
     options: StudyOptions = StudyOptions(),
-) -> Design:
+) -> Design:  # fmt: skip
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
     archs, models = _listed(archs), _listed(models)
     sampled = None if batches is None else _listed(batches)

@@ -43,17 +43,11 @@ Observer = Callable[[Outcome, int, int], None]
 
 
 def study(
-    archs: Several[Named | Arch | Variant],
-    models: Several[Named | Workload],
-    batches: Several[int] | None = None,
-    dtype: str | None = None,
-    *,
-    options: StudyOptions = StudyOptions(),
-    running: Running = Running(),
-    observe: Observer | None = None,
-    tools: Toolchain = STANDARD,
-    **fields: Any,
-) -> Study:
+    archs: Several[Named | Arch | Variant], models: Several[Named | Workload],
+    batches: Several[int] | None = None, dtype: str | None = None, *,
+    options: StudyOptions = StudyOptions(), running: Running = Running(),
+    observe: Observer | None = None, tools: Toolchain = STANDARD, **fields: Any,
+) -> Study:  # fmt: skip
     """Compile, check and simulate every model at every batch on every architecture.
 
     Args:
@@ -233,18 +227,11 @@ of them."""
 
 
 def estimate(
-    archs: Several[Named | Arch | Variant],
-    models: Several[Named | Workload],
-    batches: Several[int] | None = None,
-    dtype: str | None = None,
-    *,
-    best: int = 0,
-    options: StudyOptions = StudyOptions(),
-    running: Running = Running(),
-    observe: Observer | None = None,
-    tools: Toolchain = STANDARD,
-    **fields: Any,
-) -> Study:
+    archs: Several[Named | Arch | Variant], models: Several[Named | Workload],
+    batches: Several[int] | None = None, dtype: str | None = None, *, best: int = 0,
+    options: StudyOptions = StudyOptions(), running: Running = Running(),
+    observe: Observer | None = None, tools: Toolchain = STANDARD, **fields: Any,
+) -> Study:  # fmt: skip
     """What every model at every batch should take on every architecture, layer by layer and without
     a program: milliseconds for each point of a sweep. Rows have the status `estimated`.
 
