@@ -66,10 +66,10 @@ if TYPE_CHECKING:  # What it takes, why it is so, and whether its values are rig
         expected,
         product_cycles_on,
     )
-    from compiler.estimate.quick_estimate import QuickEstimator, quick_estimate
+    from compiler.estimate.quick_estimate import QuickEstimator
     from compiler.explain.dump import CHOSEN, FORMS, form_after, form_of
-    from compiler.explain.rejected import RejectedOption
-    from compiler.explain.report import Choice, Constants, GroupReport, report, working_set
+    from compiler.explain.rejected import Choice, RejectedOption
+    from compiler.explain.report import Constants, GroupReport, report, working_set
     from compiler.frontend.operators.reference import compute_own, is_own
     from compiler.frontend.reference_types import evaluated, evaluator, lacks_kernel
     from compiler.numerics.expected_values import (

@@ -88,9 +88,8 @@ def provenance(frame: Frame, about: StudyMetadata) -> Iterator[str]:
             f"{lent} of {total} points {run} of a machine with no more hardware, as that was "
             "quicker than what was found for the point's own (schedule_from; --isolated: none)."
         )
-    elif ran["arch"].nunique() > 1 and about.isolated is not False:
-        older = "An older study, which does not say whether machines ran each other's schedules"
-        why = "Every machine ran its own schedule (--isolated)" if about.isolated else older
+    elif ran["arch"].nunique() > 1 and about.isolated:
+        why = "Every machine ran its own schedule (--isolated)"
         yield f"{why}: where more hardware is slower, that may be for want of a schedule."
 
 

@@ -156,10 +156,9 @@ def workload(row: Record, varied: Iterable[StudyAxis] = ()) -> str:
         for dim, size in sizes(row).items()
         if f"{DIMENSION}{dim}" not in without | asked
     ]
-    batch = int(row["batch"])
-    return ", ".join(
-        [*words, *([f"batch {batch}"] if batch != 1 and "batch" not in without else [])]
-    )
+    if row["batch"] != 1 and "batch" not in without:
+        words.append(f"batch {int(row['batch'])}")
+    return ", ".join(words)
 
 
 def scale_of(values: Sequence[Value]) -> Scale:
@@ -194,23 +193,17 @@ def _varies(name: str, rows: Sequence[Record]) -> bool:
 
 def _texts(values: Sequence[str]) -> tuple[str, ...]:
     """What sets sections apart, fields in their order; nothing where some value is no section."""
-    tables = [_parse_section(value) for value in values]
-    if not all(tables):
+    try:
+        tables = [ast.literal_eval(value) for value in values]
+    except (ValueError, SyntaxError):
+        return ()
+    if not all(isinstance(table, dict) and table for table in tables):
         return ()
     fields = list(dict.fromkeys(field for table in tables for field in table))
     own = [field for field in fields if len({str(table.get(field)) for table in tables}) > 1]
     return tuple(
         ", ".join(f"{field} {table[field]}" for field in own if field in table) for table in tables
     )
-
-
-def _parse_section(text: str) -> dict[str, Any]:
-    """The section that a value of a column spells; empty where it is none."""
-    try:
-        found = ast.literal_eval(text) if text.startswith("{") else {}
-    except (ValueError, SyntaxError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def field_text(field: str, value: Any) -> str:
@@ -269,7 +262,6 @@ def _told_apart(found: Sequence[StudyAxis]) -> list[StudyAxis]:
 
 
 def _label_words(axis: StudyAxis) -> list[str]:
-    """What a label is made of."""
     if axis.column in (MACHINE, FAMILY):
         return ["machine"]
     prefix = next((each for each in _PREFIXES if axis.column.startswith(each)), "")
@@ -289,14 +281,14 @@ def completed(frame: Frame, archs: Iterable[Arch], columns: tuple[Column, ...] =
     found: dict[str, list[Scalar]] = {}
     for name in _columns_with_prefix(frame, FIELD):
         known = machine_field_values(machines, name.removeprefix(FIELD))
-        pairs = zip(_column_values(frame, name), frame["arch"], strict=True)
+        pairs = zip(frame[name], frame["arch"], strict=True)
         found[name] = [known.get(str(arch), own) for own, arch in pairs]
     if "model" in frame:
         specs = {spec: zoo_options(spec) for spec in map(str, frame["model"].unique())}
         for name in _columns_with_prefix(frame, DIMENSION):
             sizes = _of_option(specs, name.removeprefix(DIMENSION))
-            pairs = zip(_column_values(frame, name), frame["model"], strict=True)
-            found[name] = [sizes.get(str(m)) if own is None else own for own, m in pairs]
+            pairs = zip(frame[name], frame["model"], strict=True)
+            found[name] = [sizes.get(str(m)) if pd.isna(own) else own for own, m in pairs]
         for name in _varied_options(specs):
             if f"{DIMENSION}{name}" not in found:
                 values = _of_option(specs, name)
@@ -308,13 +300,7 @@ def completed(frame: Frame, archs: Iterable[Arch], columns: tuple[Column, ...] =
     return pd.DataFrame({name: arrays[name] for name in ordered(arrays, columns)}, copy=False)
 
 
-def _column_values(frame: Frame, name: str) -> list[Scalar]:
-    """The values of a column."""
-    return [None if pd.isna(value) else value for value in frame[name]]
-
-
 def _of_option(specs: Mapping[str, Mapping[str, Scalar]], name: str) -> dict[str, Scalar]:
-    """The value of an option, by network."""
     return {spec: options[name] for spec, options in specs.items() if name in options}
 
 
@@ -331,24 +317,16 @@ def machine_field_values(archs: Iterable[Arch], field: str) -> dict[str, Scalar]
     """The value of a dotted field by name of the machine, of those that have it, as numbers that
     compare: where one bandwidth or delay is in seconds all are."""
     found = [(arch, value) for arch in archs if (value := field_of(arch, field)) is not None]
-    if all(_in_cycles(value) for _, value in found):
-        return {arch.name: value_of(arch, field) for arch, value in found}
-    return {
-        arch.name: value.amount * (_clocks(value, arch.clock) if _in_cycles(value) else 1.0)
-        for arch, value in found
-    }
+    timed = [value for _, value in found if isinstance(value, Bandwidth | Delay)]
+    if all(v.per_cycle if isinstance(v, Bandwidth) else v.in_cycles for v in timed):
+        return {arch.name: value_of(arch, field) for arch, _ in found}
+    return {arch.name: _in_seconds(value, arch.clock) for arch, value in found}
 
 
-def _in_cycles(value: Any) -> bool:
-    """Whether it is no bandwidth and no delay in seconds."""
+def _in_seconds(value: Bandwidth | Delay, clock: float) -> float:
     if isinstance(value, Bandwidth):
-        return value.per_cycle
-    return not isinstance(value, Delay) or value.in_cycles
-
-
-def _clocks(value: Bandwidth | Delay, clock: float) -> float:
-    """What a bandwidth or a delay in cycles is times in seconds."""
-    return clock if isinstance(value, Bandwidth) else 1 / clock
+        return value.amount * (clock if value.per_cycle else 1.0)
+    return value.amount / (clock if value.in_cycles else 1.0)
 
 
 def rows_with_fields(rows: Iterable[Row], archs: Iterable[Arch]) -> list[Row]:
@@ -367,8 +345,6 @@ def rows_with_fields(rows: Iterable[Row], archs: Iterable[Arch]) -> list[Row]:
 
 Place = tuple[Value | None, ...]
 """A value on each of some axes."""
-Key = tuple[Value | None, ...]
-"""What the points of a slice share: their network, and a value on each other axis."""
 
 
 @dataclass(frozen=True)
@@ -408,13 +384,14 @@ def slices(
     at one place the first that has figures counts, before one that was only estimated one that ran.
     """
     others = [axis for axis in axes if axis not in along]
-    found: dict[Key, dict[Place, Record]] = {}
+    found: dict[Place, dict[Place, Record]] = {}
     for row in rows:
         place = tuple(axis.value(row) for axis in along)
         if None not in place:
             key = (workload(row, axes), *(axis.value(row) for axis in others))
             own = found.setdefault(key, {})
-            own[place] = max(own.get(place, row), row, key=_result_quality)
+            pair = own.get(place, row), row
+            own[place] = max(pair, key=lambda r: (has_figures(r), r["status"] != ESTIMATED))
     orders: list[dict[Value | None, int]] = [
         {value: index for index, value in enumerate(axis.values)} for axis in along
     ]
@@ -431,8 +408,3 @@ def slices(
 def _least_time(one: Slice) -> float:
     times = [number(row, "latency_ms") for row in one.rows if has_figures(row)]
     return min((time for time in times if time > 0), default=math.inf)
-
-
-def _result_quality(row: Record) -> tuple[bool, bool]:
-    """How well it is known what a point does."""
-    return has_figures(row), row["status"] != ESTIMATED

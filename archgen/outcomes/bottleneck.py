@@ -12,20 +12,19 @@ answer where what was waited for worked as long: DRAM, or vector engines.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from archgen.outcomes.columns import LIMITS
 from archgen.outcomes.estimated import ESTIMATED
+from archgen.outcomes.frame import number
 from archgen.outcomes.points import Row
 from simmodel.arch.record import Arch
 
 _OF_THE_ROOF = "work_products"
 """What outputs take at the peak of all arrays: no loss, and a part of what the roof counts."""
 _PARTS = ("stall_", "work_")
-
-
 _LOADS = ("stall_data", "stall_store", "stall_bandwidth")
 """Waits that DRAM explains where it moved bytes for as long."""
 _ENGINES = ("stall_engine", "stall_front_end", "stall_no_work", "stall_core")
@@ -35,11 +34,10 @@ _ENGINES = ("stall_engine", "stall_front_end", "stall_no_work", "stall_core")
 def bottleneck_row(row: Row) -> Row:
     """The column of what held up the run in `row`; none where nothing of its time is known."""
     parts = [name for name in row if name.startswith(_PARTS) and name != _OF_THE_ROOF]
-    roof = _number_or_zero(row.get("of_bound"))
-    held = max(parts, key=lambda name: _number_or_zero(row[name]), default="")
-    longest = min(_number_or_zero(row[held]), 1 - roof) if held else 0.0
-    again, once = (_number_or_zero(row.get(f"moved_{what}")) for what in ("again", "compulsory"))
-    vector = _number_or_zero(row.get("vector_busy"))
+    held = max(parts, key=lambda name: number(row, name, 0.0), default="")
+    known = ("of_bound", "moved_again", "moved_compulsory", "vector_busy", held)
+    roof, again, once, vector, longest = (number(row, name, 0.0) for name in known)
+    longest = min(longest, 1 - roof)
     if again > max(roof, once) and again + once >= longest and held in ("", *_LOADS):
         return {"held_by": "moved_again"}
     if roof and roof >= longest:
@@ -75,16 +73,14 @@ class Verdict:
 
 
 def verdict(row: Row) -> Verdict:
-    """What holds up the run, or the estimate, in `row` of the frame of points."""
-    known = (row.get(name) for name in ("held_by", "bound_by"))
-    cause = next((each for each in known if isinstance(each, str) and each in LIMITS), "")
+    """What holds up the run, or the estimate, in `row` of the frame of points; beside estimates
+    (`like_with_like`) a loss that they do not know is none, but the bound."""
+    held, bound = row.get("held_by"), row.get("bound_by")
+    known = [each for each in (held, bound) if isinstance(each, str) and each in LIMITS]
+    cause = next((each for each in known if each in row or each == bound), "")
     column = cause if cause in row else "of_bound"
-    share = _number_or_zero(row.get(column)) if cause else 0.0
-    return Verdict(cause, share, row.get("status") == ESTIMATED)
-
-
-def _number_or_zero(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+    share = number(row, column, 0.0) if cause else 0.0
+    return Verdict(cause, share, row.get("status") == ESTIMATED or cause not in known[:1])
 
 
 # Where a network's working set lies on a machine, and how much of it each memory there holds.
@@ -121,11 +117,6 @@ class TriedChange:
 def key_of(fields: Mapping[str, Any]) -> str:
     """`fields` as what a change is looked up by."""
     return json.dumps(fields, sort_keys=True)
-
-
-def plain(found: Sequence[TriedChange]) -> list[dict[str, Any]]:
-    """As details hold it."""
-    return [asdict(each) for each in found]
 
 
 def tried_changes(details: Mapping[str, Any]) -> dict[str, TriedChange]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,11 @@ from simmodel.program.assembly import print_fields, print_operand
 from simmodel.program.assembly_reader import APART
 from simmodel.program.encoding import EncodingError, control_words
 from simmodel.program.expand import Site, addresses, numbered
-from simmodel.program.program import Origin, Place, Program, TileKind, places
+from simmodel.program.program import Origin, Program, TileKind
 from simmodel.program.substitute import operands_of
 from simmodel.trace import Trace
 from simmodel.verify.happens_before import Timeline, timeline
+from simmodel.verify.overlap import accesses
 
 # What one command says: its control words by name, and how loops around it change them.
 
@@ -125,53 +125,25 @@ class _Painted:
         return {owner for owner in self.owners[first:last] if owner >= 0}
 
 
-_Touch = tuple[list[_Painted], Ints, int]
-"""One operand of a site: its memories, its first byte by occurrence, and its size."""
-
-
 def producers(line: Timeline, arch: Arch, start: Ints, end: Ints) -> Ints:
     """For each occurrence, the one whose write of what it reads ended last; -1: it reads nothing
     that was written in the run. `start` and `end` are those of each occurrence, in cycles."""
-    reads, writes = _touches(line, arch)
-    count = len(line.site)
-    who = np.tile(np.arange(count), 2)
-    begins = np.repeat([True, False], count)
-    time = np.concatenate([start, end])
-    found = np.full(count, -1, np.int64)
-    sites, turns, ends = line.site.tolist(), line.turn.tolist(), end.tolist()
-    for event in np.lexsort((who, begins, time)).tolist():  # ends before starts
-        one = int(who[event])
-        site, turn = sites[one], turns[one]
-        spans = [
-            (memory, int(lows[turn]), int(lows[turn]) + size)
-            for memories, lows, size in (reads if begins[event] else writes)[site]
-            for memory in memories
-        ]
-        if begins[event]:
-            made = {owner for memory, *span in spans for owner in memory.owners_in(*span)}
-            found[one] = max(made, key=lambda owner: (ends[owner], owner), default=-1)
+    table = accesses(line, arch)
+    memories = [_Painted() for _ in table.places]
+    found, ends = np.full(len(line.site), -1, np.int64), [*end.tolist(), -1]
+    time = np.where(table.write, end[table.occurrence], start[table.occurrence])
+    claims = np.array([isinstance(site.instruction, Claim) for site in line.sites], np.bool_)
+    order = np.lexsort((table.occurrence, ~table.write, time))  # ends before starts
+    for access in order[~claims[line.site[table.occurrence[order]]]].tolist():
+        one, region = int(table.occurrence[access]), int(table.region[access])
+        memory = memories[int(table.place[region])]
+        span = int(table.start[region]), int(table.end[region])
+        if table.write[access]:
+            memory.paint(*span, one)
         else:
-            for memory, *span in spans:
-                memory.paint(*span, one)
+            made = {int(found[one]), *memory.owners_in(*span)}
+            found[one] = max(made, key=lambda owner: (ends[owner], owner))
     return found
-
-
-def _touches(line: Timeline, arch: Arch) -> tuple[list[list[_Touch]], list[list[_Touch]]]:
-    """By site, what it reads and what it writes."""
-    memories: defaultdict[Place, _Painted] = defaultdict(_Painted)
-    reads: list[list[_Touch]] = []
-    writes: list[list[_Touch]] = []
-    for site, core in zip(line.sites, line.owners, strict=True):
-        own: list[_Touch] = []
-        if not isinstance(site.instruction, Claim):
-            for operand, addresses in zip(site.operands, site.addresses, strict=True):
-                low, high = operand.span
-                spots = [memories[spot] for spot in places(arch, operand, core)]
-                own.append((spots, addresses + low, high - low))
-        count = len(site.wide.reads()) if own else 0
-        reads.append(own[:count])
-        writes.append(own[count:])
-    return reads, writes
 
 
 _Alike = tuple[tuple[int, str], int, str]
@@ -212,16 +184,11 @@ class _Run:
     start: Ints
     end: Ints
     producer: Ints
-
-    @cached_property
-    def interval(self) -> Ints:
-        """Cycles since that ended; -1 where there is nobody."""
-        return np.where(self.producer >= 0, self.start - self.end[self.producer], -1)
+    interval: Ints
+    """Cycles since that ended; -1 where there is nobody."""
 
 
 class _Listing:
-    """The rows of one program."""
-
     def __init__(
         self, program: Program, arch: Arch | None, trace: Trace | None, whole: Program
     ) -> None:
@@ -240,12 +207,12 @@ class _Listing:
         return int(self.times[self.line.site].sum())
 
     def _ran(self, arch: Arch, trace: Trace) -> _Run:
-        """When each occurrence ran."""
         spans, count = spans_of(trace), len(self.line.site)
         where = occurrences_of(self.line, spans)
         start, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
         start[where], end[where] = spans.start, spans.end
-        return _Run(start, end, producers(self.line, arch, start, end))
+        made = producers(self.line, arch, start, end)
+        return _Run(start, end, made, np.where(made >= 0, start - end[made], -1))
 
     def _positions(self) -> Ints:
         """Place of each occurrence's first command in its queue."""
@@ -312,7 +279,6 @@ class _Listing:
                 }  # fmt: skip
 
     def _command_row(self, site: Site, one: int) -> Row:
-        """What an occurrence is, and what it is for."""
         core, engine = self.line.queues[self.line.queue[one]]
         command = site.instruction
         origin = _origin(self.program, command.origin)
@@ -369,13 +335,11 @@ class _Listing:
 
 
 def _alike(line: Timeline) -> list[_Alike]:
-    """By site."""
     commands = zip(line.owners, (site.instruction for site in line.sites), strict=True)
     return [((core, each.engine), each.tile, each.MNEMONIC) for core, each in commands]
 
 
 def _counted(line: Timeline) -> Counter[_Alike]:
-    """How often each of them runs."""
     kinds = _alike(line)
     return Counter(kinds[site] for site in line.site.tolist())
 
@@ -396,7 +360,6 @@ def _origin(program: Program, index: int) -> Origin:
 
 
 def _json(value: object) -> str | None:
-    """As text; nothing where there is nothing."""
     return json.dumps(value) if value else None
 
 

@@ -3,13 +3,11 @@
 The one idea: estimates are off mostly one way, so an estimate is compared with estimates. Where a
 study has any, comparisons are of what was estimated of every point, also of those that were run
 since; what these runs gave stands beside it (`ran.latency_ms`). Where estimates are equal, runs
-decide: a point that ran comes before one that did not, and of two that ran the better run. Which
-points of a study by estimates are run, these have said too (`SelectedPoint`, `chosen_words`).
+decide: a point that ran comes before one that did not, and of two that ran the better run.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,6 @@ from dataclasses import dataclass
 from archgen.outcomes.figures import is_figure
 from archgen.outcomes.frame import Frame, Record, number
 from archgen.outcomes.fronts import FASTEST, FRONT, NEXT
-from archgen.outcomes.points import Row
 
 ESTIMATED = "estimated"
 """Status of an outcome that no run has made."""
@@ -39,24 +36,6 @@ _GROWTH: Mapping[str, tuple[int, int]] = {
     "average_w": (-1, 1),
 }  # fmt: skip
 _DIGITS = 12
-
-
-@dataclass(frozen=True)
-class SelectedPoint:
-    """A point that is run because of its estimate."""
-
-    expected: float
-    """Milliseconds."""
-    why: str
-    """FASTEST, FRONT or NEXT; empty where an older study does not say."""
-    energy: float = math.nan
-    """Millijoules; NaN where an older study does not say."""
-
-    @property
-    def row(self) -> Row:
-        """What a point that was run says of it."""
-        row: Row = {GUESS: self.expected} | ({CHOSEN: self.why} if self.why else {})
-        return row if math.isnan(self.energy) else row | {ENERGY_GUESS: self.energy}
 
 
 def chosen_words(rows: Sequence[Record]) -> str:
@@ -134,11 +113,6 @@ def runs(frame: Frame) -> Frame:
     return frame[frame["status"] != ESTIMATED] if is_estimated(frame) else frame
 
 
-def runs_first(frame: Frame) -> Frame:
-    """`frame` with what was only estimated after all else."""
-    return frame.sort_values("status", key=lambda held: held.eq(ESTIMATED), kind="stable")
-
-
 def like_with_like(frame: Frame) -> Frame:
     """`frame` as its points are compared: where some are estimated, with the estimate of every
     point, and without figures that runs alone have. `run_of` says what a run gave."""
@@ -149,6 +123,8 @@ def like_with_like(frame: Frame) -> Frame:
     made = frame.drop(columns=[n for n in map(str, frame) if unknown[n] and is_figure(n)])
     if GUESS not in frame:
         return made
+    # A sum of what grows with the time and what grows with the energy, which nobody keeps apart.
+    made = made.drop(columns="usd_per_million", errors="ignore")
     pairs = ("latency_ms", GUESS), ("energy_mj", ENERGY_GUESS)
     known = frame.reindex(columns=[*pairs[0], *pairs[1]]).astype("float64")
     ran = frame["status"].eq("ok") & known[GUESS].notna()

@@ -110,13 +110,11 @@ _QUANTITIES: tuple[Mapping[str, float], ...] = (
     {"samples/s/W": 1, "fps/W": 1},
     {"samples/s/mm²": 1, "samples/s/mm2": 1, "fps/mm2": 1},
     {f"{prefix}B": size for prefix, size in _PREFIXES.items()} | _BINARY,
-    {f"{prefix}B/s": size for prefix, size in _PREFIXES.items()},
-    {f"{prefix}Hz": size for prefix, size in _PREFIXES.items()},
-    {f"{prefix}OPS": size for prefix, size in _PREFIXES.items()},
-    {f"{prefix}OPS/W": size for prefix, size in _PREFIXES.items()},
+    *({f"{prefix}{unit}": size for prefix, size in _PREFIXES.items()}
+      for unit in ("B/s", "Hz", "OPS", "OPS/W")),
     {f"{prefix}OPS/{area}": size for prefix, size in _PREFIXES.items() for area in _AREAS},
     {"×": 1, "x": 1},
-)
+)  # fmt: skip
 """Units of one quantity each, by size."""
 
 

@@ -8,7 +8,7 @@ just computed or read back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -99,10 +99,10 @@ def typed(values: Sequence[Scalar], name: str, columns: tuple[Column, ...]) -> p
     kind = found.kind
     if kind != "any":
         return pd.Series(values, dtype=_DTYPES[kind])
-    given = [value for value in values if value is not None]
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
-        return pd.Series(values, dtype="float64")
-    return pd.Series([None if v is None else str(v) for v in values], dtype="string")
+    known = [None if pd.isna(value) else value for value in values]
+    if all(v is None or (isinstance(v, int | float) and not isinstance(v, bool)) for v in known):
+        return pd.Series(known, dtype="float64")
+    return pd.Series([None if v is None else str(v) for v in known], dtype="string")
 
 
 def save_frame(frame: pd.DataFrame, folder: Path) -> None:
@@ -116,10 +116,10 @@ def records(frame: Frame) -> list[Record]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
-def number(row: Record, column: str) -> float:
-    """The value of a column of numbers, NaN where it is missing."""
+def number(row: Mapping[str, Any], column: str, missing: float = math.nan) -> float:
+    """The value of a column of numbers, `missing` where it has none."""
     value = row.get(column)
-    return math.nan if value is None or pd.isna(value) else float(value)
+    return missing if value is None or pd.isna(value) else float(value)
 
 
 def dimensions(rows: Sequence[Record]) -> list[str]:

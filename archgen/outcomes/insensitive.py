@@ -47,7 +47,6 @@ class _Flat:
 
     @property
     def cause(self) -> str:
-        """Of most of them."""
         return self.causes.most_common(1)[0][0]
 
 

@@ -163,5 +163,5 @@ class StudyMetadata:
     files: Mapping[str, str] = field(default_factory=dict)
     """Of its machines, by name: the file that describes them, or that they extend, as it was named
     where the study was started."""
-    isolated: bool | None = False
-    """Whether no machine runs another's schedule; None: an older study does not say."""
+    isolated: bool = False
+    """Whether no machine runs another's schedule."""

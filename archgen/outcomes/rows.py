@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from archgen.energy.area import Area
 from archgen.energy.model import Energy
+from archgen.outcomes.frame import number
 from archgen.outcomes.points import Row
 from compiler import api
 from simmodel.arch.record import Arch
@@ -45,11 +46,6 @@ def bound_row(bound: api.Attainable | None, cycles: int) -> Row:
         return {}
     reached = bound.cycles / max(1, cycles)
     return {"bound_cycles": bound.cycles, "bound_by": bound.resource, "of_bound": reached}
-
-
-def working_set_row(working_set: int | None) -> Row:
-    """The column of what is alive between layers at once; none where that is not known."""
-    return {} if working_set is None else {"working_set_bytes": working_set}
 
 
 def waterfall_row(found: Waterfall, cycles: int) -> Row:
@@ -152,19 +148,17 @@ def per_area(gain: float, more: float, whole: float) -> float:
 def merit_row(row: Row) -> Row:
     """The figures of merit that the figures in `row` allow."""
 
-    def figure(name: str) -> float:
-        value = row.get(name)
-        return float(value) if isinstance(value, int | float) else math.nan
-
     def over(above: float, below: float) -> float:
         return above / below if below else math.nan
 
-    latency, area, samples = map(figure, ("latency_ms", "area_mm2", "throughput_ips"))
-    tops = over(2 * _TERA_PER_MS * figure("macs"), latency)
-    found = {name: over(samples, figure(below)) for name, below in _PER_AREA.items()}
+    latency, area, samples = (
+        number(row, name) for name in ("latency_ms", "area_mm2", "throughput_ips")
+    )
+    tops = over(2 * _TERA_PER_MS * number(row, "macs"), latency)
+    found = {name: over(samples, number(row, below)) for name, below in _PER_AREA.items()}
     found |= {
         "tops_per_mm2": over(tops, area),
         "latency_area": latency * area,
-        "throughput_per_watt": over(samples, figure("average_w")),
+        "throughput_per_watt": over(samples, number(row, "average_w")),
     }
     return {name: value for name, value in found.items() if math.isfinite(value)}

@@ -174,25 +174,16 @@ def spread(start: Counts, end: Counts, amount: Counts, cycles: int, length: int)
     `end`."""
     bins = max(1, -(-cycles // length))
     some = (amount > 0) & (end > start)
+    if not some.any():
+        return np.zeros(bins)
     start, end = start[some], end[some]
     rate = amount[some] / (end - start)
-    first, last = start // length, (end - 1) // length
-    total = np.zeros(bins + 1)
-    # What each reaches into its first and last bin, then the whole bins between them.
-    head = np.minimum(end, (first + 1) * length) - start
-    total[:bins] += np.bincount(first, rate * head, bins)
-    several = last > first
-    tail = (end - last * length)[several]
-    total[:bins] += np.bincount(last[several], rate[several] * tail, bins)
-    steps = np.bincount(first[several] + 1, rate[several], bins + 1)
-    steps -= np.bincount(last[several], rate[several], bins + 1)
-    whole = np.cumsum(steps)[:bins] * length
-    # Sums of rates that come and go leave rounding behind where nothing is left: where as many
-    # have gone as have come.
-    coming = np.bincount(first[several] + 1, minlength=bins + 1)
-    going = np.bincount(last[several], minlength=bins + 1)
-    whole[np.cumsum(coming - going)[:bins] == 0] = 0.0
-    means: Values = (total[:bins] + whole) / length
+    times, place = np.unique(np.concatenate([start, end]), return_inverse=True)
+    level = np.cumsum(np.bincount(place, np.concatenate([rate, -rate])))
+    # Sums of rates that come and go leave rounding behind where as many have gone as have come.
+    level[np.cumsum(np.bincount(place, np.repeat([1, -1], len(rate)))) == 0] = 0.0
+    total = np.append(0.0, np.cumsum(level[:-1] * np.diff(times)))
+    means: Values = np.diff(np.interp(np.arange(bins + 1) * length, times, total)) / length
     return means
 
 

@@ -61,14 +61,17 @@ class Account:
 
     @property
     def compute(self) -> float:
-        """Share of the busiest compute engine."""
         return max(self.share("matrix"), self.share("vector"))
+
+    @property
+    def beside_matrix(self) -> float:
+        """What is left above DRAM and the vector engines, as they are."""
+        return 1 - max(self.dram, self.share("vector"))
 
     @property
     def slack(self) -> float:
         """What is left above the roofline."""
-        efficiency = self.point.get("efficiency")
-        return 1 - efficiency if math.isfinite(efficiency) else 1.0
+        return 1 - self.point.get("efficiency", 0.0)
 
     @property
     def idle(self) -> float:
@@ -81,15 +84,17 @@ class Account:
 
     def waiting_anywhere(self, cause: str) -> float:
         """Waits of all engines for this cause, added up, as a mean over cores."""
-        cycles = [number(row, f"stall_{cause}_cycles") for row in self.layers]
-        return sum(each for each in cycles if each > 0) / self.time
+        return sum(number(row, f"stall_{cause}_cycles", 0.0) for row in self.layers) / self.time
 
     def worst_fit(self, count: int) -> list[tuple[str, float]]:
         """Nodes at which matrix engines lose most against their peak, and what share of the run."""
         peak = self.point.arch.matrix.peak(str(self.point.row["dtype"]))
-        lost = [(_first_node(row), _lost(row, peak) / self.time) for row in self.layers]
-        ranked = sorted((each for each in lost if each[1] > 0), key=lambda each: -each[1])
-        return ranked[:count]
+        lost = [
+            (str(row["node"]).split("+")[0],
+             (number(row, "busy_matrix_cycles", 0.0) - number(row, "macs") / peak) / self.time)
+            for row in self.layers if peak > 0
+        ]  # fmt: skip
+        return sorted((each for each in lost if each[1] > 0), key=lambda each: -each[1])[:count]
 
     def on_host(self) -> list[str]:
         """Operators that the host ran."""
@@ -108,15 +113,15 @@ def account(point: PointView, outcome: Outcome) -> Account:
     }
     busy = _busy(levels_frame([outcome]), cycles)
     # Without levels the average over cores stands for the busiest one.
-    busy.setdefault("matrix", _finite_or_zero(point.get("matrix_busy")))
+    busy.setdefault("matrix", point.get("matrix_busy", 0.0))
     return Account(
         point,
         busy,
-        {cause: _finite_or_zero(point.get(f"stall_{cause}")) for cause in STALLS},
+        {cause: point.get(f"stall_{cause}", 0.0) for cause in STALLS},
         moved / (cycles * arch.dram_bytes_per_cycle),
         {name: min(1.0, share) for name, share in links.items()},
         {role: _passing(arch, role, traffic) / cycles for role in arch.memories.on_chip()},
-        _finite_or_zero(point.get("matrix_utilization")),
+        point.get("matrix_utilization", 0.0),
         tuple(records(layers_frame([outcome]))),
         outcome.details.get("tokens", math.nan),
         tried_changes(outcome.details),
@@ -132,7 +137,6 @@ def _passing(arch: Arch, role: str, traffic: Mapping[str, int]) -> float:
 
 
 def _taken(point: PointView) -> float:
-    """Cycles of a run, one at least."""
     return max(1.0, point.get("latency_cycles"))
 
 
@@ -147,18 +151,3 @@ def _busy(levels: Frame, cycles: float) -> dict[str, float]:
         share = float(series["value"].sum() * length / cycles)
         found[engine] = max(found.get(engine, 0.0), share)
     return found
-
-
-def _finite_or_zero(value: float) -> float:
-    return value if math.isfinite(value) else 0.0
-
-
-def _lost(row: Record, peak: float) -> float:
-    """Cycles in which matrix engines worked for a layer, beyond those that its MACs need."""
-    busy, macs = number(row, "busy_matrix_cycles"), number(row, "macs")
-    return busy - macs / peak if busy > 0 and peak > 0 else 0.0
-
-
-def _first_node(row: Record) -> str:
-    """The first node that a layer is made of."""
-    return str(row["node"]).split("+")[0]

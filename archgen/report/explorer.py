@@ -91,7 +91,6 @@ def explorer(
 
 
 def _count_values(points: Sheet, column: str) -> int:
-    """Rows with a value in a column."""
     names = [each.name for each in points.headings]
     place = names.index(column) if column in names else None
     return 0 if place is None else sum(bool(row[place].value) for row in points.rows)

@@ -56,7 +56,6 @@ def drawn(figures: Iterable[tuple[str, Figure]], anchor: str = "figure") -> Iter
 
 
 def _title_and_text(kind: str) -> tuple[str, str]:
-    """Title of a figure, and how to read it."""
     first, _, swept = kind.partition("_")
     if first in _WORDS["over"]:
         entry = _WORDS["over"][first]

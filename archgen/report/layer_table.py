@@ -44,8 +44,7 @@ class LayerTableRow:
 
     def get(self, column: str) -> float:
         """A number of the row; 0 for what it does not have."""
-        value = number(self.row, column)
-        return value if math.isfinite(value) else 0.0
+        return number(self.row, column, 0.0)
 
 
 def layer_sheet(account: Account) -> Sheet:
@@ -96,8 +95,7 @@ def time_shares(rows: Sequence[Record]) -> list[float]:
 
 def _worked(row: Record) -> float:
     """Cycles in which any engine worked for a layer."""
-    busy = [number(row, name) for name in row if name.startswith("busy_")]
-    return sum(cycles for cycles in busy if cycles > 0)
+    return sum(number(row, name, 0.0) for name in row if name.startswith("busy_"))
 
 
 def _use(layer: LayerTableRow, peak: float) -> float:

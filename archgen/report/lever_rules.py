@@ -9,7 +9,7 @@ does not say. A test doubles parts of real machines under the same programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -89,10 +89,9 @@ def _room(role: str, account: Account) -> Verdict:
 
 def _array_verdict(account: Account) -> Verdict:
     share = account.share("matrix")
-    floor = max(account.dram, account.share("vector"))
     reached = account.macs / share if share > 0 else 0.0
     # Twice the array at most halves the time it computes; DRAM and the vector engine stay.
-    return min(share / 2, 1 - floor), (
+    return min(share / 2, account.beside_matrix), (
         f"matrix engines compute {percent(share)} of the time, at {percent(reached)} of their peak"
     )
 
@@ -100,8 +99,7 @@ def _array_verdict(account: Account) -> Verdict:
 def _fit(part: float, account: Account) -> Verdict:
     """Of a change that takes off `part` of what matrix engines compute beyond their peak."""
     share = account.share("matrix")
-    floor = max(account.dram, account.share("vector"))
-    gain = min(part * (share - account.macs), 1 - floor, account.slack)
+    gain = min(part * (share - account.macs), account.beside_matrix, account.slack)
     worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
     return gain, (
         f"matrix engines compute {percent(share)} of the time; at their peak the MACs would "
@@ -166,22 +164,19 @@ def _link(name: str, account: Account) -> Verdict:
     return min(share / 2, account.idle), said
 
 
+def _times(factors: Mapping[str, float]) -> Callable[[Arch], Fields]:
+    return lambda arch: {k: v for each in factors.items() for k, v in scaled(arch, *each).items()}
+
+
 def _double(*names: str) -> Callable[[Arch], Fields]:
-    return lambda arch: {k: v for name in names for k, v in scaled(arch, name, 2).items()}
+    return _times(dict.fromkeys(names, 2))
 
 
-def _halve(name: str) -> Callable[[Arch], Fields]:
-    return lambda arch: scaled(arch, name, 0.5)
-
-
-def _im2col(arch: Arch) -> Fields:
-    lacks = arch.matrix.present and not arch.matrix.im2col
-    return {"matrix.im2col": True} if lacks else {}
-
-
-def _quicker_host(arch: Arch) -> Fields:
-    rates = _double("host.compute", "host.bandwidth")(arch)
-    return {**rates, **scaled(arch, "host.latency", 0.5)}
+def _matrix_with(name: str) -> Callable[[Arch], Fields]:
+    """What its matrix engine can do, where it has one that cannot."""
+    return lambda arch: (
+        {f"matrix.{name}": True} if arch.matrix.present and not getattr(arch.matrix, name) else {}
+    )
 
 
 def _coarse(arch: Arch) -> bool:
@@ -218,9 +213,7 @@ def _made_apart(account: Account) -> Verdict:
     return 0.0, ""  # as it takes another program, there is no bound
 
 
-def _enable_depthwise(arch: Arch) -> Fields:
-    lacks = arch.matrix.present and not arch.matrix.depthwise
-    return {"matrix.depthwise": True} if lacks else {}
+_enable_depthwise = _matrix_with("depthwise")
 
 
 def _types(arch: Arch) -> Fields:
@@ -255,14 +248,14 @@ RULES = (
          "half of the time that the bytes take at peak rate; the busiest compute engine remains"),
     LeverRule("half the DRAM latency, as more requests in flight or loads further ahead would hide "
          "it",
-         _halve("memories.dram.latency"), _latency,
+         _times({"memories.dram.latency": 0.5}), _latency,
          "those waits, of which latency, start-ups and the order of transfers have a part; DRAM "
          "and the busiest compute engine remain"),
     *SHAPES,
     *DEPTHWISE,
-    LeverRule("half the start-up of the matrix engine", _halve("matrix.startup"),
+    LeverRule("half the start-up of the matrix engine", _times({"matrix.startup": 0.5}),
          partial(_fit, 0.5), f"half of {_BEYOND}"),
-    LeverRule("im2col in the matrix engine", _im2col, partial(_fit, 1), _BEYOND),
+    LeverRule("im2col in the matrix engine", _matrix_with("im2col"), partial(_fit, 1), _BEYOND),
     LeverRule("a matrix engine that fits the layers: shape, granularity", None,
          partial(_fit, 1), _BEYOND),
     LeverRule("twice the vector lanes", _double("vector.lanes"), _vector,
@@ -274,7 +267,8 @@ RULES = (
     LeverRule("twice the tokens", _tokens, _semaphores, _FEW, _never),
     LeverRule("twice the cores", _double("cores"), _cores,
          "half of the time that the busiest compute engines work; DRAM remains", _never),
-    LeverRule("a host twice as quick, at half the latency", _quicker_host,
+    LeverRule("a host twice as quick, at half the latency",
+         _times({"host.compute": 2, "host.bandwidth": 2, "host.latency": 0.5}),
          partial(_host_verdict, 0.5), f"half of {_HOST}"),
     LeverRule("the host's operators on the machine", None, partial(_host_verdict, 1),
          _HOST),

@@ -58,11 +58,9 @@ def price(arch: Arch, fields: Fields, point: PointView, longer: float) -> Change
     before, after = costs_of(arch), costs_of(other)
     area, more = before.area.total.value, after.area.total.value - before.area.total.value
     ratios = _ratios(before, after, str(point.row["dtype"]), longer)
-    parts = {name: point.get(f"energy_{name}_mj") for name in ratios}
-    known = {name: part for name, part in parts.items() if math.isfinite(part)}
+    parts = ((point.get(f"energy_{name}_mj", 0.0), ratio) for name, ratio in ratios.items())
     whole = point.get("energy_mj")
-    delta = sum(part * (ratios[name] - 1) for name, part in known.items())
-    share = delta / whole if whole > 0 else math.nan
+    share = sum(part * (ratio - 1) for part, ratio in parts) / whole if whole > 0 else math.nan
     return ChangeCost(more, more / area if area > 0 else math.nan, share)
 
 
@@ -153,16 +151,12 @@ def levers(
     kept = [
         lever
         for lever in found
-        if lever.effective_gain >= (WORTH if lever.is_bound else LEAST) and _lawful(arch, lever)
+        if lever.effective_gain >= (WORTH if lever.is_bound else LEAST)
+        and not (lever.fields and changed(arch, lever.fields) is None)  # no machine at all
     ]
     tried = [each for each in found if each.measured or each.way in (SIMULATED, ANEW)]
     without = [lever.title for lever in tried if lever.effective_gain < LEAST]
     return sorted(kept, key=lambda lever: (lever.is_bound, -lever.worth)), without
-
-
-def _lawful(arch: Arch, lever: Lever) -> bool:
-    """Whether a change makes a machine at all, as far as it is one of fields."""
-    return not lever.fields or changed(arch, lever.fields) is not None
 
 
 def _judged(arch: Arch, rule: LeverRule, accounts: Sequence[Account]) -> Lever:

@@ -25,15 +25,7 @@ from archgen.plots.saving import MOST_ROWS
 from archgen.process.files import write_text
 from archgen.report.account import Account, account
 from archgen.report.explorer import explorer
-from archgen.report.figures import (  # fmt: skip
-    COSTS,
-    DETAILS,
-    bars_of,
-    chosen_details,
-    details,
-    drawn,
-    within,
-)
+from archgen.report.figures import COSTS, DETAILS, bars_of, chosen_details, details, drawn, within
 from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
 from archgen.report.levers import LEAST, Lever, levers
@@ -158,7 +150,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
 
 def _ranking(study: ReportSubject, points: Sequence[PointView]) -> Ranking:
     used = {point.machine for point in points}
-    return rank(points, [arch for arch in study.archs if arch.name in used])
+    return rank(points, [arch for name, arch in study.by_name.items() if name in used])
 
 
 def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Callable[[str], str]:

@@ -7,6 +7,7 @@ machine has several); what else a machine's points differ in (schedules, swept f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -30,8 +31,6 @@ class ReportSubject(Protocol):
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]: ...
-    @property
-    def archs(self) -> tuple[Arch, ...]: ...
     @property
     def about(self) -> StudyMetadata: ...
     @property
@@ -63,7 +62,6 @@ class PointView:
 
     @property
     def machine(self) -> str:
-        """Name of its machine."""
         return self.arch.name
 
     @property
@@ -97,9 +95,9 @@ class PointView:
         """Whether its outputs were compared and found wrong."""
         return is_wrong(self.row)
 
-    def get(self, column: str) -> float:
-        """The value of a column of numbers, NaN where it is missing."""
-        return number(self.row, column)
+    def get(self, column: str, missing: float = math.nan) -> float:
+        """The value of a column of numbers, `missing` where it has none."""
+        return number(self.row, column, missing)
 
     def text(self, column: str) -> str:
         """The value of a column of text, empty where it is missing."""
@@ -108,7 +106,6 @@ class PointView:
 
     @property
     def per_sample_mj(self) -> float:
-        """Energy of one sample."""
         return self.get("energy_mj") / self.get("batch")
 
     @property
@@ -119,7 +116,7 @@ class PointView:
 
 def views(study: ReportSubject) -> list[PointView]:
     """Every point of `study`, in its order."""
-    archs = {arch.name: arch for arch in study.archs}
+    archs = study.by_name
     rows, compared = records(study.frame), records(like_with_like(study.frame))
     chosen = varied(rows)
     types = several_types(rows)
@@ -129,11 +126,6 @@ def views(study: ReportSubject) -> list[PointView]:
         choice = ", ".join(f"{name.removeprefix('pass.')} {row[name]}" for name in chosen)
         made.append(PointView(index, row, archs[str(row["arch"])], load, choice, like))
     return made
-
-
-def workloads(points: Iterable[PointView]) -> list[str]:
-    """Names of the workloads, in order of appearance."""
-    return list(dict.fromkeys(point.workload for point in points))
 
 
 def best_by_workload(points: Iterable[PointView]) -> dict[str, PointView]:

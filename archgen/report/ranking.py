@@ -43,7 +43,6 @@ class Standing:
 
     @property
     def name(self) -> str:
-        """Of the machine."""
         return self.arch.name
 
     @property
@@ -102,25 +101,21 @@ def _order(standing: Standing) -> tuple[int, float, bool, float, float]:
 
 
 def _standing(
-    arch: Arch,
-    points: Sequence[PointView],
-    best: dict[str, PointView],
-    against: dict[str, PointView],
-    names: Sequence[str],
-) -> Standing:
+    arch: Arch, points: Sequence[PointView], best: dict[str, PointView],
+    against: dict[str, PointView], names: Sequence[str],
+) -> Standing:  # fmt: skip
     common = [name for name in names if name in best and name in against]
 
     def mean(value: Callable[[PointView], float]) -> float:
         pairs = [(value(best[name]), value(against[name])) for name in common]
         return geometric_mean([a / b if b > 0 else math.nan for a, b in pairs])
 
-    area = next((point.get("area_mm2") for point in best.values()), math.nan)
     return Standing(
         arch, tuple(points), best, len(common), len(names) - len(best),
         speed=mean(lambda point: _inverse(point.time)),
         per_mm2=mean(lambda point: point.per_mm2),
         per_joule=mean(lambda point: _inverse(point.per_sample_mj)),
-        area=area,
+        area=next((point.get("area_mm2") for point in best.values()), math.nan),
     )  # fmt: skip
 
 
@@ -154,7 +149,6 @@ class MeasuredGain:
     machine: str
     gain: float
     """Share of the time that it saves, over common workloads geometrically; below 0: it takes."""
-    workloads: int
 
 
 def measured(
@@ -172,8 +166,7 @@ def measured(
         return None
     for other in known.get(content(made), ()):
         common = [name for name in standing.best if name in other.best]
-        times = [(standing.best[n].time, other.best[n].time) for n in common]
         if common:
-            kept = geometric_mean([after / before for before, after in times])
-            return MeasuredGain(other.name, 1 - kept, len(common))
+            times = [other.best[name].time / standing.best[name].time for name in common]
+            return MeasuredGain(other.name, 1 - geometric_mean(times))
     return None

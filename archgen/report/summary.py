@@ -9,13 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from archgen.outcomes.answer import answer, provenance
-from archgen.outcomes.bottleneck import (
-    ANEW,
-    AT_MOST,
-    SIMULATED,
-    holder,
-    part_of,
-)
+from archgen.outcomes.bottleneck import ANEW, AT_MOST, SIMULATED, holder, part_of
 from archgen.outcomes.estimated import ESTIMATED
 from archgen.report.levers import Lever
 from archgen.report.points import PointView, ReportSubject
@@ -35,11 +29,9 @@ _VERBS = {
 
 
 def sentences(
-    study: ReportSubject,
-    points: Sequence[PointView],
-    ranking: Ranking,
+    study: ReportSubject, points: Sequence[PointView], ranking: Ranking,
     found: Mapping[str, Sequence[Lever]],
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     """The summary of a study's `points`, the answer first; `found` are levers by machine."""
     said = answer(study.frame, study.by_name)
     return [

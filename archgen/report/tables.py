@@ -12,6 +12,7 @@ from archgen.outcomes.axes import axis_of
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import has_figures
+from archgen.outcomes.figures import DRAM, figure_of
 from archgen.outcomes.frame import dimensions, size_heading
 from archgen.outcomes.points import FIELD, Outcome
 from archgen.outcomes.rows import column_word
@@ -83,7 +84,7 @@ def points_sheet(
         ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine, card_of(p))),
         words("Workload", lambda p: p.workload),
         words("Choice", lambda p: p.choice),
-        *(_length_column(heading) for heading in lengths(points)),
+        *(values(h.text, h.key, title=h.title, key=h.key, cell=count) for h in lengths(points)),
         *(_swept_column(heading, field, points) for heading, field in swept(points)),
         ComputedColumn(Heading("Status", number=False), _status),
         values("Estimated", lambda p: p.time if guessed else math.nan, "ms",
@@ -96,7 +97,7 @@ def points_sheet(
         values("Of roofline", "efficiency", cell=bar),
         values("Of bound", "of_bound", cell=bar),
         ComputedColumn(Heading("Held by", number=False), _held_by),
-        values("DRAM", _dram, "MB", "read and written"),
+        values("DRAM", lambda p: figure_of(p.row, DRAM) / _MEGA, "MB", "read and written"),
         values("Local peak", lambda p: p.get("peak_local_bytes") / 1024, "KiB", cell=count),
         values("Working set", lambda p: p.get("working_set_bytes") / 1024, "KiB"),
         values("Energy", "energy_mj", "mJ"),
@@ -147,10 +148,6 @@ def lengths(points: Sequence[PointView]) -> list[Heading]:
     return [Heading(size_heading(name), title=said, key=name) for name in varied]
 
 
-def _length_column(heading: Heading) -> ComputedColumn[PointView]:
-    return values(heading.text, heading.name, title=heading.title, key=heading.key, cell=count)
-
-
 def said_of(point: PointView, outcome: Outcome, points: Sequence[PointView]) -> str:
     """What the machine of a point is: its description, or of a variant that a sweep has made what
     sets it apart from the others of `points`. It has inherited its parent's description, which
@@ -188,10 +185,6 @@ def _held_by(point: PointView) -> Cell:
     return Cell(f"{found.words} {percent(found.share)}", f"{found.share:.6g}")
 
 
-def _dram(point: PointView) -> float:
-    return (point.get("dram_read_bytes") + point.get("dram_write_bytes")) / _MEGA
-
-
 def _verified(point: PointView) -> Cell:
     if point.wrong:
         return word("WRONG", mark="bad")
@@ -211,13 +204,13 @@ def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
         values("Matrix busy", lambda a: a.share("matrix"), cell=bar),
         values("Vector busy", lambda a: a.share("vector"), cell=bar),
         values("Matrix use", lambda a: a.macs, cell=bar),
-        *(_cause_column(cause) for cause in STALLS if any(a.waits[cause] > 0 for a in accounts)),
+        *(_wait_column(cause) for cause in STALLS if any(a.waits[cause] > 0 for a in accounts)),
     ]
     caption = "Shares of the time: engines, DRAM, and the matrix engines' waits by cause"
     return sheet("bounds", caption, columns, accounts)
 
 
-def _cause_column(cause: str) -> ComputedColumn[Account]:
+def _wait_column(cause: str) -> ComputedColumn[Account]:
     title = STALLS[cause].meaning
     return values(f"Waits: {cause}", lambda a: a.waits[cause], "", title, f"waits_{cause}", bar)
 

@@ -99,10 +99,9 @@ def _anew(
 
 
 def _unmade(
-    own: Account,
-    judged: Sequence[tuple[LeverRule, float]],
+    own: Account, judged: Sequence[tuple[LeverRule, float]],
     products: Callable[[Arch], api.ProductCycles] | None,
-) -> Iterator[TriedChange]:
+) -> Iterator[TriedChange]:  # fmt: skip
     """What is known of changes that take another program, which nobody has made yet."""
     arch = own.point.arch
     for rule, bound in judged:

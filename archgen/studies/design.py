@@ -108,17 +108,14 @@ class Design:
 
     @property
     def archs(self) -> tuple[Arch, ...]:
-        """The machines' descriptions."""
         return tuple(machine.arch for machine in self.machines)
 
 
 def designed(
-    archs: Several[Named | Arch | Variant],
-    models: Several[Named | Workload],
-    batches: Several[int] | None = None,
-    dtype: str | None = None,
+    archs: Several[Named | Arch | Variant], models: Several[Named | Workload],
+    batches: Several[int] | None = None, dtype: str | None = None,
     options: StudyOptions = StudyOptions(),
-) -> Design:
+) -> Design:  # fmt: skip
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
     archs, models = _listed(archs), _listed(models)
     sampled = None if batches is None else _listed(batches)
@@ -131,12 +128,9 @@ def designed(
     wrong_sizes = [size for size in sampled or () if size < 1]
     mistakes += [f"batch {size}: must be a positive whole number" for size in wrong_sizes]
     ways, unknown = choices(
-        _listed(options.fusion),
-        _listed(options.halo),
-        _listed(options.objective),
-        _listed(options.effort),
-        options.passes,
-    )
+        _listed(options.fusion), _listed(options.halo), _listed(options.objective),
+        _listed(options.effort), options.passes,
+    )  # fmt: skip
     mistakes += unknown
     samples = fspath(options.calibration) if options.calibration else None
     sizes, unclear = _shapes(options.dims or {})
@@ -155,15 +149,9 @@ def designed(
         _, unopened = _contents(workloads, None)
         raise StudyError([*mistakes, *unopened])
     return Design(
-        tuple(machines),
-        tuple(workloads),
-        dtypes,
-        tuple(ways),
-        options.verify,
-        options.host,
-        options.isolated,
-        files,
-    )
+        tuple(machines), tuple(workloads), dtypes, tuple(ways), options.verify, options.host,
+        options.isolated, files,
+    )  # fmt: skip
 
 
 def _shapes(dims: Mapping[str, str | Several[int] | Extents]) -> tuple[list[Shape], list[str]]:
@@ -281,8 +269,8 @@ def points(design: Design, contents: Contents | None = None) -> list[Point]:
     try:
         contents = contents_of(design) if contents is None else contents
     except StudyError as mistake:
-        raise StudyError(in_order([*mistake.mistakes, *unknown])) from None
-    if unknown:
+        unknown = in_order([*mistake.mistakes, *unknown])
+    if unknown or contents is None:
         raise StudyError(unknown)
     found = [
         _point(design, machine, workload, contents[workload, batch], dtype, way)
@@ -294,7 +282,7 @@ def points(design: Design, contents: Contents | None = None) -> list[Point]:
     ]
     rows = rows_with_fields([point.identity() for point in found], design.archs)
     kept = [point for point, row in zip(found, rows, strict=True) if _wanted(row, design)]
-    idle = [] if design.overridden else _idle_filters(design, rows)
+    idle = [] if design.overridden else [*_idle_filters(design, rows)]
     if not kept and not idle:
         said = f"the filters leave none of {len(found)} points"
         idle.append(design.wrong("only" if design.only else "skip", said))
@@ -337,26 +325,20 @@ def _unknown_columns(design: Design, columns: set[str]) -> list[str]:
     ]
 
 
-def _idle_filters(design: Design, rows: Sequence[Row]) -> list[str]:
-    """Filters that no point agrees with: something in them is misspelt."""
-    return [
-        said
-        for place, pattern in _filters(design)
-        if not any(agrees(row, pattern) for row in rows)
-        for said in _idle(design, place, pattern, rows)
-    ]
-
-
-def _idle(design: Design, place: str, pattern: Pattern, rows: Sequence[Row]) -> Iterator[str]:
-    alone = [name for name in pattern if not any(agrees(r, {name: pattern[name]}) for r in rows)]
-    if not alone:
-        yield design.wrong(place, "no point has all of these values at once")
-    for name in alone:
-        held = list(dict.fromkeys(row[name] for row in rows if name in row))
-        near = guess(str(pattern[name]).strip("*"), map(str, held))
-        shown = near or f"; there is {', '.join(map(repr, held[:_SHOWN]))}"
-        said = f"no point has the {name} {pattern[name]!r}{shown}"
-        yield design.wrong(f"{place}.{name}", said)
+def _idle_filters(design: Design, rows: Sequence[Row]) -> Iterator[str]:
+    """What is wrong with filters that no point agrees with: something in them is misspelt."""
+    for place, pattern in _filters(design):
+        if any(agrees(row, pattern) for row in rows):
+            continue
+        alone = [n for n in pattern if not any(agrees(row, {n: pattern[n]}) for row in rows)]
+        if not alone:
+            yield design.wrong(place, "no point has all of these values at once")
+        for name in alone:
+            held = list(dict.fromkeys(row[name] for row in rows if name in row))
+            near = guess(str(pattern[name]).strip("*"), map(str, held))
+            shown = near or f"; there is {', '.join(map(repr, held[:_SHOWN]))}"
+            said = f"no point has the {name} {pattern[name]!r}{shown}"
+            yield design.wrong(f"{place}.{name}", said)
 
 
 def _contents(
@@ -401,13 +383,9 @@ def _open_workload(workload: Workload, batch: int | None) -> Content:
 
 
 def _point(
-    design: Design,
-    machine: Variant,
-    workload: Workload,
-    content: Content,
-    dtype: str,
+    design: Design, machine: Variant, workload: Workload, content: Content, dtype: str,
     way: Scheduling,
-) -> Point:
+) -> Point:  # fmt: skip
     point = Point(
         "", machine.arch, workload.model, content.batch, dtype, workload.dims, workload.ranges,
         workload.roles, workload.calibration, design.verify, design.host, design.extensions, way,

@@ -45,12 +45,9 @@ class Prepared:
 
 
 def prepare(
-    source: SourceModel,
-    dtype: str,
-    calibration: Mapping[str, Array] | None = None,
-    stages: api.Stages | None = None,
-    shorter: Sequence[Shorter] = (),
-) -> Prepared:
+    source: SourceModel, dtype: str, calibration: Mapping[str, Array] | None = None,
+    stages: api.Stages | None = None, shorter: Sequence[Shorter] = (),
+) -> Prepared:  # fmt: skip
     """`source` for element type `dtype`: quantized for int8, else as it is, or with wider numbers
     where ONNX Runtime has no kernels for bfloat16. How far sequences unfold is said by `stages`.
     Networks at `shorter` lengths share its scales.
@@ -93,7 +90,6 @@ class PreparedSymbolicModel:
 
     @property
     def name(self) -> str:
-        """The network's."""
         return self.edge.name
 
     def at(self, lengths: Mapping[str, int]) -> Prepared:
@@ -142,11 +138,9 @@ class PreparedSymbolicModel:
 
 
 def prepare_symbolic_model(
-    source: SourceFamily,
-    dtype: str,
-    calibration: Mapping[str, Array] | None = None,
+    source: SourceFamily, dtype: str, calibration: Mapping[str, Array] | None = None,
     stages: api.Stages | None = None,
-) -> PreparedSymbolicModel:
+) -> PreparedSymbolicModel:  # fmt: skip
     """`source` for element type `dtype`; arguments and errors as of `prepare`."""
     shorter = (
         [_shorter(source, at) for at in _calibration_lengths(source)] if dtype == "int8" else []

@@ -7,7 +7,7 @@ alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from archgen.outcomes import estimated, fronts
+from archgen.outcomes.answer import answer
 from archgen.outcomes.axes import StudyAxis, axes, axis_of, workload
 from archgen.outcomes.columns import MORE_IS_BETTER
 from archgen.outcomes.figures import ORDERS, SHORT, amount, split_condition
@@ -53,7 +54,9 @@ def known_column(frame: pd.DataFrame, name: str) -> str:
 def _hint(frame: pd.DataFrame, name: str) -> str:
     """What `name` may be for: names with dots are only spelled like names with dots."""
     dotted = "." in name
-    near = guess(name, [known for known in _column_spellings(frame) if dotted == ("." in known)])
+    names = [*map(str, frame)]
+    names += [".".join(each.split(".")[-2:]) for each in names if each.count(".") > 1]
+    near = guess(name, [known for known in names if dotted == ("." in known)])
     if near or not dotted:
         return near or "; `archgen explain columns` lists them"
     swept = [str(known).removeprefix(FIELD) for known in frame if str(known).startswith(FIELD)]
@@ -66,16 +69,13 @@ def known_columns(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
     return every(lambda name: known_column(frame, name), names)
 
 
-def known_numbers(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
+def known_numbers(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """The same of columns that hold numbers. Raises StudyError also with those that do not."""
-
-    def numeric(name: str) -> str:
-        found = known_column(frame, name)
-        if not _is_number(frame[found]):
-            raise StudyError([f"column {name!r}: holds no numbers"])
-        return found
-
-    return every(numeric, names)
+    found = known_columns(frame, names)
+    wrong = [n for n, own in zip(names, found, strict=True) if not _is_number(frame[own])]
+    if wrong:
+        raise StudyError([f"column {name!r}: holds no numbers" for name in wrong])
+    return found
 
 
 def _is_number(values: pd.Series) -> bool:
@@ -94,14 +94,6 @@ def every(make: Callable[[str], _Made], given: Iterable[str]) -> list[_Made]:
     if mistakes:
         raise StudyError(dict.fromkeys(mistakes))
     return made
-
-
-def _column_spellings(frame: pd.DataFrame) -> Iterator[str]:
-    """All that columns may be called: whole, and fields by their last two words."""
-    for name in map(str, frame):
-        yield name
-        if name.count(".") > 1:
-            yield ".".join(name.split(".")[-2:])
 
 
 def where(
@@ -124,7 +116,10 @@ def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     rising = [not name.startswith("-") for name in names]
     if not columns:
         return frame
-    return estimated.runs_first(frame.sort_values(columns, ascending=rising, kind="stable"))
+    ordered = frame.sort_values(columns, ascending=rising, kind="stable")
+    return ordered.sort_values(
+        "status", key=lambda status: status.eq(estimated.ESTIMATED), kind="stable"
+    )
 
 
 def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.Series:
@@ -136,7 +131,11 @@ def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.S
     values = frame[known_column(frame, name)]
 
     def number(word: str) -> float:
-        return _parse_amount(condition, values, word, archs)
+        along = axis_of(str(values.name), [{str(values.name): v} for v in values.unique()], archs)
+        try:
+            return amount(word, along.column, along.unit, along.per)
+        except ValueError as mistake:
+            raise StudyError([f"{condition!r}: {mistake}"]) from None
 
     if comparison in ORDERS:
         if not _is_number(values):
@@ -166,20 +165,10 @@ def _equal(
     )
 
 
-def _parse_amount(condition: str, values: pd.Series, text: str, archs: Mapping[str, Arch]) -> float:
-    """The amount that `text` says of a column, as it holds it."""
-    name = str(values.name)
-    along = axis_of(name, [{name: value} for value in values.unique()], archs)
-    try:
-        return amount(text, name, along.unit, along.per)
-    except ValueError as mistake:
-        raise StudyError([f"{condition!r}: {mistake}"]) from None
-
-
 # Choosing among finished points, as frames: the best, those that nothing beats, tables over axes.
 
 _SHOWN = 4
-"""Values of an axis, and networks, that a few words name."""
+"""Values of an axis that a few words name."""
 
 
 def results(frame: Frame) -> Frame:
@@ -240,34 +229,23 @@ def pivot(frame: Frame, index: str, columns: str, values: str) -> Frame:
 
 
 def described(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:
-    """A study on one screen: how many points, what was swept, and the best of each network."""
-    rows = records(frame)
-    if not rows:
+    """A study on one screen: how many points, what was swept, and what it answers."""
+    if frame.empty:
         return f"{title}: no points"
-    every = axes(frame, archs)
     counts = frame["status"].value_counts()
     said = ", ".join(f"{count} {status}" for status, count in counts.items())
-    networks = list(dict.fromkeys(workload(row, every) for row in rows))
-    lines = [f"{title}: {len(rows)} points ({said}), {frame['arch'].nunique()} machines"]
-    lines.append(f"  networks  {_few(networks)}")
-    lines += [f"  swept     {axis.label}: {_axis_values_text(axis)}" for axis in every]
-    quickest = best(frame, "latency_ms") if "latency_ms" in frame else frame.iloc[:0]
-    for row in records(quickest)[:_SHOWN]:
-        said = " as estimated" if row["status"] == estimated.ESTIMATED else ""
-        time = f"{row['latency_ms']:.4g} ms{said}"
-        lines.append(f"  quickest  {workload(row)}: {time} on {row['arch']}")
+    lines = [f"{title}: {len(frame)} points ({said}), {frame['arch'].nunique()} machines"]
+    lines += [f"  {axis.label}: {_axis_values_text(axis)}" for axis in axes(frame, archs)]
+    lines += [f"  {sentence}" for sentence in answer(frame, archs)]
     lines.append("  .frame, .layers, .spans, .levels; .filter, .best, .pareto, .pivot")
     return "\n".join(lines)
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _axis_values_text(axis: StudyAxis) -> str:
     """`32 KiB to 1 MiB (6)`; of an axis without an order its first values."""
     shown = [axis.shown(value) for value in axis.values]
-    if not axis.ordered:
-        return _few(shown)
-    return ", ".join(shown) if len(shown) <= _SHOWN else f"{shown[0]} to {shown[-1]} ({len(shown)})"
+    if len(shown) <= _SHOWN:
+        return ", ".join(shown)
+    if axis.ordered:
+        return f"{shown[0]} to {shown[-1]} ({len(shown)})"
+    return f"{', '.join(shown[:_SHOWN])} and {len(shown) - _SHOWN} more"

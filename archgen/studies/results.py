@@ -7,7 +7,6 @@ of them is run, so a study that was interrupted can be opened, listed and gone o
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 import warnings
@@ -26,7 +25,6 @@ from pydantic import ValidationError
 
 from archgen.outcomes.axes import completed
 from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
-from archgen.outcomes.estimated import SelectedPoint
 from archgen.outcomes.frame import (
     layers_frame,
     levels_frame,
@@ -34,7 +32,7 @@ from archgen.outcomes.frame import (
     save_frame,
     spans_frame,
 )
-from archgen.outcomes.points import Outcome, Point, StudyMetadata
+from archgen.outcomes.points import Outcome, Point, Row, StudyMetadata
 from archgen.plots import overview_figures
 from archgen.plots.saving import keep_only, save_figures
 from archgen.process.cache import code_version, revision
@@ -47,7 +45,7 @@ from archgen.studies.store import Store, writing
 from simmodel.arch.record import Arch
 
 MANIFEST = "study.json"
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,7 +95,6 @@ class Study:
 
     @property
     def by_name(self) -> dict[str, Arch]:
-        """The machines by their names."""
         return {arch.name: arch for arch in self.archs}
 
     def filter(self, *conditions: str) -> Study:
@@ -132,7 +129,6 @@ class Study:
         return pivot(self.frame, index, columns, values)
 
     def __repr__(self) -> str:
-        """What it is, on one screen."""
         return described(self.frame, self.by_name, f"Study {self.about.name}".strip())
 
     def save(self, folder: str | PathLike[str], plots: bool = True) -> None:
@@ -151,40 +147,28 @@ class Study:
 
 def about(design: Design, points: Sequence[Point], command: str = "") -> StudyMetadata:
     """What the study of `design` is made of, as it starts now."""
+    files = {each.arch.name: each.file for each in design.machines if each.file}
+    started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     return StudyMetadata(
-        design.name,
-        design.description,
-        command,
-        design.source,
-        code_version(),
-        version("archgen"),
-        time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        revision(Path.cwd()),
-        len(points),
-        {each.arch.name: each.file for each in design.machines if each.file},
-        design.isolated,
-    )
+        design.name, design.description, command, design.source, code_version(), version("archgen"),
+        started, revision(Path.cwd()), len(points), files, design.isolated,
+    )  # fmt: skip
 
 
 def write_study(
-    study: Study,
-    folder: Path,
-    points: Sequence[Point],
-    picks: Mapping[str, SelectedPoint] = MappingProxyType({}),
-    plots: bool = True,
-) -> None:
-    """Say in `folder` which points the study consists of, what they have borrowed, and which were
-    run because of their estimates (by key); beside it what is finished of it, with `plots`. Raises
-    StoreError."""
+    study: Study, folder: Path, points: Sequence[Point],
+    picks: Mapping[str, Row] = MappingProxyType({}), plots: bool = True,
+) -> None:  # fmt: skip
+    """Say in `folder` which points the study consists of, what they have borrowed, and what those
+    say of their estimates that were run because of them (by key); beside it what is finished of it,
+    with `plots`. Raises StoreError."""
     content = {
         "format": _FORMAT,
-        **{name: getattr(study.about, name) for name in study.about.__dataclass_fields__},
+        "about": asdict(study.about),
         "archs": [arch.model_dump(mode="json", by_alias=True) for arch in study.archs],
         "points": [{"key": point.key, "label": point.label} for point in points],
         "loans": [asdict(loan) for loan in study.loans],
-        "estimates": {key: pick.expected for key, pick in picks.items()},
-        "energies": {key: pick.energy for key, pick in picks.items() if pick.energy > 0},
-        "chosen": {key: pick.why for key, pick in picks.items()},
+        "estimates": dict(picks),
     }
     with writing(folder):
         write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
@@ -212,24 +196,14 @@ def open_study(folder: str | PathLike[str]) -> Study:
         for key, outcome in lent.items()
         if {loans[key].lender, loans[key].borrower} <= own.keys()
     }
-    content.setdefault("isolated", None)  # an older study does not say
-    names = [name for name in StudyMetadata.__dataclass_fields__ if name in content]
-    said = StudyMetadata(**{name: content[name] for name in names})
-    why, energies = content.get("chosen", {}), content.get("energies", {})
-    picks = {
-        key: SelectedPoint(value, why.get(key, ""), energies.get(key, math.nan))
-        for key, value in content.get("estimates", {}).items()
-    }
-    taken = expected(reported_outcomes(own, both), picks)
-    return Study(tuple(taken.values()), archs, said, tuple(both))
+    taken = expected(reported_outcomes(own, both), content["estimates"])
+    return Study(tuple(taken.values()), archs, StudyMetadata(**content["about"]), tuple(both))
 
 
-def expected(
-    outcomes: Mapping[str, Outcome], picks: Mapping[str, SelectedPoint]
-) -> dict[str, Outcome]:
+def expected(outcomes: Mapping[str, Outcome], picks: Mapping[str, Row]) -> dict[str, Outcome]:
     """`outcomes` by the key of their point, with what was estimated of those that were run."""
     return {
-        key: replace(outcome, row=outcome.row | picks[key].row) if key in picks else outcome
+        key: replace(outcome, row=outcome.row | picks.get(key, {}))
         for key, outcome in outcomes.items()
     }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.models.load import ModelError
 from archgen.outcomes import rows
-from archgen.outcomes.bottleneck import DETAIL, bottleneck_row, plain
+from archgen.outcomes.bottleneck import DETAIL, bottleneck_row
 from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.points import Outcome, Point, Row
 from archgen.outcomes.timeline import tables
@@ -40,7 +40,7 @@ from archgen.process.internal_errors import error_line, written
 from archgen.process.steps import step
 from archgen.report.tried_levers import TrialTools, tried
 from archgen.scheduling import DEFAULT
-from archgen.studies.prepare import CachedModel, Models, Prepared
+from archgen.studies.prepare import CachedModel, Models
 from archgen.studies.store import StudyScheduleCache
 from archgen.toolchain import STANDARD, Compiled, MeasuredSchedule, Request, Toolchain
 from compiler import api
@@ -125,7 +125,7 @@ class Workbench:
         row |= {"status": "ok", **rows.metrics_row(metrics, program, arch)}
         row |= rows.traffic_row(trace, program, arch)
         row |= rows.bound_row(compiled.bound, trace.cycles)
-        row |= rows.working_set_row(compiled.working_set)
+        row["working_set_bytes"] = compiled.working_set
         row |= rows.waterfall_row(waterfall(trace, program, arch), trace.cycles)
         if point.schedule_from is not None:
             row["schedule_from"] = point.schedule_from.name
@@ -159,7 +159,9 @@ class Workbench:
 
         anew = partial(self._anew, request) if self.tools.anew and compiled.products else None
         found = tried(outcome, request.arch, TrialTools(simulate, compiled.products, anew))
-        return replace(outcome, details={**outcome.details, DETAIL: plain(found)})
+        return replace(
+            outcome, details={**outcome.details, DETAIL: [asdict(each) for each in found]}
+        )
 
     def _anew(self, request: Request, arch: Arch) -> int | None:
         """Cycles of the quickest program for `arch` that the least effort finds; None where there
@@ -218,10 +220,20 @@ class Workbench:
         run = tools.execute(
             compiled.program, inputs, point.arch, reference.run_node, compiled.probes
         )
-        made = self._recomputed(compiled, model.proto, inputs, run.probed)
+        made = api.ExpectedValues(dict(inputs), {}, {}, [])
+        if compiled.recipe is not None:
+            recipe = verify.as_named(compiled.recipe, model.proto)
+            made = api.compute_expected_values(
+                recipe, inputs, run.probed, self._memo, reference.run_node
+            )
         own = verify.feedable(made.observed)
         cut_model = verify.cut(model.proto, own)
-        expected = self._stagewise_reference(model, cut_model, made.inputs, own)
+        key = f"{model.key} {reference.content_key(made.inputs)} {reference.content_key(own)}"
+        with step(f"running parts of {model.name} in ONNX Runtime"):
+            # Machines that compute the same integers need it once.
+            expected = self._stagewise.get(
+                key, lambda: verify.run_cut(cut_model, model.proto, made.inputs, own)
+            )
         rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
         verdict = verify.compare({**rest, **made.made}, expected, whole)
         verdict = verify.with_stored(verdict, made.stored)
@@ -235,33 +247,6 @@ class Workbench:
                 model.key, lambda: unquantized_outputs(kept.opened, inputs, cache_dir())
             )
         return replace(verdict, quantization_error=quantization_error(run.outputs, exact))
-
-    def _recomputed(
-        self,
-        compiled: Compiled,
-        proto: onnx.ModelProto,
-        inputs: Mapping[str, Array],
-        probed: Mapping[str, Array],
-    ) -> api.ExpectedValues:
-        """The model's values as the program had them, and what it stored beside what it should."""
-        if compiled.recipe is None:
-            return api.ExpectedValues(dict(inputs), {}, {}, [])
-        recipe = verify.as_named(compiled.recipe, proto)
-        return api.compute_expected_values(recipe, inputs, probed, self._memo, reference.run_node)
-
-    def _stagewise_reference(
-        self,
-        model: Prepared,
-        cut_model: onnx.ModelProto,
-        inputs: Mapping[str, Array],
-        own: Mapping[str, Array],
-    ) -> dict[str, Array]:
-        """`run_cut`, remembered: machines that compute the same integers need it once."""
-        key = f"{model.key} {reference.content_key(inputs)} {reference.content_key(own)}"
-        with step(f"running parts of {model.name} in ONNX Runtime"):
-            return self._stagewise.get(
-                key, lambda: verify.run_cut(cut_model, model.proto, inputs, own)
-            )
 
 
 def _products_elsewhere(compiled: Compiled) -> str:

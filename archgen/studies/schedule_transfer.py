@@ -16,7 +16,7 @@ on how often it is interrupted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from archgen.outcomes.points import Outcome, Point
@@ -94,12 +94,15 @@ def transfer_schedules(
     fields = {point.key: fields_of(point.arch) for point in points}
     lenders = {
         point.key: sorted(
-            _lenders(point, points, cycles, fields),
+            (
+                other for other in points
+                if cycles[other.key] < cycles[point.key] and _work(other) == _work(point)
+                and at_least(fields[point.key], fields[other.key])
+            ),
             key=lambda lender: (cycles[lender.key], lender.key),
         )
-        for point in points
-        if _borrows(point, own.get(point.key))
-    }
+        for point in points if _borrows(point, own.get(point.key))
+    }  # fmt: skip
     found: dict[ScheduleTransfer, Outcome] = {}
     best = dict(cycles)
     # The quickest lender first; a next one only while it could still be quicker than what the
@@ -146,20 +149,6 @@ def _borrows(point: Point, own: Outcome | None) -> bool:
     if own is None or own.status not in ("ok", "does_not_fit") or not own.good:
         return False
     return point.scheduling.objective in OBJECTIVES
-
-
-def _lenders(
-    point: Point,
-    points: Iterable[Point],
-    cycles: Mapping[str, float],
-    fields: Mapping[str, Fields],
-) -> Iterator[Point]:
-    """Points of the same work that are quicker on a machine with no more than that of `point`."""
-    for other in points:
-        if cycles[other.key] >= cycles[point.key] or _work(other) != _work(point):
-            continue
-        if at_least(fields[point.key], fields[other.key]):
-            yield other
 
 
 def _work(point: Point) -> tuple[object, ...]:

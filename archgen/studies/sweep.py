@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from archgen.extensions import foreign
-from archgen.outcomes.estimated import COSTS, OFF, SelectedPoint
-from archgen.outcomes.frame import number
+from archgen.outcomes.estimated import CHOSEN, COSTS, ENERGY_GUESS, GUESS, OFF
 from archgen.outcomes.fronts import covering
-from archgen.outcomes.points import FIELD, Outcome, Point
+from archgen.outcomes.points import FIELD, Outcome, Point, Row
 from archgen.process.cache import cache_dir
 from archgen.process.files import tidy
 from archgen.report.tried_levers import POINTS
@@ -33,14 +32,7 @@ from archgen.studies.schedule_transfer import (
     transfer_schedules,
 )
 from archgen.studies.store import Store, StoreError
-from archgen.studies.workers import (
-    InProcess,
-    LocalProcesses,
-    Tools,
-    Workers,
-    can_guard,
-    run_points,
-)
+from archgen.studies.workers import InProcess, LocalProcesses, Tools, Workers, can_guard, run_points
 from archgen.toolchain import STANDARD, Toolchain
 from simmodel.arch.record import Arch
 
@@ -51,17 +43,11 @@ Observer = Callable[[Outcome, int, int], None]
 
 
 def study(
-    archs: Several[Named | Arch | Variant],
-    models: Several[Named | Workload],
-    batches: Several[int] | None = None,
-    dtype: str | None = None,
-    *,
-    options: StudyOptions = StudyOptions(),
-    running: Running = Running(),
-    observe: Observer | None = None,
-    tools: Toolchain = STANDARD,
-    **fields: Any,
-) -> Study:
+    archs: Several[Named | Arch | Variant], models: Several[Named | Workload],
+    batches: Several[int] | None = None, dtype: str | None = None, *,
+    options: StudyOptions = StudyOptions(), running: Running = Running(),
+    observe: Observer | None = None, tools: Toolchain = STANDARD, **fields: Any,
+) -> Study:  # fmt: skip
     """Compile, check and simulate every model at every batch on every architecture.
 
     Args:
@@ -86,12 +72,9 @@ def study(
 
 
 def run_study(
-    design: Design,
-    running: Running = Running(),
-    observe: Observer | None = None,
-    tools: Toolchain = STANDARD,
-    among: Collection[str] | None = None,
-) -> Study:
+    design: Design, running: Running = Running(), observe: Observer | None = None,
+    tools: Toolchain = STANDARD, among: Collection[str] | None = None,
+) -> Study:  # fmt: skip
     """The study of `design`, or of its points of the keys `among`, in their order; what is finished
     is saved also when it is interrupted.
 
@@ -244,18 +227,11 @@ of them."""
 
 
 def estimate(
-    archs: Several[Named | Arch | Variant],
-    models: Several[Named | Workload],
-    batches: Several[int] | None = None,
-    dtype: str | None = None,
-    *,
-    best: int = 0,
-    options: StudyOptions = StudyOptions(),
-    running: Running = Running(),
-    observe: Observer | None = None,
-    tools: Toolchain = STANDARD,
-    **fields: Any,
-) -> Study:
+    archs: Several[Named | Arch | Variant], models: Several[Named | Workload],
+    batches: Several[int] | None = None, dtype: str | None = None, *, best: int = 0,
+    options: StudyOptions = StudyOptions(), running: Running = Running(),
+    observe: Observer | None = None, tools: Toolchain = STANDARD, **fields: Any,
+) -> Study:  # fmt: skip
     """What every model at every batch should take on every architecture, layer by layer and without
     a program: milliseconds for each point of a sweep. Rows have the status `estimated`.
 
@@ -269,12 +245,9 @@ def estimate(
 
 
 def run_estimated(
-    design: Design,
-    running: Running = Running(),
-    observe: Observer | None = None,
-    best: int = 0,
-    tools: Toolchain = STANDARD,
-) -> Study:
+    design: Design, running: Running = Running(), observe: Observer | None = None,
+    best: int = 0, tools: Toolchain = STANDARD,
+) -> Study:  # fmt: skip
     """The study of `design` by the prices of layers alone; of each network `best` points are run in
     full and stand first: the fastest (of equals the smallest, then by name), and others that cover
     the front of latency and area.
@@ -308,12 +281,11 @@ def run_estimated(
 
 def _points_to_run(
     wanted: Sequence[Point], guessed: Mapping[str, Outcome], count: int, machine: Sequence[str]
-) -> dict[str, SelectedPoint]:
-    """By key the points to run: `count` for each network in each of its sizes and ways to compile.
-    Columns of `machine` say which machine a point is about."""
-    by_case: dict[tuple[object, ...], list[tuple[Point, list[float]]]] = {}
-    own = {point.key: point for point in wanted}
-    for point in sorted(own.values(), key=lambda point: point.arch.name):
+) -> dict[str, Row]:
+    """By key the points to run, with the columns that say why: `count` for each network in each of
+    its sizes and ways to compile. Columns of `machine` say which machine a point is about."""
+    by_case: dict[tuple[object, ...], list[tuple[Row, str, list[float]]]] = {}
+    for point in sorted(wanted, key=lambda point: point.arch.name):
         row = guessed[point.key].row
         costs = [value for name in COSTS if isinstance(value := row.get(name), float)]
         if len(costs) == len(COSTS):
@@ -322,11 +294,11 @@ def _points_to_run(
                 for name, v in point.identity().items()
                 if name not in machine and not name.startswith(FIELD)
             )
-            by_case.setdefault(case, []).append((point, costs))
-    return {
-        (key := found[index][0].key): SelectedPoint(
-            found[index][1][0], why, number(guessed[key].row, "energy_mj")
-        )
-        for found in by_case.values()
-        for index, why in covering([costs for _, costs in found], count, OFF)
-    }
+            by_case.setdefault(case, []).append((row, point.key, costs))
+    chosen: dict[str, Row] = {}
+    for found in by_case.values():
+        for index, why in covering([costs for *_, costs in found], count, OFF):
+            row, key, (milliseconds, _) = found[index]
+            energy = row.get("energy_mj")
+            chosen[key] = {GUESS: milliseconds, CHOSEN: why, ENERGY_GUESS: energy}
+    return chosen

@@ -51,11 +51,8 @@ class Workers:
     have archgen."""
 
     def __init__(self, executor: Executor, tools: Tools, jobs: int) -> None:
-        self._executor, self._tools, self._jobs = executor, tools, jobs
-
-    def room(self) -> int:
-        """How many points may be under way."""
-        return self._jobs
+        self._executor, self._tools, self.jobs = executor, tools, jobs
+        """The last: how many points may be under way."""
 
     def at_hand(self) -> list[Point]:
         """Buckets (`Point.range_point`) whose programs somebody has made who is free; none where
@@ -108,7 +105,7 @@ class InProcess(Workers):
     """Runs points in this process, each before `submit` returns."""
 
     def __init__(self, tools: Tools) -> None:
-        self._bench, self._jobs = bench_for(tools), 1
+        self._bench, self.jobs = bench_for(tools), 1
         self._last: list[Point] = []
 
     def at_hand(self) -> list[Point]:
@@ -148,7 +145,7 @@ class LocalProcesses(Workers):
             said = f"a worker process takes {show_bytes(guard.LEAST)} before its first point"
             raise WorkersGone(f"{show_bytes(memory)} for each worker (--memory, --jobs): {said}")
         guard.one_thread_each()
-        self._jobs, self._tools, self._memory = jobs, tools, guard.grant(memory, jobs)
+        self.jobs, self._tools, self._memory = jobs, tools, guard.grant(memory, jobs)
         self._context = _context(jobs)
         self._full = _FULL * (self._memory or float("inf"))
         self._idle: list[_WorkerProcess] = []
@@ -214,8 +211,6 @@ class LocalProcesses(Workers):
 
 
 class _WorkerProcess:
-    """One worker process."""
-
     def __init__(self, tools: Tools, memory: int | None, context: BaseContext) -> None:
         # A board of its own for each process: what a killed one was at stays to be read.
         self.board: Board = context.RawValue(Board)
@@ -272,12 +267,9 @@ _LOOK = 0.25
 
 
 def run_points(
-    points: Iterable[Point],
-    workers: Workers,
-    store: Store | None = None,
-    timeout: float | None = None,
-    fresh: bool = False,
-) -> Iterator[Outcome]:
+    points: Iterable[Point], workers: Workers, store: Store | None = None,
+    timeout: float | None = None, fresh: bool = False,
+) -> Iterator[Outcome]:  # fmt: skip
     """Outcomes in the order in which they are finished, each stored before it is given.
 
     Args:
@@ -317,10 +309,9 @@ class _Loop:
             yield from self._late()
 
     def _start(self) -> Iterator[Outcome]:
-        """Hand out points while there is room."""
         if not self.waiting and not self.under:
             self._look_again()
-        while len(self.under) < self.workers.room():
+        while len(self.under) < self.workers.jobs:
             point = self._next_point()
             if point is None:
                 return

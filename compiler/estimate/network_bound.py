@@ -64,7 +64,6 @@ class Attainable:
 
     @property
     def resource(self) -> str:
-        """Which makes the bound."""
         return max(self.by, key=lambda name: self.by[name])
 
 

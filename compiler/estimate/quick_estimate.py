@@ -35,7 +35,6 @@ from compiler.estimate.core_partition import Computed, CorePartition, LayerParti
 from compiler.estimate.network_bound import Demands, NetworkEstimate, attainable, room
 from compiler.pipeline import bind, fuse_tails, nests
 from compiler.schedule.tracking import TrackedCache
-from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.trace import Events
@@ -50,7 +49,8 @@ _MOST = 64
 
 @dataclass(frozen=True)
 class _Bound(Demands):
-    """A network that is bound, and what its layers take of engines by what that reads of them."""
+    """A network that is bound, what its layers take of engines by what that reads of them, and what
+    they read from memory."""
 
     engines: TrackedCache[tuple[Computed, ...]] = field(
         default_factory=lambda: TrackedCache(_MOST), compare=False, repr=False
@@ -60,6 +60,43 @@ class _Bound(Demands):
     def stored(self) -> dict[str, int]:
         """Bytes of each tensor."""
         return {name: tensor.stored for name, tensor in self.graph.tensors.items()}
+
+    @cached_property
+    def maps(self) -> list[list[str]]:
+        """What each layer reads that is no constant."""
+        tensors = self.graph.tensors
+        return [[n for n in layer.inputs if tensors[n].data is None] for layer in self.layers]
+
+    @cached_property
+    def constants(self) -> list[list[str]]:
+        """The constants that each layer reads."""
+        pairs = zip(self.layers, self.maps, strict=True)
+        return [[name for name in layer.inputs if name not in maps] for layer, maps in pairs]
+
+    @cached_property
+    def new(self) -> list[list[int]]:
+        """Bytes of each of the constants of a layer that none before it has loaded."""
+        loaded, found = set[str](), []
+        for names in self.constants:
+            own = {self.graph.buffer_of(n): self.stored[n] for n in names}
+            found.append([size for buffer, size in own.items() if buffer not in loaded])
+            loaded |= own.keys()
+        return found
+
+    @cached_property
+    def far(self) -> set[str]:
+        """Maps that are in DRAM in any case: those of the network's ends, and of the host."""
+        graph = self.graph
+        calls = [step for step in graph.steps if isinstance(step, HostNode)]
+        ends = (*graph.inputs, *graph.outputs)
+        return {*ends, *(name for call in calls for name in (*call.inputs, *call.outputs))}
+
+    @cached_property
+    def handed_on(self) -> dict[str, int]:
+        """Maps that nobody reads but the layer behind the one that makes them -> its number."""
+        last = {name: number for number, maps in enumerate(self.maps) for name in maps}
+        makers = enumerate(layer.result.name for layer in self.layers)
+        return {name: at for at, name in makers if last.get(name) == at + 1}
 
     def computed(self, arch: Arch, slots: int) -> tuple[Computed, ...]:
         """What each layer takes of the engines of a machine."""
@@ -98,11 +135,6 @@ class QuickEstimator:
         return NetworkEstimate(max(total, float(least.cycles)), host, least, events, macs)
 
 
-def quick_estimate(model: ir.Model, arch: Arch, options: CompileOptions) -> NetworkEstimate:
-    """What `model` (of `prepared`) should take on one machine."""
-    return QuickEstimator(model).on(arch, options)
-
-
 def _taken(
     demands: _Bound, arch: Arch, options: CompileOptions, cores: int
 ) -> tuple[float, Events]:
@@ -110,10 +142,9 @@ def _taken(
     crossing = _Crossing(demands, arch, cores)
     parts = CorePartition(arch, cores, options.stages.share.multicast_route(arch))
     computing = demands.computed(arch, options.stages.plan.slots)
-    numbers = range(len(computing))
-    new, maps = [crossing.new(n) for n in numbers], [crossing.read(n) for n in numbers]
-    divided = parts.of(computing, new, maps)
-    moved = [crossing.of(number, parts) for number in numbers]
+    maps = [sum(map(demands.stored.__getitem__, names)) for names in demands.maps]
+    divided = parts.of(computing, demands.new, maps)
+    moved = [crossing.of(number, parts) for number in range(len(computing))]
     cycles = [each.cycles for each in moved]
     free = (room(arch, cores) - np.array([each.held for each in moved])).clip(0.0)
     copies = (
@@ -163,75 +194,48 @@ class _Crossing:
     """What stays on the chip between the layers of a network, and what each of them moves."""
 
     def __init__(self, demands: _Bound, arch: Arch, cores: int) -> None:
-        graph, self._layers = demands.graph, demands.layers
-        self._tensors, self._stored = graph.tensors, demands.stored
-        self._room = room(arch, cores)
+        self._demands, self._stored = demands, demands.stored
+        self._room = _KEPT * room(arch, cores)
         self._core = self._room / cores
-        self._given = {*graph.inputs}
-        self._ends = {*graph.inputs, *graph.outputs}
-        self._constants = [
-            sum(self._stored[n] for n in layer.inputs if self._tensors[n].data is not None)
-            for layer in self._layers
-        ]
-        self._makers = {layer.result.name: at for at, layer in enumerate(self._layers)}
-        self._last = {name: at for at, layer in enumerate(self._layers) for name in layer.inputs}
-        self._seen: set[str] = set()
 
     def of(self, number: int, parts: CorePartition) -> _LayerTraffic:
         """What one layer moves besides its constants."""
-        layer = self._layers[number]
-        maps = [*self._maps(layer), layer.result.name]
+        demands, layer = self._demands, self._demands.layers[number]
+        maps = [*demands.maps[number], layer.result.name]
         names = [name for name in maps if self._crosses(name)]
         result = self._stored[layer.result.name]
         written = result if layer.result.name in names else 0
         read = sum(self._stored[name] for name in names) - written + self._again(number)
         cycles = parts.dram_cycles(len(names), read + written) if names else 0.0
-        given = (name for name in layer.inputs if name in self._given)
+        given = (name for name in layer.inputs if name in demands.graph.inputs)
         entering = max((parts.input_load_cycles(layer, name) for name in given), default=0.0)
-        held = sum(map(self._row_bytes, maps)) + self._constants[number]
+        held = sum(map(self._row_bytes, maps)) + self._constant_bytes(number)
         return _LayerTraffic(max(cycles, entering), held, read, written, result - written)
 
     def _again(self, number: int) -> float:
         """Bytes that a layer loads again, whose operands both take more than half of the room: all
         of the one for each piece of the other."""
-        layer, half = self._layers[number], _KEPT * self._core
-        weights = self._constants[number]
-        source = max((self._stored[name] for name in self._maps(layer)), default=0)
-        if not layer.product or weights <= half or source <= half:
+        weights, half = self._constant_bytes(number), self._core
+        source = max(map(self._stored.__getitem__, self._demands.maps[number]), default=0)
+        if not self._demands.layers[number].product or weights <= half or source <= half:
             return 0.0
         return min((weights / half - 1) * source, (source / half - 1) * weights)
 
-    def new(self, number: int) -> list[int]:
-        """Bytes of each of the constants that no layer before has loaded."""
-        found = []
-        for name in self._layers[number].inputs:
-            tensor = self._tensors[name]
-            if tensor.data is not None and tensor.storage.buffer not in self._seen:
-                self._seen.add(tensor.storage.buffer)
-                found.append(self._stored[name])
-        return found
-
-    def read(self, number: int) -> int:
-        """Bytes of maps that a layer reads."""
-        return sum(self._stored[name] for name in self._maps(self._layers[number]))
-
-    def _maps(self, layer: Layer) -> list[str]:
-        return [name for name in layer.inputs if self._tensors[name].data is None]
+    def _constant_bytes(self, number: int) -> int:
+        return sum(map(self._stored.__getitem__, self._demands.constants[number]))
 
     def _crosses(self, name: str) -> bool:
         """Whether a map goes through DRAM between those who make and read it."""
-        if name in self._ends:
+        if name in self._demands.far or self._stored[name] <= self._room:
+            return name in self._demands.far
+        maker = self._demands.handed_on.get(name)
+        if maker is None:
             return True
-        if self._stored[name] <= _KEPT * self._room:
-            return False
-        maker = self._makers.get(name)
-        if maker is None or self._last.get(name) != maker + 1:
-            return True
-        both = self._constants[maker] + self._constants[maker + 1]
-        return both + 2 * self._row_bytes(name) > _KEPT * self._core
+        both = self._constant_bytes(maker) + self._constant_bytes(maker + 1)
+        return both + 2 * self._row_bytes(name) > self._core
 
     def _row_bytes(self, name: str) -> float:
         """Bytes of some rows of a map, or of all of a small one."""
-        tensor = self._tensors[name]
+        tensor = self._demands.graph.tensors[name]
         lines = tensor.shape[2] if len(tensor.shape) > 2 else 1
         return self._stored[name] * min(1.0, _ROWS / lines)

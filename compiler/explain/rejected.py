@@ -48,6 +48,16 @@ class RejectedOption:
     """Why it is impossible; or, where it looks cheaper, why it was not taken."""
 
 
+@dataclass(frozen=True)
+class Choice:
+    """One decision about a group."""
+
+    decision: str
+    taken: str
+    rejected: RejectedOption | None
+    """The best alternative; None where there was no other."""
+
+
 def best(options: Sequence[RejectedOption]) -> RejectedOption | None:
     """The option that came closest to being chosen; an impossible one where all are."""
 
@@ -69,15 +79,13 @@ class Neighbours:
         self.reason = reason
         self.judged = frozenset(judged)
         self.made = {made.step: made for made in decisions}
-        parts = ((i, part) for i, part in enumerate(search.parts) if isinstance(part, Layer))
-        # By name and nests: pieces of a layer are none of the network's.
-        positions = {(part.result.name, len(part.nests)): 1 << i for i, part in parts}
-        keys = {made.step: [(layer.result.name, len(layer.nests)) for layer in made.group.layers]
-                for made in decisions}  # fmt: skip
+        layers = {i: part for i, part in enumerate(search.parts) if isinstance(part, Layer)}
+        positions = {_layer_key(layer): 1 << i for i, layer in layers.items()}
+        keys = {made.step: [*map(_layer_key, made.group.layers)] for made in decisions}
         self.masks = {
-            step: union(positions[key] for key in each)
-            for step, each in keys.items()
-            if positions.keys() >= {*each}
+            step: union(map(positions.__getitem__, own))
+            for step, own in keys.items()
+            if positions.keys() >= {*own}
         }
         """The group of each step, where it is made of whole layers."""
 
@@ -85,9 +93,11 @@ class Neighbours:
         """The best of each kind: joined with another group, cut in two, every layer alone."""
         if step not in self.masks:
             return ()
-        kinds = (self._merge_options(step), self._cut_options(step), self._separate_option(step))
-        found = (best(list(options)) for options in kinds)
-        return tuple(option for option in found if option is not None)
+        kinds = [list(self._merge_options(step)), list(self._cut_options(step))]
+        alone = [1 << i for i in members(self.masks[step])]
+        if len(alone) > 2:  # two layers apart are a group cut in two
+            kinds.append([self._option("every layer alone", alone, (step,))])
+        return tuple(option for option in map(best, kinds) if option is not None)
 
     def _merge_options(self, step: int) -> Iterator[RejectedOption]:
         """With each group that gives it something, or gets something from it."""
@@ -114,11 +124,6 @@ class Neighbours:
             name = part.name if isinstance(part, Layer) else part.origin
             masks = [union(1 << i for i in half) for half in (layers[:place], layers[place:])]
             yield self._option(f"cut before {name}", masks, (step,))
-
-    def _separate_option(self, step: int) -> Iterator[RejectedOption]:
-        mask = self.masks[step]
-        if mask.bit_count() > 2:  # two layers apart are a group cut in two
-            yield self._option("every layer alone", [1 << i for i in members(mask)], (step,))
 
     def _option(self, what: str, masks: Sequence[int], steps: tuple[int, ...]) -> RejectedOption:
         """Groups of `masks` instead of those of `steps`."""
@@ -159,6 +164,11 @@ class Neighbours:
         return sum(self.made[step].schedule.estimate.total for step in steps)
 
 
+def _layer_key(layer: Layer) -> tuple[str, int]:
+    """By its nests too, as pieces of a layer are none of the network's."""
+    return layer.result.name, len(layer.nests)
+
+
 def estimated_cycles(costs: GroupCosts, group: Group) -> float:
     """Cycles of the best schedule of a group; infinite where it has none."""
     try:
@@ -182,69 +192,58 @@ def cheaper(cycles: float, against: float) -> bool:
     return round(cycles) < round(against)
 
 
-class Others:
-    """Other schedules of one group."""
+def other_schedules(
+    search: ScheduleSearch, made: GroupDecision, *, judged: bool
+) -> Iterator[Choice]:
+    """What was decided about the schedule of a group, which may have been `judged` by simulation,
+    each decision with the best of its others."""
+    costs, group, mine = search.costs, made.group, made.schedule
+    every, against = tuple(_schedules(search, group, mine)), mine.estimate.total
+    sizes, halo = sizes_text(mine), halo_of(mine)
 
-    def __init__(
-        self, search: ScheduleSearch, made: GroupDecision, *, judged: bool = False
-    ) -> None:
-        self.made = made.schedule
-        self.costs = search.costs
-        self.cost = made.schedule.estimate.total
-        self.judged = judged
-        self.all = tuple(_schedules(search, made.group, made.schedule))
-
-    def tiles(self) -> RejectedOption | None:
-        """The best with tiles of another size, on the same cores."""
-        mine = sizes_text(self.made)
-        return self._best_other(
-            lambda s: s.parts == self.made.parts and sizes_text(s) != mine, sizes_text
-        )
-
-    def halo(self) -> RejectedOption | None:
-        """The best with the other policy."""
-        mine = halo_of(self.made)
-        other = "recompute" if mine == "rolling" else "rolling"
-        found = self._best_other(
-            lambda s: halo_of(s) == other, lambda s: f"{other}, {sizes_text(s)}"
-        )
-        asked = self.costs.stages.tile.rolling is not None
-        why = f"{mine} was asked for" if asked else "does not fit"
-        return found or RejectedOption(other, None, self.cost, why)
-
-    def cores(self) -> RejectedOption | None:
-        """The best with another split over cores."""
-        return self._best_other(lambda s: s.parts != self.made.parts, cores_text)
-
-    def without_residency(self) -> RejectedOption | None:
-        """Nothing kept on chip before or after."""
-        group, what = self.made.group, "through memory"
-        if not group.residents and not group.reserved:
-            return None
-        plain = replace(group, residency=group.shared, reserved={})
-        if math.isinf(cycles := estimated_cycles(self.costs, plain)):
-            return RejectedOption(what, None, self.cost, "does not fit")
-        why = "other groups gain more" if cheaper(cycles, self.cost) else ""
-        return RejectedOption(what, cycles, self.cost, why)
-
-    def _best_other(
-        self, suits: Callable[[Schedule], bool], text: Callable[[Schedule], str]
+    def other(
+        suits: Callable[[Schedule], bool], text: Callable[[Schedule], str]
     ) -> RejectedOption | None:
-        found = min(filter(suits, self.all), key=lambda s: s.estimate.total, default=None)
+        found = min(filter(suits, every), key=lambda s: s.estimate.total, default=None)
         if found is None:
             return None
-        cycles = found.estimate.total
-        why = self._why(found) if cheaper(cycles, self.cost) else ""
-        return RejectedOption(text(found), cycles, self.cost, why)
+        cycles, why = found.estimate.total, ""
+        if cheaper(cycles, against):
+            why = _beyond_cycles(costs, _has_place(costs, found), judged) or UNSEEN
+        return RejectedOption(text(found), cycles, against, why)
 
-    def _why(self, schedule: Schedule) -> str:
-        """Why a schedule was not taken although it looks cheaper."""
-        try:
-            self.costs.place(schedule, None)
-            placed = True
-        except (DoesNotFit, Unwalkable, Unholdable):
-            placed = False
-        return _beyond_cycles(self.costs, placed, self.judged) or UNSEEN
+    others = other(lambda s: s.parts == mine.parts and sizes_text(s) != sizes, sizes_text)
+    yield Choice("tiles", sizes, others)
+    if halo != "none":
+        policy = "recompute" if halo == "rolling" else "rolling"
+        found = other(lambda s: halo_of(s) == policy, lambda s: f"{policy}, {sizes_text(s)}")
+        why = "does not fit" if costs.stages.tile.rolling is None else f"{halo} was asked for"
+        yield Choice("halo", halo, found or RejectedOption(policy, None, against, why))
+    if stay := (*group.pinned, *group.residents):
+        yield Choice("between", f"on chip: {', '.join(stay)}", _through_memory(costs, made))
+    if costs.arch.core_count > 1:
+        cores = other(lambda s: s.parts != mine.parts, cores_text)
+        yield Choice("cores", cores_text(mine), cores)
+
+
+def _has_place(costs: GroupCosts, schedule: Schedule) -> bool:
+    try:
+        costs.place(schedule, None)
+    except (DoesNotFit, Unwalkable, Unholdable):
+        return False
+    return True
+
+
+def _through_memory(costs: GroupCosts, made: GroupDecision) -> RejectedOption | None:
+    """Nothing kept on chip before or after a group."""
+    group, against, what = made.group, made.schedule.estimate.total, "through memory"
+    if not group.residents and not group.reserved:
+        return None
+    cycles = estimated_cycles(costs, replace(group, residency=group.shared, reserved={}))
+    if math.isinf(cycles):
+        return RejectedOption(what, None, against, "does not fit")
+    why = "other groups gain more" if cheaper(cycles, against) else ""
+    return RejectedOption(what, cycles, against, why)
 
 
 def _schedules(search: ScheduleSearch, group: Group, made: Schedule) -> Iterator[Schedule]:

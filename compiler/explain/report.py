@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from compiler.context import CompileResult, GroupDecision
 from compiler.cost.overlap import HOST_CALL, in_turn
 from compiler.explain.forms import FormReport, forms_of
-from compiler.explain.rejected import Neighbours, Others, RejectedOption, best
+from compiler.explain.rejected import Choice, Neighbours, RejectedOption, best, other_schedules
 from compiler.options import Trial
 from compiler.plan.make_plan import LayerPlan, Plan
 from compiler.schedule.fusion.dependence import dependences
@@ -25,16 +25,6 @@ from compiler.schedule_ir.schedule import Estimate
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One decision about a group."""
-
-    decision: str
-    taken: str
-    rejected: RejectedOption | None
-    """The best alternative; None where there was no other."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +134,8 @@ def _group_report(
     assert result.search is not None
     group, schedule = made.group, made.schedule
     trials = tuple(result.trials.get(made.step, ()))
-    others = Others(result.search, made, judged=bool(trials))
-    around = neighbours.options(made.step)
+    around, count = neighbours.options(made.step), len(group.layers)
+    taken = "a layer alone" if count == 1 else f"{count} layers share tiles"
     buffers = tuple(_buffers(made))
     return GroupReport(
         step=made.step,
@@ -157,7 +147,11 @@ def _group_report(
         cores=cores_text(schedule),
         estimate=schedule.estimate,
         adds=adds,
-        choices=(*_choices(made, others, best(around), arch), *_kernels(made, result)),
+        choices=(
+            Choice("group", taken, best(around)),
+            *other_schedules(result.search, made, judged=bool(trials)),
+            *_kernels(made, result),
+        ),
         neighbours=around,
         layers=tuple(_layers(made, result, arch)),
         buffers=buffers,
@@ -165,21 +159,6 @@ def _group_report(
         kept=(*group.pinned, *group.residents),
         trials=trials,
     )
-
-
-def _choices(
-    made: GroupDecision, others: Others, around: RejectedOption | None, arch: Arch
-) -> Iterator[Choice]:
-    count = len(made.group.layers)
-    taken = "a layer alone" if count == 1 else f"{count} layers share tiles"
-    yield Choice("group", taken, around)
-    yield Choice("tiles", sizes_text(made.schedule), others.tiles())
-    if halo_of(made.schedule) != "none":
-        yield Choice("halo", halo_of(made.schedule), others.halo())
-    if stay := (*made.group.pinned, *made.group.residents):
-        yield Choice("between", f"on chip: {', '.join(stay)}", others.without_residency())
-    if arch.core_count > 1:
-        yield Choice("cores", cores_text(made.schedule), others.cores())
 
 
 def _kernels(made: GroupDecision, result: CompileResult) -> Iterator[Choice]:
@@ -193,7 +172,6 @@ def _kernels(made: GroupDecision, result: CompileResult) -> Iterator[Choice]:
 
 
 def _tiles_per_core(plan: Plan) -> int:
-    """Tiles of the group on one core."""
     return max((len(w.moments) * w.repeats for w in plan.walked), default=1)
 
 

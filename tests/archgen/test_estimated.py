@@ -10,6 +10,7 @@ from lending_tools import BY_SIZE
 from lending_tools import machine as of_size
 
 import archgen
+from archgen.outcomes.answer import answer
 from archgen.outcomes.estimated import ESTIMATED, like_with_like, run_of, runs
 from archgen.outcomes.frame import records
 from archgen.outcomes.points import Outcome, Row
@@ -68,21 +69,25 @@ def test_what_a_run_gave_stands_beside_its_estimate() -> None:
 
 
 def test_energies_and_powers_are_compared_as_estimated_by_hand() -> None:
-    """The run took 2.5 times the estimated time and 1.75 times the energy."""
-    row = RAN.row | {
-        "estimated_mj": 4.0,
-        "energy_dram_mj": 3.5,
-        "average_w": 2.8,
-        "tops_per_w": 4.0,
-    }
+    """The run took 2.5 times the estimated time and 1.75 times the energy; prices are of runs."""
+    row = RAN.row | {"usd_per_million": 3.0, "estimated_mj": 4.0, "energy_dram_mj": 3.5,
+                     "average_w": 2.8, "tops_per_w": 4.0}  # fmt: skip
     known: Row = {"energy_mj": 8.0, "energy_dram_mj": 1.0, "average_w": 2.0, "tops_per_w": 1.0}
-    frame = studied(Outcome("256", "", row), outcome(128, 2.0, **known)).frame
-    first, other = records(like_with_like(frame))
+    study = studied(Outcome("256", "", row), outcome(128, 2.0, usd_per_million=1.0, **known))
+    first, other = records(like_with_like(study.frame))
+    assert study.best("usd_per_million")["arch"].tolist() == ["edge256"]
     found = [first[name] for name in known]
     assert found == pytest.approx([4.0, 2.0, 2.8 * 2.5 / 1.75, 7.0])
     assert [other[name] for name in known] == [*known.values()]
     run = run_of(first)
     assert run is not None and [run[name] for name in known] == [7.0, 3.5, 2.8, 4.0]
+
+
+def test_a_loss_that_estimates_do_not_know_holds_nothing_up_beside_them() -> None:
+    row = {"held_by": "stall_fill", "stall_fill": 0.7, "bound_by": "matrix", "of_bound": 0.04}
+    study = studied(Outcome("256", "", RAN.row | row), outcome(128, 2.0, of_bound=0.5))
+    said = "holds edge256 up: at most, work of the matrix engines takes 10 % of the estimated time"
+    assert any(said in sentence for sentence in answer(study.frame, study.by_name))
 
 
 @pytest.mark.parametrize("whole", [[RAN], []])
@@ -110,7 +115,7 @@ def test_choosing_goes_by_estimates_and_shows_what_there_is() -> None:
     assert len(MIXED.pareto()) == 3, "by their estimates: nobody is beaten in both"
     assert MIXED.pivot("local.size", "model").to_numpy().ravel().tolist() == [4.0, 2.0, 1.0]
     assert MIXED.best("energy_mj")["arch"].tolist() == ["edge256"], "what runs alone know"
-    assert "2 ms as estimated on edge128" in repr(studied(*GUESSED[:2]))
+    assert "Fastest is edge128: 2 ms as estimated" in repr(studied(*GUESSED[:2]))
 
 
 @pytest.mark.usefixtures("own_cache")

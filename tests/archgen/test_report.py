@@ -25,8 +25,8 @@ from archgen.toolchain import STANDARD, Explained, Explanation, Simulated
 from compiler.estimate.network_bound import Attainable
 from compiler.explain.dump import FORMS
 from compiler.explain.forms import FormReport
-from compiler.explain.rejected import RejectedOption
-from compiler.explain.report import BufferReport, Choice, Constants, GroupReport, LayerReport
+from compiler.explain.rejected import Choice, RejectedOption
+from compiler.explain.report import BufferReport, Constants, GroupReport, LayerReport
 from compiler.schedule_ir.schedule import Estimate
 from compiler.search.best_program import SimulatedProgram
 from compiler.tensor_ir.text import print_graph

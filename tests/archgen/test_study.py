@@ -421,11 +421,9 @@ class Benches:
 
     def __init__(self, count: int) -> None:
         self.has: list[Point | None] = [None] * count
+        self.jobs = count
         self.under: dict[Future[Outcome], tuple[int, Point]] = {}
         self.begun: list[str] = []
-
-    def room(self) -> int:
-        return len(self.has)
 
     def at_hand(self) -> list[Point]:
         busy = {number for number, _ in self.under.values()}

@@ -9,15 +9,10 @@ from machines import machine
 from networks import Net
 
 from archgen.energy.model import count_events
-from compiler.api import (
-    CompileOptions,
-    QuickEstimator,
-    bound_of,
-    compile_model,
-    prepared,
-    quick_estimate,
-)
+from compiler.api import CompileOptions, QuickEstimator, bound_of, compile_model, prepared
 from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition
+from compiler.options import Stages
+from compiler.target.place_on_host import PlaceOnHost
 from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate
 from simmodel.trace import Events
@@ -31,7 +26,7 @@ def taken(count: int, arch: Arch, size: int = 8) -> float:
     x = net.input(1, 32, size, size)
     for _ in range(count):
         x = net.op("Conv", x, net.weight(32, 32, 1, 1))
-    return quick_estimate(prepared(net.model(x), "net"), arch, OPTIONS).cycles
+    return QuickEstimator(prepared(net.model(x), "net")).on(arch, OPTIONS).cycles
 
 
 def test_a_layer_takes_its_products_or_its_bytes_by_hand() -> None:
@@ -66,6 +61,23 @@ def test_large_maps_pass_between_neighbours_where_some_rows_have_room_by_hand() 
     assert taken(3, larger, 64) == 3 * inner
 
 
+def test_what_the_host_reads_or_makes_goes_through_dram() -> None:
+    """A map that the host reads beside a layer is stored and loaded, what it makes is loaded."""
+    arch, moved = machine(types=("fp16",)), list[tuple[int, int]]()
+    options = replace(OPTIONS, stages=Stages(host=PlaceOnHost(kept="Asin")))
+    for both in (False, True):
+        net = Net()
+        x = net.op("Relu", net.input(1, 16, 4, 4))
+        y = net.op("Asin", x) if both else x
+        z = net.op("Conv", x, net.weight(16, 16, 1, 1))
+        model = net.model(net.op("Add", z, y))
+        found = QuickEstimator(prepared(model, "net", options.stages)).on(arch, options)
+        assert found.events is not None and found.host_ops == both
+        moved.append((found.events.read["dram"], found.events.written["dram"]))
+    (read, written), (more, out) = moved
+    assert more - read == 2 * (out - written) > 0
+
+
 def test_cores_load_all_constants_or_compute_some_channels_by_hand() -> None:
     """Constants of 4096 bytes, 16 of DRAM for all cores: by rows each of two loads all of them, at
     8 bytes a cycle; by channels half, and then gets the half of a map of 128 bytes that is not its
@@ -89,7 +101,7 @@ def test_what_takes_energy_is_what_a_run_counts() -> None:
         model, arch = net.model(last), machine(types=("fp16",))
         program = compile_model(model, arch, OPTIONS).program
         ran = Events.total(count_events(program, simulate(program, arch)))
-        found = quick_estimate(prepared(model, "net"), arch, OPTIONS).events
+        found = QuickEstimator(prepared(model, "net")).on(arch, OPTIONS).events
         assert found is not None
         assert 0 < found.instructions <= ran.instructions
         # The sum's operand is copied once more on the chip.
@@ -121,7 +133,7 @@ def test_machines_that_differ_in_size_and_rate_share_what_they_bind() -> None:
     assert demands.known.found == 3
     found.append(network.on(other, OPTIONS))
     assert len({estimate.cycles for estimate in found[-2:]}) == 2
-    assert found == [quick_estimate(model, arch, OPTIONS) for arch in (*same, other)]
+    assert found == [QuickEstimator(model).on(arch, OPTIONS) for arch in (*same, other)]
 
 
 @pytest.mark.parametrize("over", [{"cores": 2}, {"local": {"banks": 1}}, {"accumulators": 4096}])
@@ -132,4 +144,4 @@ def test_it_is_never_below_the_bound(over: dict[str, int]) -> None:
     y = net.op("Conv", net.op("Relu", x), net.weight(24, 16, 3, 3), pads=[1] * 4)
     model = net.model(net.op("Add", y, y))
     bound = bound_of(compile_model(model, arch, OPTIONS), arch)
-    assert quick_estimate(prepared(model, "net"), arch, OPTIONS).cycles >= bound.cycles
+    assert QuickEstimator(prepared(model, "net")).on(arch, OPTIONS).cycles >= bound.cycles
