@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 import archgen.plots.panels as panels
 import archgen.plots.style as style
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
+from archgen.outcomes.figures import DRAM, figure_of
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.panels import field_labels, square_figure, swept_fields, write_names
 from archgen.plots.style import folded, legend, logarithmic
@@ -49,7 +50,8 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     if len(families) == 1:
         figure.set_size_inches(7.4, 5.2)
     ran = [row for row in rows if row["status"] == "ok" and row["macs"]]
-    span = _span([row["macs"] / _moved(row) for row in ran if _moved(row)], rows, archs)
+    moved = [(row["macs"], figure_of(row, DRAM)) for row in ran]
+    span = _span([macs / amount for macs, amount in moved if amount], rows, archs)
     swept = [axis for axis in swept_fields(frame, archs) if axis.column != FAMILY]
     names = []
     for panel, (family, own) in zip(grid, families.items(), strict=True):
@@ -95,7 +97,8 @@ def _draw_points(
                 folded(load if alone else f"{load} on {row['arch']}", panels.TITLE_LETTERS)
             )
             continue
-        intensity = row["macs"] / _moved(row) if _moved(row) else edge
+        moved = figure_of(row, DRAM)
+        intensity = row["macs"] / moved if moved else edge
         rate = row["macs"] / (row["latency_ms"] * 1e-3) / _GIGA
         points.setdefault(load, []).append(((intensity, rate), row))
     through = "-" if len(every) == 1 and every[0].ordered else ""
@@ -123,11 +126,6 @@ def _extremes(
     ends = [end for own in ranked for end in _ends(own)]
     names = field_labels([row for _, row in ends], swept)
     return [(place, name) for (place, _), name in zip(ends, names, strict=True)]
-
-
-def _moved(row: Record) -> float:
-    """Bytes read from and written to DRAM."""
-    return float(row["dram_read_bytes"] + row["dram_write_bytes"])
 
 
 def _marks(loads: Iterable[str]) -> dict[str, tuple[str, str]]:
