@@ -41,8 +41,7 @@ from archgen.cli.options import (
 from archgen.extensions import activate, blaming, extension
 from archgen.models.constants import with_values
 from archgen.models.extents import SizeRange
-from archgen.models.load import ModelError, SourceModel
-from archgen.models.sizes import check_sizes
+from archgen.models.load import ModelError, SourceModel, check_sizes
 from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.commands import commands_frame, save_commands
 from archgen.outcomes.points import Point

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -20,17 +19,12 @@ from archgen.models.errors import BatchError, ModelError, option
 from archgen.models.roles import InferredRoles, infer_roles, parse_roles, state_roles
 from archgen.models.roles.net import ANONYMOUS
 from archgen.schema.tree import guess
-from archgen.zoo.shapes import without_data
+from archgen.zoo.shapes import fixed_shapes, without_data
 from compiler import api
 
 # Sizes that a file says by expressions: a mask over `past + seq` positions.
 
-_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}
+_LAWFUL = (ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Name, ast.Load)
 
 
 def derived(symbols: Iterable[str], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -41,22 +35,19 @@ def derived(symbols: Iterable[str], sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _expression_value(symbol: str, sizes: Mapping[str, int]) -> int | None:
+    """None where it is a name, however it looks."""
     try:
-        tree = ast.parse(symbol.strip(), mode="eval").body
-        return _computed(tree, sizes) if isinstance(tree, ast.BinOp) else None
-    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
-        return None  # a name, however it looks
-
-
-def _computed(tree: ast.expr, sizes: Mapping[str, int]) -> int:
-    match tree:
-        case ast.Name(id=name):
-            return sizes[name]
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _OPERATIONS:
-            return _OPERATIONS[type(operation)](_computed(left, sizes), _computed(right, sizes))
-    raise KeyError(ast.dump(tree))
+        tree = ast.parse(symbol.strip(), mode="eval")
+        lawful = all(
+            isinstance(node.value, int)
+            if isinstance(node, ast.Constant)
+            else isinstance(node, _LAWFUL)
+            for node in ast.walk(tree)
+        )
+        expression = lawful and isinstance(tree.body, ast.BinOp)
+        return int(eval(symbol, {"__builtins__": {}}, dict(sizes))) if expression else None
+    except (SyntaxError, ValueError, NameError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -369,11 +360,7 @@ def _rebatch(
 def _stuck(graph: onnx.GraphProto) -> str | None:
     """The first Reshape to a fixed shape that what it is given does not fill: inference takes the
     shape that it says without counting."""
-    sizes = {
-        value.name: math.prod(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        for value in (*graph.input, *graph.value_info, *graph.output)
-        if _is_known(value)
-    }
+    sizes = {name: math.prod(shape) for name, shape in fixed_shapes(graph).items()}
     for node in graph.node:
         if node.op_type != "Reshape":
             continue
