@@ -207,8 +207,8 @@ class _Names(dict[str, Any]):
 
 
 _FUNCTIONS = {
-    "ceil": math.ceil, "int": int, "len": len, "max": max, "min": min, "round": round,
-    "show_bytes": show_bytes, "sum": sum,
+    "ceil": math.ceil, "enumerate": enumerate, "int": int, "len": len, "max": max, "min": min,
+    "round": round, "show_bytes": show_bytes, "sum": sum,
 }  # fmt: skip
 _LAWFUL = (
     ast.Expression, ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Call,
