@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import cycle
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -45,7 +46,9 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         family = row.get(FAMILY)
         families.setdefault(str(row["arch"] if pd.isna(family) else family), []).append(row)
     every = axes(frame, archs)
-    marks = _marks(workload(row, every) for row in rows)
+    loads = dict.fromkeys(workload(row, every) for row in rows)
+    looks = zip(loads, cycle(style.CYCLE), cycle(style.MARKERS))
+    marks = {load: (colour, marker) for load, colour, marker in looks}
     figure, grid = square_figure(len(families), "Roofline: compute rate over DRAM intensity")
     if len(families) == 1:
         figure.set_size_inches(7.4, 5.2)
@@ -57,9 +60,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     for panel, (family, own) in zip(grid, families.items(), strict=True):
         machines = {str(row["arch"]): archs[str(row["arch"])] for row in own}
         text = f"{family}: {len(machines)} machines" if len(machines) > 1 else next(iter(machines))
-        panel.set_title(
-            folded(text, panels.TITLE_LETTERS if len(families) > 1 else 2 * panels.TITLE_LETTERS)
-        )
+        panel.set_title(folded(text, panels.TITLE_LETTERS * (1 if len(families) > 1 else 2)))
         _draw_roofs(panel, list(machines.values()), own, span)
         points = _draw_points(panel, own, archs, marks, every)
         names.append(_extremes(points, swept) if len(machines) > 1 and swept else [])
@@ -93,9 +94,8 @@ def _draw_points(
     for row in rows:
         load, edge = workload(row, every), panel.get_xlim()[1]
         if row["status"] != "ok" or not row["macs"]:
-            refused.append(
-                folded(load if alone else f"{load} on {row['arch']}", panels.TITLE_LETTERS)
-            )
+            name = load if alone else f"{load} on {row['arch']}"
+            refused.append(folded(name, panels.TITLE_LETTERS))
             continue
         moved = figure_of(row, DRAM)
         intensity = row["macs"] / moved if moved else edge
@@ -126,14 +126,6 @@ def _extremes(
     ends = [end for own in ranked for end in _ends(own)]
     names = field_labels([row for _, row in ends], swept)
     return [(place, name) for (place, _), name in zip(ends, names, strict=True)]
-
-
-def _marks(loads: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each workload."""
-    return {
-        load: (style.CYCLE[i % len(style.CYCLE)], style.MARKERS[i % len(style.MARKERS)])
-        for i, load in enumerate(dict.fromkeys(loads))
-    }
 
 
 def _span(

@@ -179,15 +179,13 @@ def point_folder(frame: Frame) -> str:
     head[1] = head[1].rsplit("/", 1)[-1].removesuffix(".onnx")
     head[2] = f"b{head[2]}"
     usual = {name: str(value) for name, value in DEFAULT.columns.items()}
-    values = {name: value for name, value in values.items() if value != usual.get(name)}
-    values = {name: value for name, value in values.items() if value != str(pd.NA)}
-    rest = [f"{_last(name)}={value}" for name, value in values.items()]
+    values = {n: value for n, value in values.items() if value not in (usual.get(n), str(pd.NA))}
+    rest = []
+    for name, value in values.items():
+        dimension = name.startswith(DIMENSION)
+        short = name.removeprefix(DIMENSION) if dimension else name.rpartition(".")[2]
+        rest.append(f"{short}={value}")
     return re.sub(r"[^A-Za-z0-9_.=-]+", "-", "-".join([*head, *rest]))
-
-
-def _last(column: str) -> str:
-    dim = column.removeprefix(DIMENSION)
-    return column.rsplit(".", 1)[-1] if dim == column else dim
 
 
 def save_figures(

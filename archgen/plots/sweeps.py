@@ -193,14 +193,12 @@ def _lines(choices: Sequence[Slice]) -> list[SliceLine]:
     if len(largest) > 1:
         labelled = [(each, each.network) for each in largest.values()]
     else:
-        ranked = sorted(choices[:_MOST_LINES], key=_fixed_places)
+        ranked = sorted(
+            choices[:_MOST_LINES], key=lambda one: [axis.values.index(v) for axis, v in one.fixed]
+        )
         labelled = [(each, each.label or each.network) for each in ranked]
     looks = zip(labelled[:_MOST_LINES], style.CYCLE, style.MARKERS, strict=False)
     return [SliceLine(one, label, colour, marker) for (one, label), colour, marker in looks]
-
-
-def _fixed_places(one: Slice) -> list[int]:
-    return [axis.values.index(value) for axis, value in one.fixed]
 
 
 def _alive(axis: StudyAxis, rows: Sequence[Record]) -> list[Metric]:
