@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -42,21 +42,11 @@ Reading = Callable[[object], tuple[float, object]]
 """Text to a number in base units, and what has to agree for numbers to be comparable."""
 
 
-def _bandwidth(value: object) -> tuple[float, object]:
-    found = Bandwidth.parse(value)
-    return found.amount, found.per_cycle
-
-
-def _delay(value: object) -> tuple[float, object]:
-    found = Delay.parse(value)
-    return found.amount, found.in_cycles
-
-
 _READINGS: tuple[Reading, ...] = (
     lambda value: (float(parse_bytes(value)), "bytes"),
     lambda value: (parse_hertz(value), "hertz"),
-    _bandwidth,
-    _delay,
+    lambda value: attrgetter("amount", "per_cycle")(Bandwidth.parse(value)),
+    lambda value: attrgetter("amount", "in_cycles")(Delay.parse(value)),
 )
 
 
@@ -212,7 +202,8 @@ def parameter_of(
     the whole, mistakes about single values."""
     if isinstance(given, ValueRange):
         try:
-            values: tuple[Node, ...] = tuple(_spelled(v, node) for v in values_of(given))
+            place = () if node is None else (node.at,)
+            values: tuple[Node, ...] = tuple(spelled(v, *place) for v in values_of(given))
         except ValueError as mistake:
             return None, [str(mistake)]
     else:
@@ -224,10 +215,6 @@ def parameter_of(
     if broken:
         return None, list(dict.fromkeys(broken))
     return Parameter(name, values, is_ordered([plain(value) for value in values])), []
-
-
-def _spelled(value: Any, node: Node | None) -> Node:
-    return spelled(value, node.at) if node is not None else spelled(value)
 
 
 # Values as Optuna's journal has them: amounts in base units, or words, and only those listed.

@@ -116,10 +116,7 @@ def bind(
     if batch is not None and batch > 1:
         _check_outputs(batch, carrying, told, label)
     fixed = [axis for axis in carrying if axis.fixed]
-    for axis in axes:
-        if not axis.fixed:
-            axis.dim.dim_value = values[axis.symbol]
-    _bind_symbols(given.graph, values)
+    _bind_symbols(given.graph, axes, values)
     if batch is None or batch_of(axis.dim.dim_value for axis in carrying) == batch:
         return
     wrong = [axis for axis in fixed if axis.dim.dim_value != batch]
@@ -147,10 +144,7 @@ def partially_bound_roles(
     told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label, options, {}))
     values = _sizes_by_symbol(axes, dims)
     values = derived((axis.symbol for axis in axes), values) | values
-    for axis in axes:
-        if not axis.fixed and axis.symbol in values:
-            axis.dim.dim_value = values[axis.symbol]
-    _bind_symbols(given.graph, values)
+    _bind_symbols(given.graph, axes, values)
     return infer_roles(given) if values else told
 
 
@@ -275,21 +269,27 @@ def _unbound_message(unbound: list[_InputAxis], told: InferredRoles, label: str)
     return "\n".join([*lines, f"bind each with --dim name=value, here: {shown}"])
 
 
-def _bind_symbols(graph: onnx.GraphProto, values: Mapping[str, int]) -> None:
-    """Writes bound values into outputs and annotations; drops annotations that stay unknown."""
+def _bind_symbols(
+    graph: onnx.GraphProto, axes: Iterable[_InputAxis], values: Mapping[str, int]
+) -> None:
+    """Writes bound values into inputs, outputs and annotations; drops annotations that stay
+    unknown."""
+    for axis in axes:
+        if not axis.fixed and axis.symbol in values:
+            axis.dim.dim_value = values[axis.symbol]
     for value in (*graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in values and dim.dim_param not in ANONYMOUS:
                 dim.dim_value = values[dim.dim_param]
             elif dim.HasField("dim_value") and dim.dim_value < 0:
                 dim.Clear()
-    known = [value for value in graph.value_info if _is_known(value)]
+    known = [
+        value
+        for value in graph.value_info
+        if all(dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
+    ]
     del graph.value_info[:]
     graph.value_info.extend(known)
-
-
-def _is_known(value: onnx.ValueInfoProto) -> bool:
-    return all(dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
 
 
 # Another batch than the file's.
