@@ -21,7 +21,7 @@ from archgen.outcomes.figures import more_is_better
 from archgen.schema.rewritten import changed
 from archgen.schema.tree import ListNode, Mistake, Node, ScalarNode, Table, find, plain
 from archgen.schema.tree import Path as TreePath
-from archgen.schema.variants import Variant, field_of, near, spelled, text_of, value_of
+from archgen.schema.variants import field_of, near, spelled, text_of, value_of
 from archgen.studies.design import Design, StudyError
 from archgen.studies.file import Explore, Machines, Quantity, Sensitivity, StudyFile, ValueRange
 from archgen.studies.plan import Maker, opened
@@ -67,10 +67,6 @@ class Exploration:
     def measures(self) -> tuple[str, ...]:
         """Of the objectives."""
         return tuple(objective.measure for objective in self.objectives)
-
-    def fields_of(self, machine: Variant) -> Mapping[str, Any]:
-        """The fields that a machine of the space sets, as a file would hold them."""
-        return self.space.fields(self.space.choice_of(machine))
 
 
 @dataclass(frozen=True)

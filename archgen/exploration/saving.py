@@ -106,19 +106,14 @@ def machine_text(exploration: Exploration, judged: EvaluatedMachine, folder: Pat
     """The architecture file of a machine, as it stands in `folder`."""
     named = exploration.extends
     extends = os.path.relpath(named, folder) if os.path.exists(named) else named
-    said = [_figure(judged, objective) for objective in exploration.objectives]
+    values = [(o.measure, judged.value(o.measure)) for o in exploration.objectives]
+    said = [name if value is None else f"{name} {value:.4g}" for name, value in values]
     fields: dict[str, Any] = {"extends": extends, "name": judged.machine.arch.name}
     fields["description"] = "; ".join(said)
-    for name, value in exploration.common.items():
-        _set(fields, name, value)
-    for name, value in exploration.fields_of(judged.machine).items():
+    own = exploration.space.fields_of(judged.machine)
+    for name, value in (*exploration.common.items(), *own.items()):
         _set(fields, name, value)
     return str(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100))
-
-
-def _figure(judged: EvaluatedMachine, objective: Objective) -> str:
-    value = judged.value(objective.measure)
-    return f"{objective.measure} {value:.4g}" if value is not None else objective.measure
 
 
 def _set(fields: dict[str, Any], name: str, value: Any) -> None:

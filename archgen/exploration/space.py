@@ -8,7 +8,6 @@ the rules between fields forbid are no machines; they are told and not counted.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -145,10 +144,9 @@ class DesignSpace:
         """Every combination, the last parameter changing quickest."""
         return product(*(range(len(parameter.values)) for parameter in self.parameters))
 
-    def machines(self) -> list[tuple[Indices, Variant]]:
+    def machines(self) -> list[Variant]:
         """Every combination that is a machine."""
-        found = ((choice, self.machine(choice)) for choice in self.choices())
-        return [(choice, machine) for choice, machine in found if machine is not None]
+        return [made for made in map(self.machine, self.choices()) if made is not None]
 
     def machine(self, choice: Indices) -> Variant | None:
         """The machine of a combination; None where a rule forbids it."""
@@ -160,18 +158,15 @@ class DesignSpace:
                 self.forbidden[choice] = "; ".join(dict.fromkeys(m.message for m in mistakes))
         return self._machines[choice]
 
-    def choice_of(self, machine: Variant) -> Indices:
-        """The combination that `machine` was made from."""
-        return next(choice for choice, made in self._machines.items() if made is machine)
+    def fields_of(self, machine: Variant) -> dict[str, Any]:
+        """The fields that a machine sets, as a file would hold them."""
+        choice = next(choice for choice, made in self._machines.items() if made is machine)
+        return {name: plain(node) for name, node in self._nodes(choice).items()}
 
     def text(self, choice: Indices) -> str:
         """`cores 2, memories.local.size 1 MiB`."""
         nodes = self._nodes(choice)
         return ", ".join(f"{field} {text_of(node)}" for field, node in nodes.items())
-
-    def fields(self, choice: Indices) -> dict[str, Any]:
-        """The fields that a combination sets, as a file would hold them."""
-        return {name: plain(node) for name, node in self._nodes(choice).items()}
 
     def _name_template(self, nodes: Mapping[str, Node]) -> str:
         """What the machine with these values is called, as a template: the base, and what the base
@@ -189,10 +184,6 @@ class DesignSpace:
     def _nodes(self, choice: Indices) -> dict[str, Node]:
         pairs = zip(self.parameters, choice, strict=True)
         return {parameter.name: parameter.values[index] for parameter, index in pairs}
-
-    def drawn(self, chance: random.Random) -> Indices:
-        """Any combination."""
-        return tuple(chance.randrange(len(parameter.values)) for parameter in self.parameters)
 
 
 def parameter_of(

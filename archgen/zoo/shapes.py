@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, inliner, numpy_helper, shape_inference
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, inliner, numpy_helper, shape_inference
 
 from compiler.api import constant_values
 
@@ -151,13 +152,19 @@ def use_stand_ins(graph: onnx.GraphProto) -> None:
             node.input.extend(inputs)
 
 
+def port_of(name: str, array: NDArray[Any]) -> onnx.ValueInfoProto:
+    """An input that takes `array`."""
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+    )
+
+
 def has_data(tensor: TensorProto) -> bool:
     """Whether `tensor` is small and has its values in it."""
     size = math.prod(tensor.dims)
     if size > _SMALL or tensor.data_location == TensorProto.EXTERNAL:
         return False
-    filled = (field.name for field, _ in tensor.ListFields())
-    return size == 0 or any(name in _DATA_FIELDS for name in filled)
+    return size == 0 or any(getattr(tensor, field) for field in _DATA_FIELDS)
 
 
 _DATA_FIELDS = (
