@@ -269,13 +269,9 @@ class ArchBackend(Backend):
 
     @classmethod
     def run_node(
-        cls,
-        node: onnx.NodeProto,
-        inputs: Inputs,
-        device: str = _OWN,
-        outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
-        **kwargs: Any,
-    ) -> tuple[Any, ...]:
+        cls, node: onnx.NodeProto, inputs: Inputs, device: str = _OWN,
+        outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None, **kwargs: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
         """Outputs of one node.
 
         Args:

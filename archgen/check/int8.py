@@ -72,12 +72,9 @@ class LeftOut:
 
 
 def quantized_model(
-    name: str,
-    proto: onnx.ModelProto,
-    samples: Sequence[Sample],
-    load: Load,
+    name: str, proto: onnx.ModelProto, samples: Sequence[Sample], load: Load,
     beside: Iterable[Calibrated] = (),
-) -> tuple[onnx.ModelProto, list[LeftOut]]:
+) -> tuple[onnx.ModelProto, list[LeftOut]]:  # fmt: skip
     """``proto``, called ``name``, in int8, calibrated on ``samples``, and what it had to leave
     out. What hides products is written out by ``load``. Ranges are as wide as at other lengths
     ``beside`` it. Raises ``ModelError`` where nothing can be quantized."""

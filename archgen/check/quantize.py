@@ -58,12 +58,9 @@ class Shorter:
 
 
 def quantize(
-    source: SourceModel,
-    calibration: Mapping[str, Array] | None,
-    cache_dir: Path,
-    load: Load | None = None,
-    shorter: Sequence[Shorter] = (),
-) -> Quantized:
+    source: SourceModel, calibration: Mapping[str, Array] | None, cache_dir: Path,
+    load: Load | None = None, shorter: Sequence[Shorter] = (),
+) -> Quantized:  # fmt: skip
     """Quantizes ``source``, or reads what an earlier call stored in ``cache_dir``.
 
     ``calibration`` maps each input to samples: of the input's shape, with one more leading axis,

@@ -132,12 +132,9 @@ def batch_of(sizes: Iterable[int | str | None]) -> int:
 
 
 def partially_bound_roles(
-    given: onnx.ModelProto,
-    dims: Mapping[str, int],
-    roles: Mapping[str, str],
-    label: str,
+    given: onnx.ModelProto, dims: Mapping[str, int], roles: Mapping[str, str], label: str,
     options: Collection[str] = (),
-) -> InferredRoles:
+) -> InferredRoles:  # fmt: skip
     """Inputs, outputs and roles of a model that stays free where ``dims`` bind nothing. Raises
     ``ModelError`` with every mistake."""
     axes = list(_axes(given.graph, label))
@@ -198,12 +195,9 @@ def _sizes_by_symbol(axes: Iterable[_InputAxis], dims: Mapping[str, int]) -> dic
 
 
 def _wrong_dims(
-    axes: list[_InputAxis],
-    dims: Mapping[str, int],
-    label: str,
-    options: Collection[str],
+    axes: list[_InputAxis], dims: Mapping[str, int], label: str, options: Collection[str],
     ranges: Mapping[str, object],
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     asked = {
         name: option("--dim", name, str(ranges.get(name, size))) for name, size in dims.items()
     }
@@ -228,12 +222,9 @@ def _wrong_dims(
 
 
 def _contradictions(
-    axes: Iterable[_InputAxis],
-    dims: Mapping[str, int],
-    label: str,
-    asked: Mapping[str, str],
+    axes: Iterable[_InputAxis], dims: Mapping[str, int], label: str, asked: Mapping[str, str],
     ranges: Mapping[str, object],
-) -> Iterator[str]:
+) -> Iterator[str]:  # fmt: skip
     """Sizes that cannot be together: several of one dimension, and such that others follow from,
     which is no range of its own."""
     ways: dict[str, dict[str, int]] = {}

@@ -80,12 +80,9 @@ class SourceModel:
 
 
 def open_model(
-    spec: str | Path,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    roles: Mapping[str, str] | None = None,
-    ranges: Mapping[str, object] | None = None,
-) -> SourceModel:
+    spec: str | Path, batch: int | None = None, dims: Mapping[str, int] | None = None,
+    roles: Mapping[str, str] | None = None, ranges: Mapping[str, object] | None = None,
+) -> SourceModel:  # fmt: skip
     """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
     the path of an ONNX file, of which inputs may be given values (``net.onnx:scale=0.25``).
 
@@ -454,4 +451,5 @@ def _bytes(value: onnx.ValueInfoProto, dtype: str) -> int:
     kind = value.type.tensor_type
     item = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
     size = min(item.itemsize, size_of(dtype)) if item.kind == "f" else item.itemsize
-    return math.prod(dim.dim_value for dim in kind.shape.dim) * size
+    count: int = math.prod(dim.dim_value for dim in kind.shape.dim)
+    return count * size

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -154,7 +155,7 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     _draw_time(when, drawn)
     _draw_use(use, drawn, peak, arch.core_count)
     time_axis(when, end, arch)
-    mark = {"color": style.INK, "marker": "|", "ls": "", "ms": 7, "mew": 1.6}
+    mark: Any = {"color": style.INK, "marker": "|", "ls": "", "ms": 7, "mew": 1.6}
     while_busy = Line2D([], [], **mark, label="of one, while it works")
     over_all = Patch(color=style.BLUE, label="of all cores, over the layer's time")
     legend(figure, [over_all, while_busy])

@@ -32,12 +32,9 @@ Place = tuple[float, float]
 
 @rc_context(SETTINGS)
 def pareto_figure(
-    frame: Frame,
-    x: str = "latency_ms",
-    y: str = "area_mm2",
-    better: Collection[str] = MORE_IS_BETTER,
-    archs: Mapping[str, Arch] = panels.NONE,
-) -> Figure:
+    frame: Frame, x: str = "latency_ms", y: str = "area_mm2",
+    better: Collection[str] = MORE_IS_BETTER, archs: Mapping[str, Arch] = panels.NONE,
+) -> Figure:  # fmt: skip
     """Points of column `y` over column `x`, a panel for each network, and the front among them.
 
     Less is better, but in the columns of `better` more. Points on the front are named where there

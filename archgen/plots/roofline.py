@@ -82,12 +82,9 @@ Point = tuple[tuple[float, float], Record]
 
 
 def _draw_points(
-    panel: Axes,
-    rows: Sequence[Record],
-    archs: Mapping[str, Arch],
-    marks: Mapping[str, tuple[str, str]],
-    every: Sequence[StudyAxis],
-) -> dict[str, list[Point]]:
+    panel: Axes, rows: Sequence[Record], archs: Mapping[str, Arch],
+    marks: Mapping[str, tuple[str, str]], every: Sequence[StudyAxis],
+) -> dict[str, list[Point]]:  # fmt: skip
     """Draw a panel's marks; gives the points of each network."""
     points: dict[str, list[Point]] = {}
     refused, alone = [], len({row["arch"] for row in rows}) == 1
