@@ -233,12 +233,13 @@ def _draw_line(panel: Axes, axis: StudyAxis, metric: Metric, line: SliceLine) ->
         signs.add("gap")
         panel.plot(*zip(before[-1], after[0], strict=True), color=line.colour, zorder=1.5, **_GAP)
     for row in line.slice.rows:
+        at = axis.number(axis.value(row) or 0)
         if math.isnan(metric.of(row)):
             bottom = panel.get_xaxis_transform()
-            panel.plot(_at(axis, row), 0.02, "x", color=line.colour, ms=5, transform=bottom)
+            panel.plot(at, 0.02, "x", color=line.colour, ms=5, transform=bottom)
         for value in _run_values(row, metric):
             signs.add("run")
-            panel.plot(_at(axis, row), value, **style.RUN, color=line.colour)
+            panel.plot(at, value, **style.RUN, color=line.colour)
     if (place := _knee(axis, metric, line.slice, pieces)) is not None:
         signs.add("knee")
         panel.plot(*place, mec=line.colour, **_KNEE)
@@ -272,13 +273,6 @@ def _pieces(axis: StudyAxis, one: Slice, metric: Metric) -> list[Points]:
         last = place
         pieces[-1].append((axis.number(value), y))
     return pieces
-
-
-def _at(axis: StudyAxis, row: Record) -> float:
-    """Where a row stands on an ordered axis."""
-    value = axis.value(row)
-    assert value is not None
-    return axis.number(value)
 
 
 def _swept_side(panel: Axes, axis: StudyAxis) -> None:

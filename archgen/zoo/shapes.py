@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, inliner, numpy_helper, shape_inference
 
-from compiler.api import constant_values
+from compiler import api
 
 Shape = tuple[int, ...]
 
@@ -36,7 +36,7 @@ def known_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
             for node in graph.node
             if node.op_type == "Shape" and node.input[0] in shapes and not node.attribute
         }
-        values |= constant_values(light, _operands_to_compute(graph, shapes), lambda name: None)
+        values |= api.constant_values(light, _operands_to_compute(graph, shapes), lambda name: None)
         if not values or all(name in shapes for n in graph.node for name in n.output if name):
             return shapes
         rest = [node for node in graph.node if values.keys().isdisjoint(node.output)]
