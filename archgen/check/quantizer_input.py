@@ -292,8 +292,12 @@ def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
     if next(_halves(proto), None) is None:
         return proto
     copy = copied(proto)
-    for part in list(_halves(copy)):
-        _widen(part)
+    for part, field in list(_halves(copy)):
+        if isinstance(part, TensorProto):
+            numbers = numpy_helper.to_array(part).astype(np.float32)
+            part.CopyFrom(numpy_helper.from_array(numbers, part.name))
+        else:
+            setattr(part, field, TensorProto.FLOAT)
     return copy
 
 
@@ -315,35 +319,22 @@ def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def has_bfloat16(proto: onnx.ModelProto) -> bool:
     """Whether anything in ``proto`` says or holds a bfloat16."""
-    return any(_element_type(part) == TensorProto.BFLOAT16 for part in _halves(proto))
+    return any(getattr(part, field) == TensorProto.BFLOAT16 for part, field in _halves(proto))
 
 
-def _element_type(part: Message) -> int:
-    """The element type that ``part`` says or has; 0 where it is about none."""
-    match part:
+def _halves(message: Message) -> Iterator[tuple[Message, str]]:
+    """Everything in ``message`` that says or holds a 16-bit float, and the field that says so."""
+    match message:
         case TensorProto():
-            return int(part.data_type)
+            type_field = "data_type"
         case onnx.TypeProto.Tensor():
-            return int(part.elem_type)
-        case AttributeProto(type=AttributeProto.INT) if part.name in _TYPE_ATTRIBUTES:
-            return int(part.i)
-    return 0
-
-
-def _widen(part: Message) -> None:
-    if isinstance(part, onnx.TypeProto.Tensor):
-        part.elem_type = TensorProto.FLOAT
-    elif isinstance(part, AttributeProto):
-        part.i = TensorProto.FLOAT
-    elif isinstance(part, TensorProto):
-        numbers = numpy_helper.to_array(part).astype(np.float32)
-        part.CopyFrom(numpy_helper.from_array(numbers, part.name))
-
-
-def _halves(message: Message) -> Iterator[Message]:
-    """Everything in ``message`` that says or holds a 16-bit float."""
-    if _element_type(message) in _HALF:
-        yield message
+            type_field = "elem_type"
+        case AttributeProto(type=AttributeProto.INT) if message.name in _TYPE_ATTRIBUTES:
+            type_field = "i"
+        case _:
+            type_field = ""
+    if type_field and getattr(message, type_field) in _HALF:
+        yield message, type_field
     if isinstance(message, TensorProto):
         return  # what is in it is data
     for field, value in message.ListFields():
