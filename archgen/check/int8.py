@@ -241,7 +241,9 @@ def _without_failures(
 def _first_failing(proto: onnx.ModelProto, ranges: Ranges, done: Set[str]) -> onnx.NodeProto | None:
     """The last of the fewest first operators, but for those ``done``, that cannot be quantized
     together; None where it is not for any of them that the quantizer fails."""
-    nodes = [n for n in proto.graph.node if n.op_type in _TYPES and n.name not in done]
+    nodes: list[onnx.NodeProto] = [
+        node for node in proto.graph.node if node.op_type in _TYPES and node.name not in done
+    ]
 
     def works(count: int) -> bool:
         try:
