@@ -69,7 +69,6 @@ def _components(frame: Frame, pattern: re.Pattern[str]) -> tuple[dict[str, str],
 
 _LABELS = {
     "matrix_busy": "busy",
-    "stall_front_end": "waits: front end",
     "stall_no_work": "no work",
     "stall_engine": "waits: other engine",
     "stall_core": "waits: other core",
