@@ -34,7 +34,7 @@ from archgen.check.linear_quantizer import LinearQuantizer
 from archgen.check.reference import ORT_ERRORS
 from archgen.models.load import ModelError
 from archgen.process.guard import is_refusal
-from archgen.zoo.shapes import copied, known_shapes
+from archgen.zoo.shapes import attribute, copied, known_shapes
 from compiler.api import Load
 
 Array = NDArray[Any]
@@ -197,8 +197,7 @@ def _by_tensor(proto: onnx.ModelProto) -> list[str]:
     grouped = (
         node
         for node in proto.graph.node
-        if node.op_type == "ConvTranspose"
-        and any(a.name == "group" and a.i > 1 for a in node.attribute)
+        if node.op_type == "ConvTranspose" and attribute(node, "group", 1) > 1
     )
     return [node.input[1] for node in grouped if len(node.input) > 2 and node.input[1] in constants]
 

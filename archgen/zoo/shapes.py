@@ -68,6 +68,14 @@ def fixed_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
     return shapes
 
 
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """The value of an attribute of `node`, or `default`."""
+    for entry in node.attribute:
+        if entry.name == name:
+            return helper.get_attribute_value(entry)
+    return default
+
+
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Subgraphs that a node holds."""
     for attribute in node.attribute:
