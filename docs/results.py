@@ -16,7 +16,7 @@ import pandas as pd
 
 import archgen
 from archgen.outcomes.bottleneck import verdict
-from archgen.plots import gantt_figure, save_plots
+from archgen.plots import gantt_figure, save_figures
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ("stalls.png",)
@@ -80,7 +80,7 @@ def main(folder: str) -> None:
     study = archgen.open_study(folder)
     images = ROOT / "docs/images"
     images.mkdir(exist_ok=True)
-    for path in save_plots(study.frame, study.by_name, Path(folder) / "pictures"):
+    for path in save_figures(study.overviews.items(), Path(folder) / "pictures"):
         if path.name in PICTURES:
             (images / path.name).write_bytes(path.read_bytes())
     spans = study.spans[study.spans["arch"] == SHOWN]

@@ -29,7 +29,7 @@ from archgen.models.roles import infer_roles
 from archgen.process.cache import Recent
 from archgen.schema import load_arch
 from archgen.schema.load import locate
-from archgen.zoo.shapes import copied
+from archgen.zoo.shapes import copied, port_of
 from compiler import api
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
@@ -67,11 +67,14 @@ class Representation(BackendRep):
         del kwargs
         feeds = self._feeds(inputs)
         program = self._program(feeds)
-        results = execute(program, {port.name: feeds[port.name] for port in program.inputs},
-                          self.arch)  # fmt: skip
-        kinds = {v.name: v.type.tensor_type.elem_type for v in self.model.graph.output}
-        values = [_of_type(results[name], kind) for name, kind in kinds.items()]
-        outputs: tuple[Any, ...] = namedtupledict("Outputs", list(kinds))(*values)
+        given = {port.name: feeds[port.name] for port in program.inputs}
+        results = execute(program, given, self.arch)
+        values: dict[str, Array] = {}
+        for port in self.model.graph.output:  # a machine may compute with a wider type
+            kind, made = port.type.tensor_type.elem_type, results[port.name]
+            wanted = helper.tensor_dtype_to_np_dtype(kind) if kind else made.dtype
+            values[port.name] = made.astype(wanted, copy=False)
+        outputs: tuple[Any, ...] = namedtupledict("Outputs", list(values))(*values.values())
         return outputs
 
     def program(self, inputs: Inputs) -> Program:
@@ -165,11 +168,6 @@ def _bind_inputs(
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
     return proto
-
-
-def _of_type(array: Array, kind: int) -> Array:
-    """A result in the type that the model declares; a machine may compute with a wider one."""
-    return array.astype(helper.tensor_dtype_to_np_dtype(kind), copy=False) if kind else array
 
 
 def _inputs_by_name(
@@ -271,13 +269,9 @@ class ArchBackend(Backend):
 
     @classmethod
     def run_node(
-        cls,
-        node: onnx.NodeProto,
-        inputs: Inputs,
-        device: str = _OWN,
-        outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
-        **kwargs: Any,
-    ) -> tuple[Any, ...]:
+        cls, node: onnx.NodeProto, inputs: Inputs, device: str = _OWN,
+        outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None, **kwargs: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
         """Outputs of one node.
 
         Args:
@@ -291,12 +285,7 @@ class ArchBackend(Backend):
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         names = list(dict.fromkeys(filter(None, node.input)))
         arrays = {n: np.asarray(v) for n, v in zip(names, _listed(inputs), strict=True)}
-        ports = [
-            helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
-            )
-            for name, array in arrays.items()
-        ]
+        ports = [port_of(name, array) for name, array in arrays.items()]
         results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
         graph = helper.make_graph([node], node.op_type, ports, results)
         imports = [helper.make_opsetid("", version)]

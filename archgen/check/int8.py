@@ -14,7 +14,7 @@ import logging
 import tempfile
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from archgen.check.linear_quantizer import LinearQuantizer
 from archgen.check.reference import ORT_ERRORS
 from archgen.models.load import ModelError
 from archgen.process.guard import is_refusal
-from archgen.zoo.shapes import copied, known_shapes
+from archgen.zoo.shapes import attribute, copied, known_shapes
 from compiler.api import Load
 
 Array = NDArray[Any]
@@ -72,17 +72,36 @@ class LeftOut:
 
 
 def quantized_model(
-    name: str,
-    proto: onnx.ModelProto,
-    samples: Sequence[Sample],
-    load: Load,
+    name: str, proto: onnx.ModelProto, samples: Sequence[Sample], load: Load,
     beside: Iterable[Calibrated] = (),
-) -> tuple[onnx.ModelProto, list[LeftOut]]:
+) -> tuple[onnx.ModelProto, list[LeftOut]]:  # fmt: skip
     """``proto``, called ``name``, in int8, calibrated on ``samples``, and what it had to leave
     out. What hides products is written out by ``load``. Ranges are as wide as at other lengths
     ``beside`` it. Raises ``ModelError`` where nothing can be quantized."""
-    with _refusing(name), _quietly(), tempfile.TemporaryDirectory() as directory:
-        return _by_recipe(name, proto, samples, load, beside, Path(directory))
+    with _refusing(name), _quietly(), tempfile.TemporaryDirectory() as folder:
+        mixed = quantizer_input.has_quantized_parts(proto)
+        before, written_out = quantizer_input.folded(name, proto, load, Path(folder))
+        if not written_out:  # else it was loaded before
+            load.apply(before, name)  # refuses what has no static shape before it is calibrated
+        names = {node.name for node in before.graph.node}
+        kept = _kept_float(before)
+        if written_out:
+            kept += _kept_in_bodies(before, proto)
+        if mixed:
+            kept += quantizer_input.between_quantizations(before)
+
+        ranges = observed(before, _TYPES, samples)
+        for other, given in beside:
+            with _refusing(other.graph.name):
+                there, _ = quantizer_input.folded(other.graph.name, other, load, Path(folder))
+                ranges = ranges.widened_by(observed(there, _TYPES, given))
+        left_out = _unscaled_operators(before, kept, ranges.unscaled)
+        kept += [each.node for each in left_out]
+        made, failed = _without_failures(before, ranges, kept)
+        if mixed:
+            quantizer_input.without_second_rounding(made, names)
+        give_states_one_scale(made, proto)
+        return made, [*left_out, *failed]
 
 
 @contextmanager
@@ -123,39 +142,6 @@ def _error_line(mistake: BaseException) -> str:
     line = next(iter(str(mistake).strip().splitlines()), "no reason given")
     spoken = isinstance(mistake, (*ORT_ERRORS, ValueError, RuntimeError))
     return line if spoken else f"{type(mistake).__name__}: {line}"
-
-
-def _by_recipe(
-    name: str, proto: onnx.ModelProto, samples: Sequence[Sample], load: Load,
-    beside: Iterable[Calibrated], directory: Path,
-) -> tuple[onnx.ModelProto, list[LeftOut]]:  # fmt: skip
-    mixed = quantizer_input.has_quantized_parts(proto)
-    before, written_out = quantizer_input.folded(name, proto, load, directory)
-    if not written_out:  # else it was loaded before
-        load.apply(before, name)  # refuses what has no static shape before it is calibrated
-    names = {node.name for node in before.graph.node}
-    kept = _kept_float(before)
-    if written_out:
-        kept += _kept_in_bodies(before, proto)
-    if mixed:
-        kept += quantizer_input.between_quantizations(before)
-
-    ranges = observed(before, _TYPES, samples)
-    for other, given in beside:
-        with _refusing(other.graph.name):
-            there, _ = quantizer_input.folded(other.graph.name, other, load, directory)
-            ranges = ranges.widened_by(observed(there, _TYPES, given))
-    left_out = _unscaled_operators(before, kept, ranges.unscaled)
-    kept += [each.node for each in left_out]
-
-    def attempt(excluded: Sequence[str]) -> onnx.ModelProto:
-        return _quantize_static(before, ranges, {*kept, *excluded})
-
-    made, failed = _without_failures(before, kept, attempt)
-    if mixed:
-        quantizer_input.without_second_rounding(made, names)
-    give_states_one_scale(made, proto)
-    return made, [*left_out, *failed]
 
 
 def _unscaled_operators(
@@ -211,8 +197,7 @@ def _by_tensor(proto: onnx.ModelProto) -> list[str]:
     grouped = (
         node
         for node in proto.graph.node
-        if node.op_type == "ConvTranspose"
-        and any(a.name == "group" and a.i > 1 for a in node.attribute)
+        if node.op_type == "ConvTranspose" and attribute(node, "group", 1) > 1
     )
     return [node.input[1] for node in grouped if len(node.input) > 2 and node.input[1] in constants]
 
@@ -233,54 +218,43 @@ def _channels_of_products(proto: onnx.ModelProto) -> dict[str, int]:
 
 # Operators that the quantizer fails on.
 
-_Attempt = Callable[[Sequence[str]], onnx.ModelProto]
-
 
 def _without_failures(
-    proto: onnx.ModelProto, kept: Sequence[str], attempt: _Attempt
+    proto: onnx.ModelProto, ranges: Ranges, kept: Sequence[str]
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
     """Quantizes all that can be. Raises what the quantizer raised where that is nothing, or where
     too much would have to be left out."""
     left_out: list[LeftOut] = []
     while True:
-        excluded = [each.node for each in left_out]
+        done = {*kept, *(each.node for each in left_out)}
         try:
-            return attempt(excluded), left_out
+            return _quantize_static(proto, ranges, done), left_out
         except _QUANTIZER_ERRORS as mistake:
             raise_refusals(mistake)
-            done = {*kept, *excluded}
-            candidates = [
-                node
-                for node in proto.graph.node
-                if node.op_type in _TYPES and node.name not in done
-            ]
-            culprit = _first_failing(candidates, excluded, attempt)
+            culprit = _first_failing(proto, ranges, done)
             if culprit is None or len(left_out) >= _MOST_LEFT_OUT:
                 raise
             left_out.append(LeftOut(culprit.name, culprit.op_type, _error_line(mistake)))
 
 
-def _first_failing(
-    candidates: Sequence[onnx.NodeProto],
-    excluded: Sequence[str],
-    attempt: _Attempt,
-) -> onnx.NodeProto | None:
-    """The last of the fewest first ``candidates`` that cannot be quantized together; None where
-    it is not for any of them that the quantizer fails."""
+def _first_failing(proto: onnx.ModelProto, ranges: Ranges, done: Set[str]) -> onnx.NodeProto | None:
+    """The last of the fewest first operators, but for those ``done``, that cannot be quantized
+    together; None where it is not for any of them that the quantizer fails."""
+    nodes: list[onnx.NodeProto] = [
+        node for node in proto.graph.node if node.op_type in _TYPES and node.name not in done
+    ]
 
     def works(count: int) -> bool:
-        later = [node.name for node in candidates[count:]]
         try:
-            attempt([*excluded, *later])
+            _quantize_static(proto, ranges, {*done, *(node.name for node in nodes[count:])})
         except _QUANTIZER_ERRORS as mistake:
             raise_refusals(mistake)
             return False
         return True
 
-    if works(len(candidates)) or not works(0):
+    if works(len(nodes)) or not works(0):
         return None
-    first = bisect_left(range(1, len(candidates)), True, key=lambda count: not works(count))
-    return candidates[first]
+    return nodes[bisect_left(range(1, len(nodes)), True, key=lambda count: not works(count))]
 
 
 # What stays float.

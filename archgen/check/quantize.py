@@ -26,7 +26,7 @@ from archgen.check.reference import cached_reference, content_key, sample_inputs
 from archgen.check.verify import differences
 from archgen.models.load import ModelError, SourceModel, outlines
 from archgen.process.files import remembered
-from archgen.zoo.shapes import copied
+from archgen.zoo.shapes import attribute, copied
 from compiler.api import Load, hides_products
 
 Array = NDArray[Any]
@@ -58,12 +58,9 @@ class Shorter:
 
 
 def quantize(
-    source: SourceModel,
-    calibration: Mapping[str, Array] | None,
-    cache_dir: Path,
-    load: Load | None = None,
-    shorter: Sequence[Shorter] = (),
-) -> Quantized:
+    source: SourceModel, calibration: Mapping[str, Array] | None, cache_dir: Path,
+    load: Load | None = None, shorter: Sequence[Shorter] = (),
+) -> Quantized:  # fmt: skip
     """Quantizes ``source``, or reads what an earlier call stored in ``cache_dir``.
 
     ``calibration`` maps each input to samples: of the input's shape, with one more leading axis,
@@ -271,7 +268,7 @@ def _real(node: onnx.NodeProto, held: dict[str, onnx.TensorProto]) -> tuple[Arra
     if not {*node.input} <= held.keys():
         return None
     data, scale, *zero = (numpy_helper.to_array(held[name]) for name in node.input)
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    axis = attribute(node, "axis", 1)
     if scale.size == 1:  # by tensor, also where it is a list of one, as of a single channel
         scale, zero = scale.reshape(()), [each.reshape(()) for each in zero]
     elif scale.ndim == 1 and data.ndim:

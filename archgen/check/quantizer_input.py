@@ -17,7 +17,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
-from archgen.zoo.shapes import copied
+from archgen.zoo.shapes import attribute, copied
 from compiler.api import Load, hides_products, in_standard_operators
 
 # What of a network is quantized already, and stays as it is when the rest is quantized.
@@ -93,7 +93,7 @@ def unpack_weights(proto: onnx.ModelProto) -> None:
         if node.op_type != "DequantizeLinear" or not tensors.keys() >= set(names):
             continue
         kind = tensors[names[0]].data_type
-        if kind == TensorProto.INT32 or (kind in _BYTES and not _by_block(node)):
+        if kind == TensorProto.INT32 or (kind in _BYTES and not attribute(node, "block_size", 0)):
             continue
         value = onnx.ValueInfoProto(name=node.output[0])
         part = helper.make_graph([node], "weights", [], [value], [tensors[n] for n in names])
@@ -102,10 +102,6 @@ def unpack_weights(proto: onnx.ModelProto) -> None:
         plain = numpy_helper.from_array(np.asarray(numbers), node.output[0])
         graph.initializer.append(plain)
         graph.node.remove(node)
-
-
-def _by_block(node: onnx.NodeProto) -> bool:
-    return any(a.name == "block_size" and a.i for a in node.attribute)
 
 
 def without_second_rounding(proto: onnx.ModelProto, before: Collection[str]) -> None:
@@ -177,7 +173,9 @@ def _dequantized(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set
     for node in nodes:
         count = _DATA.get(node.op_type, 1)
         if node.op_type == "DequantizeLinear":
-            if not _by_block(node) and not wide.intersection((node.input[0], *node.input[2:])):
+            if not attribute(node, "block_size", 0) and not wide.intersection(
+                (node.input[0], *node.input[2:])
+            ):
                 found.update(node.output)
         elif node.op_type in _KEEPING and found.issuperset(node.input[:count]):
             found.update(node.output)
@@ -270,7 +268,7 @@ def _flatten_biases(proto: onnx.ModelProto) -> None:
         if not wide or not {*node.input[1:]} <= constants.keys():
             continue
         bias = numpy_helper.to_array(constants[node.input[2]])
-        transposed = any(a.name == "transB" and a.i for a in node.attribute)
+        transposed = attribute(node, "transB", 0)
         columns = constants[node.input[1]].dims[0 if transposed else 1]
         if bias.shape == (columns,) or bias.size != (bias.shape or (1,))[-1]:
             continue
@@ -292,8 +290,12 @@ def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
     if next(_halves(proto), None) is None:
         return proto
     copy = copied(proto)
-    for part in list(_halves(copy)):
-        _widen(part)
+    for part, field in list(_halves(copy)):
+        if isinstance(part, TensorProto):
+            numbers = numpy_helper.to_array(part).astype(np.float32)
+            part.CopyFrom(numpy_helper.from_array(numbers, part.name))
+        else:
+            setattr(part, field, TensorProto.FLOAT)
     return copy
 
 
@@ -304,7 +306,7 @@ def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
     wide = copied(widened(proto))
     for before, node in zip(proto.graph.node, wide.graph.node, strict=True):
         nodes.append(node)
-        kind = next((a.i for a in before.attribute if a.name == "to"), 0)
+        kind = attribute(before, "to", 0)
         if node.op_type == "Cast" and kind in _HALF:
             rounded = f"{node.output[0]}.rounded"
             nodes.append(helper.make_node("Cast", [rounded], node.output, to=TensorProto.FLOAT))
@@ -315,35 +317,22 @@ def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def has_bfloat16(proto: onnx.ModelProto) -> bool:
     """Whether anything in ``proto`` says or holds a bfloat16."""
-    return any(_element_type(part) == TensorProto.BFLOAT16 for part in _halves(proto))
+    return any(getattr(part, field) == TensorProto.BFLOAT16 for part, field in _halves(proto))
 
 
-def _element_type(part: Message) -> int:
-    """The element type that ``part`` says or has; 0 where it is about none."""
-    match part:
+def _halves(message: Message) -> Iterator[tuple[Message, str]]:
+    """Everything in ``message`` that says or holds a 16-bit float, and the field that says so."""
+    match message:
         case TensorProto():
-            return int(part.data_type)
+            type_field = "data_type"
         case onnx.TypeProto.Tensor():
-            return int(part.elem_type)
-        case AttributeProto(type=AttributeProto.INT) if part.name in _TYPE_ATTRIBUTES:
-            return int(part.i)
-    return 0
-
-
-def _widen(part: Message) -> None:
-    if isinstance(part, onnx.TypeProto.Tensor):
-        part.elem_type = TensorProto.FLOAT
-    elif isinstance(part, AttributeProto):
-        part.i = TensorProto.FLOAT
-    elif isinstance(part, TensorProto):
-        numbers = numpy_helper.to_array(part).astype(np.float32)
-        part.CopyFrom(numpy_helper.from_array(numbers, part.name))
-
-
-def _halves(message: Message) -> Iterator[Message]:
-    """Everything in ``message`` that says or holds a 16-bit float."""
-    if _element_type(message) in _HALF:
-        yield message
+            type_field = "elem_type"
+        case AttributeProto(type=AttributeProto.INT) if message.name in _TYPE_ATTRIBUTES:
+            type_field = "i"
+        case _:
+            type_field = ""
+    if type_field and getattr(message, type_field) in _HALF:
+        yield message, type_field
     if isinstance(message, TensorProto):
         return  # what is in it is data
     for field, value in message.ListFields():

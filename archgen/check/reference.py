@@ -26,14 +26,20 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from archgen.check.exact_products import serialized_with_exact_products, with_exact_products
-from archgen.check.own_operators import has_own, run_in_parts
 from archgen.models.load import ModelError
 from archgen.models.roles import InferredRoles, Role, infer_roles
 from archgen.process.files import remembered
 from archgen.process.guard import is_refusal
 from archgen.process.steps import step
-from archgen.zoo.shapes import copied, names_read, without_initializers
-from compiler.api import evaluated, evaluator, lacks_kernel
+from archgen.zoo.shapes import copied, names_read, port_of, without_initializers
+from compiler.api import (
+    OperatorFailed,
+    compute_own,
+    evaluated,
+    evaluator,
+    is_own,
+    lacks_kernel,
+)
 from simmodel.errors import HostFailed, NoPayload
 
 Array = NDArray[Any]
@@ -115,9 +121,8 @@ class Detached:
         """All outputs by name. Raises ``ModelError`` when ONNX Runtime refuses the model or the
         values."""
         light, proto = self._light, self._proto
-        if has_own(light):
-            parts = (lambda part, given: Detached(part, proto).run(given)), run_node
-            return run_in_parts(light, proto, feeds, *parts)
+        if any(map(is_own, light.graph.node)):
+            return self._run_in_parts(feeds)
         names = [value.name for value in light.graph.output]
         try:
             self._session = self._session or _detached_session(light, proto)
@@ -135,6 +140,52 @@ class Detached:
             except ValueError as more:
                 raise ModelError(f"{why}; {more}") from more
         return dict(zip(names, results, strict=True))
+
+    def _run_in_parts(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """As `run`, where a user's operators cut the nodes into stretches of which ONNX Runtime
+        runs each as a model of its own; they themselves are computed by their references."""
+        light, values, start = self._light, dict(feeds), 0
+        constants = {tensor.name: tensor for tensor in self._proto.graph.initializer}
+        wanted = {value.name for value in light.graph.output}
+        nodes = list(light.graph.node)
+        for stop in (*(at for at, node in enumerate(nodes) if is_own(node)), len(nodes)):
+            part, start = nodes[start:stop], stop + 1
+            read_later = wanted | _reads(nodes[stop:])
+            if made := [name for node in part for name in node.output if name in read_later]:
+                read = _reads(part)
+                fed = {name: array for name, array in values.items() if name in read}
+                values |= Detached(_submodel(light, part, made, fed), self._proto).run(fed)
+            for own in nodes[stop:start]:
+                held = {n: numpy_helper.to_array(constants[n]) for n in own.input if n in constants}
+                operands = [held[n] if n in held else values[n] if n else None for n in own.input]
+                try:
+                    results = compute_own(own, operands, constants, run_node)
+                except OperatorFailed as mistake:
+                    raise ModelError(str(mistake)) from mistake
+                values |= zip((name for name in own.output if name), results, strict=False)
+        values |= {n: numpy_helper.to_array(t) for n, t in constants.items() if n in wanted}
+        return {name: values[name] for name in wanted}
+
+
+def _reads(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    """Names that `nodes` read, also inside of their subgraphs."""
+    return names_read(onnx.GraphProto(node=nodes))
+
+
+def _submodel(
+    light: onnx.ModelProto, part: Sequence[onnx.NodeProto], made: Sequence[str],
+    feeds: Mapping[str, Array],
+) -> onnx.ModelProto:  # fmt: skip
+    """Nodes of ``light`` as a model, whose inputs are ``feeds``."""
+    read = _reads(part)
+    graph = onnx.GraphProto(name=light.graph.name, node=part)
+    graph.input.extend(port_of(name, array) for name, array in feeds.items())
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
+    graph.initializer.extend(t for t in light.graph.initializer if t.name in read)
+    return onnx.ModelProto(
+        ir_version=light.ir_version, opset_import=light.opset_import, functions=light.functions,
+        graph=graph,
+    )  # fmt: skip
 
 
 def lacks_kernels(proto: onnx.ModelProto) -> bool:
@@ -192,7 +243,7 @@ def cached_reference(
     """``run_reference``, remembered in ``cache_dir`` by ``key`` (the model's content key), the
     inputs' content and the version of ONNX Runtime. Where operators are a user's, whose functions
     are not in that key, nothing is remembered."""
-    if has_own(proto):
+    if any(map(is_own, proto.graph.node)):
         return run_reference(proto, inputs)
     what = f"{key} {onnxruntime.__version__} exact products {content_key(inputs)}"
     digest = hashlib.sha256(what.encode()).hexdigest()[:32]

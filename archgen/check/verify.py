@@ -30,10 +30,9 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper
 
 from archgen.check.reference import Detached, detached
-from archgen.zoo.shapes import bodies
+from archgen.zoo.shapes import bodies, port_of
 from compiler import api
 from simmodel.arch.dtype import EPSILON, NAMES, NUMPY
 
@@ -367,8 +366,7 @@ def cut(proto: onnx.ModelProto, own: Mapping[str, Array]) -> onnx.ModelProto:
     _rename_reads(graph.node, renamed)
     outputs = {value.name for value in graph.output}
     for name, array in own.items():
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        graph.input.append(helper.make_tensor_value_info(renamed[name], kind, array.shape))
+        graph.input.append(port_of(renamed[name], array))
         if name not in outputs:
             graph.output.append(onnx.ValueInfoProto(name=name))
     return light

@@ -19,7 +19,15 @@ from typing import Any, TypeVar
 import click
 import onnx
 
-from archgen.api import batched, load_arch, load_model, prepared_for, request_for, states_of
+from archgen.api import (
+    batched,
+    load_arch,
+    load_family,
+    load_model,
+    prepared_for,
+    request_for,
+    states_of,
+)
 from archgen.cli.compile_report import print_report
 from archgen.cli.guarded import guarding_options, printed
 from archgen.cli.options import (
@@ -41,9 +49,8 @@ from archgen.cli.options import (
 from archgen.extensions import activate, blaming, extension
 from archgen.models.constants import with_values
 from archgen.models.extents import SizeRange
-from archgen.models.load import ModelError, SourceModel
-from archgen.models.sizes import check_sizes
-from archgen.models.source_family import SourceFamily, open_family
+from archgen.models.load import ModelError, SourceModel, check_sizes
+from archgen.models.source_family import SourceFamily
 from archgen.outcomes.commands import commands_frame, save_commands
 from archgen.outcomes.points import Point
 from archgen.outcomes.rows import host_calls
@@ -247,11 +254,13 @@ def compile(
         raise OptionError(mistakes)
     spec = with_values(model, values)
     sizes, ranges = dims
+    asked = {**sizes, **{name: str(span) for name, span in ranges.items()}}
+    load: Callable[..., SourceModel | SourceFamily] = load_family if ranges else load_model
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
         machine, scheduling = _resolved(arch, dtype, given, mistakes)
-        network = _try_loading(lambda: _open_network(spec, batch, sizes, ranges, roles), mistakes)
+        network = _try_loading(lambda: load(spec, dims=asked, batch=batch, roles=roles), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
         point = Point(
@@ -262,17 +271,6 @@ def compile(
         _answer(network, point, shown)
 
     printed(work, ResourceLimits(timeout, memory))
-
-
-def _open_network(
-    model: str, batch: int | None, sizes: Mapping[str, int], ranges: Mapping[str, SizeRange],
-    roles: Mapping[str, str],
-) -> SourceModel | SourceFamily:  # fmt: skip
-    """The network; of ranges, for all lengths in them."""
-    if not ranges:
-        return load_model(model, batch=batch, dims=sizes, roles=roles)
-    with step(f"opening {model}"):
-        return open_family(model, batch, sizes, ranges, roles)
 
 
 def _resolved(

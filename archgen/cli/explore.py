@@ -30,7 +30,7 @@ from archgen.exploration.saving import (
 from archgen.exploration.search import ExplorationResult, is_blind, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
-from archgen.outcomes.frame import Record, records
+from archgen.outcomes.frame import records
 from archgen.report import REPORT
 from archgen.report.sheet import plain
 from archgen.schema.variants import factor_of
@@ -220,13 +220,14 @@ def tornado_table(found: Sensitivities) -> PlainTable:
         "field", ">lower", f">{measure}", ">own", ">higher", f">{measure}", ">elasticity",
         ">per mm2", ">per GB/s", ">enough", spare=("per GB/s", "per mm2", "enough"),
     )  # fmt: skip
-    for row in sorted(records(found.tornado), key=_reach, reverse=True):
+    for row in sorted(
+        records(found.tornado), key=lambda row: -max(map(_magnitude, (row["low"], row["high"])))
+    ):
         table.add_row(
-            str(row["parameter"]), _text(row["low_value"]), _shown(row["low"], "+.1f", 100, " %"),
-            _text(row["own_value"]), _text(row["high_value"]),
-            _shown(row["high"], "+.1f", 100, " %"), _shown(row["elasticity"], "z.2f"),
-            _shown(row["gain_per_mm2"], ".3g"), _shown(row["gain_per_gb_per_s"], ".3g"),
-            _text(row["enough"]),
+            str(row["parameter"]), _text(row["low_value"]), _percent(row["low"]),
+            _text(row["own_value"]), _text(row["high_value"]), _percent(row["high"]),
+            _shown(row["elasticity"], "z.2f"), _shown(row["gain_per_mm2"], ".3g"),
+            _shown(row["gain_per_gb_per_s"], ".3g"), _text(row["enough"]),
         )  # fmt: skip
     return table
 
@@ -242,10 +243,8 @@ def sensitivity_lines(found: Sensitivities, folder: Path) -> Iterator[str]:
     pairs = records(found.pairs) if not found.pairs.empty else []
     for row in sorted(pairs, key=lambda row: -_magnitude(row["interaction"])):
         if _magnitude(row["interaction"]) >= _INTERESTING:
-            together, first, second = (
-                _shown(row[name], "+.1f", 100, " %")
-                for name in ("together", "first_alone", "second_alone")
-            )
+            names = ("together", "first_alone", "second_alone")
+            together, first, second = (_percent(row[name]) for name in names)
             yield (
                 f"{row['first']} {row['first_value']} with {row['second']} {row['second_value']}: "
                 f"{together} together, alone {first} and {second}"
@@ -256,16 +255,16 @@ def sensitivity_lines(found: Sensitivities, folder: Path) -> Iterator[str]:
     yield f"every step is in {folder / 'ladders.csv'}, pairs in {folder / 'pairs.csv'}"
 
 
-def _reach(row: Record) -> float:
-    return max(_magnitude(row["low"]), _magnitude(row["high"]))
-
-
 def _magnitude(value: float) -> float:
     return 0.0 if math.isnan(value) else abs(value)
 
 
-def _shown(value: float, form: str, times: float = 1, unit: str = "") -> str:
-    return "" if math.isnan(value) else f"{times * value:{form}}{unit}"
+def _shown(value: float, form: str) -> str:
+    return "" if math.isnan(value) else f"{value:{form}}"
+
+
+def _percent(value: float) -> str:
+    return "" if math.isnan(value) else f"{100 * value:+.1f} %"
 
 
 def _text(value: object) -> str:

@@ -7,7 +7,8 @@ lines those that stop the pipeline.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
@@ -104,26 +105,22 @@ def publish(cases: Sequence[Element], junit: Path | None) -> None:
     """Write `junit`, where asked for, with a suite for each gate."""
     if junit is None:
         return
-    root = Element("testsuites", {"name": "archgen"} | _counts(cases))
+    root = Element("testsuites", {"name": "archgen", **_counts(cases)})
     for suite in dict.fromkeys(case.attrib["classname"] for case in cases):
         own = [case for case in cases if case.attrib["classname"] == suite]
-        about = {"name": suite.removeprefix("archgen."), "skipped": _count(own, "skipped")}
-        SubElement(root, "testsuite", about | _counts(own)).extend(own)
+        about = {"name": suite.removeprefix("archgen."), **_counts(own)}
+        SubElement(root, "testsuite", about).extend(own)
     ElementTree.indent(root)
     with writing(junit):
         write_bytes(junit, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
 def _counts(cases: Sequence[Element]) -> dict[str, str]:
+    tags = Counter(below.tag for case in cases for below in case)
     time = sum(float(case.attrib["time"]) for case in cases)
-    failures, errors = _count(cases, "failure"), _count(cases, "error")
-    return {
-        "tests": str(len(cases)), "failures": failures, "errors": errors, "time": f"{time:.3f}",
-    }  # fmt: skip
-
-
-def _count(cases: Iterable[Element], tag: str) -> str:
-    return str(sum(case.find(tag) is not None for case in cases))
+    counts = {"tests": len(cases), "failures": tags["failure"], "errors": tags["error"]}
+    counts["skipped"] = tags["skipped"]
+    return {name: str(count) for name, count in counts.items()} | {"time": f"{time:.3f}"}
 
 
 def _printable(text: str) -> str:

@@ -26,7 +26,7 @@ from archgen.lint.subject import LintedMachine, energies_by_field
 from archgen.schema import Mistake, load_arch
 from archgen.schema.load import load_files
 from archgen.schema.rewritten import peaks
-from archgen.schema.tree import FilePosition
+from archgen.schema.tree import FilePosition, dotted
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 from simmodel.isa import Tile
@@ -165,9 +165,8 @@ def lint(
 
 def finding_lines(found: LintFinding) -> Iterator[str]:
     """The lines about one finding: place, machine, field and figure; what is usual; a chip."""
-    yield f"{found.at}: {found.rule.severity}: {found.arch}: {found.path} [{found.name}]"
-    sight = found.sight
-    for start, text in (("", sight.figure), ("usual: ", sight.usual), ("built: ", sight.chip)):
+    yield f"{found.at}: {found.rule.severity}: {found.arch}: {dotted(found.path)} [{found.name}]"
+    for start, text in (("", found.figure), ("usual: ", found.usual), ("built: ", found.chip)):
         if text:
             said = f"{start}{text}"
             yield textwrap.fill(said, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)

@@ -100,13 +100,11 @@ def _chosen_table(frame: pd.DataFrame) -> Table:
     """All of `frame`, numbers with four digits."""
     numbers = {str(name): pd.api.types.is_numeric_dtype(frame[name]) for name in frame}
     headings = (f">{name}" if number else name for name, number in numbers.items())
-    return plain_table(*headings, rows=(map(_cell_text, row.values()) for row in records(frame)))
-
-
-def _cell_text(value: Any) -> str:
-    if pd.isna(value):
-        return ""
-    return plain(value) if isinstance(value, float) else str(value)
+    texts = (
+        ["" if pd.isna(v) else plain(v) if isinstance(v, float) else str(v) for v in row.values()]
+        for row in records(frame)
+    )
+    return plain_table(*headings, rows=texts)
 
 
 def _progress(study: Study, folder: Path, shown: int) -> str:

@@ -69,14 +69,8 @@ _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 def screenful(
     frame: pd.DataFrame, everything: bool, ordered: bool = False
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The points that a table shows, and a sentence where these are not all.
-
-    Args:
-        frame: `Study.frame`, or some of its rows.
-        everything: all of them, however many.
-        ordered: the first are shown; else of more than a screen of points the quickest of each
-            network.
-    """
+    """The points of `Study.frame` that a table shows, and a sentence where these are not all: of
+    more than a screen the quickest of each network, or the first where they are `ordered`."""
     if everything or len(frame) <= _SCREEN:
         return frame, []
     if ordered:

@@ -98,12 +98,6 @@ class Against:
     only_after: tuple[Record, ...]
     """Keys of points of this study alone."""
 
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """One row for each pair: its key, statuses, verdict, each figure before, after and as a
-        ratio, the difference of each cause in `change_unit`, and why."""
-        return pd.DataFrame([_pair_row(self.name, pair) for pair in self.pairs])
-
     @property
     def means(self) -> dict[str, float]:
         """Figure -> geometric mean of its ratios over the pairs that have it."""
@@ -126,10 +120,9 @@ class StudyComparison:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The rows of all pairs (`Against.frame`); the column `study` names the study beside the
-        baseline."""
-        found = [each.frame for each in self.against if each.pairs]
-        return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+        """One row for each pair: the study beside the baseline, its key, statuses, verdict, each
+        figure before, after and as a ratio, the difference of each cause in `change_unit`, why."""
+        return pd.DataFrame([_pair_row(a.name, pair) for a in self.against for pair in a.pairs])
 
     @property
     def pairs(self) -> tuple[Pair, ...]:

@@ -161,12 +161,9 @@ def _lost(before: Record, after: Record) -> str:
 
 
 def pair(
-    key: Record,
-    before: Record,
-    after: Record,
-    threshold: float,
+    key: Record, before: Record, after: Record, threshold: float,
     layers: tuple[Sequence[Record], Sequence[Record]],
-) -> Pair:
+) -> Pair:  # fmt: skip
     """Both rows of a point, and the rows of their layers, compared."""
     rows = (before, after)
     if before["status"] != "ok" or after["status"] != "ok":

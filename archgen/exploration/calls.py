@@ -30,13 +30,9 @@ from archgen.studies.sweep import Observer
 
 
 def explore(
-    study: Given,
-    *,
-    trials: int | None = None,
-    running: Running = Running(),
-    observe: Observer | None = None,
-    **fields: Any,
-) -> ExplorationResult:
+    study: Given, *, trials: int | None = None, running: Running = Running(),
+    observe: Observer | None = None, **fields: Any,
+) -> ExplorationResult:  # fmt: skip
     """The machines of a space that no other one beats.
 
     Args:
@@ -59,15 +55,9 @@ def explore(
 
 
 def smallest_machine(
-    study: Given,
-    target: str,
-    *,
-    by: str = AREA,
-    exact: bool = False,
-    running: Running = Running(),
-    observe: Observer | None = None,
-    **fields: Any,
-) -> Answer:
+    study: Given, target: str, *, by: str = AREA, exact: bool = False, running: Running = Running(),
+    observe: Observer | None = None, **fields: Any,
+) -> Answer:  # fmt: skip
     """The smallest machine of a space that does what is asked.
 
     Args:
@@ -86,13 +76,9 @@ def smallest_machine(
 
 
 def sensitivity(
-    study: Given,
-    *,
-    by: str | None = None,
-    running: Running = Running(),
-    observe: Observer | None = None,
-    **fields: Any,
-) -> Sensitivities:
+    study: Given, *, by: str | None = None, running: Running = Running(),
+    observe: Observer | None = None, **fields: Any,
+) -> Sensitivities:  # fmt: skip
     """What each field of a machine is worth, changed alone and two at a time.
 
     Args:

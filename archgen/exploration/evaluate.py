@@ -9,9 +9,8 @@ not judged worse for want of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from statistics import fmean, geometric_mean
 
@@ -129,30 +128,28 @@ class Judge:
 
     def run(self, machines: Sequence[Variant]) -> list[EvaluatedMachine]:
         """Each machine compiled, executed, checked and simulated."""
-        wanted = {m.arch.name: self._points(m) for m in machines if m.arch.name not in self.full}
-        self._own |= self._judge(machines, self.full, self._run, wanted)
+        self._own |= self._judge(machines, self.full, self._run, self._points)
         return [self.full[machine.arch.name] for machine in machines]
 
     def estimate(self, machines: Sequence[Variant]) -> list[EvaluatedMachine]:
         """Each machine as its estimate has it."""
-        wanted = {
-            m.arch.name: [to_estimate(p, self.means.estimator) for p in self._points(m)]
-            for m in machines
-            if m.arch.name not in self.guessed
-        }
-        self._judge(machines, self.guessed, self._estimated, wanted)
+
+        def guessed_points(machine: Variant) -> list[Point]:
+            return [to_estimate(p, self.means.estimator) for p in self._points(machine)]
+
+        self._judge(machines, self.guessed, self._estimated, guessed_points)
         return [self.guessed[machine.arch.name] for machine in machines]
 
     def _judge(
         self, machines: Sequence[Variant], known: dict[str, EvaluatedMachine], run: PointRunner,
-        wanted: Mapping[str, Sequence[Point]],
+        points_of: Callable[[Variant], list[Point]],
     ) -> dict[str, Outcome]:  # fmt: skip
-        """Adds to `known` what becomes of the points `wanted` of machines; their outcomes."""
-        found = {outcome.key: outcome for outcome in run(chain.from_iterable(wanted.values()))}
-        for machine in machines:
-            if own := wanted.get(machine.arch.name):
-                outcomes = tuple(found[point.key] for point in own)
-                known[machine.arch.name] = EvaluatedMachine(machine, outcomes)
+        """Adds to `known` what becomes of machines that are not in it; outcomes of their points."""
+        new = {m.arch.name: (m, points_of(m)) for m in machines if m.arch.name not in known}
+        wanted = (point for _, own in new.values() for point in own)
+        found = {outcome.key: outcome for outcome in run(wanted)}
+        for name, (machine, own) in new.items():
+            known[name] = EvaluatedMachine(machine, tuple(found[point.key] for point in own))
         return found
 
     def transfer_schedules(self) -> None:

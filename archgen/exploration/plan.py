@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from archgen.exploration.measures import Constraint, measure_column, parse_constraint
 from archgen.exploration.space import (
@@ -21,7 +21,7 @@ from archgen.outcomes.figures import more_is_better
 from archgen.schema.rewritten import changed
 from archgen.schema.tree import ListNode, Mistake, Node, ScalarNode, Table, find, plain
 from archgen.schema.tree import Path as TreePath
-from archgen.schema.variants import Variant, field_of, near, spelled, text_of, value_of
+from archgen.schema.variants import field_of, near, spelled, text_of, value_of
 from archgen.studies.design import Design, StudyError
 from archgen.studies.file import Explore, Machines, Quantity, Sensitivity, StudyFile, ValueRange
 from archgen.studies.plan import Maker, opened
@@ -68,10 +68,6 @@ class Exploration:
         """Of the objectives."""
         return tuple(objective.measure for objective in self.objectives)
 
-    def fields_of(self, machine: Variant) -> Mapping[str, Any]:
-        """The fields that a machine of the space sets, as a file would hold them."""
-        return self.space.fields(self.space.choice_of(machine))
-
 
 @dataclass(frozen=True)
 class SensitivityPlan:
@@ -88,10 +84,7 @@ class SensitivityPlan:
 def load_exploration(given: Given, trials: int | None = None) -> Exploration:
     """What the section `explore` asks for, or `trials` machines of that. Raises StudyError with
     every mistake."""
-    file, maker = _open_study_file(given)
-    asked = file.explore
-    if asked is None:
-        _refuse(maker, file, "explore")
+    asked, file, maker = _opened_section(given, "explore")
     if trials is not None:
         asked = asked.model_copy(update={"trials": trials})
     design, base, extends = _base(file, maker)
@@ -109,10 +102,7 @@ def load_exploration(given: Given, trials: int | None = None) -> Exploration:
 def load_sensitivity_plan(given: Given, by: float | None = None) -> SensitivityPlan:
     """What the section `sensitivity` asks for; `by`: the factor of all fields that it does not list
     values of. Raises StudyError with every mistake."""
-    file, maker = _open_study_file(given)
-    asked = file.sensitivity
-    if asked is None:
-        _refuse(maker, file, "sensitivity")
+    asked, file, maker = _opened_section(given, "sensitivity")
     if by is not None:
         asked = _all_by(asked, by)
     design, base, _ = _base(file, maker)
@@ -136,18 +126,18 @@ def _all_by(asked: Sensitivity, factor: float) -> Sensitivity:
     return asked.model_copy(update={"factor": factor, "parameters": parameters})
 
 
-def _open_study_file(given: Given) -> tuple[StudyFile, Maker]:
-    return opened(given if isinstance(given, Mapping) else Path(given))
-
-
-def _refuse(maker: Maker, file: StudyFile, section: str) -> NoReturn:
-    """There is no `section`, or nothing of it can be read."""
-    if find(maker.tree, (section,)) is None:
+def _opened_section(given: Given, section: str) -> tuple[Any, StudyFile, Maker]:
+    """The `section` of a file; StudyError where there is none, or nothing of it can be read."""
+    file, maker = opened(given if isinstance(given, Mapping) else Path(given))
+    asked = getattr(file, section)
+    if asked is None and find(maker.tree, (section,)) is None:
         other = {"explore": "sensitivity", "sensitivity": "explore"}[section]
         known = getattr(file, other) is not None
         hint = f"; `archgen {other}` is what this file is for" if known else ""
         maker.say((), [f"missing key {section!r}, expected a mapping with parameters{hint}"])
-    maker.refuse(maker.design(file))
+    if asked is None:
+        maker.refuse(maker.design(file))
+    return asked, file, maker
 
 
 def _base(file: StudyFile, maker: Maker) -> tuple[Design, Table, str]:
@@ -215,20 +205,18 @@ class _Section:
         path = (self.name, "parameters", name)
         own = self._own(name)
         if own is None:
-            known = "this machine does not have it, so there is nothing to change"
             self.parameter(name, [None])
-            self.maker.say(path, [known])
+            said = "this machine does not have it, so there is nothing to change"
+            self.maker.say(path, [said])
             return None
-        if given is None or isinstance(given, int | float):
+        if not isinstance(given, list | ValueRange):
             try:
-                values = self._amounts_around(name, own, given or asked.factor, asked.steps)
+                given = self._amounts_around(name, own, given or asked.factor, asked.steps)
             except ValueError:
                 said = f"{own!r} is no amount that a factor could change; list the values"
                 self.maker.say(path, [said])
                 return None
-            made = self.parameter(name, values)
-        else:
-            made = self.parameter(name, given)
+        made = self.parameter(name, given)
         return None if made is None else _with_own(made, own)
 
     def _amounts_around(self, name: str, own: Quantity, factor: float, steps: int) -> list[Any]:
@@ -237,9 +225,10 @@ class _Section:
         amount, _ = base_value(own)
         if amount <= 0 or isinstance(own, bool):
             raise ValueError(own)
-        powers = [power for power in range(-steps, steps + 1) if power]
-        made = {power: self._amount_near(name, own, factor**power, abs(power)) for power in powers}
-        found = [own if not power else made[power] for power in range(-steps, steps + 1)]
+        found = [
+            self._amount_near(name, own, factor**power, abs(power)) if power else own
+            for power in range(-steps, steps + 1)
+        ]
         return list(dict.fromkeys(value for value in found if value is not None))
 
     def _amount_near(self, name: str, own: Quantity, factor: float, steps: int) -> Quantity | None:
@@ -259,10 +248,7 @@ class _Section:
     def _own(self, name: str) -> Quantity | None:
         """What the machine has in the field `name`, as its file spells it."""
         node = find(self.base, tuple(name.split(".")))
-        if isinstance(node, ScalarNode):
-            value = plain(node)
-            return value if isinstance(value, str | int | float) else None
-        value = value_of(self.arch, name)
+        value = plain(node) if isinstance(node, ScalarNode) else value_of(self.arch, name)
         return value if isinstance(value, str | int | float) else None
 
 

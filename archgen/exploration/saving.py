@@ -7,7 +7,7 @@ checked, studied and changed like any other.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from archgen.exploration.search import ExplorationResult
 from archgen.exploration.sensitivity import Sensitivities
 from archgen.exploration.target import Answer
 from archgen.outcomes.frame import Frame, records
-from archgen.plots import pareto_figure, tornado_figure
+from archgen.plots import pareto_figure, save_figures, tornado_figure
 from archgen.plots.saving import EXPLORE, keep_only
 from archgen.process.files import write_atomically, write_text
 from archgen.report.found import ANSWER, LADDERS, PAIRS, TORNADO
@@ -33,7 +33,6 @@ FRONT, TARGET = "front", ANSWER
 TARGET_REPORT = "target.html"
 """The page about the machines that were tried for a target; `report.html` is of `results.csv`,
 which a target leaves as it is."""
-_DPI = 130
 
 
 def save_found(found: ExplorationResult, folder: Path, plots: bool = True) -> None:
@@ -44,8 +43,8 @@ def save_found(found: ExplorationResult, folder: Path, plots: bool = True) -> No
         _save_machines(found.exploration, found.front, folder / FRONT)
         if plots:
             pairs = combinations(found.exploration.objectives, 2)
-            drawn = [_save_pareto(found, one, other, folder) for one, other in pairs]
-            keep_only(folder, (path for path in drawn if path is not None), EXPLORE)
+            drawn = (figure for pair in pairs for figure in _pareto_figures(found, *pair))
+            keep_only(folder, save_figures(drawn, folder), EXPLORE)
 
 
 def save_answer(answer: Answer, folder: Path) -> None:
@@ -63,37 +62,30 @@ def save_sensitivities(found: Sensitivities, folder: Path, plots: bool = True) -
         for name, frame in tables.items():
             _save_frame(frame, folder / name)
         if plots:
-            _save_figure(tornado_figure(found.tornado), folder / "tornado.png")
+            save_figures([("tornado", tornado_figure(found.tornado))], folder)
 
 
 def _save_frame(frame: Frame, path: Path) -> None:
     write_atomically(path, lambda target: frame.to_csv(target, index=False))
 
 
-def _save_figure(figure: Figure, path: Path) -> None:
-    write_atomically(path, lambda target: figure.savefig(target, format="png", dpi=_DPI))
-
-
-def _save_pareto(
-    found: ExplorationResult, one: Objective, other: Objective, folder: Path
-) -> Path | None:
-    """Machines that keep to the constraints, by two objectives; None where there are none."""
+def _pareto_figures(
+    found: ExplorationResult, one: Objective, other: Objective
+) -> Iterator[tuple[str, Figure]]:
+    """Machines that keep to the constraints, by two objectives; none where there are none."""
     constraints = found.exploration.constraints
     good = [j.machine.arch.name for j in found.full if j.answered and j.meets(constraints)]
     frame = found.study.frame
     frame = frame[frame["arch"].isin(good)].reset_index(drop=True)
     if frame.empty:
-        return None
+        return
     for objective in (one, other):
         if objective.measure not in frame:
-            values = [measured(row, objective.measure) for row in records(frame)]
-            frame[objective.measure] = values
+            frame[objective.measure] = [measured(row, objective.measure) for row in records(frame)]
     more = [o.measure for o in (one, other) if o.more]
-    figure = pareto_figure(frame, one.measure, other.measure, more)
     many = len(found.exploration.objectives) > 2
-    name = f"pareto_{one.measure}_{other.measure}.png" if many else "pareto.png"
-    _save_figure(figure, folder / name)
-    return folder / name
+    name = f"pareto_{one.measure}_{other.measure}" if many else "pareto"
+    yield name, pareto_figure(frame, one.measure, other.measure, more)
 
 
 def _save_machines(
@@ -114,19 +106,14 @@ def machine_text(exploration: Exploration, judged: EvaluatedMachine, folder: Pat
     """The architecture file of a machine, as it stands in `folder`."""
     named = exploration.extends
     extends = os.path.relpath(named, folder) if os.path.exists(named) else named
-    said = [_figure(judged, objective) for objective in exploration.objectives]
+    values = [(o.measure, judged.value(o.measure)) for o in exploration.objectives]
+    said = [name if value is None else f"{name} {value:.4g}" for name, value in values]
     fields: dict[str, Any] = {"extends": extends, "name": judged.machine.arch.name}
     fields["description"] = "; ".join(said)
-    for name, value in exploration.common.items():
-        _set(fields, name, value)
-    for name, value in exploration.fields_of(judged.machine).items():
+    own = exploration.space.fields_of(judged.machine)
+    for name, value in (*exploration.common.items(), *own.items()):
         _set(fields, name, value)
     return str(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100))
-
-
-def _figure(judged: EvaluatedMachine, objective: Objective) -> str:
-    value = judged.value(objective.measure)
-    return f"{objective.measure} {value:.4g}" if value is not None else objective.measure
 
 
 def _set(fields: dict[str, Any], name: str, value: Any) -> None:

@@ -38,22 +38,16 @@ def is_blind(objectives: Sequence[Objective]) -> bool:
     return not any(is_estimable(objective.measure) for objective in objectives)
 
 
-def promising(
-    guesses: Sequence[EvaluatedMachine],
-    objectives: Sequence[Objective],
-    constraints: Sequence[Constraint],
-    keep: float,
-) -> list[int]:
-    """Indices of the share `keep` of machines to run in full, the most promising first: those that
-    keep to the constraints, then those on the foremost fronts, then the lonely ones on a front."""
+def promising(guesses: Sequence[EvaluatedMachine], exploration: Exploration) -> list[int]:
+    """Indices of the share of machines to run in full, the most promising first: those that keep to
+    the constraints, then those on the foremost fronts, then the lonely ones on a front."""
     answered = [index for index, guess in enumerate(guesses) if guess.answered]
-    costs = [estimated_costs(guesses[index], objectives) for index in answered]
+    costs = [estimated_costs(guesses[index], exploration.objectives) for index in answered]
+    excess = [_excess(guesses[index], exploration.constraints) for index in answered]
     rank, lonely = ranks(costs), spread(costs)
-    order = sorted(
-        range(len(answered)),
-        key=lambda at: (_excess(guesses[answered[at]], constraints), rank[at], -lonely[at]),
-    )
-    return [answered[at] for at in order[: math.ceil(keep * len(answered))]]
+    order = sorted(range(len(answered)), key=lambda at: (excess[at], rank[at], -lonely[at]))
+    kept = math.ceil(exploration.asked.screen.keep * len(answered))
+    return [answered[at] for at in order[:kept]]
 
 
 def estimated_costs(
@@ -71,13 +65,9 @@ def corrected(guess: EvaluatedMachine, measure: str, error: float) -> float | No
 
 
 def _excess(guess: EvaluatedMachine, constraints: Sequence[Constraint]) -> float:
-    worst = [
-        max(0.0, c.excess(value) - _SLACK)
-        for c in constraints
-        if is_estimable(c.measure)
-        for value in guess.values(c.measure)
-    ]
-    return sum(worst)
+    known = [c for c in constraints if is_estimable(c.measure)]
+    values = ((c, value) for c in known for value in guess.values(c.measure))
+    return sum(max(0.0, c.excess(value) - _SLACK) for c, value in values)
 
 
 def time_errors(
@@ -92,29 +82,23 @@ def time_errors(
     return [simulated / guess for guess, simulated in pairs if guess and simulated]
 
 
-def overlooked(
-    guessed: Mapping[str, EvaluatedMachine],
-    full: Mapping[str, EvaluatedMachine],
-    best: Sequence[EvaluatedMachine],
-    objectives: Sequence[Objective],
-    constraints: Sequence[Constraint],
-) -> list[EvaluatedMachine]:
-    """Machines that were screened out and that no machine of the front `best` dominates, estimates
+def overlooked(judge: Judge, exploration: Exploration) -> list[EvaluatedMachine]:
+    """Machines that were screened out and that no machine of the front dominates, estimates
     corrected by the least error that the others had: estimates of neighbours are often equal."""
+    objectives = exploration.objectives
     if not all(is_estimable(objective.measure) for objective in objectives):
         return []
-    error = min(time_errors(guessed, full), default=1.0)
+    error = min(time_errors(judge.guessed, judge.full), default=1.0)
+    best = best_of(judge.full.values(), exploration)
     reached = [[o.cost(judged.value(o.measure) or 0.0) for o in objectives] for judged in best]
+    known = [c for c in exploration.constraints if is_estimable(c.measure)]
+    left = [g for name, g in judge.guessed.items() if name not in judge.full and g.answered]
     return [
         guess
-        for name, guess in guessed.items()
-        if name not in full
-        and guess.answered
-        and not any(dominates(costs, estimated_costs(guess, objectives, error))
-                    for costs in reached)
-        and all(c.met(corrected(guess, c.measure, error))
-                for c in constraints if is_estimable(c.measure))
-    ]  # fmt: skip
+        for guess in left
+        if not any(dominates(c, estimated_costs(guess, objectives, error)) for c in reached)
+        and all(c.met(corrected(guess, c.measure, error)) for c in known)
+    ]
 
 
 _HEADLINE = ("latency_ms", "throughput_ips", "energy_mj", "area_mm2")
@@ -213,8 +197,7 @@ def _judge(
     chosen, screened = list(batch), list[Proposal]()
     if _screens(exploration):
         guesses = judge.estimate([proposal.machine for proposal in batch])
-        keep = exploration.asked.screen.keep
-        best = promising(guesses, exploration.objectives, exploration.constraints, keep)
+        best = promising(guesses, exploration)
         chosen = [batch[index] for index in best]
         screened = [proposal for index, proposal in enumerate(batch) if index not in best]
     verdicts = judge.run([proposal.machine for proposal in chosen])
@@ -236,16 +219,10 @@ def _second_look(exploration: Exploration, judge: Judge) -> None:
     """Run what was screened out and may yet be better than what was found, where machines have lent
     each other their schedules. Who proposes is told of what each has found alone: so it proposes
     the same whenever it was interrupted."""
-    while True:
+    judge.transfer_schedules()
+    while missed := overlooked(judge, exploration):
+        judge.run([guess.machine for guess in missed[: exploration.asked.batch]])
         judge.transfer_schedules()
-        best = best_of(judge.full.values(), exploration)
-        missed = overlooked(
-            judge.guessed, judge.full, best, exploration.objectives, exploration.constraints
-        )
-        if not missed:
-            return
-        missed = missed[: exploration.asked.batch]
-        judge.run([guess.machine for guess in missed])
 
 
 def best_of(

@@ -8,12 +8,11 @@ the rules between fields forbid are no machines; they are told and not counted.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -42,21 +41,11 @@ Reading = Callable[[object], tuple[float, object]]
 """Text to a number in base units, and what has to agree for numbers to be comparable."""
 
 
-def _bandwidth(value: object) -> tuple[float, object]:
-    found = Bandwidth.parse(value)
-    return found.amount, found.per_cycle
-
-
-def _delay(value: object) -> tuple[float, object]:
-    found = Delay.parse(value)
-    return found.amount, found.in_cycles
-
-
 _READINGS: tuple[Reading, ...] = (
     lambda value: (float(parse_bytes(value)), "bytes"),
     lambda value: (parse_hertz(value), "hertz"),
-    _bandwidth,
-    _delay,
+    lambda value: attrgetter("amount", "per_cycle")(Bandwidth.parse(value)),
+    lambda value: attrgetter("amount", "in_cycles")(Delay.parse(value)),
 )
 
 
@@ -155,10 +144,9 @@ class DesignSpace:
         """Every combination, the last parameter changing quickest."""
         return product(*(range(len(parameter.values)) for parameter in self.parameters))
 
-    def machines(self) -> list[tuple[Indices, Variant]]:
+    def machines(self) -> list[Variant]:
         """Every combination that is a machine."""
-        found = ((choice, self.machine(choice)) for choice in self.choices())
-        return [(choice, machine) for choice, machine in found if machine is not None]
+        return [made for made in map(self.machine, self.choices()) if made is not None]
 
     def machine(self, choice: Indices) -> Variant | None:
         """The machine of a combination; None where a rule forbids it."""
@@ -170,18 +158,15 @@ class DesignSpace:
                 self.forbidden[choice] = "; ".join(dict.fromkeys(m.message for m in mistakes))
         return self._machines[choice]
 
-    def choice_of(self, machine: Variant) -> Indices:
-        """The combination that `machine` was made from."""
-        return next(choice for choice, made in self._machines.items() if made is machine)
+    def fields_of(self, machine: Variant) -> dict[str, Any]:
+        """The fields that a machine sets, as a file would hold them."""
+        choice = next(choice for choice, made in self._machines.items() if made is machine)
+        return {name: plain(node) for name, node in self._nodes(choice).items()}
 
     def text(self, choice: Indices) -> str:
         """`cores 2, memories.local.size 1 MiB`."""
         nodes = self._nodes(choice)
         return ", ".join(f"{field} {text_of(node)}" for field, node in nodes.items())
-
-    def fields(self, choice: Indices) -> dict[str, Any]:
-        """The fields that a combination sets, as a file would hold them."""
-        return {name: plain(node) for name, node in self._nodes(choice).items()}
 
     def _name_template(self, nodes: Mapping[str, Node]) -> str:
         """What the machine with these values is called, as a template: the base, and what the base
@@ -200,10 +185,6 @@ class DesignSpace:
         pairs = zip(self.parameters, choice, strict=True)
         return {parameter.name: parameter.values[index] for parameter, index in pairs}
 
-    def drawn(self, chance: random.Random) -> Indices:
-        """Any combination."""
-        return tuple(chance.randrange(len(parameter.values)) for parameter in self.parameters)
-
 
 def parameter_of(
     base: Table, name: str, given: ValueRange | list[Any], node: Node | None
@@ -212,7 +193,8 @@ def parameter_of(
     the whole, mistakes about single values."""
     if isinstance(given, ValueRange):
         try:
-            values: tuple[Node, ...] = tuple(_spelled(v, node) for v in values_of(given))
+            place = () if node is None else (node.at,)
+            values: tuple[Node, ...] = tuple(spelled(v, *place) for v in values_of(given))
         except ValueError as mistake:
             return None, [str(mistake)]
     else:
@@ -224,10 +206,6 @@ def parameter_of(
     if broken:
         return None, list(dict.fromkeys(broken))
     return Parameter(name, values, is_ordered([plain(value) for value in values])), []
-
-
-def _spelled(value: Any, node: Node | None) -> Node:
-    return spelled(value, node.at) if node is not None else spelled(value)
 
 
 # Values as Optuna's journal has them: amounts in base units, or words, and only those listed.

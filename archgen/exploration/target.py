@@ -24,7 +24,6 @@ from archgen.exploration.measures import (
     parse_constraint,
 )
 from archgen.exploration.plan import Exploration, Objective
-from archgen.exploration.space import Indices
 from archgen.outcomes.figures import is_of_machine, more_is_better
 from archgen.outcomes.rows import area_row
 from archgen.schema.variants import Variant
@@ -69,41 +68,33 @@ def targeted(exploration: Exploration, text: str) -> tuple[Constraint, ...]:
 
 
 def smallest(
-    exploration: Exploration,
-    target: str,
-    means: EvaluationTools,
-    by: str = AREA,
+    exploration: Exploration, target: str, means: EvaluationTools, by: str = AREA,
     exact: bool = False,
-) -> Answer:
-    """The machine with least of `by` that keeps to `target` and the constraints of the study.
+) -> Answer:  # fmt: skip
+    """The machine with least of `by` that keeps to `target` and the constraints of the study;
+    arguments as of `archgen.smallest_machine`. A `by` that is not of machines is known of none
+    before its run, so all are run that estimates do not spare.
 
-    Args:
-        exploration: space and constraints.
-        target: constraints separated by commas: `throughput_ips >= 30`.
-        means: what machines are judged with.
-        by: the measure of size; one that is not of area is known of no machine before its run, so
-            all machines are run that estimates do not spare.
-        exact: run also machines whose estimates miss the target by more than the margin.
-
-    Raises:
-        StudyError: a mistake in `target` or `by`, or a space that is too large.
+    Raises StudyError: a mistake in `target` or `by`, or a space that is too large.
     """
     constraints = targeted(exploration, target)
-    size = _size_objective(exploration, by)
+    try:
+        measure_column(by, exploration.design.machines[0].arch)
+    except ValueError as mistake:
+        raise StudyError([f"smallest: {mistake}"]) from None
+    size = Objective(by, more_is_better(by))
     ordered = _ordered(exploration, by)
     ahead = max(1, means.running.jobs)
     spared = 0
     margin = float("inf") if exact else exploration.asked.screen.margin
     with closing(Judge(exploration.design, means, len(ordered))) as judge:
         tried: list[EvaluatedMachine] = []
-        best: EvaluatedMachine | None = None
         for start in range(0, len(ordered), ahead):
             some = ordered[start : start + ahead]
             hopeful = _hopeful(judge, some, constraints, margin)
             spared += len(some) - len(hopeful)
             tried += judge.run(hopeful)
-            best = _least(tried, constraints, size)
-            if best is not None and is_of_machine(by):
+            if is_of_machine(by) and _least(tried, constraints, size) is not None:
                 break
         judge.transfer_schedules()
         tried = [judge.full[each.machine.arch.name] for each in tried]
@@ -112,29 +103,21 @@ def smallest(
     return Answer(exploration, constraints, size, best, tuple(tried), spared, len(ordered), study)
 
 
-def _size_objective(exploration: Exploration, by: str) -> Objective:
-    try:
-        measure_column(by, exploration.design.machines[0].arch)
-    except ValueError as mistake:
-        raise StudyError([f"smallest: {mistake}"]) from None
-    return Objective(by, more_is_better(by))
-
-
 def _ordered(exploration: Exploration, by: str) -> list[Variant]:
     """The machines of the space; where `by` is an area, from the smallest up."""
     space = exploration.space
     if space.size > MOST:
         said = f"{space.size} combinations are more than {MOST}; give fewer values, or search"
         raise StudyError([f"explore.parameters: {said}"])
-    found: list[tuple[float, Indices, Variant]] = []
-    for choice, machine in space.machines():
+    found: list[tuple[float, Variant]] = []
+    for machine in space.machines():
         try:
             area = costs_of(machine.arch).area
         except MissingSource as mistake:
             raise StudyError([str(mistake)]) from None
         row = {**area_row(area), **price_row(machine.arch, area)}
-        found.append((float(row.get(by) or row[AREA] or 0), choice, machine))
-    return [machine for _, _, machine in sorted(found, key=lambda each: each[:2])]
+        found.append((float(row.get(by) or row[AREA] or 0), machine))
+    return [machine for _, machine in sorted(found, key=lambda each: each[0])]
 
 
 def _hopeful(

@@ -118,9 +118,12 @@ class ExplorationTrials:
 
     def _proposed(self, count: int) -> list[Proposal]:
         seed = self.exploration.asked.seed + len(self.known)
-        self._study.sampler, chance = self._sampler(seed), random.Random(seed)
+        # Seeded anew for each batch, so that one that goes on proposes what it would have.
+        base, chance = self._optuna.samplers.BaseSampler, random.Random(seed)
+        self._study.sampler = only_listed(base, self._proposing(seed), self._listed)
         found: dict[Indices, Proposal] = {}
-        for _ in self._waiting():
+        waiting = (self._optuna.trial.TrialState.WAITING,)  # what is asked for again
+        for _ in self._study.get_trials(deepcopy=False, states=waiting):
             proposal = self._ask(found)
             if proposal is not None:
                 found[proposal.choice] = proposal
@@ -130,7 +133,8 @@ class ExplorationTrials:
         while len(found) < count and self._gone + len(found) < self.space.size:
             if self._all or misses >= _PATIENCE:
                 unseen = self._unseen(chance, found)
-                self._study.enqueue_trial(self._params(unseen))
+                pairs = zip(self._listed.items(), unseen, strict=True)
+                self._study.enqueue_trial({n: held.values[at] for (n, held), at in pairs})
                 misses = 0
             proposal = self._ask(found)
             if proposal is None:
@@ -163,7 +167,8 @@ class ExplorationTrials:
 
     def _ask(self, batch: dict[Indices, Proposal]) -> Proposal | None:
         """The next proposal; None where it is no new machine."""
-        trial = self._study.ask(self._distributions())
+        kinds = self._optuna.distributions
+        trial = self._study.ask({n: held.distribution(kinds) for n, held in self._listed.items()})
         choice = self._choice(trial)
         if choice in self._values:
             self._record_constraints(trial, self._excess[choice])
@@ -189,19 +194,13 @@ class ExplorationTrials:
         if self._claims is not None:
             self._claims.release(self._claim(trial.number))
 
-    def _waiting(self) -> Sequence[Any]:
-        """What is asked for again."""
-        states = (self._optuna.trial.TrialState.WAITING,)
-        found: Sequence[Any] = self._study.get_trials(deepcopy=False, states=states)
-        return found
-
     def _unseen(self, chance: random.Random, batch: dict[Indices, Proposal]) -> Indices:
         """A combination that nobody has proposed: by chance, or the next where all are wanted."""
         if self._all or self.space.size <= _MANY:
             left = [c for c in self.space.choices() if c not in batch and not self._is_gone(c)]
             return left[0] if self._all else chance.choice(left)
         while True:
-            drawn = self.space.drawn(chance)
+            drawn = tuple(chance.randrange(len(p.values)) for p in self.space.parameters)
             if drawn not in batch and not self._is_gone(drawn):
                 return drawn
 
@@ -260,22 +259,9 @@ class ExplorationTrials:
     def _choice(self, trial: Any) -> Indices:
         return tuple(held.index(trial.params[name]) for name, held in self._listed.items())
 
-    def _params(self, choice: Indices) -> dict[str, float | str]:
-        pairs = zip(self._listed.items(), choice, strict=True)
-        return {name: held.values[index] for (name, held), index in pairs}
-
     def _is_whole(self, trial: Any) -> bool:
         """Whether all parameters were asked for before whoever asked was gone."""
         return len(trial.params) == len(self.space.parameters)
-
-    def _distributions(self) -> dict[str, Any]:
-        kinds = self._optuna.distributions
-        return {name: held.distribution(kinds) for name, held in self._listed.items()}
-
-    def _sampler(self, seed: int) -> Any:
-        """Seeded anew for each batch, so that one that goes on proposes what it would have."""
-        base = self._optuna.samplers.BaseSampler
-        return only_listed(base, self._proposing(seed), self._listed)
 
     def _proposing(self, seed: int) -> Any:
         asked, samplers = self.exploration.asked, self._optuna.samplers

@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from archgen.lint.rules import RULES, SEVERITIES, LintRule, Sight, sights
+from archgen.lint.rules import RULES, SEVERITIES, LintFinding, beyond_limit
 from archgen.lint.subject import LintedMachine
 from archgen.schema.load import shipped_folder
-from archgen.schema.tree import FilePosition, Table, dotted, position
+from archgen.schema.tree import Table, dotted, position
 from simmodel.arch.record import Arch
 
 _NAMED = 3
 """Machines that a line names."""
-
-
-@dataclass(frozen=True)
-class LintFinding:
-    """One thing about a machine that is beyond a rule's limit."""
-
-    name: str
-    """Of the rule."""
-    rule: LintRule
-    arch: str
-    at: FilePosition
-    sight: Sight
-
-    @property
-    def path(self) -> str:
-        """The field, dotted."""
-        return dotted(self.sight.path)
-
-    def record(self) -> dict[str, Any]:
-        """Everything about it, as JSON takes it."""
-        return {
-            "rule": self.name,
-            "severity": self.rule.severity,
-            "arch": self.arch,
-            "file": self.at.file,
-            "line": self.at.line,
-            "column": self.at.column,
-            "field": self.path,
-            "figure": self.sight.figure,
-            "usual": self.sight.usual,
-            "chip": self.sight.chip,
-            "limit": self.rule.threshold,
-            "source": self.rule.source,
-        }
 
 
 def findings(arch: Arch, ignored: Collection[str] = ()) -> list[LintFinding]:
@@ -57,12 +22,8 @@ def findings(arch: Arch, ignored: Collection[str] = ()) -> list[LintFinding]:
     A memory is told once: what is too large for a wafer is not told to be too large for a mask.
     """
     subject = LintedMachine(arch)
-    found = [
-        LintFinding(name, rule, arch.name, FilePosition(arch.name), sight)
-        for name, rule in RULES.items()
-        if name not in ignored
-        for sight in sights(rule, subject)
-    ]
+    asked = ((name, rule) for name, rule in RULES.items() if name not in ignored)
+    found = [each for name, rule in asked for each in beyond_limit(name, rule, subject)]
     if any(each.name == "area-wafer" for each in found):
         found = [each for each in found if each.name != "area-reticle"]
     return sorted(found, key=lambda each: list(SEVERITIES).index(each.rule.severity))
@@ -70,7 +31,7 @@ def findings(arch: Arch, ignored: Collection[str] = ()) -> list[LintFinding]:
 
 def located(found: LintFinding, tree: Table) -> LintFinding:
     """`found` at its place in the file of `tree`."""
-    return replace(found, at=position(tree, found.sight.path))
+    return replace(found, at=position(tree, found.path))
 
 
 def brief(found: Iterable[LintFinding], files: Mapping[str, str]) -> Iterator[str]:
@@ -79,14 +40,16 @@ def brief(found: Iterable[LintFinding], files: Mapping[str, str]) -> Iterator[st
     name."""
     grouped: dict[tuple[str, str], list[LintFinding]] = {}
     for each in found:
-        grouped.setdefault((each.name, each.path), []).append(each)
+        grouped.setdefault((each.name, dotted(each.path)), []).append(each)
     notes = [same for same in grouped.values() if same[0].rule.severity == "note"]
     for first, *others in grouped.values():
         if first.rule.severity != "note":
             archs = list(dict.fromkeys(each.arch for each in (first, *others)))
             more = f" and {len(archs) - _NAMED} more" if len(archs) > _NAMED else ""
-            where = f"{first.rule.severity}: {', '.join(archs[:_NAMED])}{more}: {first.path}"
-            yield f"{where}: {first.sight.figure}; {first.sight.usual} [{first.name}]"
+            where = (
+                f"{first.rule.severity}: {', '.join(archs[:_NAMED])}{more}: {dotted(first.path)}"
+            )
+            yield f"{where}: {first.figure}; {first.usual} [{first.name}]"
     if notes:
         rules = dict.fromkeys(same[0].name for same in notes)
         noted = dict.fromkeys(each.arch for same in notes for each in same)

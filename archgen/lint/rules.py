@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from archgen.schema.source import read_packaged
+from archgen.schema.tree import FilePosition, dotted
 from archgen.schema.tree import Path as TreePath
 from simmodel.arch.units import show_bytes
 
@@ -156,29 +157,45 @@ RULES = {
 
 
 @dataclass(frozen=True)
-class Sight:
-    """A field beyond a limit."""
+class LintFinding:
+    """One thing about a machine that is beyond a rule's limit."""
 
+    name: str
+    """Of the rule."""
+    rule: LintRule
+    arch: str
+    at: FilePosition
     path: TreePath
     """The field, as in files."""
     figure: str
     """What it says, or what follows from it."""
     usual: str
     """What is usual or possible."""
-    chip: str = ""
+    chip: str
     """A published chip for comparison."""
 
+    def record(self) -> dict[str, Any]:
+        """Everything about it, as JSON takes it."""
+        rule, at = self.rule, self.at
+        return {
+            "rule": self.name, "severity": rule.severity, "arch": self.arch,
+            "file": at.file, "line": at.line, "column": at.column,
+            "field": dotted(self.path), "figure": self.figure, "usual": self.usual,
+            "chip": self.chip, "limit": rule.threshold, "source": rule.source,
+        }  # fmt: skip
 
-def sights(rule: LintRule, machine: Any) -> Iterator[Sight]:
-    """What is beyond the limit of a rule."""
+
+def beyond_limit(name: str, rule: LintRule, machine: Any) -> Iterator[LintFinding]:
+    """What is beyond the limit of a rule; places are the machine's name alone."""
     rows = _Names(rule, machine).value(rule.each) if rule.each else (("", None),)
     for key, it in rows.items() if isinstance(rows, Mapping) else rows:
         names = _Names(rule, machine, key=key, it=it)
         if names.value(rule.when):
-            figure, usual, chip = map(names.text, (rule.figure, rule.usual, rule.chip))
             parts = names.text(rule.field).split(".")
             path = tuple(int(part) if part.isdecimal() else part for part in parts)
-            yield Sight(path, figure, usual, chip)
+            said = map(names.text, (rule.figure, rule.usual, rule.chip))
+            arch = machine.arch.name
+            yield LintFinding(name, rule, arch, FilePosition(arch), path, *said)
 
 
 class _Names(dict[str, Any]):
@@ -207,8 +224,8 @@ class _Names(dict[str, Any]):
 
 
 _FUNCTIONS = {
-    "ceil": math.ceil, "int": int, "len": len, "max": max, "min": min, "round": round,
-    "show_bytes": show_bytes, "sum": sum,
+    "ceil": math.ceil, "enumerate": enumerate, "int": int, "len": len, "max": max, "min": min,
+    "round": round, "show_bytes": show_bytes, "sum": sum,
 }  # fmt: skip
 _LAWFUL = (
     ast.Expression, ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Call,

@@ -19,7 +19,7 @@ from archgen.energy.table import Speed, shipped_table
 from archgen.lint.rules import Chip, DramKind, published_chips
 from archgen.schema.rewritten import Peaks, peaks
 from simmodel.arch.dtype import accumulator_of, size_of
-from simmodel.arch.record import Arch, CopyEngine, Host, Link, Memory
+from simmodel.arch.record import Arch, CopyEngine, Link, Memory
 from simmodel.arch.units import Delay, show_bytes
 from simmodel.isa.contraction import product_cycles, streams
 from simmodel.isa.matrix import tile_limits
@@ -60,29 +60,6 @@ class ArrayProduct:
     k: int
     positions: int = 1
 
-    @staticmethod
-    def least(arch: Arch) -> ArrayProduct:
-        """The smallest that has every cell of the array busy."""
-        deep, wide = _limits(arch)
-        rows = arch.matrix.rows
-        shift = rows if arch.matrix.kind == "cube" else wide
-        if arch.matrix.kind == "systolic" and arch.matrix.dataflow == "output-stationary":
-            shift = rows
-        return ArrayProduct(arch, shift, wide, deep)
-
-    @staticmethod
-    def best(arch: Arch) -> ArrayProduct:
-        """The one with most reuse that one instruction covers, as far as there is room for its
-        sums."""
-        deep, wide = _limits(arch)
-        row = wide * size_of(accumulator_of(arch.types[0]))
-        sums = arch.memories.on_chip()[arch.matrix.output].size // 2
-        pixels = max(1, min(_PIXELS, arch.matrix.max_pixels or _PIXELS, sums // row))
-        if arch.matrix.granularity == "tile":
-            return ArrayProduct(arch, pixels, wide, deep)
-        positions = _KERNEL if arch.matrix.granularity == "conv" else 1
-        return ArrayProduct(arch, pixels, wide * _FOLDS, deep * _FOLDS, positions)
-
     @property
     def itemsize(self) -> int:
         """Bytes of an operand's element."""
@@ -106,14 +83,6 @@ class ArrayProduct:
         """Bytes of the result, as it is written."""
         direct = self.arch.matrix.output == "local" and "requantize" in self.arch.matrix.writeback
         return self.m * self.n * self.itemsize if direct else self.m * self.row_of_sums
-
-    def operand_bytes(self) -> Mapping[str, Mapping[str, int]]:
-        """Bytes of its operands and its result, by memory and by what they are."""
-        matrix, found = self.arch.matrix, dict[str, dict[str, int]]()
-        found.setdefault(matrix.input, {})["inputs"] = self.m * self.k * self.itemsize
-        found.setdefault(matrix.weights, {})["weights"] = self.k * self.n * self.itemsize
-        found.setdefault(matrix.output, {})["results"] = self.results
-        return found
 
     def traffic(self) -> Mapping[str, tuple[int, int]]:
         """Bytes read and written by memory; inputs once for each kernel position that joins no
@@ -142,14 +111,7 @@ class ArrayProduct:
     def slowest_port(self) -> str:
         """The memory whose ports it needs longest."""
         waits = self.waits()
-        return max(waits, key=lambda role: waits[role])
-
-
-def _limits(arch: Arch) -> tuple[int, int]:
-    """Reduction and output channels that fill the array; of types that share cells, more."""
-    deep, wide = tile_limits(arch)
-    rate = next((r for t, r in arch.matrix.rate.items() if t == arch.types[0]), 1.0)
-    return int(deep * max(rate, 1.0)), wide
+        return max(waits, key=waits.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -270,7 +232,7 @@ class LintedMachine:
     @property
     def largest_role(self) -> str:
         """The role of the memories that hold most."""
-        return max(self.role_bytes.items(), key=lambda pair: pair[1])[0]
+        return max(self.role_bytes, key=self.role_bytes.__getitem__)
 
     def carried(self, role: str, write: bool = False) -> float:
         """Bytes per cycle of one instance of a memory; of the whole chip for DRAM."""
@@ -294,14 +256,6 @@ class LintedMachine:
         if memory.split_ports:
             return f"{read:,} B/cycle to read, {written:,} to write"
         return f"{read:,} B/cycle for both"
-
-    def per_cycle(self, mover: CopyEngine | Link | Host) -> float:
-        """Bytes of its bandwidth in a cycle."""
-        return mover.bandwidth.at(self.arch.clock)
-
-    def cycles(self, delay: Delay) -> int:
-        """A delay in cycles."""
-        return delay.cycles(self.arch.clock)
 
     def meets_dram(self, engine: CopyEngine) -> bool:
         """Whether it loads from DRAM or stores to it."""
@@ -337,7 +291,7 @@ class LintedMachine:
             widest = max(each, key=lambda role: each[role])
             carried = each[widest] if sharing is None else sum(each.values())
             if "dram" not in roles:
-                yield PathEnd(self.per_cycle(mover), widest, carried, way)
+                yield PathEnd(mover.bandwidth.at(self.arch.clock), widest, carried, way)
 
     def crossings(self, link: Link) -> int:
         """Copy engines that cross a link."""
@@ -352,10 +306,10 @@ class LintedMachine:
         links = self.arch.links.values()
         total = 0.0
         for engine in self.arch.copy_.values():
-            own = self.per_cycle(engine) * self.arch.core_count
+            own = engine.bandwidth.at(self.arch.clock) * self.arch.core_count
             ways = [(source, target) for source in engine.from_ for target in engine.to]
             rates = (
-                min([own] + [self.per_cycle(link) * self.arch.scopes(link.scope)
+                min([own] + [link.bandwidth.at(self.arch.clock) * self.arch.scopes(link.scope)
                              for link in links if source in link.from_ and target in link.to])
                 for source, target in ways if "dram" in (source, target)
             )  # fmt: skip
@@ -371,19 +325,43 @@ class LintedMachine:
     # Engines that compute.
 
     @property
-    def best_product(self) -> ArrayProduct:
-        """The longest of one instruction."""
-        return ArrayProduct.best(self.arch)
+    def array_limits(self) -> tuple[int, int]:
+        """Reduction and output channels that fill the array; of types that share cells, more."""
+        deep, wide = tile_limits(self.arch)
+        rate = next((r for t, r in self.arch.matrix.rate.items() if t == self.arch.types[0]), 1.0)
+        return int(deep * max(rate, 1.0)), wide
 
     @property
     def least_product(self) -> ArrayProduct:
-        """The smallest that fills the array."""
-        return ArrayProduct.least(self.arch)
+        """The smallest that has every cell of the array busy."""
+        matrix, (deep, wide) = self.arch.matrix, self.array_limits
+        still = matrix.kind == "systolic" and matrix.dataflow == "output-stationary"
+        shift = matrix.rows if still or matrix.kind == "cube" else wide
+        return ArrayProduct(self.arch, shift, wide, deep)
+
+    @property
+    def best_product(self) -> ArrayProduct:
+        """The one with most reuse that one instruction covers, as far as there is room for its
+        sums."""
+        matrix, (deep, wide) = self.arch.matrix, self.array_limits
+        row = wide * size_of(accumulator_of(self.arch.types[0]))
+        sums = self.on_chip[matrix.output].size // 2
+        pixels = max(1, min(_PIXELS, matrix.max_pixels or _PIXELS, sums // row))
+        if matrix.granularity == "tile":
+            return ArrayProduct(self.arch, pixels, wide, deep)
+        positions = _KERNEL if matrix.granularity == "conv" else 1
+        return ArrayProduct(self.arch, pixels, wide * _FOLDS, deep * _FOLDS, positions)
 
     @property
     def tile_operands(self) -> Mapping[str, Mapping[str, int]]:
         """Bytes of an array-sized product, by memory and by what they are."""
-        return self.least_product.operand_bytes() if self.arch.matrix.present else {}
+        matrix, found = self.arch.matrix, dict[str, dict[str, int]]()
+        if matrix.present:
+            one = self.least_product
+            found.setdefault(matrix.input, {})["inputs"] = one.m * one.k * one.itemsize
+            found.setdefault(matrix.weights, {})["weights"] = one.k * one.n * one.itemsize
+            found.setdefault(matrix.output, {})["results"] = one.results
+        return found
 
     def operand_sizes(self, parts: Mapping[str, int]) -> str:
         """Such parts in words."""
@@ -412,11 +390,6 @@ class LintedMachine:
     def vector_lacks(self, *names: str) -> list[str]:
         """Which of these types the vector engine has not."""
         return [name for name in names if not self.arch.vector.has(name)]
-
-    @property
-    def listed_types(self) -> list[tuple[int, str]]:
-        """Types of the file by their place."""
-        return list(enumerate(self.arch.types))
 
     @property
     def network_types(self) -> list[str]:

@@ -3,6 +3,5 @@
 errors             what can be wrong with a model that was asked for
 damage             a file that parses as ONNX and cannot be a network
 binding            a size for every input dimension
-load               all of it, from a name or path
-sizes              what a network needs at least, before anything of that size is made
+load               all of it, from a name or path; what it needs at least of DRAM
 """

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -20,17 +19,12 @@ from archgen.models.errors import BatchError, ModelError, option
 from archgen.models.roles import InferredRoles, infer_roles, parse_roles, state_roles
 from archgen.models.roles.net import ANONYMOUS
 from archgen.schema.tree import guess
-from archgen.zoo.shapes import without_data
+from archgen.zoo.shapes import fixed_shapes, without_data
 from compiler import api
 
 # Sizes that a file says by expressions: a mask over `past + seq` positions.
 
-_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}
+_LAWFUL = (ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Name, ast.Load)
 
 
 def derived(symbols: Iterable[str], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -41,22 +35,19 @@ def derived(symbols: Iterable[str], sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _expression_value(symbol: str, sizes: Mapping[str, int]) -> int | None:
+    """None where it is a name, however it looks."""
     try:
-        tree = ast.parse(symbol.strip(), mode="eval").body
-        return _computed(tree, sizes) if isinstance(tree, ast.BinOp) else None
-    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
-        return None  # a name, however it looks
-
-
-def _computed(tree: ast.expr, sizes: Mapping[str, int]) -> int:
-    match tree:
-        case ast.Name(id=name):
-            return sizes[name]
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _OPERATIONS:
-            return _OPERATIONS[type(operation)](_computed(left, sizes), _computed(right, sizes))
-    raise KeyError(ast.dump(tree))
+        tree = ast.parse(symbol.strip(), mode="eval")
+        lawful = all(
+            isinstance(node.value, int)
+            if isinstance(node, ast.Constant)
+            else isinstance(node, _LAWFUL)
+            for node in ast.walk(tree)
+        )
+        expression = lawful and isinstance(tree.body, ast.BinOp)
+        return int(eval(symbol, {"__builtins__": {}}, dict(sizes))) if expression else None
+    except (SyntaxError, ValueError, NameError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -125,10 +116,7 @@ def bind(
     if batch is not None and batch > 1:
         _check_outputs(batch, carrying, told, label)
     fixed = [axis for axis in carrying if axis.fixed]
-    for axis in axes:
-        if not axis.fixed:
-            axis.dim.dim_value = values[axis.symbol]
-    _bind_symbols(given.graph, values)
+    _bind_symbols(given.graph, axes, values)
     if batch is None or batch_of(axis.dim.dim_value for axis in carrying) == batch:
         return
     wrong = [axis for axis in fixed if axis.dim.dim_value != batch]
@@ -144,22 +132,16 @@ def batch_of(sizes: Iterable[int | str | None]) -> int:
 
 
 def partially_bound_roles(
-    given: onnx.ModelProto,
-    dims: Mapping[str, int],
-    roles: Mapping[str, str],
-    label: str,
+    given: onnx.ModelProto, dims: Mapping[str, int], roles: Mapping[str, str], label: str,
     options: Collection[str] = (),
-) -> InferredRoles:
+) -> InferredRoles:  # fmt: skip
     """Inputs, outputs and roles of a model that stays free where ``dims`` bind nothing. Raises
     ``ModelError`` with every mistake."""
     axes = list(_axes(given.graph, label))
     told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label, options, {}))
     values = _sizes_by_symbol(axes, dims)
     values = derived((axis.symbol for axis in axes), values) | values
-    for axis in axes:
-        if not axis.fixed and axis.symbol in values:
-            axis.dim.dim_value = values[axis.symbol]
-    _bind_symbols(given.graph, values)
+    _bind_symbols(given.graph, axes, values)
     return infer_roles(given) if values else told
 
 
@@ -213,12 +195,9 @@ def _sizes_by_symbol(axes: Iterable[_InputAxis], dims: Mapping[str, int]) -> dic
 
 
 def _wrong_dims(
-    axes: list[_InputAxis],
-    dims: Mapping[str, int],
-    label: str,
-    options: Collection[str],
+    axes: list[_InputAxis], dims: Mapping[str, int], label: str, options: Collection[str],
     ranges: Mapping[str, object],
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     asked = {
         name: option("--dim", name, str(ranges.get(name, size))) for name, size in dims.items()
     }
@@ -243,12 +222,9 @@ def _wrong_dims(
 
 
 def _contradictions(
-    axes: Iterable[_InputAxis],
-    dims: Mapping[str, int],
-    label: str,
-    asked: Mapping[str, str],
+    axes: Iterable[_InputAxis], dims: Mapping[str, int], label: str, asked: Mapping[str, str],
     ranges: Mapping[str, object],
-) -> Iterator[str]:
+) -> Iterator[str]:  # fmt: skip
     """Sizes that cannot be together: several of one dimension, and such that others follow from,
     which is no range of its own."""
     ways: dict[str, dict[str, int]] = {}
@@ -284,21 +260,27 @@ def _unbound_message(unbound: list[_InputAxis], told: InferredRoles, label: str)
     return "\n".join([*lines, f"bind each with --dim name=value, here: {shown}"])
 
 
-def _bind_symbols(graph: onnx.GraphProto, values: Mapping[str, int]) -> None:
-    """Writes bound values into outputs and annotations; drops annotations that stay unknown."""
+def _bind_symbols(
+    graph: onnx.GraphProto, axes: Iterable[_InputAxis], values: Mapping[str, int]
+) -> None:
+    """Writes bound values into inputs, outputs and annotations; drops annotations that stay
+    unknown."""
+    for axis in axes:
+        if not axis.fixed and axis.symbol in values:
+            axis.dim.dim_value = values[axis.symbol]
     for value in (*graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in values and dim.dim_param not in ANONYMOUS:
                 dim.dim_value = values[dim.dim_param]
             elif dim.HasField("dim_value") and dim.dim_value < 0:
                 dim.Clear()
-    known = [value for value in graph.value_info if _is_known(value)]
+    known = [
+        value
+        for value in graph.value_info
+        if all(dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
+    ]
     del graph.value_info[:]
     graph.value_info.extend(known)
-
-
-def _is_known(value: onnx.ValueInfoProto) -> bool:
-    return all(dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
 
 
 # Another batch than the file's.
@@ -369,11 +351,7 @@ def _rebatch(
 def _stuck(graph: onnx.GraphProto) -> str | None:
     """The first Reshape to a fixed shape that what it is given does not fill: inference takes the
     shape that it says without counting."""
-    sizes = {
-        value.name: math.prod(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        for value in (*graph.input, *graph.value_info, *graph.output)
-        if _is_known(value)
-    }
+    sizes = {name: math.prod(shape) for name, shape in fixed_shapes(graph).items()}
     for node in graph.node:
         if node.op_type != "Reshape":
             continue

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
-from archgen.zoo.shapes import bodies
+from archgen.zoo.shapes import all_graphs, bodies
 from compiler.api import at_node, operator_name
 
 _TYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
@@ -179,20 +179,17 @@ def _names_read(node: onnx.NodeProto) -> set[str]:
 def _recursions(functions: Sequence[onnx.FunctionProto]) -> Iterator[str]:
     """A function that calls itself, also by way of others."""
     calls = {
-        (f.domain, f.name, f.overload): {call for node in f.node for call in _calls(node)}
+        (f.domain, f.name, f.overload): {
+            (node.domain, node.op_type, node.overload)
+            for graph in all_graphs(onnx.GraphProto(node=f.node))
+            for node in graph.node
+        }
         for f in functions
     }
     known = {name: called & calls.keys() for name, called in calls.items()}
     if cycle := _cycle(known):
         shown = _chain([repr(operator_name(name, domain)) for domain, name, _ in reversed(cycle)])
         yield f"a function may not call itself, and one does: {shown}"
-
-
-def _calls(node: onnx.NodeProto) -> Iterator[tuple[str, str, str]]:
-    yield node.domain, node.op_type, node.overload
-    for graph in bodies(node):
-        for inner in graph.node:
-            yield from _calls(inner)
 
 
 def _cycle(before: Mapping[Place, Iterable[Place]]) -> list[Place]:

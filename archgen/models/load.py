@@ -8,6 +8,7 @@ free and no data is outside the message.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import zipfile
 import zlib
@@ -24,7 +25,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from onnx import TensorProto, checker, external_data_helper
+from onnx import TensorProto, checker, external_data_helper, helper, shape_inference
 
 from archgen.models.binding import batch_of, bind, partially_bound_roles
 from archgen.models.constants import file_and_values, set_values
@@ -32,9 +33,11 @@ from archgen.models.damage import damage, data_damage
 from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
-from archgen.zoo.shapes import without_initializers
+from archgen.zoo.shapes import fixed_shapes, without_data, without_initializers
 from compiler import api
 from compiler.api import at_node, operator_name
+from simmodel.arch.dtype import size_of
+from simmodel.arch.record import Arch
 
 NEWEST_IR = int(onnx.IR_VERSION)
 NEWEST_OPSET = int(onnx.defs.onnx_opset_version())
@@ -77,12 +80,9 @@ class SourceModel:
 
 
 def open_model(
-    spec: str | Path,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    roles: Mapping[str, str] | None = None,
-    ranges: Mapping[str, object] | None = None,
-) -> SourceModel:
+    spec: str | Path, batch: int | None = None, dims: Mapping[str, int] | None = None,
+    roles: Mapping[str, str] | None = None, ranges: Mapping[str, object] | None = None,
+) -> SourceModel:  # fmt: skip
     """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
     the path of an ONNX file, of which inputs may be given values (``net.onnx:scale=0.25``).
 
@@ -413,3 +413,43 @@ def _outline(name: str, member: IO[bytes]) -> Array:
         return np.broadcast_to(np.empty((), kind.newbyteorder("=")), shape)
     except ValueError:
         raise ValueError(f"no array has the shape {list(shape)} of {name!r}") from None
+
+
+# What a network needs at least, from shapes alone, before anything of that size is made: every
+# value lies in DRAM at some time, and whoever computes one that is larger than DRAM first needs as
+# much memory on this computer.
+
+
+def check_sizes(source: SourceModel, arch: Arch, dtype: str) -> None:
+    """Raises DoesNotFit where the inputs of `source` together, or any value that it computes, are
+    more than DRAM, before any of them is made: floats as `dtype`, everything else as it is."""
+    graph = source.proto.graph
+    data = {tensor.name for tensor in graph.initializer}
+    inputs = {f"input {v.name}": _bytes(v, dtype) for v in graph.input if v.name not in data}
+    _refuse_over(arch, inputs, source.name)
+    makers = {name: node.op_type for node in graph.node for name in node.output}
+    try:
+        light = shape_inference.infer_shapes(without_data(source.proto), data_prop=True).graph
+    except shape_inference.InferenceError:
+        return  # whoever loads the model says what is wrong with it
+    shapes = fixed_shapes(light)
+    for value in (*light.value_info, *light.output):
+        if value.name in makers and value.name in shapes and value.type.tensor_type.elem_type:
+            made = {f"{makers[value.name]} {value.name}": _bytes(value, dtype)}
+            _refuse_over(arch, made, source.name)
+
+
+def _refuse_over(arch: Arch, sizes: Mapping[str, int], name: str) -> None:
+    room, demand = arch.memories.dram.size, sum(sizes.values())
+    if demand > room:
+        levers = ("a smaller batch or input", f"memories.dram.size of at least {demand} B")
+        raise api.DoesNotFit(demand, room, "B", tuple(sizes.items()), levers, f"{name}: DRAM")
+
+
+def _bytes(value: onnx.ValueInfoProto, dtype: str) -> int:
+    """Bytes of a value whose type and shape are known."""
+    kind = value.type.tensor_type
+    item = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    size = min(item.itemsize, size_of(dtype)) if item.kind == "f" else item.itemsize
+    count: int = math.prod(dim.dim_value for dim in kind.shape.dim)
+    return count * size

@@ -82,12 +82,9 @@ class SourceFamily:
 
 
 def open_family(
-    spec: str | Path,
-    batch: int | None,
-    dims: Mapping[str, int],
-    ranges: Mapping[str, SizeRange],
+    spec: str | Path, batch: int | None, dims: Mapping[str, int], ranges: Mapping[str, SizeRange],
     roles: Mapping[str, str],
-) -> SourceFamily:
+) -> SourceFamily:  # fmt: skip
     """Opens ``spec`` for all lengths of ``ranges``; the rest as of `open_model`.
 
     Raises ``ModelError`` with every mistake; also where there is no such network at the lower end.

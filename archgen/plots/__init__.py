@@ -1,7 +1,7 @@
 """One function per figure, from DataFrame to matplotlib figure.
 
 Figures are made without pyplot: no global state, no display, the same picture in any process.
-`overview_figures` and `detail_figures` give all that a study has, `save_plots` writes them, and
+`overview_figures` and `detail_figures` give all that a study has, `save_figures` writes them, and
 `as_svg` turns one into text for a page.
 """
 
@@ -10,7 +10,7 @@ from archgen.plots.gantt import gantt_figure, utilization_figure
 from archgen.plots.over_time import bandwidth_figure, banks_figure, occupancy_figure
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
-from archgen.plots.saving import FORMATS, detail_figures, overview_figures, save_plots
+from archgen.plots.saving import detail_figures, overview_figures, save_figures
 from archgen.plots.stacked import (
     area_figure,
     energy_figure,
@@ -22,7 +22,6 @@ from archgen.plots.style import as_svg
 from archgen.plots.sweeps import map_figure, sweep_figure
 
 __all__ = [
-    "FORMATS",
     "area_figure",
     "as_svg",
     "bandwidth_figure",
@@ -37,7 +36,7 @@ __all__ = [
     "overview_figures",
     "pareto_figure",
     "roofline_figure",
-    "save_plots",
+    "save_figures",
     "stalls_figure",
     "sweep_figure",
     "throughput_figure",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -142,7 +143,8 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     text = point_title(layers)
     rows = [row for row in records(layers) if number(row, "end_cycle") >= 0]
     arch = archs[str(layers["arch"].iloc[0])]
-    drawn = _longest(rows)
+    longest = sorted(rows, key=_layer_cycles, reverse=True)[:_MOST_ROWS]
+    drawn = sorted(longest, key=lambda row: (row["start_cycle"], row["end_cycle"]))
     fewer = len(rows) - len(drawn)
     left = f"; the {fewer} shortest layers left out" if fewer else ""
     figure = Figure(figsize=(WIDTH, 1.5 + _ROW * max(5, len(drawn))), layout="constrained")
@@ -153,18 +155,11 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     _draw_time(when, drawn)
     _draw_use(use, drawn, peak, arch.core_count)
     time_axis(when, end, arch)
-    while_busy = Line2D([], [], color=style.INK, marker="|", ls="", ms=7, mew=1.6,
-                        label="of one, while it works")  # fmt: skip
-    legend(
-        figure, [Patch(color=style.BLUE, label="of all cores, over the layer's time"), while_busy]
-    )
+    mark: Any = {"color": style.INK, "marker": "|", "ls": "", "ms": 7, "mew": 1.6}
+    while_busy = Line2D([], [], **mark, label="of one, while it works")
+    over_all = Patch(color=style.BLUE, label="of all cores, over the layer's time")
+    legend(figure, [over_all, while_busy])
     return figure
-
-
-def _longest(rows: list[Record]) -> list[Record]:
-    """At most 72 rows, those that took longest, in order of their start."""
-    ranked = sorted(rows, key=_layer_cycles, reverse=True)[:_MOST_ROWS]
-    return sorted(ranked, key=lambda row: (row["start_cycle"], row["end_cycle"]))
 
 
 def _layer_cycles(row: Record) -> float:

@@ -114,11 +114,6 @@ class Series:
     """Cycles, one more than values."""
     values: Values
 
-    @property
-    def mean(self) -> float:
-        """The mean over time."""
-        return float(np.average(self.values, weights=np.diff(self.edges)))
-
 
 def series(levels: Frame, kind: str) -> dict[str, Series]:
     """All levels of `kind` of one point, by name in order of appearance."""
@@ -130,13 +125,6 @@ def series(levels: Frame, kind: str) -> dict[str, Series]:
         values = ordered["value"].fillna(0).to_numpy(np.float64)
         levels_of[str(name)] = Series(np.append(starts, starts[-1] + width), values)
     return levels_of
-
-
-def _link_peak(arch: Arch, name: str) -> float:
-    """Bytes per cycle of all instances of a link, in both directions where it has two."""
-    link = arch.links[name]
-    both = link.duplex and not set(link.from_).isdisjoint(link.to)
-    return link.bandwidth.at(arch.clock) * arch.scopes(link.scope) * (2 if both else 1)
 
 
 # What DRAM and each link moved over time, against what they can.
@@ -162,9 +150,13 @@ def bandwidth_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     idle = []
     for name, moved in own.items():
         link = name.removeprefix("link.")
-        if link in arch.links and moved.values.any():
-            panels.append((f"link {link}", {"link": moved}, _link_peak(arch, link)))
-        elif link in arch.links:
+        known = arch.links.get(link)
+        if known is not None and moved.values.any():
+            # Of all instances, in both directions where it has two.
+            ways = 2 if known.duplex and not set(known.from_).isdisjoint(known.to) else 1
+            peak = known.bandwidth.at(arch.clock) * arch.scopes(known.scope) * ways
+            panels.append((f"link {link}", {"link": moved}, peak))
+        elif known is not None:
             idle.append(link)
     unused = f"; nothing over {', '.join(idle)}" if idle else ""
     heights, missing = [1.45] * len(panels), "nothing is known of what was moved"
@@ -189,7 +181,7 @@ def _draw_bandwidth(
     axes.axhline(peak, color=style.INK, lw=1)
     axes.set_ylim(0, 1.08 * max(peak, base.max()))
     axes.set_ylabel("bytes / cycle")
-    mean = Series(edges, base).mean
+    mean = float(np.average(base, weights=np.diff(edges)))
     axes.set_title(
         f"{name}: mean {mean:.3g} of {peak:.4g} bytes / cycle "
         f"({mean / peak:.0%}, {mean * clock / 1e9:.3g} of {peak * clock / 1e9:.4g} GB/s)"

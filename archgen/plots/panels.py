@@ -17,7 +17,14 @@ from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archgen.outcomes.axes import MACHINE, StudyAxis, axis_setting_text, deviating_axes, workload
+from archgen.outcomes.axes import (
+    MACHINE,
+    StudyAxis,
+    Value,
+    axis_setting_text,
+    deviating_axes,
+    workload,
+)
 from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import Frame, Record, records, varied
@@ -73,7 +80,9 @@ def row_labels(
     values = field_labels(rows, swept)
     if not swept or len(set(values)) < len(set(labels)):
         return labels, ""
-    return values, f"names: {_field_names(swept)}"
+    many = len(swept) > _FEW_FIELDS
+    titles = "what is not as in most points" if many else ", ".join(axis.title for axis in swept)
+    return values, f"names: {titles}"
 
 
 def swept_fields(frame: Frame, archs: Mapping[str, Arch]) -> list[StudyAxis]:
@@ -88,25 +97,16 @@ def swept_fields(frame: Frame, archs: Mapping[str, Arch]) -> list[StudyAxis]:
 def field_labels(rows: Sequence[Record], swept: Sequence[StudyAxis]) -> list[str]:
     """`512, 16` for each row by the fields swept; of many fields where it deviates from most rows:
     `clock 2 GHz`."""
-    if len(swept) > _FEW_FIELDS:
-        pairs = zip(rows, deviating_axes(rows, swept), strict=True)
-        return [", ".join(_setting(axis, row) for axis in own) or "base" for row, own in pairs]
-    return [", ".join(_value_text(axis, row) for axis in swept) for row in rows]
+    if len(swept) <= _FEW_FIELDS:
+        return [", ".join(_value_text(axis, axis.value(row)) for axis in swept) for row in rows]
+    settings = (
+        [(axis, value) for axis in own if (value := axis.value(row)) is not None]
+        for row, own in zip(rows, deviating_axes(rows, swept), strict=True)
+    )
+    return [", ".join(axis_setting_text(*pair) for pair in own) or "base" for own in settings]
 
 
-def _field_names(swept: Sequence[StudyAxis]) -> str:
-    if len(swept) > _FEW_FIELDS:
-        return "what is not as in most points"
-    return ", ".join(axis.title for axis in swept)
-
-
-def _setting(axis: StudyAxis, row: Record) -> str:
-    value = axis.value(row)
-    return "-" if value is None else axis_setting_text(axis, value)
-
-
-def _value_text(axis: StudyAxis, row: Record) -> str:
-    value = axis.value(row)
+def _value_text(axis: StudyAxis, value: Value | None) -> str:
     if value is None:
         return "-"
     return axis.shown(value) if isinstance(value, str) else f"{axis.number(value):.6g}"

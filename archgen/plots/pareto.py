@@ -32,12 +32,9 @@ Place = tuple[float, float]
 
 @rc_context(SETTINGS)
 def pareto_figure(
-    frame: Frame,
-    x: str = "latency_ms",
-    y: str = "area_mm2",
-    better: Collection[str] = MORE_IS_BETTER,
-    archs: Mapping[str, Arch] = panels.NONE,
-) -> Figure:
+    frame: Frame, x: str = "latency_ms", y: str = "area_mm2",
+    better: Collection[str] = MORE_IS_BETTER, archs: Mapping[str, Arch] = panels.NONE,
+) -> Figure:  # fmt: skip
     """Points of column `y` over column `x`, a panel for each network, and the front among them.
 
     Less is better, but in the columns of `better` more. Points on the front are named where there
@@ -115,7 +112,10 @@ def _draw_points(
         say(axes, folded(f"no point has a result: {left_out}", _LETTERS))
         return []
     places = [(number(row, x), number(row, y)) for row in drawn]
-    _scale(axes, places)
+    axes.margins(0.18)  # room for names
+    for side, values in zip("xy", _sides(places), strict=True):
+        if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
+            logarithmic(axes, side)
     best = front(places, more)
     ordered = [places[index] for index in best]
     rest = [place for index, place in enumerate(places) if index not in best]
@@ -127,14 +127,9 @@ def _draw_points(
             run = number(own, x), number(own, y)
             axes.plot(*_sides([place, run]), "-", color=BLUE, lw=0.7)
             axes.plot(*_sides([run]), **RUN, color=BLUE)
-    first: dict[Place, str] = {}
-    for index in best:
-        first.setdefault(places[index], str(drawn[index][_NAME]))
-    equal = {place: ordered.count(place) - 1 for place in first}
-    return [
-        (place, name + (f" and {equal[place]} equal" if equal[place] else ""))
-        for place, name in first.items()
-    ]
+    first = {places[index]: str(drawn[index][_NAME]) for index in reversed(best)}
+    equal = {place: ordered.count(place) - 1 for place in dict.fromkeys(ordered)}
+    return [(place, first[place] + (f" and {n} equal" if n else "")) for place, n in equal.items()]
 
 
 def _sides(places: Sequence[Place]) -> tuple[list[float], list[float]]:
@@ -148,17 +143,8 @@ def _left_out(rows: Sequence[Record], columns: tuple[str, str]) -> str:
         if any(math.isnan(number(row, name)) for name in columns):
             why = "no value" if has_figures(row) else refusal(row)
             reasons.setdefault(why, []).append(str(row[_NAME]))
-    return "; ".join(f"{_few(own)} ({why})" for why, own in reasons.items())
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
-    return ", ".join(names[:_MOST_LEFT_OUT]) + more
-
-
-def _scale(axes: Axes, places: Sequence[Place]) -> None:
-    """Logarithmic in a direction in which values differ by more than 30 times; room for names."""
-    axes.margins(0.18)
-    for side, values in zip("xy", _sides(places), strict=True):
-        if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
-            logarithmic(axes, side)
+    said = []
+    for why, names in reasons.items():
+        more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
+        said.append(f"{', '.join(names[:_MOST_LEFT_OUT])}{more} ({why})")
+    return "; ".join(said)

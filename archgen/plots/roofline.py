@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import cycle
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -15,6 +16,7 @@ from matplotlib.lines import Line2D
 import archgen.plots.panels as panels
 import archgen.plots.style as style
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
+from archgen.outcomes.figures import DRAM, figure_of
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.panels import field_labels, square_figure, swept_fields, write_names
 from archgen.plots.style import folded, legend, logarithmic
@@ -44,20 +46,21 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         family = row.get(FAMILY)
         families.setdefault(str(row["arch"] if pd.isna(family) else family), []).append(row)
     every = axes(frame, archs)
-    marks = _marks(workload(row, every) for row in rows)
+    loads = dict.fromkeys(workload(row, every) for row in rows)
+    looks = zip(loads, cycle(style.CYCLE), cycle(style.MARKERS))
+    marks = {load: (colour, marker) for load, colour, marker in looks}
     figure, grid = square_figure(len(families), "Roofline: compute rate over DRAM intensity")
     if len(families) == 1:
         figure.set_size_inches(7.4, 5.2)
     ran = [row for row in rows if row["status"] == "ok" and row["macs"]]
-    span = _span([row["macs"] / _moved(row) for row in ran if _moved(row)], rows, archs)
+    moved = [(row["macs"], figure_of(row, DRAM)) for row in ran]
+    span = _span([macs / amount for macs, amount in moved if amount], rows, archs)
     swept = [axis for axis in swept_fields(frame, archs) if axis.column != FAMILY]
     names = []
     for panel, (family, own) in zip(grid, families.items(), strict=True):
         machines = {str(row["arch"]): archs[str(row["arch"])] for row in own}
         text = f"{family}: {len(machines)} machines" if len(machines) > 1 else next(iter(machines))
-        panel.set_title(
-            folded(text, panels.TITLE_LETTERS if len(families) > 1 else 2 * panels.TITLE_LETTERS)
-        )
+        panel.set_title(folded(text, panels.TITLE_LETTERS * (1 if len(families) > 1 else 2)))
         _draw_roofs(panel, list(machines.values()), own, span)
         points = _draw_points(panel, own, archs, marks, every)
         names.append(_extremes(points, swept) if len(machines) > 1 and swept else [])
@@ -79,23 +82,20 @@ Point = tuple[tuple[float, float], Record]
 
 
 def _draw_points(
-    panel: Axes,
-    rows: Sequence[Record],
-    archs: Mapping[str, Arch],
-    marks: Mapping[str, tuple[str, str]],
-    every: Sequence[StudyAxis],
-) -> dict[str, list[Point]]:
+    panel: Axes, rows: Sequence[Record], archs: Mapping[str, Arch],
+    marks: Mapping[str, tuple[str, str]], every: Sequence[StudyAxis],
+) -> dict[str, list[Point]]:  # fmt: skip
     """Draw a panel's marks; gives the points of each network."""
     points: dict[str, list[Point]] = {}
     refused, alone = [], len({row["arch"] for row in rows}) == 1
     for row in rows:
         load, edge = workload(row, every), panel.get_xlim()[1]
         if row["status"] != "ok" or not row["macs"]:
-            refused.append(
-                folded(load if alone else f"{load} on {row['arch']}", panels.TITLE_LETTERS)
-            )
+            name = load if alone else f"{load} on {row['arch']}"
+            refused.append(folded(name, panels.TITLE_LETTERS))
             continue
-        intensity = row["macs"] / _moved(row) if _moved(row) else edge
+        moved = figure_of(row, DRAM)
+        intensity = row["macs"] / moved if moved else edge
         rate = row["macs"] / (row["latency_ms"] * 1e-3) / _GIGA
         points.setdefault(load, []).append(((intensity, rate), row))
     through = "-" if len(every) == 1 and every[0].ordered else ""
@@ -123,19 +123,6 @@ def _extremes(
     ends = [end for own in ranked for end in _ends(own)]
     names = field_labels([row for _, row in ends], swept)
     return [(place, name) for (place, _), name in zip(ends, names, strict=True)]
-
-
-def _moved(row: Record) -> float:
-    """Bytes read from and written to DRAM."""
-    return float(row["dram_read_bytes"] + row["dram_write_bytes"])
-
-
-def _marks(loads: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each workload."""
-    return {
-        load: (style.CYCLE[i % len(style.CYCLE)], style.MARKERS[i % len(style.MARKERS)])
-        for i, load in enumerate(dict.fromkeys(loads))
-    }
 
 
 def _span(

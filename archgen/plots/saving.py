@@ -11,10 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -42,15 +41,13 @@ from archgen.plots.stacked import (
     stalls_figure,
     waterfall_figure,
 )
-from archgen.plots.style import extend_title, svg_text
+from archgen.plots.style import extend_title
 from archgen.plots.sweeps import map_columns, map_figure, sweep_columns, sweep_figure
-from archgen.process.files import read_sealed, write_atomically, write_sealed, write_text
+from archgen.process.files import read_sealed, write_atomically, write_sealed
 from archgen.scheduling import DEFAULT
 from simmodel.arch.record import Arch
 
-FORMATS = ("png", "svg", "pdf")
 _DPI = 130
-_NO_DATE = {"pdf": {"CreationDate": None}}
 _MOST_PANELS = 12
 """Machines with a panel each."""
 MOST_ROWS = 32
@@ -84,22 +81,31 @@ Named = Iterator[tuple[str, Figure]]
 
 
 def overview_figures(frame: Frame, archs: Archs) -> Named:
-    """Name and figure of everything that compares points, as far as the frames say it."""
-    yield from sweep_figures(frame, archs)
-    yield from row_figures(frame, archs)
-    yield from cloud_figures(frame, archs)
+    """Name and figure of everything that compares points, as far as the frames say it: lines and
+    maps over what was swept; figures with a row or a panel for each point or machine, of many
+    points the quickest; and those of which each point is a mark."""
+    compared, ran = like_with_like(frame), runs(frame)
+    mark = ": estimated" if is_estimated(frame) else ""
+    yield from _extended(_sweep_figures(compared, archs), mark)
+    for every, figures in ((compared, _compared_rows), (ran, _run_rows)):
+        drawn = quickest(every)
+        count, known = (sum(map(has_figures, records(own))) for own in (drawn, every))
+        noun = " estimates" if is_estimated(every) else ""
+        words = f": the {count} quickest of {known}{noun}" if count < known else ""
+        yield from _extended(figures(drawn, archs), words)
+    if not ran.empty:
+        families = ran[FAMILY].fillna(ran[MACHINE]) if FAMILY in ran else ran[MACHINE]
+        few = families.nunique() <= _MOST_PANELS
+        yield "roofline", roofline_figure(ran if few else quickest(ran), archs)
+    yield from _extended(_pareto_figures(compared, archs), mark)
 
 
 def _extended(figures: Named, words: str) -> Named:
+    """`figures` with `words` behind their titles."""
     for name, figure in figures:
         if words:
             extend_title(figure, words)
         yield name, figure
-
-
-def _marked(figures: Named, frame: Frame) -> Named:
-    """`figures` of `frame`, whose titles say where these are estimates."""
-    return _extended(figures, ": estimated" if is_estimated(frame) else "")
 
 
 def quickest(frame: Frame) -> Frame:
@@ -112,11 +118,6 @@ def quickest(frame: Frame) -> Frame:
     return frame[frame.index.isin(place.sort_values(kind="stable").index[:MOST_ROWS])]
 
 
-def sweep_figures(frame: Frame, archs: Archs) -> Named:
-    """Lines and maps over what was swept, for any number of points."""
-    yield from _marked(_sweep_figures(like_with_like(frame), archs), frame)
-
-
 def _sweep_figures(frame: Frame, archs: Archs) -> Named:
     names = {
         axis.column: re.sub(r"[^A-Za-z0-9_.=-]+", "-", axis.label) for axis in axes(frame, archs)
@@ -127,48 +128,26 @@ def _sweep_figures(frame: Frame, archs: Archs) -> Named:
         yield f"map_{names[pair[0]]}_{names[pair[1]]}", map_figure(frame, archs, pair)
 
 
-def row_figures(frame: Frame, archs: Archs) -> Named:
-    """Figures with a row, or a panel, for each point or machine: of many points the quickest."""
-    for every, figures in ((like_with_like(frame), _compared_rows), (runs(frame), _run_rows)):
-        drawn = quickest(every)
-        count, known = (sum(map(has_figures, records(own))) for own in (drawn, every))
-        noun = " estimates" if is_estimated(every) else ""
-        words = f": the {count} quickest of {known}{noun}" if count < known else ""
-        yield from _extended(figures(drawn, archs), words)
-
-
 def _compared_rows(frame: Frame, archs: Archs) -> Named:
     """Figures that estimates have too."""
     named = {axis.column for axis in axes(frame, archs) if not axis.ordered}
     # Where all that differs has an order, lines say more than bars.
     if not sweep_columns(frame, archs) or named & {MACHINE, FAMILY}:
-        yield from _marked(_by_name(("latency", "throughput"), frame, archs), frame)
+        bars = ((name, OVERVIEWS[name](frame, archs)) for name in ("latency", "throughput"))
+        yield from _extended(bars, ": estimated" if is_estimated(frame) else "")
     if _has_values(frame, "area_mm2"):
-        yield from _by_name(("area",), frame, archs)
+        yield "area", area_figure(frame, archs)
 
 
 def _run_rows(frame: Frame, archs: Archs) -> Named:
     """Figures of what happened in runs, as far as there are columns for them."""
     needed = {"memory": "arch", "stalls": "arch", "waterfall": "of_bound", "energy": "energy_mj"}
-    known = [name for name, column in needed.items() if _has_values(frame, column)]
-    yield from _by_name(known, frame, archs)
+    for name, column in needed.items():
+        if _has_values(frame, column):
+            yield name, OVERVIEWS[name](frame, archs)
 
 
-def _by_name(names: Iterable[str], frame: Frame, archs: Archs) -> Named:
-    yield from ((name, OVERVIEWS[name](frame, archs)) for name in names)
-
-
-def cloud_figures(frame: Frame, archs: Archs) -> Named:
-    """Figures of which each point is a mark, for any number of points."""
-    ran = runs(frame)
-    if not ran.empty:
-        families = ran[FAMILY].fillna(ran[MACHINE]) if FAMILY in ran else ran[MACHINE]
-        few = families.nunique() <= _MOST_PANELS
-        yield "roofline", roofline_figure(ran if few else quickest(ran), archs)
-    yield from _marked(_comparisons(like_with_like(frame), archs), frame)
-
-
-def _comparisons(frame: Frame, archs: Archs) -> Named:
+def _pareto_figures(frame: Frame, archs: Archs) -> Named:
     loads = [workload(row) for row in records(frame) if has_figures(row)]
     for name, against in (("pareto_area", "area_mm2"), ("pareto_energy", "energy_mj")):
         if _has_values(frame, against) and len(set(loads)) < len(loads):
@@ -200,62 +179,24 @@ def point_folder(frame: Frame) -> str:
     head[1] = head[1].rsplit("/", 1)[-1].removesuffix(".onnx")
     head[2] = f"b{head[2]}"
     usual = {name: str(value) for name, value in DEFAULT.columns.items()}
-    values = {name: value for name, value in values.items() if value != usual.get(name)}
-    values = {name: value for name, value in values.items() if value != str(pd.NA)}
-    rest = [f"{_last(name)}={value}" for name, value in values.items()]
+    values = {n: value for n, value in values.items() if value not in (usual.get(n), str(pd.NA))}
+    rest = []
+    for name, value in values.items():
+        dimension = name.startswith(DIMENSION)
+        short = name.removeprefix(DIMENSION) if dimension else name.rpartition(".")[2]
+        rest.append(f"{short}={value}")
     return re.sub(r"[^A-Za-z0-9_.=-]+", "-", "-".join([*head, *rest]))
 
 
-def _last(column: str) -> str:
-    dim = column.removeprefix(DIMENSION)
-    return column.rsplit(".", 1)[-1] if dim == column else dim
-
-
-def save_plots(
-    frame: Frame, archs: Archs, folder: Path, *, layers: Frame | None = None,
-    spans: Frame | None = None, levels: Frame | None = None, details: bool = False,
-    formats: Sequence[str] = ("png",),
-) -> list[Path]:  # fmt: skip
-    """Draw a study into `folder`; gives the paths of the files.
-
-    Args:
-        frame: the study's results, one row for each point.
-        archs: every architecture of the frames by name.
-        folder: where overviews go; details of a point go into a folder of their own below it.
-        layers, spans, levels: the study's other frames, as far as there are any.
-        details: whether to draw what happened within each point.
-        formats: of `FORMATS`; a file for each.
-
-    Raises:
-        ValueError: for a format that is none.
-    """
-    unknown = [name for name in formats if name not in FORMATS]
-    if unknown:
-        raise ValueError(f"format {', '.join(unknown)}: must be one of {', '.join(FORMATS)}")
-    inside = detail_figures(archs, layers, spans, levels) if details else ()
-    return save_figures(chain(overview_figures(frame, archs), inside), folder, formats)
-
-
 def save_figures(
-    figures: Iterable[tuple[str, Figure]], folder: Path, formats: Sequence[str] = ("png",)
+    figures: Iterable[tuple[str, Figure]], folder: Path, suffix: str = "png"
 ) -> list[Path]:
-    """Write `figures` by name into `folder`; gives the paths of the files."""
+    """Write `figures` by name into `folder`, in a format of matplotlib; gives the files."""
     paths = []
     for name, figure in figures:
-        for suffix in formats:
-            path = folder / f"{name}.{suffix}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _save(figure, path, suffix)
-            paths.append(path)
+        paths.append(path := folder / f"{name}.{suffix}")
+        write_atomically(path, partial(figure.savefig, format=suffix, dpi=_DPI))
     return paths
-
-
-def _save(figure: Figure, path: Path, suffix: str) -> None:
-    if suffix == "svg":
-        write_text(path, svg_text(figure))
-    else:
-        how: Any = {"format": suffix, "dpi": _DPI, "metadata": _NO_DATE.get(suffix)}
-        write_atomically(path, lambda target: figure.savefig(target, **how))
 
 
 def _has_values(frame: Frame, column: str) -> bool:
@@ -272,9 +213,9 @@ STUDY, EXPLORE = "pictures", "explore"
 
 def keep_only(folder: Path, made: Iterable[Path], whose: str = STUDY) -> list[Path]:
     """Remove what was drawn into `folder` before, by the same verb, and is not among `made`; gives
-    what went."""
+    what went. A list of that which cannot be trusted lists nothing."""
     now = {path.name: _digest(path) for path in made}
-    drawn = _drawn(folder)
+    drawn = json.loads(read_sealed(folder / DRAWN) or "{}")
     stale = [
         folder / name
         for name, digest in drawn.get(whose, {}).items()
@@ -284,12 +225,6 @@ def keep_only(folder: Path, made: Iterable[Path], whose: str = STUDY) -> list[Pa
         path.unlink(missing_ok=True)
     write_sealed(folder / DRAWN, json.dumps(drawn | {whose: now}, indent=1).encode())
     return stale
-
-
-def _drawn(folder: Path) -> dict[str, dict[str, str]]:
-    """What the list says; nothing where there is none, or none that can be trusted."""
-    content = read_sealed(folder / DRAWN)
-    return {} if content is None else dict(json.loads(content))
 
 
 def _digest(path: Path) -> str:

@@ -16,6 +16,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 import archgen.plots.panels as panels
 import archgen.plots.style as style
 from archgen.outcomes.bottleneck import holder, part_of
+from archgen.outcomes.figures import DRAM, figure_of
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots.panels import (
     Panel,
@@ -68,7 +69,6 @@ def _components(frame: Frame, pattern: re.Pattern[str]) -> tuple[dict[str, str],
 
 _LABELS = {
     "matrix_busy": "busy",
-    "stall_front_end": "waits: front end",
     "stall_no_work": "no work",
     "stall_engine": "waits: other engine",
     "stall_core": "waits: other core",
@@ -262,7 +262,7 @@ def _write_need(axes: Axes, place: int, row: Record) -> None:
     need, least = number(row, "working_set_bytes"), number(row, "compulsory_bytes")
     if not math.isnan(need):
         lines.append(f"working set {show_bytes(need)}")
-    moved = number(row, "dram_read_bytes") + number(row, "dram_write_bytes")
+    moved = figure_of(row, DRAM)
     if least > 0 and not math.isnan(moved):
         lines.append(f"DRAM traffic × {moved / least:.3g}")
     write_at_edge(axes, place, "\n".join(lines), color=style.MUTED)

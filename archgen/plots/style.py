@@ -184,21 +184,16 @@ _FOR_ALL = re.compile(r"<style[^>]*>\*\{([^}]*)\}</style>")
 _ABOUT = re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL)
 
 
-def svg_text(figure: Figure, transparent: bool = False) -> str:
-    """`figure` as a whole SVG file: text as text, the same bytes every time. On white, as nobody
-    knows where a file is shown, unless it is `transparent`."""
-    target = StringIO()
-    with rc_context(_SALT):
-        figure.savefig(target, format="svg", transparent=transparent, metadata=_NO_DATE)
-    return target.getvalue()
-
-
 def as_svg(figure: Figure) -> str:
-    """`figure` as an `<svg>` element for a page: as wide as it was drawn, or as the page allows.
+    """`figure` as an `<svg>` element for a page: as wide as it was drawn, or as the page allows,
+    text as text, the same bytes every time.
 
     Ids are unique to the figure's content. Its title describes it to those who cannot see it.
     """
-    text = svg_text(figure, transparent=True)
+    target = StringIO()
+    with rc_context(_SALT):
+        figure.savefig(target, format="svg", transparent=True, metadata=_NO_DATE)
+    text = target.getvalue()
     text = text[text.index("<svg") :]
     prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:8]}-"
     text = _NAMED.sub(lambda match: match[1] + prefix, text)

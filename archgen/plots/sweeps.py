@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
@@ -21,6 +21,7 @@ import archgen.plots.style as style
 from archgen.outcomes.axes import Slice, StudyAxis, axes, slices
 from archgen.outcomes.bottleneck import holder, part_of
 from archgen.outcomes.estimated import has_figures, run_of
+from archgen.outcomes.figures import DRAM, figure_of, is_of_machine, more_is_better
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.outcomes.fronts import CLOSE, knee
 from archgen.outcomes.points import FIELD
@@ -40,40 +41,37 @@ Points = list[tuple[float, float]]
 class Metric:
     """One figure of a point."""
 
+    figure: str
     name: str
     unit: str
-    of: Callable[[Record], float]
-    """Its value in `unit`, NaN where it is missing."""
-    more: bool = False
-    """Whether more of it is better."""
-    buys: bool = True
-    """Whether a larger machine is there to better it; area is what it is paid with."""
+    factor: float = 1
+    """To `unit` from that of the figure."""
 
     @property
     def title(self) -> str:
         """`latency [ms]`."""
         return f"{self.name} [{self.unit}]"
 
+    @property
+    def buys(self) -> bool:
+        """Whether a larger machine is there to better it; area is what it is paid with."""
+        return not is_of_machine(self.figure) and not self.figure.startswith("peak_")
 
-def _metric(name: str, unit: str, column: str, factor: float = 1, more: bool = False) -> Metric:
-    buys = "area" not in column or more
-    return Metric(name, unit, lambda row: factor * number(row, column), more, buys)
+    def of(self, row: Record) -> float:
+        """Its value in `unit`, NaN where it is missing."""
+        return self.factor * figure_of(row, self.figure)
 
 
-def _traffic(row: Record) -> float:
-    return (number(row, "dram_read_bytes") + number(row, "dram_write_bytes")) / 1e6
-
-
-LATENCY = _metric("latency", "ms", "latency_ms")
-ENERGY = _metric("energy", "mJ", "energy_mj")
+LATENCY = Metric("latency_ms", "latency", "ms")
+ENERGY = Metric("energy_mj", "energy", "mJ")
 METRICS = (
     LATENCY,
-    _metric("throughput", "samples/s", "throughput_ips", more=True),
+    Metric("throughput_ips", "throughput", "samples/s"),
     ENERGY,
-    _metric("area", "mm²", "area_mm2"),
-    _metric("throughput per area", "samples/s/mm²", "throughput_per_mm2", more=True),
-    Metric("DRAM traffic", "MB", _traffic),
-    _metric("matrix use", "%", "matrix_utilization", 100, more=True),
+    Metric("area_mm2", "area", "mm²"),
+    Metric("throughput_per_mm2", "throughput per area", "samples/s/mm²"),
+    Metric(DRAM, "DRAM traffic", "MB", 1e-6),
+    Metric("matrix_utilization", "matrix use", "%", 100),
 )
 """Of every sweep, as far as the study knows them."""
 
@@ -195,14 +193,12 @@ def _lines(choices: Sequence[Slice]) -> list[SliceLine]:
     if len(largest) > 1:
         labelled = [(each, each.network) for each in largest.values()]
     else:
-        ranked = sorted(choices[:_MOST_LINES], key=_fixed_places)
+        ranked = sorted(
+            choices[:_MOST_LINES], key=lambda one: [axis.values.index(v) for axis, v in one.fixed]
+        )
         labelled = [(each, each.label or each.network) for each in ranked]
     looks = zip(labelled[:_MOST_LINES], style.CYCLE, style.MARKERS, strict=False)
     return [SliceLine(one, label, colour, marker) for (one, label), colour, marker in looks]
-
-
-def _fixed_places(one: Slice) -> list[int]:
-    return [axis.values.index(value) for axis, value in one.fixed]
 
 
 def _alive(axis: StudyAxis, rows: Sequence[Record]) -> list[Metric]:
@@ -211,8 +207,7 @@ def _alive(axis: StudyAxis, rows: Sequence[Record]) -> list[Metric]:
     name = f"peak_{match[1]}_bytes" if match else ""
     if match is None or not any(name in row for row in rows):
         return []
-    label = f"{match[1]} memory alive at once"
-    return [Metric(label, "KiB", lambda row: number(row, name) / 1024, buys=False)]
+    return [Metric(name, f"{match[1]} memory alive at once", "KiB", 1 / 1024)]
 
 
 def _need(axis: StudyAxis, one: Slice, archs: Mapping[str, Arch]) -> float | None:
@@ -238,12 +233,13 @@ def _draw_line(panel: Axes, axis: StudyAxis, metric: Metric, line: SliceLine) ->
         signs.add("gap")
         panel.plot(*zip(before[-1], after[0], strict=True), color=line.colour, zorder=1.5, **_GAP)
     for row in line.slice.rows:
+        at = axis.number(axis.value(row) or 0)
         if math.isnan(metric.of(row)):
             bottom = panel.get_xaxis_transform()
-            panel.plot(_at(axis, row), 0.02, "x", color=line.colour, ms=5, transform=bottom)
+            panel.plot(at, 0.02, "x", color=line.colour, ms=5, transform=bottom)
         for value in _run_values(row, metric):
             signs.add("run")
-            panel.plot(_at(axis, row), value, **style.RUN, color=line.colour)
+            panel.plot(at, value, **style.RUN, color=line.colour)
     if (place := _knee(axis, metric, line.slice, pieces)) is not None:
         signs.add("knee")
         panel.plot(*place, mec=line.colour, **_KNEE)
@@ -259,7 +255,7 @@ def _knee(
     if len(pieces) != 1 or not metric.buys or axis.is_need or not reaches_end:
         return None
     points = pieces[0][::-1] if axis.less_is_more else pieces[0]
-    index = knee([y for _, y in points], metric.more)
+    index = knee([y for _, y in points], more_is_better(metric.figure))
     return None if index is None else points[index]
 
 
@@ -277,13 +273,6 @@ def _pieces(axis: StudyAxis, one: Slice, metric: Metric) -> list[Points]:
         last = place
         pieces[-1].append((axis.number(value), y))
     return pieces
-
-
-def _at(axis: StudyAxis, row: Record) -> float:
-    """Where a row stands on an ordered axis."""
-    value = axis.value(row)
-    assert value is not None
-    return axis.number(value)
 
 
 def _swept_side(panel: Axes, axis: StudyAxis) -> None:

@@ -11,13 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -119,18 +118,13 @@ def damaged(path: Path, why: str) -> None:
 
 def say_plainly() -> None:
     """Let warnings of damaged files be one line each on standard error."""
-    others = warnings.showwarning
+    others = warnings.formatwarning
 
-    def show(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int,
-        file: TextIO | None = None, line: str | None = None,
-    ) -> None:  # fmt: skip
-        if issubclass(category, DamagedFile):
-            print(f"warning: {message}", file=file or sys.stderr)
-        else:
-            others(message, category, filename, lineno, file, line)
+    def text(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
+        plain = issubclass(category, DamagedFile)
+        return f"warning: {message}\n" if plain else others(message, category, *place, **more)
 
-    warnings.showwarning = show
+    warnings.formatwarning = text
 
 
 def tidy(folder: Path) -> None:

@@ -194,11 +194,8 @@ def _received(reader: Connection[object, bytes], board: Board, memory: int | Non
 
 
 def _work(
-    work: Callable[[], Result],
-    writer: Connection[bytes, object],
-    memory: int | None,
-    board: Board,
-) -> None:
+    work: Callable[[], Result], writer: Connection[bytes, object], memory: int | None, board: Board,
+) -> None:  # fmt: skip
     become_worker(memory, board)
     try:
         content = pickle.dumps((True, work()))

@@ -20,8 +20,7 @@ from archgen.check.reference import (
     run_node,
     sample_inputs,
 )
-from archgen.models.load import ModelError, SourceModel, load_calibration, open_model
-from archgen.models.sizes import check_sizes
+from archgen.models.load import ModelError, SourceModel, check_sizes, load_calibration, open_model
 from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.points import Point
 from archgen.process.cache import Recent, cache_dir, content_hash

@@ -66,12 +66,9 @@ class NetworkBuilder:
             raise ZooError(f"{self.graph.name}: {why}")
 
     def input(
-        self,
-        name: str,
-        shape: Sequence[int],
-        dtype: int = TensorProto.FLOAT,
+        self, name: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT,
         channel_axis: int | None = None,
-    ) -> ZooTensor:
+    ) -> ZooTensor:  # fmt: skip
         """Declares a graph input; floating-point ones are expected to be standard normal."""
         self.graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
         axis = channel_axis or (1 if len(shape) == 4 else -1)

@@ -16,22 +16,14 @@ from typing import Any
 
 import onnx
 
+import archgen.zoo.classifiers as classifiers
+import archgen.zoo.decoders as decoders
+import archgen.zoo.dense_prediction as dense_prediction
+import archgen.zoo.mobile as mobile
+import archgen.zoo.other as other
+import archgen.zoo.transformer as transformer
 from archgen.schema.source import read_packaged
 from archgen.zoo.builder import NetworkBuilder, ZooError
-from archgen.zoo.classifiers import densenet121, googlenet, resnet, shufflenet_v2, squeezenet, vgg16
-from archgen.zoo.decoders import gpt2, llama, moe
-from archgen.zoo.dense_prediction import unet, yolov8n
-from archgen.zoo.mobile import efficientnet_b0, mobilenet_v1, mobilenet_v2, mobilenet_v3
-from archgen.zoo.other import (
-    conformer,
-    convolution,
-    dlrm,
-    lstm_kws,
-    matrix_product,
-    self_attention,
-    whisper_encoder,
-)
-from archgen.zoo.transformer import bert, vit
 
 __all__ = ["CATALOG", "Option", "ZooError", "ZooNetwork", "build"]
 
@@ -53,19 +45,13 @@ class ZooNetwork:
     tolerance: float = 1e-3
 
 
-_BUILDERS: dict[str, Callable[..., None]] = {
-    function.__name__: function
-    for function in (
-        bert, conformer, convolution, densenet121, dlrm, efficientnet_b0, googlenet, gpt2, llama,
-        lstm_kws, matrix_product, mobilenet_v1, mobilenet_v2, mobilenet_v3, moe, resnet,
-        self_attention, shufflenet_v2, squeezenet, unet, vgg16, vit, whisper_encoder, yolov8n,
-    )
-}  # fmt: skip
+_FAMILIES = (classifiers, decoders, dense_prediction, mobile, other, transformer)
 
 
 def _network(build: str, fixed: Mapping[str, Option] | None = None, **said: Any) -> ZooNetwork:
-    """An entry of the catalog."""
-    return ZooNetwork(build=partial(_BUILDERS[build], **(fixed or {})), **said)
+    """An entry of the catalog; `build` is the name of a function of a family."""
+    builder = next(getattr(family, build) for family in _FAMILIES if hasattr(family, build))
+    return ZooNetwork(build=partial(builder, **(fixed or {})), **said)
 
 
 CATALOG = {
@@ -84,12 +70,14 @@ def build(
     ``ZooError`` for an unknown name or option, or sizes that leave no output.
     """
     if name not in CATALOG:
-        raise ZooError(f"unknown network {name!r}{_guess(name, CATALOG)}; known: {_list(CATALOG)}")
+        raise ZooError(
+            f"unknown network {name!r}{_guess(name, CATALOG)}; known: {', '.join(CATALOG)}"
+        )
     entry = CATALOG[name]
     for option, value in options.items():
         if option not in entry.options:
             guess = _guess(option, entry.options)
-            known = _list(entry.options)
+            known = ", ".join(entry.options)
             raise ZooError(f"{name} has no option {option!r}{guess}; it has: {known}")
         none = value == entry.options[option] == 0
         if not (none or 0 < value < math.inf):
@@ -104,7 +92,3 @@ def build(
 def _guess(word: str, known: Mapping[str, object]) -> str:
     close = get_close_matches(word, known, 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _list(known: Mapping[str, object]) -> str:
-    return ", ".join(known)

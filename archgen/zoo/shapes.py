@@ -1,7 +1,7 @@
 """Shapes of every value of an ONNX model, also where exporters compute them in the graph.
 
 The one idea: shape inference stops at a Reshape or Slice whose operand is computed from another
-tensor's shape. So small values that depend on shapes alone are computed, and inference runs again,
+tensor's shape. So operands that follow from shapes alone are computed, and inference runs again,
 until nothing more becomes known.
 """
 
@@ -15,18 +15,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, inliner, numpy_helper, shape_inference
-from onnx.reference import ReferenceEvaluator
+
+from compiler import api
 
 Shape = tuple[int, ...]
-
-# What exporters write to compute shapes, axes and indices.
-_COMPUTED = {
-    *("Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Pow", "Sqrt", "Floor", "Ceil", "Min"),
-    *("Max", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Not"),
-    *("Where", "Cast", "Constant", "ConstantOfShape", "Range", "Shape", "Size", "Identity"),
-    *("Gather", "Slice", "Concat", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose"),
-    *("Flatten", "Tile", "NonZero", "CumSum", "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin"),
-}
 
 # Values up to this many elements are computed: shapes, axes, indices, small masks.
 _SMALL = 1024
@@ -36,20 +28,52 @@ def known_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
     """Shape by name of every value of the main graph whose shape can be told."""
     light = without_data(model)
     use_stand_ins(light.graph)
-    constants = {
-        tensor.name: numpy_helper.to_array(tensor)
-        for tensor in light.graph.initializer
-        if has_data(tensor)
-    }
+    graph = light.graph
     while True:
-        inferred = shape_inference.infer_shapes(light, data_prop=True)
-        shapes = _annotated(inferred.graph)
-        if all(name in shapes for node in light.graph.node for name in node.output if name):
+        shapes = fixed_shapes(shape_inference.infer_shapes(light, data_prop=True).graph)
+        values = {
+            node.output[0]: np.array(shapes[node.input[0]], np.int64)
+            for node in graph.node
+            if node.op_type == "Shape" and node.input[0] in shapes and not node.attribute
+        }
+        values |= api.constant_values(light, _operands_to_compute(graph, shapes), lambda name: None)
+        if not values or all(name in shapes for n in graph.node for name in n.output if name):
             return shapes
-        before = len(constants)
-        _compute(light, shapes, constants)
-        if len(constants) == before:
-            return shapes
+        rest = [node for node in graph.node if values.keys().isdisjoint(node.output)]
+        graph.ClearField("node")
+        graph.node.extend(rest)
+        graph.initializer.extend(numpy_helper.from_array(v, name) for name, v in values.items())
+
+
+def _operands_to_compute(graph: onnx.GraphProto, shapes: Mapping[str, Shape]) -> list[str]:
+    """What nodes whose results have no known shape read of what follows from constants."""
+    constants = {"", *(tensor.name for tensor in graph.initializer)}
+    computed: set[str] = set()
+    for node in graph.node:
+        if constants.issuperset(node.input) and not any(bodies(node)):
+            constants.update(node.output)
+            computed.update(node.output if len(node.output) == 1 else ())
+    open_nodes = (n for n in graph.node if any(name and name not in shapes for name in n.output))
+    read = dict.fromkeys(name for node in open_nodes for name in node.input if name in computed)
+    return [name for name in read if math.prod(shapes.get(name, ())) <= _SMALL]
+
+
+def fixed_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
+    """Shape by name of the values that `graph` gives one without free extents."""
+    shapes: dict[str, Shape] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        dims = info.type.tensor_type.shape.dim
+        if info.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+            shapes.setdefault(info.name, tuple(dim.dim_value for dim in dims))
+    return shapes
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """The value of an attribute of `node`, or `default`."""
+    for entry in node.attribute:
+        if entry.name == name:
+            return helper.get_attribute_value(entry)
+    return default
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -136,65 +160,22 @@ def use_stand_ins(graph: onnx.GraphProto) -> None:
             node.input.extend(inputs)
 
 
+def port_of(name: str, array: NDArray[Any]) -> onnx.ValueInfoProto:
+    """An input that takes `array`."""
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+    )
+
+
 def has_data(tensor: TensorProto) -> bool:
     """Whether `tensor` is small and has its values in it."""
     size = math.prod(tensor.dims)
     if size > _SMALL or tensor.data_location == TensorProto.EXTERNAL:
         return False
-    filled = (field.name for field, _ in tensor.ListFields())
-    return size == 0 or any(name in _DATA_FIELDS for name in filled)
+    return size == 0 or any(getattr(tensor, field) for field in _DATA_FIELDS)
 
 
 _DATA_FIELDS = (
     *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data"),
     "string_data",
 )
-
-
-def _annotated(graph: onnx.GraphProto) -> dict[str, Shape]:
-    shapes: dict[str, Shape] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        dims = info.type.tensor_type.shape.dim
-        if info.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
-            shapes.setdefault(info.name, tuple(dim.dim_value for dim in dims))
-    return shapes
-
-
-def _compute(
-    light: onnx.ModelProto, shapes: Mapping[str, Shape], constants: dict[str, NDArray[Any]]
-) -> None:
-    """Adds to ``constants``, and to the initializers, what follows from both arguments."""
-    for node in list(light.graph.node):
-        value = _evaluate_node(node, shapes, constants, light)
-        if value is not None:
-            constants[node.output[0]] = value
-            light.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
-            light.graph.node.remove(node)
-
-
-def _evaluate_node(
-    node: onnx.NodeProto,
-    shapes: Mapping[str, Shape],
-    constants: Mapping[str, NDArray[Any]],
-    light: onnx.ModelProto,
-) -> NDArray[Any] | None:
-    if len(node.output) != 1 or node.domain not in ("", "ai.onnx"):
-        return None
-    if node.op_type == "Shape" and node.input[0] in shapes and not node.attribute:
-        return np.array(shapes[node.input[0]], np.int64)
-    given = [name for name in node.input if name]
-    if node.op_type not in _COMPUTED or not all(name in constants for name in given):
-        return None
-    if math.prod(shapes.get(node.output[0], (0,))) > _SMALL:
-        return None
-    infos = [
-        helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(constants[name].dtype), constants[name].shape
-        )
-        for name in dict.fromkeys(given)
-    ]
-    graph = helper.make_graph([node], "value", infos, [onnx.ValueInfoProto(name=node.output[0])])
-    single = helper.make_model(graph, opset_imports=light.opset_import)
-    evaluator: Any = ReferenceEvaluator(single)
-    result = np.asarray(evaluator.run(None, {name: constants[name] for name in given})[0])
-    return result if result.size <= _SMALL and result.dtype.kind in "biuf" else None

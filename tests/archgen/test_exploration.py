@@ -76,7 +76,7 @@ def area(arch: Arch) -> float:
 
 def brute_force(folder: Path, **options: Any) -> list[Arch]:
     plan = load_exploration(asked(folder, **options))
-    return [machine.arch for _, machine in plan.space.machines()]
+    return [machine.arch for machine in plan.space.machines()]
 
 
 def best_by_hand(archs: list[Arch]) -> set[str]:

@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from archgen.cli.main import cli
 from archgen.lint import RULES, findings
-from archgen.lint.rules import sights
-from archgen.lint.subject import ArrayProduct, LintedMachine
+from archgen.lint.rules import beyond_limit
+from archgen.lint.subject import LintedMachine
 from archgen.schema import load_arch, rewritten, shipped_names
+from archgen.schema.tree import dotted
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
 
@@ -54,7 +55,7 @@ def test_every_rule_has_two_machines_here() -> None:
 def test_a_rule_says_arithmetic_alone(said: str) -> None:
     rule = RULES["clock-slow"].model_copy(update={"when": said})
     with pytest.raises((ValueError, SyntaxError)):
-        list(sights(rule, LintedMachine(load_arch(EDGE))))
+        list(beyond_limit("clock-slow", rule, LintedMachine(load_arch(EDGE))))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -101,13 +102,13 @@ def test_a_unit_mistaken_by_a_thousand_or_a_placeholder_is_seen(
 ) -> None:
     arch = rewritten.changed(load_arch(EDGE), {field: thousand})
     assert arch is not None
-    assert f"arch.{field}" in [each.path for each in findings(arch)]
+    assert f"arch.{field}" in [dotted(each.path) for each in findings(arch)]
 
 
 def test_the_best_product_of_a_systolic_array_by_hand() -> None:
     """TPU v1: 4096 entries of sums, half of them for one product; each cycle 256 inputs are read
     and 256 sums of 4 bytes read, added to and written."""
-    product = ArrayProduct.best(load_arch("tpu-v1"))
+    product = LintedMachine(load_arch("tpu-v1")).best_product
     assert (product.m, product.n, product.k) == (2048, 256, 256)
     assert product.cycles == 2048
     assert product.traffic() == {

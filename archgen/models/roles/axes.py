@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from archgen.models.roles.net import Dim, Dims, Net, attribute, node_label, op_types
+from archgen.models.roles.net import Dim, Dims, Net, node_label, op_types
+from archgen.zoo.shapes import attribute
 
 Token = tuple[str, int]
 """An input and one of its axes."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from archgen.models.roles.net import CARRIERS, Array, Net, attribute, node_label, op_types
+from archgen.models.roles.net import CARRIERS, Array, Net, node_label, op_types
+from archgen.zoo.shapes import attribute
 
 _MOST = 64
 """Limits of one value: more come from long chains of arithmetic, not from more operators."""

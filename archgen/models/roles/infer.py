@@ -105,29 +105,25 @@ def _output_axes(flow: AxisFlow, batch: set[Token]) -> dict[str, int | None]:
 def _infer_role(net: Net, port: ModelPort, limits: list[IndexLimits]) -> Role:
     """The kind of one input and how it is sampled; its axis is not known yet."""
     if not net.readers.get(port.name) and port.name not in net.outputs:
-        return _new_role("parameter", UNREAD, "ones" if "mask" in port.name.lower() else "noise")
+        return Role("parameter", UNREAD, "ones" if "mask" in port.name.lower() else "noise")
     if all(extent == 1 for extent in port.dims):
         for node, slot in net.readers.get(port.name, ()):
             if node.op_type == "If" and slot == 0:
-                return _new_role("parameter", f"chooses the branch of {node_label(node)}", "ones")
+                return Role("parameter", f"chooses the branch of {node_label(node)}", "ones")
     if (pair := state(net, port)) is not None:
-        return replace(_new_role("state", pair[1], "small noise"), becomes=pair[0])
+        return Role("state", pair[1], "small noise", becomes=pair[0])
     if limits:
         kind: Kind = "data" if all(each.divides for each in limits) else "index"
         shown = "; ".join(dict.fromkeys(each.evidence for each in limits[:2]))
-        return _new_role(kind, shown, "range", *range_of(limits))
+        return Role(kind, shown, "range", *range_of(limits))
     if (hidden := mask(net, port)) is not None:
-        return _new_role("mask", hidden[0], "zeros" if hidden[1] else "ones")
+        return Role("mask", hidden[0], "zeros" if hidden[1] else "ones")
     if not port.dims:
-        return _new_role("parameter", "a scalar", "positive")
+        return Role("parameter", "a scalar", "positive")
     named = _INDEX.search(port.name) is not None
     if named and helper.tensor_dtype_to_np_dtype(port.elem_type).kind in "iub":
-        return _new_role("index", "its name says so", "range", 0, _FEW)
-    return _new_role("data", "nothing speaks for another role")
-
-
-def _new_role(kind: Kind, evidence: str, fill: Fill = "noise", low: int = 0, high: int = 0) -> Role:
-    return Role(kind, evidence, None, "", fill, low, high)
+        return Role("index", "its name says so", "range", 0, _FEW)
+    return Role("data", "nothing speaks for another role")
 
 
 _FILLS: dict[Kind, Fill] = {
@@ -142,14 +138,13 @@ def _as_stated(found: Role, stated: StatedRole | None) -> Role:
         return found
     if stated.becomes is not None:
         evidence = f"as stated, it becomes output {stated.becomes!r}"
-        made = _new_role("state", evidence, "small noise", found.low, found.high)
-        return replace(made, becomes=stated.becomes)
+        return Role("state", evidence, "small noise", found.low, found.high, stated.becomes)
     # A batch axis alone makes data of a parameter.
     carries = stated.axis is not None and found.kind == "parameter"
     kind = stated.kind or ("data" if carries else found.kind)
     if kind == found.kind:
         return found
-    return _new_role(kind, "as stated", _FILLS[kind], found.low, found.high)
+    return Role(kind, "as stated", _FILLS[kind], found.low, found.high)
 
 
 # Which axis is the batch.

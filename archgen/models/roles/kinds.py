@@ -40,15 +40,15 @@ class Role:
 
     kind: Kind
     evidence: str
-    axis: int | None
-    """The axis of the batch; None: it carries no batch."""
-    axis_evidence: str
     fill: Fill = "noise"
     low: int = 0
     """The least and the largest value of a sample, where `fill` is `range`."""
     high: int = 0
     becomes: str | None = None
     """Of a state, the output that it is in the next inference."""
+    axis: int | None = None
+    """The axis of the batch; None: it carries no batch."""
+    axis_evidence: str = ""
 
     @property
     def shown(self) -> str:

@@ -7,7 +7,6 @@ nodes of subgraphs stand in the list of all nodes, and what a branch hands back 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -109,14 +108,6 @@ class Net:
 def node_label(node: onnx.NodeProto) -> str:
     """`Conv 'conv1'`; the type alone where the node has no name."""
     return f"{node.op_type} {node.name!r}" if node.name else str(node.op_type)
-
-
-def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    """The value of an attribute of `node`, or `default`."""
-    for entry in node.attribute:
-        if entry.name == name:
-            return helper.get_attribute_value(entry)
-    return default
 
 
 def op_types(names: str) -> frozenset[str]:
@@ -229,12 +220,9 @@ def _small_constants(
     return values, frozenset(names)
 
 
-_MOST = 1024
-
-
 def _constant_value(node: onnx.NodeProto) -> Array | None:
     entry = node.attribute[0]
     value = helper.get_attribute_value(entry)
     if isinstance(value, onnx.TensorProto):
-        return numpy_helper.to_array(value).ravel() if math.prod(value.dims) <= _MOST else None
+        return numpy_helper.to_array(value).ravel() if has_data(value) else None
     return None if isinstance(value, onnx.SparseTensorProto) else np.atleast_1d(np.array(value))
