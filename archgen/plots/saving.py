@@ -14,8 +14,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from archgen.outcomes.axes import FAMILY, MACHINE, axes, workload
@@ -41,7 +43,7 @@ from archgen.plots.stacked import (
     stalls_figure,
     waterfall_figure,
 )
-from archgen.plots.style import extend_title
+from archgen.plots.style import NO_DATE, SALT, extend_title
 from archgen.plots.sweeps import map_columns, map_figure, sweep_columns, sweep_figure
 from archgen.process.files import read_sealed, write_atomically, write_sealed
 from archgen.scheduling import DEFAULT
@@ -191,11 +193,14 @@ def point_folder(frame: Frame) -> str:
 def save_figures(
     figures: Iterable[tuple[str, Figure]], folder: Path, suffix: str = "png"
 ) -> list[Path]:
-    """Write `figures` by name into `folder`, in a format of matplotlib; gives the files."""
-    paths = []
+    """Write `figures` by name into `folder`, in a format of matplotlib, the same bytes every time;
+    gives the files."""
+    paths: list[Path] = []
+    how: Any = {"format": suffix, "dpi": _DPI, "metadata": NO_DATE.get(suffix)}
     for name, figure in figures:
         paths.append(path := folder / f"{name}.{suffix}")
-        write_atomically(path, partial(figure.savefig, format=suffix, dpi=_DPI))
+        with rc_context(SALT):
+            write_atomically(path, partial(figure.savefig, **how))
     return paths
 
 

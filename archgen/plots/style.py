@@ -169,8 +169,12 @@ def shown(value: float) -> str:
 
 # A figure as SVG text that fits into a page, whatever the page's colours.
 
-_SALT: Any = {"svg.fonttype": "none", "svg.hashsalt": "archgen"}
-_NO_DATE = {"Date": None, "Creator": None}
+SALT: Any = {"svg.fonttype": "none", "svg.hashsalt": "archgen"}
+NO_DATE: Mapping[str, Any] = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None},
+}
+"""What files of a format would say of the moment and the program that wrote them."""
 _OPEN = {
     INK: "currentColor",
     GRID: f"var(--figure-grid, {GRID})",
@@ -191,8 +195,8 @@ def as_svg(figure: Figure) -> str:
     Ids are unique to the figure's content. Its title describes it to those who cannot see it.
     """
     target = StringIO()
-    with rc_context(_SALT):
-        figure.savefig(target, format="svg", transparent=True, metadata=_NO_DATE)
+    with rc_context(SALT):
+        figure.savefig(target, format="svg", transparent=True, metadata=NO_DATE["svg"])
     text = target.getvalue()
     text = text[text.index("<svg") :]
     prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:8]}-"

@@ -58,7 +58,7 @@ def greedy(items: Sequence[LiveRange], capacity: int) -> dict[str, int] | None:
         lambda item: -item.first,
     )
     for order in orders:
-        found, end = place(items, key=lambda i, order=order: (-order(i), -i.size, i.name))
+        found, end = place(items, key=lambda i: (-order(i), -i.size, i.name))
         if end <= capacity:
             return found
     return None

@@ -194,7 +194,10 @@ class _TreeParser:
     def _add(self, **fields: Any) -> None:
         """Say more of the step that a line belongs to, at the end of what it has several of."""
         step = self._open()
-        more = {n: (*getattr(step, n), v) if n != "slots" else v for n, v in fields.items()}
+        more: dict[str, Any] = {
+            name: value if name == "slots" else (*getattr(step, name), value)
+            for name, value in fields.items()
+        }
         self.steps[-1] = replace(step, **more)
 
     def read_core(self, words: LineTokens) -> None:
