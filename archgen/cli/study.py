@@ -55,7 +55,8 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
 @click.argument("archs", nargs=-1, required=True, metavar="ARCH...|STUDY")
 @click.option(
     "-m", "--model", "models", multiple=True, metavar="MODEL",
-    help="Network: zoo name, name:option=value,..., or .onnx file. May be repeated.",
+    help="Network: zoo name, name:option=value,..., .onnx file, or the .encodings beside one. "
+    "May be repeated.",
 )  # fmt: skip
 @click.option(
     "-b", "--batch", "batches", callback=reads(batches_of), metavar="BATCHES",

@@ -30,6 +30,7 @@ from onnx import TensorProto, checker, external_data_helper, helper, shape_infer
 from archgen.models.binding import batch_of, bind, partially_bound_roles
 from archgen.models.constants import file_and_values, set_values
 from archgen.models.damage import damage, data_damage
+from archgen.models.encodings import SUFFIX, with_encodings
 from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
@@ -84,7 +85,8 @@ def open_model(
     roles: Mapping[str, str] | None = None, ranges: Mapping[str, object] | None = None,
 ) -> SourceModel:  # fmt: skip
     """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
-    the path of an ONNX file, of which inputs may be given values (``net.onnx:scale=0.25``).
+    the path of an ONNX file, of which inputs may be given values (``net.onnx:scale=0.25``), or of
+    the quantization encodings beside it (``net.encodings``).
 
     ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; those
     of a zoo network are its options and ``batch``. The axes of inputs that carry the batch are
@@ -127,7 +129,10 @@ def _resolve_spec(
     that are options of it."""
     if isinstance(spec, Path) or _is_path(spec):
         path, values = file_and_values(str(spec))
-        proto = _load(Path(path))
+        encoded = path.endswith(SUFFIX)
+        proto = _load(Path(path).with_suffix(".onnx") if encoded else Path(path))
+        if encoded:
+            with_encodings(proto, Path(path))
         set_values(proto, values, str(spec))
         return Path(path).stem, proto, dims, ()
     name, _, text = spec.partition(":")
@@ -169,7 +174,7 @@ def _with_sizes(spec: str, given: Mapping[str, Option], dims: Mapping[str, int])
 
 def _is_path(spec: str) -> bool:
     path, _ = file_and_values(spec)
-    return path.endswith(".onnx") or "/" in path or "\\" in path or Path(path).is_file()
+    return path.endswith((".onnx", SUFFIX)) or "/" in path or "\\" in path or Path(path).is_file()
 
 
 def _parsed_options(name: str, text: str) -> dict[str, Option]:

@@ -312,7 +312,7 @@ class Maker:
 
     def _model(self, spec: str) -> str:
         path, values = file_and_values(spec)
-        if not (path.endswith(".onnx") or "/" in path):
+        if not (path.endswith((".onnx", ".encodings")) or "/" in path):
             return spec
         return with_values(os.path.normpath(self.path.parent / path), filter(None, [values]))
 

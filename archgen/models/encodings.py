@@ -1,0 +1,272 @@
+"""Quantization encodings as AIMET and QNN export them, written into the network as QDQ.
+
+Such an export is two files: `net.onnx` in floating point, and `net.encodings` with scales of the
+tensors that are quantized. The one idea: an encoding says what a QuantizeLinear and a
+DequantizeLinear say, so the network gets these, under the tensor's own name, and is then like any
+quantized one.
+
+    conv -> y                   encoding of y
+    conv -> y__wide -> QuantizeLinear -> y__quantized -> DequantizeLinear -> y
+
+Three forms: a list of parts of a tensor by its name (0.6.1), a list of tensors (1.0.0), and the
+fields of QuantizeLinear (2.0.0).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from archgen.models.errors import ModelError
+from archgen.schema.tree import guess
+
+SUFFIX = ".encodings"
+_BITS = (8, 16, 32)
+_COLUMNS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": -1}
+"""Axis of the weights' output channels, by the operator that reads them."""
+_MOVING = (
+    "Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"
+)  # fmt: skip
+"""Operators whose result is quantized like what they read."""
+_SHOWN = 8
+"""Mistakes that are named."""
+
+
+@dataclass(frozen=True)
+class TensorEncoding:
+    """How one tensor is quantized: value = scale * (integer - zero)."""
+
+    kind: str
+    """Type of the integers, as numpy calls it."""
+    scale: NDArray[np.float32]
+    """Of all of it, or one for each position along `axis`."""
+    zero: NDArray[np.int64]
+    axis: int | None = None
+    """None: not said; only where there are several scales does it matter."""
+
+    def quantized(self, values: NDArray[Any], axis: int) -> NDArray[Any]:
+        """`values` as integers; scales lie along `axis`."""
+        shape = [-1 if d == axis else 1 for d in range(values.ndim)]
+        scale, zero = (e.reshape(shape) if e.size > 1 else e for e in (self.scale, self.zero))
+        limits = np.iinfo(self.kind)
+        integers = np.rint(values / scale) + zero
+        made: NDArray[Any] = np.clip(integers, limits.min, limits.max).astype(self.kind)
+        return made.reshape(values.shape)
+
+
+def with_encodings(proto: onnx.ModelProto, path: Path) -> None:
+    """Write the encodings of the file `path` into `proto`, a network in floating point.
+
+    Raises ModelError with everything that is wrong with them.
+    """
+    wrong: list[str] = []
+    encodings = _read(path, wrong)
+    graph = proto.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    ports = [port.name for port in graph.input if port.name not in constants]
+    known = {*constants, *ports, *(name for node in graph.node for name in node.output)}
+    wrong += [
+        f"tensor {name!r}: the network has none of that name{guess(name, known)}"
+        for name in encodings
+        if name not in known
+    ]
+    if wrong:
+        more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
+        raise ModelError(*(f"{path}: {mistake}" for mistake in (*wrong[:_SHOWN], *more)))
+    encodings |= _biases(graph, encodings, constants)
+    writer = _Writer(proto, encodings)
+    for name in ports:
+        writer.quantize_input(name)
+    for name in (name for name in encodings if name in constants):
+        writer.quantize_constant(constants[name])
+    writer.quantize_results()
+
+
+def _biases(
+    graph: onnx.GraphProto, encodings: Mapping[str, TensorEncoding], constants: Collection[str]
+) -> dict[str, TensorEncoding]:
+    """Encodings of biases in units of the accumulator, as a runtime keeps those of which nothing is
+    said, or that they have 32 bits."""
+    makers = {name: node for node in graph.node for name in node.output}
+    found: dict[str, TensorEncoding] = {}
+    for node in graph.node:
+        data, weights, bias, *_ = (*node.input, "", "", "")
+        if node.op_type not in _COLUMNS or bias not in constants or weights not in encodings:
+            continue
+        while data not in encodings and data in makers and makers[data].op_type in _MOVING:
+            data = makers[data].input[0]
+        if data in encodings and (bias not in encodings or encodings[bias].kind == "int32"):
+            scale = encodings[data].scale * encodings[weights].scale
+            found[bias] = TensorEncoding("int32", scale, np.zeros(scale.shape, np.int64), 0)
+    return found
+
+
+class _Writer:
+    """Writes QuantizeLinear and DequantizeLinear into one network."""
+
+    def __init__(self, proto: onnx.ModelProto, encodings: Mapping[str, TensorEncoding]) -> None:
+        self.graph, self.encodings = proto.graph, encodings
+        own = {"": 0} | {each.domain: each.version for each in proto.opset_import}
+        self.domain = ""
+        if own[""] < 21 and any(e.kind.endswith("16") for e in encodings.values()):
+            self.domain = "com.microsoft"  # ONNX itself has 16 bits from operator set 21 on
+            if self.domain not in own:
+                proto.opset_import.append(helper.make_opsetid(self.domain, 1))
+        self.first: list[onnx.NodeProto] = []
+        """Nodes that go before all others."""
+
+    def quantize_input(self, name: str) -> None:
+        """Let all readers of an input read it quantized."""
+        if name in self.encodings:
+            for node in self.graph.node:
+                _rename(node.input, name, f"{name}__rounded")
+            self.first += self._pair(name, name, f"{name}__rounded")
+
+    def quantize_constant(self, tensor: onnx.TensorProto) -> None:
+        """Keep a constant as integers."""
+        name, encoding = tensor.name, self.encodings[tensor.name]
+        values = numpy_helper.to_array(tensor)
+        axis = encoding.axis if encoding.axis is not None else self._columns(name, values.ndim)
+        if encoding.scale.size not in (1, values.shape[axis]):
+            raise ModelError(
+                f"tensor {name!r}: its encoding has {encoding.scale.size} scales, "
+                f"its shape is {list(values.shape)}"
+            )
+        integers = encoding.quantized(values, axis)
+        self.first.append(self._node("DequantizeLinear", f"{name}__quantized", name, name, axis))
+        tensor.CopyFrom(numpy_helper.from_array(integers, f"{name}__quantized"))
+        for port in [port for port in self.graph.input if port.name == name]:
+            self.graph.input.remove(port)
+
+    def quantize_results(self) -> None:
+        """Quantize what nodes compute, right behind them."""
+        nodes = list(self.first)
+        for node in list(self.graph.node):
+            nodes.append(node)
+            for name in [name for name in node.output if name in self.encodings]:
+                _rename(node.output, name, f"{name}__wide")
+                nodes += self._pair(name, f"{name}__wide", name)
+        del self.graph.node[:]
+        self.graph.node.extend(nodes)
+
+    def _pair(self, name: str, source: str, target: str) -> list[onnx.NodeProto]:
+        if np.dtype(self.encodings[name].kind).itemsize > 2:  # nothing rounds to 32 bits
+            return [helper.make_node("Identity", [source], [target])]
+        between = f"{name}__quantized"
+        return [
+            self._node("QuantizeLinear", source, between, name),
+            self._node("DequantizeLinear", between, target, name),
+        ]
+
+    def _node(
+        self, kind: str, source: str, target: str, name: str, axis: int = 0
+    ) -> onnx.NodeProto:
+        encoding = self.encodings[name]
+        parts = {"scale": encoding.scale, "zero": encoding.zero.astype(encoding.kind)}
+        known = {tensor.name for tensor in self.graph.initializer}
+        for part, values in parts.items():
+            if f"{name}__{part}" not in known:
+                made = values if values.size > 1 else values.reshape(())
+                self.graph.initializer.append(numpy_helper.from_array(made, f"{name}__{part}"))
+        several: dict[str, Any] = {"axis": axis} if encoding.scale.size > 1 else {}
+        inputs = [source, *(f"{name}__{part}" for part in parts)]
+        return helper.make_node(
+            kind, inputs, [target], f"{name}__{kind}", domain=self.domain, **several
+        )
+
+    def _columns(self, name: str, rank: int) -> int:
+        """The axis of a constant's output channels."""
+        for node in self.graph.node:
+            if name in node.input:
+                axis = _COLUMNS.get(node.op_type, 0)
+                turned = any(a.name == "transB" and a.i for a in node.attribute)
+                return 0 if turned or rank < 2 else axis % rank
+        return 0
+
+
+def _rename(names: Any, old: str, new: str) -> None:
+    for place, name in enumerate(names):
+        if name == old:
+            names[place] = new
+
+
+def _read(path: Path, wrong: list[str]) -> dict[str, TensorEncoding]:
+    """Encodings by tensor, of those that are integers; mistakes go to `wrong`."""
+    try:
+        content = json.loads(path.read_text())
+        groups = [content[n] for n in ("activation_encodings", "param_encodings") if n in content]
+        groups += [content["encodings"]] if "encodings" in content else []
+    except (OSError, ValueError, TypeError) as mistake:
+        raise ModelError(f"{path} cannot be read: {mistake}") from None
+    found: dict[str, TensorEncoding] = {}
+    if not groups:
+        wrong.append("has no 'activation_encodings', 'param_encodings' or 'encodings'")
+    for group in groups:
+        for name, parts in _by_tensor(group):
+            try:
+                encoding = _encoding(parts)
+            except (KeyError, TypeError, ValueError, IndexError) as mistake:
+                why = f"{mistake} is missing" if isinstance(mistake, KeyError) else mistake
+                wrong.append(f"tensor {name!r}: {why}")
+                continue
+            if encoding is not None:
+                found[name] = encoding
+    return found
+
+
+def _by_tensor(group: Any) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
+    """Name and parts of each tensor, in any of the three forms."""
+    if isinstance(group, dict):
+        yield from group.items()
+    else:
+        yield from ((str(each.get("name", "")), [each]) for each in group)
+
+
+def _encoding(parts: Sequence[Mapping[str, Any]]) -> TensorEncoding | None:
+    """One encoding; None where the tensor stays in floating point."""
+    first = parts[0]
+    if first.get("block_size") or first.get("enc_type", "PER_TENSOR") not in (
+        "PER_TENSOR", "PER_CHANNEL",
+    ):  # fmt: skip
+        raise ValueError("scales by blocks are not read; export it by tensor or by channel")
+    if "y_scale" in first:
+        scale = _floats(first["y_scale"])
+        zero = np.broadcast_to(np.asarray(first.get("y_zero_point", 0), np.int64), scale.shape)
+        kind = str(first["output_dtype"])
+        _check_bits(np.dtype(kind).itemsize * 8 if kind.lstrip("u").startswith("int") else 0, kind)
+        return TensorEncoding(kind, scale, zero, first.get("axis"))
+    if str(first.get("dtype", "int")).lower() != "int":
+        return None
+    bits = int(first["bw"] if "bw" in first else first["bitwidth"])
+    _check_bits(bits, f"int{bits}")
+    scale = _floats(_flat(part["scale"] for part in parts))
+    offset = np.asarray(_flat(part["offset"] for part in parts), np.int64)
+    # Integers count from the offset on: around the middle, what is meant is signed.
+    middle = 1 << (bits - 1)
+    if bits == 32 or np.isin(offset, (-middle, 1 - middle)).all():
+        return TensorEncoding(f"int{bits}", scale, np.zeros(scale.shape, np.int64))
+    return TensorEncoding(f"uint{bits}", scale, -offset)
+
+
+def _check_bits(bits: int, kind: str) -> None:
+    if bits not in _BITS:
+        raise ValueError(f"{kind}: expected integers of {', '.join(map(str, _BITS))} bits")
+
+
+def _floats(values: Any) -> NDArray[np.float32]:
+    scale = np.atleast_1d(np.asarray(values, np.float32))
+    if scale.ndim != 1 or not (scale > 0).all():
+        raise ValueError("scales are numbers above 0, one or a list")
+    return scale
+
+
+def _flat(values: Iterable[Any]) -> list[Any]:
+    return [each for part in values for each in (part if isinstance(part, list) else [part])]
