@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from conv_net import conv_net
+from role_nets import conv_net
 from small_run import machine, two_layers
 
 import archgen

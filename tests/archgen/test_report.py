@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner, Result
-from conv_net import LAYERS, conv_net
 from nest_reader import parse_graph
 from rich.console import Console
+from role_nets import LAYERS, conv_net
 
 from archgen.cli.compile_report import parts
 from archgen.cli.main import cli

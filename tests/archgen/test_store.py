@@ -14,9 +14,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conv_net import conv_net
 from host_only import HOST_ONLY, small_model
 from killed import MACHINES, SLOW, many, quiet
+from role_nets import conv_net
 
 from archgen.process import files
 from archgen.process.files import DamagedFile

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conv_net import conv_net
+from role_nets import conv_net
 from small_run import machine, two_layers
 
 from archgen.outcomes.columns import LEVEL_COLUMNS, SPAN_COLUMNS, ordered
