@@ -93,8 +93,8 @@ def _killed(design: Design, out: Path, jobs: int, moment: tuple[int, float], mar
 
 
 def _seen(out: Path, labels: dict[str, str], hit: bool, before: int, mark: str) -> dict[str, Any]:
-    """What there is after a round: machines whose points are whole, and those that were compiled for
-    in it; JSON files that are not whole; processes that outlived it by seconds."""
+    """What there is after a round: machines whose points are whole, those that were compiled for in
+    it; JSON files that are not whole; processes that outlived it by seconds."""
     survivors = _survivors(mark)
     files = list((out / "runs").glob("*.json"))
     found = list(Store(out).everything())
