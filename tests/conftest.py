@@ -27,8 +27,8 @@ SLOW = (
     # documentation and notebooks, followed as a reader would
     "tests/docs/test_docs.py::test_a_page_does_what_it_says",
     "tests/docs/test_docs.py::test_generated_parts",
-    "tests/docs/test_notebook.py::test_a_notebook_runs",
-    "tests/docs/test_operators.py::test_rows",
+    "tests/docs/test_docs.py::test_a_notebook_runs",
+    "tests/docs/test_docs.py::test_rows",
     # browser, processes, damage
     "tests/archgen/test_report_browser.py",
     "tests/archgen/test_report_explore.py",

@@ -1,88 +1,56 @@
-"""Models that never end, or grow beyond any memory, for test_bounds.py."""
+"""Models that never end, or grow beyond any memory, for test_bounds_of_input.py."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import parser
 
-_OPSET = helper.make_opsetid("", 17)
-_OWN = helper.make_opsetid("own", 1)
-_X = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])
-_Y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])
+_HEAD = '<ir_version: 9, opset_import: ["" : 17, "own" : 1]> g (float[1, 8] x) => (float[1, 8] y)'
+
+
+def _saved(path: Path, text: str) -> Path:
+    onnx.save(parser.parse_model(f"{_HEAD} {text}"), path)
+    return path
+
+
+def _looped(nodes: str, constants: str = "") -> str:
+    """y = x after rounds of `nodes`, which make v2 of v, and of c whether there is another one."""
+    body = f"b (int64 i, bool c, float[1, 8] v) => (bool c2, float[1, 8] v2) {{ {nodes} }}"
+    return (
+        f"<bool true = {{1}}, int64[2] shape = {{1, 8}}{constants}>"
+        f"{{ z = Loop <body = {body}> (, true, x) y = Reshape (z, shape) }}"
+    )
 
 
 def endless(path: Path) -> Path:
     """y = Relu(Relu(Relu(... x))), without end; its shape is known."""
-    nodes = [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Relu", ["v"], ["v2"])]
-    return _saved(path, _looped(nodes), {})
-
-
-def _looped(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """y = x after rounds of `nodes`, which make v2 of v, and of c whether there is another one."""
-    kinds = {"i": TensorProto.INT64, "c": TensorProto.BOOL, "v": TensorProto.FLOAT}
-    dims: dict[str, list[int]] = {"i": [], "c": [], "v": [1, 8]}
-    inputs = [helper.make_tensor_value_info(n, kind, dims[n]) for n, kind in kinds.items()]
-    outputs = [helper.make_tensor_value_info(f"{n}2", kinds[n], dims[n]) for n in ("c", "v")]
-    body = helper.make_graph(nodes, "body", inputs, outputs)
-    loop = helper.make_node("Loop", ["", "true", "x"], ["z"], body=body)
-    return [loop, helper.make_node("Reshape", ["z", "shape"], ["y"])]
+    return _saved(path, _looped("c2 = Identity (c) v2 = Relu (v)"))
 
 
 def doubling(path: Path, levels: int = 40) -> Path:
     """Functions of which each calls the one before it twice: 2 to the power of `levels` nodes."""
-    nodes = [[helper.make_node("Relu", ["x"], ["y"])]]
-    for level in range(1, levels):
-        below = f"f{level - 1}"
-        nodes.append(
-            [
-                helper.make_node(below, ["x"], ["t"], domain="own"),
-                helper.make_node(below, ["t"], ["y"], domain="own"),
-            ]
-        )
+    own = '<domain: "own", opset_import: ["" : 17, "own" : 1]>'
+    calls = [f"t = own.f{level} (x) y = own.f{level} (t)" for level in range(levels - 1)]
     functions = [
-        helper.make_function("own", f"f{level}", ["x"], ["y"], each, [_OPSET, _OWN])
-        for level, each in enumerate(nodes)
+        f"{own} f{level} (x) => (y) {{ {nodes} }}"
+        for level, nodes in enumerate(["y = Relu (x)", *calls])
     ]
-    top = helper.make_node(f"f{levels - 1}", ["x"], ["y"], domain="own")
-    return _saved(path, [top], {}, functions)
+    return _saved(path, "\n".join([f"{{ y = own.f{levels - 1} (x) }}", *functions]))
 
 
 def huge(path: Path, size: int, known: bool) -> Path:
     """y = x + the largest of `size` numbers that a Range makes, whose number is `known` from the
     file, or depends on x in a round of a loop: the shapes of the network itself are known."""
-    value, end = ("x", "last") if known else ("v", "end")
-    nodes = [
-        helper.make_node("Range", ["first", end, "step"], ["r"]),
-        helper.make_node("ReduceMax", ["r"], ["m"], keepdims=0),
-        helper.make_node("Cast", ["m"], ["f"], to=TensorProto.FLOAT),
-        helper.make_node("Add", [value, "f"], ["y" if known else "v2"]),
-    ]
-    before = [
-        helper.make_node("ReduceMax", ["v"], ["a"], keepdims=0),
-        helper.make_node("Mul", ["a", "zero"], ["b"]),
-        helper.make_node("Cast", ["b"], ["d"], to=TensorProto.INT64),
-        helper.make_node("Add", ["d", "last"], ["end"]),
-    ]
-    once = helper.make_node("Less", ["m", "first"], ["c2"])
-    data = {"first": np.array(0), "last": np.array(size), "step": np.array(1)}
-    data["zero"] = np.array(0, np.float32)
-    return _saved(path, nodes if known else _looped([*before, *nodes, once]), data)
-
-
-def _saved(
-    path: Path,
-    nodes: Sequence[onnx.NodeProto],
-    data: Mapping[str, np.ndarray],
-    functions: Sequence[onnx.FunctionProto] = (),
-) -> Path:
-    data = {"true": np.array(True), "shape": np.array([1, 8], np.int64), **data}
-    given = [numpy_helper.from_array(array, name) for name, array in data.items()]
-    graph = helper.make_graph(nodes, "bomb", [_X], [_Y], given)
-    opsets = [_OPSET, _OWN] if functions else [_OPSET]
-    model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=9)
-    onnx.save(model, path)
-    return path
+    value, end, result = ("x", "last", "y") if known else ("v", "end", "v2")
+    constants = (
+        f"int64 first = {{0}}, int64 last = {{{size}}}, int64 step = {{1}}, float zero = {{0}}"
+    )
+    nodes = f"""r = Range (first, {end}, step) m = ReduceMax <keepdims = 0> (r)
+        f = Cast <to = 1> (m) {result} = Add ({value}, f)"""
+    if known:
+        return _saved(path, f"<{constants}> {{ {nodes} }}")
+    before = """a = ReduceMax <keepdims = 0> (v) b = Mul (a, zero) d = Cast <to = 7> (b)
+        end = Add (d, last)"""
+    return _saved(path, _looped(f"{before} {nodes} c2 = Less (m, first)", f", {constants}"))

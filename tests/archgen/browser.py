@@ -89,13 +89,6 @@ class Page:
             raise RuntimeError(str(made["exceptionDetails"].get("exception", made)))
         return made["result"].get("value")
 
-    def press(self, key: str, code: int) -> None:
-        """A key pressed and released."""
-        text = {"text": "\r"} if key == "Enter" else {}
-        for kind in ("keyDown", "keyUp"):
-            known = {"key": key, "code": key, "windowsVirtualKeyCode": code}
-            self.call("Input.dispatchKeyEvent", type=kind, **known, **text)
-
     def point_at(self, x: float, y: float) -> None:
         """The mouse moved to a place of the window."""
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -109,11 +102,6 @@ class Page:
         for x, y in places[1:]:
             self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, buttons=1, **held)
         self.call("Input.dispatchMouseEvent", type="mouseReleased", x=last_x, y=last_y, **held)
-
-    def printed(self, target: Path) -> None:
-        """The page as a printer gets it, as a PDF file."""
-        made = self.call("Page.printToPDF", printBackground=True)
-        target.write_bytes(base64.b64decode(made["data"]))
 
     def screenshot(self, target: Path, whole: bool = False) -> None:
         """What is visible, or the whole page, as a PNG file."""

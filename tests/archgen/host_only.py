@@ -1,20 +1,27 @@
 """A compiler for tests: it leaves the whole model to the host, in one instruction.
 
 Its programs pass the verifier, execute and simulate like any other, so everything around the
-compiler is tested with real parts. Names of the models choose what goes wrong.
+compiler is tested with real parts. Names of the models choose what goes wrong. And commands and
+processes as a user starts them.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import onnx
+from click.testing import CliRunner, Result
 from onnx import helper, numpy_helper
 from role_nets import model
 
+from archgen.cli.main import cli, complain
 from archgen.toolchain import Compiled, Request, Toolchain, execute
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import Stages
@@ -133,3 +140,49 @@ def as_it_is(proto: onnx.ModelProto, name: str, stages: Stages) -> onnx.ModelPro
 
 
 HOST_ONLY = Toolchain(as_it_is, compile_host_only, execute, simulate, measure)
+
+
+def invoke(*arguments: object) -> Result:
+    """What a command does."""
+    return CliRunner().invoke(cli, list(map(str, arguments)))
+
+
+def refused(*arguments: object) -> str:
+    """What a command says of a mistake of its user, a line each."""
+    error = invoke(*arguments).exception
+    assert isinstance(error, Exception)
+    with redirect_stderr(StringIO()) as printed:
+        assert complain(error) == 2
+    return "".join(line.removeprefix("error: ") for line in printed.getvalue().splitlines(True))
+
+
+def compiled(net: Path | str, file: Path, arch: str = "mcu-npu", *more: object) -> Path:
+    """A file with the program of a network."""
+    done = invoke("compile", arch, "-m", net, "--effort", 0, *more, "-o", file)
+    assert done.exit_code == 0, done.output
+    return file
+
+
+def python(*arguments: object) -> subprocess.Popen[str]:
+    """A process that can import what stands in this folder."""
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parents[1]), os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )  # fmt: skip
+
+
+def prints(process: subprocess.Popen[str]) -> str:
+    """The next line of a process."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def go_on(*processes: subprocess.Popen[str]) -> None:
+    """Processes that wait for a line have it."""
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,23 +58,7 @@ def quiet(out: Path | str, jobs: int = 1, **options: Any) -> Running:
     return Running(jobs, out, plots=False, **options)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What there is after a round."""
-
-    jobs: int
-    killed: bool
-    stored: list[str]
-    """Machines whose points are whole."""
-    compiled: list[str]
-    """Machines that were compiled for in this round, in order."""
-    broken: int
-    """JSON files that are not whole."""
-    survivors: int
-    """Processes that outlived the study by seconds."""
-
-
-def rounds(folder: Path, kills: int, jobs: int, seed: int) -> Iterator[Seen]:
+def rounds(folder: Path, kills: int, jobs: int, seed: int) -> Iterator[dict[str, Any]]:
     """Studies in `folder`, each killed at some moment; a new study when one is done."""
     chance = random.Random(seed)
     design = many(folder / "small.onnx")
@@ -87,7 +71,7 @@ def rounds(folder: Path, kills: int, jobs: int, seed: int) -> Iterator[Seen]:
         moment = before + chance.randint(0, _MOST), chance.uniform(0, _PAUSE)
         hit = _killed(design, out, jobs, moment, mark)
         killed += hit
-        yield _seen(out, labels, jobs, hit, before, mark)
+        yield _seen(out, labels, hit, before, mark)
         study += not hit
 
 
@@ -108,18 +92,19 @@ def _killed(design: Design, out: Path, jobs: int, moment: tuple[int, float], mar
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def _seen(out: Path, labels: dict[str, str], jobs: int, hit: bool, before: int, mark: str) -> Seen:
+def _seen(out: Path, labels: dict[str, str], hit: bool, before: int, mark: str) -> dict[str, Any]:
+    """What there is after a round: machines whose points are whole, those that were compiled for in
+    it; JSON files that are not whole; processes that outlived it by seconds."""
     survivors = _survivors(mark)
     files = list((out / "runs").glob("*.json"))
     found = list(Store(out).everything())
-    return Seen(
-        jobs,
-        hit,
-        sorted(labels[outcome.key] for outcome in found),
-        [line.split()[0] for line in _log(out)[before:]],
-        len(files) - len(found),
-        survivors,
-    )
+    return {
+        "killed": hit,
+        "stored": sorted(labels[outcome.key] for outcome in found),
+        "compiled": [line.split()[0] for line in _log(out)[before:]],
+        "broken": len(files) - len(found),
+        "survivors": survivors,
+    }
 
 
 def _log(out: Path) -> list[str]:
@@ -149,8 +134,7 @@ def main(folder: str, kills: str, jobs: str, seed: str) -> None:
     """Print each round as a line of JSON."""
     code_version()
     for seen in rounds(Path(folder), int(kills), int(jobs), int(seed)):
-        line: dict[str, Any] = vars(seen)
-        print(json.dumps(line), flush=True)
+        print(json.dumps(seen), flush=True)
 
 
 if __name__ == "__main__":

@@ -38,25 +38,25 @@ def _at(memory: str, address: int, *shape: int) -> Operand:
     return Operand(memory, Address(address), shape, contiguous(shape, 1), "int8")
 
 
+def _use(token: str) -> tuple[tuple[str, int], ...]:
+    return ((token, 1),)
+
+
 def two_layers() -> Program:
     """A load and a product for `conv` (group 0), then relu and store for `act` (group 1)."""
-
-    def use(token: str) -> tuple[tuple[str, int], ...]:
-        return ((token, 1),)
-
     load = Copy(
-        engine="load", src=_at("dram", 0, 160), dst=_at("local", 0, 160), signals=use("x"),
+        engine="load", src=_at("dram", 0, 160), dst=_at("local", 0, 160), signals=_use("x"),
     )  # fmt: skip
     product = Gemm(
         engine="matrix", a=_at("local", 0, 1, 1, 4, 8), w=_at("local", 32, 8, 4),
-        dst=_at("local", 64, 1, 1, 4, 4), waits=use("x"), signals=use("y"),
+        dst=_at("local", 64, 1, 1, 4, 4), waits=_use("x"), signals=_use("y"),
     )  # fmt: skip
     relu = Unary(
         engine="vector", function="relu", a=_at("local", 0, 64), dst=_at("local", 0, 64),
-        waits=use("y"), signals=use("z"), origin=1,
+        waits=_use("y"), signals=_use("z"), origin=1,
     )  # fmt: skip
     store = Copy(
-        engine="store", src=_at("local", 0, 64), dst=_at("dram", 1 << 20, 64), waits=use("z"),
+        engine="store", src=_at("local", 0, 64), dst=_at("dram", 1 << 20, 64), waits=_use("z"),
         origin=1,
     )  # fmt: skip
     buffers = (
@@ -77,23 +77,13 @@ def two_tiles() -> Program:
     start, 1 from 0, 0 from 10, 1 from 30, 2 from 50.
     """
     load = Copy(
-        engine="load",
-        src=_at("dram", 0, 160),
-        dst=_at("local", 0, 160),
-        waits=(("free", 1),),
-        signals=(("full", 1),),
-    )
+        engine="load", src=_at("dram", 0, 160), dst=_at("local", 0, 160), waits=_use("free"),
+        signals=_use("full"),
+    )  # fmt: skip
     relu = Unary(
-        engine="vector",
-        function="relu",
-        a=_at("local", 0, 320),
-        dst=_at("local", 0, 320),
-        waits=(("full", 1),),
-        signals=(("free", 1),),
-    )
-    return replace(
-        two_layers(),
-        cores=((Loop("t", 2, (load, relu)),),),
-        tokens=({"full": 0, "free": 2},),
-        buffers=(),
-    )
+        engine="vector", function="relu", a=_at("local", 0, 320), dst=_at("local", 0, 320),
+        waits=_use("full"), signals=_use("free"),
+    )  # fmt: skip
+    loop = Loop("t", 2, (load, relu))
+    tokens = {"full": 0, "free": 2}
+    return replace(two_layers(), cores=((loop,),), tokens=(tokens,), buffers=())

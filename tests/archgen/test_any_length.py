@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-import onnx
-import onnx.parser
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -56,146 +54,51 @@ def file_of(name: str, folder: Path) -> str:
     return str(saved(net(text(name)), folder, name))
 
 
-def written(path: Path, nodes: str, ports: str, **constants: tuple[int, ...]) -> str:
-    """The file of a network of `nodes`; constants are of these shapes, normal numbers."""
-    graph = onnx.parser.parse_graph(f"net ({ports}) {{ {nodes} }}")
-    random = np.random.default_rng(0)
-    graph.initializer.extend(
-        onnx.numpy_helper.from_array(random.normal(size=shape).astype("f4"), name)
-        for name, shape in constants.items()
-    )
-    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
-    onnx.save(proto, path)
-    return str(path)
+def spans(most: Mapping[str, int]) -> dict[str, SizeRange]:
+    return {dim: SizeRange(1, last) for dim, last in most.items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "arch", "dtype"),
-    [
-        pytest.param("pooled", "stcp920", "fp16", id="means over time"),
-        pytest.param("pooled", "soma-edge", "int8", id="means of integers"),
-        pytest.param("image", "ascend-310-like", "fp16", id="a mean over a length twice"),
-        pytest.param("pooled", "gemmini-16", "int8", id="means that the host computes"),
-        pytest.param("angles", "soma-edge", "int8", id="constants as they are folded"),
-        pytest.param("angles", "mcu-npu", "int8", id="constants that the host has inside"),
-        pytest.param("running", "stcp920", "fp16", id="sums up to each position"),
-        pytest.param("running", "soma-edge", "int8", id="the same beside integers"),
-        pytest.param("rotation", "stcp920", "fp16", id="weights that are rows of a table"),
-        pytest.param("convolved", "stcp920", "fp16", id="windows over time, in parts by cores"),
-        pytest.param(
-            "convolved", "soma-edge", "int8", id="borders of integers, and much room on chip"
-        ),
-        pytest.param("convolved", "ascend-310-like", "int8", id="windows as products"),
-        pytest.param("features", "stcp920", "int8", id="windows over time and frequency"),
-    ],
-)
-def test_a_network_for_a_range_is_right_at_any_length(
-    name: str, arch: str, dtype: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    model = file_of(name, tmp_path_factory.mktemp("any"))
-
-    @settings(max_examples=3)
-    @given(st.integers(1, 30))
-    def at(length: int) -> None:
-        check(model, arch, dtype, {"rows": length}, rows=SizeRange(1, 30))
-
-    at()
-
-
-@pytest.mark.parametrize(
-    ("name", "arch", "dtype", "low"),
-    [
-        pytest.param("listening", "stcp920", "fp16", 1, id="every second frame"),
-        pytest.param("listening", "gemmini-16", "int8", 1, id="the same as products of integers"),
-        pytest.param("raw", "soma-edge", "int8", 1, id="twelve steps, rounded once"),
-        pytest.param("raw", "cocco-simba-2c", "int8", 1, id="in parts by cores"),
-        pytest.param("raw", "ascend-310-like", "fp16", 1, id="windows as products"),
-        pytest.param("halved", "soma-edge", "int8", 1, id="branches of an image"),
-        pytest.param("halved", "gemmini-16", "int8", 1, id="pools that the host computes"),
-        pytest.param("halved", "cocco-simba-2c", "int8", 1, id="branches in parts by cores"),
-        pytest.param("halved", "ascend-310-like", "fp16", 1, id="depthwise in real numbers"),
-        pytest.param("patches", "cocco-simba-2c", "int8", 4, id="shares of shares"),
-        pytest.param("levels", "soma-edge", "int8", 1, id="sums of shares"),
-        pytest.param("averages", "stcp920", "fp16", 1, id="means of what is there"),
-        pytest.param("averages", "soma-edge", "int8", 1, id="the same of integers"),
-        pytest.param("averages", "gemmini-16", "int8", 1, id="the same by the host"),
-        pytest.param("surroundings", "ascend-310-like", "fp16", 1, id="means of two lengths"),
-        pytest.param("largest", "gemmini-16", "int8", 1, id="ends that the host pads"),
-    ],
-)
-def test_windows_in_steps_are_right_at_all_lengths(
-    name: str, arch: str, dtype: str, low: int, tmp_path: Path
-) -> None:
-    model = file_of(name, tmp_path)
-    for length in range(low, 14):
-        check(model, arch, dtype, {"rows": length}, rows=SizeRange(low, 13))
-
-
-@pytest.mark.parametrize(
-    ("arch", "dtype"),
-    [
-        pytest.param("gemmini-16", "int8", id="that the array finishes"),
-        pytest.param("neuroncore-v2-like", "fp16", id="that the vector engine finishes"),
-        pytest.param("ascend-310-like", "fp16", id="in one instruction"),
-    ],
-)
-def test_sums_over_a_length_end_at_all_lengths(arch: str, dtype: str, tmp_path: Path) -> None:
-    """gemmini-16 multiplies 16 at once."""
-    model = file_of("summed", tmp_path)
-    for length in (1, 15, 16, 17, 31, 32, 33, 49, 50):
-        check(model, arch, dtype, {"rows": length}, rows=SizeRange(1, 50))
-
-
-@pytest.mark.parametrize("arch", ["gemmini-16", "ethos-u65-like"])
-def test_a_mean_that_engines_of_integers_do_not_finish_is_made_by_the_host(
-    arch: str, tmp_path: Path
-) -> None:
-    """Of one length it is a sum in steps that follow from it; of all, a product with a share."""
-    model = written(
-        tmp_path / "net.onnx",
-        "c = Conv <kernel_shape=[3], pads=[1, 1]> (x, w) g = GlobalAveragePool (c)"
-        " f = Flatten (g) y = MatMul (f, v)",
-        "float[1,8,rows] x) => (float[1,4] y", w=(16, 8, 3), v=(16, 4),
-    )  # fmt: skip
-    for length in (1, 7, 20):
-        check(model, arch, "int8", {"rows": length}, rows=SizeRange(1, 20))
-
-
-def test_windows_in_steps_whose_share_many_cores_have(tmp_path: Path) -> None:
-    model = file_of("patches", tmp_path)
-    for length in (4, 7, 33, 63, 64):
-        check(model, "stcp920", "fp16", {"rows": length}, rows=SizeRange(4, 64))
-
-
-@settings(max_examples=3)
-@given(past=st.integers(1, 40))
-def test_a_cache_of_integers_of_any_size(past: int) -> None:
-    check(LLAMA, "soma-edge", "int8", {"past": past}, past=SizeRange(1, 40))
-
-
-PROMPT = {"past": SizeRange(1, 9), "sequence": SizeRange(1, 6)}
+LLAMAS = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
+PROMPT = {"past": 9, "sequence": 6}
 """A prompt in pieces, after some tokens. A single token has nothing that a mask hides, so at
 `sequence` 1 the network lacks the operator that hides it."""
-
-
-@settings(max_examples=2)
-@given(past=st.integers(1, 9), sequence=st.integers(1, 6))
-@example(past=4, sequence=1)
-def test_a_prompt_in_pieces_of_any_size(past: int, sequence: int) -> None:
-    check(PIECES, "stcp920", "fp16", {"past": past, "sequence": sequence}, **PROMPT)
-
-
-SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
+ROWS, MERGED = {"rows": 30}, {"batch": 4, "rows": 20}
 
 
 @pytest.mark.parametrize(
-    ("name", "arch", "dtype", "ranges"),
+    ("name", "arch", "dtype", "most"),
     [
+        pytest.param("pooled", "stcp920", "fp16", ROWS, id="means over time"),
+        pytest.param("pooled", "soma-edge", "int8", ROWS, id="means of integers"),
+        pytest.param("image", "ascend-310-like", "fp16", ROWS, id="a mean over a length twice"),
+        pytest.param("pooled", "gemmini-16", "int8", ROWS, id="means that the host computes"),
+        pytest.param("angles", "soma-edge", "int8", ROWS, id="constants as they are folded"),
+        pytest.param("angles", "mcu-npu", "int8", ROWS, id="constants that the host has inside"),
+        pytest.param("running", "stcp920", "fp16", ROWS, id="sums up to each position"),
+        pytest.param("running", "soma-edge", "int8", ROWS, id="the same beside integers"),
+        pytest.param("rotation", "stcp920", "fp16", ROWS, id="weights that are rows of a table"),
+        pytest.param("convolved", "stcp920", "fp16", ROWS, id="windows, in parts by cores"),
+        pytest.param("convolved", "soma-edge", "int8", ROWS, id="borders of integers, and room"),
+        pytest.param("convolved", "ascend-310-like", "int8", ROWS, id="windows as products"),
+        pytest.param("features", "stcp920", "int8", ROWS, id="windows over time and frequency"),
+        # Open dimensions that a network merges.
+        pytest.param("flat", "soma-edge", "int8", MERGED, id="one matrix of integers"),
+        pytest.param("flat", "stcp920", "fp16", MERGED, id="one matrix, in parts by cores"),
+        pytest.param("totals", "ascend-310-like", "fp16", MERGED, id="sums to each row of a batch"),
+        pytest.param("totals", "soma-edge", "int8", MERGED, id="such sums beside integers"),
+        pytest.param("clips", "soma-edge", "int8", MERGED, id="images of films"),
+        pytest.param("clips", "gemmini-16", "int8", MERGED, id="whose means the host computes"),
+        pytest.param("channels", "ascend-310-like", "fp16", MERGED, id="signals side by side"),
+        pytest.param("attention", "soma-edge", "int8", MERGED, id="heads of integers"),
+        pytest.param("attention", "ascend-310-like", "fp16", MERGED, id="heads"),
+        pytest.param("attention", "gemmini-16", "int8", MERGED, id="sums the array finishes"),
+        pytest.param("flat", "gemmini-16", "int8", MERGED, id="rows that the host normalizes"),
+        # Several lengths at once, and caches.
+        pytest.param(LLAMA, "soma-edge", "int8", {"past": 40}, id="a cache of integers"),
+        pytest.param(PIECES, "stcp920", "fp16", PROMPT, id="a prompt in pieces"),
+        pytest.param(LLAMAS, "soma-edge", "int8", {"past": 40, "sequence": 8}, id="shared keys"),
         pytest.param(
-            SHARED, "soma-edge", "int8", {"past": 40, "sequence": 8}, id="heads that share keys"
-        ),
-        pytest.param(
-            SHARED, "tpu-v3-like", "bf16", {"batch": 3, "past": 9, "sequence": 8}, id="three"
+            LLAMAS, "tpu-v3-like", "bf16", {"batch": 3, "past": 9, "sequence": 8}, id="three"
         ),
         pytest.param(
             LLAMA.replace("sequence=1,", ""), "soma-edge", "int8",
@@ -211,46 +114,61 @@ SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
         ),
     ],
 )  # fmt: skip
-def test_several_lengths_at_once(name: str, arch: str, dtype: str, ranges: dict[str, int]) -> None:
-    spans = {dim: SizeRange(1, most) for dim, most in ranges.items()}
+def test_a_network_for_ranges_is_right_at_any_length(
+    name: str, arch: str, dtype: str, most: dict[str, int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    model = name if ":" in name else file_of(name, tmp_path_factory.mktemp("any"))
+    alone = tuple(1 if dim in ("batch", "sequence") else last for dim, last in most.items())
 
     @settings(max_examples=3)
-    @given(st.tuples(*(st.integers(1, most) for most in ranges.values())))
+    @given(st.tuples(*(st.integers(1, last) for last in most.values())))
+    @example(alone)
     def at(lengths: tuple[int, ...]) -> None:
-        check(name, arch, dtype, dict(zip(ranges, lengths, strict=True)), **spans)
+        check(model, arch, dtype, dict(zip(most, lengths, strict=True)), **spans(most))
 
     at()
+
+
+SMALL, ENDS = range(1, 14), (1, 15, 16, 17, 31, 32, 33, 49, 50)
 
 
 @pytest.mark.parametrize(
-    ("name", "arch", "dtype"),
+    ("name", "arch", "dtype", "lengths"),
     [
-        pytest.param("flat", "soma-edge", "int8", id="one matrix of integers"),
-        pytest.param("flat", "stcp920", "fp16", id="one matrix, in parts by cores"),
-        pytest.param("totals", "ascend-310-like", "fp16", id="sums up to each row of a batch"),
-        pytest.param("totals", "soma-edge", "int8", id="the same beside integers"),
-        pytest.param("clips", "soma-edge", "int8", id="images of films"),
-        pytest.param("clips", "gemmini-16", "int8", id="images whose means the host computes"),
-        pytest.param("channels", "ascend-310-like", "fp16", id="signals side by side"),
-        pytest.param("attention", "soma-edge", "int8", id="heads of integers"),
-        pytest.param("attention", "ascend-310-like", "fp16", id="heads"),
-        pytest.param("attention", "gemmini-16", "int8", id="heads whose sums the array finishes"),
-        pytest.param("flat", "gemmini-16", "int8", id="rows that the host normalizes"),
+        # Windows in steps.
+        pytest.param("listening", "stcp920", "fp16", SMALL, id="every second frame"),
+        pytest.param("listening", "gemmini-16", "int8", SMALL, id="as products of integers"),
+        pytest.param("raw", "soma-edge", "int8", SMALL, id="twelve steps, rounded once"),
+        pytest.param("raw", "cocco-simba-2c", "int8", SMALL, id="in parts by cores"),
+        pytest.param("raw", "ascend-310-like", "fp16", SMALL, id="windows as products"),
+        pytest.param("halved", "soma-edge", "int8", SMALL, id="branches of an image"),
+        pytest.param("halved", "gemmini-16", "int8", SMALL, id="pools that the host computes"),
+        pytest.param("halved", "cocco-simba-2c", "int8", SMALL, id="branches in parts by cores"),
+        pytest.param("halved", "ascend-310-like", "fp16", SMALL, id="depthwise in real numbers"),
+        pytest.param("patches", "cocco-simba-2c", "int8", range(4, 14), id="shares of shares"),
+        pytest.param("patches", "stcp920", "fp16", (4, 7, 33, 63, 64), id="shares of many cores"),
+        pytest.param("levels", "soma-edge", "int8", SMALL, id="sums of shares"),
+        pytest.param("averages", "stcp920", "fp16", SMALL, id="means of what is there"),
+        pytest.param("averages", "soma-edge", "int8", SMALL, id="the same of integers"),
+        pytest.param("averages", "gemmini-16", "int8", SMALL, id="the same by the host"),
+        pytest.param("surroundings", "ascend-310-like", "fp16", SMALL, id="means of two lengths"),
+        pytest.param("largest", "gemmini-16", "int8", SMALL, id="ends that the host pads"),
+        # Sums over a length: gemmini-16 multiplies 16 at once.
+        pytest.param("summed", "gemmini-16", "int8", ENDS, id="sums that the array finishes"),
+        pytest.param("summed", "neuroncore-v2-like", "fp16", ENDS, id="the vector engine does"),
+        pytest.param("summed", "ascend-310-like", "fp16", ENDS, id="sums in one instruction"),
+        # Of one length it is a sum in steps that follow from it; of all, a product with a share.
+        pytest.param("mean", "gemmini-16", "int8", (1, 7, 20), id="a mean by the host"),
+        pytest.param("mean", "ethos-u65-like", "int8", (1, 7, 20), id="the same elsewhere"),
     ],
 )
-def test_open_dimensions_that_a_network_merges(
-    name: str, arch: str, dtype: str, tmp_path_factory: pytest.TempPathFactory
+def test_a_network_for_a_range_is_right_at_all_of_its_lengths(
+    name: str, arch: str, dtype: str, lengths: Sequence[int], tmp_path: Path
 ) -> None:
-    model = file_of(name, tmp_path_factory.mktemp("merged"))
-    most = {"batch": SizeRange(1, 4), "rows": SizeRange(1, 20)}
-
-    @settings(max_examples=3)
-    @given(st.integers(1, 4), st.integers(1, 20))
-    @example(1, 20)
-    def at(batch: int, rows: int) -> None:
-        check(model, arch, dtype, {"batch": batch, "rows": rows}, **most)
-
-    at()
+    model = file_of(name, tmp_path)
+    for length in lengths:
+        check(model, arch, dtype, {"rows": length}, rows=SizeRange(lengths[0], lengths[-1]))
 
 
 def test_open_rows_of_a_fixed_batch_that_a_network_merges(tmp_path: Path) -> None:
@@ -259,20 +177,18 @@ def test_open_rows_of_a_fixed_batch_that_a_network_merges(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("nodes", "last"),
-    [("y = Relu (m)", "Relu_3"), ("c = Softmax <axis=0> (m) y = Reshape (c, o)", "Softmax_3")],
+    ("nodes", "shape", "last"),
+    [
+        ("y = Relu (m)", "a,b", "Relu_3"),
+        ("c = Softmax <axis=0> (m) y = Reshape (c, o)", "a,b,c", "Softmax_3"),
+    ],
 )
 def test_merged_dimensions_that_stay_merged_are_refused(
-    tmp_path: Path, nodes: str, last: str
+    tmp_path: Path, nodes: str, shape: str, last: str
 ) -> None:
-    path = written(
-        tmp_path / "net.onnx",
-        "f = Constant <value_ints=[-1, 4]> ()"
-        f" o = Shape (x) m = Reshape (x, f) {nodes}",
-        "float[batch,rows,4] x) => (float[a,b,c] y" if "Softmax" in nodes
-        else "float[batch,rows,4] x) => (float[a,b] y",
-    )  # fmt: skip
-    most = {"batch": SizeRange(1, 3), "rows": SizeRange(1, 9)}
+    text = f"""net (float[batch,rows,4] x) => (float[{shape}] y)
+      {{ f = Constant <value_ints=[-1, 4]> () o = Shape (x) m = Reshape (x, f) {nodes} }}"""
+    path, most = str(saved(net(text), tmp_path)), spans({"batch": 3, "rows": 9})
     row = row_of(path, "stcp920", "fp16", {"batch": 3, "rows": 5}, **most)
     assert row["status"] == "unsupported"
     assert last in str(row["reason"])
@@ -294,6 +210,8 @@ def test_a_mask_that_hides_something_from_a_single_token_is_found() -> None:
 
     wrong = Workbench(replace(STANDARD, compile=hiding))
     for past, right in ((4, False), (3, True)):
-        row = row_of(PIECES, "stcp920", "fp16", {"past": past, "sequence": 1}, wrong, **PROMPT)
+        row = row_of(
+            PIECES, "stcp920", "fp16", {"past": past, "sequence": 1}, wrong, **spans(PROMPT)
+        )
         assert row["verified"] is right
         assert right or str(row["note"]).startswith("h.0.attn.weights: off by")

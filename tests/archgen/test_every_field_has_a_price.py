@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conv_net import conv_net, depth_net
+from role_nets import conv_net, depth_net
 
 import archgen
 from archgen.cli.topics import parts

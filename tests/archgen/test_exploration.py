@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import optuna
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from host_only import small_model
+from host_only import python, small_model
 from hypothesis import given
 from hypothesis import strategies as st
 from lending_tools import BY_SIZE, KIB, OFF, RIGHT, TRADE_OFF, cycles_of
@@ -242,9 +240,8 @@ def test_several_networks_count_together(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, signal, sys
+import os, signal
 from pathlib import Path
-sys.path.insert(0, {here!r})
 import archgen.studies.design
 archgen.studies.design.code_version = lambda: "one"
 from test_exploration import asked, load_exploration, means, search
@@ -258,11 +255,11 @@ search(load_exploration(asked(Path({folder!r}), trials=16, batch=8)),
 
 @pytest.mark.parametrize("after", [3, 10, 15])
 def test_a_killed_search_goes_on_and_computes_nothing_twice(tmp_path: Path, after: int) -> None:
-    out, here = tmp_path / "out", str(Path(__file__).parent)
+    out = tmp_path / "out"
     asked(tmp_path)
-    code = KILLED.format(here=here, after=after, folder=str(tmp_path), out=str(out))
-    killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
-    assert killed.returncode == -9, killed.stderr.decode()
+    killed = python("-c", KILLED.format(after=after, folder=str(tmp_path), out=str(out)))
+    _, wrong = killed.communicate(timeout=100)
+    assert killed.returncode == -9, wrong
     result = found(tmp_path, means(out), trials=16, batch=8)
     log = Counter((tmp_path / "log").read_text().splitlines())
     assert len(log) > after
@@ -273,9 +270,7 @@ def test_a_killed_search_goes_on_and_computes_nothing_twice(tmp_path: Path, afte
 
 
 TOGETHER = """
-import sys
 from pathlib import Path
-sys.path.insert(0, {here!r})
 import archgen.studies.design
 archgen.studies.design.code_version = lambda: "one"
 from test_exploration import asked, load_exploration, means, names, search
@@ -285,18 +280,15 @@ print(len(found.full), *sorted(names(found)))
 
 
 def test_two_at_a_time_share_the_work_and_find_the_same(tmp_path: Path) -> None:
-    out, here = tmp_path / "out", str(Path(__file__).parent)
     asked(tmp_path)
-    code = TOGETHER.format(here=here, folder=str(tmp_path), out=str(out))
-    both = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)
-    ]
+    code = TOGETHER.format(folder=str(tmp_path), out=str(tmp_path / "out"))
+    both = [python("-c", code) for _ in range(2)]
     said = [process.communicate(timeout=100)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     log = Counter((tmp_path / "log").read_text().splitlines())
     assert set(log.values()) == {1}
     expected = sorted(best_by_hand(brute_force(tmp_path)))
-    assert all(text.decode().split()[1:] == expected for text in said)
+    assert all(text.split()[1:] == expected for text in said)
 
 
 def test_more_trials_go_on_from_the_journal(tmp_path: Path) -> None:

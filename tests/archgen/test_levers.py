@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conv_net import conv_net
+from role_nets import conv_net
 from small_nets import saved
 
 import archgen

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from host_only import go_on, prints, python
 
 from archgen.process.files import Locks
 from archgen.process.guard import fork_context
@@ -29,23 +29,15 @@ with alone(folder / "made"):
 """
 
 
-def started(folder: Path, code: str = CODE, first: str | None = "ready\n") -> subprocess.Popen[str]:
-    root = str(Path(__file__).parents[2])
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert first is None or process.stdout.readline() == first
+def started(folder: Path) -> subprocess.Popen[str]:
+    process = python("-c", CODE, folder)
+    assert prints(process) == "ready\n"
     return process
 
 
 def test_one_process_makes_and_the_others_take(tmp_path: Path) -> None:
     processes = [started(tmp_path) for _ in range(3)]
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    go_on(*processes)
     assert [process.wait(30) for process in processes] == [0, 0, 0]
     assert (tmp_path / "log").read_text() == "made\n"
 
@@ -64,11 +56,9 @@ time.sleep(60)
 
 def test_a_name_is_held_by_one_process_until_that_releases_it_or_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "locks"
-    process = started(folder, HOLDER, "True True True\n")
-    locks = Locks(folder)
+    process, locks = python("-c", HOLDER, folder), Locks(folder)
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "released\n"
+        assert [prints(process), prints(process)] == ["True True True\n", "released\n"]
         assert (locks.take("one"), locks.take("two"), locks.take("three")) == (False, True, True)
     finally:
         process.kill()
@@ -95,9 +85,8 @@ time.sleep(60)
 
 @pytest.mark.skipif(fork_context() is None, reason="this system does not fork safely")
 def test_a_fork_that_outlives_its_killed_study_holds_nothing(tmp_path: Path) -> None:
-    process = started(tmp_path, FORKED, None)
-    assert process.stdout is not None
-    child = int(process.stdout.readline())
+    process = python("-c", FORKED, tmp_path)
+    child = int(prints(process))
     process.kill()
     process.wait(30)
     try:
@@ -109,13 +98,10 @@ def test_a_fork_that_outlives_its_killed_study_holds_nothing(tmp_path: Path) -> 
 
 def test_a_process_that_is_killed_leaves_the_work_to_others(tmp_path: Path) -> None:
     killed, other = started(tmp_path), started(tmp_path)
-    for process in (killed, other):
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        if process is killed:
-            while not (tmp_path / "log").exists():
-                assert process.poll() is None
+    go_on(killed)
+    while not (tmp_path / "log").exists():
+        assert killed.poll() is None
+    go_on(other)
     killed.kill()
     assert other.wait(30) == 0
     assert (tmp_path / "made").exists()

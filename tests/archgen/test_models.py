@@ -112,54 +112,11 @@ def test_external_data_is_loaded(tmp_path: Path) -> None:
         open_model(path)
 
 
-def _text(content: bytes) -> Callable[[Path], object]:
-    return lambda path: path.write_bytes(content)
-
-
-def _proto(proto: onnx.ModelProto) -> Callable[[Path], object]:
-    return lambda path: onnx.save(proto, path)
-
-
-def _dangling() -> onnx.ModelProto:
-    proto = linear([1, 4])
-    del proto.graph.initializer[:]
-    return proto
-
-
-def _misspelt() -> onnx.ModelProto:
-    proto = linear([1, 4])
-    proto.graph.node[0].op_type = "MatMull"
-    return proto
-
-
-def _external(location: str) -> onnx.ModelProto:
-    proto = linear([1, 4])
+def _external(proto: onnx.ModelProto, location: str) -> None:
     tensor = proto.graph.initializer.add(
         name="far", dims=[4], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL
     )
     tensor.external_data.add(key="location", value=location)
-    return proto
-
-
-def _untyped() -> onnx.ModelProto:
-    proto = linear([1, 4])
-    proto.graph.input[0].type.tensor_type.elem_type = 0
-    return proto
-
-
-def _short_data() -> onnx.ModelProto:
-    proto = linear([1, 4])
-    proto.graph.initializer[0].raw_data = b"abc"
-    return proto
-
-
-def _with(*nodes: onnx.NodeProto) -> Callable[[], onnx.ModelProto]:
-    def made() -> onnx.ModelProto:
-        proto = linear([1, 4])
-        proto.graph.node.extend(nodes)
-        return proto
-
-    return made
 
 
 def _branching() -> list[onnx.NodeProto]:
@@ -176,77 +133,73 @@ def _long_constant() -> onnx.NodeProto:
     return node("Constant", [], ["c"], value=value)
 
 
-def _recursive() -> onnx.ModelProto:
-    proto = linear([1, 4])
+def _recursive(proto: onnx.ModelProto) -> None:
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("d", 1)]
     for name, called in (("F", "G"), ("G", "F")):
         body = [helper.make_node(called, ["a"], ["b"], domain="d")]
         proto.functions.append(helper.make_function("d", name, ["a"], ["b"], body, opsets))
     proto.opset_import.append(opsets[1])
     proto.graph.node.append(helper.make_node("F", ["x"], ["z"], domain="d"))
-    return proto
 
 
-BROKEN = [
-    (
-        _with(node("Relu", ["x"], ["a"], name="first"), node("Neg", ["x"], ["a"], name="second")),
-        r"'second' .* makes 'a', and so do the results of node 'first' \(ai.onnx.Relu",
-    ),
-    (_short_data, "initializer 'w' holds 3 bytes of data, and its shape .4, 3. takes 48"),
-    (
-        _with(_long_constant()),
-        "node 1: its 'value' holds 3 numbers of data, and its shape .3. takes 2",
-    ),
-    (
-        _with(node("Softmax", ["x"], ["s"], name="soft", axis="one")),
-        r"node 'soft' \(ai.onnx.Softmax\): its attribute 'axis' holds one string where one int",
-    ),
-    (
-        _with(node("Relu", ["b"], ["a"], name="first"), node("Add", ["a", "x"], ["b"])),
-        "in a circle: .*(node 'first' .ai.onnx.Relu. > the Add that makes 'b'|'b' > node 'first')",
-    ),
+Change = Callable[[onnx.ModelProto], object]
+
+
+def _with(*nodes: onnx.NodeProto) -> Change:
+    return lambda proto: proto.graph.node.extend(nodes)
+
+
+FILES: list[tuple[bytes | None, str]] = [
+    (None, "does not exist"),
+    (b"", "is empty"),
+    (b"\xff\xd8\xff\xe0 not protobuf", "not an ONNX model"),
+    (b"just some words\n" * 9, "not an ONNX model"),
+    (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+    (onnx.ModelProto(ir_version=8).SerializeToString(), "not an ONNX model"),
+    (linear([1, 4], opset=99).SerializeToString(), "operator set 99"),
+    (linear([1, 4], ir=99).SerializeToString(), "IR version 99"),
+    (linear([1, 4]).SerializeToString().replace(b"MatMul", b"\xff\xfeMul!"),
+     "damaged: node 0: its operator type is not text"),
+]  # fmt: skip
+BROKEN: list[tuple[Change, str]] = [
+    (lambda proto: proto.graph.initializer.pop(), "reads 'w', which nothing produces"),
+    (lambda proto: setattr(proto.graph.node[0], "op_type", "MatMull"),
+     r"\(ai.onnx.MatMull\): ONNX has no such operator .did you mean 'MatMul'"),
+    (lambda proto: _external(proto, "a" * 5000), "a{5000}, which is not beside it"),
+    (lambda proto: _external(proto, "a" * 200 + "\0"), "which is not beside it"),
+    (lambda proto: setattr(proto.graph.input[0].type.tensor_type, "elem_type", 0),
+     "damaged: input 'x' has no element type"),
+    (_with(node("Relu", ["x"], ["a"], name="first"), node("Neg", ["x"], ["a"], name="second")),
+     r"'second' .* makes 'a', and so do the results of node 'first' \(ai.onnx.Relu"),
+    (lambda proto: setattr(proto.graph.initializer[0], "raw_data", b"abc"),
+     "initializer 'w' holds 3 bytes of data, and its shape .4, 3. takes 48"),
+    (_with(_long_constant()),
+     "node 1: its 'value' holds 3 numbers of data, and its shape .3. takes 2"),
+    (_with(node("Softmax", ["x"], ["s"], name="soft", axis="one")),
+     r"node 'soft' \(ai.onnx.Softmax\): its attribute 'axis' holds one string where one int"),
+    (_with(node("Relu", ["b"], ["a"], name="first"), node("Add", ["a", "x"], ["b"])),
+     "in a circle: .*(node 'first' .ai.onnx.Relu. > the Add that makes 'b'|'b' > node 'first')"),
     (_with(*_branching()), "in a circle: .*(makes 'chosen' > |makes 'after' > )"),
     (_recursive, "may not call itself.*('d.F' > 'd.G' > 'd.F'|'d.G' > 'd.F' > 'd.G')"),
-]
+]  # fmt: skip
 
 
-def _garbled(old: bytes, new: bytes) -> Callable[[Path], object]:
-    content = linear([1, 4]).SerializeToString()
-    assert old in content and len(old) == len(new)
-    return _text(content.replace(old, new))
-
-
-@pytest.mark.parametrize(
-    ("prepare", "words"),
-    [
-        (lambda path: None, "does not exist"),
-        (lambda path: path.mkdir(), "is a directory"),
-        (_text(b""), "is empty"),
-        (_text(b"\xff\xd8\xff\xe0 not protobuf"), "not an ONNX model"),
-        (_text(b"just some words\n" * 9), "not an ONNX model"),
-        (_text(b"version https://git-lfs.github.com/spec/v1\n"), "Git LFS pointer"),
-        (_proto(onnx.ModelProto(ir_version=8)), "not an ONNX model"),
-        (_proto(linear([1, 4], opset=99)), "operator set 99"),
-        (_proto(linear([1, 4], ir=99)), "IR version 99"),
-        (_proto(_dangling()), "reads 'w', which nothing produces"),
-        (
-            _proto(_misspelt()),
-            r"\(ai.onnx.MatMull\): ONNX has no such operator .did you mean 'MatMul'",
-        ),
-        (_proto(_external("a" * 5000)), "a{5000}, which is not beside it"),
-        (_proto(_external("a" * 200 + "\0")), "which is not beside it"),
-        (_proto(_untyped()), "damaged: input 'x' has no element type"),
-        *((_proto(make()), words) for make, words in BROKEN),
-        (_garbled(b"MatMul", b"\xff\xfeMul!"), r"damaged: node 0: its operator type is not text"),
-    ],
-)
-def test_wrong_files_are_explained(
-    tmp_path: Path, prepare: Callable[[Path], object], words: str
-) -> None:
+@pytest.mark.parametrize(("content", "words"), FILES)
+def test_wrong_files_are_explained(tmp_path: Path, content: bytes | None, words: str) -> None:
     path = tmp_path / "net.onnx"
-    prepare(path)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(ModelError, match=words):
         open_model(str(path))
+    with pytest.raises(ModelError, match="is a directory"):
+        open_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(("change", "words"), BROKEN)
+def test_broken_networks_are_explained(tmp_path: Path, change: Change, words: str) -> None:
+    change(proto := linear([1, 4]))
+    with pytest.raises(ModelError, match=words):
+        open_model(saved(proto, tmp_path))
 
 
 def test_packed_and_complex_constants_are_whole(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conv_net import conv_net
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
+from role_nets import conv_net
 from small_run import machine, two_layers, two_tiles
 
 import archgen

@@ -84,27 +84,10 @@ def test_explain_area_says_the_price(tmp_path: Path) -> None:
     assert "dies on a wafer" in said
 
 
-def test_a_yield_is_stated_once(tmp_path: Path) -> None:
-    file = tmp_path / "twice.yaml"
-    file.write_text("extends: soma-edge\nname: t\nprice: {wafer: 9, yield: 0.9, defects: 0.1}\n")
-    said = CliRunner().invoke(main, ["check", str(file)])
-    assert said.exit_code == 2
-    assert "price.defects: arch.price.yield states what follows from it" in said.output
-
-
 @pytest.mark.parametrize("measure", ["chip_usd", "die_yield"])
 def test_no_search_is_for_a_price_that_nobody_stated(measure: str) -> None:
     with pytest.raises(ValueError, match="soma-edge has no section price"):
         measure_column(measure, load_arch("soma-edge"))
-
-
-def test_prices_are_refused_with_their_unit(tmp_path: Path) -> None:
-    file = tmp_path / "bad.yaml"
-    file.write_text("extends: soma-edge\nname: bad\nprice: {wafer: 9000 EUR, yield: 90}\n")
-    said = CliRunner().invoke(main, ["check", str(file)])
-    assert said.exit_code == 2
-    assert "unit 'EUR' is not one of USD, kUSD" in said.output
-    assert "price.yield" in said.output
 
 
 # `archgen explain area`: sums with their fields, and what each field does alone.

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner, Result
-from conv_net import LAYERS, conv_net
+from host_only import invoke, refused
 from nest_reader import parse_graph
 from rich.console import Console
+from role_nets import LAYERS, conv_net
 
 from archgen.cli.compile_report import parts
-from archgen.cli.main import cli
 from archgen.report.found import ANSWER, FRONT, LADDERS, PAIRS, TORNADO, Findings, findings
 from archgen.report.sheet import Sheet
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
@@ -42,20 +41,9 @@ MANY, PLAIN, ONE_CORE = "ascend-310-like", "neuroncore-v2-like", "soma-edge"
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["compile", *arguments])
-
-
-def failed(*arguments: str) -> str:
-    """What is wrong with `arguments`."""
-    result = invoke(*arguments)
-    assert isinstance(result.exception, OptionError)
-    return str(result.exception)
-
-
 def report(folder: Path, arch: str, *arguments: str, odd: bool = False) -> dict[str, Any]:
     path = conv_net(folder / "conv_net.onnx", odd=odd)
-    result = invoke(arch, "-m", str(path), "--json", *arguments)
+    result = invoke("compile", arch, "-m", str(path), "--json", *arguments)
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -187,67 +175,62 @@ def test_what_looks_cheaper_says_why_it_was_not_taken(tmp_path: Path, schedule: 
 
 
 def test_no_program_is_an_answer_and_no_wrong_input(tmp_path: Path) -> None:
-    path = str(conv_net(tmp_path / "conv_net.onnx", odd=True))
-    refused = invoke(MANY, "-m", path, "--no-host")
-    assert refused.exit_code == 1
-    assert "no program: " in refused.stderr
-    assert "Det" in refused.stderr
-    large = invoke(MANY, "-m", str(conv_net(tmp_path / "net.onnx")), "-b", "1000000000")
-    assert large.exit_code == 1
-    assert "DRAM needs" in large.stderr
-    assert "input image" in large.stderr
-    assert "dtype fp32: ascend-310-like runs" in failed(MANY, "-m", path, "--dtype", "fp32")
+    path = conv_net(tmp_path / "conv_net.onnx", odd=True)
+    for more, words in (
+        (("--no-host",), ("no program: ", "Det")),
+        (("-b", "1000000000"), ("DRAM needs", "input image")),
+    ):
+        done = invoke("compile", MANY, "-m", path, *more)
+        assert done.exit_code == 1
+        assert all(word in done.stderr for word in words)
+    unknown = refused("compile", MANY, "-m", path, "--dtype", "fp32")
+    assert "dtype fp32: ascend-310-like runs" in unknown
 
 
 @pytest.mark.parametrize("stage", FORMS)
 def test_every_stage_can_be_printed(tmp_path: Path, stage: str) -> None:
     path = conv_net(tmp_path / "conv_net.onnx")
-    result = invoke(MANY, "-m", str(path), "--after", stage, "--effort", "0")
+    result = invoke("compile", MANY, "-m", str(path), "--after", stage, "--effort", "0")
     assert result.exit_code == 0, result.output
     assert all(name in result.stdout for name in LAYERS)
     assert result.stdout.endswith("\n")
 
 
 def test_stages_are_printed_as_they_are_at_that_time(tmp_path: Path) -> None:
-    path = str(conv_net(tmp_path / "conv_net.onnx"))
+    path = conv_net(tmp_path / "conv_net.onnx")
 
-    def after(stage: str) -> str:
-        return invoke(MANY, "-m", path, "--after", stage).stdout
+    def after(stage: str, *more: object, arch: str = MANY) -> str:
+        return invoke("compile", arch, "-m", path, "--after", stage, *more).stdout
 
     onnx.parser.parse_model(after("normalize-axes"))
     lowered = after("lower")
     data = {f"{name}.w": np.zeros((8, 8, 3, 3), np.float16) for name in LAYERS}
     assert print_graph(parse_graph(lowered, data)) == lowered
     assert after("fuse-tails").count("layer") == len(LAYERS)
-    assert (
-        "rolling" not in invoke(MANY, "-m", path, "--after", "tree", "--halo", "recompute").stdout
-    )
-    early = [
-        invoke("gemmini-16", "-m", path, "--after", stage, "--effort", "0")
-        for stage in ("emit", "order")
-    ]
-    assert early[0].stdout != early[1].stdout
+    assert "rolling" not in after("tree", "--halo", "recompute")
+    emitted, ordered = (after(s, "--effort", 0, arch="gemmini-16") for s in ("emit", "order"))
+    assert emitted != ordered
 
 
 def test_a_stage_is_shown_although_a_later_one_fails(tmp_path: Path) -> None:
     path, arch = str(conv_net(tmp_path / "conv_net.onnx")), str(tmp_path / "small.yaml")
     dram = "24 KiB"  # room for input and weights, not for what layers leave to others too
     Path(arch).write_text(f"extends: {MANY}\nname: small\nmemories: {{dram: {{size: {dram}}}}}\n")
-    result = invoke(arch, "-m", path, "--after", "tree", "--effort", "0")
+    result = invoke("compile", arch, "-m", path, "--after", "tree", "--effort", "0")
     assert result.exit_code == 0, result.output
     assert "first" in result.stdout
-    refused = invoke(arch, "-m", path, "--after", "order", "--effort", "0")
-    assert refused.exit_code == 1
-    assert "memories.dram.size of at least" in refused.stderr
+    late = invoke("compile", arch, "-m", path, "--after", "order", "--effort", "0")
+    assert late.exit_code == 1
+    assert "memories.dram.size of at least" in late.stderr
 
 
 def test_the_list_of_stages_needs_no_model() -> None:
-    assert invoke("--after", "list").stdout.split() == list(FORMS)
+    assert invoke("compile", "--after", "list").stdout.split() == list(FORMS)
     assert len(set(FORMS)) == len(FORMS)
 
 
 def test_a_compilation_takes_one_schedule() -> None:
-    text = failed("--fusion", "none,optimal")
+    text = refused("compile", "--fusion", "none,optimal")
     assert all(part in text for part in ("no architecture", "no --model", "archgen study"))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from browser import Page, browser, chromium
-from conv_net import conv_net
+from role_nets import conv_net
 
 from archgen.report import write_report
 from archgen.studies.sweep import study

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from browser import Page, browser, chromium
-from conv_net import conv_net
 from many_points import BANDWIDTH, NETWORKS, sweep
+from role_nets import conv_net
 
 from archgen.report import page as pages
 from archgen.report import report_html, write_report

@@ -17,7 +17,7 @@ import onnx
 import pytest
 import yaml
 from click.testing import CliRunner
-from conv_net import conv_net
+from role_nets import conv_net
 
 from archgen.api import compile_model, load_model
 from archgen.cli.results import report

@@ -1,33 +1,32 @@
-"""Small models whose answers are ONNX Runtime's where libraries differ or types end.
+"""Small models whose answers are ONNX Runtime's where libraries differ, types end or models cast.
 
-What lies beyond an element type is not judged where nobody says what becomes of it, and named: real
+A model that casts to half precision itself is compared as it rounds, whatever memory holds. What
+lies beyond an element type is not judged where nobody says what becomes of it, and named: real
 values converted to integers that are too small, doubles that are no fp32 numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import onnx
 import pytest
 from numpy.typing import ArrayLike
-from role_nets import net
+from onnx import TensorProto
+from role_nets import net, row_of, saved
 
 from archgen.check.quantizer_input import widened_but_for_casts
 from archgen.check.reference import run_reference
 from archgen.check.verify import Comparison, with_losses
-from archgen.outcomes.points import Point, Row
-from archgen.scheduling import Scheduling
-from archgen.schema import load_arch
-from archgen.studies.run import Workbench
-from archgen.toolchain import STANDARD
+from archgen.outcomes.points import Row
 
 pytestmark = pytest.mark.usefixtures("own_cache")
+Data = Mapping[str, ArrayLike]
 
 
-def machine(dtype: str, more: str = "") -> str:
+def machine(dtype: str, vector: str = "fp32, int8, uint8, int32, fp16") -> str:
     """Computes and keeps everything in `dtype`."""
     return f"""
 name: wide
@@ -35,31 +34,37 @@ clock: 1 GHz
 types: [{dtype}]
 memories: {{dram: {{size: 64 MiB, bandwidth: 4 GB/s}}, local: {{size: 64 KiB}}}}
 matrix: {{kind: cube, rows: 4, cols: 4, rate: {{{dtype}: 1}}}}
-vector: {{lanes: 32, types: [fp32, int8, uint8, int32, fp16{more}]}}
+vector: {{lanes: 32, types: [{vector}]}}
 copy:
   load: {{from: [dram], to: [local], bandwidth: 64 B/cycle}}
   store: {{from: [local], to: [dram], bandwidth: 8 GB/s}}
 """
 
 
-def judged(folder: Path, model: onnx.ModelProto, dtype: str, text: str) -> Row:
-    """What a study says of a model on a machine."""
-    path, arch = folder / "net.onnx", folder / "wide.yaml"
-    onnx.save(model, path)
-    arch.write_text(text)
-    batch = model.graph.input[0].type.tensor_type.shape.dim[0].dim_value
-    point = Point("key", load_arch(arch), str(path), batch, dtype, scheduling=Scheduling(effort=0))
-    row = Workbench(STANDARD).run(point).row
+WIDE, HALF = (machine(dtype, "fp32, int8, uint8, int32, fp16, bf16") for dtype in ("fp32", "fp16"))
+NARROW = machine("int8", "int8, fp16")
+"""Has no products of reals: the host computes them."""
+NO_SUMS = machine("fp16", "fp16")
+"""Its vector engine cannot finish a sum: products with a Relu go to the host."""
+BYTES = machine("fp16").replace("uint8, ", "").replace("{fp16: 1}", "{fp16: 1, int8: 1}")
+
+
+def judged(folder: Path, text: str, data: Data, dtype: str, arch: str) -> Row:
+    """What a study says of a model on a machine, given by name or as the text of its file."""
+    file = folder / "machine.yaml"
+    file.write_text(arch)
+    path = saved(net(text, 21, **data), folder)
+    row = row_of(path, str(file) if "\n" in arch else arch, dtype)
     assert row["status"] == "ok", row["reason"]
     return row
 
 
-def right(folder: Path, model: onnx.ModelProto, dtype: str = "fp32", text: str = "") -> None:
-    row = judged(folder, model, dtype, text or machine(dtype, ", bf16"))
-    assert row["verified"] is True, row["note"]
+def normal(deviation: float, *shape: int, names: str = "w", kind: str = "f4") -> Data:
+    rng = np.random.default_rng(0)
+    return {name: rng.normal(0, deviation, shape).astype(kind) for name in names}
 
 
-MODELS = {
+PLAIN = {
     "bytes wrap around": """
         net (uint8[1, 64] x, uint8[1, 64] w) => (uint8[1, 64] a, uint8[1, 64] b, uint8[1, 64] c)
         <uint8[1] half = {128}> {
@@ -106,56 +111,115 @@ MODELS = {
           y = MatMul (x, product)
         }""",
 }
+"""Of fp32, without data."""
+ROUNDED = """net (float[4, 60] x) => (float[4, 10] y)
+{{ sum = MatMul (x, w) half = Cast <to = {}> (sum) y = Cast <to = 1> (half) }}"""
+LAST_CAST = """net (float16[1, 64] x) => (float[1, 64] y)
+{{ m = MatMul (x, w) l = {} y = Cast <to = 1> (l) }}"""
+HALVES: Data = {"w": normal(1, 64, 64, kind="f2")["w"]}
+RIGHT: dict[str, tuple[str, str, str, Data]] = {
+    **{name: ("fp32", WIDE, text, {}) for name, text in PLAIN.items()},
+    # Angles of rotary positions: both halves lie in one buffer, and the first is read again.
+    "a part of a concatenation that another part copies is as it was stored": ("fp16", HALF, """
+        net (int64[1, 1] at) => (float[1, 8] y) <float[1, 4] rate = {1.0, 0.3, 0.1, 0.03}> {
+          place = Cast <to = 1> (at)
+          angle = Mul (place, rate)
+          both = Concat <axis = 1> (angle, angle)
+          y = Cos (both)
+        }""", {}),
+    # A gate behind a recurrent layer, whose result lies in the concatenation beside the gate's
+    # other input, and is multiplied as it was stored.
+    "a part of a concatenation is a value of the model": ("fp16", HALF, """
+        net (float[1, 1, 16] x, float[1, 1, 16] c) => (float[1, 1, 16] y)
+        <int64[3] shape = {1, 1, 16}> {
+          l = LSTM <hidden_size = 16> (x, w, r)
+          a = Reshape (l, shape)
+          both = Concat <axis = 2> (a, c)
+          wide = MatMul (both, v)
+          gate = Sigmoid (wide)
+          y = Mul (gate, a)
+        }""", {**normal(0.3, 1, 64, 16, names="wr"), **normal(0.3, 32, 16, names="v")}),
+    # Bytes that the host quantizes, and its cast of their zero point for the product behind.
+    "a call of two nodes to the host makes the values of one": ("fp16", BYTES, """
+        net (float[8, 32, 1] x) => (int32[8, 32, 4] y) <int8[1, 4] w = {65, 34, -97, 13}> {
+          q, scale, zero = DynamicQuantizeLinear (x)
+          y = MatMulInteger (q, w, zero)
+        }""", {}),
+    # The reference rounds within a Gelu to what the model has there, also where inputs and outputs
+    # are float32.
+    "half precision between casts is judged as half precision": ("fp16", machine("fp16"), """
+        net (float[1, 64] x) => (float[1, 64] y) {
+          h = Cast <to = 10> (x)
+          d = Div (h, root)
+          e = Erf (d)
+          a = Add (e, one)
+          m = Mul (h, a)
+          g = Mul (m, half)
+          n = Add (g, one)
+          y = Cast <to = 1> (n)
+        }""", {"root": np.float16(2**0.5), "one": np.float16(1), "half": np.float16(0.5)}),
+    # The cast becomes the store of the node before it, which still rounds as the model does.
+    "a norm of half precision in front of a cast": ("fp16", machine("fp16"),
+        LAST_CAST.format("LayerNormalization (m, scale, bias)"),
+        {**HALVES, "scale": HALVES["w"][0], "bias": HALVES["w"][1]}),
+    "a function of half precision in front of a cast": (
+        "fp16", machine("fp16"), LAST_CAST.format("Gelu (m)"), HALVES),
+    **{
+        f"a product behind which the model rounds to {kind}, on {arch}": (
+            dtype, arch, ROUNDED.format(kind), normal(0.3, 60, 10))
+        for arch, dtype in (("ascend-310-like", "fp16"), ("tpu-v3-like", "bf16"))
+        for kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    },
+    # 0.3 times an integer is no fp16 number: the product reads it rounded, the sum as it was.
+    "read in front of a conversion and behind it": ("fp16", "ascend-310-like", """
+        net (float[4, 16] x) => (float[4, 16] y) <float scale = {0.3}, int8 zero = {0}> {
+          q = QuantizeLinear (x, scale, zero)
+          real = DequantizeLinear (q, scale, zero)
+          product = MatMul (real, w)
+          y = Add (product, real)
+        }""", normal(0.3, 16, 16)),
+    "half precision that memory holds wider": ("fp32", machine("fp32"), """
+        net (float16[4, 48] x) => (float16[4, 48] y)
+        { first = MatMul (x, v) positive = Relu (first) y = MatMul (positive, w) }""",
+        normal(0.3, 48, 48, names="vw", kind="f2")),
+    # Stacked weights are not quantized: their product reads x as it was dequantized.
+    "what the host reads in front of its dequantization": ("int8", NARROW, """
+        net (float[4, 16] x) => (float[4, 16] y)
+        <float[1, 16, 16] v, float[16, 16] w, int64[2] shape = {4, 16}> {
+          stack = MatMul (x, v)
+          other = Reshape (stack, shape)
+          one = MatMul (x, w)
+          y = Sub (one, other)
+        }""", {}),
+}  # fmt: skip
+"""By what is special: element type, machine, network and its data."""
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", RIGHT)
 def test_the_answer_is_that_of_the_reference(name: str, tmp_path: Path) -> None:
-    right(tmp_path, net(MODELS[name], 21))
+    dtype, arch, text, data = RIGHT[name]
+    row = judged(tmp_path, text, data, dtype, arch)
+    assert row["verified"] is True, row["note"]
 
 
-def test_a_part_of_a_concatenation_that_another_part_copies_is_as_it_was_stored(
-    tmp_path: Path,
-) -> None:
-    """Angles of rotary positions: both halves lie in one buffer, and the first is read again."""
-    text = """
-      net (int64[1, 1] at) => (float[1, 8] y)
-      <float[1, 4] rate = {1.0, 0.3, 0.1, 0.03}> {
-        place = Cast <to = 1> (at)
-        angle = Mul (place, rate)
-        both = Concat <axis = 1> (angle, angle)
-        y = Cos (both)
-      }"""
-    right(tmp_path, net(text, 21), "fp16")
+def test_a_call_to_the_host_may_read_on_what_memory_rounds(tmp_path: Path) -> None:
+    text = """net (float[4, 16] x) => (float[4, 16] y) {
+      first = Einsum <equation = "...j,jk->...k"> (x, u)
+      second = Einsum <equation = "...j,jk->...k"> (first, v)
+      turned = Neg (second)
+      y = Add (turned, first)
+    }"""
+    row = judged(tmp_path, text, normal(0.5, 16, 16, names="uv"), "fp16", NO_SUMS)
+    assert row["host_ops"] and row["verified"], row["note"]
 
 
-def test_a_part_of_a_concatenation_is_a_value_of_the_model(tmp_path: Path) -> None:
-    """A gate behind a recurrent layer, whose result lies in the concatenation beside the gate's
-    other input, and is multiplied as it was stored."""
-    text = """
-      net (float[1, 1, 16] x, float[1, 1, 16] c) => (float[1, 1, 16] y)
-      <int64[3] shape = {1, 1, 16}> {
-        l = LSTM <hidden_size = 16> (x, w, r)
-        a = Reshape (l, shape)
-        both = Concat <axis = 2> (a, c)
-        wide = MatMul (both, v)
-        gate = Sigmoid (wide)
-        y = Mul (gate, a)
-      }"""
-    random = np.random.default_rng(0)
-    shapes = {"w": (1, 64, 16), "r": (1, 64, 16), "v": (32, 16)}
-    weights = {n: random.normal(0, 0.3, s).astype(np.float32) for n, s in shapes.items()}
-    right(tmp_path, net(text, 21, **weights), "fp16")
-
-
-def test_a_call_of_two_nodes_to_the_host_makes_the_values_of_one(tmp_path: Path) -> None:
-    """Bytes that the host quantizes, and its cast of their zero point for the product behind."""
-    text = """
-      net (float[8, 32, 1] x) => (int32[8, 32, 4] y) <int8[1, 4] w = {65, 34, -97, 13}> {
-        q, scale, zero = DynamicQuantizeLinear (x)
-        y = MatMulInteger (q, w, zero)
-      }"""
-    own = machine("fp16").replace("uint8, ", "").replace("{fp16: 1}", "{fp16: 1, int8: 1}")
-    right(tmp_path, net(text, 21), "fp16", own)
+def test_bfloat16_products_without_a_kernel_are_made_float32(tmp_path: Path) -> None:
+    text = """net (float[1, 64] x) => (float[1, 64] y)
+      { h = Cast <to = 16> (x) m = MatMul (h, w) y = Cast <to = 1> (m) }"""
+    weights = np.asarray(normal(0.1, 64, 64)["w"]).astype(ml_dtypes.bfloat16)
+    row = judged(tmp_path, text, {"w": weights}, "fp32", machine("fp32"))
+    assert row["verified"] is True, str(row["note"])
+    assert "16-bit floats made float32" in str(row["note"])
 
 
 # Beyond a type.
@@ -201,52 +265,11 @@ def test_what_no_type_holds_is_judged_where_somebody_says_what_becomes_of_it(
     name: str, tmp_path: Path
 ) -> None:
     text, constant, verified, words = BEYOND[name]
-    row = judged(tmp_path, net(text, 21, c=constant), "fp32", machine("fp32"))
+    row = judged(tmp_path, text, {"c": constant}, "fp32", machine("fp32"))
     note = str(row["note"])
     assert row["verified"] is verified, note
     assert all(part in note for part in words), note
     assert "off by" not in note and (words or "beyond" not in note)
-
-
-def test_bfloat16_products_without_a_kernel_are_made_float32(tmp_path: Path) -> None:
-    weights = np.random.default_rng(0).normal(0, 0.1, (64, 64)).astype(ml_dtypes.bfloat16)
-    text = """
-      net (float[1, 64] x) => (float[1, 64] y)
-      { h = Cast <to = 16> (x) m = MatMul (h, w) y = Cast <to = 1> (m) }"""
-    row = judged(tmp_path, net(text, 21, w=weights), "fp32", machine("fp32"))
-    assert row["verified"] is True, str(row["note"])
-    assert "16-bit floats made float32" in str(row["note"])
-
-
-def test_half_precision_between_casts_is_judged_as_half_precision(tmp_path: Path) -> None:
-    """The reference rounds within a Gelu to what the model has there, also where inputs and outputs
-    are float32."""
-    text = """
-      net (float[1, 64] x) => (float[1, 64] y) {
-        h = Cast <to = 10> (x)
-        d = Div (h, root)
-        e = Erf (d)
-        a = Add (e, one)
-        m = Mul (h, a)
-        g = Mul (m, half)
-        n = Add (g, one)
-        y = Cast <to = 1> (n)
-      }"""
-    halves = {"root": np.float16(2**0.5), "one": np.float16(1), "half": np.float16(0.5)}
-    right(tmp_path, net(text, 21, **halves), "fp16", machine("fp16"))
-
-
-@pytest.mark.parametrize("last", ["LayerNormalization (m, scale, bias)", "Gelu (m)"])
-def test_half_precision_in_front_of_a_cast_is_judged_as_half_precision(
-    last: str, tmp_path: Path
-) -> None:
-    """The cast becomes the store of the node before it, which still rounds as the model does."""
-    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16)
-    text = f"""
-      net (float16[1, 64] x) => (float[1, 64] y)
-      {{ m = MatMul (x, w) l = {last} y = Cast <to = 1> (l) }}"""
-    more = {"scale": weights[0], "bias": weights[1]} if "scale" in last else {}
-    right(tmp_path, net(text, 21, w=weights, **more), "fp16", machine("fp16"))
 
 
 def test_casts_keep_their_roundings_where_the_rest_is_made_float32() -> None:

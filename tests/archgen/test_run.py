@@ -8,12 +8,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from click.testing import CliRunner, Result
-from host_only import small_model
+from host_only import compiled, invoke, refused, small_model
 from role_nets import STREAMING, net, saved
 
 import archgen
-from archgen.cli.main import cli, complain
 from archgen.program_files import read
 from simmodel.program.assembly import print_program
 from simmodel.program.program import Program
@@ -22,22 +20,16 @@ from simmodel.program.sizes import specialize
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, list(map(str, arguments)))
-
-
-def said(result: Result, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command line says of a mistake."""
-    assert isinstance(result.exception, Exception)
-    assert complain(result.exception) == 2
-    return capsys.readouterr().err
+GROWING = ("--dtype", "fp16", "--dim", "past=1..9", "--role", "keys=state::present")
+"""A program for a range of lengths, of the network that grows."""
 
 
 def test_a_file_runs_alone_wherever_its_ports_are(tmp_path: Path) -> None:
-    file, x = tmp_path / "net.npu", np.random.default_rng(1).standard_normal((2, 8)).astype("f4")
-    path = small_model(tmp_path / "net.onnx")
-    made = invoke("compile", "mcu-npu", "-m", path, "-b", 2, "--effort", 0, "-o", file)
-    assert made.exit_code == 0
+    x, path = (
+        np.random.default_rng(1).standard_normal((2, 8), "f4"),
+        small_model(tmp_path / "net.onnx"),
+    )
+    file = compiled(path, tmp_path / "net.npu", "mcu-npu", "-b", 2)
     path.unlink()
     np.savez(tmp_path / "x.npz", x=x)
     ran = invoke("run", file, "--input", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--simulate")
@@ -71,11 +63,9 @@ def test_a_program_knows_its_batch_in_every_form(tmp_path: Path) -> None:
     made = archgen.compile_model(archgen.load_model(path, batch=4), arch, effort=0)
     archgen.save(tmp_path / "saved.npu", made, arch)
     for file in ("net.npu", "net.asm"):
-        asked = ("compile", "mcu-npu", "-m", path, "-b", 4, "--effort", 0, "-o", tmp_path / file)
-        assert invoke(*asked).exit_code == 0
-    range_of = ("compile", "mcu-npu", "-m", path, "--dim", "n=1..4", "--effort", 0)
-    assert invoke(*range_of, "-o", tmp_path / "range.npu").exit_code == 0
-    ranged = archgen.load(tmp_path / "range.npu").program
+        compiled(path, tmp_path / file, "mcu-npu", "-b", 4)
+    ranged_file = compiled(path, tmp_path / "range.npu", "mcu-npu", "--dim", "n=1..4")
+    ranged = archgen.load(ranged_file).program
     programs = [
         made,
         *(archgen.load(tmp_path / file).program for file in ("saved.npu", "net.npu")),
@@ -88,23 +78,20 @@ def test_a_program_knows_its_batch_in_every_form(tmp_path: Path) -> None:
     assert specialize(ranged, {"n": 3}).batch == 3
 
 
-def test_places_and_inputs_that_do_not_fit_are_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file, x = tmp_path / "net.npu", np.random.default_rng(1).standard_normal((2, 8)).astype("f4")
-    path = small_model(tmp_path / "net.onnx")
-    made = invoke("compile", "mcu-npu", "-m", path, "-b", 2, "--effort", 0, "-o", file)
-    assert made.exit_code == 0
-    np.savez(tmp_path / "x.npz", x=x)
-    assert "--input: missing; expected an .npz file with x fp32[2,8]\n" in said(
-        invoke("run", file), capsys
+def test_places_and_inputs_that_do_not_fit_are_said(tmp_path: Path) -> None:
+    x, path = (
+        np.random.default_rng(1).standard_normal((2, 8), "f4"),
+        small_model(tmp_path / "net.onnx"),
     )
+    file = compiled(path, tmp_path / "net.npu", "mcu-npu", "-b", 2)
+    np.savez(tmp_path / "x.npz", x=x)
+    assert "--input: missing; expected an .npz file with x fp32[2,8]\n" in refused("run", file)
     again = ("run", file, "--input", tmp_path / "x.npz", "-o", tmp_path / "z.npz")
-    far = said(invoke(*again, "--place", "x=0x7fffffff0"), capsys)
+    far = refused(*again, "--place", "x=0x7fffffff0")
     assert "with its ports so placed, " in far and "of dram, which has" in far
-    over = said(invoke(*again, "--place", "x=0"), capsys)
+    over = refused(*again, "--place", "x=0")
     assert "x: bytes 0x0 .. 0x40 are those of constant" in over
-    odd = said(invoke(*again, "--place", "x=0x20002"), capsys)
+    odd = refused(*again, "--place", "x=0x20002")
     assert "x: expected a multiple of 4, the bytes of an element" in odd
     twice = invoke(*again, "--place", "x=0x20000", "--place", "x=0x30000")
     assert "--place" in twice.output and "expected one address" in twice.output
@@ -113,30 +100,28 @@ def test_places_and_inputs_that_do_not_fit_are_said(
     (tmp_path / "text.npz").write_text("1 2 3")
     for name, reason in (("one.npy", "one array (.npy), expected arrays by name"),
                          ("text.npz", "not an .npz file of arrays\n")):  # fmt: skip
-        given = invoke("run", file, "--input", tmp_path / name)
-        assert f"--input {tmp_path / name}: {reason}" in said(given, capsys)
-    none = invoke("run", tmp_path / "x.npz", "--input", tmp_path / "x.npz")
-    assert "x.npz: is neither a loadable nor text of assembly" in said(none, capsys)
+        said = refused("run", file, "--input", tmp_path / name)
+        assert f"--input {tmp_path / name}: {reason}" in said
+    none = refused("run", tmp_path / "x.npz", "--input", tmp_path / "x.npz")
+    assert "x.npz: is neither a loadable nor text of assembly" in none
     np.savez(tmp_path / "bad.npz", y=x, x=x.astype("f8"))
-    wrong = said(invoke("run", file, "--input", tmp_path / "bad.npz"), capsys)
+    wrong = refused("run", file, "--input", tmp_path / "bad.npz")
     assert "input 'x': expected fp32[2,8], found fp64[2,8]" in wrong
     assert "input 'y': there is none of this name; there are x" in wrong
-    other = invoke("run", file, "--input", tmp_path / "x.npz", "--arch", "soma-edge")
-    assert "compiled for mcu-npu, fingerprint" in said(other, capsys)
+    other = refused("run", file, "--input", tmp_path / "x.npz", "--arch", "soma-edge")
+    assert "compiled for mcu-npu, fingerprint" in other
     assert invoke("run", file, "--input", tmp_path / "x.npz", "--arch", "mcu-npu").exit_code == 0
     file.write_bytes(file.read_bytes()[:-1])
-    cut = invoke("run", file, "--input", tmp_path / "x.npz")
-    assert f"{file}: damaged or cut off: another checksum" in said(cut, capsys)
+    cut = refused("run", file, "--input", tmp_path / "x.npz")
+    assert f"{file}: damaged or cut off: another checksum" in cut
 
 
-def test_assembly_runs_on_the_machine_that_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_assembly_runs_on_the_machine_that_is_named(tmp_path: Path) -> None:
     net, files = small_model(tmp_path / "net.onnx"), (tmp_path / "net.npu", tmp_path / "net.asm")
     np.savez(tmp_path / "x.npz", x=np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8))
     said_of = []
     for file in files:
-        invoke("compile", "mcu-npu", "-m", net, "--effort", 0, "-o", file)
+        compiled(net, file)
         given = ("run", file, "--input", tmp_path / "x.npz", "--arch", "mcu-npu", "--simulate")
         ran = invoke(*given, "-o", tmp_path / f"{file.suffix}.npz")
         assert ran.exit_code == 0, ran.output
@@ -144,10 +129,10 @@ def test_assembly_runs_on_the_machine_that_is_named(
     assert said_of[0] == said_of[1] and "cycles" in said_of[0]
     with np.load(tmp_path / ".npu.npz") as one, np.load(tmp_path / ".asm.npz") as other:
         assert (one["y"] == other["y"]).all() and one["y"].any()
-    bare = said(invoke("run", files[1], "--input", tmp_path / "x.npz"), capsys)
+    bare = refused("run", files[1], "--input", tmp_path / "x.npz")
     assert "assembly has no machine but its name, mcu-npu: say --arch mcu-npu" in bare
     files[1].write_text(files[1].read_text().replace(" load ", " lode "))
-    assert f"{files[1]}: on mcu-npu: " in said(invoke(*given), capsys)
+    assert f"{files[1]}: on mcu-npu: " in refused(*given)
 
 
 def test_every_machine_reads_back_from_a_file(tmp_path: Path) -> None:
@@ -199,15 +184,9 @@ def growing(path: Path) -> Path:
     return path
 
 
-def test_a_position_moves_through_one_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, file = growing(tmp_path / "net.onnx"), tmp_path / "net.npu"
-    made = invoke(
-        "compile", "stcp920", "-m", path, "--dtype", "fp16", "--dim", "past=1..9", "--effort", 0,
-        "--role", "keys=state::present", "-o", file,
-    )  # fmt: skip
-    assert made.exit_code == 0, made.output
+def test_a_position_moves_through_one_file(tmp_path: Path) -> None:
+    path = growing(tmp_path / "net.onnx")
+    file = compiled(path, tmp_path / "net.npu", "stcp920", *GROWING)
     tokens = np.random.default_rng(3).standard_normal((5, 1, 4)).astype("f4")
     keys = np.ones((4, 4), np.float32)
     np.savez(tmp_path / "0.npz", x=tokens[0], keys=keys)
@@ -223,10 +202,10 @@ def test_a_position_moves_through_one_file(
         np.testing.assert_allclose(stored["y"], y, atol=0.01)
         np.testing.assert_allclose(stored["present"], keys, atol=0.01)
     np.savez(tmp_path / "10.npz", x=tokens[0], keys=np.ones((10, 4), np.float32))
-    long = said(invoke("run", file, "--input", tmp_path / "10.npz"), capsys)
+    long = refused("run", file, "--input", tmp_path / "10.npz")
     assert f"--input {tmp_path / '10.npz'}: past is 10, expected 1 .. 9" in long
     np.savez(tmp_path / "flat.npz", x=tokens[0], keys=np.ones(4, np.float32))
-    flat = said(invoke("run", file, "--input", tmp_path / "flat.npz"), capsys)
+    flat = refused("run", file, "--input", tmp_path / "flat.npz")
     assert "keys has shape [4], expected 2 dimensions" in flat
 
 

@@ -80,11 +80,6 @@ def test_aliases_are_allowed(tmp_path: Path) -> None:
     assert arch.copy_["store"].bandwidth == arch.memories.dram.bandwidth
 
 
-def test_deep_nesting_is_a_mistake_not_a_crash(tmp_path: Path) -> None:
-    with pytest.raises(ArchError, match="nested too deeply"):
-        load_arch(write(tmp_path, "deep", "[" * 5000))
-
-
 def test_patterns_names_and_repeats(tmp_path: Path) -> None:
     write(tmp_path, "b")
     first = write(tmp_path, "a")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +12,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conv_net import conv_net
-from host_only import HOST_ONLY, small_model
+from host_only import HOST_ONLY, go_on, prints, python, small_model
 from killed import MACHINES, SLOW, many, quiet
+from role_nets import conv_net
 
 from archgen.process import files
 from archgen.process.files import DamagedFile
@@ -27,25 +25,11 @@ from archgen.studies.store import Store, StoreError, StudyScheduleCache
 from archgen.studies.sweep import run_study, study
 from simmodel.arch.record import Arch
 
-HERE = Path(__file__).parent
 ARCH = "ascend-310-like"
 TIMES = ["compile_s", "verify_s", "simulate_s"]
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-
-
-def python(*arguments: str) -> subprocess.Popen[str]:
-    """A process that can import what stands in this folder."""
-    paths = [str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
 
 
 def compiled(folder: Path) -> list[str]:
@@ -60,8 +44,7 @@ def test_killed_anywhere_nothing_finished_is_lost_or_done_twice(
     tmp_path: Path, jobs: int, kills: int
 ) -> None:
     small_model(tmp_path / "small.onnx")
-    script = str(HERE / "killed.py")
-    process = python(script, str(tmp_path), str(kills), str(jobs), "7")
+    process = python(Path(__file__).with_name("killed.py"), tmp_path, kills, jobs, 7)
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     seen: list[dict[str, Any]] = [json.loads(line) for line in said.splitlines()]
@@ -96,14 +79,9 @@ run_study(design, quiet(out), tools=SLOW).frame.to_pickle(frame)
 def test_two_studies_in_one_folder_share_the_work(tmp_path: Path) -> None:
     model = small_model(tmp_path / "small.onnx")
     frames = [tmp_path / "a", tmp_path / "b"]
-    both = [python("-c", RIVAL, str(model), str(tmp_path / "out"), str(f)) for f in frames]
-    for process in both:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in both:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    both = [python("-c", RIVAL, model, tmp_path / "out", file) for file in frames]
+    assert list(map(prints, both)) == ["ready\n"] * 2
+    go_on(*both)
     for process in both:
         process.communicate(timeout=100)
         assert process.returncode == 0

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conv_net import conv_net
+from role_nets import conv_net
 from small_run import machine, two_layers
 
 from archgen.outcomes.columns import LEVEL_COLUMNS, SPAN_COLUMNS, ordered
 from archgen.outcomes.timeline import levels_table, spans_table, spread
 from archgen.studies.sweep import Study, study
 from simmodel.machine.run import traced
-from simmodel.trace import Spans
 
 
 def level(frame: pd.DataFrame, kind: str, name: str) -> list[float]:
@@ -54,17 +53,6 @@ def test_amounts_are_spread_over_bins() -> None:
     assert means.tolist() == pytest.approx([10.6, 3.0, 2.9])
     assert means.sum() * 10 == pytest.approx(165)
     assert spread(start, end, amount, 30, 7).sum() * 7 == pytest.approx(165)
-
-
-def spans(*rows: tuple[int, int, int, int]) -> Spans:
-    """Spans from engine, origin, start and end."""
-    engine, origin, start, end = np.array(rows, np.int64).T.copy()
-    zeros = np.zeros(len(rows), np.int32)
-    return Spans(
-        core=zeros, engine=engine, stream=zeros, site=zeros, occurrence=zeros, origin=origin,
-        issue=start, start=start, begin=start, end=end, instructions=np.full(len(rows), 2),
-        busy=end - start, moved={},
-    )  # fmt: skip
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")

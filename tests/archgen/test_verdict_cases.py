@@ -8,49 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
+from role_nets import row_of
 from small_nets import NETS, SHAPES, saved
+from test_verdict import MACHINES, STORED, change_constant, larger, mistaking, with_weights
 
-from archgen.backend.base import DEFAULT
-from archgen.outcomes.points import Point, Row
-from archgen.scheduling import Scheduling
-from archgen.schema import load_arch
-from archgen.studies.run import Workbench
 from archgen.toolchain import STANDARD, Array, Compiled, Request, Toolchain
-from compiler.options import Stages
-from simmodel.arch.record import Arch
 from simmodel.execute import Run
-from simmodel.program.program import Constant, Program
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-
-MACHINES = {
-    "fp32": str(DEFAULT),
-    "fp16": "ascend-310-like",
-    "bf16": "tpu-v3-like",
-    "int8": "soma-edge",
-}
-STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8"}
 WEIGHED = ("Conv", "Conv-strided", "Conv-depthwise", "ConvTranspose", "MatMul", "Gemm")
 """Networks with weights."""
-
-
-@cache
-def machine(dtype: str) -> Arch:
-    return load_arch(MACHINES[dtype])
-
-
-def row_of(path: str, dtype: str, tools: Toolchain = STANDARD) -> Row:
-    batch = onnx.load(path).graph.input[0].type.tensor_type.shape.dim[0].dim_value
-    point = Point("key", machine(dtype), path, batch, dtype, scheduling=Scheduling(effort=0))
-    return Workbench(replace(tools, tries=False)).run(point).row
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=["square", "odd"])
@@ -61,41 +35,20 @@ def test_a_right_program_is_never_refused(
 ) -> None:
     if (name, dtype) == ("overflow", "fp16"):
         return  # looked at below: it is right, and fp16 leaves nothing of it
-    row = row_of(saved(tmp_path, name, shape), dtype)
+    row = row_of(saved(tmp_path, name, shape), MACHINES[dtype], dtype)
     assert row["status"] == "ok", row.get("reason")
     assert row["verified"] is True, row["note"]
 
 
 def test_what_a_type_cannot_hold_is_named(tmp_path: Path) -> None:
-    note = str(row_of(saved(tmp_path, "epsilon", SHAPES[0]), "fp16")["note"])
-    assert "1e-12 is 0 in fp16" in note
-    note = str(row_of(saved(tmp_path, "masked-1e9", SHAPES[0]), "fp16")["note"])
-    assert "-1e+09 is -6.55e+04 in fp16" in note
-    row = row_of(saved(tmp_path, "overflow", SHAPES[0]), "fp16")
-    assert "infinite" in str(row["note"])
-    assert "where fp16 ends at 6.55e+04" in str(row["note"])
+    notes = {}
+    for name in ("epsilon", "masked-1e9", "overflow"):
+        row = row_of(saved(tmp_path, name, SHAPES[0]), MACHINES["fp16"], "fp16")
+        notes[name] = str(row["note"])
     assert row["verified"] is None
-
-
-# Mistakes of a program: what its constants hold, what it stores.
-
-
-def with_weights(change: Callable[[Array], Array], kind: str) -> Callable[[Program], Program]:
-    """A program whose largest constant of element type `kind` is changed, as a flat array."""
-
-    def changed(program: Program) -> Program:
-        found = [c for c in program.constants if c.data.dtype.name == kind]
-        largest = max(found, key=lambda constant: constant.data.size)
-
-        def made(constant: Constant) -> Constant:
-            if constant is not largest:
-                return constant
-            flat = constant.data.flatten()
-            return replace(constant, data=change(flat).reshape(constant.data.shape))
-
-        return replace(program, constants=tuple(made(c) for c in program.constants))
-
-    return changed
+    assert "1e-12 is 0 in fp16" in notes["epsilon"]
+    assert "-1e+09 is -6.55e+04 in fp16" in notes["masked-1e9"]
+    assert "where fp16 ends at 6.55e+04" in notes["overflow"]
 
 
 def _largest(data: Array) -> int:
@@ -112,10 +65,6 @@ def flipped(data: Array) -> Array:
     return data
 
 
-def larger(data: Array) -> Array:
-    return (data.astype(np.float32) * 1.02).astype(data.dtype)
-
-
 def dropped(data: Array) -> Array:
     data[_largest(data)] = 0
     return data
@@ -125,14 +74,6 @@ def swapped(data: Array) -> Array:
     """The halves of the weights change places."""
     half = data.size // 2
     return np.concatenate([data[half:], data[:half]])
-
-
-def changing(change: Callable[[Program], Program]) -> Toolchain:
-    def compiled(request: Request) -> Compiled:
-        made = STANDARD.compile(request)
-        return replace(made, program=change(made.program), trace=None)
-
-    return replace(STANDARD, compile=compiled)
 
 
 def unwritten(*given: Any) -> Run:
@@ -149,26 +90,6 @@ def unwritten(*given: Any) -> Run:
         outputs={name: without(values) for name, values in run.outputs.items()},
         probed={name: without(values) for name, values in run.probed.items()},
     )
-
-
-# Mistakes of a compiler: it takes the network for another one.
-
-
-def mistaking(change: Callable[[onnx.ModelProto], None]) -> Toolchain:
-    def load(proto: onnx.ModelProto, name: str, stages: Stages) -> Any:
-        copy = onnx.ModelProto()
-        copy.CopyFrom(proto)
-        change(copy)
-        return STANDARD.load(copy, name, stages)
-
-    return replace(STANDARD, load=load)
-
-
-def change_constant(proto: onnx.ModelProto, dims: int, change: Callable[[Array], Array]) -> None:
-    """The first initializer of so many dimensions, changed."""
-    tensor = next(t for t in proto.graph.initializer if len(t.dims) == dims)
-    values = change(numpy_helper.to_array(tensor).copy())
-    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(values), tensor.name))
 
 
 def rolled(mask: Array) -> Array:
@@ -215,13 +136,13 @@ def negated(proto: onnx.ModelProto) -> None:
 FLOATS = ("fp32", "fp16", "bf16")
 MISTAKES: dict[str, tuple[Sequence[str], Iterable[str], Callable[[str], Toolchain]]] = {
     **{
-        f"{change.__name__} weights": (WEIGHED, MACHINES, lambda dtype, change=change: changing(
-            with_weights(change, STORED[dtype])))
+        f"{change.__name__} weights": (WEIGHED, MACHINES, lambda dtype, change=change:
+            with_weights(change, STORED[dtype]))
         for change in (flipped, dropped, swapped)
     },
     # Of integers the factors, in fp32; of floats the weights.
-    "a scale that is two percent off": (WEIGHED, MACHINES, lambda dtype: changing(
-        with_weights(larger, "float32" if dtype == "int8" else STORED[dtype]))),
+    "a scale that is two percent off": (WEIGHED, MACHINES, lambda dtype:
+        with_weights(larger, "float32" if dtype == "int8" else STORED[dtype])),
     "a tile that is not written": (
         [*WEIGHED, "Sigmoid", "Softmax-last", "LayerNormalization"], MACHINES,
         lambda _: replace(STANDARD, execute=unwritten)),
@@ -249,6 +170,6 @@ MISTAKES: dict[str, tuple[Sequence[str], Iterable[str], Callable[[str], Toolchai
 )
 def test_a_mistake_is_found(tmp_path: Path, mistake: str, name: str, dtype: str) -> None:
     path = saved(tmp_path, name, SHAPES["written" in mistake])
-    row = row_of(path, dtype, MISTAKES[mistake][2](dtype))
+    row = row_of(path, MACHINES[dtype], dtype, MISTAKES[mistake][2](dtype))
     assert row["status"] == "ok", row.get("reason")
     assert row["verified"] is False

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from host_only import HOST_ONLY, LOG, small_model
+from host_only import HOST_ONLY, small_model
 
 from archgen.process.guard import resident
 from archgen.studies import workers
@@ -20,10 +20,7 @@ ARCH = "ascend-310-like"
 GIB = 1 << 30
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv(LOG, str(tmp_path / "log"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def frame(folder: Path, names: list[str], running: Running) -> pd.DataFrame:

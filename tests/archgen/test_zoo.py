@@ -9,9 +9,12 @@ import onnx
 import pytest
 from nest_reader import read_again
 from onnx import numpy_helper
+from smoke import IMAGE
+from smoke import SMALL as SIZES
 
 import archgen
 from archgen.check.reference import run_reference, sample_inputs
+from archgen.models.load import zoo_options
 from archgen.schema import load_arch
 from archgen.zoo.builder import ACTIVATIONS
 from archgen.zoo.catalog import CATALOG, Option, build
@@ -32,41 +35,10 @@ class _Flat(GroupCosts):
         return 1.0
 
 
-_CONV: dict[str, Option] = {"image": 64, "classes": 10, "width": 0.25}
-_VIT: dict[str, Option] = {
-    "image": 32, "patch": 8, "layers": 2, "hidden": 64, "heads": 2, "classes": 10,
-}  # fmt: skip
-_BERT: dict[str, Option] = {
-    "sequence": 16, "layers": 2, "hidden": 64, "heads": 2, "vocabulary": 100, "positions": 32,
-}  # fmt: skip
-_LLAMA: dict[str, Option] = {
-    "sequence": 16, "layers": 2, "hidden": 64, "heads": 4, "groups": 2, "wide": 96,
-}  # fmt: skip
-_GPT2: dict[str, Option] = {
-    "sequence": 16, "layers": 2, "hidden": 64, "heads": 4, "vocabulary": 100, "positions": 32,
-}  # fmt: skip
-_WHISPER: dict[str, Option] = {"frames": 32, "mels": 16, "layers": 1, "hidden": 64, "heads": 4}
-_CONFORMER: dict[str, Option] = {"sequence": 24, "hidden": 48, "heads": 4, "kernel": 7}
-_MOE: dict[str, Option] = {"sequence": 8, "hidden": 32, "wide": 48, "experts": 4, "active": 2}
-_OTHER: dict[str, dict[str, Option]] = {
-    "vgg16": {**_CONV, "hidden": 64},
-    "densenet121": {"image": 32, "classes": 10, "growth": 8},
-    "vit_b16": _VIT,
-    "vit_tiny": _VIT,
-    "bert_base": _BERT,
-    "bert_large": _BERT,
-    "gpt2": _GPT2,
-    "whisper_encoder": _WHISPER,
-    "conformer": _CONFORMER,
-    "lstm_kws": {"frames": 12, "hidden": 24},
-    "dlrm": {"rows": 50, "hidden": 64, "tables": 5},
-    "moe": _MOE,
-    "llama": _LLAMA,
-    "gemm": {"m": 16, "n": 24, "k": 32},
-    "conv": {"image": 12, "channels": 8, "filters": 8},
-    "attention": {"sequence": 16, "hidden": 32, "heads": 4},
+SMALL = {
+    name: zoo_options(f"{name}:{spec.replace(IMAGE, IMAGE.replace('32', '64'))}")
+    for name, spec in SIZES.items()
 }
-SMALL = {name: _OTHER.get(name, _CONV) for name in CATALOG}
 _UNTRAINED = {("BatchNormalization", 3), ("BatchNormalization", 4), ("Resize", 2)}
 
 
@@ -118,9 +90,9 @@ def test_other_published_sizes(
 
 
 _VARIANTS = [
-    ("mobilenet_v3", {**_CONV, "small": 1}),
-    ("gpt2", {**_GPT2, "sequence": 1, "past": 15}),
-    ("moe", {**_MOE, "gathered": 1}),
+    ("mobilenet_v3", {**SMALL["mobilenet_v3"], "small": 1}),
+    ("gpt2", {**SMALL["gpt2"], "sequence": 1, "past": 15}),
+    ("moe", {**SMALL["moe"], "gathered": 0}),
 ]
 
 
@@ -157,7 +129,7 @@ def test_batch_is_the_first_extent_of_inputs_and_outputs(name: str) -> None:
 @pytest.mark.parametrize(("name", "option"), [("llama", "sequence"), ("gpt2", "past")])
 def test_nodes_of_all_lengths_read_constants_of_the_same_names(name: str, option: str) -> None:
     """Also at a length that equals another number of the network, or needs no mask."""
-    own = {**SMALL[name], "sequence": 1}
+    own = {**SMALL[name], "sequence": 1, "layers": 2}
     read = []
     for length in (1, 2, 4, 9):
         graph = build(name, weights=False, **{**own, option: length}).graph
@@ -169,7 +141,7 @@ def test_nodes_of_all_lengths_read_constants_of_the_same_names(name: str, option
 
 
 def test_running_statistics_match_what_the_network_does() -> None:
-    proto = build("resnet18", **{**_CONV, "width": 1.0})
+    proto = build("resnet18", image=64, classes=10)
     node = next(n for n in proto.graph.node if n.name == "layer1.0.bn1")
     tensors = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     sample = run_reference(proto, sample_inputs(proto, 0), [node.input[0]])

@@ -1,13 +1,28 @@
-"""The documentation, followed from top to bottom: every block runs, nothing generated is stale."""
+"""The documentation and notebooks, followed from top to bottom as a reader would: every block runs,
+nothing generated is stale."""
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from pages import PAGES, ROOT, Block, Reader, WrongPage, blocks, environment, generated, prepare
+from pages import (
+    PAGES,
+    ROOT,
+    TIMEOUT,
+    Block,
+    Reader,
+    WrongPage,
+    blocks,
+    environment,
+    generated,
+    prepare,
+)  # fmt: skip
 from warm import commands
 
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
@@ -116,3 +131,69 @@ def test_the_results_in_the_readme_are_of_machines_that_are_shipped() -> None:
 
 def test_the_source_of_the_readme_holds_no_comments() -> None:
     assert "<!--" not in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+# Notebooks.
+
+NOTEBOOKS = sorted((ROOT / "studies").glob("*.ipynb"))
+assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_shows_rich_results(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+    nbformat, nbclient = map(pytest.importorskip, ("nbformat", "nbclient"))
+    notebook = nbformat.read(path, as_version=4)
+    client = nbclient.NotebookClient(
+        notebook, timeout=TIMEOUT, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    client.execute()
+    shown = [
+        kind
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        for kind in output.get("data", ())
+    ]
+    assert shown.count("image/png") >= 3, "figures"
+    assert shown.count("text/html") >= 5, "studies, comparisons and frames"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_without_what_a_run_leaves(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert set(content["metadata"]) == {"kernelspec", "language_info"}
+    assert content["metadata"]["language_info"] == {"name": "python"}
+    for cell in content["cells"]:
+        assert not cell.get("outputs") and cell.get("execution_count") is None
+        assert not cell["metadata"]
+
+
+# docs/operators.md says where operators run today: it names all, and a sample is made anew.
+
+SAMPLE = ("Relu", "Conv", "MatMul", "Softmax", "NonZero", "StringSplit", "Where", "Bernoulli")
+
+
+@pytest.fixture
+def operators(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("operators")
+
+
+def test_every_operator_has_a_row(operators: ModuleType) -> None:
+    text = operators.PAGE.read_text(encoding="utf-8")
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert rows[1:] == operators.operators()
+    assert text.startswith(operators.HEAD)
+    assert text.endswith(f"{operators.microsoft_table()}\n")
+
+
+def test_rows_are_up_to_date(
+    operators: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path))
+    text = operators.PAGE.read_text(encoding="utf-8")
+    chosen = operators.representatives(operators.cases())
+    stale = [name for name in SAMPLE if operators.line(name, chosen) not in text.splitlines()]
+    assert not stale, "run: python docs/operators.py"

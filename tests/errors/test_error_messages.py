@@ -1,22 +1,29 @@
-"""Golden error messages: what a user reads when the file of an architecture or a study is wrong.
+"""Golden error messages: what a user reads when an architecture, a study or budgets are wrong.
 
-Each `NAME.yaml` (or folder with a `main.yaml`), here and in `study_errors`, has its printed text in
-`NAME.expect`, with the folder of the tests left out. ARCHGEN_UPDATE=1 rewrites them.
+Each `NAME.yaml` (or folder with a `main.yaml`), here, in `study_errors` and in `budget_errors`, has
+its printed text in `NAME.expect`, with the folder of the tests left out. ARCHGEN_UPDATE=1 rewrites
+them.
 """
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from archgen.comparison.budgets import read_budgets
 from archgen.schema import ArchError, load_arch
 from archgen.studies.design import StudyError, points
 from archgen.studies.plan import load_study
 
 HERE = Path(__file__).parent
-STUDIES = HERE.with_name("study_errors")
-CASES = sorted([*HERE.glob("*.yaml"), *HERE.glob("*/main.yaml"), *STUDIES.glob("*.yaml")])
+READERS: dict[Path, Callable[[Path], object]] = {
+    HERE: load_arch,
+    HERE.with_name("study_errors"): lambda path: points(load_study(path)),
+    HERE.with_name("budget_errors"): lambda path: read_budgets([path, Path("missing.yaml")]),
+}
+CASES = sorted([*HERE.glob("*/main.yaml"), *(p for each in READERS for p in each.glob("*.yaml"))])
 UPDATE = os.environ.get("ARCHGEN_UPDATE") == "1"
 MANY = 5
 
@@ -28,7 +35,7 @@ def golden(path: Path) -> Path:
 
 def printed(path: Path) -> str:
     with pytest.raises((ArchError, StudyError)) as caught:
-        points(load_study(path)) if path.parent == STUDIES else load_arch(path)
+        READERS[golden(path).parent](path)
     return str(caught.value).replace(f"{golden(path).parent}{os.sep}", "") + "\n"
 
 
@@ -44,8 +51,7 @@ def test_message(path: Path) -> None:
 
 
 def test_every_expectation_has_its_file() -> None:
-    expected = {*HERE.glob("*.expect"), *STUDIES.glob("*.expect")}
-    assert expected == set(map(golden, CASES))
+    assert {p for each in READERS for p in each.glob("*.expect")} == set(map(golden, CASES))
 
 
 def test_all_mistakes_come_at_once_and_in_order() -> None:
