@@ -20,6 +20,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.codegen.nodes import instructions
 from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await, Claim, Instruction, Item, Loop, Sync
 from simmodel.isa.region import Operand
@@ -61,18 +62,10 @@ def words_between(program: Program) -> set[Word]:
     """Tokens that one core gives and another takes."""
     found = set()
     for core, stream in enumerate(program.cores):
-        for item in _instructions(stream):
+        for item in instructions(stream):
             for name, _, cores in item.notifies:
                 found |= {(other, name) for other in cores if other != core}
     return found
-
-
-def _instructions(items: tuple[Item, ...]) -> Iterator[Instruction]:
-    for item in items:
-        if isinstance(item, Loop):
-            yield from _instructions(item.body)
-        else:
-            yield item
 
 
 def _paths(items: tuple[Item, ...], path: Path = ()) -> Iterator[Path]:

@@ -136,7 +136,7 @@ def residuals(quantized: bool, batch: int = 1) -> onnx.ModelProto:
         x = net.op("Add", x, y) if net.shapes[x] == net.shapes[y] else y
     x = net.op("GlobalAveragePool", _conv(net, x, 40, kernel=1))
     x = net.op("Flatten", x)
-    bias = net.const(net.rng.standard_normal(10).astype("f4"))
+    bias = net.vector(10)
     return net.model(net.op("Gemm", x, net.weight(10, 40), bias, transB=1))
 
 

@@ -7,20 +7,19 @@ out by hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from machines import NAMED, machine
-from networks import Net, check
+from networks import Net, check, repeated
 
 from compiler.context import CompileOptions
 from compiler.target.equal_engines import Columns, cut_dim, largest
 from compiler.target.vector import kept_dims, lane_of
 from simmodel.arch.record import Arch
-from simmodel.isa import Instruction, Item, Loop, Product, Splat, Ternary
+from simmodel.isa import Product, Splat, Ternary
 from simmodel.trace import Trace
 
 
@@ -112,14 +111,6 @@ def simd(rows: int = 4, **vector: Any) -> Arch:
     return machine(array=False, vector={"product_rows": rows} | vector, types=("fp16", "int8"))
 
 
-def told(items: tuple[Item, ...], times: int = 1) -> Iterator[tuple[Instruction, int]]:
-    for item in items:
-        if isinstance(item, Loop):
-            yield from told(item.body, times * item.count)
-        else:
-            yield item, times
-
-
 def last(net: Net) -> onnx.ModelProto:
     return net.model(net.nodes[-1].output[0])
 
@@ -160,7 +151,7 @@ def test_a_convolution_is_rows_of_vectors() -> None:
     """Whatever its tiles, 8 x 6 pixels x 9 x 12 positions x 2 vectors of 16 lanes for 24 channels,
     beside sums that are cleared and finished."""
     made = check(last(conv()), simd(), "fp16")
-    items = [pair for core in made.compiled.program.cores for pair in told(core)]
+    items = [pair for core in made.compiled.program.cores for pair in repeated(core)]
     products = [(i, n) for i, n in items if isinstance(i, Product)]
     assert sum(n * i.cycles(simd()) for i, n in products) == 8 * 6 * 9 * 12 * 2
     assert sum(n * i.macs() for i, n in products) == made.compiled.program.macs
@@ -170,7 +161,7 @@ def test_a_convolution_is_rows_of_vectors() -> None:
 def test_without_registers_for_sums_products_are_multiply_adds() -> None:
     """One for each of the 9 x 12 positions of the reduction, on 24 x 8 x 6 values."""
     made = check(last(conv()), simd(0), "fp16")
-    items = [pair for core in made.compiled.program.cores for pair in told(core)]
+    items = [pair for core in made.compiled.program.cores for pair in repeated(core)]
     chained = sum(n * i.dst.elements for i, n in items if isinstance(i, Ternary))
     assert chained == 9 * 12 * 24 * 8 * 6
     assert made.trace.macs == chained

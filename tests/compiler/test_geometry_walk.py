@@ -7,6 +7,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import onnx
 import pytest
 from blocks import conv
 from hypothesis import assume, given, settings
@@ -40,9 +41,9 @@ Window = tuple[int, int, int, int]
 """Kernel, stride, borders at both ends; along rows."""
 
 
-def group_of(net: Net, *outputs: str) -> Group:
+def group_of(model: onnx.ModelProto) -> Group:
     """All layers of a network as one group."""
-    graph = lower(prepared(net.model(*outputs), "net"), "fp32")
+    graph = lower(prepared(model, "net"), "fp32")
     parts = Bind().apply(FuseTails().apply(graph), machine())
     return dependences(parts, graph).group((1 << len(parts)) - 1)
 
@@ -53,7 +54,7 @@ def chain(high: int, *windows: Window) -> Group:
     x = net.input(1, 1, high, 1)
     for kernel, stride, before, after in windows:
         x = conv(net, x, 1, (kernel, 1), stride=(stride, 1), pads=(before, 0, after, 0), bias=False)
-    return group_of(net, x)
+    return group_of(net.model(x))
 
 
 def walk(group: Group, size: int, *, rolling: bool, inputs: bool = False) -> TileTrace:
@@ -114,7 +115,7 @@ def test_outer_loops_must_divide() -> None:
     x = net.input(3, 1, 8, 1)
     for _ in range(2):
         x = conv(net, x, 1, (3, 1), pads=(1, 0, 1, 0), bias=False)
-    group = group_of(net, x)
+    group = group_of(net.model(x))
     loops = (OuterLoop(0, 2), OuterLoop(2, 4, rolling=True))
     with pytest.raises(Unwalkable, match="2 does not divide 3"):
         TileTracer(group, frozenset()).walk(loops, ((0, 3), (0, 1), (0, 8), (0, 1)))
@@ -128,7 +129,7 @@ def test_outer_loops_must_divide() -> None:
 def test_a_result_without_the_axis_is_made_in_one_tile() -> None:
     net = Net()
     low = net.op("Relu", net.input(8, 6))
-    group = group_of(net, low, net.op("Mul", net.input(3, 8, 6), low))
+    group = group_of(net.model(low, net.op("Mul", net.input(3, 8, 6), low)))
     part: Box = ((0, 3), (0, 8), (0, 6))
     walker = TileTracer(group, frozenset())
     with pytest.raises(Unwalkable, match="no such axis"):

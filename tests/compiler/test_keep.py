@@ -4,7 +4,6 @@ bytes; constants of several groups, and parameters of a layer, are loaded once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import onnx
@@ -12,7 +11,7 @@ import pytest
 from doubles import Moved, Pinning, anything
 from layers import network
 from machines import machine
-from networks import Net, check
+from networks import Net, check, repeated
 
 from compiler.api import CompileResult, compile_model
 from compiler.context import CompileOptions
@@ -25,7 +24,7 @@ from compiler.schedule.residency.weights import PinConstants
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.nest import NestGraph
 from simmodel.arch.record import Arch
-from simmodel.isa import Copy, Item, Loop
+from simmodel.isa import Copy
 from simmodel.machine.run import simulate
 from simmodel.program.program import Program
 
@@ -144,23 +143,16 @@ def biased() -> onnx.ModelProto:
     return net.model(net.op("Conv", net.input(1, DEEP, 4, 4), weights, bias))
 
 
-def copies(items: Sequence[Item], times: int = 1) -> Iterator[tuple[Copy, int]]:
-    """Each copy, and how often it happens."""
-    for item in items:
-        if isinstance(item, Loop):
-            yield from copies(item.body, times * item.count)
-        elif isinstance(item, Copy):
-            yield item, times
-
-
 def loads(program: Program, size: int) -> list[int]:
     """Of each core, loads of the constant of `size` bytes."""
     (home,) = (c for c in program.constants if c.data.nbytes == size)
     return [
         sum(
             times
-            for copy, times in copies(core)
-            if copy.src.memory == "dram" and 0 <= copy.src.address.base - home.address < size
+            for copy, times in repeated(core)
+            if isinstance(copy, Copy)
+            and copy.src.memory == "dram"
+            and 0 <= copy.src.address.base - home.address < size
         )
         for core in program.cores
     ]

@@ -23,6 +23,7 @@ from machines import machine
 from networks import Net, check, feeds_of, reference, refused
 
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
+from compiler.codegen.nodes import instructions
 from compiler.cost.multicast import Handover, handover_cycles, handovers
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.text import parse_tree, print_tree
@@ -302,14 +303,9 @@ def test_cores_that_split_channels_give_each_other_all_that_they_make(
 def handed(made: CompileResult) -> list[Copy]:
     """Copies to what stays on other cores."""
     first, _ = groups(made)
-    items = (item for core in made.program.cores for item in flat(core))
+    items = (item for core in made.program.cores for item in instructions(core))
     copies = [item for item in items if isinstance(item, Copy) and item.dst.cores]
     return [copy for copy in copies if copy.dst.address.base >= first.residents[FIRST].address]
-
-
-def flat(items: tuple[Item, ...]) -> Iterator[Item]:
-    for item in items:
-        yield from flat(item.body) if isinstance(item, Loop) else (item,)
 
 
 @pytest.mark.parametrize("gone", ["copies", "waits"])

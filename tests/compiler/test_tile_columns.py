@@ -6,32 +6,24 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import onnx
 import pytest
 from blocks import conv
 from machines import NAMED, machine
-from networks import Net, check, feeds_of, followed, run_node
+from networks import Net, check, followed
+from test_geometry_walk import group_of
 
 from compiler.api import CompileOptions, prepared
-from compiler.context import CompileResult, Context
+from compiler.context import CompileResult
 from compiler.decisions.text.text import parse_tree
 from compiler.geometry.cuts import dividing, heads, shared_axes
 from compiler.geometry.tile_trace import TileTracer, overlap_with_next
-from compiler.lowering.lower import lower
 from compiler.options import Stages
-from compiler.pipeline import compile_model, nests
-from compiler.schedule.fusion.dependence import dependences
-from compiler.schedule.fusion.fuse_tails import FuseTails
+from compiler.pipeline import compile_model
 from compiler.schedule.tiling.choose_tiles import ChooseTiles
-from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import OuterLoop
-from compiler.target.bind import Bind
-from compiler.tensor_ir.interpreter import run
 from simmodel.arch.record import Arch
-from simmodel.execute import execute
-from simmodel.verify import verify
 
 
 def strip(high: int, wide: int, channels: int = 8, quantized: bool = False) -> onnx.ModelProto:
@@ -41,12 +33,6 @@ def strip(high: int, wide: int, channels: int = 8, quantized: bool = False) -> o
     for _ in range(3):
         x = conv(net, x, channels, (3, 3), pads=(1, 1, 1, 1))
     return net.model(net.op("Add", x, net.weight(1, 1, 1, wide)))
-
-
-def group_of(model: onnx.ModelProto) -> Group:
-    graph = lower(prepared(model, "net"), "fp32")
-    parts = Bind().apply(FuseTails().apply(graph), machine())
-    return dependences(parts, graph).group((1 << len(parts)) - 1)
 
 
 def test_columns_are_walked_like_rows() -> None:
@@ -114,20 +100,13 @@ step
 
 def by_hand(model: onnx.ModelProto, arch: Arch) -> CompileResult:
     """One head after the other, 8 tokens at a time."""
-    options = CompileOptions("fp32")
-    graph = prepared(model, "net", options.stages)
+    options, graph = CompileOptions("fp32"), prepared(model, "net")
     search = compile_model(graph, arch, options).search
     assert search is not None
     layers = (part.nests for part in search.parts if isinstance(part, Layer))
     names = (", ".join(nest.tensor for nest in nests) for nests in layers)
     text = TREE + "".join(f"  layer {each}\n" for each in names)
-    made = compile_model(graph, arch, CompileOptions("fp32", tree=parse_tree(text)))
-    verify(made.program, arch)
-    feeds = feeds_of(model)
-    meant = run(nests(graph, Context(arch, options)), feeds, run_node)
-    actual = execute(made.program, feeds, arch, host=run_node)
-    for name, values in meant.items():
-        np.testing.assert_allclose(actual[name], values, 0, 1e-4)
+    made = check(model, arch, "fp32", CompileOptions(tree=parse_tree(text))).compiled
     followed(graph, arch, options, made)
     return made
 
