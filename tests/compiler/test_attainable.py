@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine, machines
 from networks import Net, check
+from test_bind import SLOW, narrow, window
 from test_closed_forms import free
-from test_group_depthwise import SLOW, narrow, window
 from test_mapping import STEP, slowed
 
 from compiler.api import CompileOptions, compile_model

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from blocks import conv
-from machines import machine
+from machines import changed, machine
 from networks import Net
 
 from compiler.api import CompileOptions, compile_model
@@ -38,9 +38,7 @@ def free(matrix: dict[str, Any]) -> Arch:
         local={"size": 1 << 24, "banks": 64, "bank_width": 1024},
         matrix=matrix | {"writeback": ["bias", "clip", "requantize"], "rate": {"fp16": 1.0}},
     )  # fmt: skip
-    rate = arch.copy_["load"].bandwidth
-    dram = arch.memories.dram.model_copy(update={"bandwidth": rate})
-    return arch.model_copy(update={"memories": arch.memories.model_copy(update={"dram": dram})})
+    return changed(arch, "memories.dram", bandwidth=arch.copy_["load"].bandwidth)
 
 
 def busy(arch: Arch, m: int, n: int, k: int) -> tuple[int, int]:

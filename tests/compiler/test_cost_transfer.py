@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import machine
+from machines import changed, machine
 from networks import Net
 
 from compiler.api import CompileOptions, CompileResult, compile_model
@@ -36,18 +36,13 @@ def taken(item: Item, arch: Arch) -> float:
     return item.startup(arch) + max(item.cycles(arch), moved)
 
 
-def with_dram(arch: Arch, **changes: Any) -> Arch:
-    dram = arch.memories.dram.model_copy(update=changes)
-    return arch.model_copy(update={"memories": arch.memories.model_copy(update={"dram": dram})})
-
-
 @settings(max_examples=80)
 @given(st.data())
 def test_a_box_takes_what_its_copies_take(data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, 4))
     arch = machine(copy={"rank": limit, "bandwidth": "8 B/cycle"})
     if limit < 4:  # copies of a box share no burst; its price takes them for one
-        arch = with_dram(arch, burst=1)
+        arch = changed(arch, "memories.dram", burst=1)
     rank = data.draw(st.integers(1, 4))
     shape = tuple(data.draw(st.integers(1, 6)) for _ in range(rank))
     far, near = (tuple(data.draw(st.permutations(range(rank)))) for _ in range(2))
@@ -127,7 +122,7 @@ def paced(array: str, bandwidth: int) -> Arch:
     local = {"size": 1 << 18, "banks": 8, "bank_width": 64}
     rate = f"{bandwidth} B/cycle"
     arch = machine(types=("fp16",), local=local, matrix=matrix, copy={"bandwidth": rate})
-    return with_dram(arch, bandwidth=arch.copy_["load"].bandwidth)
+    return changed(arch, "memories.dram", bandwidth=arch.copy_["load"].bandwidth)
 
 
 def compiled(arch: Arch, kind: str, shape: tuple[int, ...], out: int, kernel: int) -> CompileResult:

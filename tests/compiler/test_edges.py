@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import one_node
 import onnx
 import onnx_ir as ir
 import pytest
 from networks import model_of
-from one_node import reference
+from one_node import agree, reference
 from onnx import helper
 
-from archgen.check.reference import run_node, sample_inputs
+from archgen.check.reference import sample_inputs
 from archgen.models.load import SourceModel
 from archgen.schema import load_arch
 from archgen.studies.prepare import prepare
@@ -23,8 +24,6 @@ from compiler.frontend.importer import load
 from compiler.lowering.node import NoNest, numpy_type
 from compiler.options import stages_for
 from compiler.tensor_ir.nest import Array
-from simmodel.execute import run
-from simmodel.verify import verify
 
 INTEGER = "cocco-simba-1c"
 """int8 products, real values in fp32 or fp16."""
@@ -48,10 +47,8 @@ def executed(
     text: str, opset: int, inputs: Feeds | None = None, machine: str = INTEGER
 ) -> tuple[CompileResult, Feeds]:
     """The network compiled for a machine, and its outputs."""
-    proto, arch = model_of(text, opset), load_arch(machine)
-    made = compile_model(proto, arch, CompileOptions(stages=stages_for(0)))
-    verify(made.program, arch)
-    return made, run(made.program, inputs or inputs_of(proto), arch, run_node).outputs
+    proto, options = model_of(text, opset), CompileOptions(stages=stages_for(0))
+    return one_node.executed(proto, inputs or inputs_of(proto), load_arch(machine), options)
 
 
 def checked(text: str, opset: int, inputs: Feeds | None = None, atol: float = 1e-5) -> bool:
@@ -59,9 +56,7 @@ def checked(text: str, opset: int, inputs: Feeds | None = None, atol: float = 1e
     proto = model_of(text, opset)
     inputs = inputs or inputs_of(proto)
     made, got = executed(text, opset, inputs)
-    for output, want in zip(proto.graph.output, reference(proto, inputs), strict=True):
-        assert got[output.name].dtype == want.dtype
-        np.testing.assert_allclose(got[output.name], want, rtol=1e-5, atol=atol)
+    agree(got, reference(proto, inputs), atol=atol)
     return bool(made.host)
 
 
@@ -224,14 +219,10 @@ def test_operators_of_onnx_runtime_run_on_the_host(name: str) -> None:
     proto = network(FOREIGN[name])
     proto.graph.node.append(helper.make_node("Relu", ["y"], ["z"]))
     proto.graph.output.append(onnx.ValueInfoProto(name="z"))
-    arch = load_arch("soma-edge")
-    made = compile_model(proto, arch, CompileOptions("int8", stages=stages_for(0)))
-    verify(made.program, arch)
+    options, inputs = CompileOptions("int8", stages=stages_for(0)), sample_inputs(proto)
+    made, got = one_node.executed(proto, inputs, load_arch("soma-edge"), options)
     assert [node.kind for node in made.host] == [f"com.microsoft.{name}"]
-    inputs = sample_inputs(proto)
-    got = run(made.program, inputs, arch, run_node).outputs
-    for output, want in zip(proto.graph.output, reference(proto, inputs), strict=True):
-        np.testing.assert_allclose(got[output.name], want, rtol=1e-5, atol=1e-5)
+    agree(got, reference(proto, inputs))
 
 
 def refused(proto: onnx.ModelProto) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machines import machine
+from machines import changed, machine
 from networks import Net, feeds_of
 
 from compiler.api import CompileOptions, compile_model, prepared
@@ -20,6 +20,7 @@ from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
 from compiler.codegen.split_loads import SplitLoads
 from compiler.options import Stages
 from simmodel.arch.record import Arch
+from simmodel.arch.units import Delay
 from simmodel.execute import execute
 from simmodel.isa import Copy, Instruction, Item, Loop, Sync
 from simmodel.isa.region import Address, Operand, contiguous
@@ -258,10 +259,7 @@ def test_a_shared_program_means_the_same_in_every_order(among: str, sync: str) -
     for order in map(random_order, range(4)):
         (got,) = execute(program, feeds, arch, order=order).values()
         np.testing.assert_array_equal(got, expected)
-    slow = arch.model_copy(
-        update={"front_end": arch.front_end.model_validate(
-            arch.front_end.model_dump() | {"signal": "500 cycles"})}
-    )  # fmt: skip
+    slow = changed(arch, "front_end", signal=Delay(500, True))
     assert simulate(program, slow).cycles > simulate(program, arch).cycles + 500
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from machines import NAMED, machine
+from machines import NAMED, changed, machine
 from networks import Net, check
 
 from archgen.models.load import open_model
@@ -72,10 +72,7 @@ def test_dram_moves_at_least_what_is_used(name: str) -> None:
 
 
 def test_a_group_that_cannot_fit_is_refused_with_its_sum() -> None:
-    tiny = NAMED["plain"].memories.model_copy(
-        update={"local": NAMED["plain"].memories.local.model_copy(update={"size": 64})}
-    )
-    arch = NAMED["plain"].model_copy(update={"memories": tiny})
+    arch = changed(NAMED["plain"], "memories.local", size=64)
     net = Net()
     model = net.model(net.op("Conv", net.input(1, 4, 9, 9), net.weight(4, 4, 7, 7)))
     with pytest.raises(DoesNotFit) as refusal:
@@ -86,11 +83,9 @@ def test_a_group_that_cannot_fit_is_refused_with_its_sum() -> None:
 
 
 def with_tokens(count: int) -> Arch:
-    arch = NAMED["small"]
+    arch = changed(NAMED["small"], "front_end", tokens=count)
     assert arch.front_end.sync == "tokens"
-    return arch.model_copy(
-        update={"front_end": arch.front_end.model_copy(update={"tokens": count})}
-    )
+    return arch
 
 
 def test_groups_share_tokens() -> None:

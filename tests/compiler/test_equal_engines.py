@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from machines import NAMED, machine
+from machines import NAMED, changed, machine
 from networks import Net, check, repeated
 
 from compiler.context import CompileOptions
@@ -206,8 +206,6 @@ def test_types_that_the_array_lacks_are_multiplied_in_lanes() -> None:
     net = Net()
     net.op("MatMul", net.input(5, 12), net.weight(12, 20))
     arch = machine(types=("fp32",), matrix={"rate": {"fp32": 1.0}})
-    none = arch.model_copy(
-        update={"types": ("fp32",), "matrix": arch.matrix.model_copy(update={"rate": {"int8": 1}})}
-    )
+    none = changed(arch, "matrix", rate={"int8": 1})
     made = check(last(net), none, "fp32", CompileOptions(dtype="fp32"))
     assert not made.compiled.program.payloads

@@ -18,7 +18,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import SYSTOLIC, machine, machines
+from machines import SYSTOLIC, changed, machine, machines
 from networks import Net, check, refused
 from test_closed_forms import free
 
@@ -62,8 +62,7 @@ CASES: dict[str, tuple[int, dict[str, Any], bool, int]] = {
 
 def slowed(arch: Arch) -> Arch:
     """`arch` with an engine that takes 16384 times as long."""
-    matrix = arch.matrix.model_copy(update={"rate": {"fp16": 1 / SLOW}})
-    return arch.model_copy(update={"matrix": matrix})
+    return changed(arch, "matrix", rate={"fp16": 1 / SLOW})
 
 
 def convolved(arch: Arch, channels: int, attributes: dict[str, Any]) -> tuple[CompileResult, float]:

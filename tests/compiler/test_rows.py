@@ -13,7 +13,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import machine
+from machines import changed, machine
 from nest_reader import read_again
 from networks import feeds_of
 from one_node import agree, executed
@@ -151,8 +151,7 @@ def test_rows_of_any_axis_by_lists_of_any_shape(data: st.DataObject) -> None:
     assert not any(isinstance(step, HostNode) for step in nests.steps)
     (wanted,) = ReferenceEvaluator(proto).run(None, feeds)
     np.testing.assert_array_equal(run(nests, feeds)["y"], wanted)
-    host = arch.host.model_copy(update={"latency": Delay(1e9, True)})
-    found = compiled(proto, arch.model_copy(update={"host": host}), **feeds)
+    found = compiled(proto, changed(arch, "host", latency=Delay(1e9, True)), **feeds)
     assert not found["host"] and gathers(found["program"])
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import onnx
 import pytest
 from blocks import conv
-from machines import NAMED, machine
+from machines import NAMED, changed, machine
 from networks import Net, check, followed
 from test_geometry_walk import group_of
 
@@ -49,20 +49,14 @@ def test_columns_are_walked_like_rows() -> None:
     assert [overlap_with_next(a, b) for a, b in pairwise(holds)] == [(3, 4, 2), (3, 4, 2)]
 
 
-def small(name: str) -> Arch:
-    """A machine with little memory."""
-    arch = NAMED[name]
-    local = arch.memories.local.model_copy(update={"size": 16384})
-    return arch.model_copy(update={"memories": arch.memories.model_copy(update={"local": local})})
-
-
 @pytest.mark.parametrize("halo", ["rolling", "recompute"])
 @pytest.mark.parametrize("name", ["plain", "finishing", "fine", "interlocked"])
 def test_a_strip_in_tiles_along_columns(name: str, halo: str) -> None:
     dtype = "int8" if name in ("finishing", "fine") else "fp32"
     model = strip(4, 160, quantized=dtype == "int8")
     options = CompileOptions(stages=Stages(tile=ChooseTiles(rolling=halo == "rolling")))
-    made = check(model, small(name), dtype, options)
+    small = changed(NAMED[name], "memories.local", size=16384)
+    made = check(model, small, dtype, options)
     loops = [loop for decision in made.compiled.decisions for loop in decision.schedule.loops]
     assert {(loop.axis, loop.rolling) for loop in loops} == {(3, halo == "rolling")}
 

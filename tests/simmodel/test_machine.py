@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from programs import KIB, box, gemm, load, machine, memories, nop, program, relu, store
+from programs import KIB, box, gemm, load, machine, memories, nop, program, relu, spans, store
 
 from simmodel.arch.record import Arch
 from simmodel.isa import Instruction, Item, Loop
@@ -325,16 +325,9 @@ def test_blocked_banks_follow_the_address_of_each_turn() -> None:
     copy = load(160, at=KIB)
     moved = dataclasses.replace(copy, dst=box("local", KIB, 160, terms=place))
     stream = (relu(800, to=0), Loop("i", 2, (moved, nop(1))))
-    trace = simulate(program(stream), arch, trace=True)
-    assert trace.spans is not None
-    loads = [
-        int(end - start)
-        for engine, start, end in zip(
-            trace.spans.engine, trace.spans.start, trace.spans.end, strict=True
-        )
-        if trace.engine_names[engine] == "load"
-    ]
-    assert loads == [20, 10]
+    found = spans(program(stream), arch)
+    assert [end - start for engine, start, end in found if engine == "load"] == [20, 10]
+    trace = simulate(program(stream), arch)
     load_engine = next(e for e in trace.engines if e.engine == "load")
     assert (load_engine.busy, load_engine.idle["conflict"]) == (20, 10)
 
