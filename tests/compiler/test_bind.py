@@ -1,8 +1,8 @@
 """Bindings: the engine of each operator by cycles or as asked for, checked, and wrong text.
 
-Depthwise convolutions on arrays without a depthwise mode, several channels as one product: cycles by
-hand, on a cube that takes ten pixels, 32 filters and 32 products of each in a cycle; it is 256 times
-slower than that, so that memory does not matter.
+Depthwise convolutions on arrays without a depthwise mode, several channels as one product: cycles
+by hand, on a cube that takes ten pixels, 32 filters and 32 products of each in a cycle; it is 256
+times slower than that, so that memory does not matter.
 """
 
 from __future__ import annotations
