@@ -60,12 +60,13 @@ SLOW = (
     "tests/archgen/test_zoo.py::test_nests_and_groups",
     "tests/archgen/test_zoo.py::test_a_small_network",
     "tests/compiler/test_attainable.py::test_no_run_is_quicker",
-    "tests/compiler/test_borders.py",
+    "tests/compiler/test_borders.py::test_tiles_in_the_border",
+    "tests/compiler/test_borders.py::test_groups_around",
     "tests/compiler/test_emit_programs.py::test_another_process",
     "tests/compiler/test_options.py::test_what_may_be_left_out",
     "tests/compiler/test_options.py::test_programs",
     "tests/compiler/test_recompute.py::test_floats",
-    "tests/compiler/test_tile_floor.py",
+    "tests/compiler/test_tile_search.py::test_no_price_is_below_its_floor",
 )
 """How the names of tests begin that take long, or need processes or a browser. Tables
 of many machines mark in place what the quick tier leaves out (`machines.crossed`)."""

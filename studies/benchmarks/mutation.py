@@ -50,14 +50,11 @@ FIRST = tuple(
 )  # fmt: skip
 """Programs that notice most mutants at once: every network, machines of every kind."""
 THOROUGH = (
-    "tests/compiler/test_tile_pieces.py", "tests/compiler/test_tile_search.py",
-    "tests/compiler/test_tile_timeline.py", "tests/compiler/test_cost_transfer.py",
-    "tests/compiler/test_cost_vector.py", "tests/compiler/test_keep.py",
-    "tests/compiler/test_geometry_walk.py", "tests/compiler/test_fuse_partition.py",
-    "tests/compiler/test_fuse_reorder.py", "tests/compiler/test_plan_group.py",
-    "tests/compiler/test_alloc_conflicts.py", "tests/compiler/test_alloc_pack.py",
-    "tests/compiler/test_alloc_places.py",
-    "tests/compiler/test_fit.py", "tests/compiler/test_homes.py",
+    "tests/compiler/test_tile_search.py", "tests/compiler/test_cost_transfer.py",
+    "tests/compiler/test_keep.py", "tests/compiler/test_geometry_walk.py",
+    "tests/compiler/test_fuse_partition.py", "tests/compiler/test_alloc_pack.py",
+    "tests/compiler/test_alloc_places.py", "tests/compiler/test_fit.py",
+    "tests/compiler/test_homes.py",
     "tests/compiler/test_tree.py", "tests/compiler/test_closed_forms.py",
     "tests/compiler/test_replay.py",
 )  # fmt: skip

@@ -63,7 +63,7 @@ def conv(
         pads = (spans[0] // 2, spans[1] // 2, spans[0] - spans[0] // 2, spans[1] - spans[1] // 2)
     inputs = [x, net.weight(out, net.shapes[x][1] // group, *kernel)]
     if bias:
-        inputs.append(net.const(net.rng.standard_normal(out).astype("f4")))
+        inputs.append(net.vector(out))
     return net.op(
         "Conv", *inputs, kernel_shape=kernel, strides=stride, pads=pads, group=group,
         dilations=[dilation] * 2,
@@ -206,35 +206,37 @@ def _cut(draw: Draw, net: Net, x: str) -> str:
 def _mlp(draw: Draw, net: Net, x: str) -> str:
     wide = net.shapes[x][-1]
     a = net.op("MatMul", x, net.weight(wide, draw(st.sampled_from((3, 8, 16)))))
-    a = net.op(draw(st.sampled_from(("Gelu", "Relu"))), net.op("Add", a, _vector(net, a)))
+    a = net.op("Add", a, net.vector(net.shapes[a][-1]))
+    a = net.op(draw(st.sampled_from(("Gelu", "Relu"))), a)
     a = net.op("MatMul", a, net.weight(net.shapes[a][-1], wide))
     return net.op("Add", a, x) if draw(st.booleans()) else a
 
 
-def _vector(net: Net, x: str) -> str:
-    return net.const(net.rng.standard_normal(net.shapes[x][-1]).astype("f4"))
-
-
 def _norm(draw: Draw, net: Net, x: str) -> str:
-    return net.op("LayerNormalization", x, _vector(net, x), _vector(net, x), axis=-1)
+    wide = net.shapes[x][-1]
+    return net.op("LayerNormalization", x, net.vector(wide), net.vector(wide), axis=-1)
 
 
-def _attention(draw: Draw, net: Net, x: str) -> str:
+def attention(net: Net, x: str, heads: int, scale: float | None = None) -> str:
+    """Scores and weighted values of every head, side by side again, and a last product."""
     batch, tokens, wide = net.shapes[x]
-    heads = draw(st.sampled_from([h for h in (1, 2, 4) if wide % h == 0]))
-    deep = wide // heads
 
     def split(order: list[int]) -> str:
         made = net.op("MatMul", x, net.weight(wide, wide))
-        made = net.op("Reshape", made, net.const([batch, tokens, heads, deep], "i8"))
+        made = net.op("Reshape", made, net.const([batch, tokens, heads, wide // heads], "i8"))
         return net.op("Transpose", made, perm=order)
 
     scores = net.op("MatMul", split([0, 2, 1, 3]), split([0, 2, 3, 1]))
-    weights = net.op("Softmax", net.op("Mul", scores, net.const(0.3, "f4")), axis=-1)
-    mixed = net.op("MatMul", weights, split([0, 2, 1, 3]))
+    scores = scores if scale is None else net.op("Mul", scores, net.const(scale, "f4"))
+    mixed = net.op("MatMul", net.op("Softmax", scores, axis=-1), split([0, 2, 1, 3]))
     mixed = net.op("Transpose", mixed, perm=[0, 2, 1, 3])
     mixed = net.op("Reshape", mixed, net.const([batch, tokens, wide], "i8"))
-    return net.op("Add", net.op("MatMul", mixed, net.weight(wide, wide)), x)
+    return net.op("MatMul", mixed, net.weight(wide, wide))
+
+
+def _attention(draw: Draw, net: Net, x: str) -> str:
+    heads = draw(st.sampled_from([h for h in (1, 2, 4) if net.shapes[x][-1] % h == 0]))
+    return net.op("Add", attention(net, x, heads, 0.3), x)
 
 
 def _mixed(draw: Draw, net: Net, x: str) -> str:

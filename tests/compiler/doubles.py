@@ -113,8 +113,20 @@ class Pinning(PinConstants):
         return super().apply(parts, graph, _Bargain(prices))
 
 
+class _WithoutOverlap:
+    """Prices that are exact, of groups between which nothing overlaps."""
+
+    def cost_below(self, group: Group, limit: float) -> float:
+        del limit
+        return self.price(group)  # type: ignore[attr-defined, no-any-return]
+
+    def overlap_ends(self, group: Group) -> tuple[float, float]:
+        del group
+        return 0.0, 0.0
+
+
 @dataclass
-class _Bargain(OptimisticPrices):
+class _Bargain(_WithoutOverlap, OptimisticPrices):
     """Prices that fall with every tensor in shared memory, or on chip."""
 
     hoped: Callable[[Group], Group] = lambda group: group
@@ -130,14 +142,6 @@ class _Bargain(OptimisticPrices):
             sum(way % 64 for way in ways) / 64 / (1 + len(group.residents)) if self.taste else 0.0
         )
         return -len(group.shared) - len(group.residents) - len(group.pinned) - liked
-
-    def cost_below(self, group: Group, limit: float) -> float:
-        del limit
-        return self.price(group)
-
-    def overlap_ends(self, group: Group) -> tuple[float, float]:
-        del group
-        return 0.0, 0.0
 
 
 def anything(seed: int, *, rolling: bool | None, slots: int = 2, cores: int | None = None,
@@ -156,7 +160,7 @@ def anything(seed: int, *, rolling: bool | None, slots: int = 2, cores: int | No
 
 
 @dataclass
-class Moved:
+class Moved(_WithoutOverlap):
     """Prices: a group costs the bytes that it moves to and from memory off chip."""
 
     arch: Arch
@@ -172,14 +176,6 @@ class Moved:
         names = {*group.inputs, *group.results} - group.residents.keys() - group.shared.keys()
         sizes = ((group.tensors[name].elements, group.tensors[name].dtype) for name in names)
         return sum(elements * size_of(dtype) for elements, dtype in sizes)
-
-    def cost_below(self, group: Group, limit: float) -> float:
-        del limit
-        return self.price(group)
-
-    def overlap_ends(self, group: Group) -> tuple[float, float]:
-        del group
-        return 0.0, 0.0
 
     def lower_bound(self, group: Group) -> float:
         return 0.0

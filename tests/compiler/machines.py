@@ -7,16 +7,18 @@ strategy `machines` draws any combination that passes the rules of `simmodel.arc
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from simmodel.arch.base import FrozenModel
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
 
+Record = TypeVar("Record", bound=FrozenModel)
 WRITEBACK = ("bias", "clip", "requantize")
 ALL_TYPES = ("int8", "uint8", "int16", "int32", "fp16", "fp32")
 WIDTHS = {"weights": 8, "accumulators": 32}
@@ -174,6 +176,14 @@ def crossed(names: Iterable[str]) -> list[ParameterSet]:
         for place, name in enumerate(names)
         for turn, arch in enumerate(NAMED.values())
     ]  # fmt: skip
+
+
+def changed(record: Record, part: str, **fields: Any) -> Record:
+    """A machine, or a part of one, with other fields of a part of it, as `memories.local`."""
+    head, _, rest = part.partition(".")
+    inner = getattr(record, head)
+    made = changed(inner, rest, **fields) if rest else inner.model_copy(update=fields)
+    return record.model_copy(update={head: made})
 
 
 @st.composite

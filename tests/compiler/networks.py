@@ -8,7 +8,7 @@ and simulates, and compares all three meanings.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from compiler.pipeline import compile_model, nests, prepared
 from compiler.tensor_ir.interpreter import run
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
+from simmodel.isa import Instruction, Item, Loop
 from simmodel.machine.run import simulate
 from simmodel.metrics import measure
 from simmodel.program.assembly import print_program
@@ -82,6 +83,10 @@ class Net:
         self.constants.append(numpy_helper.from_array(array, name))
         self.shapes[name] = array.shape
         return name
+
+    def vector(self, size: int) -> str:
+        """Random values, as they are."""
+        return self.const(self.rng.standard_normal(size).astype("f4"))
 
     def weight(self, *shape: int) -> str:
         """Random values that keep sums near 1; behind DequantizeLinear in quantized networks."""
@@ -208,6 +213,15 @@ def followed(graph: ir.Model, arch: Arch, options: CompileOptions, compiled: Com
     assert print_program(again.program) == print_program(compiled.program)
 
 
+def repeated(items: Iterable[Item], times: int = 1) -> Iterator[tuple[Instruction, int]]:
+    """Each instruction of a stream, and how often it happens."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from repeated(item.body, times * item.count)
+        else:
+            yield item, times
+
+
 def conserved(compiled: CompileResult, trace: Trace) -> None:
     """Results are written; products of layers whose results are, are all computed (of what passes
     between layers, readers may need a part only)."""
@@ -288,16 +302,12 @@ def _conv(draw: st.DrawFn, net: Net, x: str, values: list[str], groups: int = 1)
         return None
     inputs = [x, net.weight(out, channels // groups, *kernel)]
     if draw(st.booleans()):
-        inputs.append(net.weight(out) if not net.quantized else _int_bias(net, out))
+        inputs.append(net.vector(out) if net.quantized else net.weight(out))
     made = net.op(
         "Conv", *inputs, kernel_shape=kernel, strides=stride, pads=pads, group=groups,
         dilations=[dilation] * 2,
     )  # fmt: skip
     return net.op("Relu", made) if draw(st.booleans()) else made
-
-
-def _int_bias(net: Net, out: int) -> str:
-    return net.const(net.rng.standard_normal(out).astype("f4"))
 
 
 def _depthwise(draw: st.DrawFn, net: Net, x: str, values: list[str]) -> str | None:

@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from blocks import conv
+from blocks import attention, conv
 from networks import Net
 
 from archgen.program_files import encoded
@@ -77,17 +77,7 @@ def _depthwise(net: Net) -> str:
 def _attention(net: Net) -> str:
     """One encoder block of 48 tokens and two heads."""
     x = net.input(1, 48, 32)
-
-    def split(order: list[int]) -> str:
-        made = net.op("MatMul", x, net.weight(32, 32))
-        made = net.op("Reshape", made, net.const([1, 48, 2, 16], "i8"))
-        return net.op("Transpose", made, perm=order)
-
-    scores = net.op("MatMul", split([0, 2, 1, 3]), split([0, 2, 3, 1]))
-    mixed = net.op("MatMul", net.op("Softmax", scores, axis=-1), split([0, 2, 1, 3]))
-    mixed = net.op("Transpose", mixed, perm=[0, 2, 1, 3])
-    mixed = net.op("Reshape", mixed, net.const([1, 48, 32], "i8"))
-    x = net.op("Add", net.op("MatMul", mixed, net.weight(32, 32)), x)
+    x = net.op("Add", attention(net, x, 2), x)
     ones = net.const([1.0] * 32, "f4")
     a = net.op("LayerNormalization", x, ones, net.const([0.0] * 32, "f4"), axis=-1)
     a = net.op(

@@ -1,17 +1,25 @@
-"""Packings are legal, as low as can be where that is known, and found again in every run."""
+"""Packings are legal, as low as can be where that is known, and found again in every run; by banks,
+engines that would meet are kept apart, and nothing else is changed.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiler.memory.bank_assignment import BankedMemory, Ints, separate, traffic
 from compiler.memory.packing import in_separate_times, lower_bound, pack
+from compiler.memory.steady_state import SAMPLES, Phase, Stream, Task
 from compiler.schedule.residency.buffer import LiveRange as Item
+from compiler.schedule.residency.buffer import Places, TileBuffer
+from simmodel.arch.record import Memory
 
 # Every greedy sweep ends at 8 at least. The lowest end is 7, and steps 3 and 4 are full there:
 #
@@ -158,3 +166,167 @@ def test_wrong_items_are_refused() -> None:
     for size, first, last, align in ((-1, 0, 0, 1), (1, 1, 0, 1), (1, 0, 0, 0)):
         with pytest.raises(ValueError, match="'a'"):
             Item("a", size, first, last, align)
+
+
+BANKS, BANK = 4, 1024
+MEMORY = Memory.model_validate(
+    {"size": BANKS * BANK, "banks": BANKS, "bank_width": 16, "mapping": "blocked",
+     "conflict_penalty": 0.5}
+)  # fmt: skip
+
+
+def buffer(name: str, size: int, slots: int = 1, first: int = 0, last: int = 0) -> TileBuffer:
+    return TileBuffer(name, "local", "int8", (), (), size, slots, 0, first=first, last=last)
+
+
+def task(engine: str, held: TileBuffer, rate: float, ahead: int = 0, cycles: float = 100.0) -> Task:
+    """Works on all of a slot at `rate` bytes per cycle, `ahead` slots in front of the others."""
+    slot = tuple((sample + ahead) % held.slots for sample in range(SAMPLES))
+    moved = Stream(held.name, engine == "load", rate * cycles, slot, (0,) * SAMPLES, held.bytes)
+    return Task(engine, cycles, 1, (moved,))
+
+
+def space(
+    between: Callable[[TileBuffer, TileBuffer], float] = lambda a, b: math.inf,
+    size: int = MEMORY.size,
+) -> BankedMemory:
+    return BankedMemory(size, BANK, lambda b: 16, between)
+
+
+def lost(tasks: list[Task], places: Places, memory: Memory = MEMORY) -> float:
+    """Cycles that these tasks lose, all running together."""
+    found = 0.0
+    for seen in traffic([Phase(tuple(tasks), 1)], places, memory):
+        total = sum(
+            seen.demands(n, *(_column(places[n][i]) for i in (0, 1)))[0] for n in seen.buffers
+        )
+        found += float(seen.lost(total[None])[0])
+    return found
+
+
+def _column(value: int) -> Ints:
+    return np.array([value])
+
+
+def moved(tasks: list[Task], buffers: list[TileBuffer], start: Places) -> Places:
+    seen = traffic([Phase(tuple(tasks), 1)], [b.name for b in buffers], MEMORY)
+    return separate(start, buffers, seen, space())[0]
+
+
+def test_what_engines_touch_together_goes_to_banks_of_its_own() -> None:
+    a, b = buffer("a", 512), buffer("b", 512)
+    tasks = [task("matrix", a, 16), task("load", b, 16)]
+    start = {"a": (0, 512), "b": (512, 512)}
+    places = moved(tasks, [a, b], start)
+    assert lost(tasks, start) > 100
+    assert lost(tasks, places) == 0
+    assert places["a"][0] // BANK != places["b"][0] // BANK
+
+
+def test_slots_of_one_buffer_are_separated() -> None:
+    a = buffer("a", 256, slots=2)
+    tasks = [task("matrix", a, 16), task("load", a, 16, ahead=1)]
+    places = moved(tasks, [a], {"a": (0, 256)})
+    base, pitch = places["a"]
+    assert base // BANK != (base + pitch) // BANK
+    assert lost(tasks, places) == 0
+
+
+def test_one_stream_that_a_bank_is_too_slow_for_is_spread() -> None:
+    a = buffer("a", 1024)
+    tasks = [task("matrix", a, 32)]
+    places = moved(tasks, [a], {"a": (0, 1024)})
+    assert lost(tasks, places) == 0
+    assert places["a"][0] % BANK
+
+
+def test_buffers_are_exchanged_where_there_is_no_room_to_move() -> None:
+    buffers = [buffer(name, 512) for name in "abcdefgh"]
+    start = {b.name: (512 * n, 512) for n, b in enumerate(buffers)}
+    tasks = [task("matrix", buffers[0], 16), task("load", buffers[1], 16)]
+    places = moved(tasks, buffers, start)
+    assert sorted(places.values()) == sorted(start.values())
+    assert lost(tasks, {n: places[n] for n in "ab"}) == 0
+
+
+def test_a_phase_lasts_as_long_as_its_busiest_engine() -> None:
+    a = buffer("a", 256)
+    tasks = [task("matrix", a, 1), task("load", a, 1, cycles=150.0), task("matrix", a, 1)]
+    phase = Phase(tuple(tasks), 3)
+    assert (phase.engines, phase.period) == ({"matrix": 200.0, "load": 150.0}, 200.0)
+
+
+def test_each_direction_is_as_quick_as_its_ports() -> None:
+    """By hand: 3200 bytes in one bank whose port moves 16 per cycle, 200 cycles instead of 100;
+    a tenth more, which the work of every engine counts."""
+    a = buffer("a", 512)
+    memory = MEMORY.model_copy(update={"read_ports": 2, "write_ports": 1})
+    assert lost([task("matrix", a, 32)], {"a": (0, 512)}, memory) == 0
+    assert lost([task("load", a, 32)], {"a": (0, 512)}, memory) == pytest.approx(110)
+
+
+def test_space_is_not_used_again_where_the_wait_costs_more() -> None:
+    a, hot = buffer("a", 512), buffer("hot", 256)
+    b = buffer("b", MEMORY.size - 768, first=1, last=1)
+    tasks = [task("matrix", a, 16), task("load", hot, 16)]
+    start = {"hot": (0, 256), "a": (256, 512), "b": (768, b.bytes)}
+    seen = traffic([Phase(tuple(tasks), 1)], ["a", "hot"], MEMORY)
+    dear, cheap = (
+        separate(start, [a, b, hot], seen, space(_between(price)))[0] for price in (1e6, 1.0)
+    )
+    assert dear == start
+    assert lost(tasks, {n: cheap[n] for n in ("a", "hot")}) == 0
+
+
+def _between(price: float) -> Callable[[TileBuffer, TileBuffer], float]:
+    return lambda a, b: math.inf if a.first == b.first else price
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[TileBuffer], Places, list[Phase]]:
+    buffers, places, end = [], {}, 0
+    for number in range(draw(st.integers(1, 6))):
+        size = 16 * draw(st.integers(1, 24))
+        first = draw(st.integers(0, 2))
+        made = buffer(f"b{number}", size, draw(st.integers(1, 2)), first, first + 1)
+        if end + size * made.slots > MEMORY.size:
+            break
+        buffers.append(made)
+        places[made.name] = (end, size)
+        end += size * made.slots
+    phases = []
+    for _ in range(draw(st.integers(1, 3))):
+        engines = draw(st.lists(st.sampled_from(("matrix", "vector", "load", "store")), max_size=4))
+        tasks = tuple(
+            task(engine, draw(st.sampled_from(buffers)), draw(st.sampled_from((2.0, 16.0, 40.0))),
+                 ahead=number, cycles=draw(st.sampled_from((10.0, 300.0))))
+            for number, engine in enumerate(engines)
+        )  # fmt: skip
+        phases.append(Phase(tasks, draw(st.integers(1, 3))))
+    return buffers, places, phases
+
+
+@settings(max_examples=150)
+@given(cases())
+def test_live_buffers_never_meet_and_nothing_leaves_the_memory(
+    case: tuple[list[TileBuffer], Places, list[Phase]],
+) -> None:
+    buffers, start, phases = case
+    seen = traffic(phases, start, MEMORY)
+    limit = max(address + pitch * 2 for address, pitch in start.values())
+    limit = min(MEMORY.size, limit)
+    live = space(lambda a, b: math.inf if a.first <= b.last and b.first <= a.last else 0.0, limit)
+    places, cost = separate(start, buffers, seen, live)
+    assert (places, cost) == separate(start, buffers, seen, live)
+    spans = {}
+    for b in buffers:
+        address, pitch = places[b.name]
+        assert pitch >= b.bytes and address % 16 == 0 and pitch % 16 == 0
+        spans[b.name] = (address, address + pitch * (b.slots - 1) + b.bytes)
+        assert address >= 0 and spans[b.name][1] <= limit
+    for a in buffers:
+        for b in buffers:
+            if a is b or a.first > b.last or b.first > a.last:
+                continue
+            (low, high), (other, end) = spans[a.name], spans[b.name]
+            assert high <= other or end <= low

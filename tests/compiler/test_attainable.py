@@ -1,4 +1,6 @@
-"""The bound that knows the machine: by hand, and never above what was simulated."""
+"""The bound that knows the machine: by hand, never above what was simulated, and on another
+machine; from it to the measured cycle both accounts add up.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,21 @@ from blocks import blocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine, machines
-from networks import Net
+from networks import Net, check
+from test_bind import SLOW, narrow, window
 from test_closed_forms import free
+from test_mapping import STEP, slowed
 
 from compiler.api import CompileOptions, compile_model
+from compiler.cost.work import product_startup
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.estimate.network_bound import Attainable, bound_of
+from compiler.estimate.network_bound import Attainable, bound_of, product_cycles_on
+from compiler.options import Stages
+from compiler.target.group_depthwise import GroupDepthwise
 from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate
 from simmodel.metrics import measure
+from simmodel.waterfall import Waterfall, waterfall
 
 CUBE = {"kind": "cube", "rows": 10, "cols": 32, "depth": 32, "overlap": False}
 
@@ -101,3 +109,74 @@ def test_a_depthwise_convolution_of_which_nothing_is_read_takes_nothing() -> Non
     none = [net.const([0], np.int64)] * 3
     found, _ = of(net.model(net.op("Slice", whole, *none)), machine(types=("fp16",)))
     assert found.cycles == 0
+
+
+@pytest.mark.parametrize(
+    ("wider", "cycles"),
+    [
+        ({}, 90),
+        ({"cols": 64}, 90),  # 32 filters fill half of the columns
+        ({"rows": 20}, 45),  # five blocks of twenty pixels
+        ({"depth": 64}, 50),  # nine times 32 channels are five folds of 64
+        ({"depth": 288}, 10),
+    ],
+)
+def test_a_larger_array_gains_whole_folds(wider: dict[str, int], cycles: int) -> None:
+    """Ten blocks of ten pixels, 32 channels at nine kernel positions, 32 filters."""
+    made = compile_model(convolution(32), free(CUBE), CompileOptions(dtype="fp16"))
+    found = product_cycles_on(made, free(CUBE | wider))
+    assert list(found.dense.values()) == [cycles]
+    assert found.depthwise == {}
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_depthwise_layers_take_the_same_elsewhere_whatever_they_are_here(together: bool) -> None:
+    """64 channels on 32 columns at nine kernel positions are 18 folds of ten blocks, each 256
+    cycles long; on one lane each of 6400 results takes nine products of 256 cycles,
+    and as long to be finished."""
+    net = Net(quantized=True)
+    stages = Stages(depthwise=GroupDepthwise(enabled=together))
+    options = CompileOptions(dtype="int8", stages=stages)
+    made = compile_model(net.model(window(net, net.input(1, 64, 10, 10), 64)), narrow(), options)
+    native, lanes = narrow(depthwise=True), narrow()
+    (on_array,) = product_cycles_on(made, native).depthwise.values()
+    assert on_array == 18 * 10 * SLOW + product_startup(native)
+    (on_lanes,) = product_cycles_on(made, lanes).depthwise.values()
+    assert 6400 * 9 * SLOW <= on_lanes <= 6400 * 10 * SLOW
+
+
+def accounts(model: onnx.ModelProto, arch: Arch) -> Waterfall:
+    program = compile_model(model, arch, CompileOptions(dtype="fp16")).program
+    return waterfall(simulate(program, arch), program, arch)
+
+
+@pytest.mark.parametrize(("channels", "padding"), [(32, 0), (16, 45), (8, 67.5)])
+def test_half_a_reduction_is_half_padding(channels: int, padding: float) -> None:
+    """Ten pixels, all filters and 32 products of each in a cycle: 90 cycles, whatever is in them;
+    each takes 16384 times as long, so that memory does not matter."""
+    found = accounts(convolution(channels), slowed(free(CUBE | {"granularity": "gemm"})))
+    assert found.matrix["products"] == 9 * STEP - padding * STEP / 10
+    assert found.matrix["padding"] == padding * STEP / 10
+    assert found.matrix["products again"] == found.matrix["start-ups"] == 0
+
+
+def test_each_instruction_starts_up_once() -> None:
+    """Nine products of ten blocks of ten pixels, five cycles each."""
+    arch = free(CUBE | {"granularity": "tile", "max_pixels": 10, "startup": "5 cycles"})
+    found = accounts(convolution(32), arch)
+    assert found.matrix["start-ups"] == 9 * 10 * 5
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_both_accounts_add_up(cores: int) -> None:
+    net = Net()
+    x = net.op("Conv", net.input(1, 8, 20, 20), net.weight(16, 8, 3, 3), pads=[1] * 4)
+    x = net.op("Conv", net.op("Relu", x), net.weight(8, 16, 3, 3), pads=[1] * 4)
+    arch = machine(cores=cores, local={"size": 8 << 10, "banks": 4, "bank_width": 16})
+    checked = check(net.model(x), arch, "fp16")
+    program, trace = checked.compiled.program, checked.trace
+    found = waterfall(trace, program, arch)
+    for account in (found.matrix, found.dram):
+        assert sum(account.values()) == pytest.approx(trace.cycles)
+        assert min(account.values()) >= -1e-6
+    assert found.dram["again"] > 0  # the halo between the tiles

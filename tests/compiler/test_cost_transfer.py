@@ -1,4 +1,6 @@
-"""Prices of transfers: what the copy instructions take that are made of them."""
+"""Prices of transfers: what the copy instructions take that are made of them, also for cores that
+load alike.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import machine
+from machines import changed, machine
 from networks import Net
 
 from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.codegen.legalize import Names, legal_copy
+from compiler.cost.multicast import Cores, MulticastRoute, find_multicast_route
 from compiler.cost.overlap import pipelined
 from compiler.cost.transfer import Path, RepeatedTransfer, traffic
+from compiler.geometry.cuts import boxes
 from compiler.tensor_ir.nest import Storage, Tensor, dense
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Item, Loop
@@ -32,18 +36,13 @@ def taken(item: Item, arch: Arch) -> float:
     return item.startup(arch) + max(item.cycles(arch), moved)
 
 
-def with_dram(arch: Arch, **changes: Any) -> Arch:
-    dram = arch.memories.dram.model_copy(update=changes)
-    return arch.model_copy(update={"memories": arch.memories.model_copy(update={"dram": dram})})
-
-
 @settings(max_examples=80)
 @given(st.data())
 def test_a_box_takes_what_its_copies_take(data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, 4))
     arch = machine(copy={"rank": limit, "bandwidth": "8 B/cycle"})
     if limit < 4:  # copies of a box share no burst; its price takes them for one
-        arch = with_dram(arch, burst=1)
+        arch = changed(arch, "memories.dram", burst=1)
     rank = data.draw(st.integers(1, 4))
     shape = tuple(data.draw(st.integers(1, 6)) for _ in range(rank))
     far, near = (tuple(data.draw(st.permutations(range(rank)))) for _ in range(2))
@@ -123,7 +122,7 @@ def paced(array: str, bandwidth: int) -> Arch:
     local = {"size": 1 << 18, "banks": 8, "bank_width": 64}
     rate = f"{bandwidth} B/cycle"
     arch = machine(types=("fp16",), local=local, matrix=matrix, copy={"bandwidth": rate})
-    return with_dram(arch, bandwidth=arch.copy_["load"].bandwidth)
+    return changed(arch, "memories.dram", bandwidth=arch.copy_["load"].bandwidth)
 
 
 def compiled(arch: Arch, kind: str, shape: tuple[int, ...], out: int, kernel: int) -> CompileResult:
@@ -170,3 +169,98 @@ def test_a_network_pays_for_every_piece_of_what_it_loads() -> None:
     expected = sum(decision.schedule.estimate.total for decision in made.decisions)
     # As a group, loops of 3 rows would load 64 * 18 * 16 pieces and more; layers alone are quicker.
     assert expected == pytest.approx(simulate(made.program, arch).cycles, rel=0.05)
+
+
+def way(gain: float = 1.5, among: str = "load") -> MulticastRoute:
+    found = find_multicast_route(machine(cores=4, among=among), gain)
+    assert found is not None
+    return found
+
+
+def test_cores_that_differ_in_rows_alone_load_the_same_columns() -> None:
+    cores = Cores.of(boxes((1, 64, 8), {1: 2, 2: 2}, {}), way())
+    everywhere = {0: True, 1: True, 2: True}
+    assert cores.replication((1).__eq__, everywhere) == 2
+    assert cores.replication((2).__eq__, everywhere) == 2
+    assert cores.replication((0).__eq__, everywhere) == 4
+
+
+def test_machines_that_cannot_share_have_cores_that_are_all_alike_to_memory() -> None:
+    parts = boxes((1, 64, 8), {1: 2, 2: 2}, {})
+    assert Cores.of(parts, None) == Cores(4)
+    assert Cores.of(parts, None).replication((1).__eq__, {}) == 1
+    assert find_multicast_route(machine(cores=4), 1.5) is None
+    assert find_multicast_route(machine(cores=1, among="load"), 1.5) is None
+
+
+@pytest.mark.parametrize("among", ["load", "peer"])
+def test_a_load_for_all_moves_a_part_for_each_and_takes_less(among: str) -> None:
+    shares, arch = way(among=among), machine(cores=4, among=among)
+    alone, shared, short = (
+        Path(arch, 4, "dram", "local", alike=alike, way=shares).run(size)
+        for alike, size in ((1, 4096), (4, 4096), (4, 16))
+    )
+    assert shared.bytes == alone.bytes / 4
+    assert shared.cycles < alone.cycles / 1.5
+    # What takes mostly its start is loaded by every core.
+    assert short.bytes == Path(arch, 4, "dram", "local").run(16).bytes
+
+
+def test_one_part_is_passed_on_while_the_next_is_loaded() -> None:
+    shares = way(among="peer")
+    load = Path(machine(cores=4, among="peer"), 4, "dram", "local", alike=4, way=shares).run(4096)
+    assert load.busy == max(load.cycles - load.passing, load.passing)
+    assert load.busy < load.cycles
+
+
+def staged(shared: dict[str, Any], clusters: int = 1, room: float = 0.25) -> MulticastRoute | None:
+    """How four cores of each cluster share loads that nothing gives to several of them."""
+    return find_multicast_route(machine(clusters=clusters, cores=4, shared=shared), 1.5, room)
+
+
+def test_cores_share_through_a_memory_that_they_see() -> None:
+    found = staged({"size": 4096})
+    assert found is not None
+    assert found.staged
+    assert (found.last, found.fetch, found.room, found.reach) == ("store", "load", 1024, 4)
+    # Two sets of two cores, and as much again for the step before: 256 bytes each.
+    assert found.holds(256, 4, 2)
+    assert not found.holds(257, 4, 2)
+    assert found.holds(512, 4, 4)
+    assert staged({"size": 4096}, room=0.0) is None
+
+
+def test_cores_see_the_memory_of_their_cluster() -> None:
+    found = staged({"level": "cluster"}, clusters=2)
+    assert found is not None
+    # By rows, then columns: the cores of a cluster have one half of the rows.
+    cores = Cores.of(boxes((1, 64, 8), {1: 4, 2: 2}, {}), found)
+    everywhere = {0: True, 1: True, 2: True}
+    assert cores.replication((1).__eq__, everywhere) == 2
+    assert cores.replication((2).__eq__, everywhere) == 2
+    assert cores.replication((0).__eq__, everywhere) == 4
+
+
+def test_a_load_through_shared_memory_by_hand() -> None:
+    """4096 bytes for each of four cores, 64 B/cycle on chip, 16 from DRAM: alone 20 + 1024 cycles.
+    A part takes 20 + 256 from DRAM, is stored in 16 cycles, and the others' are loaded in 48."""
+    arch = machine(cores=4, copy={"bandwidth": "64 B/cycle"}, shared={"banks": 32})
+    found = find_multicast_route(arch, 1.5, 0.25)
+    load = Path(arch, 4, "dram", "local", alike=4, way=found).run(4096)
+    assert float(load.bytes) == 1024
+    assert float(load.passing) == 16
+    assert float(load.cycles) == 20 + 256 + 16 + 48
+    assert float(load.busy) == 20 + 256 + 48
+    assert float(load.staged) == 4096
+    # What lies in shared memory is there for all.
+    near = Path(arch, 4, "shared", "local", alike=4, way=found).run(4096)
+    assert float(near.staged) == 0
+    assert float(near.bytes) == 4096
+
+
+def test_the_engine_that_stores_parts_is_busy_with_them() -> None:
+    arch = machine(cores=4, copy={"bandwidth": "64 B/cycle"}, shared={"banks": 32})
+    load = Path(arch, 4, "dram", "local", alike=4, way=find_multicast_route(arch, 1.5, 0.25))
+    moved = traffic(arch, 4, [RepeatedTransfer(load, 10, load.run(4096))])
+    assert float(moved.store[0]) == 10 * 16
+    assert float(moved.far["shared"][0]) == 10 * 4 * 4096 / arch.memories.shared.bytes_per_cycle()

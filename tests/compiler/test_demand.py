@@ -28,19 +28,19 @@ def conv(net: Net, x: str, out: int, kernel: int = 1) -> str:
     return net.op("Conv", x, weights, pads=[kernel // 2] * 4)
 
 
-def rows(net: Net) -> tuple[str, ...]:
-    y = conv(net, net.input(1, 4, 8, 8), 8)
-    return (net.op("Relu", slice_(net, y, [2], [4], [2])),)
+def part(start: int, end: int, axis: int, *layers: tuple[int, int]) -> Build:
+    """A part along one axis of what convolutions make: channels and kernel of each."""
+
+    def build(net: Net) -> tuple[str, ...]:
+        x = net.input(1, 4, 8, 8)
+        for out, kernel in layers:
+            x = conv(net, x, out, kernel)
+        return (net.op("Relu", slice_(net, x, [start], [end], [axis])),)
+
+    return build
 
 
-def halo(net: Net) -> tuple[str, ...]:
-    y = conv(net, conv(net, net.input(1, 4, 8, 8), 4), 8, 3)
-    return (net.op("Relu", slice_(net, y, [3], [5], [2])),)
-
-
-def channels(net: Net) -> tuple[str, ...]:
-    y = conv(net, net.input(1, 4, 8, 8), 8)
-    return (net.op("Relu", slice_(net, y, [5], [8], [1])),)
+rows = part(2, 4, 2, (8, 1))
 
 
 def gathered(net: Net) -> tuple[str, ...]:
@@ -88,8 +88,9 @@ def seen_otherwise(net: Net) -> tuple[str, ...]:
 BY_HAND: dict[str, tuple[Build, int, int, int]] = {
     "two of eight rows": (rows, 2 * 8 * 4 * 8, 4 * 2 * 8 + 32, 8 * 2 * 8),
     "rows with their halo": (
-        halo, 4 * 8 * 4 * 4 + 2 * 8 * 8 * 36, 4 * 4 * 8 + 16 + 288, 8 * 2 * 8),
-    "three channels": (channels, 64 * 4 * 3, 4 * 64 + 4 * 3, 3 * 64),
+        part(3, 5, 2, (4, 1), (8, 3)), 4 * 8 * 4 * 4 + 2 * 8 * 8 * 36, 4 * 4 * 8 + 16 + 288,
+        8 * 2 * 8),
+    "three channels": (part(5, 8, 1, (8, 1)), 64 * 4 * 3, 4 * 64 + 4 * 3, 3 * 64),
     "one of six rows": (gathered, 4 * 8, 4 + 32, 8),
     "two corners": (corners, 8 * 4 * 8, 8 * 4 + 32, 8 * 8),
     "every second pixel": (strided, 16 * 16 + 16 * 32, 4 * 16 + 16 + 32, 8 * 16),

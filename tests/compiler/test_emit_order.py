@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from machines import NAMED, machine, machines
+from machines import NAMED, changed, machine, machines
 from networks import Net, feeds_of, networks
 
 from archgen.check.reference import run_node
@@ -29,12 +29,6 @@ from simmodel.verify import verify
 
 Values = dict[str, int]
 TILE = 512
-
-
-def with_depth(arch: Arch, depth: int) -> Arch:
-    return arch.model_copy(
-        update={"front_end": arch.front_end.model_copy(update={"queue_depth": depth})}
-    )
 
 
 def ordered(program: Program, arch: Arch, **options: int) -> Program:
@@ -99,12 +93,12 @@ def program_of(stream: tuple[Item, ...], slots: int = 2) -> Program:
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("sync", ["tokens", "interlock"])
 def test_long_work_no_longer_hides_the_next_load(sync: str, depth: int) -> None:
-    arch = with_depth(machine(sync=sync, latency=200), depth)
+    arch = changed(machine(sync=sync, latency=200), "front_end", queue_depth=depth)
     program = program_of(tiles(12, 8, tokens=sync == "tokens"))
     better = ordered(program, arch)
     assert by_engine(better.cores[0]) == by_engine(program.cores[0])
     before, after = simulate(program, arch), simulate(better, arch)
-    unlimited = simulate(program, with_depth(arch, 1000))
+    unlimited = simulate(program, changed(arch, "front_end", queue_depth=1000))
     assert after.cycles < before.cycles
     assert after.cycles <= unlimited.cycles * 1.1
 
@@ -112,7 +106,7 @@ def test_long_work_no_longer_hides_the_next_load(sync: str, depth: int) -> None:
 @pytest.mark.parametrize("times", [3, 8])
 def test_every_instruction_of_a_burst_needs_a_slot(times: int) -> None:
     # Four slots: two instructions, then a burst of which some wait, then a load.
-    arch = with_depth(machine(), 4)
+    arch = changed(machine(), "front_end", queue_depth=4)
     once = Unary(
         engine="vector", function="relu", a=box("local", 0, TILE), dst=box("local", 8192, TILE)
     )
@@ -149,7 +143,7 @@ def test_networks_mean_the_same(name: str, depth: int) -> None:
     x = net.op("Relu", net.op("Conv", x, net.weight(16, 8, 3, 3), pads=[1, 1, 1, 1]))
     y = net.op("Conv", x, net.weight(16, 16, 1, 1))
     z = net.op("MaxPool", net.op("Add", x, y), kernel_shape=[2, 2], strides=[2, 2])
-    same_meaning(net.model(z), with_depth(NAMED[name], depth), "fp32")
+    same_meaning(net.model(z), changed(NAMED[name], "front_end", queue_depth=depth), "fp32")
 
 
 @settings(max_examples=25)
@@ -161,6 +155,6 @@ def test_any_network_on_any_machine(
     assume(dtype in arch.types)
     model = data.draw(networks(dtype == "int8"))
     try:
-        same_meaning(model, with_depth(arch, depth), dtype)
+        same_meaning(model, changed(arch, "front_end", queue_depth=depth), dtype)
     except (DoesNotFit, UnsupportedModel):
         assume(False)

@@ -1,18 +1,29 @@
-"""Parts of cores that follow a length: every core has its share of what there is."""
+"""Parts of cores that follow a length, what a split of the upper edge costs lengths below it, and
+which of several programs for a range is taken.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import archgen
 from archgen.check.reference import run_node
+from compiler.schedule.tiling.objective import charge
+from compiler.search.symbolic_sizes import over_lengths
+from compiler.tensor_ir.nest import Storage, Tensor, row_major
+from compiler.tensor_ir.registers import Count
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
+from simmodel.isa.region import Register
 from simmodel.program.program import Program
 from simmodel.program.sizes import specialize
 from simmodel.verify import verify
@@ -75,3 +86,82 @@ def test_each_core_has_its_share_of_any_length(
             right = powers / powers.sum(-1, keepdims=True)
         found = execute(made, {"x": x}, arch, run_node)["y"]
         np.testing.assert_allclose(found, right, atol=0.02)
+
+
+BATCH = Count(0, (("batch", 1),))
+
+
+def result(shape: tuple[int, ...], *counts: Count | None) -> Tensor:
+    return Tensor("y", shape, "int8", Storage("y", 0, row_major(shape)), counts=counts)
+
+
+def parts(most: int, among: int, width: int) -> list[tuple[tuple[int, int], ...]]:
+    size = -(-most // among)
+    starts = range(0, most, size)
+    return [((start, min(size, most - start)), (0, width)) for start in starts]
+
+
+def test_cores_with_a_sample_each_are_idle_at_most_lengths() -> None:
+    # Of 1 to 8 samples eight cores could do eight each time: 64 for 36.
+    assert charge(result((8, 4), BATCH, None), parts(8, 8, 4), 1.0) == 64 / 36
+    assert charge(result((8, 4), BATCH, None), parts(8, 8, 4), 0.05) == 1.05
+
+
+def test_other_splits_cost_nothing() -> None:
+    by_rows = [((0, 8), (start, 1)) for start in range(4)]
+    assert charge(result((8, 4), BATCH, None), by_rows, 1.0) == 1
+    assert charge(result((8, 4)), parts(8, 8, 4), 1.0) == 1
+
+
+@given(most=st.integers(1, 600), among=st.integers(1, 32))
+def test_the_charge_is_the_mean_over_all_lengths(most: int, among: int) -> None:
+    own = parts(most, among, 1)
+    cores = len(own)
+    seeming = sum(cores * math.ceil(n / cores) for n in range(1, most + 1))
+    expected = seeming / sum(range(1, most + 1))
+    assert charge(result((most, 1), BATCH, None), own, 99.0) == pytest.approx(expected)
+
+
+SAMPLES = Register("batch", 1, 8)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A program and its cycles at 8, 4 and 1."""
+
+    name: str
+    cycles: tuple[int, int, int]
+    registers: tuple[Register, ...] = (SAMPLES,)
+
+    @property
+    def program(self) -> Program:
+        nothing = ((),) * 5
+        return Program(self.name, "machine", ((),), ({},), {}, *nothing, registers=self.registers)
+
+
+def chosen(*tried: Made, allowed: float = 0.05) -> str:
+    """The name of what is taken; short runs are in the order in which they are asked for."""
+    asked: dict[str, list[int]] = {each.name: [*each.cycles[1:]] for each in tried}
+
+    def cycles(program: Program) -> int:
+        assert not program.registers
+        return asked[program.name].pop(0)
+
+    return over_lengths(tried, lambda m: m.cycles[0], lambda m: m.program, cycles, allowed).name
+
+
+SPLIT = Made("a sample each", (254, 214, 202))
+BY_ROWS = Made("rows each", (259, 174, 131))
+
+
+def test_a_little_more_at_the_edge_for_much_less_below() -> None:
+    assert chosen(SPLIT, BY_ROWS) == "rows each"
+
+
+def test_not_more_than_is_allowed() -> None:
+    assert chosen(SPLIT, BY_ROWS, allowed=0.01) == "a sample each"
+
+
+def test_a_program_of_one_length_is_the_quickest() -> None:
+    fixed = [Made(each.name, each.cycles, registers=()) for each in (SPLIT, BY_ROWS)]
+    assert chosen(*fixed) == "a sample each"

@@ -1,10 +1,13 @@
-"""What every tile of a group computes and holds: stories by hand, and what holds of any chain."""
+"""What every tile of a group computes and holds: stories by hand, and what holds of any chain; and
+the buffers of it: slots, borders, lifetimes.
+"""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 import numpy as np
+import onnx
 import pytest
 from blocks import conv
 from hypothesis import assume, given, settings
@@ -24,11 +27,12 @@ from compiler.geometry.tile_trace import (
 )
 from compiler.lowering.lower import lower
 from compiler.pipeline import prepared
+from compiler.plan.make_plan import MakePlan, Plan
 from compiler.schedule.fusion.dependence import dependences
 from compiler.schedule.fusion.fuse_tails import FuseTails
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import OuterLoop
+from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.target.bind import Bind
 from compiler.tensor_ir.bounds import Box
 
@@ -37,9 +41,9 @@ Window = tuple[int, int, int, int]
 """Kernel, stride, borders at both ends; along rows."""
 
 
-def group_of(net: Net, *outputs: str) -> Group:
+def group_of(model: onnx.ModelProto) -> Group:
     """All layers of a network as one group."""
-    graph = lower(prepared(net.model(*outputs), "net"), "fp32")
+    graph = lower(prepared(model, "net"), "fp32")
     parts = Bind().apply(FuseTails().apply(graph), machine())
     return dependences(parts, graph).group((1 << len(parts)) - 1)
 
@@ -50,7 +54,7 @@ def chain(high: int, *windows: Window) -> Group:
     x = net.input(1, 1, high, 1)
     for kernel, stride, before, after in windows:
         x = conv(net, x, 1, (kernel, 1), stride=(stride, 1), pads=(before, 0, after, 0), bias=False)
-    return group_of(net, x)
+    return group_of(net.model(x))
 
 
 def walk(group: Group, size: int, *, rolling: bool, inputs: bool = False) -> TileTrace:
@@ -111,7 +115,7 @@ def test_outer_loops_must_divide() -> None:
     x = net.input(3, 1, 8, 1)
     for _ in range(2):
         x = conv(net, x, 1, (3, 1), pads=(1, 0, 1, 0), bias=False)
-    group = group_of(net, x)
+    group = group_of(net.model(x))
     loops = (OuterLoop(0, 2), OuterLoop(2, 4, rolling=True))
     with pytest.raises(Unwalkable, match="2 does not divide 3"):
         TileTracer(group, frozenset()).walk(loops, ((0, 3), (0, 1), (0, 8), (0, 1)))
@@ -125,7 +129,7 @@ def test_outer_loops_must_divide() -> None:
 def test_a_result_without_the_axis_is_made_in_one_tile() -> None:
     net = Net()
     low = net.op("Relu", net.input(8, 6))
-    group = group_of(net, low, net.op("Mul", net.input(3, 8, 6), low))
+    group = group_of(net.model(low, net.op("Mul", net.input(3, 8, 6), low)))
     part: Box = ((0, 3), (0, 8), (0, 6))
     walker = TileTracer(group, frozenset())
     with pytest.raises(Unwalkable, match="no such axis"):
@@ -201,3 +205,49 @@ def _needs_are_held(layer: Layer, box: Box | None, holds: object) -> None:
 
 def _slices(box: Box) -> tuple[slice, ...]:
     return tuple(slice(start, start + size) for start, size in box)
+
+
+NOTHING = Estimate(0, 0, 0, 0, 0)
+
+
+def planned(group: Group, *, rolling: bool, resident: bool = False) -> Plan:
+    layers = tuple(
+        Tiled(y, (), (tuple((0, n) for n in y.result.shape),), NOTHING, resident=resident)
+        for y in group.layers
+    )
+    part = tuple((0, n) for n in group.layers[-1].result.shape)
+    loops = (OuterLoop(2, 4, rolling=rolling),)
+    return MakePlan().apply(Schedule(group, layers, (part,), NOTHING, loops), machine())
+
+
+@pytest.mark.parametrize("rolling", [True, False])
+def test_what_passes_between_layers(rolling: bool) -> None:
+    group = chain(12, SAME, SAME)
+    plan = planned(group, rolling=rolling)
+    (name,) = group.internal_readers
+    buffer = plan.buffers[plan.layers[0].result]
+    assert buffer.layer is None and buffer.key is None
+    # Four rows of the result need six of what is between, the border's among them.
+    assert buffer.shape == (1, 1, 6, 1)
+    assert (buffer.first, buffer.last) == (0, 1)
+    assert buffer.level == 1
+    # Rows that are kept, and the border, must outlive a tile.
+    assert buffer.lasting
+    assert not rolling or buffer.slots == 1
+    assert plan.layers[0].store is None
+    assert name == group.layers[0].result.name
+
+
+def test_constants_that_stay_are_loaded_once() -> None:
+    group = chain(12, SAME, SAME)
+    streamed, resident = planned(group, rolling=True), planned(group, rolling=True, resident=True)
+
+    def weights(plan: Plan) -> list[tuple[int | None, int, int]]:
+        return [
+            (b.layer, b.level, b.slots)
+            for b in plan.buffers.values()
+            if b.key is not None and group.tensors[b.key[0]].data is not None
+        ]
+
+    assert {layer for layer, _, _ in weights(streamed)} == {0, 1}
+    assert weights(resident) == [(None, 0, 1)] * 2

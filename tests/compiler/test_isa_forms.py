@@ -5,7 +5,6 @@ what the nest means; a machine without a form gets others in its place, within i
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ from nest_reader import parse_graph
 from networks import Net, check
 
 from compiler.api import CompileOptions, compile_model, prepared
+from compiler.codegen.nodes import instructions
 from compiler.lowering.lower import Lower
 from compiler.options import Stages
 from compiler.target.bind import Bind
@@ -28,7 +28,7 @@ from compiler.tensor_ir.nest import Nest, NestGraph
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.record import Arch, FormLimits, Isa, Scalar
 from simmodel.execute import execute
-from simmodel.isa import Instruction, Loop, VectorFamily
+from simmodel.isa import VectorFamily
 from simmodel.isa.forms import Form, absent, elementwise_form, forms
 from simmodel.isa.functions import BINARY, UNARY
 from simmodel.machine.run import simulate
@@ -67,16 +67,6 @@ def compiled(graph: NestGraph, arch: Arch) -> Program:
     program = compile_model(model, arch, CompileOptions(stages=stages)).program
     verify(program, arch)
     return program
-
-
-def instructions(program: Program) -> Iterator[Instruction]:
-    waiting = [item for core in program.cores for item in core]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, Loop):
-            waiting += item.body
-        else:
-            yield item
 
 
 def parameters(form: Form) -> str:
@@ -146,7 +136,7 @@ def test_a_nest_of_each_function_is_an_instruction_of_that_form(form: Form) -> N
     assert absent(form, arch) is None
     graph = one_nest(form)
     program = compiled(graph, arch)
-    assert form.name in {instruction.form for instruction in instructions(program)}
+    assert form.name in {instruction.form for instruction in instructions(program.cores[0])}
     x = numbers(graph)
     np.testing.assert_allclose(execute(program, x, arch)["y"], run(graph, x)["y"], rtol=1e-6)
     assert simulate(program, arch).cycles > 0
@@ -157,8 +147,8 @@ def test_a_machine_without_a_function_computes_it_with_others(name: str) -> None
     form = next(f for f in VECTOR if f.name.endswith(f"ary.{name}"))
     graph, arch = one_nest(form), lacking(form.name)
     program = compiled(graph, arch)
-    assert form.name not in {instruction.form for instruction in instructions(program)}
-    assert not any(instruction.engine == "host" for instruction in instructions(program))
+    assert form.name not in {instruction.form for instruction in instructions(program.cores[0])}
+    assert not any(instruction.engine == "host" for instruction in instructions(program.cores[0]))
     x = numbers(graph)
     np.testing.assert_allclose(
         execute(program, x, arch)["y"], run(graph, x)["y"], rtol=1e-5, atol=1e-6
@@ -206,7 +196,9 @@ def test_limits_of_a_form_and_its_cost_by_hand() -> None:
     graph = graph_of("y", (100,), [(100,)], "y[a=100] = exp(x0[a])")
 
     def exps(arch: Arch) -> list[VectorFamily]:
-        found = (i for i in instructions(compiled(graph, arch)) if isinstance(i, VectorFamily))
+        found = (
+            i for i in instructions(compiled(graph, arch).cores[0]) if isinstance(i, VectorFamily)
+        )
         return [i for i in found if i.form == "vector.unary.exp"]
 
     whole = exps(arch)[0]

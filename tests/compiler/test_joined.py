@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import onnx
 import pytest
-from blocks import conv
+from blocks import attention, conv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
@@ -74,22 +74,6 @@ def test_maps_of_a_dense_block_stay_until_its_last_layer_has_read_them() -> None
     # Slices of 16 maps of 256 bytes, read as 1, 2, 3 and 4 of them; 32 maps within each layer.
     assert read - least >= (16 * (1 + 2 + 3 + 4) + 3 * 32) * 256
     assert written - result == (16 * 4 + 3 * 32) * 256
-
-
-def attention(net: Net, x: str, heads: int) -> str:
-    """Scores and weighted values of every head, side by side again."""
-    _, tokens, width = net.shapes[x]
-    split = net.const([1, tokens, heads, width // heads], "i8")
-
-    def part(order: list[int]) -> str:
-        made = net.op("MatMul", x, net.weight(width, width))
-        return net.op("Transpose", net.op("Reshape", made, split), perm=order)
-
-    scores = net.op("MatMul", part([0, 2, 1, 3]), part([0, 2, 3, 1]))
-    mixed = net.op("MatMul", net.op("Softmax", scores, axis=-1), part([0, 2, 1, 3]))
-    flat = net.op("Transpose", mixed, perm=[0, 2, 1, 3])
-    flat = net.op("Reshape", flat, net.const([1, tokens, width], "i8"))
-    return net.op("MatMul", flat, net.weight(width, width))
 
 
 def test_heads_of_an_attention_are_read_on_chip_where_they_were_made() -> None:

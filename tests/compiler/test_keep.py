@@ -1,20 +1,32 @@
-"""What may stay on chip between groups, on small networks by hand: a tensor has 10 bytes."""
+"""What may stay on chip, and the working set: on small networks by hand, where a tensor has 10
+bytes; constants of several groups, and parameters of a layer, are loaded once.
+"""
 
 from __future__ import annotations
 
-from doubles import Moved
+from dataclasses import replace
+
+import onnx
+import pytest
+from doubles import Moved, Pinning, anything
 from layers import network
 from machines import machine
+from networks import Net, check, repeated
 
+from compiler.api import CompileResult, compile_model
+from compiler.context import CompileOptions
+from compiler.explain.report import working_set
+from compiler.options import Stages, stages_of
 from compiler.schedule.fusion.partition import Unfused
-from compiler.schedule.residency.activations import (
-    KeepTensors,
-    KeptBuffer,
-    candidates,
-)
+from compiler.schedule.residency.activations import KeepTensors, KeptBuffer, candidates
 from compiler.schedule.residency.table import Part, ResidencyTable
+from compiler.schedule.residency.weights import PinConstants
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.nest import NestGraph
+from simmodel.arch.record import Arch
+from simmodel.isa import Copy
+from simmodel.machine.run import simulate
+from simmodel.program.program import Program
 
 ARCH = machine(local={"size": 1024, "alignment": 1})
 CHAIN = ("a = x", "b = a", "c = b a", "y = c")
@@ -72,3 +84,144 @@ def test_a_place_by_hand_is_taken() -> None:
         {"a": 0, "b": 960},
         {"a": 0, "b": 960},
     ]
+
+
+WEIGHTS = 24 * 24 * 4
+LAYERS = 5
+
+
+def tied() -> onnx.ModelProto:
+    """Layers with one matrix."""
+    net = Net()
+    x, w = net.input(1, 24), net.weight(24, 24)
+    for _ in range(LAYERS):
+        x = net.op("Tanh", net.op("MatMul", x, w))
+    return net.model(x)
+
+
+def loaded(arch: Arch, pin: PinConstants, **stages: object) -> int:
+    """Bytes of DRAM that a program of `tied` reads; it is verified, executed and compared."""
+    options = CompileOptions(stages=replace(Stages(pin=pin), **stages))  # type: ignore[arg-type]
+    return check(tied(), arch, "fp32", options).trace.traffic["dram.read"]
+
+
+@pytest.mark.parametrize(
+    "arch",
+    [machine(), machine(weights=8192), machine(sync="interlock")],
+    ids=["local", "weights", "interlock"],
+)
+def test_weights_of_several_layers_are_loaded_once(arch: Arch) -> None:
+    for partition in (Unfused(), Stages().partition):
+        pinned = loaded(arch, PinConstants(), partition=partition)
+        again = loaded(arch, PinConstants(enabled=False), partition=partition)
+        assert pinned < 2 * WEIGHTS < LAYERS * WEIGHTS <= again
+
+
+def test_every_core_that_comes_to_them_loads_its_own_copy() -> None:
+    """Whatever the groups, their cores and the tensors that are kept beside."""
+    for seed in range(6):
+        options = anything(seed, rolling=None)
+        options = replace(options, stages=replace(options.stages, pin=Pinning()))
+        made = check(tied(), machine(cores=3), "fp32", options)
+        pinned = [d.group.pinned for d in made.compiled.decisions]
+        assert any(pinned)
+        assert made.trace.traffic["dram.read"] < 4 * WEIGHTS
+
+
+def test_what_does_not_fit_beside_them_is_given_up() -> None:
+    little = machine(local={"size": 2048})
+    assert loaded(little, PinConstants()) >= LAYERS * WEIGHTS
+
+
+DEEP, WIDE = 64, 128
+"""Channels in and out of the product: 32 KiB of weights, 512 bytes of bias."""
+
+
+def biased() -> onnx.ModelProto:
+    net = Net()
+    weights, bias = net.weight(WIDE, DEEP, 1, 1), net.weight(WIDE)
+    return net.model(net.op("Conv", net.input(1, DEEP, 4, 4), weights, bias))
+
+
+def loads(program: Program, size: int) -> list[int]:
+    """Of each core, loads of the constant of `size` bytes."""
+    (home,) = (c for c in program.constants if c.data.nbytes == size)
+    return [
+        sum(
+            times
+            for copy, times in repeated(core)
+            if isinstance(copy, Copy)
+            and copy.src.memory == "dram"
+            and 0 <= copy.src.address.base - home.address < size
+        )
+        for core in program.cores
+    ]
+
+
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_bias_is_loaded_once_beside_streamed_weights(cores: int, sync: str) -> None:
+    """Weights come in pieces, since 16 KiB do not hold them; the bias, 1/64 of them, at once."""
+    arch = machine(cores=cores, sync=sync, local={"size": 16384})
+    program = check(biased(), arch, "fp32").compiled.program
+    assert max(loads(program, 4 * WIDE * DEEP)) > 1
+    assert loads(program, 4 * WIDE) == [1] * cores
+
+
+@pytest.mark.parametrize("latency", [20, 500])
+def test_the_price_counts_one_load(latency: int) -> None:
+    """Three loads more would be 1 500 cycles of the longer latency."""
+    made = check(biased(), machine(local={"size": 16384}, latency=latency), "fp32")
+    expected = sum(step.schedule.estimate.total for step in made.compiled.decisions)
+    assert expected == pytest.approx(made.trace.cycles, rel=0.05)
+
+
+APART = replace(stages_of("line", "auto", "latency", 0), partition=Unfused())
+"""Each layer is a group of its own; what passes between them may stay on chip."""
+
+
+def made(model: onnx.ModelProto, arch: Arch) -> CompileResult:
+    return compile_model(model, arch, CompileOptions(dtype="fp16", stages=APART))
+
+
+def roomy(size: int) -> Arch:
+    return machine(types=("fp16",), local={"size": size, "banks": 4, "bank_width": 16})
+
+
+def chain(*channels: int) -> onnx.ModelProto:
+    """Convolutions of one pixel each, over an image of 16 x 16."""
+    net = Net()
+    x = net.input(1, 4, 16, 16)
+    for before, after in zip((4, *channels), channels, strict=False):
+        x = net.op("Conv", x, net.weight(after, before, 1, 1))
+    return net.model(x)
+
+
+def branches() -> onnx.ModelProto:
+    """Two branches, each 32 channels wide and then 2, before they are added."""
+    net = Net()
+    x = net.input(1, 4, 16, 16)
+    wide = [net.op("Conv", x, net.weight(32, 4, 1, 1)) for _ in range(2)]
+    thin = [net.op("Conv", each, net.weight(2, 32, 1, 1)) for each in wide]
+    return net.model(net.op("Add", *thin))
+
+
+def test_of_a_chain_it_is_the_largest_result_with_the_one_before_it() -> None:
+    """256 pixels of 2 bytes; the input of 4 channels comes from DRAM and is not counted."""
+    assert working_set(made(chain(8, 24, 16, 2), roomy(65536))) == (24 + 16) * 256 * 2
+
+
+def test_branches_are_walked_one_after_the_other() -> None:
+    """Only one is wide at a time: 32 channels beside what the other one left, and its own 2."""
+    assert working_set(made(branches(), roomy(65536))) == (2 + 32 + 2) * 256 * 2
+
+
+def test_with_room_for_it_nothing_is_spilled_and_with_less_something_is() -> None:
+    """Layer by layer: 20 KiB are alive at once, of which memory for tiles and weights is apart."""
+    model, output = chain(8, 24, 16, 2), 2 * 256 * 2
+    wrote = {
+        size: simulate(made(model, arch).program, arch).traffic["dram.write"]
+        for size, arch in ((size, roomy(size)) for size in (16384, 32768))
+    }
+    assert wrote[32768] == output
+    assert wrote[16384] > output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import networks
 import numpy as np
 import onnx
 import onnx.parser
@@ -13,7 +14,7 @@ from evaluate import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import cleaned, feeds_of, model_of
-from one_node import reference
+from one_node import agree, reference
 from onnx.reference import ReferenceEvaluator
 
 from compiler.errors import UnsupportedModel
@@ -61,9 +62,8 @@ def test_old_forms_keep_their_meaning(name: str) -> None:
     model = load(model_of(text, opset), name)
     inputs = feeds_of(proto)
     want = reference(proto, inputs)
-    for got in (reference(ir.to_proto(model), inputs), evaluate(cleaned(model), inputs).values()):
-        for a, b in zip(want, got, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    agree(networks.reference(ir.to_proto(model), inputs), want, atol=1e-6)
+    agree(evaluate(cleaned(model), inputs), want, atol=1e-6)
 
 
 def test_statistics_that_training_left_are_no_results() -> None:
@@ -182,9 +182,7 @@ def test_definitions_know_defaults_absent_inputs_and_constants(name: str) -> Non
     proto = model_of(text, opset)
     model = cleaned(load(model_of(text, opset), "defined"))
     inputs = feeds_of(proto)
-    got = evaluate(model, inputs).values()
-    for a, b in zip(reference(proto, inputs), got, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    agree(evaluate(model, inputs), reference(proto, inputs), 1e-4, 1e-5)
     assert {node.metadata_props[ORIGIN] for node in model.graph} == {
         f"{proto.graph.node[0].op_type}_0"
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blocks import attention
 from machines import NAMED, crossed, machine
 from networks import Net, check
 from one_node import executed
@@ -27,7 +28,7 @@ def conv(shape: tuple[int, ...], weights: tuple[int, ...], bias: bool = True, **
     def grow(net: Net) -> str:
         inputs = [net.input(*shape), net.weight(*weights)]
         if bias:
-            inputs.append(net.const(net.rng.standard_normal(weights[0]), "f4"))
+            inputs.append(net.vector(weights[0]))
         return net.op("Conv", *inputs, **more)
 
     return grow
@@ -58,17 +59,9 @@ def branches(net: Net) -> str:
     return net.op("Conv", joined, net.weight(13, 17, 3, 3), strides=[2, 1])
 
 
-def attention(net: Net) -> str:
+def attends(net: Net) -> str:
     x = net.input(1, 5, 12)
-    q, k, v = (net.op("MatMul", x, net.weight(12, 12)) for _ in range(3))
-    heads = net.const([1, 5, 3, 4], "i8")
-    q, k, v = (
-        net.op("Transpose", net.op("Reshape", t, heads), perm=[0, 2, 1, 3]) for t in (q, k, v)
-    )
-    scores = net.op("MatMul", q, net.op("Transpose", k, perm=[0, 1, 3, 2]))
-    mixed = net.op("MatMul", net.op("Softmax", scores, axis=-1), v)
-    flat = net.op("Reshape", net.op("Transpose", mixed, perm=[0, 2, 1, 3]), net.const([1, 5, 12]))
-    return net.op("Add", net.op("MatMul", flat, net.weight(12, 12)), x)
+    return net.op("Add", attention(net, x, 3), x)
 
 
 def layer_norm(net: Net) -> str:
@@ -211,7 +204,7 @@ NETWORKS: dict[str, Grow] = {
     "softmax-channels": one("Softmax", 1, 7, 4, 5, axis=1),
     "transpose": one("Transpose", 2, 5, 7, 3, perm=[3, 1, 0, 2]),
     "layer-norm": layer_norm,
-    "attention": attention,
+    "attention": attends,
     "residual": residual,
     "branches": branches,
     "sliced": sliced,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from machines import NAMED, crossed, machine
 from networks import STEP, Net, feeds_of
@@ -25,7 +26,7 @@ from compiler.options import Stages
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
 from simmodel.arch.record import Arch
-from simmodel.execute import run
+from simmodel.execute import Run, run
 
 HALF_ONLY = machine(
     name="half", types=("fp16", "int8"), vector={"types": ("fp16", "int8", "int32")}
@@ -42,12 +43,19 @@ def made(
 ) -> tuple[VerificationPlan, dict[str, Any], dict[str, Any]]:
     """Recipe, inputs and stored tensors of a network of `test_meaning` as executed by `arch`."""
     net = Net(quantized=dtype == "int8")
-    model = net.model(NETWORKS[name](net))
-    compiled = compile_model(model, arch, CompileOptions(dtype=dtype, stages=stages))
-    feeds = feeds_of(model)
-    done = run(compiled.program, feeds, arch, run_node, probes=compiled.probes)
+    recipe, feeds, done = ran(net.model(NETWORKS[name](net)), arch, dtype, stages)
+    return recipe, feeds, done.probed
+
+
+def ran(
+    model: onnx.ModelProto, arch: Arch, dtype: str, stages: Stages | None = None
+) -> tuple[VerificationPlan, dict[str, Any], Run]:
+    """Recipe, inputs and what was executed of a network."""
+    options = CompileOptions(dtype=dtype, stages=stages or Stages())
+    compiled, feeds = compile_model(model, arch, options), feeds_of(model)
     assert compiled.recipe is not None
-    return compiled.recipe, feeds, done.probed
+    done = run(compiled.program, feeds, arch, run_node, probes=compiled.probes)
+    return compiled.recipe, feeds, done
 
 
 def again(name: str, arch: Arch, dtype: str) -> ExpectedValues:
@@ -104,13 +112,9 @@ def test_a_part_of_a_concatenation_reads_another_as_it_was_stored() -> None:
         y = net.op("Sigmoid", net.op("Conv", parts[-1], net.weight(8, 8, 1, 1)))
         parts.append(net.op("Add", parts[-1], y))
     model = net.model(net.op("Conv", net.op("Concat", *parts, axis=1), net.weight(4, 24, 1, 1)))
-    arch = NAMED["plain"]
-    compiled = compile_model(model, arch, CompileOptions(dtype="fp16", stages=Stages()))
-    feeds = feeds_of(model)
-    done = run(compiled.program, feeds, arch, run_node, probes=compiled.probes)
-    assert compiled.recipe is not None
-    assert len({compiled.recipe.graph.tensors[part].storage.buffer for part in parts}) == 1
-    result = compute_expected_values(compiled.recipe, feeds, done.probed)
+    recipe, feeds, done = ran(model, NAMED["plain"], "fp16")
+    assert len({recipe.graph.tensors[part].storage.buffer for part in parts}) == 1
+    result = compute_expected_values(recipe, feeds, done.probed)
     for node in model.graph.node:
         if node.op_type == "Add":
             left, right = (result.observed[name].astype(np.float32) for name in node.input)
@@ -174,11 +178,7 @@ def means_twice() -> tuple[VerificationPlan, dict[str, Any], dict[str, Any], str
     half = net.op("Slice", mean, *(net.const([value], "i8") for value in (4, 8, 1)))
     net.quantized = True
     sums = net.op("CumSum", half, net.const(2, "i8"))
-    model = net.model(half, sums)
-    compiled = compile_model(model, NAMED["plain"], CompileOptions(dtype="int8"))
-    feeds = feeds_of(model)
-    done = run(compiled.program, feeds, NAMED["plain"], run_node, probes=compiled.probes)
-    assert compiled.recipe is not None
+    recipe, feeds, done = ran(net.model(half, sums), NAMED["plain"], "int8")
     padded = np.full((4, 3, 7), np.nan)
     padded[:, 1:, 1:] = np.rint(feeds["x0"][0, 4:] / STEP)
     exact = np.nanmean(np.lib.stride_tricks.sliding_window_view(padded, (2, 2), (1, 2)), (3, 4))
@@ -187,7 +187,7 @@ def means_twice() -> tuple[VerificationPlan, dict[str, Any], dict[str, Any], str
     assert ties.sum() > 5
     other = np.where(ties, 2 * STEP * exact - nearest, nearest).astype(np.float32)
     stored = {**done.probed, half: other, sums: other.cumsum(2, np.float32)}
-    return compiled.recipe, feeds, stored, half, sums
+    return recipe, feeds, stored, half, sums
 
 
 @pytest.mark.parametrize("joined", [False, True], ids=["between groups", "in one group"])
@@ -215,14 +215,9 @@ def names_of_one_state(kind: str) -> tuple[ExpectedValues, dict[str, Any]]:
     it, which is all of it and another node's."""
     random = np.random.default_rng(0)
     shapes = {"w": (1, 12, 4), "r": (1, 12, 4)}
-    weights = [
-        numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
-        for name, shape in shapes.items()
-    ]
-    weights += [
-        numpy_helper.from_array(np.array([number]), name)
-        for name, number in {"begin": 0, "end": 9}.items()
-    ]
+    arrays = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    arrays |= {"begin": np.array([0]), "end": np.array([9])}
+    weights = [numpy_helper.from_array(values, name) for name, values in arrays.items()]
     ports = {"x": [1, 1, 4], "z": [1, 1, 1, 4], "last": [1, 1, 4], "part": [1, 1, 1, 4]}
     (x, *results) = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
@@ -235,12 +230,8 @@ def names_of_one_state(kind: str) -> tuple[ExpectedValues, dict[str, Any]]:
     ]
     graph = helper.make_graph(nodes, "g", [x], results, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
-    arch = machine(types=(kind,))
-    compiled = compile_model(model, arch, CompileOptions(dtype=kind))
-    feeds = feeds_of(model)
-    done = run(compiled.program, feeds, arch, run_node, probes=compiled.probes)
-    assert compiled.recipe is not None
-    return compute_expected_values(compiled.recipe, feeds, done.probed), done.outputs
+    recipe, feeds, done = ran(model, machine(types=(kind,)), kind)
+    return compute_expected_values(recipe, feeds, done.probed), done.outputs
 
 
 @pytest.mark.parametrize("kind", ["fp32", "fp16"])
@@ -271,11 +262,8 @@ def test_a_view_of_what_others_wrote_in_the_own_buffer_is_read_as_they_were_stor
     parts = [net.op("Conv", x, net.weight(o, 8, 1, 1)) for o in (3, 5)]
     inner = net.op("Concat", *parts, axis=1)
     model = net.model(net.op("Concat", inner, inner, axis=2))
-    compiled = compile_model(model, NAMED["plain"], CompileOptions(dtype="fp16"))
-    feeds = feeds_of(model)
-    done = run(compiled.program, feeds, NAMED["plain"], run_node, probes=compiled.probes)
-    assert compiled.recipe is not None
-    result = compute_expected_values(compiled.recipe, feeds, done.probed)
+    recipe, feeds, done = ran(model, NAMED["plain"], "fp16")
+    result = compute_expected_values(recipe, feeds, done.probed)
     whole = np.concatenate([result.observed[part] for part in parts], axis=1)
     (output,) = done.outputs
     np.testing.assert_array_equal(result.made[output].values, np.concatenate([whole] * 2, axis=2))

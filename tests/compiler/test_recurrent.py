@@ -1,10 +1,13 @@
-"""Recurrent networks as scans: the same numbers as ONNX Runtime's, whatever their options."""
+"""Recurrent networks, and attention by a state, as scans: the same numbers as ONNX Runtime's or
+ONNX's own, whatever their options.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import one_node
 import onnx
 import pytest
 from evaluate import evaluate
@@ -14,6 +17,7 @@ from machines import machine
 from networks import feeds_of
 from one_node import executed
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node, run_reference
 from compiler.api import CompileOptions
@@ -192,3 +196,42 @@ def test_inputs_of_too_few_dimensions_are_refused_in_words() -> None:
             tensor.dims[:] = [tensor.dims[1], tensor.dims[2]]
     with pytest.raises(UnsupportedModel, match="x, w and r have 3 dimensions each; w has 2"):
         load(proto, "net")
+
+
+SHAPES = {"q": (2, 3, 16), "k": (2, 3, 8), "v": (2, 3, 6), "past": (2, 2, 4, 3), "decay": (2, 3, 2),
+          "beta": (2, 3, 2)}  # fmt: skip
+
+
+def attention(rule: str, *inputs: str) -> onnx.ModelProto:
+    """Two heads of keys for four of queries, three tokens."""
+    used = ["q", "k", "v", "past", *inputs]
+    ports = ", ".join(f"float{[*SHAPES[name]]} {name}" for name in used)
+    names = ", ".join(name if name in used else "" for name in SHAPES)
+    return onnx.parser.parse_model(
+        f"""<ir_version: 12, opset_import: ["" : 27]>
+        g ({ports}) => (float[2,3,12] y, float[2,2,4,3] state) {{
+          y, state = LinearAttention <update_rule = "{rule}", q_num_heads = 4, kv_num_heads = 2>
+            ({names.rstrip(", ")}) }}"""
+    )
+
+
+def test_programs_compute_it_without_the_host() -> None:
+    proto, random = attention("gated_delta", "decay", "beta"), np.random.default_rng(3)
+    feeds = {n: random.normal(size=shape).astype(np.float32) / 2 for n, shape in SHAPES.items()}
+    feeds["decay"] = -np.abs(feeds["decay"])
+    arch = machine(local={"size": "1 MiB"})
+    options = CompileOptions("fp32", stages=stages_for(0, Stages(partition=Unfused())))
+    made, outputs = executed(proto, feeds, arch, options)
+    assert not made.host
+    one_node.agree(outputs, ReferenceEvaluator(proto).run(None, feeds), 2e-6, 2e-6)
+
+
+def test_more_tokens_than_may_unfold_are_the_hosts() -> None:
+    graph = lower(load(attention("delta", "beta"), "net", Load(unroll=2)), "fp32")
+    (host,) = (step for step in graph.steps if isinstance(step, HostNode))
+    assert host.reason.startswith("its 3 steps have ")
+
+
+def test_a_rule_without_its_inputs_is_told_which() -> None:
+    with pytest.raises(UnsupportedModel, match="input 'decay' is missing"):
+        load(attention("gated", "beta"), "net")

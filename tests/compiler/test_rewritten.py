@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from networks import cleaned
+from one_node import agree
 
 from archgen.check.reference import run_node, run_reference
 from compiler.frontend.importer import load
@@ -16,22 +17,20 @@ from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import Array, HostNode
 
 
-def computed(text: str, feeds: dict[str, Array]) -> list[Array]:
+def computed(text: str, feeds: dict[str, Array]) -> dict[str, Array]:
     """What the nests of a network compute, none of them the host's."""
     graph = lower(cleaned(load(onnx.parser.parse_model(text), "g")), "fp32")
     # Rows that could be copied by a list are compared with it.
     ways = [step.otherwise if isinstance(step, HostNode) else (step,) for step in graph.steps]
     assert all(ways), graph.steps
     graph = replace(graph, steps=tuple(nest for way in ways for nest in way))
-    return [*run(graph, feeds, run_node).values()]
+    return run(graph, feeds, run_node)
 
 
 def agrees(text: str, feeds: dict[str, Array], atol: float = 1e-5) -> None:
     """With ONNX Runtime, or ONNX's evaluator where that has no kernel."""
     wanted = run_reference(onnx.parser.parse_model(text), feeds)
-    for got, values in zip(computed(text, feeds), wanted.values(), strict=True):
-        assert got.shape == values.shape and got.dtype == values.dtype
-        np.testing.assert_allclose(got, values, rtol=1e-4, atol=atol)
+    agree(computed(text, feeds), [*wanted.values()], 1e-4, atol)
 
 
 def normal(seed: int, *shape: int) -> Array:
@@ -41,7 +40,7 @@ def normal(seed: int, *shape: int) -> Array:
 def test_bits_of_whole_numbers_are_kept() -> None:
     text = """<ir_version: 12, opset_import: ["" : 26]>
       g (int8[3] x) => (uint8[3] y) { y = BitCast <to = 2> (x) }"""
-    (y,) = computed(text, {"x": np.array([-1, -128, 5], np.int8)})
+    (y,) = computed(text, {"x": np.array([-1, -128, 5], np.int8)}).values()
     assert y.tolist() == [255, 128, 5]
 
 

@@ -7,8 +7,9 @@ import onnx
 import pytest
 from machines import machine
 from networks import model_of
+from one_node import agree, executed, reference
 
-from archgen.check.reference import run_node, run_reference, sample_inputs
+from archgen.check.reference import sample_inputs
 from archgen.schema import load_arch
 from compiler.api import CompileOptions, compile_model
 from compiler.frontend.importer import Load, load
@@ -113,12 +114,9 @@ def assert_shapes_and_results(proto: onnx.ModelProto, expected: Shapes) -> None:
     found = {str(v.name): v.shape.numpy() for node in loaded.graph for v in node.outputs if v.shape}
     assert {value: found[value] for value in expected} == expected
 
-    arch = load_arch("stcp920")
-    program = compile_model(proto, arch, CompileOptions("fp16")).program
     inputs = {name: values / 8 for name, values in sample_inputs(proto).items()}
-    outputs = execute(program, inputs, arch, host=run_node)
-    for value, wanted in run_reference(proto, inputs).items():
-        np.testing.assert_allclose(outputs[value], wanted, rtol=5e-3, atol=5e-3)
+    _, outputs = executed(proto, inputs, load_arch("stcp920"), CompileOptions("fp16"))
+    agree(outputs, reference(proto, inputs), 5e-3, 5e-3)
 
 
 BRANCHES = (
@@ -169,9 +167,7 @@ def test_control_flow_that_is_known_runs_on_the_engines(name: str) -> None:
     for condition in (True, False):
         inputs = sample_inputs(proto)
         inputs |= {"c": np.full_like(inputs["c"], condition)} if "c" in inputs else {}
-        outputs = execute(made.program, inputs, arch)
-        for value, wanted in run_reference(proto, inputs).items():
-            np.testing.assert_allclose(outputs[value], wanted, rtol=1e-5, atol=1e-6)
+        agree(execute(made.program, inputs, arch), reference(proto, inputs), atol=1e-6)
 
 
 def test_constants_of_a_body_are_there_once() -> None:

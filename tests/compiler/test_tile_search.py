@@ -1,25 +1,47 @@
-"""Searches for tiles: bounds hold, effort finds nothing worse, objectives get what they ask."""
+"""Searches for tiles: bounds and floors hold, effort finds nothing worse, objectives get what they
+ask. Pieces of work cover everything once, and engines wait for loads, slots and arrays that fill.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
+import onnx
 import pytest
-from machines import machine
+from blocks import blocks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine, machines
 from networks import Net
-from test_tile_pieces import convolution
 
+from compiler.api import compile_model
+from compiler.codegen.nodes import segments
 from compiler.context import CompileOptions, Context
-from compiler.cost.multicast import Cores
+from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.decisions.group_costs import GroupCosts
+from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.geometry.cuts import boxes, grids
+from compiler.geometry.tile_trace import TileStep, TileTrace
+from compiler.lowering.lower import lower
 from compiler.options import Stages
 from compiler.pipeline import bind, fuse_tails, nests, prepared
 from compiler.schedule.fusion.dependence import dependences
+from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
+from compiler.schedule.tiling.group_price import GroupPricer
 from compiler.schedule.tiling.layer_mapping import MappingCache
+from compiler.schedule.tiling.layer_price import TilePrices
 from compiler.schedule.tiling.objective import SCORES
+from compiler.schedule.tiling.timeline import GroupTimeline, TileWork
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.schedule import Estimate
+from compiler.schedule_ir.layer import Layer
+from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, TileLoop
+from compiler.target.bind import Bind
+from compiler.tensor_ir.bounds import Box
+from compiler.tensor_ir.nest import Nest
+from simmodel.arch.record import Arch
 
 
 def chain(count: int, side: int, channels: int) -> Group:
@@ -96,3 +118,200 @@ def test_each_objective_is_best_at_what_it_asks_for() -> None:
     assert best["memory"].need < best["latency"].need
     assert best["energy"].bytes <= best["memory"].bytes
     assert best["latency"].total == min(estimate.total for estimate in best.values())
+
+
+EXTENTS = st.lists(st.integers(1, 13), min_size=1, max_size=3)
+
+
+def positions(box: Box) -> list[tuple[int, ...]]:
+    return list(itertools.product(*(range(start, start + size) for start, size in box)))
+
+
+@given(EXTENTS, st.data())
+def test_parts_cover_the_result_once(extents: list[int], data: st.DataObject) -> None:
+    cores = data.draw(st.integers(1, 8))
+    offered = list(grids(extents, range(len(extents)), cores))
+    assert offered[0] == {}
+    assert all(math.prod(grid.values()) <= cores for grid in offered)
+    grid = data.draw(st.sampled_from(offered))
+    grain = {axis: data.draw(st.integers(1, 5)) for axis in grid}
+    parts = boxes(extents, grid, grain)
+    assert len(parts) <= cores
+    assert all(size > 0 for part in parts for _, size in part)
+    covered = [position for part in parts for position in positions(part)]
+    assert sorted(covered) == positions(tuple((0, extent) for extent in extents))
+    for axis, unit in grain.items():
+        assert all(part[axis][0] % unit == 0 for part in parts)
+
+
+def convolution(side: int, kernel: int, pads: tuple[int, int], stride: int) -> Layer:
+    net = Net()
+    x = net.input(1, 2, side, side)
+    w = net.weight(3, 2, kernel, kernel)
+    y = net.op("Conv", x, w, pads=[*pads, *pads], strides=[stride, stride])
+    graph = lower(prepared(net.model(y), "net"), "fp32")
+    nests = tuple(step for step in graph.steps if isinstance(step, Nest))
+    return Bind().bound(Layer(0, nests, graph.tensors), machine())
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_segments_cover_their_loop_once_and_their_borders_agree(data: st.DataObject) -> None:
+    kernel = data.draw(st.integers(1, 4))
+    pads = data.draw(st.tuples(*[st.integers(0, kernel - 1)] * 2))
+    stride = data.draw(st.integers(1, 3)) if kernel > 1 else 1
+    group = convolution(data.draw(st.integers(5, 15)), kernel, pads, stride)
+    high = group.head.shape[2]
+    low = data.draw(st.integers(0, high - 1))
+    extent = data.draw(st.integers(1, high - low))
+    loop = TileLoop(2, data.draw(st.integers(1, extent)))
+    found = segments(group, loop, low, extent)
+    tiles = [
+        (segment, segment.start + turn * segment.step)
+        for segment in found
+        for turn in range(segment.count)
+    ]
+    covered = [start + i for segment, start in tiles for i in range(segment.size)]
+    assert covered == list(range(low, low + extent))
+    assert [s.first for s in found] == list(itertools.accumulate([0, *(s.count for s in found)]))[
+        :-1
+    ]
+    side = group.tensors[group.head.operands[0].tensor].shape[2]
+    for segment, start in tiles:
+        first = segment.start * stride - pads[0]
+        here = start * stride - pads[0]
+        reach = (segment.size - 1) * stride + kernel
+        assert max(0, -here) == max(0, -first)
+        assert max(0, here + reach - side) == max(0, first + reach - side)
+
+
+def test_the_ends_of_a_split_reduction_stand_alone() -> None:
+    group = convolution(8, 1, (0, 0), 1)
+    found = segments(group, TileLoop(4, 3, reduction=True), 0, 12)
+    assert [(s.first, s.count, s.opens, s.closes) for s in found] == [
+        (0, 1, True, False), (1, 2, False, False), (3, 1, False, True),
+    ]  # fmt: skip
+
+
+SLOTS = 2
+PRODUCTS, STREAM, CONSTANTS, BEHIND = 1000.0, 500.0, 400.0, 100.0
+
+
+def share(matrix: float, load: float, arrivals: float) -> TilePrices:
+    """Products of one tile of the result, whose operands arrive in pieces."""
+    nothing = TilePrices(*[0.0] * 12)
+    return nothing._replace(matrix=matrix, load=load, tiles=1, arrivals=arrivals)
+
+
+def cycles(arrivals: float) -> float:
+    """A layer whose weights stream, before one whose constants are loaded as a whole."""
+    layers = share(PRODUCTS, STREAM, arrivals), share(BEHIND, 0.0, 1)
+    work = TileWork(layers, {}, {}, {}, {1: CONSTANTS})
+    walked = TileTrace((TileStep({}, (None, None), {}),))
+    timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS)
+    return timeline.run(walked, lambda run, moment: work)
+
+
+@pytest.mark.parametrize("arrivals", [5, 10, 20])
+def test_a_stream_through_few_slots_holds_up_a_whole_load_behind_it(arrivals: float) -> None:
+    begun = STREAM / arrivals
+    released = begun + PRODUCTS * (1 - SLOTS / arrivals)
+    assert cycles(arrivals) == pytest.approx(released + CONSTANTS + BEHIND)
+
+
+@pytest.mark.parametrize("arrivals", [5, 10])
+def test_a_stream_waits_for_its_layer_but_for_what_has_a_slot(arrivals: float) -> None:
+    """Two pieces are there when the layer before is done; the last one is behind all others."""
+    layers = share(PRODUCTS, 0.0, 1), share(BEHIND, STREAM, arrivals)
+    timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS)
+    walked = TileTrace((TileStep({}, (None, None), {}),))
+    end = timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {}))
+    assert end == pytest.approx(PRODUCTS + STREAM * (1 - SLOTS / arrivals) + BEHIND / arrivals)
+
+
+PRODUCT, TAIL, TILES = 100.0, 80.0, 4
+
+
+@pytest.mark.parametrize(
+    ("slots", "expected"),
+    [(2, TILES * PRODUCT + TAIL), (1, TILES * (PRODUCT + TAIL))],
+)
+def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float) -> None:
+    layers = share(PRODUCT, 0.0, 1), share(0.0, 0.0, 1)._replace(vector=TAIL)
+    # Tiles that differ in form, so that each is played.
+    forms = (((0, 1 + tile),) for tile in range(TILES))
+    walked = TileTrace(tuple(TileStep({}, (box, box), {}) for box in forms))
+    timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS, {"first": slots})
+    assert timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {})) == expected
+
+
+def test_pieces_of_a_reduction_are_arrivals() -> None:
+    layer = convolution(24, 3, (1, 1), 1)
+    held = frozenset(name for name in layer.inputs if layer.tensors[name].data is None)
+    front = MappingCache(machine(), SLOTS, Cores(1)).front(
+        layer, layer.result.shape, held, resident=False
+    )
+    shares = [front.make(position) for position in range(len(front.needs))]
+    split = [s for s in shares if any(loop.reduction for loop in s.loops)]
+    assert split
+    for each in split:
+        (loop,) = (loop for loop in each.loops if loop.reduction)
+        pieces = -(-layer.head.dims[loop.dim].extent // loop.size)
+        assert each.arrivals == each.tiles * pieces > each.tiles
+
+
+def test_vector_work_ends_a_piece_behind_the_products() -> None:
+    # Products of 4 pieces end at 100; of the vector work, 10 cycles a piece, one piece is left.
+    layer = share(PRODUCT, 0.0, 1)._replace(vector=40.0, tiles=4)
+    timeline = GroupTimeline(((),), ("first",), SLOTS)
+    work = TileWork((layer,), {}, {}, {})
+    assert timeline.run(TileTrace((TileStep({}, (None,), {}),)), lambda run, moment: work) == 110
+    # Where it takes longer than the products it is behind them from the first piece on.
+    slow = layer._replace(vector=200.0)
+    timeline = GroupTimeline(((),), ("first",), SLOTS)
+    work = TileWork((slow,), {}, {}, {})
+    assert timeline.run(TileTrace((TileStep({}, (None,), {}),)), lambda run, moment: work) == 225
+    # What follows on the same engine waits for its end, not for the products' alone.
+    behind = share(0.0, 0.0, 1)._replace(vector=5.0)
+    timeline = GroupTimeline(((), ()), ("first", "second"), SLOTS)
+    work = TileWork((layer, behind), {}, {}, {})
+    assert (
+        timeline.run(TileTrace((TileStep({}, (None, None), {}),)), lambda run, moment: work) == 115
+    )
+
+
+ROUNDED = 1 + 1e-9
+
+
+class _Floored(GroupSearch):
+    """Compares every price with its floor."""
+
+    def _priced(
+        self, pricer: GroupPricer, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]
+    ) -> list[Schedule]:
+        made = super()._priced(pricer, parts, loops)
+        floor = pricer.floor(parts, loops, self.bounds)
+        edged = pricer.edged(parts, loops, floor)
+        for schedule in made:
+            assert edged <= schedule.estimate.total * ROUNDED, (floor, schedule.estimate, loops)
+        return made
+
+
+@dataclass(frozen=True)
+class _FlooredTiles(ChooseTiles):
+    def together(self, arch: Arch, slots: int, way: MulticastRoute | None) -> GroupSearch:
+        return _Floored(self, arch, slots, way)
+
+
+@dataclass(frozen=True)
+class _Floors(Stages):
+    tile: ChooseTiles = field(default_factory=_FlooredTiles)
+
+
+@settings(max_examples=40, derandomize=True)
+@given(machines(), st.data())
+def test_no_price_is_below_its_floor(arch: Arch, data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(arch.types))
+    model: onnx.ModelProto = data.draw(blocks(dtype == "int8", most=3))
+    with suppress(DoesNotFit, UnsupportedModel):
+        compile_model(model, arch, CompileOptions(dtype=dtype, stages=_Floors()))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 from blocks import conv
-from machines import machine
+from machines import changed, machine
 from networks import Net
 
 from archgen.schema import load_arch
@@ -36,9 +36,7 @@ def small() -> Arch:
 
 def two_banks() -> Arch:
     """Little memory in two contiguous banks: what is moved between them comes late."""
-    arch = load_arch("k230-like")
-    local = arch.memories.local.model_copy(update={"size": 65536, "banks": 2})
-    return arch.model_copy(update={"memories": arch.memories.model_copy(update={"local": local})})
+    return changed(load_arch("k230-like"), "memories.local", size=65536, banks=2)
 
 
 def test_a_program_whose_buffers_stay_where_they_are_stands_against_those_that_move() -> None:

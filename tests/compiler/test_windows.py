@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from machines import NAMED
 from one_node import (
     Case,
+    agree,
     case,
     check,
     executed,
@@ -216,20 +217,14 @@ def test_every_mode(
     node = case("Resize", (1, 2, *given_sides), roi if crops else None, None, ints(*made),
                 axes=[2, 3], **attributes)  # fmt: skip
     model, feeds = model_of(node)
-    (got,) = run(lowered(model), feeds).values()
-    (want,) = reference(model, feeds)
-    assert got.shape == want.shape
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    agree(run(lowered(model), feeds), reference(model, feeds), 1e-4, 1e-4)
 
 
 def test_the_ratio_of_the_sides_is_kept() -> None:
     for policy in ("not_larger", "not_smaller"):
         node = case("Resize", (1, 2, 7, 4), None, None, ints(9, 8), axes=[2, 3], mode="linear",
                     keep_aspect_ratio_policy=policy)  # fmt: skip
-        model, feeds = model_of(node)
-        (got,) = run(lowered(model), feeds).values()
-        (want,) = reference(model, feeds)
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        check(*model_of(node), atol=1e-5)
 
 
 @pytest.mark.parametrize(

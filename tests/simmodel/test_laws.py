@@ -309,9 +309,8 @@ def test_11_arrive_does_not_hold_its_queue() -> None:
     arch = machine(cores=2)
     first = (Arrive(engine="scalar", barrier="b"), nop(7))
     second = (nop(20), Arrive(engine="scalar", barrier="b"))
-    trace = simulate(program(first, second, barriers={"b": 2}), arch, trace=True)
-    assert trace.spans is not None
-    assert trace.spans.end.tolist() == [0, 8, 20, 20]
+    found = spans(program(first, second, barriers={"b": 2}), arch)
+    assert [end for _, _, end in found] == [0, 8, 20, 20]
 
 
 def test_12_a_burst_equals_its_instructions() -> None:
@@ -382,11 +381,10 @@ def test_15_one_host_serves_all_cores() -> None:
     arch = machine(cores=2, host={"compute": "10 GOPS", "latency": "5 cycles"})
     call = HostCall(payload=0, operations=100, signals=(("done", 1),))
     stream = (call, nop(1, waits=(("done", 1),)))
-    trace = simulate(program(stream, stream, tokens={"done": 0}), arch, trace=True)
-    assert trace.spans is not None
-    rows = zip(trace.spans.engine, trace.spans.start, trace.spans.end, strict=True)
-    hosts = [(int(s), int(e)) for engine, s, e in rows if trace.engine_names[engine] == "host"]
+    twice = program(stream, stream, tokens={"done": 0})
+    hosts = [(start, end) for engine, start, end in spans(twice, arch) if engine == "host"]
     assert hosts == [(0, 15), (15, 30)]
+    trace = simulate(twice, arch)
     assert trace.cycles == 31
     waited = [e.idle["fill"] + e.idle["front_end"] for e in trace.engines if e.engine == "scalar"]
     assert waited == [15, 30]
