@@ -98,7 +98,7 @@ def _biases(
     makers = {name: node for node in graph.node for name in node.output}
     found: dict[str, TensorEncoding] = {}
     for node in graph.node:
-        data, weights, bias, *_ = (*node.input, "", "", "")
+        data, weights, bias = [*map(str, node.input), "", "", ""][:3]
         if node.op_type not in _COLUMNS or bias not in constants or weights not in encodings:
             continue
         while data not in encodings and data in makers and makers[data].op_type in _MOVING:
