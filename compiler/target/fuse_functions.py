@@ -11,11 +11,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from compiler.cost.transfer import Flows
 from compiler.passes import Count, ensured
-from compiler.schedule_ir.layer import Binding
 from compiler.target.bind import possible, unsupported
 from compiler.target.machine import temporary_type
-from compiler.target.vector import VectorWork
 from compiler.target.vector_functions import match, normal, replaced
 from compiler.tensor_ir.nest import Access, Affine, Nest, NestGraph, Step
 from compiler.tensor_ir.rewrite import (
@@ -26,9 +25,9 @@ from compiler.tensor_ir.rewrite import (
     readers,
     with_steps,
 )
-from simmodel.arch.dtype import is_float
+from simmodel.arch.dtype import is_float, size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.forms import definition, elementwise_form
+from simmodel.isa.forms import cost_of, definition, elementwise_form
 from simmodel.isa.functions import BINARY, TERNARY, UNARY, Term, functions_in
 
 Cut = frozenset[int]
@@ -240,9 +239,20 @@ class _Fusion:
         return named[str(found)]
 
     def _step_cycles(self, nest: Nest) -> float:
-        """Cycles of the vector engine for all of a step."""
-        way = Binding("vector")
-        return float(VectorWork(nest, self.tensors, self.arch, way, (), nest.shape).cycles)
+        """Cycles of one instruction for all of a step."""
+        arch, elements = self.arch, math.prod(nest.shape)
+        form = elementwise_form(nest.function, len(nest.operands))
+        sizes = [size_of(self.tensors[nest.tensor].dtype)]
+        flows = Flows(arch)
+        flows.add("local", elements * sizes[0], elements * sizes[0], write=True)
+        for access in nest.operands:
+            sizes.append(size_of(self.tensors[access.tensor].dtype))
+            used = (dim.extent for d, dim in enumerate(nest.dims) if access.uses(d))
+            moved = math.prod(used) * sizes[-1]
+            flows.add("local", moved, moved)
+        vectors = elements / arch.vector.elements(max(sizes))
+        work = max(vectors * arch.factor(form, cost_of(form)), float(flows.longest()))
+        return arch.vector.startup.cycles(arch.clock) + work
 
 
 def _does(nest: Nest) -> tuple[str, ...]:

@@ -215,7 +215,7 @@ def test_what_a_change_brings_is_measured_where_the_study_has_it(one_run: Study)
     assert found is not None
     # 64 KiB: 9 ms become 5, of the other network 17 become 9: the geometric mean of both.
     assert found.gain == pytest.approx(1 - (5 / 9 * 9 / 17) ** 0.5)
-    assert (found.machine, found.workloads) == (made.archs[1].name, 2)
+    assert found.machine == made.archs[1].name
     assert measured({BANDWIDTH: "16 GB/s"}, slow, known) is None
     assert measured({}, slow, known) is None
 
