@@ -6,6 +6,7 @@ written before what is read can be followed in any one of them.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,7 +16,6 @@ from simmodel.arch.record import Arch
 from simmodel.errors import Finding
 from simmodel.isa import Claim
 from simmodel.isa.region import Operand
-from simmodel.program.program import Place
 from simmodel.verify.happens_before import Clocks, Ints, Timeline, barrier_uses
 from simmodel.verify.overlap import Accesses, Bools, Rivalries, touched_ends
 from simmodel.verify.symbolic import found_at
@@ -86,14 +86,16 @@ def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -
     _, first = np.unique(key[sorted_], return_index=True)
     work = sorted_[first]
     work = work[np.lexsort((table.write[work], rank[table.occurrence[work]]))]
-    written = _initially_written(line, arch)
+    written = _Written(line, arch)
     seen: set[tuple[int, int]] = set()
     for access in work.tolist():
         occurrence, index = int(table.occurrence[access]), int(table.operand[access])
         site, region = int(line.site[occurrence]), int(table.region[access])
         operand = line.sites[site].operands[index]
         address = int(table.start[region]) - operand.span[0]
-        marks = _marks(written[table.places[table.place[region]]], operand, address)
+        if operand.memory == "dram" and written.constant(*(address + n for n in operand.span)):
+            continue
+        marks = _marks(written.bytes[table.places[table.place[region]]], operand, address)
         if table.write[access]:
             marks[...] = True
         elif not marks.all() and (site, index) not in seen and len(seen) < LISTED:
@@ -106,22 +108,45 @@ def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -
             instruction = line.sites[site].instruction
             yield found_at(line.program, "unwritten", message, line.owners[site], instruction)
     for port in line.program.outputs:
-        marks = _marks(written["dram", 0], port.operand, port.operand.address.base)
+        written.constant(*port.operand.bounds)
+        marks = _marks(written.bytes["dram", 0], port.operand, port.operand.address.base)
         if not marks.all():
             missing = int(marks.size - np.count_nonzero(marks))
             yield Finding("output", f"{missing} bytes of output {port.name!r} are never written")
 
 
-def _initially_written(line: Timeline, arch: Arch) -> dict[Place, Bools]:
-    """A mark for each byte of every memory, as far as it is touched: whether it is written before
-    the program starts."""
-    written = {spot: np.zeros(end, np.bool_) for spot, end in touched_ends(line, arch).items()}
-    dram = written["dram", 0]
-    for constant in line.program.constants:
-        dram[constant.address : constant.address + constant.data.nbytes] = True
-    for port in line.program.inputs:
-        _marks(dram, port.operand, port.operand.address.base)[...] = True
-    return written
+class _Written:
+    """Which bytes of all memories are written, as far as they are touched. Rows of constants are
+    marked only where an access reaches beyond: marks of all take as much memory as they do."""
+
+    def __init__(self, line: Timeline, arch: Arch) -> None:
+        self.bytes = {
+            spot: np.zeros(end, np.bool_) for spot, end in touched_ends(line, arch).items()
+        }
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for constant in sorted(line.program.constants, key=lambda c: c.address):
+            end = constant.address + constant.data.nbytes
+            if self._ends and constant.address <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+                continue
+            self._starts.append(constant.address)
+            self._ends.append(end)
+        for port in line.program.inputs:
+            _marks(self.bytes["dram", 0], port.operand, port.operand.address.base)[...] = True
+
+    def constant(self, low: int, high: int) -> bool:
+        """Whether bytes `low` to `high` of DRAM are in one row of constants; otherwise the rows
+        that some of them are in are marked."""
+        for number in range(max(0, bisect_right(self._starts, low) - 1), len(self._starts)):
+            start, end = self._starts[number], self._ends[number]
+            if start >= high:
+                break
+            if start <= low and high <= end:
+                return True
+            if end > low:
+                self.bytes["dram", 0][start:end] = True
+        return False
 
 
 # Tokens and barriers: one giver and one taker, balance, arrivals, and no wait without an end.
